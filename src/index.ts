@@ -114,7 +114,7 @@ export type {
 export type { Enqueued } from './spool/accept.ts';
 export type { ActionResult, AuditRecord } from './spool/actions.ts';
 export type { BodyInput } from './spool/body.ts';
-export type { Swept } from './spool/caretaker.ts';
+export type { CleanupResult } from './spool/caretaker.ts';
 export type { CheckProgress, CheckReport, Finding } from './spool/check.ts';
 export type { EnqueueTx } from './spool/enqueue-tx.ts';
 export type { BounceOptions, HandleOptions } from './spool/handle.ts';

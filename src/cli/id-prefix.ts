@@ -11,7 +11,7 @@
  * the index of ids where the store has one.
  */
 
-import type { Control } from '../operator/operator.ts';
+import type { Operator } from '../operator/operator.ts';
 import { isRespoolError } from '../core/errors.ts';
 import { checkId, ID_PATTERN } from '../core/limits.ts';
 import { CommandError } from './exit-codes.ts';
@@ -30,7 +30,7 @@ const MADE_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/
 
 /** What the ids are for. */
 export interface IdUse {
-  readonly control: Pick<Control, 'get' | 'page'>;
+  readonly control: Pick<Operator, 'get' | 'page'>;
   readonly out: Pick<Out, 'note'>;
   /** Whether the messages are changed. */
   readonly isActing: boolean;

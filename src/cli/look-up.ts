@@ -1,13 +1,13 @@
 /** look-up — messages by their ids, many in one question: a service takes only so many a second. */
 
-import type { Control } from '../operator/operator.ts';
+import type { Operator } from '../operator/operator.ts';
 import type { SeenEntry } from './ui/message-view.ts';
 import type { Out } from './ui/output.ts';
 import { safe } from '../observe/logs/safe-text.ts';
 
 /** The messages there are, by their ids; at most 500 are asked for. */
 export async function lookUp(
-  control: Control,
+  control: Operator,
   ids: readonly string[],
   out: Out,
 ): Promise<ReadonlyMap<string, SeenEntry>> {

@@ -10,7 +10,7 @@ import { isRespoolError, RespoolError } from '../core/errors.ts';
 import { commands } from './commands.ts';
 import { CommandError, EXIT, EXIT_CODES, type ExitCode, exitCodeOf } from './exit-codes.ts';
 import type { Io } from './ui/io.ts';
-import { type Desk, type DeskParts, openDesk } from './session.ts';
+import { type Session, type SessionParts, openSession } from './session.ts';
 import { Options } from './options.ts';
 import { createOut, type Out } from './ui/output.ts';
 import type { CommandContext, CommandSpec, Globals, OptionSpec } from './spec.ts';
@@ -313,7 +313,7 @@ async function perform({ name, spec, args, values }: Call, io: Io): Promise<numb
   const closers: (() => Promise<void> | void)[] = [];
   const globals = globalsOf(values);
   const atEnd = (close: () => Promise<void> | void): void => void closers.push(close);
-  let desk: Promise<Desk> | undefined;
+  let desk: Promise<Session> | undefined;
   const context: CommandContext = {
     args,
     options: new Options(values),
@@ -321,7 +321,7 @@ async function perform({ name, spec, args, values }: Call, io: Io): Promise<numb
     io,
     out,
     commands,
-    desk: () => (desk ??= openDesk({ globals, io, out, atEnd, ...wishesOf(spec) })),
+    desk: () => (desk ??= openSession({ globals, io, out, atEnd, ...wishesOf(spec) })),
     atEnd,
   };
   let code: number = EXIT.done;
@@ -357,7 +357,7 @@ function explained(error: unknown, name: string): unknown {
   );
 }
 
-function wishesOf({ createsStore, prefersService }: CommandSpec): Partial<DeskParts> {
+function wishesOf({ createsStore, prefersService }: CommandSpec): Partial<SessionParts> {
   return { mayCreate: createsStore, prefersService };
 }
 

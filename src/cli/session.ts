@@ -17,7 +17,7 @@
 import { isTokenHash } from '../config/schema/key.ts';
 import type { LoadedConfig } from '../config/load/load-config.ts';
 import type { StorePlace } from '../config/open/stores.ts';
-import type { Control } from '../operator/operator.ts';
+import type { Operator } from '../operator/operator.ts';
 import { formatDuration, SECOND_MS } from '../core/duration.ts';
 import { asError, isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import type { Spool } from '../spool/spool.ts';
@@ -31,10 +31,10 @@ import type { Out } from './ui/output.ts';
 import { safe } from '../observe/logs/safe-text.ts';
 
 /** Where a command works, and in whose name. */
-export interface Desk {
-  readonly control: Control;
+export interface Session {
+  readonly control: Operator;
   /** The same desk in another name, for what is done without anybody asking. */
-  readonly as: (by: string) => Control;
+  readonly as: (by: string) => Operator;
   /** The id of the store, where the desk works on the store itself: spool.storeId. */
   readonly storeId?: () => Promise<string | undefined>;
   /** The address of the service it goes through; undefined when it works on the store itself. */
@@ -44,7 +44,7 @@ export interface Desk {
 }
 
 /** What opening a desk needs. */
-export interface DeskParts {
+export interface SessionParts {
   readonly globals: { readonly config?: string; readonly store?: string; readonly url?: string };
   readonly io: Io;
   readonly out: Out;
@@ -59,7 +59,7 @@ export interface DeskParts {
 const ANSWERS_WITHIN_MS: number = 2 * SECOND_MS;
 
 /** Opens the desk that the options and the configuration lead to. */
-export async function openDesk(parts: DeskParts): Promise<Desk> {
+export async function openSession(parts: SessionParts): Promise<Session> {
   const named = namedUrl(parts);
   if (named !== undefined) return serviceDesk(parts, named);
   const loaded = await readConfig(parts, {}, { routes: false });
@@ -108,7 +108,7 @@ function noStore(place: StorePlace, loaded: LoadedConfig): RespoolError {
 }
 
 /** The desk of the running service: the address that was given, was left, or is configured. */
-export async function openService(parts: DeskParts): Promise<Desk> {
+export async function openService(parts: SessionParts): Promise<Session> {
   const named = namedUrl(parts);
   if (named !== undefined) return serviceDesk(parts, named);
   const loaded = await readConfig(parts, {}, { routes: false });
@@ -127,7 +127,7 @@ export async function openService(parts: DeskParts): Promise<Desk> {
 
 /** Of a store on servers nobody says where its service is: what answers may have another one. */
 async function refuseOther(
-  parts: DeskParts,
+  parts: SessionParts,
   loaded: LoadedConfig,
   { url, place }: { readonly url: string; readonly place: StorePlace },
 ): Promise<void> {
@@ -183,7 +183,10 @@ export function configuredUrl({ config }: LoadedConfig): string {
 }
 
 /** What was typed goes before what the environment says: a store that is named is meant. */
-export function namedUrl({ globals, io }: Pick<DeskParts, 'globals' | 'io'>): string | undefined {
+export function namedUrl({
+  globals,
+  io,
+}: Pick<SessionParts, 'globals' | 'io'>): string | undefined {
   if (globals.url !== undefined && globals.store !== undefined) {
     throw new CommandError(
       'usage.invalid',
@@ -195,18 +198,18 @@ export function namedUrl({ globals, io }: Pick<DeskParts, 'globals' | 'io'>): st
 }
 
 async function serviceDesk(
-  { io, out }: DeskParts,
+  { io, out }: SessionParts,
   url: string,
   loaded?: LoadedConfig,
-): Promise<Desk> {
-  const { connectControl } = await import('../web/client/client.ts');
+): Promise<Session> {
+  const { connectOperator } = await import('../web/client/client.ts');
   // The configuration of our own service has its token; a service that was named is not sent it.
   const tokens = [io.env['RESPOOL_TOKEN'] || undefined, loaded?.config.serve.token];
   const token = tokens.find((one) => one !== undefined && !isTokenHash(one));
   const hasHash = tokens.some((one) => one !== undefined && isTokenHash(one));
   out.detail(`through the service at ${safe(url.replace(/\/\/[^/]*@/, '//'))}`);
-  const as = (by: string): Control =>
-    connectControl({
+  const as = (by: string): Operator =>
+    connectOperator({
       url,
       by,
       clock: io.clock,
@@ -231,14 +234,14 @@ function tokenAdvice(isSent: boolean, hasHash: boolean): string {
     : 'it wants a token: set RESPOOL_TOKEN to yours, in the environment';
 }
 
-async function storeDesk(parts: DeskParts, loaded: LoadedConfig): Promise<Desk> {
+async function storeDesk(parts: SessionParts, loaded: LoadedConfig): Promise<Session> {
   return deskOver(await ownSpool(parts, loaded), parts.io, loaded);
 }
 
-async function deskOver(spool: Spool, io: Io, loaded: LoadedConfig): Promise<Desk> {
-  const { createControl } = await import('../operator/spool-operator.ts');
+async function deskOver(spool: Spool, io: Io, loaded: LoadedConfig): Promise<Session> {
+  const { createOperator } = await import('../operator/spool-operator.ts');
   const topics = await routedTopics(loaded);
-  const as = (by: string): Control => createControl(spool, { by, topics });
+  const as = (by: string): Operator => createOperator(spool, { by, topics });
   const isSealed = loaded.config.seal !== undefined;
   return { control: as(byOf(io)), as, url: undefined, storeId: () => spool.storeId(), isSealed };
 }
@@ -262,10 +265,10 @@ export function isOwnStore({ origins }: Pick<LoadedConfig, 'origins'>): boolean 
 }
 
 async function sharedDesk(
-  parts: DeskParts,
+  parts: SessionParts,
   loaded: LoadedConfig,
   ownersUrl: () => Promise<string | undefined>,
-): Promise<Desk> {
+): Promise<Session> {
   const spool = await ownSpool(parts, loaded);
   try {
     // Opens the store: only now it can be told whether another process owns it.
@@ -282,7 +285,7 @@ async function sharedDesk(
   return deskOver(spool, parts.io, loaded);
 }
 
-async function ownSpool({ out, atEnd }: DeskParts, loaded: LoadedConfig): Promise<Spool> {
+async function ownSpool({ out, atEnd }: SessionParts, loaded: LoadedConfig): Promise<Spool> {
   const { createConfiguredSpool } = await import('../config/open/open-spool.ts');
   const { spool, place } = await createConfiguredSpool(loaded, { deliver: false });
   atEnd(() => spool.stop({ within: 0 }));
@@ -304,10 +307,10 @@ export async function ownerOf({ kind, path }: StorePlace): Promise<string | unde
 
 /** The desk of a service on a store that is shared, where it is wanted and lets us in. */
 async function sharingDesk(
-  parts: DeskParts,
+  parts: SessionParts,
   place: StorePlace,
   loaded: LoadedConfig,
-): Promise<Desk | undefined> {
+): Promise<Session | undefined> {
   const url = parts.prefersService === true ? await ownerOf(place) : undefined;
   if (url === undefined || 'silence' in (await askHealth(parts, url))) return undefined;
   const desk = await serviceDesk(parts, url, loaded);
@@ -323,7 +326,7 @@ async function sharingDesk(
 
 /** What answers says of its store, or why nothing does; one that is stopping or busy counts. */
 async function askHealth(
-  { io }: DeskParts,
+  { io }: SessionParts,
   url: string,
 ): Promise<{ readonly storeId: string | undefined } | { readonly silence: string }> {
   const limit = new TimeLimit(io.clock, ANSWERS_WITHIN_MS);

@@ -7,7 +7,7 @@
 
 import type { ExitCode } from './exit-codes.ts';
 import type { Io } from './ui/io.ts';
-import type { Desk } from './session.ts';
+import type { Session } from './session.ts';
 import type { Options } from './options.ts';
 import type { Out } from './ui/output.ts';
 
@@ -87,7 +87,7 @@ export interface CommandContext {
   /** All commands, for what is made of them. */
   readonly commands: readonly CommandSpec[];
   /** The desk to work at, opened at the first call and closed when the command ends. */
-  readonly desk: () => Promise<Desk>;
+  readonly desk: () => Promise<Session>;
   /** Called when the command ends, however it ends; the last first. */
   readonly atEnd: (close: () => Promise<void> | void) => void;
 }

@@ -1,12 +1,12 @@
 /** url-user — the user that a URL names, as a header: fetch refuses such a URL, and shows it. */
 
 /** An address without its user, and the headers that tell it. */
-export interface Road {
+export interface UrlWithHeaders {
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
 }
 
-export function roadOf(given: string | URL): Road {
+export function urlWithHeaders(given: string | URL): UrlWithHeaders {
   const address = new URL(given);
   const { username, password } = address;
   address.username = '';

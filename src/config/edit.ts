@@ -21,14 +21,14 @@ import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import { KnownSecrets } from '../core/redact.ts';
 import { systemDice } from '../system/clock.ts';
 import { randomName } from '../system/ids.ts';
-import { refused } from './load/config-errors.ts';
+import { configError } from './load/config-errors.ts';
 import { didYouMean } from './load/did-you-mean.ts';
 import { hasLiteralKey } from './load/encryption-keys.ts';
 import { addDotEnv } from './load/environment.ts';
 import { configFilesIn } from './load/find-file.ts';
 import { completeConfig } from './load/load-config.ts';
 import { type Environment, isProgram, parseConfig, readText } from './load/read-file.ts';
-import type { Key } from './schema/key.ts';
+import type { KeyKind } from './schema/key.ts';
 import { isScalar, keyOf, KEYS, valueOfText } from './schema/keys.ts';
 
 /** The file's name when there was none. */
@@ -73,7 +73,7 @@ async function realFile(file: string): Promise<string> {
 }
 
 interface Change {
-  readonly known: Key;
+  readonly known: KeyKind;
   readonly value: string;
   readonly others: readonly string[];
 }
@@ -83,7 +83,7 @@ interface Changed {
   readonly removed: readonly string[];
 }
 
-function settable(name: string): Key {
+function settable(name: string): KeyKind {
   const names = KEYS.filter((key) => isScalar(key) && key.isSecret !== true).map(({ key }) => key);
   const known = keyOf(name);
   if (known !== undefined && names.includes(name)) return known;
@@ -134,7 +134,7 @@ async function changeText(
 ): Promise<Changed> {
   await parseConfig(text, file, EVERYTHING_SET, new KnownSecrets());
   const isJson = file.endsWith('.json');
-  const sourceOf = (given: string): Source => {
+  const sourceOf = (given: string): SourceText => {
     return { text: given, document: parseDocument(given, { merge: true }), isJson };
   };
   const words = known.key.split('.');
@@ -161,13 +161,13 @@ function setIn(document: Document, words: readonly string[], value: unknown): vo
     const inner: unknown = document.getIn(group);
     // A key with nothing behind it is null, and null holds no keys.
     if (inner === null) document.deleteIn(group);
-    else if (!isMap(inner)) throw refused(group.join('.'), inner, 'an object');
+    else if (!isMap(inner)) throw configError(group.join('.'), inner, 'an object');
   }
   document.setIn(words, value);
 }
 
 /** Whether an edited text says what the changed document says. */
-function fits(edited: string | undefined, { document, isJson }: Source): edited is string {
+function fits(edited: string | undefined, { document, isJson }: SourceText): edited is string {
   if (edited === undefined) return false;
   try {
     if (isJson) return isDeepStrictEqual(JSON.parse(edited), document.toJS());
@@ -180,7 +180,7 @@ function fits(edited: string | undefined, { document, isJson }: Source): edited 
 }
 
 /** The whole document written out, as near to the text it was as can be. */
-function anew({ text, document, isJson }: Source): string {
+function anew({ text, document, isJson }: SourceText): string {
   const newline = newlineOf(text);
   if (isJson) {
     const indent = /^[ \t]+(?=")/m.exec(text)?.[0] ?? '  ';
@@ -262,14 +262,14 @@ async function refuseASecond(file: string): Promise<void> {
 // compares what came out, and writes the text anew where this does not do.
 
 /** A text, and the document that was read from it. */
-interface Source {
+interface SourceText {
   readonly text: string;
   readonly document: Document;
   readonly isJson: boolean;
 }
 
 /** The text with this value under this key; undefined where it cannot be put into the text. */
-function withKey(source: Source, words: readonly string[], value: unknown): string | undefined {
+function withKey(source: SourceText, words: readonly string[], value: unknown): string | undefined {
   const { text, document } = source;
   let map: unknown = document.contents;
   for (const [at, word] of words.entries()) {
@@ -286,7 +286,7 @@ function withKey(source: Source, words: readonly string[], value: unknown): stri
 }
 
 /** The text without a key of the outermost object. */
-function withoutKey({ text, document }: Source, name: string): string | undefined {
+function withoutKey({ text, document }: SourceText, name: string): string | undefined {
   const map = document.contents;
   if (!isMap(map)) return undefined;
   const at = map.items.findIndex((pair) => nameOf(pair) === name);
@@ -301,7 +301,7 @@ function withoutKey({ text, document }: Source, name: string): string | undefine
 }
 
 function replaced(
-  { text, isJson }: Source,
+  { text, isJson }: SourceText,
   { value: node }: Pair,
   value: unknown,
 ): string | undefined {
@@ -320,7 +320,7 @@ function isEmpty({ value: node }: Pair): boolean {
 
 /** What such a key gets: a value behind its colon, or keys below it. */
 function filled(
-  { text }: Source,
+  { text }: SourceText,
   { key }: Pair,
   words: readonly string[],
   value: unknown,
@@ -336,7 +336,7 @@ function filled(
 }
 
 function added(
-  source: Source,
+  source: SourceText,
   map: YAMLMap,
   words: readonly string[],
   value: unknown,

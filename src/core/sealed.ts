@@ -9,7 +9,7 @@ import type { Because, Entry, Status } from './entry.ts';
 /** The header and the note that hold what is sealed. */
 export const SEALED_NAME = '$sealed';
 /** The note that says: `because` is newer than what is sealed, and in the clear. */
-export const HELD_NAME = '$held';
+export const SEALED_HERE_NAME = '$held';
 
 /** Why a sealed entry is held where there is no seal: a handler would get it without headers. */
 export const SEAL_MISSING: Because = {
@@ -26,7 +26,7 @@ export function isSealed({ envelope, status }: Entry): boolean {
 }
 
 /** A held status whose reason is still told once its sealed half can be read. */
-export function markHeld(status: Status): Status {
+export function markSealedHere(status: Status): Status {
   if (!Object.hasOwn(status.notes, SEALED_NAME)) return status;
-  return { ...status, notes: { ...status.notes, [HELD_NAME]: '' } };
+  return { ...status, notes: { ...status.notes, [SEALED_HERE_NAME]: '' } };
 }

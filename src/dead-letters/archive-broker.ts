@@ -7,7 +7,7 @@ import type { KeptCopy } from '../ports/dead-letters.ts';
 import type { ReplaySource } from '../operator/replays.ts';
 
 /** The copy with the address of its broker, which has neither user nor password in it. */
-export function toldBroker(copy: KeptCopy, source: ReplaySource): KeptCopy {
+export function withBrokerHeader(copy: KeptCopy, source: ReplaySource): KeptCopy {
   if (source.kind === 'spool') return copy;
   return { ...copy, headers: { ...copy.headers, [BROKER_HEADER]: source.broker } };
 }

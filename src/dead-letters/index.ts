@@ -33,7 +33,7 @@ export type {
   Replay,
   ReplayCanaries,
   ReplayCounts,
-  ReplayDesk,
+  ReplayOperator,
   ReplayLine,
   ReplayOptions,
   ReplayPlan,

@@ -5,7 +5,7 @@
 
 import { RespoolError, show } from '../core/errors.ts';
 import type { Millis } from '../core/duration.ts';
-import type { ReplayDesk } from '../operator/replays.ts';
+import type { ReplayOperator } from '../operator/replays.ts';
 
 /** A note on a group. */
 export interface GroupNote {
@@ -16,7 +16,7 @@ export interface GroupNote {
 }
 
 /** What notes need of a desk. */
-export type NotesDesk = Pick<ReplayDesk, 'by' | 'records' | 'recordAction'>;
+export type NotesOperator = Pick<ReplayOperator, 'by' | 'records' | 'recordAction'>;
 
 /** The longest note. */
 export const NOTE_MAX_CHARS = 2_000;
@@ -28,7 +28,7 @@ const GROUP_PATTERN = /^[0-9a-z]{11}$/;
 
 /** Writes the note on a group, in the place of the one before. */
 export async function noteGroup(
-  desk: NotesDesk,
+  desk: NotesOperator,
   { group, text, at }: Omit<GroupNote, 'by'>,
 ): Promise<GroupNote> {
   checkGroup(group);
@@ -47,7 +47,7 @@ export async function noteGroup(
 }
 
 /** The note on a group. */
-export async function noteOf(desk: NotesDesk, group: string): Promise<GroupNote | undefined> {
+export async function noteOf(desk: NotesOperator, group: string): Promise<GroupNote | undefined> {
   checkGroup(group);
   const found = await desk.records.get(KIND, group);
   return found === undefined ? undefined : readNote(group, found.value);
@@ -55,7 +55,7 @@ export async function noteOf(desk: NotesDesk, group: string): Promise<GroupNote 
 
 /** All notes, by group. */
 export async function notesOf(
-  desk: Pick<NotesDesk, 'records'>,
+  desk: Pick<NotesOperator, 'records'>,
 ): Promise<ReadonlyMap<string, GroupNote>> {
   const found = await desk.records.list(KIND);
   return new Map(
@@ -75,7 +75,7 @@ function readNote(group: string, value: unknown): GroupNote | undefined {
 }
 
 /** Forgets the note on a group; whether there was one. */
-export async function forgetNote(desk: NotesDesk, group: string): Promise<boolean> {
+export async function forgetNote(desk: NotesOperator, group: string): Promise<boolean> {
   checkGroup(group);
   if ((await desk.records.get(KIND, group)) === undefined) return false;
   await desk.recordAction('dlq.forgetNote', { group });

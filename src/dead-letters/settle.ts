@@ -11,27 +11,27 @@ import { isRespoolError, textOf, unreachable } from '../core/errors.ts';
 import { groupOf } from '../core/group.ts';
 import { AMQP_HEADER, REPLAY_HEADER } from '../core/letter-headers.ts';
 import type { State } from '../core/state.ts';
-import type { Control } from '../operator/operator.ts';
+import type { Operator } from '../operator/operator.ts';
 import type { Fate, Letter, LetterKind, LetterRoute, Settled } from '../ports/dead-letters.ts';
 import type { ActionResult } from '../spool/actions.ts';
 import type { ReplayOrder } from '../spool/replay.ts';
 
 /** A letter and its fate. */
-export interface Order {
+export interface SettleOrder {
   readonly letter: Letter;
   readonly fate: Fate;
 }
 
 type SendFate = Extract<Fate, { kind: 'send' }>;
-type Found = Awaited<ReturnType<Control['page']>>['entries'][number];
+type Found = Awaited<ReturnType<Operator['page']>>['entries'][number];
 
 /** Ids that can be asked for at once. */
 const ASKED_MAX = 500;
 
 /** Settles them; results in their order. */
 export async function settleTogether(
-  control: Control,
-  orders: readonly Order[],
+  control: Operator,
+  orders: readonly SettleOrder[],
 ): Promise<readonly Settled[]> {
   const groups = new Map<string, number[]>();
   for (const [at, order] of orders.entries()) {
@@ -51,14 +51,17 @@ export async function settleTogether(
 }
 
 /** The same for those that can go in one call; a body of its own makes a call of its own. */
-function nameOf({ letter, fate }: Order, at: number): string {
+function nameOf({ letter, fate }: SettleOrder, at: number): string {
   if (fate.kind !== 'send') return JSON.stringify(fate);
   if (fate.change?.body !== undefined) return String(at);
   const { replay, isCanary, change } = fate;
   return JSON.stringify([replay, isCanary, topicOf(letter, fate.to), change, letter.replays]);
 }
 
-function settleAlike(control: Control, orders: readonly Order[]): Promise<readonly Settled[]> {
+function settleAlike(
+  control: Operator,
+  orders: readonly SettleOrder[],
+): Promise<readonly Settled[]> {
   const [first] = orders;
   const letters = orders.map(({ letter }) => letter);
   const fate: Fate = first?.fate ?? { kind: 'leave' };
@@ -77,7 +80,7 @@ function settleAlike(control: Control, orders: readonly Order[]): Promise<readon
 }
 
 async function send(
-  control: Control,
+  control: Operator,
   letters: readonly Letter[],
   { to, replay, isCanary, change: repair }: SendFate,
 ): Promise<readonly Settled[]> {
@@ -113,7 +116,7 @@ function topicOf({ topic }: Letter, to: LetterRoute | undefined): string | undef
 }
 
 function park(
-  control: Control,
+  control: Operator,
   letters: readonly Letter[],
   { code, reason }: Extract<Fate, { kind: 'park' }>,
 ): Promise<readonly Settled[]> {
@@ -124,7 +127,7 @@ function park(
 }
 
 function remove(
-  control: Control,
+  control: Operator,
   letters: readonly Letter[],
   { hard, reason }: Extract<Fate, { kind: 'remove' }>,
 ): Promise<readonly Settled[]> {
@@ -142,7 +145,7 @@ interface Doing {
 
 /** A hold or a removal asks nobody how often the message was replayed: so we look before. */
 async function ifThere(
-  control: Control,
+  control: Operator,
   letters: readonly Letter[],
   doing: Doing,
 ): Promise<readonly Settled[]> {
@@ -156,7 +159,7 @@ async function ifThere(
 }
 
 async function settledBy(
-  control: Control,
+  control: Operator,
   letters: readonly Letter[],
   { call, isDone }: Doing,
 ): Promise<readonly Settled[]> {
@@ -175,7 +178,7 @@ async function settledBy(
 
 /** What is not simply done is looked at, all together. */
 async function looked(
-  control: Control,
+  control: Operator,
   letters: readonly Letter[],
   how: {
     readonly results: readonly ActionResult[];
@@ -205,7 +208,7 @@ function isSame(letter: Letter, found: Found | undefined): boolean {
 
 /** What they are now; a store that does not answer leaves them where they were. */
 async function look(
-  control: Control,
+  control: Operator,
   letters: readonly Letter[],
 ): Promise<Map<string, Found> | Extract<Settled, { kind: 'failed' }>> {
   const found = new Map<string, Found>();

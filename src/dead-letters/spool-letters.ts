@@ -8,7 +8,7 @@
 import { isRespoolError } from '../core/errors.ts';
 import { fitsLetter } from '../core/letter-query.ts';
 import { checkNames, checkNumber, checkOneOf, ID_PATTERN } from '../core/limits.ts';
-import type { Control } from '../operator/operator.ts';
+import type { Operator } from '../operator/operator.ts';
 import type {
   DeadLetters,
   Letter,
@@ -22,12 +22,19 @@ import type {
 } from '../ports/dead-letters.ts';
 import type { PageOptions } from '../spool/list.ts';
 import { type BatchLine, createBatchLine } from '../stores/shared/batching.ts';
-import { letterOf, type Order, replayedBy, settleTogether, STATE_OF, whyOf } from './settle.ts';
+import {
+  letterOf,
+  type SettleOrder,
+  replayedBy,
+  settleTogether,
+  STATE_OF,
+  whyOf,
+} from './settle.ts';
 
 // How many letters were taken and not yet settled; the next waits for room.
 
 /** Counts what is in hand. */
-class InHand {
+class TakenMessages {
   readonly #max: number;
   readonly #signal: AbortSignal | undefined;
   readonly #open = new Set<unknown>();
@@ -76,7 +83,7 @@ const BATCH = { batchMax: 500, inFlightMax: 2 } as const;
 
 /** The dead letters of a spool. */
 export function createSpoolLetters(
-  control: Control,
+  control: Operator,
   options: SpoolLettersOptions = {},
 ): DeadLetters {
   checkNames('the letters of a spool', options, ['kinds']);
@@ -87,16 +94,16 @@ export function createSpoolLetters(
 
 /** What tells a letter in hand from others, and who counts it. */
 interface Token {
-  readonly inHand: InHand;
+  readonly inHand: TakenMessages;
 }
 
 class SpoolLetters implements DeadLetters {
   readonly name = 'spool';
-  readonly #control: Control;
+  readonly #control: Operator;
   readonly #kinds: readonly LetterKind[];
-  readonly #line: BatchLine<Order, Settled>;
+  readonly #line: BatchLine<SettleOrder, Settled>;
 
-  constructor(control: Control, kinds: readonly LetterKind[]) {
+  constructor(control: Operator, kinds: readonly LetterKind[]) {
     this.#control = control;
     this.#kinds = kinds;
     this.#line = createBatchLine((orders) => settleTogether(control, orders), BATCH);
@@ -127,7 +134,7 @@ class SpoolLetters implements DeadLetters {
   async *take(options: LetterTakeOptions): AsyncGenerator<TakenLetter> {
     const { isWanted, inHand: most = IN_HAND_DEFAULT, signal } = options;
     checkNumber('inHand', most, { min: 1, max: IN_HAND_MAX });
-    const inHand = new InHand(most, signal);
+    const inHand = new TakenMessages(most, signal);
     for await (const letter of this.#walk({}, undefined)) {
       if (signal?.aborted === true) return;
       if (!isWanted(letter)) continue;
@@ -138,7 +145,7 @@ class SpoolLetters implements DeadLetters {
     }
   }
 
-  async settle({ letter, token }: TakenLetter, fate: Order['fate']): Promise<Settled> {
+  async settle({ letter, token }: TakenLetter, fate: SettleOrder['fate']): Promise<Settled> {
     try {
       if (fate.kind === 'leave') return { kind: 'done' };
       return await this.#line.add([{ letter, fate }], ([settled]) => settled ?? GONE);
@@ -203,7 +210,7 @@ class SpoolLetters implements DeadLetters {
   ): Promise<{ readonly asked: PageOptions; readonly last: Found | undefined }> {
     try {
       // n.b. A sealed store may answer with an empty page that has a next.
-      let page: Awaited<ReturnType<Control['page']>> | undefined;
+      let page: Awaited<ReturnType<Operator['page']>> | undefined;
       do {
         const place = page?.next === undefined ? {} : { after: page.next };
         page = await this.#control.page({ ...asked, ...place, descending: true, limit: 1 });
@@ -267,7 +274,7 @@ function chunksOf(ids: readonly string[]): (readonly string[])[] {
   return Array.from({ length: count }, (_, at) => ids.slice(at * PAGE_MAX, (at + 1) * PAGE_MAX));
 }
 
-type Found = Awaited<ReturnType<Control['page']>>['entries'][number];
+type Found = Awaited<ReturnType<Operator['page']>>['entries'][number];
 
 function fateOf(
   { envelope, status }: Found,

@@ -17,7 +17,7 @@ import type { Claim, Settlement } from '../ports/source.ts';
 import type { AttemptSpan } from '../ports/tracer.ts';
 import { backoffMs, Sleeper } from '../system/wait.ts';
 import { BodyInvalid, EngineDelivery } from './delivery.ts';
-import type { Watched, Watchman } from './lease-timer.ts';
+import type { TimedClaim, LeaseTimer } from './lease-timer.ts';
 import type { EngineParts } from './parts.ts';
 import type { Route } from './routes.ts';
 
@@ -172,7 +172,7 @@ const SETTLE_WAIT = { firstMs: 50, maxMs: 5_000 };
 /** The engine, as far as an attempt needs it. */
 export interface AttemptHost {
   readonly parts: EngineParts;
-  readonly watchman: Watchman;
+  readonly watchman: LeaseTimer;
   /** The engine is stopped and waits for nobody: what cannot be settled at once is not. */
   readonly hasGivenUp: boolean;
   now(): Millis;
@@ -194,7 +194,7 @@ interface AttemptStart {
 }
 
 /** One claim in an engine's hands. */
-export class LiveAttempt implements Watched {
+export class LiveAttempt implements TimedClaim {
   readonly claim: Claim;
   readonly #engine: AttemptHost;
   readonly #route: Route | undefined;

@@ -10,7 +10,7 @@
 
 import { topicMatches } from '../core/topic.ts';
 import type { Claim, Demand } from '../ports/source.ts';
-import type { Watched, Watchman } from './lease-timer.ts';
+import type { TimedClaim, LeaseTimer } from './lease-timer.ts';
 import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
 import type { Route } from './routes.ts';
 import type { Slots } from './slots.ts';
@@ -30,7 +30,7 @@ import type { Wake } from './wake.ts';
 // Why: docs/decisions/0014-messages-are-claimed-ahead.md
 
 /** What an answer to a claim was like. */
-interface Answer {
+interface ClaimAnswer {
   /** It brought as many as were asked for. */
   readonly isFull: boolean;
   /** No handler was running, and nothing waited for one. */
@@ -51,10 +51,10 @@ const QUICK_FACTOR = 4;
 /** After one that should not have waited, so many answers say nothing. */
 const REST_ANSWERS = 100;
 /** How long a message may wait for a slot until it is given back. */
-export const AHEAD_WAIT_MS = 1_000;
+export const PREFETCH_WAIT_MS = 1_000;
 
 /** How far ahead one engine claims. */
-export class Ahead {
+export class Prefetch {
   readonly #max: number;
   #count = 0;
   #rest = 0;
@@ -80,7 +80,7 @@ export class Ahead {
     return free + Math.max(0, this.#count - waiting);
   }
 
-  note({ isFull, isStarved, waiting, askedAt, cameAt }: Answer): void {
+  note({ isFull, isStarved, waiting, askedAt, cameAt }: ClaimAnswer): void {
     // With a single slot, or handlers that end together, nobody is at work whenever an answer
     // comes: that alone does not tell that they are quick.
     const isQuick = askedAt - this.#lastCameAt <= QUICK_FACTOR * (cameAt - askedAt);
@@ -103,7 +103,7 @@ export class Ahead {
 const PARKED_PER_SLOT_MAX = 4;
 
 /** A question that is on its way. */
-export interface Round {
+export interface ClaimRound {
   readonly demand: Demand;
   /** Fires when there is something to look at that it may not have seen. */
   readonly wake: AbortSignal;
@@ -114,18 +114,18 @@ export interface Round {
 }
 
 /** The questions of one engine to its source. */
-export class Rounds {
+export class ClaimRounds {
   readonly #parts: EngineParts;
   readonly #slots: Slots;
   readonly #wake: Wake;
-  readonly #ahead: Ahead;
-  #early: Round | undefined;
+  readonly #ahead: Prefetch;
+  #early: ClaimRound | undefined;
 
   constructor(parts: EngineParts, slots: Slots, wake: Wake) {
     this.#parts = parts;
     this.#slots = slots;
     this.#wake = wake;
-    this.#ahead = new Ahead(parts.slots.concurrency, parts.source.isNear);
+    this.#ahead = new Prefetch(parts.slots.concurrency, parts.source.isNear);
   }
 
   /** Whether room is more than a free slot: a handler or a destination may be full. */
@@ -154,7 +154,7 @@ export class Rounds {
    * Asks for what there is room for while so many wait, and keeps slots for it until the engine has
    * its answer; undefined where there is none.
    */
-  ask(parked: number, paused: readonly string[]): Round | undefined {
+  ask(parked: number, paused: readonly string[]): ClaimRound | undefined {
     const max = this.#max(parked);
     if (max === 0) return undefined;
     const round = this.#begin(max, paused);
@@ -163,7 +163,7 @@ export class Rounds {
   }
 
   /** An answer brought so many, while so many were still waiting; whether it was full. */
-  answered({ demand, askedAt }: Round, count: number, waiting: number): boolean {
+  answered({ demand, askedAt }: ClaimRound, count: number, waiting: number): boolean {
     const isFull = count >= demand.max;
     const isStarved = this.#slots.running + waiting === 0;
     const cameAt = this.#parts.clock.monotonic();
@@ -193,7 +193,7 @@ export class Rounds {
   }
 
   /** The round that was asked for early, if there is one. */
-  take(): Round | undefined {
+  take(): ClaimRound | undefined {
     const round = this.#early;
     this.#early = undefined;
     return round;
@@ -204,7 +204,7 @@ export class Rounds {
     this.#ahead.end();
   }
 
-  #begin(max: number, paused: readonly string[]): Round {
+  #begin(max: number, paused: readonly string[]): ClaimRound {
     const { clock, source } = this.#parts;
     const wake = this.#wake.fresh();
     const demand = this.#slots.demand(paused, max);
@@ -220,7 +220,7 @@ export class Rounds {
    * n.b. A call of its own: an async function that has held the next round would keep it, and all
    * that comes after, in memory until the next full collection. (V8 13.6, 2026-11-18)
    */
-  #keep(round: Round): void {
+  #keep(round: ClaimRound): void {
     this.#early = round;
     // Who takes it hears of its failure; until then nobody does.
     round.claims.catch(() => undefined);
@@ -233,10 +233,10 @@ export class Rounds {
 // They wait under their lease, kept alive by the watchman, and go before anything new.
 
 /** A claim that waits. */
-export class ParkedClaim implements Watched {
+export class WaitingClaim implements TimedClaim {
   readonly claim: Claim;
-  readonly #watchman: Watchman;
-  readonly #onTimeout: (parked: ParkedClaim) => void;
+  readonly #watchman: LeaseTimer;
+  readonly #onTimeout: (parked: WaitingClaim) => void;
   /** When it has waited long enough (monotonic). */
   timeoutAt: number;
   leaseEndsAt: number;
@@ -246,8 +246,8 @@ export class ParkedClaim implements Watched {
   constructor(
     claim: Claim,
     times: { readonly leaseEndsAt: number; readonly timeoutAt: number },
-    watchman: Watchman,
-    onTimeout: (parked: ParkedClaim) => void,
+    watchman: LeaseTimer,
+    onTimeout: (parked: WaitingClaim) => void,
   ) {
     this.claim = claim;
     this.#watchman = watchman;
@@ -272,28 +272,28 @@ export class ParkedClaim implements Watched {
 }
 
 /** All that wait. */
-export class Parking {
-  #claims: ParkedClaim[] = [];
+export class WaitingClaims {
+  #claims: WaitingClaim[] = [];
 
   get size(): number {
     return this.#claims.length;
   }
 
-  add(parked: ParkedClaim): void {
+  add(parked: WaitingClaim): void {
     this.#claims.push(parked);
   }
 
-  remove(parked: ParkedClaim): void {
+  remove(parked: WaitingClaim): void {
     this.#claims = this.#claims.filter((one) => one !== parked);
   }
 
   /** The first of them, out of here. */
-  take(max: number): readonly ParkedClaim[] {
+  take(max: number): readonly WaitingClaim[] {
     return this.#claims.splice(0, max);
   }
 
   /** Those that must not begin while these topics are paused, out of here. */
-  takeStopped(paused: Paused): readonly ParkedClaim[] {
+  takeStopped(paused: Paused): readonly WaitingClaim[] {
     const stopped = this.#claims.filter(({ claim }) => isStopped(claim, paused));
     this.#claims = this.#claims.filter(({ claim }) => !isStopped(claim, paused));
     return stopped;
@@ -341,22 +341,22 @@ interface LateClaim {
 }
 
 /** What late claims need of their engine. */
-interface LateDuties {
+interface LateClaimHandlers {
   readonly parts: EngineParts;
-  readonly watchman: Watchman;
+  readonly watchman: LeaseTimer;
   extend(claims: readonly Claim[]): Promise<readonly ('done' | 'stale')[]>;
   onTrouble(error: unknown): void;
 }
 
 /** Keeps late claims and lets them begin. */
 export class LateClaims {
-  readonly #duties: LateDuties;
+  readonly #duties: LateClaimHandlers;
   #waiting: LateClaim[] = [];
   /** The calls that are on their way, one after the other. */
   #work: Promise<void> | undefined;
   #size = 0;
 
-  constructor(duties: LateDuties) {
+  constructor(duties: LateClaimHandlers) {
     this.#duties = duties;
   }
 

@@ -20,7 +20,7 @@ import { wholeOf, WHOLE_HOLDS_BYTES } from '../system/memory.ts';
 export const WHOLE_BODY_MAX_BYTES: number = 64 * 2 ** 20;
 /** What one attempt may note. */
 export const NOTES_MAX = 64;
-export const NOTE_MAX_CHARS = 4_096;
+export const NOTE_VALUE_MAX_CHARS = 4_096;
 
 /** What is wrong with a body until somebody does something about it. */
 const LASTING: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
@@ -174,7 +174,7 @@ export class EngineDelivery implements Delivery {
           'a value is a string',
       );
     }
-    notes[name] = value.slice(0, NOTE_MAX_CHARS);
+    notes[name] = value.slice(0, NOTE_VALUE_MAX_CHARS);
   }
 
   /** Finds out a damaged record: whoever says too many bytes would use up the attempts. */

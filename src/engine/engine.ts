@@ -16,23 +16,23 @@ import type { Claim } from '../ports/source.ts';
 import { WhenIdle } from '../system/in-flight.ts';
 import { backoff } from '../system/wait.ts';
 import {
-  AHEAD_WAIT_MS,
+  PREFETCH_WAIT_MS,
   bearsWaiting,
   isUnwanted,
   LateClaims,
-  ParkedClaim,
-  Parking,
-  type Round,
-  Rounds,
+  WaitingClaim,
+  WaitingClaims,
+  type ClaimRound,
+  ClaimRounds,
 } from './claiming.ts';
-import { Crowd } from './indexed-set.ts';
+import { IndexedSet } from './indexed-set.ts';
 import { type AttemptHost, LiveAttempt } from './attempt.ts';
-import { type EngineLoad, overtaken, type Reservation } from './load.ts';
+import { type EngineLoad, isOvertaken, type Reservation } from './load.ts';
 import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
 import type { Route } from './routes.ts';
 import { Slots } from './slots.ts';
 import { Signal, Wake } from './wake.ts';
-import { Watchman, type WatchmanDuties } from './lease-timer.ts';
+import { LeaseTimer, type LeaseTimerHandlers } from './lease-timer.ts';
 
 /** After trouble with the source, the wait before the next try doubles up to the maximum. */
 const TROUBLE_WAIT = { firstMs: 100, maxMs: 30_000 };
@@ -49,11 +49,11 @@ type Phase = 'stopped' | 'running' | 'stopping';
 export class Engine implements AttemptHost {
   readonly parts: EngineParts;
   readonly slots: Slots;
-  readonly watchman: Watchman;
+  readonly watchman: LeaseTimer;
   hasGivenUp = false;
-  readonly #live = new Crowd<'liveAt', LiveAttempt>('liveAt');
+  readonly #live = new IndexedSet<'liveAt', LiveAttempt>('liveAt');
   /** Claims that wait for a slot, or for room at their handler or destination; they go first. */
-  readonly #parked = new Parking();
+  readonly #parked = new WaitingClaims();
   #isUnparking = false;
   #phase: Phase = 'stopped';
   #settling = 0;
@@ -62,7 +62,7 @@ export class Engine implements AttemptHost {
   #reserved = 0;
   #loop: Promise<void> | undefined;
   readonly #wake: Wake;
-  readonly #rounds: Rounds;
+  readonly #rounds: ClaimRounds;
   readonly #room = new Signal();
   readonly #whenIdle: WhenIdle;
   readonly #late: LateClaims;
@@ -71,12 +71,12 @@ export class Engine implements AttemptHost {
     this.parts = parts;
     this.slots = new Slots(parts.slots, parts.routes);
     const { clock, source } = parts;
-    const extend: WatchmanDuties['extend'] = (claims) =>
+    const extend: LeaseTimerHandlers['extend'] = (claims) =>
       source.extend?.(claims) ?? Promise.resolve(claims.map(() => 'done' as const));
     const onTrouble = (error: unknown): void => this.trouble('extending leases', error);
     this.#wake = new Wake(clock);
-    this.#rounds = new Rounds(parts, this.slots, this.#wake);
-    this.watchman = new Watchman({ clock, leaseMs: source.leaseMs, extend, onTrouble });
+    this.#rounds = new ClaimRounds(parts, this.slots, this.#wake);
+    this.watchman = new LeaseTimer({ clock, leaseMs: source.leaseMs, extend, onTrouble });
     this.#late = new LateClaims({ parts, watchman: this.watchman, extend, onTrouble });
     this.#whenIdle = new WhenIdle(
       () => this.#live.size === 0 && this.#reserved === 0 && this.#late.size === 0,
@@ -201,11 +201,11 @@ export class Engine implements AttemptHost {
     return new Promise((resolve, reject) => {
       const onSettled = (verdict: Verdict, answer: 'done' | 'stale' | 'lost'): void => {
         if (answer === 'done') resolve(verdict);
-        else reject(overtaken(claim, 'while the handler ran'));
+        else reject(isOvertaken(claim, 'while the handler ran'));
       };
       const drop = (): void => {
         this.#whenIdle.check();
-        reject(overtaken(claim, 'before the handler began'));
+        reject(isOvertaken(claim, 'before the handler began'));
       };
       const begin = (leaseEndsAt: number): void => {
         const isReleased = this.#phase === 'stopping' || this.hasGivenUp;
@@ -306,14 +306,14 @@ export class Engine implements AttemptHost {
   }
 
   /** Asks for what fits; undefined where nothing does. */
-  #ask(): Round | undefined {
+  #ask(): ClaimRound | undefined {
     const paused = this.parts.paused();
     if (paused === 'all' || this.#settling >= SETTLING_MAX) return undefined;
     return this.#rounds.ask(this.#parked.size, paused);
   }
 
   /** The next round, before so many claims begin; undefined where it has to wait for them. */
-  #askEarly(last: Round, coming: number): Promise<void> | undefined {
+  #askEarly(last: ClaimRound, coming: number): Promise<void> | undefined {
     const paused = this.parts.paused();
     const isOpen = this.#phase === 'running' && this.#settling < SETTLING_MAX;
     // As in a round of its own: after a standstill, it would take what is ours for lost.
@@ -322,7 +322,7 @@ export class Engine implements AttemptHost {
     return this.#rounds.early(this.#parked.size, coming, paused);
   }
 
-  #begin(claim: Claim, leaseEndsAt: number, parked?: ParkedClaim): void {
+  #begin(claim: Claim, leaseEndsAt: number, parked?: WaitingClaim): void {
     const { destination } = claim.envelope;
     const route = this.parts.routes.find(claim.lane, claim.envelope);
     // A claim that came back while we were stopping is given back, not begun.
@@ -349,16 +349,16 @@ export class Engine implements AttemptHost {
   }
 
   #park(claim: Claim, leaseEndsAt: number, route: Route | undefined): void {
-    const giveBack = (parked: ParkedClaim): void => {
+    const giveBack = (parked: WaitingClaim): void => {
       this.#rounds.tooFarAhead();
       this.#parked.remove(parked);
       this.#release(parked);
     };
     // One that waits for its own handler or destination would be brought again by the next claim.
     const hasLimits = this.#rounds.hasLimits;
-    const waitMs = hasLimits ? Number.POSITIVE_INFINITY : AHEAD_WAIT_MS;
+    const waitMs = hasLimits ? Number.POSITIVE_INFINITY : PREFETCH_WAIT_MS;
     const times = { leaseEndsAt, timeoutAt: this.parts.clock.monotonic() + waitMs };
-    const parked = new ParkedClaim(claim, times, this.watchman, giveBack);
+    const parked = new WaitingClaim(claim, times, this.watchman, giveBack);
     if (hasLimits || bearsWaiting(claim, route, this.parts)) this.#parked.add(parked);
     else giveBack(parked);
   }
@@ -387,7 +387,7 @@ export class Engine implements AttemptHost {
   }
 
   /** Gives one that waited back, without cost. */
-  #release(parked: ParkedClaim): void {
+  #release(parked: WaitingClaim): void {
     const { claim, leaseEndsAt } = parked;
     parked.leave();
     this.slots.take(undefined, claim.envelope.destination);

@@ -9,10 +9,10 @@
  */
 
 /** Where a thing stands in each crowd it may be in; undefined where it is in none. */
-export type Placed<Key extends string> = { [Name in Key]: number | undefined };
+export type Indexed<Key extends string> = { [Name in Key]: number | undefined };
 
 /** The things that are in it, in no order. */
-export class Crowd<Key extends string, Thing extends Placed<Key>> {
+export class IndexedSet<Key extends string, Thing extends Indexed<Key>> {
   readonly #key: Key;
   readonly #things: Thing[] = [];
 
@@ -53,7 +53,7 @@ export class Crowd<Key extends string, Thing extends Placed<Key>> {
     this.#place(thing, at);
   }
 
-  #place(thing: Placed<Key>, at: number | undefined): void {
+  #place(thing: Indexed<Key>, at: number | undefined): void {
     thing[this.#key] = at;
   }
 }

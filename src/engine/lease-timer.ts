@@ -7,10 +7,10 @@
 
 import type { Clock } from '../ports/clock.ts';
 import type { Claim } from '../ports/source.ts';
-import { Crowd, type Placed } from './indexed-set.ts';
+import { IndexedSet, type Indexed } from './indexed-set.ts';
 
 /** An attempt the watchman looks after. Times are monotonic. */
-export interface Watched extends Placed<'watchedAt'> {
+export interface TimedClaim extends Indexed<'watchedAt'> {
   readonly claim: Claim;
   /** When the handler has had its time; Infinity once that is over. */
   timeoutAt: number;
@@ -23,7 +23,7 @@ export interface Watched extends Placed<'watchedAt'> {
 }
 
 /** What the watchman may do. */
-export interface WatchmanDuties {
+export interface LeaseTimerHandlers {
   readonly clock: Clock;
   readonly leaseMs: number;
   extend(claims: readonly Claim[]): Promise<readonly ('done' | 'stale')[]>;
@@ -31,9 +31,9 @@ export interface WatchmanDuties {
 }
 
 /** Looks after running attempts until they are done. */
-export class Watchman {
-  readonly #duties: WatchmanDuties;
-  readonly #watched = new Crowd<'watchedAt', Watched>('watchedAt');
+export class LeaseTimer {
+  readonly #duties: LeaseTimerHandlers;
+  readonly #watched = new IndexedSet<'watchedAt', TimedClaim>('watchedAt');
   #nextAt = Number.POSITIVE_INFINITY;
   #cancel: (() => void) | undefined;
   /** The heartbeat that is on its way. */
@@ -41,18 +41,18 @@ export class Watchman {
   /** The same, when it is so late that leases may be over. */
   #late: Promise<void> | undefined;
 
-  constructor(duties: WatchmanDuties) {
+  constructor(duties: LeaseTimerHandlers) {
     this.#duties = duties;
   }
 
   /** Begins to look after an attempt. */
-  add(watched: Watched): void {
+  add(watched: TimedClaim): void {
     this.#watched.add(watched);
     const at = Math.min(watched.timeoutAt, this.#heartbeatAt(watched));
     if (at < this.#nextAt) this.#schedule(at);
   }
 
-  remove(watched: Watched): void {
+  remove(watched: TimedClaim): void {
     this.#watched.delete(watched);
     // The timer is left to run out on its own, unless nothing is left that it could be for.
     if (this.#watched.size === 0) this.#unschedule();
@@ -89,7 +89,7 @@ export class Watchman {
     await this.#extending;
   }
 
-  #beat(due: readonly Watched[]): void {
+  #beat(due: readonly TimedClaim[]): void {
     if (due.length === 0 || this.#extending !== undefined) return;
     const lateAt = this.#duties.clock.monotonic() - this.#lateMs;
     const isLate = due.some((watched) => this.#heartbeatAt(watched) <= lateAt);
@@ -121,7 +121,7 @@ export class Watchman {
   #look(): void {
     this.#unschedule();
     const now = this.#duties.clock.monotonic();
-    const due: Watched[] = [];
+    const due: TimedClaim[] = [];
     for (const watched of this.#watched.list()) {
       if (!this.#watched.has(watched)) continue;
       if (watched.timeoutAt <= now) {
@@ -141,15 +141,15 @@ export class Watchman {
   }
 
   /** A heartbeat is due after a third of the lease; the fence falls a sixth before its end. */
-  #heartbeatAt(watched: Watched): number {
+  #heartbeatAt(watched: TimedClaim): number {
     return watched.leaseEndsAt - (this.#duties.leaseMs * 2) / 3;
   }
 
-  #fenceAt(watched: Watched): number {
+  #fenceAt(watched: TimedClaim): number {
     return watched.leaseEndsAt - this.#duties.leaseMs / 6;
   }
 
-  #nextLookAt(watched: Watched, now: number): number {
+  #nextLookAt(watched: TimedClaim, now: number): number {
     const heartbeatAt = this.#heartbeatAt(watched);
     if (heartbeatAt > now) return heartbeatAt;
     if (watched.isFenced) return Number.POSITIVE_INFINITY;
@@ -157,13 +157,13 @@ export class Watchman {
     return Math.min(this.#fenceAt(watched), now + this.#duties.leaseMs / 12);
   }
 
-  #fenceIfOver(watched: Watched, now: number): void {
+  #fenceIfOver(watched: TimedClaim, now: number): void {
     if (watched.isFenced || this.#fenceAt(watched) > now) return;
     watched.isFenced = true;
     watched.onFence();
   }
 
-  async #extend(due: readonly Watched[]): Promise<void> {
+  async #extend(due: readonly TimedClaim[]): Promise<void> {
     // Counted from before the call: the store counts its lease from when it got the request.
     const askedAt = this.#duties.clock.monotonic();
     try {

@@ -30,7 +30,7 @@ export interface Reservation {
 }
 
 /** What whoever waits for a message is told when another has taken it over. */
-export function overtaken({ id }: Claim, when: string): RespoolError {
+export function isOvertaken({ id }: Claim, when: string): RespoolError {
   return new RespoolError(
     'move.refused',
     `cannot settle message "${id}": its lease was lost ${when}; look with get()`,

@@ -11,7 +11,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
 import { countedBy, type CountedBy, Keyed } from './keyed.ts';
-import { Line } from './spacing.ts';
+import { PostponeSpacing } from './spacing.ts';
 import { checkOptions } from './options.ts';
 import { notNow, waitInside } from './run.ts';
 
@@ -57,7 +57,7 @@ export function rateLimit(options: RateLimitOptions): Middleware {
 
 /** Tokens as one number: when the bucket would be full again. */
 class Bucket {
-  readonly line: Line;
+  readonly line: PostponeSpacing;
   readonly #max: number;
   readonly #stepMs: number;
   #fullAt = Number.NEGATIVE_INFINITY;
@@ -65,7 +65,7 @@ class Bucket {
   constructor(max: number, stepMs: number) {
     this.#max = max;
     this.#stepMs = stepMs;
-    this.line = new Line(stepMs);
+    this.line = new PostponeSpacing(stepMs);
   }
 
   /** How long until there is a token; 0 when there is one. */

@@ -10,7 +10,7 @@ import { checkNumber } from '../core/limits.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
-import { Line } from './spacing.ts';
+import { PostponeSpacing } from './spacing.ts';
 import { checkOptions } from './options.ts';
 import { notNow } from './run.ts';
 
@@ -35,7 +35,7 @@ export function retryBudget(options: RetryBudgetOptions): Middleware {
   const perMinute = checkNumber('perMinute', options.perMinute, { min: 1, max: PER_MINUTE_MAX });
   // A ring: the beginning that the next one has to be a minute away from is the oldest.
   const beganAt = new Float64Array(perMinute).fill(Number.NEGATIVE_INFINITY);
-  const line = new Line(MINUTE_MS / perMinute);
+  const line = new PostponeSpacing(MINUTE_MS / perMinute);
   let oldest = 0;
   const reason = `no retry may begin now: the budget of ${perMinute} per minute is spent`;
   return async ({ attempt }, next) => {

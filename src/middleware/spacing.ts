@@ -12,7 +12,7 @@ import { MINUTE_MS } from '../core/duration.ts';
 const LINE_MAX_MS: number = 10 * MINUTE_MS;
 
 /** The line of those that were postponed. */
-export class Line {
+export class PostponeSpacing {
   readonly #stepMs: number;
   #ahead = 0;
 

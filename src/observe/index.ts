@@ -23,15 +23,15 @@ export type {
   BacklogForecast,
   DiskSpace,
   QueueDepth,
-  Reading,
-  Surroundings,
+  MeasureReading,
+  ExternalMeasures,
 } from './alerts/external-measures.ts';
 export { createMeasures, type MeasureParts, type Measures } from './alerts/measures.ts';
 export type { Notice } from './alerts/notice.ts';
 export { parseCondition } from './alerts/parse.ts';
 export { type Receivers, registerReceivers } from './alerts/receivers.ts';
-export type { AlertAction, AlertDeed, AlertParts, AlertRule } from './alerts/types.ts';
-export type { Flows, WindowParts } from './alerts/sliding-window.ts';
+export type { AlertAction, AlertActionCall, AlertParts, AlertRule } from './alerts/types.ts';
+export type { WindowRates, WindowParts } from './alerts/sliding-window.ts';
 export type {
   MetricAlias,
   MetricsOptions,

@@ -12,13 +12,13 @@ import type { WatchedOutbox } from './metrics/types.ts';
 const LOOKED_AT_MAX = 100;
 
 /** What the tables told. */
-export interface OutboxTold {
+export interface OutboxBacklog {
   readonly counts: ReadonlyMap<string, number>;
   readonly lagMs: number;
 }
 
 /** Asks the tables. */
-export async function askOutbox({ spool }: WatchedOutbox): Promise<OutboxTold> {
+export async function askOutbox({ spool }: WatchedOutbox): Promise<OutboxBacklog> {
   const rows = await spool.tally('state');
   const counts = new Map(rows.map(({ key, count }) => [key, count]));
   const now = spool.now();

@@ -49,7 +49,7 @@ export async function prepareBulk(
         signal?.throwIfAborted();
         const max = count - progress.seen;
         const step = await stepBulk(spool, { action, filter, by, max, after });
-        progress = added(progress, step.progress);
+        progress = addProgress(progress, step.progress);
         after = step.next;
         yield progress;
       } while (after !== undefined && progress.seen < count);
@@ -142,7 +142,7 @@ export async function stepBulk(
   });
   const ids = page.entries.map(({ envelope }) => envelope.id);
   const results = ids.length === 0 ? [] : await actOn(spool, action, ids, by);
-  const progress = added(NO_PROGRESS, progressOf(results));
+  const progress = addProgress(NO_PROGRESS, progressOf(results));
   return page.next === undefined ? { progress } : { progress, next: page.next };
 }
 
@@ -174,7 +174,7 @@ const NAMES: Readonly<Record<BulkAction['kind'], readonly string[]>> = {
 };
 
 /** The two progresses together. */
-export function added(one: BulkProgress, other: BulkProgress): BulkProgress {
+export function addProgress(one: BulkProgress, other: BulkProgress): BulkProgress {
   return {
     seen: one.seen + other.seen,
     done: one.done + other.done,

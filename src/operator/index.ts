@@ -5,10 +5,10 @@ export type {
   BulkAction,
   BulkProgress,
   BulkStep,
-  Control,
-  Desk,
+  Operator,
+  SpoolOperator,
   EventOptions,
-  Flow,
+  Throughput,
   MessagePage,
   MessageView,
   NamedPolicy,
@@ -19,8 +19,8 @@ export type {
   StateStats,
   Stats,
   SweptQueue,
-  ToldEvent,
+  SerializedEvent,
 } from './operator.ts';
-export { type ControlOptions, createControl } from './spool-operator.ts';
-export { FlowMeter } from './throughput.ts';
+export { type OperatorOptions, createOperator } from './spool-operator.ts';
+export { ThroughputMeter } from './throughput.ts';
 export type { Forecast } from '../core/forecast.ts';

@@ -26,7 +26,7 @@ import type { ReplayOrder } from '../spool/replay.ts';
 import type { KeptCopy } from '../ports/dead-letters.ts';
 
 /** An operator's desk. */
-export interface Control {
+export interface Operator {
   /** Whose name is written into the audit record. */
   readonly by: string;
   /** Puts a message down, as `spool.enqueue`. */
@@ -94,7 +94,7 @@ export interface Control {
   /** Tells whoever listens there of a queue that was swept; nothing else comes of it. */
   tellSweep(swept: SweptQueue): Promise<void>;
   /** What happens in the process that delivers, until the signal fires. */
-  events(options: EventOptions): AsyncIterable<ToldEvent>;
+  events(options: EventOptions): AsyncIterable<SerializedEvent>;
 }
 
 /** A message without its body, and what the process that was asked knows of it. */
@@ -135,7 +135,7 @@ export interface Bulk {
 }
 
 /** A desk in the process of the spool: there a bulk action can be done step by step. */
-export interface Desk extends Control {
+export interface SpoolOperator extends Operator {
   /** Writes action, filter and count into the audit record; before the first step. */
   beginBulk(action: BulkAction, bulk: Pick<Bulk, 'count' | 'filter'>): Promise<void>;
   /** The next messages of a prepared filter, at most 500; goes on at `next` of the step before. */
@@ -173,7 +173,7 @@ export interface Stats {
   /** Only where the asked process delivers. */
   readonly load?: EngineLoad;
   /** Only where the asked process delivers: what went through it lately. */
-  readonly flow?: Flow;
+  readonly flow?: Throughput;
   /** Only where the asked process delivers: where the backlog goes at the rates of that flow. */
   readonly forecast?: Forecast;
 }
@@ -187,7 +187,7 @@ export interface StateStats {
 }
 
 /** What went through an engine within a window that ends now. */
-export interface Flow {
+export interface Throughput {
   /** How long the window is; shorter than a minute only after a start. */
   readonly windowMs: number;
   readonly accepted: number;
@@ -243,7 +243,7 @@ export interface EventOptions {
 }
 
 /** An event as it is told to another process: an error is its text and its code. */
-export type ToldEvent =
+export type SerializedEvent =
   | Exclude<SpoolEvent, { readonly kind: 'trouble' }>
   | {
       readonly at: Millis;

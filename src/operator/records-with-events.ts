@@ -11,7 +11,7 @@ import type { RecordStore } from '../ports/record-store.ts';
 import { readReplay, type Replay } from './replays.ts';
 
 /** The same records; `tell` hears of replays. */
-export function toldRecords(
+export function recordsWithEvents(
   records: RecordStore,
   tell: (event: EventOf<'replay'>) => void,
 ): RecordStore {

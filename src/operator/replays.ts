@@ -148,7 +148,7 @@ export interface ReplayLine {
 }
 
 /** What replays need of a desk. */
-export interface ReplayDesk {
+export interface ReplayOperator {
   readonly by: string;
   readonly records: RecordStore;
   /** Writes what is about to be done into the audit record. */
@@ -191,7 +191,7 @@ export function isRunBySomebody({ state, runner }: Replay, now: Millis): boolean
 
 /** Writes into the audit record what is about to be done to a replay. */
 export function auditReplay(
-  desk: ReplayDesk,
+  desk: ReplayOperator,
   action: string,
   { id, source, plan }: Pick<Replay, 'id' | 'source' | 'plan'>,
 ): Promise<void> {

@@ -9,19 +9,19 @@ import { topicMatches } from '../core/topic.ts';
 import type { TallyRow } from '../ports/entry-store.ts';
 import type { Spool } from '../spool/spool.ts';
 import { auditBulk, prepareBulk, stepBulk } from './bulk.ts';
-import type { Desk, MessageView, StateStats, Stats } from './operator.ts';
+import type { SpoolOperator, MessageView, StateStats, Stats } from './operator.ts';
 import type { DiskMeter } from './disk-meter.ts';
-import { type FlowMeter, forecastOf } from './throughput.ts';
-import { toldRecords } from './records-with-events.ts';
+import { type ThroughputMeter, forecastOf } from './throughput.ts';
+import { recordsWithEvents } from './records-with-events.ts';
 import { shapeOf } from './shape.ts';
-import { toldEvents } from './serialize-event.ts';
+import { serializedEvents } from './serialize-event.ts';
 
 /** Whose desk it is, and what it can tell of an engine. */
-export interface ControlOptions {
+export interface OperatorOptions {
   /** Whose name is written into the audit record. */
   readonly by: string;
   /** What went through this spool's engine lately, if somebody has listened. */
-  readonly meter?: FlowMeter;
+  readonly meter?: ThroughputMeter;
   /** How soon the disk of the store is full, if it is on one and somebody looks. */
   readonly disk?: Pick<DiskMeter, 'fullInMs'> | undefined;
   /**
@@ -32,7 +32,10 @@ export interface ControlOptions {
 }
 
 /** A desk over a spool, for the operator of this name. */
-export function createControl(spool: Spool, { by, meter, disk, topics }: ControlOptions): Desk {
+export function createOperator(
+  spool: Spool,
+  { by, meter, disk, topics }: OperatorOptions,
+): SpoolOperator {
   const view = viewer(spool, topics);
   return {
     by,
@@ -67,13 +70,13 @@ export function createControl(spool: Spool, { by, meter, disk, topics }: Control
     audit: (after, max) => spool.audit(after, max),
     recordAction: (action, details) => spool.appendAudit({ by, action, ids: [], details }),
     keep: (copies) => spool.keep(copies, by),
-    records: toldRecords(spool.facts, (event) => spool.tell(event)),
+    records: recordsWithEvents(spool.facts, (event) => spool.tell(event)),
     stats: () => statsOf(spool, meter, disk),
     shape: (options) => shapeOf(spool, options),
     check: (options) => spool.check({ ...options, by }),
     rekey: (options) => spool.rekey({ ...options, by }),
     tellSweep: async (swept) => spool.tell({ at: spool.now(), kind: 'sweep', ...swept }),
-    events: (options) => toldEvents(spool, options),
+    events: (options) => serializedEvents(spool, options),
   };
 }
 
@@ -103,8 +106,8 @@ async function tallied(spool: Spool): Promise<readonly TallyRow[]> {
 
 async function statsOf(
   spool: Spool,
-  meter: ControlOptions['meter'],
-  disk: ControlOptions['disk'],
+  meter: OperatorOptions['meter'],
+  disk: OperatorOptions['disk'],
 ): Promise<Stats> {
   const rows = new Map((await tallied(spool)).map((row) => [row.key, row]));
   const states = Object.fromEntries(

@@ -7,7 +7,7 @@ import { SECOND_MS } from '../core/duration.ts';
 import type { EventKind, EventOf } from '../core/event.ts';
 import { drainsInMs, FLOW_LEAST_MS, type Forecast } from '../core/forecast.ts';
 import type { Spool } from '../spool/spool.ts';
-import type { Flow, Spread } from './operator.ts';
+import type { Throughput, Spread } from './operator.ts';
 
 const WINDOW_S = 60;
 /** Deliveries whose times are kept, at the most: the last ones. */
@@ -28,7 +28,7 @@ interface Times {
 }
 
 /** Listens to a spool from now on. */
-export class FlowMeter {
+export class ThroughputMeter {
   readonly #spool: Spool;
   #beganAt: Millis;
   readonly #seconds: Second[] = Array.from({ length: WINDOW_S }, emptySecond);
@@ -49,7 +49,7 @@ export class FlowMeter {
   }
 
   /** The last minute, or what there was of it. */
-  get flow(): Flow {
+  get flow(): Throughput {
     const now = this.#spool.now();
     // A clock that went back: the window begins anew.
     this.#beganAt = Math.min(this.#beganAt, now);
@@ -94,7 +94,7 @@ export class FlowMeter {
 }
 
 /** Where a backlog goes at the rates of a flow; one that has just begun does not tell. */
-export function forecastOf(flow: Flow, backlog: number, fullInMs: number | null): Forecast {
+export function forecastOf(flow: Throughput, backlog: number, fullInMs: number | null): Forecast {
   const seconds = Math.max(SECOND_MS, flow.windowMs) / SECOND_MS;
   const inPerSecond = flow.accepted / seconds;
   const outPerSecond = (flow.delivered + flow.bounced + flow.held) / seconds;

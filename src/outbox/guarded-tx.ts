@@ -16,15 +16,15 @@ import { InFlight } from '../system/in-flight.ts';
 const ENDING =
   /(?:^|;|\*\/)\s*(?:commit|end|abort|prepare\s+transaction|rollback(?!(?:\s+\w+)?\s+to\b))\b/im;
 
-const known = new WeakMap<object, LiveTx>();
+const known = new WeakMap<object, GuardedTx>();
 
 /** The transaction of `transaction()` that this is, or was. */
-export function liveTxOf(given: unknown): LiveTx | undefined {
+export function guardedTxOf(given: unknown): GuardedTx | undefined {
   return typeof given === 'object' && given !== null ? known.get(given) : undefined;
 }
 
 /** One transaction of ours. */
-export class LiveTx<Client extends object = object> {
+export class GuardedTx<Client extends object = object> {
   /** The connection, until the end. */
   readonly tx: Client;
   /** What the commit waits for: half of it would be worse than none. */

@@ -8,7 +8,7 @@ import { checkNames } from '../core/limits.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import type { Values } from '../stores/postgres/arrays.ts';
 import { namesOf } from '../stores/postgres/names.ts';
-import { type Guard, guardSql, proofSql, TOLD_SQL } from '../stores/postgres/tx-check.ts';
+import { type TxGuard, txGuardSql, txCheckSql, TX_CHECK_SQL } from '../stores/postgres/tx-check.ts';
 import { isSqlite } from './tx.ts';
 import { type TxClient, type TxPool, transaction } from './transaction.ts';
 
@@ -148,11 +148,11 @@ CREATE INDEX IF NOT EXISTS "${table}_expires_at" ON "${table}" (expires_at);
  * Takes a key: `taken` is 1 if it was not done before, or its time is over. Waits for a transaction
  * that has it and is not through. Does nothing where the guard does not hold.
  */
-export function takeSql({ sql }: InboxTable, guard: Guard, { bind }: Values): string {
-  const isOwn = guardSql(guard, bind);
-  const [told, from] = guard === 'sure' ? ['', ''] : [`${TOLD_SQL}, `, ' FROM proof p'];
+export function takeSql({ sql }: InboxTable, guard: TxGuard, { bind }: Values): string {
+  const isOwn = txGuardSql(guard, bind);
+  const [told, from] = guard === 'sure' ? ['', ''] : [`${TX_CHECK_SQL}, `, ' FROM proof p'];
   const others = `AND (scope, key) <> ($1::text, $2::text) AND ${isOwn}`;
-  return `WITH ${proofSql(guard)}forgotten AS (${forgetSql(sql, FORGET_EACH, others)}), taken AS (
+  return `WITH ${txCheckSql(guard)}forgotten AS (${forgetSql(sql, FORGET_EACH, others)}), taken AS (
   INSERT INTO ${sql} AS kept (scope, key, done_at, expires_at)
   SELECT $1::text, $2::text, clock_timestamp(),
     clock_timestamp() + $3::float8 * interval '1 millisecond' WHERE ${isOwn}

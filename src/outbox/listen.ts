@@ -15,7 +15,7 @@ import { CONSUMER_NAMES, type ConsumerOptions } from '../rabbit/consume/options.
 import type { RabbitHandler } from '../rabbit/consume/delivery.ts';
 import type { UserBinding } from '../rabbit/topology/model.ts';
 import { perDelay } from '../rabbit/topology/per-delay.ts';
-import { shapeOf } from './shape.ts';
+import { typeOf } from './shape.ts';
 import { tracking, trackingOf } from './tracking.ts';
 
 /** Which queue listens where, and how often it is tried. */
@@ -66,7 +66,7 @@ export function listen<Body = unknown>(
     throw new RespoolError('config.invalid', 'cannot listen: a handler is a function');
   }
   if (typeof options !== 'object' || options === null) {
-    const text = `cannot listen with ${shapeOf(options)}: allowed is { url, exchange, queue, … }`;
+    const text = `cannot listen with ${typeOf(options)}: allowed is { url, exchange, queue, … }`;
     throw new RespoolError('config.invalid', text);
   }
   refuseForeign(options);

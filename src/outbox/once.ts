@@ -13,9 +13,9 @@ import { checkKey, checkNames } from '../core/limits.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery } from '../ports/handler.ts';
 import type { SqlTx } from '../ports/sql.ts';
-import { hasMadeUpId } from '../rabbit/consume/generated-id.ts';
+import { hasGeneratedId } from '../rabbit/consume/generated-id.ts';
 import { Values } from '../stores/postgres/arrays.ts';
-import { outside, Proof } from '../stores/postgres/tx-check.ts';
+import { outsideTransaction, TxCheck } from '../stores/postgres/tx-check.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import { systemClock } from '../system/clock.ts';
 import { InFlight } from '../system/in-flight.ts';
@@ -27,10 +27,16 @@ import {
   takeSql,
   takeSqliteKey,
 } from './inbox.ts';
-import { type Lane, Lanes } from './tx-mutex.ts';
-import { type LiveTx, liveTxOf } from './guarded-tx.ts';
-import { COLLISION, explain, hasCode, NO_TRANSACTION } from './table-errors.ts';
-import { type ClientOf, refusePromise, transaction, type TxPool, within } from './transaction.ts';
+import { type TxMutex, TxMutexes } from './tx-mutex.ts';
+import { type GuardedTx, guardedTxOf } from './guarded-tx.ts';
+import { COLLISION, explainMissing, hasCode, NO_TRANSACTION } from './table-errors.ts';
+import {
+  type ClientOf,
+  refusePromise,
+  transaction,
+  type TxPool,
+  withinSqlite,
+} from './transaction.ts';
 import { type AnyTx, isOneTransaction, isPool, isSqlite, sqlTxOf } from './tx.ts';
 
 /** What `once` may be told beside its work. */
@@ -60,13 +66,13 @@ export type OnceKey = string | Pick<Delivery, 'id' | 'envelope'>;
 const TRIES_MAX = 20;
 
 /** Those of one transaction, one after the other: what fails undoes all since its savepoint. */
-const ONCES = new Lanes();
+const ONCES = new TxMutexes();
 /** No two have the same: one that is left behind by its transaction fails instead of another. */
 let savepoints = 0;
 
 /** What goes on inside the work of one. */
 interface Scope {
-  readonly lanes: Lanes;
+  readonly lanes: TxMutexes;
   readonly inFlight: InFlight;
 }
 const SCOPES = new AsyncLocalStorage<Scope>();
@@ -127,12 +133,12 @@ function onceInSqlite<T>(
   const key = checkOnce(given, options);
   const table = sqliteTable(options);
   const doing = `do "${key.key}" once`;
-  return within(database, doing, () => {
+  return withinSqlite(database, doing, () => {
     const now = (options.clock ?? systemClock).now();
     try {
       if (!takeSqliteKey(database, table, { ...key, now })) return { done: false };
     } catch (error) {
-      throw explain(error, doing, { place: `"${table}"`, advice: ADVICE });
+      throw explainMissing(error, doing, { place: `"${table}"`, advice: ADVICE });
     }
     const value = work();
     refusePromise(value, doing);
@@ -151,7 +157,7 @@ async function onceInPostgres<T>(
   const doing = `do "${key.key}" once`;
   if (isPool(place)) return onceOnPool(place as TxPool, { table, key, doing }, work);
   const tx = sqlTxOf(place, doing);
-  const live = liveTxOf(place);
+  const live = guardedTxOf(place);
   live?.check(doing);
   const isKept = live !== undefined || isOneTransaction(place);
   const outer = SCOPES.getStore();
@@ -172,8 +178,8 @@ interface Taking {
 }
 
 interface TakingWithin extends Taking {
-  readonly lane: Lane;
-  readonly live: LiveTx | undefined;
+  readonly lane: TxMutex;
+  readonly live: GuardedTx | undefined;
 }
 
 /** In a transaction of its own; nobody sees it before it is through, so it may begin again. */
@@ -208,7 +214,7 @@ async function onceApart<T>(
   savepoints += 1;
   const savepoint = `respool_once_${savepoints}`;
   await tx.query(`SAVEPOINT ${savepoint}`, []).catch((error: unknown) => {
-    throw hasCode(error, NO_TRANSACTION) ? outside(doing) : error;
+    throw hasCode(error, NO_TRANSACTION) ? outsideTransaction(doing) : error;
   });
   try {
     const isTaken = await take(tx, taking, lane, () => live?.isSure === true);
@@ -223,7 +229,7 @@ async function onceApart<T>(
 
 /** Runs the work, and waits for everything that was done once in it. */
 async function apart<T>(work: () => Promise<T>): Promise<T> {
-  const scope: Scope = { lanes: new Lanes(), inFlight: new InFlight() };
+  const scope: Scope = { lanes: new TxMutexes(), inFlight: new InFlight() };
   try {
     return await SCOPES.run(scope, work);
   } finally {
@@ -245,10 +251,10 @@ async function undo(tx: SqlTx, savepoint: string): Promise<void> {
 async function take(
   tx: SqlTx,
   { table, key: { scope, key, ttlMs }, doing }: Taking,
-  lane: Lane,
+  lane: TxMutex,
   isSure: () => boolean,
 ): Promise<boolean> {
-  const proof = new Proof({ doing, xid: lane.xid, isSure });
+  const proof = new TxCheck({ doing, xid: lane.xid, isSure });
   try {
     for (;;) {
       const { guard } = proof;
@@ -261,7 +267,7 @@ async function take(
     }
   } catch (error) {
     const place = `schema "${table.schema}", "${table.table}"`;
-    throw explain(error, doing, { place, advice: ADVICE });
+    throw explainMissing(error, doing, { place, advice: ADVICE });
   }
 }
 
@@ -288,7 +294,7 @@ function isDelivery(given: unknown): given is Exclude<OnceKey, string> {
 }
 
 function idOf(delivery: Exclude<OnceKey, string>): string {
-  if (!hasMadeUpId(delivery)) return delivery.id;
+  if (!hasGeneratedId(delivery)) return delivery.id;
   throw new RespoolError(
     'message.invalid',
     `cannot do message "${delivery.id}" once: it came without an id, and this one was made up ` +

@@ -7,7 +7,7 @@ import type { PgPool } from '../stores/postgres/client.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import type { DatabaseOutboxOptions, PoolOutboxOptions, UrlOutboxOptions } from './options.ts';
 import { Outbox } from './postgres-outbox.ts';
-import { shapeOf } from './shape.ts';
+import { typeOf } from './shape.ts';
 import { SqliteOutbox } from './sqlite-outbox.ts';
 import type { ClientOf } from './transaction.ts';
 
@@ -29,7 +29,7 @@ export function createOutbox(options: OutboxOptions): unknown {
   if (typeof options !== 'object' || options === null) {
     throw new RespoolError(
       'config.invalid',
-      `cannot make an outbox with ${shapeOf(options)}: allowed is { pool }, { url } or ` +
+      `cannot make an outbox with ${typeOf(options)}: allowed is { pool }, { url } or ` +
         '{ database }',
     );
   }

@@ -18,9 +18,9 @@ import { postgres, type PostgresStore } from '../stores/postgres/entry-store.ts'
 import { insertWithin } from '../stores/postgres/insert-within.ts';
 import { type Names, namesOf } from '../stores/postgres/names.ts';
 import { postgresSchema } from '../stores/postgres/schema.ts';
-import { askTransaction, type Habit } from '../stores/postgres/tx-check.ts';
+import { askTransaction, type TxHabit } from '../stores/postgres/tx-check.ts';
 import { systemClock } from '../system/clock.ts';
-import { type LiveTx, liveTxOf } from './guarded-tx.ts';
+import { type GuardedTx, guardedTxOf } from './guarded-tx.ts';
 import {
   forgetKeys,
   type InboxTable,
@@ -39,10 +39,15 @@ import {
 import { spoolOf } from './outbox-spool.ts';
 import type { OutboxParts, RelayStoreOptions } from './parts.ts';
 import { createRelay, type Relay } from './relay.ts';
-import { advising, areTablesMissing, explain, type Lack } from './table-errors.ts';
+import {
+  withAdvice,
+  areTablesMissing,
+  explainMissing,
+  type MissingTables,
+} from './table-errors.ts';
 import { type TracedEmits, traceEmit, traceEmits } from './traced-emit.ts';
 import { type Speaker, transaction, type TxClient, type TxPool } from './transaction.ts';
-import { type Lane, Lanes } from './tx-mutex.ts';
+import { type TxMutex, TxMutexes } from './tx-mutex.ts';
 import { type AnyTx, isOneTransaction, sqlTxOf } from './tx.ts';
 import type { EmitMessage, EmitOptions, Emitted, RelayOptions } from './types.ts';
 import { Wake } from './wake.ts';
@@ -181,7 +186,7 @@ export class ServerTime {
 const NAMES = ['pool', 'url', 'schema', 'tables', 'listenUrl'];
 const ADVICE = 'run outbox.migrate() or `respool outbox init`';
 /** Emits of all outboxes: they may share a transaction. */
-const EMITS = new Lanes();
+const EMITS = new TxMutexes();
 /** Whose NOTIFY it is; stores go by it to leave out their own. */
 const TELLER = 'outbox';
 
@@ -190,10 +195,10 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
   readonly #pool: OwnPool;
   readonly #names: Names;
   readonly #inbox: InboxTable;
-  readonly #lack: Lack;
+  readonly #lack: MissingTables;
   readonly #messages: Messages;
   readonly #time: ServerTime;
-  readonly #habit: Habit = { isFirst: false };
+  readonly #habit: TxHabit = { isFirst: false };
   readonly #wake: Wake;
   readonly #parts: OutboxParts;
   readonly #makeStore: (options?: RelayStoreOptions & { readonly migrate?: true }) => PostgresStore;
@@ -229,7 +234,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     this.#parts = {
       ...parts,
       name,
-      makeStore: (own) => this.#wake.wired(advising(this.#makeStore(own), name, this.#lack)),
+      makeStore: (own) => this.#wake.wired(withAdvice(this.#makeStore(own), name, this.#lack)),
       forgetKeys: () => this.#forgetKeys(),
     };
   }
@@ -339,7 +344,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
   /** n.b. Nothing is awaited before the first statement: it is in the transaction of the call. */
   #insert(given: AnyTx, own: readonly OwnMessage[], doing: string): Promise<readonly Emitted[]> {
     const tx = sqlTxOf(given, doing);
-    const live = liveTxOf(given);
+    const live = guardedTxOf(given);
     live?.check(doing);
     if (own.length === 0) return Promise.resolve([]);
     const isKept = live !== undefined || isOneTransaction(given);
@@ -354,8 +359,8 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     tx: SqlTx,
     own: readonly OwnMessage[],
     doing: string,
-    lane: Lane,
-    live: LiveTx | undefined,
+    lane: TxMutex,
+    live: GuardedTx | undefined,
   ): Promise<readonly Emitted[]> {
     try {
       if (this.#time.isOld) {
@@ -373,7 +378,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
       lane.xid = xid;
       return entries.map((entry, at) => emittedOf(entry, results[at]));
     } catch (error) {
-      throw explain(error, doing, this.#lack);
+      throw explainMissing(error, doing, this.#lack);
     }
   }
 

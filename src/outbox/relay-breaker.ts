@@ -28,7 +28,7 @@ import type { Parcel, Sink } from '../ports/sink.ts';
 // time. Pure.
 
 /** What became of one message in a send. */
-interface Said {
+interface SendAnswer {
   readonly id: string;
   /** `away`: no answer, and the target itself is said to be away. */
   readonly answer: 'heard' | 'silent' | 'away';
@@ -58,7 +58,7 @@ class Suspects {
   }
 
   /** Takes in what was said to one send. True: the one message of it is at fault. */
-  hear(said: readonly Said[]): boolean {
+  hear(said: readonly SendAnswer[]): boolean {
     const wasHeard = this.#wasHeard;
     const isHeard = said.some(({ answer }) => answer === 'heard');
     this.#wasHeard = isHeard;
@@ -67,7 +67,7 @@ class Suspects {
     return said.length === 1 && wasHeard && faults[0] === true;
   }
 
-  #isFault({ id, answer }: Said, isHeard: boolean): boolean {
+  #isFault({ id, answer }: SendAnswer, isHeard: boolean): boolean {
     if (answer === 'heard') {
       this.#silentAt.delete(id);
       this.#aways.delete(id);
@@ -91,10 +91,10 @@ class Suspects {
 }
 
 /** How much goes through. */
-export type ValveState = 'open' | 'shut' | 'probing';
+export type RelayBreakerState = 'open' | 'shut' | 'probing';
 
 /** What a valve is made of. */
-interface ValveParts {
+interface RelayBreakerParts {
   readonly clock: Clock;
   /** False for a target that is never gone as a whole. */
   readonly isProbed: boolean;
@@ -103,7 +103,7 @@ interface ValveParts {
   /** The first pause, and the longest. */
   readonly pauseMs: number;
   readonly pauseMaxMs: number;
-  onChange(state: ValveState): void;
+  onChange(state: RelayBreakerState): void;
   /** The target is gone, and was there before. */
   onGone(why: Failure): void;
 }
@@ -143,9 +143,9 @@ const ASKED_MAX = 20_000;
 const DOUBLINGS_MAX = 30;
 
 /** Lets messages through to one sink. */
-export class Valve {
-  readonly #parts: ValveParts;
-  #state: ValveState = 'probing';
+export class RelayBreaker {
+  readonly #parts: RelayBreakerParts;
+  #state: RelayBreakerState = 'probing';
   #why: Failure = failure('transient', UNANSWERED, 'the target did not answer');
   /** Tries in a row that had no answer. */
   #silences = 0;
@@ -170,12 +170,12 @@ export class Valve {
   #cancelPause: (() => void) | undefined;
   #isClosed = false;
 
-  constructor(parts: ValveParts) {
+  constructor(parts: RelayBreakerParts) {
     this.#parts = parts;
     if (!parts.isProbed) this.#state = 'open';
   }
 
-  get state(): ValveState {
+  get state(): RelayBreakerState {
     return this.#state;
   }
 
@@ -344,7 +344,7 @@ export class Valve {
     if (!this.#isClosed) this.#become('probing');
   }
 
-  #become(state: ValveState): void {
+  #become(state: RelayBreakerState): void {
     if (state !== 'shut') this.#cancelPause?.();
     if (state === this.#state || this.#isClosed) return;
     this.#state = state;
@@ -391,7 +391,7 @@ async function answered(sink: Sink, parcels: readonly Parcel[]): Promise<readonl
   return parcels.map((_, at) => answers[at] as unknown);
 }
 
-function meaningOf(answer: unknown): Said['answer'] {
+function meaningOf(answer: unknown): SendAnswer['answer'] {
   if (!isSilent(answer)) return 'heard';
   return AWAY.has(answer.code) ? 'away' : 'silent';
 }
@@ -410,7 +410,7 @@ function isSilent(answer: unknown): answer is Failure {
 // slow, a relay without this would go on sending what it cannot write down.
 
 /** What a window is made of. */
-interface WindowParts {
+interface UnconfirmedWindowParts {
   readonly max: number;
   readonly clock: Clock;
   readonly load: () => Pick<EngineLoad, 'running' | 'settling'>;
@@ -426,13 +426,13 @@ interface Waiting {
 const LOOK_EVERY_MS = 100;
 
 /** Lets as many through as may be sent again, in the order in which they came. */
-export class Window {
-  readonly #parts: WindowParts;
+export class UnconfirmedWindow {
+  readonly #parts: UnconfirmedWindowParts;
   #waiting: Waiting[] = [];
   #isLooking = false;
   #cancelLook: (() => void) | undefined;
 
-  constructor(parts: WindowParts) {
+  constructor(parts: UnconfirmedWindowParts) {
     this.#parts = parts;
   }
 
@@ -504,7 +504,7 @@ const NO_BODY: Uint8Array = new Uint8Array();
 type RelayRouteSaid = Awaited<ReturnType<Handler>>;
 
 /** The same handler; the valve hears of its outcomes. */
-export function behind(valve: Valve, deliver: Handler): Handler {
+export function behindBreaker(valve: RelayBreaker, deliver: Handler): Handler {
   const codes = hasOneAddress(deliver) ? [GONE, UNREACHABLE] : [GONE];
   return async (delivery) => {
     let said: RelayRouteSaid = undefined;
@@ -552,7 +552,7 @@ function failureIn(said: RelayRouteSaid): Failure | undefined {
 
 /** Afterwards, so that a handler may take as long as it likes. */
 async function tell(
-  valve: Valve,
+  valve: RelayBreaker,
   { id, topic, headers, envelope }: Delivery,
   answer: 'confirmed' | Failure,
 ): Promise<void> {

@@ -28,7 +28,7 @@ import { EVERYTHING } from '../spool/pauses.ts';
 import { Runtime } from '../spool/runtime.ts';
 import { Spool } from '../spool/spool.ts';
 import type { OutboxParts, RelayStoreOptions } from './parts.ts';
-import { Valve, type ValveState, Window } from './relay-breaker.ts';
+import { RelayBreaker, type RelayBreakerState, UnconfirmedWindow } from './relay-breaker.ts';
 import { type Target, targetOf } from './targets.ts';
 import type { CleanUp, RelayOptions } from './types.ts';
 
@@ -152,7 +152,7 @@ function expiring(entry: Entry, expiresMs: number): Entry {
 /** What a relay is doing. */
 export interface RelayLoad extends EngineLoad {
   /** Whether the target answers: `shut` while it does not, `probing` while one message asks. */
-  readonly target: ValveState;
+  readonly target: RelayBreakerState;
   /** Since when the target does not answer, in milliseconds since the epoch; none: it does. */
   readonly downSince?: Millis;
   /** Routing keys that an operator has paused; `#` stands for all. */
@@ -185,7 +185,7 @@ export class Relay implements AsyncDisposable {
   readonly #settings: RelaySettings;
   readonly #target: Target;
   readonly #handler: Handler;
-  readonly #valve: Valve;
+  readonly #valve: RelayBreaker;
   readonly #runtime: Runtime;
   readonly #spool: Spool;
   #phase: 'ready' | 'running' | 'ended' = 'ready';
@@ -205,7 +205,7 @@ export class Relay implements AsyncDisposable {
     this.#target = targetOf(options.to, { ...settings, clock, dice, tracer });
     this.#runtime = new Runtime(spoolOptions(parts, settings, options));
     this.#spool = new Spool(this.#runtime);
-    this.#valve = new Valve({
+    this.#valve = new RelayBreaker({
       clock,
       ...settings,
       isProbed: this.#target.isProbed,
@@ -221,7 +221,11 @@ export class Relay implements AsyncDisposable {
       },
       onGone: ({ reason }) => this.#tellGone(reason),
     });
-    const window = new Window({ max: settings.concurrency, clock, load: () => this.#spool.load });
+    const window = new UnconfirmedWindow({
+      max: settings.concurrency,
+      clock,
+      load: () => this.#spool.load,
+    });
     for (const kind of SETTLED) this.#spool.on(kind, () => window.look());
     this.#handler = window.before(this.#valve.guard(this.#target.handlerWith(this.#valve)));
   }
@@ -311,7 +315,7 @@ export class Relay implements AsyncDisposable {
   }
 
   /** Has as much claimed as goes through the valve: without a handler, nothing is. */
-  #handle(state: ValveState): void {
+  #handle(state: RelayBreakerState): void {
     this.#unhandle();
     this.#unhandle = () => undefined;
     if (state === 'shut' || !this.#isRunning) return;

@@ -3,7 +3,7 @@
 const NAMES_MAX = 10;
 
 /** Such as `a text`, or `an object with url, exchange`. */
-export function shapeOf(given: unknown): string {
+export function typeOf(given: unknown): string {
   if (given === undefined || given === null) return String(given);
   if (typeof given === 'string') return 'a text';
   if (typeof given !== 'object') return `a ${typeof given}`;

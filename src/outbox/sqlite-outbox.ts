@@ -17,13 +17,18 @@ import { checkTables } from '../stores/sqlite/names.ts';
 import { createWithin, type InsertWithin } from '../stores/sqlite/insert-within.ts';
 import { forgetSqliteKeys, sqliteInboxSql, sqliteTable } from './inbox.ts';
 import { checkEmitOptions, emittedOf, Messages, type OwnMessage } from './message.ts';
-import { advising, areTablesMissing, explain, type Lack } from './table-errors.ts';
+import {
+  withAdvice,
+  areTablesMissing,
+  explainMissing,
+  type MissingTables,
+} from './table-errors.ts';
 import { type DatabaseOutboxOptions, fromOf, outboxSettings, type SqlOptions } from './options.ts';
 import { spoolOf } from './outbox-spool.ts';
 import type { OutboxParts, RelayStoreOptions } from './parts.ts';
 import { createRelay, type Relay } from './relay.ts';
-import { shapeOf } from './shape.ts';
-import { within } from './transaction.ts';
+import { typeOf } from './shape.ts';
+import { withinSqlite } from './transaction.ts';
 import { type TracedEmits, traceEmit, traceEmits } from './traced-emit.ts';
 import { isSqlite } from './tx.ts';
 import type { EmitMessage, EmitOptions, Emitted, RelayOptions } from './types.ts';
@@ -40,7 +45,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
   readonly #database: Database;
   readonly #tables: string;
   readonly #inbox: string;
-  readonly #lack: Lack;
+  readonly #lack: MissingTables;
   readonly #clock: Clock;
   readonly #messages: Messages;
   readonly #insertWithin: InsertWithin;
@@ -55,7 +60,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     if (!isSqlite(database)) {
       throw new RespoolError(
         'config.invalid',
-        `cannot make an outbox over ${shapeOf(database)}: "database" is no better-sqlite3 database`,
+        `cannot make an outbox over ${typeOf(database)}: "database" is no better-sqlite3 database`,
       );
     }
     if (tables === '') {
@@ -79,7 +84,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     this.#parts = {
       ...parts,
       name,
-      makeStore: (own) => this.#wake.wired(advising(this.#makeStore(own), name, this.#lack)),
+      makeStore: (own) => this.#wake.wired(withAdvice(this.#makeStore(own), name, this.#lack)),
       forgetKeys: () => Promise.resolve(this.#forgetKeys()),
     };
   }
@@ -110,7 +115,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
 
   /** Runs `fn` in a transaction, and tells relays of this process once it is committed. */
   transaction<T>(fn: (database: Database) => T): T {
-    const value = within(this.#database, 'do a transaction', () => fn(this.#database));
+    const value = withinSqlite(this.#database, 'do a transaction', () => fn(this.#database));
     this.wake();
     return value;
   }
@@ -127,7 +132,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
   migrate(): void {
     // n.b. Not possible in a transaction; a relay then says what is missing.
     if (!this.#database.inTransaction) this.#database.pragma(JOURNAL);
-    within(this.#database, 'make the tables of an outbox', () => {
+    withinSqlite(this.#database, 'make the tables of an outbox', () => {
       migrateSqlite(this.#database, { tables: this.#tables });
       this.#database.exec(sqliteInboxSql(this.#inbox));
     });
@@ -194,7 +199,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
       const results = this.#insertWithin(database, entries);
       return entries.map((entry, at) => emittedOf(entry, results[at]));
     } catch (error) {
-      throw explain(error, doing, this.#lack);
+      throw explainMissing(error, doing, this.#lack);
     }
   }
 

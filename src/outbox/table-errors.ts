@@ -14,7 +14,7 @@ const TEXT = /no such (?:table|column)|has no column named/;
 const NEWER = /newer/;
 
 /** What is said of tables that are missing. */
-export interface Lack {
+export interface MissingTables {
   /** Where they were looked for: another schema is easily named by mistake. */
   readonly place: string;
   readonly advice: string;
@@ -24,7 +24,11 @@ export interface Lack {
  * The error with what to do, where tables are missing; any other as it is: it is about the caller's
  * own transaction, and the caller may know its code.
  */
-export function explain(error: unknown, doing: string, { place, advice }: Lack): unknown {
+export function explainMissing(
+  error: unknown,
+  doing: string,
+  { place, advice }: MissingTables,
+): unknown {
   if (!areTablesMissing(error)) return error;
   return new RespoolError(
     'store.version',
@@ -35,18 +39,18 @@ export function explain(error: unknown, doing: string, { place, advice }: Lack):
 
 /** Whether that is what is wrong. */
 export function areTablesMissing(error: unknown): boolean {
-  return isSaid(error, isMissing) || isOutdated(error);
+  return isServerError(error, isMissing) || isOutdated(error);
 }
 
 /** The store, which says the same when it is opened without its tables. */
-export function advising(store: EntryStore, name: string, lack: Lack): EntryStore {
+export function withAdvice(store: EntryStore, name: string, lack: MissingTables): EntryStore {
   return {
     ...store,
     async open() {
       try {
         await store.open();
       } catch (error) {
-        throw explain(error, `open ${name}`, lack);
+        throw explainMissing(error, `open ${name}`, lack);
       }
     },
   };
@@ -74,11 +78,11 @@ export const COLLISION = '40001';
 
 /** Whether the server failed a statement with this code. */
 export function hasCode(error: unknown, code: string): boolean {
-  return isSaid(error, (said) => said['code'] === code);
+  return isServerError(error, (said) => said['code'] === code);
 }
 
 /** Whether an error, or one of those that it holds, is such a one. */
-function isSaid(
+function isServerError(
   error: unknown,
   isSuch: (said: Readonly<Record<string, unknown>>) => boolean,
   depth: number = DEPTH_MAX,
@@ -86,5 +90,8 @@ function isSaid(
   if (typeof error !== 'object' || error === null || depth === 0) return false;
   const said = error as Readonly<Record<string, unknown>>;
   if (isSuch(said)) return true;
-  return isSaid(said['cause'], isSuch, depth - 1) || isSaid(said['meta'], isSuch, depth - 1);
+  return (
+    isServerError(said['cause'], isSuch, depth - 1) ||
+    isServerError(said['meta'], isSuch, depth - 1)
+  );
 }

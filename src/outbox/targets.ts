@@ -12,8 +12,8 @@ import type { Handler } from '../ports/handler.ts';
 import type { Sink } from '../ports/sink.ts';
 import type { Tracer } from '../ports/tracer.ts';
 import { rabbitSink } from '../rabbit/publish/sink.ts';
-import { behind, type Valve } from './relay-breaker.ts';
-import { shapeOf } from './shape.ts';
+import { behindBreaker, type RelayBreaker } from './relay-breaker.ts';
+import { typeOf } from './shape.ts';
 import type { RelayTarget } from './types.ts';
 
 /** A target, ready to be sent to. */
@@ -22,7 +22,7 @@ export interface Target {
   /** Whether it can be gone as a whole: then one message asks before more are sent. */
   readonly isProbed: boolean;
   /** `valve` is asked before each send, and told of its answers. */
-  handlerWith(valve: Valve): Handler;
+  handlerWith(valve: RelayBreaker): Handler;
   /** Asks it once without a message; an error says why nothing can be sent. */
   reach?(): Promise<void>;
   /** Lets go of what was opened here. */
@@ -52,7 +52,7 @@ export function targetOf(to: RelayTarget, settings: TargetSettings): Target {
     }
   }
   // n.b. Never what it says: it may be the address of a broker, with its password.
-  const given = isSpool(to) ? 'a spool' : shapeOf(to);
+  const given = isSpool(to) ? 'a spool' : typeOf(to);
   throw new RespoolError(
     'config.invalid',
     `cannot use ${given} as "to" of a relay: allowed is { amqp: 'amqp://…', exchange: '…' }, ` +
@@ -112,13 +112,13 @@ function routeTarget(to: { readonly deliver: Handler }): Target {
   if (typeof deliver !== 'function') {
     throw new RespoolError(
       'config.invalid',
-      `cannot use ${shapeOf(deliver)} as "to.deliver" of a relay: a handler is a function`,
+      `cannot use ${typeOf(deliver)} as "to.deliver" of a relay: a handler is a function`,
     );
   }
   return {
     name: 'a route',
     isProbed: false,
-    handlerWith: (valve) => behind(valve, deliver),
+    handlerWith: (valve) => behindBreaker(valve, deliver),
     close: () => Promise.resolve(),
   };
 }

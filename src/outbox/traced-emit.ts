@@ -4,7 +4,7 @@
  */
 
 import type { SendSpan, Tracer } from '../ports/tracer.ts';
-import { beginSend, beginSends, type Sendable, type Sends } from '../spool/tracing.ts';
+import { beginSend, beginSends, type TracedMessage, type TracedSends } from '../spool/tracing.ts';
 import type { OwnMessage } from './message.ts';
 import type { Emitted } from './types.ts';
 
@@ -32,7 +32,7 @@ export function traceEmits(
   return sends === undefined ? undefined : traced(own, sends);
 }
 
-function traced(own: readonly OwnMessage[], sends: Sends): TracedEmits {
+function traced(own: readonly OwnMessage[], sends: TracedSends): TracedEmits {
   return {
     own: own.map((message, at) => ({ ...message, trace: sends.headers(at) })),
     end: (emitted) => sends.end(emitted),
@@ -40,7 +40,7 @@ function traced(own: readonly OwnMessage[], sends: Sends): TracedEmits {
   };
 }
 
-function alone(span: SendSpan): Sends {
+function alone(span: SendSpan): TracedSends {
   return {
     headers: () => span.headers,
     end: ([emitted = {}]) => span.end(emitted),
@@ -48,6 +48,6 @@ function alone(span: SendSpan): Sends {
   };
 }
 
-function sendableOf({ message, headers }: OwnMessage): Sendable {
+function sendableOf({ message, headers }: OwnMessage): TracedMessage {
   return { topic: message.routingKey, id: message.id, headers };
 }

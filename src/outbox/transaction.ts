@@ -4,7 +4,7 @@
 
 import { RespoolError } from '../core/errors.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
-import { LiveTx } from './guarded-tx.ts';
+import { GuardedTx } from './guarded-tx.ts';
 import { hasCode, NO_TRANSACTION } from './table-errors.ts';
 import { isPool } from './tx.ts';
 
@@ -65,7 +65,7 @@ export async function transaction<Pool extends TxPool, T>(
     lost = error;
   };
   speaker.on?.('error', onError);
-  const live = new LiveTx(client);
+  const live = new GuardedTx(client);
   try {
     await client.query('BEGIN');
     const value = await fn(live.tx as ClientOf<Pool>);
@@ -88,7 +88,7 @@ export async function transaction<Pool extends TxPool, T>(
 }
 
 /** A commit where there is nothing to commit is no error to the server. */
-async function checkOpen(client: TxClient, live: LiveTx): Promise<void> {
+async function checkOpen(client: TxClient, live: GuardedTx): Promise<void> {
   const { getTransactionStatus } = client as { getTransactionStatus?: () => unknown };
   // n.b. Older versions of pg do not tell; and what was not waited for has not been told yet.
   let isOpen = getTransactionStatus?.call(client) !== IDLE;
@@ -127,7 +127,7 @@ async function commit(client: TxClient): Promise<void> {
  * One transaction, or a savepoint in that of the caller; undone as a whole when `work` throws.
  * `doing` begins the error, as `do "a" once`.
  */
-export function within<T>(database: SqliteDatabase, doing: string, work: () => T): T {
+export function withinSqlite<T>(database: SqliteDatabase, doing: string, work: () => T): T {
   const isNested = database.inTransaction;
   // Immediate: what is found at the start must still be so at the first write.
   database.exec(isNested ? 'SAVEPOINT respool_outbox' : 'BEGIN IMMEDIATE');

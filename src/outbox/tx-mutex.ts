@@ -6,18 +6,18 @@
  */
 
 /** Calls on one object that stands for a transaction. */
-export interface Lane {
+export interface TxMutex {
   /** The id of the transaction, as far as it is known. */
   xid: string | undefined;
 }
 
-interface OwnLane extends Lane {
+interface OwnLane extends TxMutex {
   waiting: number;
   last: Promise<unknown>;
 }
 
 /** Lanes by their objects. */
-export class Lanes {
+export class TxMutexes {
   readonly #lanes = new WeakMap<object, OwnLane>();
 
   /**
@@ -25,7 +25,7 @@ export class Lanes {
    * nothing is awaited then. `isKept`: the object lives no longer than its transaction, so the id
    * is kept.
    */
-  run<T>(tx: object, isKept: boolean, work: (lane: Lane) => Promise<T>): Promise<T> {
+  run<T>(tx: object, isKept: boolean, work: (lane: TxMutex) => Promise<T>): Promise<T> {
     const lane = this.#laneOf(tx);
     const run = lane.waiting === 0 ? work(lane) : lane.last.then(() => work(lane));
     lane.waiting += 1;

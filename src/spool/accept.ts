@@ -13,7 +13,7 @@ import type { Reservation } from '../engine/load.ts';
 import type { Events } from '../engine/events.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
-import type { KeptBody } from './body.ts';
+import type { StoredOrInlineBody } from './body.ts';
 import { SpoolClaim } from './claim.ts';
 import { type CheckedMessage, withBody } from './message.ts';
 import type { SpoolSource } from './source.ts';
@@ -41,7 +41,7 @@ export interface AcceptParts {
 /** A message whose body is kept. */
 export interface ReadyMessage {
   readonly message: CheckedMessage;
-  readonly body: KeptBody;
+  readonly body: StoredOrInlineBody;
 }
 
 /** The same for one, with fewer steps: a single enqueue is what most callers do. */

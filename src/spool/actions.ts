@@ -20,7 +20,7 @@ import type { Events } from '../engine/events.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
 import { goingBody } from './body-record.ts';
 import type { Reaper } from './reaper.ts';
-import { type SpoolSource, tellArchived } from './source.ts';
+import { type SpoolSource, emitArchived } from './source.ts';
 
 /** What became of one message. */
 export interface ActionResult {
@@ -57,7 +57,7 @@ const STEP_MAX = 500;
 const TRIES_MAX = 5;
 
 /** What an action makes of one entry: a change, or why there is none. */
-export type Planned =
+export type PlannedMove =
   | { readonly kind: 'do'; readonly change: Change; readonly onStale?: () => Promise<void> }
   | { readonly kind: 'refused'; readonly text: string };
 
@@ -65,7 +65,7 @@ export type Planned =
 export interface PlannedAction {
   readonly action: string;
   readonly details: Readonly<Record<string, unknown>>;
-  plan(entry: Entry, context: OperatorContext): Planned | Promise<Planned>;
+  plan(entry: Entry, context: OperatorContext): PlannedMove | Promise<PlannedMove>;
 }
 
 /** Does something to messages, by their ids. */
@@ -132,7 +132,7 @@ export async function move(
   { from, to, reason }: { readonly from: State; readonly to: State; readonly reason: string },
   by: string,
 ): Promise<void> {
-  const entry = await known(parts, id);
+  const entry = await isKnown(parts, id);
   const action = actionTo(from, to, reason);
   if (action === undefined) {
     throw new RespoolError(
@@ -161,7 +161,7 @@ export async function changeHeaders(
   },
   by: string,
 ): Promise<'done' | 'stale'> {
-  const entry = await known(parts, id);
+  const entry = await isKnown(parts, id);
   if (change.revision !== undefined && change.revision !== entry.status.revision) return 'stale';
   const merged = changedHeaders(entry.envelope.headers, { headers: change.headers });
   const envelope: Envelope = { ...entry.envelope, headers: change.check(merged) };
@@ -200,7 +200,10 @@ export function throwUnlessDone(result: ActionResult | undefined): void {
 }
 
 /** The entry, or `message.unknown`. */
-export async function known({ entries }: Pick<ActionParts, 'entries'>, id: string): Promise<Entry> {
+export async function isKnown(
+  { entries }: Pick<ActionParts, 'entries'>,
+  id: string,
+): Promise<Entry> {
   const entry = await entries.get(id);
   if (entry === undefined) throw unknown(id);
   return entry;
@@ -240,7 +243,7 @@ async function tryOnce(
   const found = await Promise.all(ids.map((id) => readable(entries, id)));
   // Asked after the look, not before: a clock set back in between would end leases that still run.
   const now = source.now();
-  const doing: (Extract<Planned, { kind: 'do' }> & { readonly entry: Entry })[] = [];
+  const doing: (Extract<PlannedMove, { kind: 'do' }> & { readonly entry: Entry })[] = [];
   for (const [at, entry] of found.entries()) {
     const id = ids[at] ?? '';
     if (entry === undefined) {
@@ -296,7 +299,7 @@ function afterwards({ reaper, source }: ActionParts, entry: Entry, change: Chang
 /** One that was archived before has not come to it now. */
 function tell({ events, source }: ActionParts, entry: Entry, { to }: Change, by: string): void {
   const { id, topic } = entry.envelope;
-  if (entry.status.state !== 'archived') tellArchived(events, entry.envelope, to);
+  if (entry.status.state !== 'archived') emitArchived(events, entry.envelope, to);
   if (to !== 'remove' || !events.hears('removed')) return;
   events.emit({ at: source.now(), kind: 'removed', id, topic, by });
 }

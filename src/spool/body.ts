@@ -35,7 +35,7 @@ export interface BodySettings {
 /**
  * A body that is kept: what the envelope says of it, and its bytes when they ride with the entry.
  */
-export interface KeptBody {
+export interface StoredOrInlineBody {
   readonly info: BodyInfo;
   readonly inline?: Uint8Array;
   /** The bytes as the caller gave them, where they are in memory anyway. */
@@ -61,7 +61,7 @@ export function keepBody(
   body: OwnBody,
   id: string,
   settings: BodySettings,
-): KeptBody | Promise<KeptBody> {
+): StoredOrInlineBody | Promise<StoredOrInlineBody> {
   if ('stream' in body) return keepStream(body.stream, id, settings);
   const { bytes } = body;
   if (bytes.byteLength > settings.bodyMaxBytes) throw tooLarge(settings.bodyMaxBytes);
@@ -186,7 +186,7 @@ function keepBytes(
   plain: Uint8Array,
   id: string,
   settings: BodySettings,
-): KeptBody | Promise<KeptBody> {
+): StoredOrInlineBody | Promise<StoredOrInlineBody> {
   const size = plain.byteLength;
   const writing = settings.chain.writing(id);
   if (writing === undefined) {
@@ -196,7 +196,7 @@ function keepBytes(
     return { info, inline: plain, plain };
   }
   const digest = digestOf(plain, writing.digestKey);
-  const keep = (encoded: Uint8Array): KeptBody | Promise<KeptBody> => {
+  const keep = (encoded: Uint8Array): StoredOrInlineBody | Promise<StoredOrInlineBody> => {
     const { encodings } = writing;
     const storedSize = encoded.byteLength;
     const what = { size, storedSize, digest, encodings };
@@ -216,18 +216,22 @@ function keepStream(
   input: AsyncIterable<Uint8Array | string>,
   id: string,
   settings: BodySettings,
-): Promise<KeptBody> {
-  const copies = new Copies();
+): Promise<StoredOrInlineBody> {
+  const copies = new BodyCopies();
   return keepParts({ parts: partsOf(input, settings.bodyMaxBytes, copies), copies }, id, settings);
 }
 
 /** A body that comes in parts; where they are copies, it can be told how long they are read. */
 interface Given {
   readonly parts: AsyncGenerator<Uint8Array, undefined>;
-  readonly copies?: Copies;
+  readonly copies?: BodyCopies;
 }
 
-async function keepParts(given: Given, id: string, settings: BodySettings): Promise<KeptBody> {
+async function keepParts(
+  given: Given,
+  id: string,
+  settings: BodySettings,
+): Promise<StoredOrInlineBody> {
   const head: Uint8Array[] = [];
   let headBytes = 0;
   while (headBytes <= settings.inlineMaxBytes) {
@@ -244,7 +248,7 @@ async function store(
   head: Uint8Array[],
   { parts, copies }: Given,
   { id, settings }: { readonly id: string; readonly settings: BodySettings },
-): Promise<KeptBody> {
+): Promise<StoredOrInlineBody> {
   const { bodies, chain, newRef } = settings;
   const { holdsMaxBytes } = bodies;
   const ref = newRef(id);
@@ -367,7 +371,7 @@ const LENT_MIN_BYTES: number = 16 * 1024;
 const LENT_MAX_BYTES: number = 1024 * 1024;
 
 /** Copies of what one caller gives. */
-class Copies {
+class BodyCopies {
   #lent: LentBuffers | undefined;
 
   /** From now on nobody reads more than the last bytes of what is asked for; undefined: all. */
@@ -396,7 +400,7 @@ function copyOf(bytes: Uint8Array): Uint8Array {
 async function* partsOf(
   input: AsyncIterable<Uint8Array | string>,
   maxBytes: number,
-  copies: Copies,
+  copies: BodyCopies,
 ): AsyncGenerator<Uint8Array, undefined> {
   let size = 0;
   for await (const { bytes, isOurs } of encodedParts(input)) {

@@ -49,7 +49,7 @@ interface CaretakerParts {
 }
 
 /** What one round did. */
-export interface Swept {
+export interface CleanupResult {
   /** Entries past their retention. */
   readonly forgotten: number;
   /** Bodies without entry. */
@@ -87,7 +87,7 @@ export class Caretaker {
   }
 
   /** One round of all duties. */
-  async sweep(): Promise<Swept> {
+  async sweep(): Promise<CleanupResult> {
     const { source, events, entries } = this.#parts;
     await entries.expireLost?.(source.now());
     const forgotten = await this.#forget();

@@ -13,34 +13,34 @@ import type { Millis } from '../core/duration.ts';
 import type { ClaimableState, Lane } from '../core/state.ts';
 
 /** What is claimed together. */
-export interface Kind {
+export interface ClaimKind {
   readonly lane: Lane;
   readonly states: readonly ClaimableState[];
 }
 
-const DEFERRED: Kind = { lane: 'delivery', states: ['deferred', 'active'] };
-const INCOMING: Kind = { lane: 'delivery', states: ['incoming'] };
-const BOUNCE: Kind = { lane: 'notice', states: ['bounce', 'active'] };
+const DEFERRED: ClaimKind = { lane: 'delivery', states: ['deferred', 'active'] };
+const INCOMING: ClaimKind = { lane: 'delivery', states: ['incoming'] };
+const BOUNCE: ClaimKind = { lane: 'notice', states: ['bounce', 'active'] };
 
 /** In order of precedence. */
-export const KINDS: readonly Kind[] = [DEFERRED, INCOMING, BOUNCE];
+export const KINDS: readonly ClaimKind[] = [DEFERRED, INCOMING, BOUNCE];
 /** What of the lane of notices can be due. */
 export const NOTICE_STATES: readonly ClaimableState[] = BOUNCE.states;
 
 /** Four turns: each kind has at least one of them, the first has two. */
-export const TURNS: readonly Kind[] = [DEFERRED, INCOMING, DEFERRED, BOUNCE];
+export const TURNS: readonly ClaimKind[] = [DEFERRED, INCOMING, DEFERRED, BOUNCE];
 /** A kind that had nothing due is looked at so often; meanwhile it takes what the others leave. */
 const LOOK_EVERY_MS = 100;
 
 /** Whose turn it is. */
-export class KindTurns {
+export class FairTurns {
   #turn = 0;
   /** Messages that were claimed since the turns restarted. */
   #given = 0;
   /** Whether the last restart came before every kind had its turn. */
   #wasEarly = false;
   /** Kinds that had nothing due when they were asked last, and when to look at them again. */
-  readonly #lookAt = new Map<Kind, Millis>();
+  readonly #lookAt = new Map<ClaimKind, Millis>();
   /** When the next retry of this process is due, as far as it was noted. */
   #retryAt: Millis = Number.POSITIVE_INFINITY;
   #question = '';
@@ -75,7 +75,7 @@ export class KindTurns {
   }
 
   /** Kinds without a turn that have to be looked at now, for a single message each. */
-  looks(kinds: ReadonlySet<Kind>, now: Millis): readonly Kind[] {
+  looks(kinds: ReadonlySet<ClaimKind>, now: Millis): readonly ClaimKind[] {
     // What is known to be due needs no look. It has a turn like the others: a look comes before
     // them, and where there is one slot only it would take that each time.
     if (this.#retryAt <= now) this.#lookAt.delete(DEFERRED);
@@ -84,11 +84,11 @@ export class KindTurns {
   }
 
   /** How many of so many slots each of these kinds has a right to. */
-  shares(max: number, kinds: ReadonlySet<Kind>): ReadonlyMap<Kind, number> {
+  shares(max: number, kinds: ReadonlySet<ClaimKind>): ReadonlyMap<ClaimKind, number> {
     const asked = TURNS.filter((kind) => kinds.has(kind));
     const busy = asked.filter((kind) => !this.#lookAt.has(kind));
     const present = busy.length > 0 ? busy : asked;
-    const shares = new Map<Kind, number>();
+    const shares = new Map<ClaimKind, number>();
     for (let slot = 0; slot < max && present.length > 0; slot += 1) {
       const kind = present[this.#turn % present.length] ?? DEFERRED;
       this.#turn = (this.#turn + 1) % (TURNS.length * 3_000);
@@ -97,7 +97,7 @@ export class KindTurns {
     return shares;
   }
 
-  #isDue(kind: Kind, now: Millis): boolean {
+  #isDue(kind: ClaimKind, now: Millis): boolean {
     const lookAt = this.#lookAt.get(kind);
     if (lookAt === undefined) return false;
     // Further away than it was ever set: the clock was set back.
@@ -105,7 +105,7 @@ export class KindTurns {
   }
 
   /** A round of claims brought so many of a kind. */
-  note(kind: Kind, count: number, now: Millis): void {
+  note(kind: ClaimKind, count: number, now: Millis): void {
     if (kind === DEFERRED && this.#retryAt <= now) this.#retryAt = Number.POSITIVE_INFINITY;
     this.#given += count;
     if (count > 0) this.#lookAt.delete(kind);
@@ -114,7 +114,7 @@ export class KindTurns {
 }
 
 /** Items of several kinds, to be taken in turn. */
-export class Mixture<K, Item> {
+export class ClaimMixture<K, Item> {
   readonly #turns: readonly K[];
   readonly #lists: ReadonlyMap<K, Item[]>;
 

@@ -9,16 +9,16 @@
 import type { Headers } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { Enqueued } from './accept.ts';
-import type { KeptBody } from './body.ts';
+import type { StoredOrInlineBody } from './body.ts';
 
 /** What a transaction asks of its spool. */
 export interface EnqueueTxHost {
   /** Keeps a streamed body. */
-  keep(stream: AsyncIterable<Uint8Array>): Promise<KeptBody>;
+  keep(stream: AsyncIterable<Uint8Array>): Promise<StoredOrInlineBody>;
   /** Inserts the entry with these headers over those given at begin. */
-  accept(body: KeptBody, headers: Headers): Promise<Enqueued>;
+  accept(body: StoredOrInlineBody, headers: Headers): Promise<Enqueued>;
   /** Removes the body of a transaction that does not commit. */
-  discard(body: KeptBody): Promise<void>;
+  discard(body: StoredOrInlineBody): Promise<void>;
   checkHeaders(headers: Headers): void;
 }
 
@@ -28,7 +28,7 @@ export class EnqueueTx {
   readonly id: string;
   readonly #host: EnqueueTxHost;
   readonly #parts = new Parts();
-  readonly #body: Promise<KeptBody>;
+  readonly #body: Promise<StoredOrInlineBody>;
   #headers: Record<string, string> = {};
   /** The last write: they follow each other, also when nobody awaits them one by one. */
   #writing: Promise<void> = Promise.resolve();

@@ -24,7 +24,7 @@ import type { Runtime } from './runtime.ts';
 import { beginSend, beginSends, isTable } from './tracing.ts';
 
 /** Where messages come in. */
-export class Entrance {
+export class Enqueuer {
   readonly #runtime: Runtime;
 
   constructor(runtime: Runtime) {

@@ -12,7 +12,7 @@ import type { KeptCopy } from '../ports/dead-letters.ts';
 import { keepBody, ownBody, tooLarge } from './body.ts';
 import { type CheckedMessage, checkMessage, withBody } from './message.ts';
 import type { Runtime } from './runtime.ts';
-import { tellArchived } from './source.ts';
+import { emitArchived } from './source.ts';
 
 /** Written at once, at the most. */
 const STEP_MAX = 500;
@@ -41,7 +41,7 @@ export async function keep(
         });
       }
       await runtime.entries.insert(entries);
-      for (const { envelope, status } of entries) tellArchived(runtime.events, envelope, status);
+      for (const { envelope, status } of entries) emitArchived(runtime.events, envelope, status);
     }
   });
 }

@@ -11,10 +11,10 @@ import type { OwnBody } from './body.ts';
 const CLEAN_UP_MS = 5_000;
 
 /** Makes a stream of a body fail when the spool gives up. */
-export type Guard = (body: OwnBody) => OwnBody;
+export type UploadGuard = (body: OwnBody) => OwnBody;
 
 /** The enqueues of one spool that take longer than one turn. */
-export class Intake {
+export class OpenUploads {
   readonly #clock: Clock;
   readonly #open = new Set<Failing>();
   readonly #whenIdle = new WhenIdle(() => this.#open.size === 0);
@@ -24,7 +24,7 @@ export class Intake {
   }
 
   /** Runs an enqueue; what it reads through the guard fails when the spool gives up. */
-  async during<T>(enqueue: (guard: Guard) => T | Promise<T>): Promise<T> {
+  async during<T>(enqueue: (guard: UploadGuard) => T | Promise<T>): Promise<T> {
     const failing = new Failing();
     this.#open.add(failing);
     try {

@@ -4,7 +4,7 @@ import { RespoolError } from '../core/errors.ts';
 import { isSealed, SEAL_MISSING } from '../core/sealed.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Handler } from '../ports/handler.ts';
-import { act, audit, known, throwUnlessDone } from './actions.ts';
+import { act, audit, isKnown, throwUnlessDone } from './actions.ts';
 import { SpoolClaim } from './claim.ts';
 import { routeOf } from './handle.ts';
 import { whyNotGiven } from './order-keys.ts';
@@ -18,7 +18,7 @@ export async function processOne(
   by: string,
 ): Promise<Verdict> {
   const { entries, source, engine, settings } = runtime;
-  const entry = await known(runtime, id);
+  const entry = await isKnown(runtime, id);
   if (isSealed(entry)) {
     const text = `cannot process message "${id}": ${SEAL_MISSING.text}`;
     throw new RespoolError('transform.missing', text);

@@ -11,9 +11,9 @@ import type { Runtime } from './runtime.ts';
 const FACT_KINDS = ['dlq.', 'alert.'] as const;
 
 /** The records of a spool, for kinds of facts only; others are `config.invalid`. */
-export function factsOf(runtime: Runtime): RecordStore {
+export function recordsOf(runtime: Runtime): RecordStore {
   const of = async (kind: string): Promise<RecordStore> => {
-    checkFactKind(kind);
+    checkRecordKind(kind);
     await runtime.ready();
     return runtime.entries.records;
   };
@@ -29,7 +29,7 @@ export function factsOf(runtime: Runtime): RecordStore {
 }
 
 /** Refuses a kind that is not of facts. */
-export function checkFactKind(kind: unknown): void {
+export function checkRecordKind(kind: unknown): void {
   const fits =
     typeof kind === 'string' &&
     FACT_KINDS.some((prefix) => kind.startsWith(prefix) && kind !== prefix);

@@ -16,7 +16,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { UnreadEntry } from '../ports/entry-store.ts';
 import { sleep } from '../system/wait.ts';
 import { type ActionParts, audit } from './actions.ts';
-import { type BodySettings, type KeptBody, keepBody, readBody } from './body.ts';
+import { type BodySettings, type StoredOrInlineBody, keepBody, readBody } from './body.ts';
 import { goingBody, isDamaged } from './body-record.ts';
 import { isOrphan } from './caretaker.ts';
 import { type ListFilter, queryOf } from './list.ts';
@@ -245,7 +245,7 @@ class Rekeying {
   }
 
   /** The same body once more; it was accepted under the limits of its day. */
-  #keep(entry: Entry): KeptBody | Promise<KeptBody> {
+  #keep(entry: Entry): StoredOrInlineBody | Promise<StoredOrInlineBody> {
     const { bodySettings } = this.#parts;
     const stream = readBody(entry, bodySettings);
     const settings = { ...bodySettings, bodyMaxBytes: Number.POSITIVE_INFINITY };

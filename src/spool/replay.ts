@@ -16,10 +16,16 @@ import {
   type ActionResult,
   actAs,
   changeTo,
-  type Planned,
+  type PlannedMove,
   type PlannedAction,
 } from './actions.ts';
-import { type BodySettings, keepBody, type KeptBody, type OwnBody, ownBody } from './body.ts';
+import {
+  type BodySettings,
+  keepBody,
+  type StoredOrInlineBody,
+  type OwnBody,
+  ownBody,
+} from './body.ts';
 import { goingBody } from './body-record.ts';
 import { isOrphan } from './caretaker.ts';
 
@@ -82,7 +88,7 @@ export async function replay(
   return parts.during(() => actAs(parts, ids, { action: kind, details, plan }, by));
 }
 
-function refused({ envelope }: Entry, why: string): Planned {
+function refused({ envelope }: Entry, why: string): PlannedMove {
   return { kind: 'refused', text: `cannot replay message "${envelope.id}": ${why}` };
 }
 
@@ -109,11 +115,11 @@ function actionOf(order: ReplayOrder): ReplayAction {
 async function repaired(
   { entries, bodySettings }: ReplayParts,
   entry: Entry,
-  change: Extract<Planned, { kind: 'do' }>['change'],
+  change: Extract<PlannedMove, { kind: 'do' }>['change'],
   given: OwnBody,
-): Promise<Planned> {
+): Promise<PlannedMove> {
   const envelope = change.envelope ?? entry.envelope;
-  const { info, inline }: KeptBody = await keepBody(given, envelope.id, bodySettings);
+  const { info, inline }: StoredOrInlineBody = await keepBody(given, envelope.id, bodySettings);
   return {
     kind: 'do',
     change: {

@@ -31,7 +31,7 @@ import { type ActionParts, audit } from './actions.ts';
 import type { BodySettings } from './body.ts';
 import { Caretaker, refOf } from './caretaker.ts';
 import { Chain } from './chain.ts';
-import { Intake } from './open-uploads.ts';
+import { OpenUploads } from './open-uploads.ts';
 import { DURABILITIES, type Settings, type SpoolOptions, settingsOf } from './options.ts';
 import { Pauses } from './pauses.ts';
 import { Reaper } from './reaper.ts';
@@ -68,7 +68,7 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
   readonly engine: Engine;
   readonly pauses: Pauses;
   readonly caretaker: Caretaker;
-  readonly intake: Intake;
+  readonly intake: OpenUploads;
   readonly unserved: Unserved;
   readonly makeId: (now: Millis) => string;
   readonly #storeClock: StoreClock;
@@ -89,7 +89,7 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
     this.entries = options.entries ?? sqlite({ path: settings.path });
     this.bodies = options.bodies ?? filesystemBodies({ path: join(settings.path, 'bodies') });
     this.chain = new Chain(settings.transforms);
-    this.intake = new Intake(this.clock);
+    this.intake = new OpenUploads(this.clock);
     this.makeId = createIdMaker(this.dice);
     this.#storeClock = new StoreClock(this.clock, this.entries);
     this.reaper = new Reaper(this.entries, this.bodies, (error) =>

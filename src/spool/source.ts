@@ -18,7 +18,7 @@ import {
   type Retention,
   type SettleContext,
 } from '../core/next-status.ts';
-import { isSealed, markHeld, SEAL_MISSING } from '../core/sealed.ts';
+import { isSealed, markSealedHere, SEAL_MISSING } from '../core/sealed.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Events } from '../engine/events.ts';
 import type { BodyStore, SettledAs } from '../ports/body-store.ts';
@@ -28,7 +28,14 @@ import type { Claim, Demand, Settlement, Source, Want } from '../ports/source.ts
 import { backoffMs, Sleeper } from '../system/wait.ts';
 import { inlineBytes, readBody } from './body.ts';
 import type { Chain } from './chain.ts';
-import { type Kind, KINDS, KindTurns, Mixture, NOTICE_STATES, TURNS } from './claim-fairness.ts';
+import {
+  type ClaimKind,
+  KINDS,
+  FairTurns,
+  ClaimMixture,
+  NOTICE_STATES,
+  TURNS,
+} from './claim-fairness.ts';
 import { changeOf, SpoolClaim } from './claim.ts';
 import type { Reaper } from './reaper.ts';
 import { cameBack, settledBefore, statusBefore } from './settled-before.ts';
@@ -40,7 +47,7 @@ import type { StoreClock } from './store-clock.ts';
 // Promise: told after it is on record, and only by whoever wrote it.
 
 /** Tells that a message has come to be archived, if that is what it has come to. */
-export function tellArchived(
+export function emitArchived(
   events: Events,
   { id, topic }: Pick<Envelope, 'id' | 'topic'>,
   to: Status | 'remove',
@@ -59,7 +66,7 @@ const STANDSTILL_SHARE = 4;
 
 /** A claim that is asked for, and what came of it. */
 interface Ask {
-  readonly kind: Kind;
+  readonly kind: ClaimKind;
   readonly want: Want;
   /** How many its want can still take, over all kinds. */
   readonly room: { left: number };
@@ -74,7 +81,7 @@ export class SpoolSource implements Source {
   readonly leaseMs: number;
   readonly #parts: SourceParts;
   #claimCalls = 0;
-  readonly #turns = new KindTurns();
+  readonly #turns = new FairTurns();
   /** Which want comes first in this round. */
   #round = 0;
   /** Whose turn it is among the kinds of a handler with a limit of its own, by its topics. */
@@ -159,7 +166,7 @@ export class SpoolSource implements Source {
     this.#turns.ask(JSON.stringify([demand.wants.map(topicsOf), demand.exceptDestinations]));
     const startedAt = this.now();
     let isCut = false;
-    const claims = new Mixture<Kind, SpoolClaim>(TURNS);
+    const claims = new ClaimMixture<ClaimKind, SpoolClaim>(TURNS);
     const take = async (ask: Ask, max: number): Promise<number> => {
       // After a standstill our own leases may be over: no further claim may find them so.
       isCut ||= this.now() - startedAt > this.leaseMs / STANDSTILL_SHARE;
@@ -192,7 +199,7 @@ export class SpoolSource implements Source {
   }
 
   /** A kind had nothing if none of its wants that were asked for had. */
-  #noteKinds(asks: readonly Ask[], kinds: ReadonlySet<Kind>): void {
+  #noteKinds(asks: readonly Ask[], kinds: ReadonlySet<ClaimKind>): void {
     const now = this.earliest();
     for (const kind of kinds) {
       const founds = asks.flatMap((ask) => (ask.kind === kind ? (ask.found ?? []) : []));
@@ -213,7 +220,7 @@ export class SpoolSource implements Source {
   async #takeShares(
     demand: Demand,
     asks: readonly Ask[],
-    shares: ReadonlyMap<Kind, number>,
+    shares: ReadonlyMap<ClaimKind, number>,
     take: (ask: Ask, max: number) => Promise<number>,
   ): Promise<void> {
     const { wants } = demand;
@@ -427,7 +434,7 @@ export class SpoolSource implements Source {
       this.noteDue(to.dueAt);
       if (to.state === 'deferred') this.#turns.noteRetry(to.dueAt);
     }
-    tellArchived(events, envelope, to);
+    emitArchived(events, envelope, to);
     // The next of its key is due, and only the store knows which that is.
     if (envelope.orderKey !== undefined && !isInTheWay(to)) this.alarm();
   }
@@ -494,7 +501,7 @@ export class SpoolSource implements Source {
     const verdict = { kind: 'hold', because: SEAL_MISSING, costsAttempt: false } as const;
     const changes = sealed.map((entry) => {
       const to = this.#statusAfter(entry, { verdict });
-      return changeOf(entry, to === 'remove' ? to : markHeld(to), false);
+      return changeOf(entry, to === 'remove' ? to : markSealedHere(to), false);
     });
     await this.#parts.entries.commit(changes);
   }

@@ -31,11 +31,11 @@ import type { Enqueued } from './accept.ts';
 import * as actions from './actions.ts';
 import type { ActionResult, AuditRecord } from './actions.ts';
 import { readBody } from './body.ts';
-import type { Swept } from './caretaker.ts';
+import type { CleanupResult } from './caretaker.ts';
 import type { CheckReport } from './check.ts';
 import type { EnqueueTx } from './enqueue-tx.ts';
-import { Entrance } from './enqueue.ts';
-import { factsOf } from './records.ts';
+import { Enqueuer } from './enqueue.ts';
+import { recordsOf } from './records.ts';
 import { type BounceOptions, type HandleOptions, routeOf } from './handle.ts';
 import { keep } from './keep.ts';
 import {
@@ -72,12 +72,12 @@ export function createSpool(options: SpoolOptions = {}): Spool {
 /** A durable place for messages, with handlers that deliver them. */
 export class Spool {
   readonly #runtime: Runtime;
-  readonly #entrance: Entrance;
+  readonly #entrance: Enqueuer;
 
   /** @internal Use createSpool. */
   constructor(runtime: Runtime) {
     this.#runtime = runtime;
-    this.#entrance = new Entrance(runtime);
+    this.#entrance = new Enqueuer(runtime);
   }
 
   /**
@@ -191,7 +191,7 @@ export class Spool {
    */
   async body(id: string): Promise<AsyncIterable<Uint8Array>> {
     await this.#runtime.ready();
-    return readBody(await actions.known(this.#runtime, id), this.#runtime);
+    return readBody(await actions.isKnown(this.#runtime, id), this.#runtime);
   }
 
   /** Goes through messages, page by page, stable while things move. */
@@ -260,7 +260,7 @@ export class Spool {
 
   /** Small durable facts beside the messages; only kinds that begin with `dlq.` or `alert.`. */
   get facts(): RecordStore {
-    return factsOf(this.#runtime);
+    return recordsOf(this.#runtime);
   }
 
   /** Gives these up: they bounce, and their bounce is announced. */
@@ -393,7 +393,7 @@ export class Spool {
   }
 
   /** One round of the caretaker now, instead of waiting for its hour. */
-  async sweep(): Promise<Swept> {
+  async sweep(): Promise<CleanupResult> {
     await this.#runtime.ready();
     return this.#runtime.sweep();
   }

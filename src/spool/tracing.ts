@@ -9,14 +9,14 @@ import type { Headers } from '../core/entry.ts';
 import type { SendSpan, Sent, Tracer } from '../ports/tracer.ts';
 
 /** What a span tells of a message. Nothing of it was checked yet. */
-export interface Sendable {
+export interface TracedMessage {
   readonly topic: string;
   readonly id?: string | undefined;
   readonly headers?: Headers | undefined;
 }
 
 /** Messages on their way in, with their spans. */
-export interface Sends {
+export interface TracedSends {
   /** What carries the trace of this one, by its place in the list. */
   headers(at: number): Headers;
   /** One answer each, in their order. */
@@ -25,7 +25,11 @@ export interface Sends {
 }
 
 /** The span of one message; undefined: nobody records. */
-export function beginSend(tracer: Tracer, message: Sendable, count?: number): SendSpan | undefined {
+export function beginSend(
+  tracer: Tracer,
+  message: TracedMessage,
+  count?: number,
+): SendSpan | undefined {
   if (tracer.isIdle?.() === true) return undefined;
   const { topic, id, headers } = message;
   if (typeof topic !== 'string') return undefined;
@@ -39,7 +43,10 @@ export function beginSend(tracer: Tracer, message: Sendable, count?: number): Se
 }
 
 /** The spans of many; undefined: nobody records. */
-export function beginSends(tracer: Tracer, messages: readonly Sendable[]): Sends | undefined {
+export function beginSends(
+  tracer: Tracer,
+  messages: readonly TracedMessage[],
+): TracedSends | undefined {
   if (tracer.isIdle?.() === true) return undefined;
   const own = new Map<number, SendSpan>();
   const topics = new Map<string, number[]>();

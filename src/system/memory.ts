@@ -9,7 +9,7 @@
  */
 
 /** Parts that were given on to somebody who reads only the last bytes of them. */
-export class Lent<Part> {
+export class LentMemory<Part> {
   readonly #heldMaxBytes: number;
   readonly #free: (part: Part) => void;
   readonly #given: { readonly part: Part; readonly bytes: number }[] = [];
@@ -53,10 +53,10 @@ export function letGo({ buffer, byteLength }: Uint8Array): void {
 /** Buffers of one size or another that are lent and come back. */
 export class LentBuffers {
   readonly #spare: Buffer[] = [];
-  readonly #lent: Lent<Buffer>;
+  readonly #lent: LentMemory<Buffer>;
 
   constructor(heldMaxBytes: number) {
-    this.#lent = new Lent(heldMaxBytes, (memory) => this.#spare.push(memory));
+    this.#lent = new LentMemory(heldMaxBytes, (memory) => this.#spare.push(memory));
   }
 
   /** Memory of at least this size, with anything in it; given on before the next is taken. */

@@ -8,7 +8,7 @@
 
 import { type Bytes, type Codec, Damaged } from './codec.ts';
 import { bufferOf, CODEC_TURN_BYTES, joined, pieces } from './codec-pieces.ts';
-import { Turns } from './event-loop.ts';
+import { EventLoopTurns } from './event-loop.ts';
 
 /** Plain bytes of every block but the last. */
 export const BLOCK_BYTES: number = 64 * 1024;
@@ -69,7 +69,7 @@ async function* packStream(
   format: BlockFormat,
   plain: AsyncIterable<Bytes>,
 ): AsyncGenerator<Bytes, void, undefined> {
-  const turns = new Turns(CODEC_TURN_BYTES);
+  const turns = new EventLoopTurns(CODEC_TURN_BYTES);
   let isLastFull = true;
   // With the first block: who stops at an output must find the source begun, to close it.
   let head = format.head;
@@ -103,7 +103,7 @@ async function* unpackStream(
   packed: AsyncIterable<Bytes>,
 ): AsyncGenerator<Bytes, void, undefined> {
   const row = new Row(format.createReader());
-  const turns = new Turns(CODEC_TURN_BYTES);
+  const turns = new EventLoopTurns(CODEC_TURN_BYTES);
   for await (const piece of packed) {
     row.push(piece);
     for (let part = row.next(); part !== undefined; part = row.next()) {

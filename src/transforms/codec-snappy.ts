@@ -14,7 +14,7 @@ import { loadSnappy, type SnappyPackage } from './client.ts';
 import { BLOCK_BYTES, blockCodec, type BlockFormat, type BlockReader } from './codec-blocks.ts';
 import { bufferOf, CODEC_TURN_BYTES, createJoin } from './codec-pieces.ts';
 import { type Bytes, type CodecSource, Damaged, lazySource } from './codec.ts';
-import { Turns } from './event-loop.ts';
+import { EventLoopTurns } from './event-loop.ts';
 
 const IDENTIFIER = Buffer.from('\xff\x06\x00\x00sNaPpY', 'latin1');
 const END = Buffer.from('\xfe\x00\x00\x00', 'latin1');
@@ -51,7 +51,7 @@ async function* packStream(
   plain: AsyncIterable<Bytes>,
 ): AsyncGenerator<Bytes, void, undefined> {
   const compressor = new snappy.Compressor();
-  const turns = new Turns(CODEC_TURN_BYTES);
+  const turns = new EventLoopTurns(CODEC_TURN_BYTES);
   let head: Bytes = IDENTIFIER;
   let keptBytes = 0;
   const pack = (bytes: Bytes): Bytes => {

@@ -19,7 +19,7 @@ import {
 } from './encrypt-header.ts';
 import type { KeyRing } from './key-ring.ts';
 import { PadStripper, withoutPadding } from './pad.ts';
-import { LentChunks, only, TURN_BYTES, Turns } from './event-loop.ts';
+import { LentChunks, onlyChunk, TURN_BYTES, EventLoopTurns } from './event-loop.ts';
 
 /** What the envelope says of an encrypted body. */
 export interface EncryptRecord {
@@ -64,7 +64,7 @@ export class EncryptReader implements BodyReader {
     heldMaxBytes?: number,
   ): AsyncGenerator<Uint8Array> {
     const strip = new PadStripper();
-    const turns = new Turns();
+    const turns = new EventLoopTurns();
     const lent = new LentChunks(heldMaxBytes);
     let start: Uint8Array = NOTHING;
     let body: (OpenBody & { readonly blocks: BlocksInParts }) | undefined;
@@ -108,7 +108,7 @@ export class EncryptReader implements BodyReader {
   decodeBytes(bytes: Uint8Array): Uint8Array | Promise<Uint8Array> {
     const key = this.#ring.loaded(this.#record.keyId);
     if (key !== undefined && bytes.length <= TURN_BYTES) return this.#decodeNow(bytes, key);
-    return wholeOf(this.decode(only(bytes), WHOLE_HOLDS_BYTES), bytes.length);
+    return wholeOf(this.decode(onlyChunk(bytes), WHOLE_HOLDS_BYTES), bytes.length);
   }
 
   #decodeNow(bytes: Uint8Array, key: KeyObject): Uint8Array {

@@ -9,7 +9,7 @@ import { wholeOf, WHOLE_HOLDS_BYTES } from '../system/memory.ts';
 import { Blocks, Chunks, TAG_BYTES } from './encrypt-chunks.ts';
 import type { EncryptHeader } from './encrypt-header.ts';
 import { paddedLength, paddingAfter } from './pad.ts';
-import { LentChunks, only, TURN_BYTES, Turns } from './event-loop.ts';
+import { LentChunks, onlyChunk, TURN_BYTES, EventLoopTurns } from './event-loop.ts';
 
 /** What is needed to encrypt one body. */
 export interface EncryptWork {
@@ -56,7 +56,7 @@ export class EncryptWriter implements BodyWriter {
     const length = this.#encodedLength(bytes.length);
     return bytes.length <= TURN_BYTES
       ? this.#encodeNow(bytes, Buffer.allocUnsafe(length))
-      : wholeOf(this.#encode(only(bytes), WHOLE_HOLDS_BYTES), length);
+      : wholeOf(this.#encode(onlyChunk(bytes), WHOLE_HOLDS_BYTES), length);
   }
 
   #use(): void {
@@ -69,7 +69,7 @@ export class EncryptWriter implements BodyWriter {
     heldMaxBytes?: number,
   ): AsyncGenerator<Uint8Array> {
     const blocks = new Blocks(this.#header.chunkBytes);
-    const turns = new Turns();
+    const turns = new EventLoopTurns();
     const lent = new LentChunks(heldMaxBytes);
     yield this.#header.bytes;
     for await (const bytes of this.#header.isPadded ? padded(stream) : stream) {

@@ -6,13 +6,13 @@
  */
 
 import { systemClock } from '../system/clock.ts';
-import { Lent, letGo } from '../system/memory.ts';
+import { LentMemory, letGo } from '../system/memory.ts';
 
 /** Encrypted in well under 2 ms; whole bodies up to this size are worked on at once. */
 export const TURN_BYTES = 1_048_576;
 
 /** Counts the bytes of one body, and lets the event loop turn after each turn's worth. */
-export class Turns {
+export class EventLoopTurns {
   readonly #turnBytes: number;
   #bytes = 0;
 
@@ -33,11 +33,11 @@ export class Turns {
 
 /** What a cipher made of the chunks of one body: gone as soon as nobody reads it any more. */
 export class LentChunks {
-  readonly #lent: Lent<readonly Uint8Array[]> | undefined;
+  readonly #lent: LentMemory<readonly Uint8Array[]> | undefined;
 
   constructor(heldMaxBytes: number | undefined) {
     const free = (parts: readonly Uint8Array[]): void => parts.forEach(letGo);
-    this.#lent = heldMaxBytes === undefined ? undefined : new Lent(heldMaxBytes, free);
+    this.#lent = heldMaxBytes === undefined ? undefined : new LentMemory(heldMaxBytes, free);
   }
 
   /** So many bytes of these parts were given out, and more is asked for. */
@@ -48,6 +48,6 @@ export class LentChunks {
 }
 
 /** Bytes as a stream of one piece. */
-export async function* only(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+export async function* onlyChunk(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes;
 }

@@ -14,7 +14,7 @@ import type { Because, Entry, Envelope, Headers, Status } from '../core/entry.ts
 import { RespoolError, textOf } from '../core/errors.ts';
 import { type Failure, reasonText } from '../core/failure.ts';
 import { nextStatus, type SettleContext } from '../core/next-status.ts';
-import { HELD_NAME, markHeld, SEALED_NAME } from '../core/sealed.ts';
+import { SEALED_HERE_NAME, markSealedHere, SEALED_NAME } from '../core/sealed.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Change, ClaimRequest, EntryStore } from '../ports/entry-store.ts';
 import { keyIdOf, type MissingKeys, type SealCipher, type SealPlace } from './seal-cipher.ts';
@@ -218,7 +218,7 @@ export function statusKeyOf({ notes }: Status): string | undefined {
 
 /** Whether `because` of a stored status is in the clear although the status is sealed. */
 export function isHeldHere({ notes }: Status): boolean {
-  return Object.hasOwn(notes, HELD_NAME);
+  return Object.hasOwn(notes, SEALED_HERE_NAME);
 }
 
 function tryKeyIdOf(sealed: string): string | undefined {
@@ -399,7 +399,7 @@ export function unreadable({ stored, error }: Unopened): RespoolError {
 function changeOf({ envelope, status }: Entry, verdict: Verdict, request: ClaimRequest): Change {
   const context: SettleContext = { now: request.now, retention: FOR_EVER, announces: false };
   const next = nextStatus({ envelope, status }, verdict, context);
-  const to = next === 'remove' || verdict.kind !== 'hold' ? next : markHeld(next);
+  const to = next === 'remove' || verdict.kind !== 'hold' ? next : markSealedHere(next);
   return { id: envelope.id, revision: status.revision, holder: request.holder, to };
 }
 

@@ -1,5 +1,5 @@
 /** respool/web — the spool over HTTP: the service, and the operator's desk of who talks to it. */
 
-export { type ClientOptions, connectControl } from './client/client.ts';
+export { type ClientOptions, connectOperator } from './client/client.ts';
 export { createService, type Service, type ServiceParts } from './server/service.ts';
 export type { Role, ServeSettings, ServeToken } from './server/settings.ts';

@@ -6,7 +6,7 @@
 import type { Duration, Millis } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { printable } from '../core/printable.ts';
-import { Refusal } from './server/refusal.ts';
+import { HttpRefusal } from './server/refusal.ts';
 
 /** The header that every answer of a service carries, and the version of the API in it. */
 export const API_HEADER = 'respool';
@@ -51,7 +51,7 @@ function isTime(text: string): boolean {
 /** Refuses a body that is not as it is: it would be kept packed, and nobody told of it. */
 export function checkEncoding(encoding: string | undefined): void {
   if (encoding === undefined || /^ *(?:identity)? *$/i.test(encoding)) return;
-  throw new Refusal(
+  throw new HttpRefusal(
     415,
     'content-encoding',
     `cannot use the content-encoding ${show(encoding)}: send the body as it is`,

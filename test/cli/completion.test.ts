@@ -6,7 +6,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { commands } from '../../src/cli/commands.ts';
-import { placesOf } from '../../src/cli/commands/start/completion-scripts.ts';
+import { completionPlaces } from '../../src/cli/commands/start/completion-scripts.ts';
 import { GLOBAL_OPTIONS } from '../../src/cli/program.ts';
 import { setup } from './setup.ts';
 
@@ -14,13 +14,13 @@ const run = promisify(execFile);
 const ZSH = ['/bin/zsh', '/usr/bin/zsh', '/usr/local/bin/zsh'].find((file) => existsSync(file));
 
 test('what is offered everywhere is what every command takes', () => {
-  const [, , ...places] = placesOf(commands);
+  const [, , ...places] = completionPlaces(commands);
   const flags = GLOBAL_OPTIONS.map(({ flags: text }) => text.split(' ')[0] ?? '');
   for (const { path: words, options } of places) {
     const offered = options.flatMap(({ names }) => names);
     for (const flag of flags) expect(offered, words.join(' ')).toContain(flag);
   }
-  const [beginning] = placesOf([]);
+  const [beginning] = completionPlaces([]);
   const everywhere = (beginning?.options ?? []).flatMap(({ names }) => names);
   expect(everywhere.toSorted()).toEqual([...flags, '-h', '--help', '--version'].toSorted());
 });
@@ -81,7 +81,7 @@ test('the zsh script has a function for every command and quotes its texts', asy
   const { stdout, code, bytes } = await cli(['completion', 'zsh']);
   expect(code).toBe(0);
   expect(stdout.startsWith('#compdef respool\n')).toBe(true);
-  for (const { path: words } of placesOf(commands)) {
+  for (const { path: words } of completionPlaces(commands)) {
     expect(stdout).toContain(`\n${['_respool', ...words].join('_')}() {\n`);
   }
   // Outside of quotes an apostrophe would swallow the rest of the script.

@@ -1,6 +1,6 @@
 /** Whether the destination of letters is well: asked of a real broker. */
 import { expect, test } from 'vitest';
-import { healthOf, type HealthParts } from '../../src/cli/commands/dlq/replay/rule-tools.ts';
+import { healthOf, type RuleHealthParts } from '../../src/cli/commands/dlq/replay/rule-tools.ts';
 import type { LetterRoute } from '../../src/ports/dead-letters.ts';
 import { connectAmqp } from '../../src/rabbit/connection/client.ts';
 import { createManagement } from '../../src/rabbit/admin/management/index.ts';
@@ -12,7 +12,7 @@ import { type RabbitShell, rabbitShell } from './rabbit-broker.ts';
 async function asking(shell: RabbitShell, { hasManagement = true } = {}) {
   const amqp = await connectAmqp(shell.url);
   const management = createManagement({ url: shell.managementUrl });
-  const parts: HealthParts = {
+  const parts: RuleHealthParts = {
     control: async () => ({ pauses: async () => [] }),
     reached: { amqp, management: hasManagement ? management : undefined },
     clock: systemClock,

@@ -1,6 +1,6 @@
 /** removal — batches of letters on their way out, when fewer come than were counted. */
 import { expect, test } from 'vitest';
-import { fitting, Removal, type Tally } from '../../src/cli/commands/dlq/remove.ts';
+import { matchingLetters, Removal, type RemovalTally } from '../../src/cli/commands/dlq/remove.ts';
 import type {
   DeadLetters,
   KeptCopy,
@@ -68,8 +68,8 @@ async function removed(
   { letters }: Ground,
   count: number,
   { signal = new AbortController().signal, keep }: Partial<Removing> = {},
-): Promise<Tally> {
-  const tally: Tally = { removed: 0, gone: 0, failed: 0, failures: [] };
+): Promise<RemovalTally> {
+  const tally: RemovalTally = { removed: 0, gone: 0, failed: 0, failures: [] };
   await new Removal({
     place: {
       letters,
@@ -158,13 +158,13 @@ test('a copy says at which broker its queue is', async () => {
 test('what died after the count is not touched, also where too many were counted', () => {
   const look = { filter: { query: {}, category: undefined, isEmpty: true }, tell: () => 'other' };
   const countedAt = 1_000;
-  const many = fitting(look as Parameters<typeof fitting>[0], undefined, {
+  const many = matchingLetters(look as Parameters<typeof matchingLetters>[0], undefined, {
     keys: undefined,
     countedAt,
   });
   const times = [undefined, 999, 1_000, 1_001];
   expect(times.map((diedAt) => many(letterOf({ diedAt })))).toEqual([true, true, true, false]);
-  const few = fitting(look as Parameters<typeof fitting>[0], undefined, {
+  const few = matchingLetters(look as Parameters<typeof matchingLetters>[0], undefined, {
     keys: new Set(['a']),
     countedAt,
   });

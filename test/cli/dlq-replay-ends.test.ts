@@ -1,13 +1,13 @@
 /** How a replay at the command line ends: what is said, whatever ended it. */
 import { expect, test } from 'vitest';
-import { carryOut, type Carried } from '../../src/cli/commands/dlq/replay/carry-out.ts';
+import { carryOut, type ReplayResult } from '../../src/cli/commands/dlq/replay/carry-out.ts';
 import type { CommandContext } from '../../src/cli/spec.ts';
 import { RespoolError } from '../../src/core/errors.ts';
 import { drive, setup as setupReplay } from '../dead-letters/replay/setup.ts';
 
 type Raise = (signal: 'SIGINT' | 'SIGTERM') => void;
 
-async function setup(change: (carried: Carried) => Carried = (carried) => carried) {
+async function setup(change: (carried: ReplayResult) => ReplayResult = (carried) => carried) {
   const world = await setupReplay(30);
   const { clock } = world;
   const { desk, letters } = world.process();
@@ -38,7 +38,7 @@ async function setup(change: (carried: Carried) => Carried = (carried) => carrie
 }
 
 /** A store that is away as soon as something was sent. */
-function awayStore(carried: Carried): Carried {
+function awayStore(carried: ReplayResult): ReplayResult {
   const { desk } = carried;
   const append: typeof desk.records.append = (kind, record) =>
     JSON.stringify(record).includes('results')

@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { interruptible } from '../../src/cli/interruptible.ts';
-import { createControl } from '../../src/operator/spool-operator.ts';
+import { createOperator } from '../../src/operator/spool-operator.ts';
 import { logKindOf, REPLAYS_KIND } from '../../src/core/canary.ts';
 import type { Replay } from '../../src/operator/replays.ts';
 import { type DeadShell, deadSpool } from './dlq-ground.ts';
@@ -17,11 +17,11 @@ async function replayed(shell: DeadShell, argv: readonly string[]) {
 /** Looks at what is on record, and may change it. */
 async function onRecord<T>(
   shell: DeadShell,
-  work: (records: ReturnType<typeof createControl>['records']) => Promise<T>,
+  work: (records: ReturnType<typeof createOperator>['records']) => Promise<T>,
 ): Promise<T> {
   const spool = shell.spool();
   try {
-    return await work(createControl(spool, { by: 'test' }).records);
+    return await work(createOperator(spool, { by: 'test' }).records);
   } finally {
     await spool.stop();
   }

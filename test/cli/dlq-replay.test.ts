@@ -2,7 +2,7 @@
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { createControl } from '../../src/operator/spool-operator.ts';
+import { createOperator } from '../../src/operator/spool-operator.ts';
 import { logKindOf, REPLAYS_KIND } from '../../src/core/canary.ts';
 import type { Replay } from '../../src/operator/replays.ts';
 import { type DeadShell, deadSpool } from './dlq-ground.ts';
@@ -27,7 +27,7 @@ async function left(
   { until, intent }: { readonly until: number; readonly intent?: readonly number[] },
 ): Promise<void> {
   const spool = shell.spool();
-  const { records } = createControl(spool, { by: 'dead' });
+  const { records } = createOperator(spool, { by: 'dead' });
   const running = { ...replay, state: 'running', runner: { name: 'dead', until } };
   await records.put(REPLAYS_KIND, replay.id, running);
   if (intent !== undefined) {

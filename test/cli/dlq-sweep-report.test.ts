@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import type { Io } from '../../src/cli/ui/io.ts';
 import { createOut } from '../../src/cli/ui/output.ts';
 import { printRun } from '../../src/cli/commands/dlq/sweep/report.ts';
-import type { SweepSettings } from '../../src/cli/commands/dlq/sweep/settings.ts';
+import type { SweepCommandSettings } from '../../src/cli/commands/dlq/sweep/settings.ts';
 
 async function told(queue: string, error: string): Promise<string> {
   const [stdout, stderr] = [new PassThrough(), new PassThrough()];
@@ -14,7 +14,7 @@ async function told(queue: string, error: string): Promise<string> {
   const counts = { total: 0, seen: 0, moved: 0, left: 0, already: 0, tookMs: 1 };
   const report = { queue, target: 'dead', end: 'refused' as const, error, ...counts };
   const run = { endedAt: 5_000, tookMs: 1, isWell: false, reports: [report], problems: [] };
-  await printRun(out, { isDryRun: false } as SweepSettings, run);
+  await printRun(out, { isDryRun: false } as SweepCommandSettings, run);
   stderr.end();
   return text(stderr);
 }

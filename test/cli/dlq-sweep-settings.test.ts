@@ -7,7 +7,10 @@ import { commands } from '../../src/cli/commands.ts';
 import { Options } from '../../src/cli/options.ts';
 import { createOut } from '../../src/cli/ui/output.ts';
 import type { CommandContext, Globals } from '../../src/cli/spec.ts';
-import { readSettings, type SweepSettings } from '../../src/cli/commands/dlq/sweep/settings.ts';
+import {
+  readSettings,
+  type SweepCommandSettings,
+} from '../../src/cli/commands/dlq/sweep/settings.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { setup } from './setup.ts';
 
@@ -23,7 +26,7 @@ interface Given {
 }
 
 interface Read {
-  readonly settings: SweepSettings;
+  readonly settings: SweepCommandSettings;
   readonly context: CommandContext;
   readonly stderr: string;
   readonly folder: string;

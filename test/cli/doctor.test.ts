@@ -8,7 +8,7 @@ import { SimClock } from 'respool/testkit';
 import { generateKey } from 'respool/transforms';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { examineStats } from '../../src/cli/commands/doctor/message-checks.ts';
-import { fileSystem, room } from '../../src/cli/commands/doctor/storage-checks.ts';
+import { fileSystem, freeSpace } from '../../src/cli/commands/doctor/storage-checks.ts';
 import { loadSqlite } from '../../src/stores/shared/client.ts';
 import { isDocumented } from './doctor-ids.ts';
 import { fill } from './fill.ts';
@@ -451,12 +451,12 @@ describe('stores', () => {
     ['nearly nothing', { bavail: 1e4, ffree: 10 }, ['unsafe', 'unsafe']],
   ])('room on the disk: %s', (_, free, levels) => {
     const disk = { bsize: 4_096, blocks: 2e6, files: 2e6, ...free };
-    expect(room('a', disk).map(({ level }) => level)).toEqual(levels);
+    expect(freeSpace('a', disk).map(({ level }) => level)).toEqual(levels);
   });
 
   test('a file system that counts no inodes is not asked for them', () => {
     const disk = { bavail: 1e6, bsize: 4_096, blocks: 2e6, files: 0, ffree: 0 };
-    expect(room('a', disk).map(({ id }) => id)).toEqual(['a.free']);
+    expect(freeSpace('a', disk).map(({ id }) => id)).toEqual(['a.free']);
   });
 });
 

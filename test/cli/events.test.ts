@@ -3,7 +3,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { eventLine } from '../../src/cli/ui/event-line.ts';
 import { createOut } from '../../src/cli/ui/output.ts';
 import type { Io } from '../../src/cli/ui/io.ts';
-import type { ToldEvent } from '../../src/operator/operator.ts';
+import type { SerializedEvent } from '../../src/operator/operator.ts';
 import { LISTENED } from '../../src/core/event.ts';
 import { timeOfDay } from '../../src/cli/ui/times.ts';
 import { setup } from './setup.ts';
@@ -26,7 +26,7 @@ test('an event of a hostile service has nothing that a terminal obeys', () => {
   for (const kind of [evil, 'constructor', 'accepted', 'delivered', 'missed', 'swept']) {
     const fields = { count: evil, tookMs: evil, dueAt: evil, forgotten: evil, orphans: [evil] };
     const event = { at: evil, kind, id: [evil], topic: evil, attempt: evil, ...fields };
-    const line = eventLine(out, event as unknown as ToldEvent);
+    const line = eventLine(out, event as unknown as SerializedEvent);
     expect(`${timeOfDay(evil as unknown as number)} ${line}`).not.toContain('\u001b');
   }
 });
@@ -92,7 +92,7 @@ const REPLAY = {
   again: 2,
 } as const;
 
-test.each<[ToldEvent, string]>([
+test.each<[SerializedEvent, string]>([
   [
     { ...about, kind: 'deferred', dueAt: 1_000 + 4 * 3_600_000, because },
     '0198-e1 deferred topic=mail.send attempt=3 wait=4h next=04:00:01.000Z code=smtp.451 ' +

@@ -1,6 +1,6 @@
 /** Ids by their beginning: what is meant is found, and nothing else is ever touched. */
 import { expect, onTestFinished, test } from 'vitest';
-import type { Control } from '../../src/operator/operator.ts';
+import type { Operator } from '../../src/operator/operator.ts';
 import { wholeIds } from '../../src/cli/id-prefix.ts';
 import { shortIds } from '../../src/cli/ui/short-ids.ts';
 import { setup, type Shell } from './setup.ts';
@@ -101,7 +101,7 @@ test('one whose end is looked for among too many ids is refused, since others ma
   const control = {
     get: async () => undefined,
     page: async () => ({ entries, corrupt: [], next: 'more' }),
-  } as unknown as Control;
+  } as unknown as Operator;
   const use = { control, out: { note: () => undefined }, isActing: true };
   await expect(wholeIds(['01a1…0000'], use)).rejects.toMatchObject({ code: 'usage.invalid' });
 });

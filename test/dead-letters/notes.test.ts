@@ -1,7 +1,7 @@
 /** notes — what people know about a group, on record with who said it and when. */
 import { expect, test } from 'vitest';
-import { createControl } from '../../src/operator/spool-operator.ts';
-import type { Desk } from '../../src/operator/operator.ts';
+import { createOperator } from '../../src/operator/spool-operator.ts';
+import type { SpoolOperator } from '../../src/operator/operator.ts';
 import {
   forgetNote,
   NOTE_MAX_CHARS,
@@ -13,9 +13,9 @@ import { setup } from '../spool/setup.ts';
 
 const GROUP = '0123456789a';
 
-async function deskOf(): Promise<Desk> {
+async function deskOf(): Promise<SpoolOperator> {
   const { spool } = await setup();
-  return createControl(spool, { by: 'ada' });
+  return createOperator(spool, { by: 'ada' });
 }
 
 test('a note is kept with who wrote it and when, and the next takes its place', async () => {

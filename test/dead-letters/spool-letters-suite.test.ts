@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { type BodyStore, createSpool, type EntryStore, PermanentError, type Spool } from 'respool';
-import { type Control, createControl } from 'respool/operator';
+import { type Operator, createOperator } from 'respool/operator';
 import { filesystemBodies } from 'respool/stores/filesystem';
 import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
 import { sqlite } from 'respool/stores/sqlite';
@@ -18,7 +18,7 @@ import {
 import { describe } from 'vitest';
 import { createSpoolLetters } from '../../src/dead-letters/spool-letters.ts';
 import { AMQP_HEADER, REPLAY_HEADER } from '../../src/core/letter-headers.ts';
-import { connectControl, createService } from '../../src/web/index.ts';
+import { connectOperator, createService } from '../../src/web/index.ts';
 import { all, bytesOf } from '../spool/setup.ts';
 import { runSuite } from '../suite.ts';
 import { SETTINGS } from '../web/setup.ts';
@@ -35,7 +35,7 @@ interface Ground {
 async function make(ground: Ground, isFar: boolean): Promise<LettersUnderTest> {
   const store: FaultyStore = faultyStore(ground.entries);
   const spool = createSpool({ entries: store, bodies: ground.bodies });
-  const near = createControl(spool, { by: 'suite' });
+  const near = createOperator(spool, { by: 'suite' });
   const { control, stop } = isFar ? await served(spool) : { control: near, stop: undefined };
   const arrivedAt = (isOther: boolean) => async () => {
     const entries = await all(spool.list({ state: 'incoming' }));
@@ -78,9 +78,9 @@ async function make(ground: Ground, isFar: boolean): Promise<LettersUnderTest> {
 /** The desk of a service over the spool. */
 async function served(
   spool: Spool,
-): Promise<{ readonly control: Control; readonly stop: () => Promise<void> }> {
+): Promise<{ readonly control: Operator; readonly stop: () => Promise<void> }> {
   const service = createService({
-    control: (by) => createControl(spool, { by }),
+    control: (by) => createOperator(spool, { by }),
     settings: SETTINGS,
     bodyMaxBytes: 1_000_000,
     isReady: () => true,
@@ -91,7 +91,7 @@ async function served(
     service.beginStop();
     await service.stop();
   };
-  return { control: connectControl({ url, by: 'suite' }), stop };
+  return { control: connectOperator({ url, by: 'suite' }), stop };
 }
 
 async function giveUp(spool: Spool, sample: LetterSample): Promise<void> {

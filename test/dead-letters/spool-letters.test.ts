@@ -1,6 +1,6 @@
 /** Letters of a spool: what they say of a message, what is asked of the store, what goes together. */
 import { held, PermanentError } from 'respool';
-import { createControl } from 'respool/operator';
+import { createOperator } from 'respool/operator';
 import { describe, expect, test } from 'vitest';
 import { createSpoolLetters } from '../../src/dead-letters/spool-letters.ts';
 import type { DeadLetters, Fate, LetterQuery, Settled } from '../../src/ports/dead-letters.ts';
@@ -9,7 +9,7 @@ import { all, codeOf, setup as world, type World, type WorldOptions } from '../s
 
 async function setup(options: WorldOptions = {}) {
   const one = await world({ isStarted: false, ...options });
-  const control = createControl(one.spool, { by: 'ann' });
+  const control = createOperator(one.spool, { by: 'ann' });
   return { ...one, control, letters: createSpoolLetters(control) };
 }
 

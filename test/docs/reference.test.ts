@@ -14,7 +14,11 @@ import { NOTES_KEPT_MAX } from '../../src/core/next-status.ts';
 import { ATTEMPTS_MAX } from '../../src/core/policy.ts';
 import { TRANSITIONS } from '../../src/core/state.ts';
 import { LOST_MAX } from '../../src/core/verdict.ts';
-import { NOTE_MAX_CHARS, NOTES_MAX, WHOLE_BODY_MAX_BYTES } from '../../src/engine/delivery.ts';
+import {
+  NOTE_VALUE_MAX_CHARS,
+  NOTES_MAX,
+  WHOLE_BODY_MAX_BYTES,
+} from '../../src/engine/delivery.ts';
 import { settingsOf } from '../../src/spool/options.ts';
 import { headingsOf, ROOT, readPage, tableUnder, wordOf } from './pages.ts';
 
@@ -206,7 +210,7 @@ test('limits.md tells the limits of the code', () => {
     history: `the last ${HISTORY_MAX} attempts`,
     notes: `${NOTES_MAX} notes`,
     kept: `${NOTES_KEPT_MAX} over all attempts`,
-    note: `${number(NOTE_MAX_CHARS)} characters`,
+    note: `${number(NOTE_VALUE_MAX_CHARS)} characters`,
     whole: `${WHOLE_BODY_MAX_BYTES / 2 ** 20} MiB`,
     lost: String(LOST_MAX),
     concurrency: String(settings.concurrency),

@@ -2,21 +2,21 @@
 import { fixed } from 'respool';
 import { memory } from 'respool/stores/memory';
 import { describe, expect, test } from 'vitest';
-import { Ahead } from '../../src/engine/claiming.ts';
+import { Prefetch } from '../../src/engine/claiming.ts';
 import { all, makeGate, setup, type World, type WorldOptions } from '../spool/setup.ts';
 
 const STARVED = { isFull: true, isStarved: true, waiting: 0, askedAt: 0, cameAt: 0 };
 
 /** One that has had an answer. */
-function begun(concurrency: number): Ahead {
-  const ahead = new Ahead(concurrency);
+function begun(concurrency: number): Prefetch {
+  const ahead = new Prefetch(concurrency);
   ahead.note({ ...STARVED, isStarved: false });
   return ahead;
 }
 
 describe('how far ahead', () => {
   test('not at all until handlers have waited for the store', () => {
-    const ahead = new Ahead(5);
+    const ahead = new Prefetch(5);
     expect(ahead.count).toBe(0);
     ahead.note({ ...STARVED, isStarved: false });
     expect(ahead.count).toBe(0);
@@ -55,7 +55,7 @@ describe('how far ahead', () => {
 
 describe('not further', () => {
   test('where handlers were busy for much longer than the claim took, or there was none before', () => {
-    const ahead = new Ahead(1);
+    const ahead = new Prefetch(1);
     ahead.note({ ...STARVED, askedAt: 100, cameAt: 110 });
     expect(ahead.count).toBe(0);
     ahead.note({ ...STARVED, askedAt: 151, cameAt: 161 });

@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import type { EntryStore } from 'respool';
 import { describe, expect, test } from 'vitest';
-import { Crowd } from '../../src/engine/indexed-set.ts';
-import { Rounds } from '../../src/engine/claiming.ts';
+import { IndexedSet } from '../../src/engine/indexed-set.ts';
+import { ClaimRounds } from '../../src/engine/claiming.ts';
 import { Slots } from '../../src/engine/slots.ts';
 import { Wake } from '../../src/engine/wake.ts';
 import { all, setup, type World } from '../spool/setup.ts';
@@ -150,7 +150,7 @@ function rounds(next: () => Promise<never[]>) {
   const settings = { concurrency: SLOTS, destinationConcurrency: undefined, takesUnhandled: true };
   const slots = new Slots(settings, routes as never);
   const parts = { clock, routes, slots: settings, source: { leaseMs: 60_000, next } } as never;
-  return { slots, soon, made: new Rounds(parts, slots, new Wake(clock)) };
+  return { slots, soon, made: new ClaimRounds(parts, slots, new Wake(clock)) };
 }
 
 describe('slots', () => {
@@ -188,7 +188,7 @@ describe('a crowd', () => {
   }
 
   test('has what was added and not deleted, whatever the order', () => {
-    const crowd = new Crowd<'at', Thing>('at');
+    const crowd = new IndexedSet<'at', Thing>('at');
     const things = ['a', 'b', 'c', 'd', 'e', 'f'].map((name): Thing => ({ name, at: undefined }));
     for (const thing of [...things, ...things]) crowd.add(thing);
     expect(crowd.size).toBe(6);

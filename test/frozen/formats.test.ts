@@ -15,7 +15,7 @@ import {
   type Spool,
   type SpoolEvent,
 } from 'respool';
-import { createControl } from 'respool/operator';
+import { createOperator } from 'respool/operator';
 import {
   createSpoolLetters,
   listReplays,
@@ -153,7 +153,7 @@ async function digestOf(spool: Spool, id: string): Promise<string> {
 }
 
 async function recordsAreAsExpected(spool: Spool, expected: Expected): Promise<void> {
-  const desk = createControl(spool, { by: 'bob' });
+  const desk = createOperator(spool, { by: 'bob' });
   expect(await spool.audit(0, 1_000)).toEqual(expected.audit);
   expect(await spool.pauses()).toEqual(expected.pauses);
   expect(await listReplays(desk)).toEqual(expected.replays);
@@ -223,7 +223,7 @@ async function whatIsReleasedArrives(
   );
   const idsIn = (...states: string[]): string[] =>
     left.filter(({ status }) => states.includes(status.state)).map(({ envelope }) => envelope.id);
-  const desk = createControl(spool, { by: 'bob' });
+  const desk = createOperator(spool, { by: 'bob' });
   const planned = expected.replays.filter(({ state }) => state === 'planned');
   expect(planned).toHaveLength(1);
   const letters = createSpoolLetters(desk, { kinds: ['dead'] });

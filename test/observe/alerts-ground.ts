@@ -7,7 +7,10 @@ import type { Handler, Spool, SpoolEvent } from 'respool';
 import { http } from 'respool/deliver';
 import { onTestFinished } from 'vitest';
 import { createAlerts, type Alerts, STATE_KIND } from '../../src/observe/alerts/evaluate.ts';
-import type { Reading, Surroundings } from '../../src/observe/alerts/external-measures.ts';
+import type {
+  MeasureReading,
+  ExternalMeasures,
+} from '../../src/observe/alerts/external-measures.ts';
 import { createMeasures, type Measures } from '../../src/observe/alerts/measures.ts';
 import type { Notice } from '../../src/observe/alerts/notice.ts';
 import { parseCondition } from '../../src/observe/alerts/parse.ts';
@@ -15,7 +18,7 @@ import { registerReceivers } from '../../src/observe/alerts/receivers.ts';
 import type { AlertState } from '../../src/observe/alerts/state.ts';
 import type {
   AlertAction,
-  AlertDeed,
+  AlertActionCall,
   AlertParts,
   AlertRule,
 } from '../../src/observe/alerts/types.ts';
@@ -35,12 +38,12 @@ export function ruleOf(
 }
 
 /** How alerts differ from the usual ones. */
-export interface AlertsOptions extends Surroundings {
+export interface AlertsOptions extends ExternalMeasures {
   readonly rules: readonly AlertRule[];
   readonly receivers: ReadonlyMap<string, Handler>;
   readonly name?: string;
   readonly everyMs?: number;
-  readonly act?: (deed: AlertDeed, by: string) => Promise<void>;
+  readonly act?: (deed: AlertActionCall, by: string) => Promise<void>;
   readonly measures?: Measures;
   /** Default: that of the spool. */
   readonly enqueue?: AlertParts['enqueue'];
@@ -142,7 +145,9 @@ export async function httpEar(): Promise<HttpEar> {
 }
 
 /** Measures that say what the test wants. */
-export function dial(reading: Reading = { value: 0 }): Measures & { reading: Reading } {
+export function dial(
+  reading: MeasureReading = { value: 0 },
+): Measures & { reading: MeasureReading } {
   const measures = {
     reading,
     read: () => Promise.resolve(measures.reading),

@@ -3,8 +3,8 @@ import { noRetry } from 'respool';
 import { expect, onTestFinished, test } from 'vitest';
 import type {
   BacklogForecast,
-  Reading,
-  Surroundings,
+  MeasureReading,
+  ExternalMeasures,
 } from '../../src/observe/alerts/external-measures.ts';
 import { createMeasures } from '../../src/observe/alerts/measures.ts';
 import { parseCondition } from '../../src/observe/alerts/parse.ts';
@@ -13,11 +13,11 @@ import { alertsOver, earOf, ruleOf } from './alerts-ground.ts';
 
 interface Ground extends World {
   /** The value of what this condition is about. */
-  readonly read: (when: string) => Promise<Reading>;
+  readonly read: (when: string) => Promise<MeasureReading>;
   readonly forecast: (when: string) => Promise<BacklogForecast | undefined>;
 }
 
-async function ground(whens: readonly string[], around: Surroundings = {}): Promise<Ground> {
+async function ground(whens: readonly string[], around: ExternalMeasures = {}): Promise<Ground> {
   const world = await setup({ policies: { default: noRetry() } });
   const wanted = whens.map((when) => parseCondition(when).measure);
   const measures = createMeasures({ ...around, spool: world.spool, clock: world.clock, wanted });

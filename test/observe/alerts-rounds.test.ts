@@ -2,7 +2,7 @@
 import { RespoolError } from 'respool';
 import { expect, test } from 'vitest';
 import type { Measures } from '../../src/observe/alerts/measures.ts';
-import type { AlertDeed } from '../../src/observe/alerts/types.ts';
+import type { AlertActionCall } from '../../src/observe/alerts/types.ts';
 import { MINUTE, SECOND, setup } from '../spool/setup.ts';
 import { alertsOver, earOf, EVERY_MS, ruleOf, scene } from './alerts-ground.ts';
 
@@ -297,7 +297,7 @@ test('a receiver that cannot be told directly is told again in the next round', 
 test('each action is done once for an episode, and what fails is told and tried again', async () => {
   const done: string[] = [];
   let isBroken = true;
-  const act = (deed: AlertDeed, by: string): Promise<void> => {
+  const act = (deed: AlertActionCall, by: string): Promise<void> => {
     done.push(`${deed.kind} ${'topic' in deed ? deed.topic : deed.rule} by ${by}`);
     const fails = deed.kind === 'hold' && isBroken;
     return fails ? Promise.reject(new Error('not now')) : Promise.resolve();

@@ -1,5 +1,5 @@
 /** Forecasts: when a backlog is gone, and when a disk is full, at the present rates. */
-import { createControl, FlowMeter } from 'respool/operator';
+import { createOperator, ThroughputMeter } from 'respool/operator';
 import { SimClock } from 'respool/testkit';
 import { expect, onTestFinished, test } from 'vitest';
 import { DiskMeter } from '../../src/operator/disk-meter.ts';
@@ -46,9 +46,9 @@ test('a course is not told from less than a fifteenth of its window, nor beyond 
 
 test('a flow that has just begun says nothing about the end of a backlog', async () => {
   const { spool, clock } = await setup();
-  const meter = new FlowMeter(spool);
+  const meter = new ThroughputMeter(spool);
   onTestFinished(() => meter.stop());
-  const control = createControl(spool, { by: 'tester', meter });
+  const control = createOperator(spool, { by: 'tester', meter });
   spool.handle('a', () => undefined);
   await spool.enqueue({ topic: 'later', delay: '1h' });
   await clock.advance(5 * SECOND);
@@ -63,9 +63,9 @@ test('a flow that has just begun says nothing about the end of a backlog', async
 
 test('the stats of a process that delivers tell when its backlog is gone', async () => {
   const { spool, clock } = await setup();
-  const meter = new FlowMeter(spool);
+  const meter = new ThroughputMeter(spool);
   onTestFinished(() => meter.stop());
-  const control = createControl(spool, { by: 'tester', meter, disk: { fullInMs: 7_000 } });
+  const control = createOperator(spool, { by: 'tester', meter, disk: { fullInMs: 7_000 } });
   spool.handle('a', () => undefined);
   for (let at = 0; at < 60; at += 1) await spool.enqueue({ topic: 'a' });
   for (let at = 0; at < 10; at += 1) await spool.enqueue({ topic: 'later', delay: '1h' });

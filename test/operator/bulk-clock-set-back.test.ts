@@ -3,7 +3,12 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createSpool, fixed, type Spool } from 'respool';
-import { type BulkAction, type BulkProgress, createControl, type Desk } from 'respool/operator';
+import {
+  type BulkAction,
+  type BulkProgress,
+  createOperator,
+  type SpoolOperator,
+} from 'respool/operator';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { setup } from '../spool/setup.ts';
@@ -11,9 +16,9 @@ import { setup } from '../spool/setup.ts';
 const HOUR = 3_600_000;
 
 async function run(
-  desk: Desk,
+  desk: SpoolOperator,
   action: BulkAction,
-  filter: Parameters<Desk['prepare']>[1] = {},
+  filter: Parameters<SpoolOperator['prepare']>[1] = {},
 ): Promise<{ readonly count: number } & Partial<BulkProgress>> {
   const bulk = await desk.prepare(action, filter);
   let progress: BulkProgress | undefined;
@@ -36,7 +41,7 @@ async function fill(spool: Spool, clock: SimClock): Promise<void> {
 async function inMemory() {
   const { spool, clock, status } = await setup({ policies: { default: fixed('1h') } });
   await fill(spool, clock);
-  return { spool, clock, status, desk: createControl(spool, { by: 'ann' }) };
+  return { spool, clock, status, desk: createOperator(spool, { by: 'ann' }) };
 }
 
 describe('after the clock was set back by an hour', () => {
@@ -63,7 +68,7 @@ describe('after the clock was set back by an hour', () => {
       await rm(folder, { recursive: true, force: true });
     });
     await fill(spool, clock);
-    const desk = createControl(spool, { by: 'ann' });
+    const desk = createOperator(spool, { by: 'ann' });
     const retried = await run(desk, { kind: 'retry' }, { topic: 'mail' });
     expect(retried).toMatchObject({ count: 2, done: 2 });
     expect((await spool.get('m-1'))?.status.dueAt).toBe(clock.now());
@@ -102,6 +107,6 @@ test('a clock that was not set back: a retry means no incoming message', async (
   await spool.pause();
   await spool.enqueueMany([{ topic: 'a' }, { topic: 'a', delay: '1h' }]);
   await clock.advance('2m');
-  const desk = createControl(spool, { by: 'ann' });
+  const desk = createOperator(spool, { by: 'ann' });
   expect(await run(desk, { kind: 'retry' })).toMatchObject({ count: 1, done: 1 });
 });

@@ -2,14 +2,14 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { createControl } from 'respool/operator';
+import { createOperator } from 'respool/operator';
 import { createSpool, fixed } from 'respool';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { setup } from '../spool/setup.ts';
 
 async function desk() {
   const parts = await setup({ policies: { slow: fixed('1h') } });
-  return { ...parts, desk: createControl(parts.spool, { by: 'ann' }) };
+  return { ...parts, desk: createOperator(parts.spool, { by: 'ann' }) };
 }
 
 async function last<T>(items: AsyncIterable<T>): Promise<T | undefined> {
@@ -205,7 +205,7 @@ describe('more messages than a store reads for one count', () => {
         Array.from({ length: count }, (_, at) => ({ topic: 'a', headers: { n: `${from + at}` } })),
       );
     }
-    return { spool, ann: createControl(spool, { by: 'ann' }) };
+    return { spool, ann: createOperator(spool, { by: 'ann' }) };
   }
 
   test('are counted, acted on and shown to the last', async () => {

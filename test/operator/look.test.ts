@@ -1,5 +1,5 @@
 /** control: the spool in numbers, by age, and as it happens. */
-import { createControl, FlowMeter } from 'respool/operator';
+import { createOperator, ThroughputMeter } from 'respool/operator';
 import { fixed, PermanentError } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { setup } from '../spool/setup.ts';
@@ -7,7 +7,7 @@ import { setup } from '../spool/setup.ts';
 describe('stats', () => {
   test('count each state, with its oldest message, the next due time and what is paused', async () => {
     const { spool, clock } = await setup();
-    const desk = createControl(spool, { by: 'ann' });
+    const desk = createOperator(spool, { by: 'ann' });
     const began = clock.now();
     await spool.enqueue({ topic: 'a', delay: '1h' });
     await clock.advance('1m');
@@ -24,8 +24,8 @@ describe('stats', () => {
 
   test('tell load and flow only where messages are delivered', async () => {
     const { spool, clock } = await setup({ policies: { default: fixed('1h', { attempts: 2 }) } });
-    const meter = new FlowMeter(spool);
-    const desk = createControl(spool, { by: 'ann', meter });
+    const meter = new ThroughputMeter(spool);
+    const desk = createOperator(spool, { by: 'ann', meter });
     spool.handle('good', () => new Promise<void>((resolve) => void clock.after(20, resolve)));
     spool.handle('bad', () => Promise.reject(new Error('no')));
     // Notices of bounces are not what went through.
@@ -55,7 +55,7 @@ describe('stats', () => {
 describe('shape', () => {
   test('counts what waits by topic and age', async () => {
     const { spool, clock } = await setup();
-    const desk = createControl(spool, { by: 'ann' });
+    const desk = createOperator(spool, { by: 'ann' });
     const put = (topic: string) => spool.enqueue({ topic, delay: '30d', destination: 'acme' });
     await put('old');
     await clock.advance('2d');
@@ -81,7 +81,7 @@ describe('shape', () => {
 
   test('counts by destination, and other states when asked to', async () => {
     const { spool } = await setup();
-    const desk = createControl(spool, { by: 'ann' });
+    const desk = createOperator(spool, { by: 'ann' });
     const { id } = await spool.enqueue({ topic: 'a', destination: 'acme' });
     await spool.enqueue({ topic: 'a' });
     expect((await desk.shape({ by: 'destination' })).rows).toMatchObject([
@@ -99,7 +99,7 @@ describe('shape', () => {
 describe('events', () => {
   test('are told from the call on, of the kinds that were asked for, until the signal', async () => {
     const { spool, clock } = await setup();
-    const desk = createControl(spool, { by: 'ann' });
+    const desk = createOperator(spool, { by: 'ann' });
     const abort = new AbortController();
     const events = desk.events({ signal: abort.signal, kinds: ['accepted', 'held'] });
     const { id } = await spool.enqueue({ topic: 'a' });
@@ -115,7 +115,7 @@ describe('events', () => {
 
   test('that a slow listener missed are counted, not kept', async () => {
     const { spool } = await setup();
-    const desk = createControl(spool, { by: 'ann' });
+    const desk = createOperator(spool, { by: 'ann' });
     const abort = new AbortController();
     const events = desk.events({ signal: abort.signal, kinds: ['accepted'] });
     await spool.enqueueMany(Array.from({ length: 1_005 }, () => ({ topic: 'a' })));
@@ -131,7 +131,7 @@ describe('events', () => {
 
   test('carry an error as its text and its code', async () => {
     const { spool, store, clock } = await setup();
-    const desk = createControl(spool, { by: 'ann' });
+    const desk = createOperator(spool, { by: 'ann' });
     const abort = new AbortController();
     const events = desk.events({ signal: abort.signal, kinds: ['trouble'] });
     store.faults.plan = () => 'before';
@@ -150,13 +150,13 @@ describe('events', () => {
 
 test('policies are named, the default among them', async () => {
   const { spool } = await setup({ policies: { slow: fixed('1h') } });
-  const names = (await createControl(spool, { by: 'ann' }).policies()).map(({ name }) => name);
+  const names = (await createOperator(spool, { by: 'ann' }).policies()).map(({ name }) => name);
   expect(names.toSorted()).toEqual(['default', 'slow']);
 });
 
 test('messages come in through a desk too, one or many', async () => {
   const { spool } = await setup();
-  const desk = createControl(spool, { by: 'ann' });
+  const desk = createOperator(spool, { by: 'ann' });
   const { id } = await desk.enqueue({ topic: 'a', body: 'hello' });
   await desk.enqueueMany([{ topic: 'b' }]);
   let text = '';

@@ -1,11 +1,11 @@
 /** What a desk has for dead letters: records of their kinds only, audit lines, copies, replays. */
-import { createControl } from 'respool/operator';
+import { createOperator } from 'respool/operator';
 import { describe, expect, test } from 'vitest';
 import { codeOf, setup } from '../spool/setup.ts';
 
 async function desk() {
   const world = await setup({ isStarted: false });
-  return { ...world, ann: createControl(world.spool, { by: 'ann' }) };
+  return { ...world, ann: createOperator(world.spool, { by: 'ann' }) };
 }
 
 describe('records', () => {

@@ -1,5 +1,5 @@
 /** control: the operator's desk — the spool's own actions, in one operator's name. */
-import { createControl } from 'respool/operator';
+import { createOperator } from 'respool/operator';
 import { fixed } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { lock } from '../spool/sample-transforms.ts';
@@ -8,7 +8,7 @@ import { failing, setup } from '../spool/setup.ts';
 describe('a desk', () => {
   test('writes its operator’s name into every record', async () => {
     const { spool } = await setup({ policies: { slow: fixed('1h') } });
-    const desk = createControl(spool, { by: 'ann' });
+    const desk = createOperator(spool, { by: 'ann' });
     expect(desk.by).toBe('ann');
     const { id } = await spool.enqueue({ topic: 'a' });
     await desk.hold([id], 'look at this');
@@ -42,7 +42,7 @@ describe('a desk', () => {
 
   test('does what the spool does', async () => {
     const { spool, clock } = await setup({ policies: { default: fixed('1h') } });
-    const desk = createControl(spool, { by: 'ann' });
+    const desk = createOperator(spool, { by: 'ann' });
     const { handler, attempts } = failing(1);
     spool.handle('a', handler);
     const { id } = await spool.enqueue({ topic: 'a', id: 'mine' });
@@ -66,7 +66,7 @@ describe('a desk', () => {
       isStarted: false,
       transforms: [lock({ k1: 3 }, 'k1')],
     });
-    const desk = createControl(spool, { by: 'ann' });
+    const desk = createOperator(spool, { by: 'ann' });
     const told: number[] = [];
     const report = await desk.rekey({ onProgress: ({ done }) => told.push(done) });
     expect(report).toMatchObject({ count: 1, done: 1, left: 0 });
@@ -80,7 +80,7 @@ describe('a desk', () => {
   test('looks as the spool looks', async () => {
     // A desk over handlers also tells what has none: see unhandled.test.ts.
     const { spool } = await setup({ isStarted: false });
-    const desk = createControl(spool, { by: 'ann' });
+    const desk = createOperator(spool, { by: 'ann' });
     await spool.enqueueMany([
       { topic: 'a', body: Buffer.alloc(50_000) },
       { topic: 'b', delay: '1h' },
@@ -96,7 +96,7 @@ describe('a desk', () => {
 
   test('repairs when it is asked to', async () => {
     const { spool, bodies } = await setup();
-    const desk = createControl(spool, { by: 'ann' });
+    const desk = createOperator(spool, { by: 'ann' });
     const { id } = await spool.enqueue({ topic: 'a', body: Buffer.alloc(50_000) });
     await bodies.remove([(await spool.get(id))?.envelope.body.ref ?? '']);
     expect((await desk.check({ repair: true })).findings).toMatchObject([
@@ -108,8 +108,8 @@ describe('a desk', () => {
   test('two desks over one spool keep their names apart', async () => {
     const { spool } = await setup();
     const { id } = await spool.enqueue({ topic: 'a' });
-    await createControl(spool, { by: 'ann' }).hold([id]);
-    await createControl(spool, { by: 'bob' }).release([id]);
+    await createOperator(spool, { by: 'ann' }).hold([id]);
+    await createOperator(spool, { by: 'bob' }).release([id]);
     expect((await spool.audit()).map(({ by }) => by)).toEqual(['ann', 'bob']);
   });
 });

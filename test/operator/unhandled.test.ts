@@ -1,6 +1,6 @@
 /** A desk tells which messages wait without a handler, where its process can know. */
 import { fixed } from 'respool';
-import { createControl } from 'respool/operator';
+import { createOperator } from 'respool/operator';
 import { expect, test } from 'vitest';
 import { setup, type World } from '../spool/setup.ts';
 
@@ -8,7 +8,7 @@ const traits = { processes: 'many' } as const;
 
 /** The topics of messages that the desk calls unhandled: in a page, and one by one. */
 async function unhandled({ spool }: Pick<World, 'spool'>, topics?: string[]): Promise<string[]> {
-  const desk = createControl(spool, { by: 'ann', topics });
+  const desk = createOperator(spool, { by: 'ann', topics });
   const { entries } = await desk.page({ limit: 500 });
   const inPage = entries.filter((one) => one.unhandled === true);
   for (const { envelope, ...rest } of entries) {

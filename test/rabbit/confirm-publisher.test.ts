@@ -4,16 +4,23 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import { isRespoolError } from '../../src/core/errors.ts';
 import type { Clock } from '../../src/ports/clock.ts';
 import { createConnection } from '../../src/rabbit/connection/connection.ts';
-import { Outlet, type OutletLimits } from '../../src/rabbit/publish/confirm-publisher.ts';
+import {
+  ConfirmPublisher,
+  type ConfirmPublisherLimits,
+} from '../../src/rabbit/publish/confirm-publisher.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { FaultProxy } from '../nodes/proxy.ts';
 import { withService } from '../services/index.ts';
 import { Hands, ownName } from './ground.ts';
 
 withService('rabbitmq', (url) => {
-  async function setup(limits: Partial<OutletLimits> = {}, at = url(), clock: Clock = systemClock) {
+  async function setup(
+    limits: Partial<ConfirmPublisherLimits> = {},
+    at = url(),
+    clock: Clock = systemClock,
+  ) {
     const connection = createConnection({ url: at });
-    const outlet = new Outlet(connection.publishing, clock, limits);
+    const outlet = new ConfirmPublisher(connection.publishing, clock, limits);
     const hands = await Hands.open();
     const queue = ownName();
     await hands.channel.assertQueue(queue, { durable: true });

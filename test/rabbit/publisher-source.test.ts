@@ -5,7 +5,7 @@ import { fixed } from 'respool';
 import { type Fate, sourceSuite, type SourceUnderTest } from 'respool/testkit';
 import { createConnection } from '../../src/rabbit/connection/connection.ts';
 import { consumerSettings } from '../../src/rabbit/consume/options.ts';
-import { Outlet } from '../../src/rabbit/publish/confirm-publisher.ts';
+import { ConfirmPublisher } from '../../src/rabbit/publish/confirm-publisher.ts';
 import { RabbitSource } from '../../src/rabbit/consume/source.ts';
 import { applyTopology } from '../../src/rabbit/topology/declare.ts';
 import { perDelay } from '../../src/rabbit/topology/per-delay.ts';
@@ -35,7 +35,7 @@ withService('rabbitmq', (url) => {
       type,
     });
     const connection = createConnection({ url: url() });
-    const outlet = new Outlet(connection.publishing, systemClock);
+    const outlet = new ConfirmPublisher(connection.publishing, systemClock);
     const { plan, wire, subscription, maxLost } = settings;
     const source = new RabbitSource({
       link: connection.consuming,

@@ -7,7 +7,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { isRespoolError } from '../../src/core/errors.ts';
 import type { AmqpConnection } from '../../src/rabbit/connection/amqp.ts';
 import { createConnection } from '../../src/rabbit/connection/connection.ts';
-import { Link } from '../../src/rabbit/connection/reconnecting-connection.ts';
+import { ReconnectingConnection } from '../../src/rabbit/connection/reconnecting-connection.ts';
 import { SimClock } from '../../src/testkit/sim-clock.ts';
 
 class FakeConnection extends EventEmitter {
@@ -22,7 +22,7 @@ class FakeConnection extends EventEmitter {
 function setup(opens: (() => Promise<FakeConnection>)[], isOwned = true) {
   const clock = new SimClock();
   let tries = 0;
-  const link = new Link({
+  const link = new ReconnectingConnection({
     clock,
     dice: { random: () => 0.999 },
     isOwned,

@@ -8,7 +8,7 @@ import { createConnection } from '../../src/rabbit/connection/connection.ts';
 import { createConsumer } from '../../src/rabbit/consume/consumer.ts';
 import type { ConsumerOptions } from '../../src/rabbit/consume/options.ts';
 import type { RabbitHandler } from '../../src/rabbit/consume/delivery.ts';
-import { Outlet } from '../../src/rabbit/publish/confirm-publisher.ts';
+import { ConfirmPublisher } from '../../src/rabbit/publish/confirm-publisher.ts';
 import { perAttempt } from '../../src/rabbit/topology/per-attempt.ts';
 import { shared } from '../../src/rabbit/topology/shared.ts';
 import type { Clock } from '../../src/ports/clock.ts';
@@ -44,7 +44,7 @@ withService('rabbitmq', (url) => {
       await hands.channel.deleteQueue(queue);
       await hands.channel.deleteExchange(exchange);
     });
-    const outlet = new Outlet(connection.publishing, systemClock);
+    const outlet = new ConfirmPublisher(connection.publishing, systemClock);
     const send = (road: string): Promise<string> =>
       outlet
         .send({

@@ -3,7 +3,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { AmqpChannel, AmqpMessage } from '../../src/rabbit/connection/amqp.ts';
-import { Intake } from '../../src/rabbit/consume/subscription.ts';
+import { Subscription } from '../../src/rabbit/consume/subscription.ts';
 
 /** A broker that counts what it has no answer for, and closes the channel as a real one does. */
 class StrictChannel {
@@ -45,7 +45,7 @@ function setup() {
       soon.push(call);
     },
   };
-  const intake = new Intake(channel as unknown as AmqpChannel, clock);
+  const intake = new Subscription(channel as unknown as AmqpChannel, clock);
   const turn = (): void => {
     for (const call of soon.splice(0)) call();
   };

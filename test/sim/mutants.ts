@@ -5,7 +5,7 @@
 import type { Entry, EntryStore, Status } from 'respool';
 import type { Change, ClaimFilter, ClaimRequest, Duplicate } from '../../src/ports/entry-store.ts';
 import type { Row } from '../../src/stores/memory/due-flows.ts';
-import { type Invariant, type Mutation, type Plan, SimDisk } from '../../src/testkit/index.ts';
+import { type Invariant, type Mutation, type SimPlan, SimDisk } from '../../src/testkit/index.ts';
 
 /** A planted bug and what must notice it. */
 export interface Mutant {
@@ -185,7 +185,7 @@ function without(filter: ClaimFilter, state: string): ClaimFilter {
 }
 
 /** Worlds in which the power goes often. */
-const DARK = (plan: Plan): Plan => ({
+const DARK = (plan: SimPlan): SimPlan => ({
   ...plan,
   site: 'server',
   settle: 'lazy',
@@ -197,7 +197,7 @@ const DARK = (plan: Plan): Plan => ({
 });
 
 /** Worlds in which answers often come when the lease is over. */
-const SLOW = (plan: Plan): Plan => ({
+const SLOW = (plan: SimPlan): SimPlan => ({
   ...plan,
   leaseMs: 2_000,
   trouble: { ...plan.trouble, slow: 0.2 },

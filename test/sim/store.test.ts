@@ -6,13 +6,13 @@ import {
   entryStoreSuite,
   SimProcess,
   type StoreUnderTest,
-  World,
+  SimWorld,
 } from '../../src/testkit/index.ts';
 import { runSuite } from '../suite.ts';
 
 /** A world without processes of its own, in which nothing goes wrong. */
-function calmWorld(): { readonly world: World; readonly join: () => SimProcess } {
-  const world = new World(1, {
+function calmWorld(): { readonly world: SimWorld; readonly join: () => SimProcess } {
+  const world = new SimWorld(1, {
     plan: (plan) => ({ ...plan, site: 'machine', processes: 0 }),
   });
   world.faults.heal();

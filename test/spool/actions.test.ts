@@ -1,6 +1,6 @@
 /** What an operator may do, one action at a time (R11, R12, R18–R20, R23, R200, R209). */
 import { fixed, PermanentError, type Spool, type State, STATES } from 'respool';
-import { createControl } from 'respool/operator';
+import { createOperator } from 'respool/operator';
 import { describe, expect, test } from 'vitest';
 import {
   codeOf,
@@ -189,7 +189,7 @@ describe('bounce', () => {
       await spool.pause();
       const { id } = await spool.enqueue({ topic: 'a' });
       if (how === 'bounce') await spool.bounce([id]);
-      else if (how === 'control') await createControl(spool, { by: 'ann' }).bounce([id]);
+      else if (how === 'control') await createOperator(spool, { by: 'ann' }).bounce([id]);
       else await spool.move(id, { from: 'incoming', to: 'bounce' });
       const dueAt = clock.now() + 7 * DAY;
       expect(await status(id)).toMatchObject({ state: 'archived', ending: 'bounced', dueAt });

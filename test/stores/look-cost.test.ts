@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'vitest';
 import type { Entry } from '../../src/core/entry.ts';
 import type { ClaimFilter } from '../../src/ports/entry-store.ts';
-import { Catalog, createHeld, factsOf } from '../../src/stores/filesystem/catalog.ts';
+import { Catalog, createHeldEntry, factsOf } from '../../src/stores/filesystem/catalog.ts';
 import { Data } from '../../src/stores/memory/data.ts';
 import { Catalog as NatsCatalog } from '../../src/stores/nats/catalog.ts';
 import { SAMPLE_AT, sampleEntry } from '../../src/testkit/samples.ts';
@@ -34,7 +34,7 @@ function filesystemIndex(): Index {
   return {
     add: ({ envelope, status }) => {
       const place = { state: status.state, shard: 0, bytes: 4_096 };
-      catalog.put(createHeld(envelope.id, status, factsOf(envelope, status), place));
+      catalog.put(createHeldEntry(envelope.id, status, factsOf(envelope, status), place));
     },
     take: (filter, max) => {
       const ids: string[] = [];

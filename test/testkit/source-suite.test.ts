@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import type { Source } from 'respool';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { seededDice, SimClock, sourceSuite, type SourceUnderTest } from 'respool/testkit';
-import { Entrance } from '../../src/spool/enqueue.ts';
+import { Enqueuer } from '../../src/spool/enqueue.ts';
 import { Runtime } from '../../src/spool/runtime.ts';
 import { runSuite } from '../suite.ts';
 
@@ -25,7 +25,7 @@ async function makeSpool(change = (source: Source): Source => source): Promise<S
   });
   await runtime.ready();
   const { source } = runtime;
-  const entrance = new Entrance(runtime);
+  const entrance = new Enqueuer(runtime);
   return {
     source: change(source),
     put: async (messages) => void (await entrance.enqueueMany(messages)),

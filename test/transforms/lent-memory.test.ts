@@ -2,7 +2,13 @@
 
 import { randomBytes } from 'node:crypto';
 import type { Transform } from '../../src/ports/transform.ts';
-import { wholeOf, WHOLE_HOLDS_BYTES, Lent, LentBuffers, letGo } from '../../src/system/memory.ts';
+import {
+  wholeOf,
+  WHOLE_HOLDS_BYTES,
+  LentMemory,
+  LentBuffers,
+  letGo,
+} from '../../src/system/memory.ts';
 import { compress } from '../../src/transforms/compress.ts';
 import { encrypt } from '../../src/transforms/encrypt.ts';
 import { describe, expect, test } from 'vitest';
@@ -27,7 +33,7 @@ const BODIES = [
 describe('what is lent', () => {
   test('is free when the bytes after it are all that is still read', () => {
     const free: string[] = [];
-    const lent = new Lent<string>(100, (part) => free.push(part));
+    const lent = new LentMemory<string>(100, (part) => free.push(part));
     lent.give('a', 60);
     lent.give('b', 60);
     lent.asked();
@@ -132,7 +138,7 @@ async function* wiped(
   partBytes: number,
   heldMaxBytes: number | undefined,
 ): AsyncGenerator<Uint8Array> {
-  const lent = new Lent<Uint8Array>(heldMaxBytes ?? Number.POSITIVE_INFINITY, (part) => {
+  const lent = new LentMemory<Uint8Array>(heldMaxBytes ?? Number.POSITIVE_INFINITY, (part) => {
     part.fill(0xee);
   });
   for (let at = 0; at < bytes.length; at += partBytes) {

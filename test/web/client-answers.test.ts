@@ -2,17 +2,17 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { Control, ToldEvent } from 'respool/operator';
+import type { Operator, SerializedEvent } from 'respool/operator';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { connectControl } from '../../src/web/index.ts';
+import { connectOperator } from '../../src/web/index.ts';
 import { all, bytesOf, rejection } from '../spool/setup.ts';
 import { moving, setup } from './setup.ts';
 
 type Answer = (request: IncomingMessage, response: ServerResponse) => void;
 
 /** Something that answers; everything ends with the test. */
-async function strangerWith(answer: Answer): Promise<{ far: Control; clock: SimClock }> {
+async function strangerWith(answer: Answer): Promise<{ far: Operator; clock: SimClock }> {
   const server = createServer((request, response) => {
     request.resume();
     answer(request, response);
@@ -25,7 +25,7 @@ async function strangerWith(answer: Answer): Promise<{ far: Control; clock: SimC
   });
   const clock = new SimClock();
   const { port } = server.address() as AddressInfo;
-  return { far: connectControl({ url: `http://127.0.0.1:${port}`, clock }), clock };
+  return { far: connectOperator({ url: `http://127.0.0.1:${port}`, clock }), clock };
 }
 
 const OURS = { respool: 'v1', 'content-type': 'application/json' };
@@ -38,7 +38,7 @@ const saying =
 
 const COPY = { id: 'x', topic: 'a', headers: {}, body: new Uint8Array(1), reason: 'removed' };
 
-const QUESTIONS: Readonly<Record<string, (far: Control) => Promise<unknown>>> = {
+const QUESTIONS: Readonly<Record<string, (far: Operator) => Promise<unknown>>> = {
   enqueue: (far) => far.enqueue({ topic: 'a' }),
   'enqueue of a stream': (far) => far.enqueue({ topic: 'a', body: new Blob(['x']) }),
   enqueueMany: (far) => far.enqueueMany([{ topic: 'a' }]),
@@ -221,11 +221,11 @@ test('what was done before a service died is told', async () => {
 
 describe('events', () => {
   const EVENTS = { respool: 'v1', 'content-type': 'text/event-stream; charset=utf-8' };
-  const hear = async (text: string): Promise<{ heard: ToldEvent[]; error: unknown }> => {
+  const hear = async (text: string): Promise<{ heard: SerializedEvent[]; error: unknown }> => {
     const { far } = await strangerWith((_, response) => {
       response.writeHead(200, EVENTS).end(text);
     });
-    const heard: ToldEvent[] = [];
+    const heard: SerializedEvent[] = [];
     const listen = async (): Promise<void> => {
       const { signal } = new AbortController();
       for await (const event of far.events({ signal })) heard.push(event);
@@ -253,7 +253,7 @@ describe('events', () => {
   test('end with an error when the service stops', async () => {
     const { url, service, clock } = await setup();
     const { signal } = new AbortController();
-    const events = connectControl({ url }).events({ signal })[Symbol.asyncIterator]();
+    const events = connectOperator({ url }).events({ signal })[Symbol.asyncIterator]();
     const over = rejection(Promise.resolve(events.next()));
     while ((await fetch(`${url}/readyz`)).status !== 200) await clock.advance(10);
     const stopped = service.stop();

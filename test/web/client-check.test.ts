@@ -2,7 +2,7 @@
 import { SimClock } from 'respool/testkit';
 import { expect, test } from 'vitest';
 import type { CheckProgress } from '../../src/spool/check.ts';
-import { connectControl } from '../../src/web/index.ts';
+import { connectOperator } from '../../src/web/index.ts';
 import { json, setup } from './setup.ts';
 
 /** A service whose check stands still after one of four until it may go on. */
@@ -26,7 +26,7 @@ async function standing() {
 test('whoever asks hears every second how far it is', async () => {
   const { url, begun, goOn } = await standing();
   const clock = new SimClock();
-  const far = connectControl({ url, clock });
+  const far = connectOperator({ url, clock });
   const heard: CheckProgress[] = [];
   const first = Promise.withResolvers<void>();
   const report = far.check({

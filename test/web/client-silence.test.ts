@@ -2,21 +2,21 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
-import type { Control } from 'respool/operator';
+import type { Operator } from 'respool/operator';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { connectControl } from '../../src/web/index.ts';
+import { connectOperator } from '../../src/web/index.ts';
 import { all, rejection } from '../spool/setup.ts';
 import { moving } from './setup.ts';
 
 interface Far {
-  readonly far: Control;
+  readonly far: Operator;
   readonly clock: SimClock;
 }
 
 function clientOf(port: number): Far {
   const clock = new SimClock();
-  return { far: connectControl({ url: `http://127.0.0.1:${port}`, clock }), clock };
+  return { far: connectOperator({ url: `http://127.0.0.1:${port}`, clock }), clock };
 }
 
 /** Something that accepts connections and never writes. */
@@ -53,7 +53,7 @@ async function answering(answer: Answer): Promise<Far> {
 const HEAD = { respool: 'v1', 'content-type': 'application/json' };
 
 describe('what accepts connections and never answers', () => {
-  test.each<[string, (far: Control) => Promise<unknown>]>([
+  test.each<[string, (far: Operator) => Promise<unknown>]>([
     ['a look', (far) => far.pauses()],
     ['a body', (far) => far.body('x')],
     ['events', (far) => all(far.events({ signal: new AbortController().signal }))],
@@ -117,7 +117,7 @@ test('an answer that stops in its middle is given up too', async () => {
 });
 
 test('a host that does not exist was not asked, and the error does not say it might have', async () => {
-  const far = connectControl({ url: 'http://nowhere.invalid:7667' });
+  const far = connectOperator({ url: 'http://nowhere.invalid:7667' });
   const error = await rejection(far.pause('a'));
   expect(error.message).toMatch(
     /^cannot reach http:\/\/nowhere\.invalid:7667: .*check the address/,

@@ -1,15 +1,15 @@
 /** The desk over HTTP does what the desk beside the spool does. */
 import { fixed, RespoolError } from 'respool';
-import { createControl } from 'respool/operator';
+import { createOperator } from 'respool/operator';
 import { describe, expect, test } from 'vitest';
-import { connectControl } from '../../src/web/index.ts';
+import { connectOperator } from '../../src/web/index.ts';
 import { all, bytesOf, codeOf, rejection } from '../spool/setup.ts';
 import { moving, setup, SETTINGS, type WorldOptions } from './setup.ts';
 
 const connected = async (options: WorldOptions = {}) => {
   const world = await setup(options);
-  const far = connectControl({ url: world.url, by: 'ann' });
-  const near = createControl(world.spool, { by: 'ann' });
+  const far = connectOperator({ url: world.url, by: 'ann' });
+  const near = createOperator(world.spool, { by: 'ann' });
   return { ...world, far, near };
 };
 
@@ -248,13 +248,13 @@ describe('trouble', () => {
 
   test('is a token that cannot be one, and the error does not show it', async () => {
     const { url } = await setup();
-    expect(() => connectControl({ url, token: 'two\nlines' })).toThrow(/token of the service/);
-    expect(() => connectControl({ url, token: 'two\nlines' })).not.toThrow(/two/);
+    expect(() => connectOperator({ url, token: 'two\nlines' })).toThrow(/token of the service/);
+    expect(() => connectOperator({ url, token: 'two\nlines' })).not.toThrow(/two/);
   });
 
   test('is not a name that HTTP cannot carry: it goes on record as far as it can', async () => {
     const { url, spool } = await setup();
-    await connectControl({ url, by: 'Jürgen 漢' }).pause('#');
+    await connectOperator({ url, by: 'Jürgen 漢' }).pause('#');
     expect(await spool.audit()).toMatchObject([{ by: 'J?rgen ?' }]);
   });
 
@@ -283,19 +283,19 @@ describe('trouble', () => {
 
   test('is a wrong token or URL, before anything else', async () => {
     const { url, clock } = await setup({ settings: { ...SETTINGS, token: 'right' } });
-    const wrong = rejection(connectControl({ url, token: 'wrong' }).stats());
+    const wrong = rejection(connectOperator({ url, token: 'wrong' }).stats());
     expect(await moving(clock, wrong)).toMatchObject({ code: 'config.invalid' });
-    expect(await connectControl({ url: `${url}/`, token: 'right' }).pauses()).toEqual([]);
+    expect(await connectOperator({ url: `${url}/`, token: 'right' }).pauses()).toEqual([]);
     for (const bad of ['nonsense', 'ftp://host', 'http://name:secret@host']) {
-      expect(() => connectControl({ url: bad })).toThrow(/URL of the service/);
-      expect(() => connectControl({ url: bad })).not.toThrow(/secret/);
+      expect(() => connectOperator({ url: bad })).toThrow(/URL of the service/);
+      expect(() => connectOperator({ url: bad })).not.toThrow(/secret/);
     }
   });
 });
 
 test('a list that is all duplicates is answered as such', async () => {
   const { url } = await setup();
-  const far = connectControl({ url });
+  const far = connectOperator({ url });
   const messages = [
     { topic: 'a', id: 'one' },
     { topic: 'a', id: 'two' },

@@ -1,7 +1,7 @@
 /** What happens, as server-sent events. */
 import { type EventKind, type EventOf, RespoolError, type SpoolEvent } from 'respool';
 import { describe, expect, test } from 'vitest';
-import { connectControl } from '../../src/web/index.ts';
+import { connectOperator } from '../../src/web/index.ts';
 import { openWire, refusal, setup } from './setup.ts';
 
 const LISTEN = 'GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n';
@@ -89,7 +89,7 @@ describe('events', () => {
       }),
     });
     const stop = new AbortController();
-    const events = connectControl({ url }).events({ signal: stop.signal });
+    const events = connectOperator({ url }).events({ signal: stop.signal });
     const told: SpoolEvent[] = Object.values(EVERY);
     void listening.then(() => {
       for (const event of told) spool.tell(event);
@@ -118,7 +118,7 @@ describe('events', () => {
   test('of a sweep are told by who sweeps', async () => {
     const { spool, url, post } = await setup();
     const stream = spool.events({ kinds: ['sweep'] });
-    const far = connectControl({ url });
+    const far = connectOperator({ url });
     const swept = { queue: 'q', target: 't', moved: 3, left: 1 };
     await far.tellSweep(swept);
     await far.tellSweep({ ...swept, error: 'no target' });

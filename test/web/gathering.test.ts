@@ -1,15 +1,15 @@
 /** Posts of one turn of the loop reach the spool together, so that they share a write. */
-import { createControl, type Desk } from 'respool/operator';
+import { createOperator, type SpoolOperator } from 'respool/operator';
 import { createTestSpool, SimClock } from 'respool/testkit';
 import { expect, test } from 'vitest';
-import { Gathering } from '../../src/web/server/service.ts';
+import { PostBatcher } from '../../src/web/server/service.ts';
 import { rejection } from '../spool/setup.ts';
 
-const gathered = async (change: Partial<Desk> = {}) => {
+const gathered = async (change: Partial<SpoolOperator> = {}) => {
   const { spool } = await createTestSpool();
   const enqueued: string[] = [];
-  const desk: Desk = {
-    ...createControl(spool, { by: 'ann' }),
+  const desk: SpoolOperator = {
+    ...createOperator(spool, { by: 'ann' }),
     enqueue: async ({ topic }) => {
       enqueued.push(topic);
       return { id: topic, duplicate: false };
@@ -19,7 +19,7 @@ const gathered = async (change: Partial<Desk> = {}) => {
   const turns: (() => void)[] = [];
   const clock = new SimClock();
   clock.soon = (call) => void turns.push(call);
-  return { desk: new Gathering(clock).over(desk), enqueued, turns };
+  return { desk: new PostBatcher(clock).over(desk), enqueued, turns };
 };
 
 test('messages wait for the end of the turn, and no longer', async () => {

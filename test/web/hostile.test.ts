@@ -6,7 +6,7 @@ import path from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { ByteBudget } from '../../src/web/server/inlet.ts';
-import { Seats } from '../../src/web/server/listener.ts';
+import { ConnectionLimit } from '../../src/web/server/listener.ts';
 import { json, openWire, refusal, setup, SETTINGS, type World } from './setup.ts';
 
 const MIB = 2 ** 20;
@@ -51,7 +51,7 @@ describe('the head of a request', () => {
 
 describe('connections of one address', () => {
   test('are half of all, counted by network, and given back', () => {
-    const seats = new Seats(4);
+    const seats = new ConnectionLimit(4);
     expect(['10.0.0.1', '10.0.0.1', '10.0.0.1'].map((one) => seats.take(one))).toEqual([
       true,
       true,
@@ -68,7 +68,7 @@ describe('connections of one address', () => {
   });
 
   test('are not counted on this machine', () => {
-    const seats = new Seats(2);
+    const seats = new ConnectionLimit(2);
     for (const one of ['127.0.0.1', '::1', '::ffff:127.0.0.1']) {
       expect([seats.take(one), seats.take(one), seats.take(one)]).toEqual([true, true, true]);
     }

@@ -3,7 +3,7 @@ import { hash } from 'node:crypto';
 import { PermanentError, type Spool } from 'respool';
 import { describe, expect, test } from 'vitest';
 import type { Role } from '../../src/web/server/settings.ts';
-import { connectControl } from '../../src/web/index.ts';
+import { connectOperator } from '../../src/web/index.ts';
 import { all, bytesOf, codeOf, rejection } from '../spool/setup.ts';
 import { json, refusal, setup } from './setup.ts';
 
@@ -19,7 +19,7 @@ const COPY = { id: 'Order/17', topic: 'rabbit.q', headers: { a: 'b' }, reason: '
 
 async function far(more: Parameters<typeof setup>[0] = {}) {
   const world = await setup({ spool: { unhandled: 'leave' }, ...more });
-  return { ...world, desk: connectControl({ url: world.url, by: 'ann' }) };
+  return { ...world, desk: connectOperator({ url: world.url, by: 'ann' }) };
 }
 
 async function giveUp(spool: Spool, id: string, body: Uint8Array = Buffer.from('hi')) {

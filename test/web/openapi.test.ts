@@ -1,7 +1,7 @@
 /** The OpenAPI document, the routes, real exchanges and the reference page say the same. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { createControl } from 'respool/operator';
+import { createOperator } from 'respool/operator';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { createApp } from '../../src/web/server/app.ts';
@@ -41,7 +41,7 @@ describe('the document', () => {
   test('has every route that is served, and no other', async () => {
     const world = await setup();
     const app = createApp({
-      control: createControl(world.spool, { by: 'a' }),
+      control: createOperator(world.spool, { by: 'a' }),
       clock: world.clock,
       bodyMaxBytes: 1,
       eventsMax: 1,

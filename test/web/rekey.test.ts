@@ -4,7 +4,7 @@ import { SimClock } from 'respool/testkit';
 import { encrypt, generateKey } from 'respool/transforms';
 import { describe, expect, test } from 'vitest';
 import type { RekeyOptions, RekeyProgress } from '../../src/spool/rekey.ts';
-import { connectControl } from '../../src/web/index.ts';
+import { connectOperator } from '../../src/web/index.ts';
 import { all } from '../spool/setup.ts';
 import { json, refusal, setup, type World, type WorldOptions } from './setup.ts';
 
@@ -139,7 +139,7 @@ describe('the desk over HTTP', () => {
     const transforms = [encrypt({ keys: { k1: generateKey() } })];
     const { url, spool } = await setup({ spool: { transforms } });
     await spool.enqueue({ topic: 'a', body: 'x' });
-    const far = connectControl({ url, by: 'ann' });
+    const far = connectOperator({ url, by: 'ann' });
     expect(await far.rekey({ dryRun: true })).toMatchObject({ count: 0 });
     expect(await far.rekey()).toMatchObject({ count: 0, done: 0 });
     const [{ envelope } = { envelope: undefined }] = await all(spool.list());
@@ -150,7 +150,7 @@ describe('the desk over HTTP', () => {
   test('counts once for the question and the answer, and tells how far it is', async () => {
     const world = await standing();
     const clock = new SimClock();
-    const far = connectControl({ url: world.url, clock });
+    const far = connectOperator({ url: world.url, clock });
     expect(await far.rekey({ dryRun: true })).toMatchObject({ count: 3, left: 3 });
     const heard: number[] = [];
     const first = Promise.withResolvers<void>();
@@ -177,7 +177,7 @@ describe('the desk over HTTP', () => {
 
   test('its signal stops it in the service', async () => {
     const world = await standing();
-    const far = connectControl({ url: world.url, clock: new SimClock() });
+    const far = connectOperator({ url: world.url, clock: new SimClock() });
     const stop = new AbortController();
     const result = far.rekey({ signal: stop.signal });
     await world.begun;
@@ -189,7 +189,7 @@ describe('the desk over HTTP', () => {
   test('an end in the service is its error here', async () => {
     const world = await standing();
     const clock = new SimClock();
-    const far = connectControl({ url: world.url, clock });
+    const far = connectOperator({ url: world.url, clock });
     const result = far.rekey();
     const seen = expect(result).rejects.toMatchObject({ code: 'store.full' });
     await world.begun;

@@ -5,7 +5,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { createSpool, type Logger, type Spool, type SpoolOptions } from 'respool';
-import { createControl, type Desk } from 'respool/operator';
+import { createOperator, type SpoolOperator } from 'respool/operator';
 import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
 import { faultyBodies, faultyStore, SimClock } from 'respool/testkit';
 import type { FaultyBodies, FaultyStore } from 'respool/testkit';
@@ -31,7 +31,7 @@ export interface WorldOptions {
   readonly spool?: SpoolOptions;
   readonly parts?: Partial<ServiceParts>;
   /** What of the desk is otherwise. */
-  readonly desk?: (desk: Desk) => Partial<Desk>;
+  readonly desk?: (desk: SpoolOperator) => Partial<SpoolOperator>;
   /** Listens unless this is false. */
   readonly isListening?: boolean;
 }
@@ -70,7 +70,7 @@ export async function setup(options: WorldOptions = {}): Promise<World> {
   const logs: string[] = [];
   const service = createService({
     control: (by) => {
-      const desk = createControl(spool, { by });
+      const desk = createOperator(spool, { by });
       return { ...desk, ...options.desk?.(desk) };
     },
     settings: { ...SETTINGS, ...settings },

@@ -4,7 +4,7 @@
  *   0198f0c2-… deferred topic=mail.send attempt=3 wait=4h next=18:04:31.000Z code=smtp.451 …
  */
 
-import type { ToldEvent } from '../../operator/operator.ts';
+import type { SerializedEvent } from '../../operator/operator.ts';
 import { DAY_MS } from '../../core/duration.ts';
 import { unreachable } from '../../core/errors.ts';
 import type { EventKind } from '../../core/event.ts';
@@ -30,17 +30,17 @@ const STYLES: Readonly<Partial<Record<EventKind | 'missed', Style>>> = {
 };
 
 /** Whether an event is to be told at this level. */
-export function isTold(event: ToldEvent, level: Level): boolean {
-  return isSaid(levelOf(event), level);
+export function isLogged(event: SerializedEvent, level: Level): boolean {
+  return isRepeated(levelOf(event), level);
 }
 
 /** Whether a line of this level is printed where `least` is the least that is. */
-export function isSaid(level: Level, least: Level): boolean {
+export function isRepeated(level: Level, least: Level): boolean {
   return LEVELS.indexOf(level) <= LEVELS.indexOf(least);
 }
 
 /** The event as one line for people; `source` goes before what happened. */
-export function eventLine(out: Out, event: ToldEvent, source?: string): string {
+export function eventLine(out: Out, event: SerializedEvent, source?: string): string {
   const style = Object.hasOwn(STYLES, event.kind) ? STYLES[event.kind] : undefined;
   const kind = style === undefined ? safe(event.kind) : out.style(style, event.kind);
   const id = 'id' in event ? `${safe(event.id)} ` : '';
@@ -48,7 +48,7 @@ export function eventLine(out: Out, event: ToldEvent, source?: string): string {
   return `${id}${by}${kind}${fieldsOf(event).map(fieldText).join('')}`;
 }
 
-function fieldsOf(event: ToldEvent): readonly Field[] {
+function fieldsOf(event: SerializedEvent): readonly Field[] {
   const about: Field[] = [];
   if ('topic' in event) about.push(['topic', event.topic]);
   if ('lane' in event && event.lane === 'notice') about.push(['lane', 'notice']);
@@ -65,7 +65,7 @@ function waitOf({ at, dueAt }: { readonly at: number; readonly dueAt: number }):
   ];
 }
 
-function detailsOf(event: ToldEvent): readonly Field[] {
+function detailsOf(event: SerializedEvent): readonly Field[] {
   switch (event.kind) {
     case 'accepted':
       return [['wait', event.dueAt > event.at ? span(event.dueAt - event.at) : undefined]];
@@ -124,7 +124,7 @@ function detailsOf(event: ToldEvent): readonly Field[] {
 
 /** Of what goes on beside the messages of a spool. */
 function besideOf(
-  event: Extract<ToldEvent, { kind: 'topology' | 'relay' | 'sweep' | 'replay' | 'alert' }>,
+  event: Extract<SerializedEvent, { kind: 'topology' | 'relay' | 'sweep' | 'replay' | 'alert' }>,
 ): readonly Field[] {
   switch (event.kind) {
     case 'topology':

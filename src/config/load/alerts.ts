@@ -12,7 +12,7 @@ import { parseCondition } from '../../observe/alerts/parse.ts';
 import type { AlertAction, AlertRule } from '../../observe/alerts/types.ts';
 import type { Handler } from '../../ports/handler.ts';
 import { didYouMean } from './did-you-mean.ts';
-import { checkKeys, refused, within } from './config-errors.ts';
+import { checkKeys, configError, inSection } from './config-errors.ts';
 import { describeHandler, handlerOf } from './routes.ts';
 
 /** When somebody is told, and how. */
@@ -130,10 +130,10 @@ function receiversOf(given: unknown, parts: AlertsParts): EffectiveAlerts['to'] 
   const key = 'alerts.to';
   if (given === undefined) return {};
   if (!isPlainObject(given) || Object.keys(given).length > RECEIVERS_MAX) {
-    throw refused(key, Array.isArray(given) ? 'a list' : typeof given, 'receivers by name');
+    throw configError(key, Array.isArray(given) ? 'a list' : typeof given, 'receivers by name');
   }
   const pairs = Object.entries(given).map(([name, one]) => {
-    if (!RECEIVER_NAME.test(name)) throw refused(key, name, RECEIVER_NAME_ALLOWED);
+    if (!RECEIVER_NAME.test(name)) throw configError(key, name, RECEIVER_NAME_ALLOWED);
     return [name, receiverOf(one, `${key}.${name}`, parts)] as const;
   });
   return Object.fromEntries(pairs);
@@ -141,11 +141,11 @@ function receiversOf(given: unknown, parts: AlertsParts): EffectiveAlerts['to'] 
 
 function receiverOf(given: unknown, key: string, { folder }: AlertsParts): EffectiveReceiver {
   // n.b. Values are not shown: a URL or a command may hold a secret.
-  if (!isPlainObject(given)) throw refused(key, typeof given, RECEIVER_ALLOWED);
+  if (!isPlainObject(given)) throw configError(key, typeof given, RECEIVER_ALLOWED);
   checkKeys(key, given, ['http', 'exec', 'log']);
   const kinds = Object.keys(given);
   const [kind] = kinds;
-  if (kinds.length !== 1 || kind === undefined) throw refused(key, kinds, RECEIVER_ALLOWED);
+  if (kinds.length !== 1 || kind === undefined) throw configError(key, kinds, RECEIVER_ALLOWED);
   if (kind === 'log') {
     return { kind, level: checkOneOf(`${key}.log`, given['log'], LEVELS) };
   }
@@ -161,7 +161,7 @@ function rulesOf(given: unknown, parts: RuleParts): readonly AlertRule[] {
   const key = 'alerts.rules';
   if (given === undefined) return [];
   if (!Array.isArray(given) || given.length > RULES_MAX) {
-    throw refused(key, given, `a list of at most ${RULES_MAX} rules`);
+    throw configError(key, given, `a list of at most ${RULES_MAX} rules`);
   }
   const rules = given.map((one: unknown, at) => ruleOf(one, `${key}[${at}]`, parts));
   for (const [at, { name }] of rules.entries()) {
@@ -177,11 +177,11 @@ function rulesOf(given: unknown, parts: RuleParts): readonly AlertRule[] {
 }
 
 function ruleOf(given: unknown, key: string, parts: RuleParts): AlertRule {
-  if (!isPlainObject(given)) throw refused(key, given, '{ name, when, … }');
+  if (!isPlainObject(given)) throw configError(key, given, '{ name, when, … }');
   checkKeys(key, given, ['name', 'when', 'to', 'then']);
   const { name } = given;
   if (typeof name !== 'string' || !NAME.test(name))
-    throw refused(`${key}.name`, name, NAME_ALLOWED);
+    throw configError(`${key}.name`, name, NAME_ALLOWED);
   return {
     name,
     when: whenOf(given['when'], `${key}.when`, parts),
@@ -191,7 +191,7 @@ function ruleOf(given: unknown, key: string, parts: RuleParts): AlertRule {
 }
 
 function whenOf(given: unknown, key: string, { queues, topics }: RuleParts): Condition {
-  const condition = within(key, () => parseCondition(given));
+  const condition = inSection(key, () => parseCondition(given));
   const { name, of } = condition.measure;
   if (of?.kind === 'topic') checkReached(of.pattern, key, topics);
   if (name === 'consumer' && of?.kind === 'queue') {
@@ -210,9 +210,10 @@ function toOf(given: unknown, key: string, { names }: RuleParts): readonly strin
   }
   if (given === undefined) return names;
   const wanted: unknown[] = Array.isArray(given) ? given : [given];
-  if (wanted.length === 0) throw refused(key, given, 'the name of a receiver, or a list of them');
+  if (wanted.length === 0)
+    throw configError(key, given, 'the name of a receiver, or a list of them');
   for (const one of wanted) {
-    if (typeof one !== 'string') throw refused(key, one, 'the name of a receiver');
+    if (typeof one !== 'string') throw configError(key, one, 'the name of a receiver');
     refuseUnknown(key, one, names, 'receiver');
   }
   return [...new Set(wanted as string[])];
@@ -225,16 +226,17 @@ function actionsOf(given: unknown, key: string, parts: RuleParts): readonly Aler
 }
 
 function actionOf(given: unknown, key: string, parts: RuleParts): AlertAction {
-  if (!isPlainObject(given)) throw refused(key, given, ACTION_ALLOWED);
+  if (!isPlainObject(given)) throw configError(key, given, ACTION_ALLOWED);
   checkKeys(key, given, ['pause', 'hold', 'replay', 'until']);
   const { pause, hold, replay, until } = given;
   const said = [pause, hold, replay].filter((one) => one !== undefined);
-  if (said.length !== 1) throw refused(key, Object.keys(given), ACTION_ALLOWED);
+  if (said.length !== 1) throw configError(key, Object.keys(given), ACTION_ALLOWED);
   if (until !== undefined && pause === undefined) {
-    throw refused(`${key}.until`, until, 'nothing: only a pause ends');
+    throw configError(`${key}.until`, until, 'nothing: only a pause ends');
   }
   if (replay !== undefined) {
-    if (typeof replay !== 'string') throw refused(`${key}.replay`, replay, 'the name of a rule');
+    if (typeof replay !== 'string')
+      throw configError(`${key}.replay`, replay, 'the name of a rule');
     refuseUnknown(`${key}.replay`, replay, parts.replayRules, 'rule in "deadLetters.rules"');
     return { kind: 'replay', rule: replay };
   }
@@ -254,7 +256,7 @@ function steeredTopic(given: unknown, key: string, { names, topics }: RuleParts)
   try {
     pattern = checkTopicPattern(given);
   } catch {
-    throw refused(key, given, 'dot-separated words, * for one word, # for any number');
+    throw configError(key, given, 'dot-separated words, * for one word, # for any number');
   }
   if (names.some((name) => topicMatches(pattern, topicOf(name)))) {
     throw new RespoolError(

@@ -6,7 +6,7 @@ import { type GoqueueOptions, goqueue } from '../../rabbit/compat/goqueue.ts';
 import { type OutboxOptions, outbox } from '../../rabbit/compat/outbox.ts';
 import { type SpringOptions, spring } from '../../rabbit/compat/spring.ts';
 import { didYouMean } from './did-you-mean.ts';
-import { checkKeys, refused, within } from './config-errors.ts';
+import { checkKeys, configError, inSection } from './config-errors.ts';
 
 /** Another system by its name, with its options, or made by a program. */
 export type CompatConfig =
@@ -33,16 +33,16 @@ export function compatOf(given: unknown, key: string): Compat | undefined {
   if (given === undefined) return undefined;
   if (typeof given === 'string') {
     if (isName(given)) return MAKERS[given]({});
-    throw refused(key, given, `${ALLOWED}${didYouMean(given, COMPAT_NAMES)}`);
+    throw configError(key, given, `${ALLOWED}${didYouMean(given, COMPAT_NAMES)}`);
   }
   if (isMade(given)) return given;
-  if (!isPlainObject(given)) throw refused(key, given, ALLOWED);
+  if (!isPlainObject(given)) throw configError(key, given, ALLOWED);
   checkKeys(key, given, COMPAT_NAMES);
   const [name, second] = Object.keys(given).filter(isName);
-  if (name === undefined || second !== undefined) throw refused(key, given, ALLOWED);
+  if (name === undefined || second !== undefined) throw configError(key, given, ALLOWED);
   const options = given[name] ?? {};
-  if (!isPlainObject(options)) throw refused(`${key}.${name}`, options, 'an object of options');
-  return within(`${key}.${name}`, () => MAKERS[name](options));
+  if (!isPlainObject(options)) throw configError(`${key}.${name}`, options, 'an object of options');
+  return inSection(`${key}.${name}`, () => MAKERS[name](options));
 }
 
 function isName(name: string): name is Compat['name'] {

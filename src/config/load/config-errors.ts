@@ -13,7 +13,7 @@ export interface Origin {
 }
 
 /** The error of a value that is not what it may be. */
-export function refused(key: string, value: unknown, allowed: string): RespoolError {
+export function configError(key: string, value: unknown, allowed: string): RespoolError {
   return new RespoolError(
     'config.invalid',
     `cannot use ${show(value)} as "${key}": allowed is ${allowed}`,
@@ -33,7 +33,7 @@ export function checkKeys(key: string, given: object, known: readonly string[]):
 }
 
 /** Lets the error of a check further down name the whole key: `url` → `routes[1].…http.url`. */
-export function within<T>(key: string, check: () => T, mark = '.'): T {
+export function inSection<T>(key: string, check: () => T, mark = '.'): T {
   try {
     return check();
   } catch (error) {

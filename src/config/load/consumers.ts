@@ -27,7 +27,7 @@ import { checkName, isBrokersOwn } from '../../rabbit/topology/names.ts';
 import { compatOf } from './compat.ts';
 import type { Config } from '../schema/define-config.ts';
 import { checkBrokerUrl } from '../schema/key.ts';
-import { checkKeys, refused, within } from './config-errors.ts';
+import { checkKeys, configError, inSection } from './config-errors.ts';
 import { handlerOf, type RouteParts, routePolicy } from './routes.ts';
 import { styleOf } from './topology-style.ts';
 
@@ -100,7 +100,7 @@ const TIMEOUT_MAX_MS: number = 25 * MINUTE_MS;
 export function consumersOf(given: unknown, parts: ConsumerParts): readonly EffectiveConsumer[] {
   if (given === undefined) return [];
   if (!Array.isArray(given) || given.length > CONSUMERS_MAX) {
-    throw refused('consumers', given, `a list of at most ${CONSUMERS_MAX} consumers`);
+    throw configError('consumers', given, `a list of at most ${CONSUMERS_MAX} consumers`);
   }
   const places = new Map<string, number>();
   const consumers = given.map((one: unknown, at) => {
@@ -125,13 +125,13 @@ export function consumersOf(given: unknown, parts: ConsumerParts): readonly Effe
 function checkTogether(consumers: readonly EffectiveConsumer[]): void {
   for (const url of new Set(consumers.map((one) => one.url))) {
     const plans = consumers.filter((one) => one.url === url).map(({ plan }) => plan);
-    within('consumers', () => mergeTopologies(plans));
+    inSection('consumers', () => mergeTopologies(plans));
   }
 }
 
 function consumerOf(given: unknown, key: string, parts: ConsumerParts): EffectiveConsumer {
   if (typeof given !== 'object' || given === null || Array.isArray(given)) {
-    throw refused(key, given, '{ queue, deliver, … }');
+    throw configError(key, given, '{ queue, deliver, … }');
   }
   checkKeys(key, given, NAMES);
   const consumer = given as Readonly<Record<string, unknown>>;
@@ -142,7 +142,7 @@ function consumerOf(given: unknown, key: string, parts: ConsumerParts): Effectiv
   const waits = waitsOf(consumer['waits'], `${key}.waits`);
   const settled = {
     url: urlOf(consumer['url'], `${key}.url`, parts),
-    queue: within(key, () => checkName('queue', consumer['queue'])),
+    queue: inSection(key, () => checkName('queue', consumer['queue'])),
     bindings: bindingsOf(consumer['bindings'], `${key}.bindings`),
     ...(topology === undefined ? {} : { topology }),
     type: checkOneOf(`${key}.type`, consumer['type'] ?? 'quorum', TYPES),
@@ -167,7 +167,7 @@ function planOf(
   key: string,
   parts: ConsumerParts,
 ): QueuePlan {
-  return within(key, () => consumerSettings(optionsOf(consumer, parts)).plan);
+  return inSection(key, () => consumerSettings(optionsOf(consumer, parts)).plan);
 }
 
 /** What `createConsumer` takes. */
@@ -199,18 +199,18 @@ function urlOf(given: unknown, key: string, { url }: ConsumerParts): string {
 function bindingsOf(given: unknown, key: string): readonly UserBinding[] {
   return listOf(given, key, BINDINGS_MAX, 'bindings').map((one, at) => {
     const whole = `${key}[${at}]`;
-    if (!isPlainObject(one)) throw refused(whole, one, '{ exchange, key, type, arguments }');
+    if (!isPlainObject(one)) throw configError(whole, one, '{ exchange, key, type, arguments }');
     checkKeys(whole, one, BINDING_NAMES);
     const { exchange, key: routingKey, type, arguments: args } = one;
     if (typeof exchange !== 'string' || !isBrokersOwn(exchange)) {
-      within(whole, () => checkName('exchange', exchange));
+      inSection(whole, () => checkName('exchange', exchange));
     }
     if (routingKey !== undefined && typeof routingKey !== 'string') {
-      throw refused(`${whole}.key`, routingKey, 'text, with * and # at a topic exchange');
+      throw configError(`${whole}.key`, routingKey, 'text, with * and # at a topic exchange');
     }
     if (type !== undefined && type !== false) checkOneOf(`${whole}.type`, type, EXCHANGE_TYPES);
     if (args !== undefined && !isPlainObject(args)) {
-      throw refused(`${whole}.arguments`, args, 'an object');
+      throw configError(`${whole}.arguments`, args, 'an object');
     }
     return one as unknown as UserBinding;
   });
@@ -260,5 +260,5 @@ function waitsOf(given: unknown, key: string): readonly Duration[] | undefined {
 function listOf(given: unknown, key: string, max: number, what: string): readonly unknown[] {
   if (given === undefined) return [];
   if (Array.isArray(given) && given.length <= max) return given;
-  throw refused(key, given, `a list of at most ${max} ${what}`);
+  throw configError(key, given, `a list of at most ${max} ${what}`);
 }

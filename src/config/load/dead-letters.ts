@@ -10,7 +10,7 @@ import { RespoolError, show } from '../../core/errors.ts';
 import { compileGlob } from '../../core/glob.ts';
 import { checkNumber, checkOneOf, checkTopicPattern } from '../../core/limits.ts';
 import { isPlainObject } from '../../core/plain-object.ts';
-import { checkKeys, refused } from './config-errors.ts';
+import { checkKeys, configError } from './config-errors.ts';
 
 /** What a configuration may say of dead letters. */
 export interface DeadLettersConfig {
@@ -74,7 +74,7 @@ export function deadLettersOf(given: unknown, parts: DeadLettersParts): Effectiv
 export function checkQueueName(value: unknown, what: string): void {
   const isText = typeof value === 'string' && value !== '' && !value.startsWith('amq.');
   if (isText && Buffer.byteLength(value) <= 255) return;
-  throw refused(what, value, 'the name of a queue, up to 255 bytes, not beginning with amq.');
+  throw configError(what, value, 'the name of a queue, up to 255 bytes, not beginning with amq.');
 }
 
 interface RuleParts extends DeadLettersParts {
@@ -85,7 +85,7 @@ function rulesOf(given: unknown, parts: RuleParts): readonly ReplayRule[] {
   const key = 'deadLetters.rules';
   if (given === undefined) return [];
   if (!Array.isArray(given) || given.length > RULES_MAX) {
-    throw refused(key, given, `a list of at most ${RULES_MAX} rules`);
+    throw configError(key, given, `a list of at most ${RULES_MAX} rules`);
   }
   const places = new Map<string, number>();
   return given.map((one: unknown, at) => {
@@ -104,11 +104,11 @@ function rulesOf(given: unknown, parts: RuleParts): readonly ReplayRule[] {
 }
 
 function ruleOf(given: unknown, key: string, parts: RuleParts): ReplayRule {
-  if (!isPlainObject(given)) throw refused(key, given, '{ name, when, … }');
+  if (!isPlainObject(given)) throw configError(key, given, '{ name, when, … }');
   checkKeys(key, given, RULE_NAMES);
   const { name } = given;
   if (typeof name !== 'string' || !/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
-    throw refused(`${key}.name`, name, '1 to 64 letters, digits, . _ -');
+    throw configError(`${key}.name`, name, '1 to 64 letters, digits, . _ -');
   }
   const numberOf = (what: string, range: typeof TIMES, byDefault: number): number => {
     const whole = `${key}.${what}`;
@@ -137,20 +137,20 @@ function whenOf(given: unknown, key: string): ReplayRule['when'] {
   const allowed =
     'at least one of group, category, code, topic, queue and olderThan, such as ' +
     "{ category: 'network' }; { topic: '#' } means every letter";
-  if (!isPlainObject(given)) throw refused(key, given, allowed);
+  if (!isPlainObject(given)) throw configError(key, given, allowed);
   checkKeys(key, given, WHEN_NAMES);
   const { group, category, code, topic, queue, olderThan } = given;
   for (const [name, value] of Object.entries({ group, code })) {
     const isText = typeof value === 'string' && value.trim() !== '' && value.length <= TEXT_MAX;
     if (value === undefined || isText) continue;
-    throw refused(`${key}.${name}`, value, `a text of 1 to ${TEXT_MAX} characters`);
+    throw configError(`${key}.${name}`, value, `a text of 1 to ${TEXT_MAX} characters`);
   }
   if (category !== undefined) checkOneOf(`${key}.category`, category, CATEGORIES);
   if (topic !== undefined) checkPattern(topic, `${key}.topic`);
   if (queue !== undefined) checkGlob(queue, `${key}.queue`);
   if (olderThan !== undefined) durationMs(olderThan as Duration, `${key}.olderThan`);
   const said = Object.entries(given).filter(([, value]) => value !== undefined && value !== null);
-  if (said.length === 0) throw refused(key, given, allowed);
+  if (said.length === 0) throw configError(key, given, allowed);
   return Object.fromEntries(said);
 }
 
@@ -158,7 +158,7 @@ function checkPattern(topic: unknown, key: string): void {
   try {
     checkTopicPattern(topic);
   } catch {
-    throw refused(key, topic, 'dot-separated words, * for one word, # for any number');
+    throw configError(key, topic, 'dot-separated words, * for one word, # for any number');
   }
 }
 
@@ -166,7 +166,11 @@ function checkGlob(queue: unknown, key: string): void {
   try {
     compileGlob(queue as string);
   } catch {
-    throw refused(key, queue, 'a name of queues of 1 to 256 characters; * for any part, ? for one');
+    throw configError(
+      key,
+      queue,
+      'a name of queues of 1 to 256 characters; * for any part, ? for one',
+    );
   }
 }
 
@@ -184,7 +188,7 @@ function healthyOf(
         'out, use { http: url }, or name dead queues in "when.queue"',
     );
   }
-  if (!isPlainObject(given)) throw refused(key, given, HEALTHY_ALLOWED);
+  if (!isPlainObject(given)) throw configError(key, given, HEALTHY_ALLOWED);
   checkKeys(key, given, ['http']);
   const { http } = given;
   const url = typeof http === 'string' ? URL.parse(http) : null;

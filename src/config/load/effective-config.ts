@@ -20,15 +20,15 @@ import type {
   ServeConfig,
   TracingConfig,
 } from '../schema/define-config.ts';
-import type { Named } from './environment.ts';
+import type { NamedVariable } from './environment.ts';
 import { isTokenHash } from '../schema/key.ts';
 import { isScalar, KEYS, keyOf, valueOfText } from '../schema/keys.ts';
 import type { EffectiveOutbox, outboxOf } from './outbox.ts';
-import { fromHere } from './resolve-path.ts';
+import { resolvePath } from './resolve-path.ts';
 import { policiesOf } from './policies.ts';
-import { checkKeys, type Origin, refused, withOrigin } from './config-errors.ts';
+import { checkKeys, type Origin, configError, withOrigin } from './config-errors.ts';
 import { isProgram, type RawConfig } from './read-file.ts';
-import { describeHandler, type EffectiveRoute, routesOf, unreached } from './routes.ts';
+import { describeHandler, type EffectiveRoute, routesOf, unreachedRoutes } from './routes.ts';
 import { checkTokenAtRest, checkTokenHash, hostsOf, tlsOf, tokensOf } from './serve.ts';
 import { STORE_DEFAULTS } from '../open/stores.ts';
 
@@ -75,10 +75,10 @@ export type EffectiveServe = Required<Omit<ServeConfig, 'token' | 'tls' | 'limit
 export type Flags = Readonly<Record<string, unknown>>;
 
 /** What was read, by who said it. */
-export interface Said {
+export interface ConfiguredValues {
   readonly flags: Flags;
   readonly raw: RawConfig;
-  readonly environment: ReadonlyMap<string, Named>;
+  readonly environment: ReadonlyMap<string, NamedVariable>;
   /** Whether a variable of the process has this value, and no file `.env`. */
   readonly isOfProcess: (value: unknown) => boolean;
   readonly file: string | undefined;
@@ -95,7 +95,7 @@ export interface Said {
 }
 
 /** The outcome: what holds, who said it, and what is strange about it. */
-export interface Effective {
+export interface EffectiveResult {
   readonly config: EffectiveConfig;
   readonly origins: ReadonlyMap<string, Origin>;
   readonly warnings: readonly string[];
@@ -109,7 +109,7 @@ const CONCURRENCY_MAX = 10_000;
 const TOKEN_SHORT_CHARS = 16;
 
 /** Puts together what holds, and checks it. */
-export function effectiveConfig(said: Said): Effective {
+export function effectiveConfig(said: ConfiguredValues): EffectiveResult {
   const origins = new Map<string, Origin>();
   try {
     const values = mergeSources(said);
@@ -124,7 +124,7 @@ export function effectiveConfig(said: Said): Effective {
   }
 }
 
-function mergeSources(said: Said): Values {
+function mergeSources(said: ConfiguredValues): Values {
   const merged: Values = new Map();
   for (const source of [ofFlags(said), ofFile(said), ofEnvironment(said)]) {
     const taken = withoutOvertakenPlaces(source, merged);
@@ -159,7 +159,7 @@ function withoutOvertakenPlaces(source: Values, above: Values): Values {
   return left;
 }
 
-function ofFlags(said: Said): Values {
+function ofFlags(said: ConfiguredValues): Values {
   const values: Values = new Map();
   for (const [name, value] of Object.entries(said.flags)) {
     const key = keyOf(name);
@@ -180,19 +180,19 @@ function ofFlags(said: Said): Values {
       );
     }
     values.set(name, {
-      value: typeof value === 'string' ? fromHere(key, valueOfText(key, value), said) : value,
+      value: typeof value === 'string' ? resolvePath(key, valueOfText(key, value), said) : value,
       origin: { from: 'flag', name: key.flag ?? `--${name}` },
     });
   }
   return values;
 }
 
-function ofEnvironment(said: Said): Values {
+function ofEnvironment(said: ConfiguredValues): Values {
   const values: Values = new Map();
   for (const [name, given] of said.environment) {
     const key = keyOf(name);
     const isHere = key !== undefined && !given.isOfFile;
-    const value = isHere ? fromHere(key, given.value, said) : given.value;
+    const value = isHere ? resolvePath(key, given.value, said) : given.value;
     values.set(name, { value, origin: { from: 'environment', name: given.name } });
   }
   return values;
@@ -206,7 +206,7 @@ const GROUPS: ReadonlySet<string> = new Set(
   }),
 );
 
-function ofFile({ raw, file, isOfProcess }: Said): Values {
+function ofFile({ raw, file, isOfProcess }: ConfiguredValues): Values {
   const values: Values = new Map();
   const origin: Origin = { from: 'file', name: file ?? '' };
   // What a program took from the environment is found by its value.
@@ -226,7 +226,7 @@ function ofFile({ raw, file, isOfProcess }: Said): Values {
         values.set(key, { value: isText ? valueOfText(known, value) : value, origin });
       } else if (GROUPS.has(key)) {
         if (typeof value !== 'object' || Array.isArray(value)) {
-          throw refused(key, value, `an object of ${namesIn(`${key}.`).join(', ')}`);
+          throw configError(key, value, `an object of ${namesIn(`${key}.`).join(', ')}`);
         }
         walk(key, value);
       }
@@ -242,7 +242,11 @@ function namesIn(prefix: string): string[] {
 }
 
 /** Makes policies, routes and the rest of what depends on several keys. */
-function complete(values: Values, origins: Map<string, Origin>, said: Said): Effective {
+function complete(
+  values: Values,
+  origins: Map<string, Origin>,
+  said: ConfiguredValues,
+): EffectiveResult {
   const tree = treeOf(values);
   const { folder, raw } = said;
   const policies = policiesOf(tree['policies']);
@@ -270,7 +274,7 @@ function complete(values: Values, origins: Map<string, Origin>, said: Said): Eff
   for (const name of defaultedIn(rules, 'deadLetters.rules', RULE_DEFAULTS)) {
     origins.set(name, byDefault);
   }
-  const warnings = [...unreached(routes, 'routes'), ...unreached(bounces, 'bounces')];
+  const warnings = [...unreachedRoutes(routes, 'routes'), ...unreachedRoutes(bounces, 'bounces')];
   if (tree['concurrency'] === undefined) {
     tree['concurrency'] = Math.min(CONCURRENCY_MAX, Math.max(CONCURRENCY_MIN, wanted));
     origins.set('concurrency', byDefault);

@@ -35,7 +35,7 @@ const TOKEN_NAME = 'RESPOOL_TOKEN';
 const TOKEN_NAMES: readonly string[] = [environmentName('serve.token'), TOKEN_NAME];
 
 /** A value and the name of where it stood. */
-export interface Named {
+export interface NamedVariable {
   readonly value: unknown;
   readonly name: string;
   /** True when it stood in `.env`, not in the environment itself. */
@@ -98,8 +98,8 @@ export function isOfProcess(
 export function valuesOfEnvironment(
   env: Environment,
   fromDotEnv: ReadonlySet<string>,
-): ReadonlyMap<string, Named> {
-  const values = new Map<string, Named>();
+): ReadonlyMap<string, NamedVariable> {
+  const values = new Map<string, NamedVariable>();
   for (const key of KEYS.filter(isScalar)) {
     const names = key.key === 'serve.token' ? TOKEN_NAMES : [environmentName(key.key)];
     const name = names.find((one) => (env[one] ?? '') !== '');
@@ -115,7 +115,7 @@ export function valuesOfEnvironment(
 }
 
 /** A sentence for every RESPOOL_… name that means nothing to anybody; `named` are of keys. */
-export function strangeNames(env: Environment, named: ReadonlySet<string>): readonly string[] {
+export function unknownNames(env: Environment, named: ReadonlySet<string>): readonly string[] {
   const known = [...KEYS.filter(isScalar).map(({ key }) => environmentName(key)), TOKEN_NAME];
   return Object.keys(env)
     .filter((name) => name.startsWith(PREFIX) && !known.includes(name) && !OTHERS.has(name))

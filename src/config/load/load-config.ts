@@ -13,9 +13,9 @@ import {
   type EffectiveConfig,
   effectiveConfig,
   type Flags,
-  type Said,
+  type ConfiguredValues,
 } from './effective-config.ts';
-import { addDotEnv, isOfProcess, strangeNames, valuesOfEnvironment } from './environment.ts';
+import { addDotEnv, isOfProcess, unknownNames, valuesOfEnvironment } from './environment.ts';
 import { findConfigFile } from './find-file.ts';
 import { collectKeys, KEY_HOLDERS } from './encryption-keys.ts';
 import { KEYS, valueOfText } from '../schema/keys.ts';
@@ -182,7 +182,7 @@ export async function completeConfig({
       topics: raw.topics,
       origins,
       warnings: [
-        ...strangeNames(env, named),
+        ...unknownNames(env, named),
         ...warnings,
         ...(await unreadableFiles(config, routes)),
       ].map((text) => secrets.hide(text)),
@@ -195,7 +195,7 @@ export async function completeConfig({
 }
 
 /** What checks consumers, loaded for a configuration that has some. */
-async function consumersRoom({ value }: RawConfig): Promise<Pick<Said, 'consumersOf'>> {
+async function consumersRoom({ value }: RawConfig): Promise<Pick<ConfiguredValues, 'consumersOf'>> {
   if (value['consumers'] === undefined || value['consumers'] === null) return {};
   const { consumersOf } = await import('./consumers.ts');
   return { consumersOf };
@@ -207,7 +207,7 @@ async function outboxRoom(
   environment: ReadonlyMap<string, unknown>,
   flags: Flags,
   routes: LoadOptions['routes'],
-): Promise<Pick<Said, 'outboxOf' | 'hasRelay'>> {
+): Promise<Pick<ConfiguredValues, 'outboxOf' | 'hasRelay'>> {
   const hasRelay = OF_RELAY.includes(routes);
   if (!OF_OUTBOX.includes(routes)) return { hasRelay };
   const inFlags = Object.keys(flags).filter((key) => flags[key] !== undefined);

@@ -25,7 +25,7 @@ import { shownUrl } from '../../rabbit/connection/client.ts';
 import { namesOf } from '../../stores/postgres/names.ts';
 import { PG_OPTIONS } from '../open/server-stores.ts';
 import { checkBrokerUrl } from '../schema/key.ts';
-import { checkKeys, refused, within } from './config-errors.ts';
+import { checkKeys, configError, inSection } from './config-errors.ts';
 import { describeHandler, handlerOf, routePolicy } from './routes.ts';
 import { parseStore } from './store-url.ts';
 
@@ -76,7 +76,7 @@ export interface EffectiveOutbox {
 }
 
 /** What checking an outbox needs to know. */
-interface OutboxParts {
+interface OutboxConfigParts {
   /** What relative paths start from. */
   readonly folder: string;
   readonly policies: Readonly<Record<string, RetryPolicy>>;
@@ -107,7 +107,7 @@ const TO_ALLOWED =
   '{ exec: [command, …] }, a handler or a sink';
 
 /** Checks the outbox of a configuration and makes the handler of its relay. */
-export function outboxOf(given: unknown, parts: OutboxParts): EffectiveOutbox | undefined {
+export function outboxOf(given: unknown, parts: OutboxConfigParts): EffectiveOutbox | undefined {
   const { relay, ...said } = (given ?? {}) as Data;
   const hasRelay = parts.hasRelay && relay !== undefined;
   if (Object.keys(said).length === 0 && !hasRelay) return undefined;
@@ -116,13 +116,17 @@ export function outboxOf(given: unknown, parts: OutboxParts): EffectiveOutbox | 
   const { tables, listenUrl } = said;
   const expires = spanOf(said['expires'], 'outbox.expires', { minMs: 1 });
   if (tables !== undefined && typeof tables !== 'string') {
-    throw refused('outbox.tables', tables, 'text');
+    throw configError('outbox.tables', tables, 'text');
   }
   if (tables === '' && place.kind === 'sqlite') {
-    throw refused('outbox.tables', tables, 'what names of tables in SQLite begin with, as outbox_');
+    throw configError(
+      'outbox.tables',
+      tables,
+      'what names of tables in SQLite begin with, as outbox_',
+    );
   }
   if (listenUrl !== undefined && place.kind === 'sqlite') throw onlyPostgres('outbox.listenUrl');
-  if (schema !== undefined) within('outbox', () => namesOf(schema, tables ?? ''));
+  if (schema !== undefined) inSection('outbox', () => namesOf(schema, tables ?? ''));
   return {
     store: said['store'] as string,
     place,
@@ -135,7 +139,7 @@ export function outboxOf(given: unknown, parts: OutboxParts): EffectiveOutbox | 
   };
 }
 
-function placeOf(given: unknown, { folder }: OutboxParts): OutboxPlace {
+function placeOf(given: unknown, { folder }: OutboxConfigParts): OutboxPlace {
   const key = 'outbox.store';
   if (given === undefined) {
     throw new RespoolError(
@@ -145,7 +149,7 @@ function placeOf(given: unknown, { folder }: OutboxParts): OutboxPlace {
     );
   }
   if (typeof given !== 'string' || !/^(?:postgres(?:ql)?|sqlite):/i.test(given)) {
-    throw refused(key, typeof given === 'string' ? redactUrls(given) : given, STORE_ALLOWED);
+    throw configError(key, typeof given === 'string' ? redactUrls(given) : given, STORE_ALLOWED);
   }
   const { kind, path: at, url = '', options } = parseStore(given, key);
   if (kind === 'sqlite') {
@@ -155,7 +159,7 @@ function placeOf(given: unknown, { folder }: OutboxParts): OutboxPlace {
   }
   for (const name of ['schema', 'tables', 'listenUrl']) {
     if (!Object.hasOwn(options, name)) continue;
-    throw refused(`${key}?${name}`, options[name], `to say it as "outbox.${name}"`);
+    throw configError(`${key}?${name}`, options[name], `to say it as "outbox.${name}"`);
   }
   checkKeys(`${key}?`, options, PG_OPTIONS);
   const query = new URLSearchParams(options as Record<string, string>).toString();
@@ -171,7 +175,7 @@ function schemaOf(given: unknown, { kind }: OutboxPlace): string | undefined {
   }
   const schema = given ?? SCHEMA;
   if (typeof schema === 'string') return schema;
-  throw refused('outbox.schema', schema, 'a name');
+  throw configError('outbox.schema', schema, 'a name');
 }
 
 function onlyPostgres(key: string): RespoolError {
@@ -184,14 +188,14 @@ function onlyPostgres(key: string): RespoolError {
 /** Its own policies by name: as data, or one of the configuration by its name. */
 function policiesOf(
   given: unknown,
-  { policies }: OutboxParts,
+  { policies }: OutboxConfigParts,
 ): Readonly<Record<string, RetryPolicy>> {
   const key = 'outbox.policies';
   if (given === undefined) return {};
-  if (!isPlainObject(given)) throw refused(key, given, 'an object of names to policies');
+  if (!isPlainObject(given)) throw configError(key, given, 'an object of names to policies');
   const pairs = Object.entries(given).flatMap(([name, said]) => {
     if (!/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
-      throw refused(key, name, 'names of 1 to 64 letters, digits, . _ -');
+      throw configError(key, name, 'names of 1 to 64 letters, digits, . _ -');
     }
     const found = routePolicy(said, `${key}.${name}`, { policies });
     const policy = typeof found === 'string' ? policies[found] : found;
@@ -201,7 +205,7 @@ function policiesOf(
   return Object.fromEntries(pairs);
 }
 
-interface RelayParts extends OutboxParts {
+interface RelayParts extends OutboxConfigParts {
   readonly place: OutboxPlace;
   /** Of the outbox. */
   readonly expires: Duration | undefined;
@@ -233,11 +237,11 @@ function targetOf(given: unknown, key: string, parts: RelayParts): EffectiveTarg
   if (typeof given === 'function') {
     return { kind: 'deliver', deliver: handlerOf(given, key, parts) };
   }
-  if (!isPlainObject(given)) throw refused(key, given, TO_ALLOWED);
+  if (!isPlainObject(given)) throw configError(key, given, TO_ALLOWED);
   if ('spool' in given) {
     checkKeys(key, given, ['spool']);
     if (given['spool'] === true) return { kind: 'spool' };
-    throw refused(`${key}.spool`, given['spool'], 'true; or name another target');
+    throw configError(`${key}.spool`, given['spool'], 'true; or name another target');
   }
   if ('http' in given || 'exec' in given) {
     return { kind: 'deliver', deliver: handlerOf(given, key, parts) };
@@ -245,7 +249,11 @@ function targetOf(given: unknown, key: string, parts: RelayParts): EffectiveTarg
   checkKeys(key, given, ['amqp', 'exchange', 'spool', 'http', 'exec']);
   const { exchange, amqp: url = parts.url } = given;
   if (typeof exchange !== 'string') {
-    throw refused(`${key}.exchange`, exchange, 'the name of an exchange; "" is the default one');
+    throw configError(
+      `${key}.exchange`,
+      exchange,
+      'the name of an exchange; "" is the default one',
+    );
   }
   if (url === undefined) {
     throw new RespoolError(
@@ -269,7 +277,11 @@ function cleanUpOf(given: unknown, key: string, { place }: RelayParts): CleanUp 
       durationMs(given as Duration, key, { minMs: 1 });
       return given as Duration;
     }
-    throw refused(key, given, "'at once', 'never', a duration such as 7d, or { partition, keep }");
+    throw configError(
+      key,
+      given,
+      "'at once', 'never', a duration such as 7d, or { partition, keep }",
+    );
   }
   checkKeys(key, given, ['partition', 'keep']);
   if (place.kind === 'sqlite') {
@@ -289,7 +301,7 @@ function cleanUpOf(given: unknown, key: string, { place }: RelayParts): CleanUp 
 function topicsOf(given: unknown, key: string): readonly string[] {
   const list: unknown = typeof given === 'string' ? given.split(',') : given;
   if (!Array.isArray(list) || list.length === 0 || list.length > TOPICS_MAX) {
-    throw refused(key, given, `a pattern, or a list of 1 to ${TOPICS_MAX}`);
+    throw configError(key, given, `a pattern, or a list of 1 to ${TOPICS_MAX}`);
   }
   return list.map((one: unknown) => {
     try {

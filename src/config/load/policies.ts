@@ -18,7 +18,7 @@ import {
   postfix,
   type RetryPolicy,
 } from '../../core/policy.ts';
-import { checkKeys, refused, within } from './config-errors.ts';
+import { checkKeys, configError, inSection } from './config-errors.ts';
 
 type Data = Readonly<Record<string, unknown>>;
 
@@ -66,11 +66,11 @@ const ALLOWED = `one of ${Object.keys(MAKERS).join(', ')} with its options`;
 export function policiesOf(given: unknown, key = 'policies'): Record<string, RetryPolicy> {
   if (given === undefined) return {};
   if (typeof given !== 'object' || given === null || Array.isArray(given)) {
-    throw refused(key, given, 'an object of names to policies');
+    throw configError(key, given, 'an object of names to policies');
   }
   const pairs = Object.entries(given).map(([name, policy]: [string, unknown]) => {
     if (/^[A-Za-z0-9._-]{1,64}$/.test(name)) return [name, policyOf(policy, `${key}.${name}`)];
-    throw refused(key, name, 'names of 1 to 64 letters, digits, . _ -');
+    throw configError(key, name, 'names of 1 to 64 letters, digits, . _ -');
   });
   return Object.fromEntries(pairs) as Record<string, RetryPolicy>;
 }
@@ -80,17 +80,17 @@ export function policyOf(given: unknown, key: string): RetryPolicy {
   if (typeof given === 'string') {
     if (given === 'postfix' || given === 'noRetry')
       return given === 'postfix' ? postfix() : noRetry();
-    throw refused(key, given, `postfix, noRetry, or ${ALLOWED}`);
+    throw configError(key, given, `postfix, noRetry, or ${ALLOWED}`);
   }
-  if (typeof given !== 'object' || given === null) throw refused(key, given, ALLOWED);
-  if ('backoff' in given) return within(key, () => checkPolicy(given as RetryPolicy, key));
+  if (typeof given !== 'object' || given === null) throw configError(key, given, ALLOWED);
+  if ('backoff' in given) return inSection(key, () => checkPolicy(given as RetryPolicy, key));
   const data = isPlainObject(given) ? given : { ...given };
   const names = Object.keys(data).filter((name) => Object.hasOwn(MAKERS, name));
   const [name = '', second] = names;
   const maker = MAKERS[name];
   if (maker === undefined || second !== undefined) {
     checkKeys(key, data, [...Object.keys(MAKERS), ...COMMON]);
-    throw refused(key, given, ALLOWED);
+    throw configError(key, given, ALLOWED);
   }
   return make(name, maker, data, key);
 }
@@ -101,10 +101,11 @@ function make(name: string, maker: Maker, data: Data, key: string): RetryPolicy 
   const isShort = !isPlainObject(inner) && inner !== null && inner !== true;
   if (isShort) {
     // `fixed: '5s'` and `ladder: ['2s']`: the one argument that is no option stands alone.
-    if (maker.first === undefined) throw refused(`${key}.${name}`, inner, 'an object of options');
+    if (maker.first === undefined)
+      throw configError(`${key}.${name}`, inner, 'an object of options');
     options[maker.first] = inner;
   }
   checkKeys(`${key}.${name}`, options, maker.options);
   checkKeys(key, beside, maker.options);
-  return within(`${key}.${name}`, () => maker.make({ ...beside, ...options }));
+  return inSection(`${key}.${name}`, () => maker.make({ ...beside, ...options }));
 }

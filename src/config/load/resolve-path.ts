@@ -5,11 +5,11 @@
 
 import path from 'node:path';
 import { KEY_HOLDERS, withKeyFiles } from './encryption-keys.ts';
-import type { Key } from '../schema/key.ts';
-import { refused } from './config-errors.ts';
+import type { KeyKind } from '../schema/key.ts';
+import { configError } from './config-errors.ts';
 
 /** Where paths start from. */
-export interface Bases {
+export interface BaseFolders {
   /** For what flags and the environment say. */
   readonly cwd: string;
   /** For everything else. */
@@ -19,7 +19,11 @@ export interface Bases {
 const STORES: readonly string[] = ['store', 'entries', 'bodies', 'outbox.store'];
 
 /** A value that was said in the working directory, so that it means the same in the folder. */
-export function fromHere({ key, kind }: Key, value: unknown, { cwd, folder }: Bases): unknown {
+export function resolvePath(
+  { key, kind }: KeyKind,
+  value: unknown,
+  { cwd, folder }: BaseFolders,
+): unknown {
   if (KEY_HOLDERS.includes(key)) return withKeyFiles(value, cwd);
   if (typeof value !== 'string' || value.includes('\0')) return value;
   const [, scheme = '', place = '', options = ''] = STORES.includes(key)
@@ -32,7 +36,7 @@ export function fromHere({ key, kind }: Key, value: unknown, { cwd, folder }: Ba
   // As it was written, wherever that says the same.
   if (meant === path.resolve(folder, place)) return value;
   if (scheme !== '' && meant.includes('?')) {
-    throw refused(key, value, 'a place without "?" in its whole path');
+    throw configError(key, value, 'a place without "?" in its whole path');
   }
   return `${scheme}${meant}${options}`;
 }

@@ -17,7 +17,7 @@ import {
 import type { Handler } from '../../ports/handler.ts';
 import { didYouMean } from './did-you-mean.ts';
 import { policyOf } from './policies.ts';
-import { checkKeys, refused, within } from './config-errors.ts';
+import { checkKeys, configError, inSection } from './config-errors.ts';
 
 /** A route that is checked, with its defaults. */
 export interface EffectiveRoute {
@@ -51,7 +51,7 @@ export function routesOf(given: unknown, parts: RouteParts): readonly EffectiveR
   if (given === undefined) return [];
   const { key } = parts;
   if (!Array.isArray(given) || given.length > ROUTES_MAX) {
-    throw refused(key, given, `a list of at most ${ROUTES_MAX} routes`);
+    throw configError(key, given, `a list of at most ${ROUTES_MAX} routes`);
   }
   const places = new Map<string, number>();
   return given.map((one: unknown, at) => {
@@ -70,7 +70,7 @@ export function routesOf(given: unknown, parts: RouteParts): readonly EffectiveR
 }
 
 /** Sentences about routes that never get a message, because one before them takes all. */
-export function unreached(routes: readonly EffectiveRoute[], key: string): string[] {
+export function unreachedRoutes(routes: readonly EffectiveRoute[], key: string): string[] {
   const all = routes.findIndex(({ topic }) => topic === '#');
   if (all === -1) return [];
   return routes
@@ -98,7 +98,7 @@ export function describeHandler(
 
 function routeOf(given: unknown, key: string, parts: RouteParts): EffectiveRoute {
   if (typeof given !== 'object' || given === null || Array.isArray(given)) {
-    throw refused(key, given, '{ topic, deliver, … }');
+    throw configError(key, given, '{ topic, deliver, … }');
   }
   checkKeys(key, given, NAMES);
   const route = given as Readonly<Record<string, unknown>>;
@@ -116,7 +116,7 @@ function topicOf(topic: unknown, key: string): string {
   try {
     return checkTopicPattern(topic);
   } catch {
-    throw refused(key, topic, 'dot-separated words, * for one word, # for any number');
+    throw configError(key, topic, 'dot-separated words, * for one word, # for any number');
   }
 }
 
@@ -155,10 +155,10 @@ export function handlerOf(
   { folder }: Pick<RouteParts, 'folder'>,
 ): Handler | ReadyHandler {
   if (typeof given === 'function') return fromFolder(given as Handler | ReadyHandler, folder);
-  if (!isPlainObject(given)) throw refused(key, given, DELIVER_ALLOWED);
+  if (!isPlainObject(given)) throw configError(key, given, DELIVER_ALLOWED);
   checkKeys(key, given, ['http', 'exec']);
   const isHttp = 'http' in given;
-  if (isHttp === 'exec' in given) throw refused(key, Object.keys(given), DELIVER_ALLOWED);
+  if (isHttp === 'exec' in given) throw configError(key, Object.keys(given), DELIVER_ALLOWED);
   return isHttp
     ? httpOf(given['http'], `${key}.http`)
     : execOf(given['exec'], `${key}.exec`, folder);
@@ -172,8 +172,8 @@ function fromFolder(handler: Handler | ReadyHandler, folder: string): Handler | 
 
 function httpOf(given: unknown, key: string): ReadyHandler {
   if (!isPlainObject(given))
-    throw refused(key, typeof given, 'an object of options, such as { url }');
-  return within(key, () => http(given as unknown as HttpOptions));
+    throw configError(key, typeof given, 'an object of options, such as { url }');
+  return inSection(key, () => http(given as unknown as HttpOptions));
 }
 
 function execOf(given: unknown, key: string, folder: string): Handler | ReadyHandler {
@@ -183,7 +183,7 @@ function execOf(given: unknown, key: string, folder: string): Handler | ReadyHan
     readonly command?: readonly string[];
   };
   if (!Array.isArray(command)) {
-    throw refused(
+    throw configError(
       isPlainObject(given) ? `${key}.command` : key,
       command,
       'a list: command, arguments',
@@ -195,7 +195,7 @@ function execOf(given: unknown, key: string, folder: string): Handler | ReadyHan
     const isPlainWord = typeof word === 'number' || typeof word === 'boolean';
     const hint = isPlainWord ? `; write "${String(word)}" in quotes` : '';
     const list = isPlainObject(given) ? `${key}.command` : key;
-    throw refused(`${list}[${wrong}]`, word, `text${hint}`);
+    throw configError(`${list}[${wrong}]`, word, `text${hint}`);
   }
-  return within(key, () => fromFolder(exec(command as readonly string[], options), folder));
+  return inSection(key, () => fromFolder(exec(command as readonly string[], options), folder));
 }

@@ -6,7 +6,7 @@ import { checkKey, checkOneOf } from '../../core/limits.ts';
 import { isPlainObject } from '../../core/plain-object.ts';
 import type { ServeConfig, TokenConfig } from '../schema/define-config.ts';
 import { hostName, isTokenHash } from '../schema/key.ts';
-import { checkKeys, refused, within } from './config-errors.ts';
+import { checkKeys, configError, inSection } from './config-errors.ts';
 
 const TOKENS_MAX = 1_000;
 const HOSTS_MAX = 1_000;
@@ -17,10 +17,10 @@ export function tokensOf(given: unknown): readonly TokenConfig[] {
   const names = new Set<string>();
   return listOf(given, 'serve.tokens', TOKENS_MAX).map((token, at) => {
     const key = `serve.tokens[${at}]`;
-    if (!isPlainObject(token)) throw refused(key, typeof token, '{ name, role, sha256 }');
+    if (!isPlainObject(token)) throw configError(key, typeof token, '{ name, role, sha256 }');
     checkKeys(key, token, ['name', 'role', 'sha256']);
-    const name = within(key, () => keyName(token['name']));
-    if (names.has(name)) throw refused(`${key}.name`, name, 'every name once');
+    const name = inSection(key, () => keyName(token['name']));
+    if (names.has(name)) throw configError(`${key}.name`, name, 'every name once');
     names.add(name);
     const { sha256 } = token;
     if (typeof sha256 !== 'string' || !/^[0-9a-f]{64}$/i.test(sha256)) {
@@ -86,7 +86,7 @@ export function tlsOf(given: unknown, resolve: (file: string) => string): Pick<S
   const { key, cert } = given as Partial<NonNullable<ServeConfig['tls']>>;
   if (key === undefined || cert === undefined) {
     const missing = key === undefined ? 'key' : 'cert';
-    throw refused(`serve.tls.${missing}`, undefined, 'a file; TLS needs both key and cert');
+    throw configError(`serve.tls.${missing}`, undefined, 'a file; TLS needs both key and cert');
   }
   return { tls: { key: resolve(key), cert: resolve(cert) } };
 }
@@ -95,12 +95,12 @@ function keyName(name: unknown): string {
   try {
     return checkKey('name', name);
   } catch {
-    throw refused('name', name, '1 to 255 characters, no control characters');
+    throw configError('name', name, '1 to 255 characters, no control characters');
   }
 }
 
 function listOf(given: unknown, key: string, max: number): readonly unknown[] {
   if (given === undefined) return [];
   if (Array.isArray(given) && given.length <= max) return given;
-  throw refused(key, typeof given, `a list of at most ${max}`);
+  throw configError(key, typeof given, `a list of at most ${max}`);
 }

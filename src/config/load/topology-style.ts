@@ -6,7 +6,7 @@ import { perAttempt } from '../../rabbit/topology/per-attempt.ts';
 import { type PerDelayOptions, perDelay } from '../../rabbit/topology/per-delay.ts';
 import { type SharedOptions, shared } from '../../rabbit/topology/shared.ts';
 import { didYouMean } from './did-you-mean.ts';
-import { checkKeys, refused, within } from './config-errors.ts';
+import { checkKeys, configError, inSection } from './config-errors.ts';
 
 /** A style by its name, with its options, or made by a program. */
 export type StyleConfig =
@@ -38,20 +38,20 @@ export function styleOf(given: unknown, key: string): TopologyStyle | undefined 
   if (given === undefined) return undefined;
   if (typeof given === 'string') {
     if (!isStyleName(given)) {
-      throw refused(key, given, `${ALLOWED}${didYouMean(given, STYLE_NAMES)}`);
+      throw configError(key, given, `${ALLOWED}${didYouMean(given, STYLE_NAMES)}`);
     }
     return MAKERS[given].make({});
   }
   if (isStyle(given)) return given;
-  if (!isPlainObject(given)) throw refused(key, given, ALLOWED);
+  if (!isPlainObject(given)) throw configError(key, given, ALLOWED);
   checkKeys(key, given, STYLE_NAMES);
   const [name, second] = Object.keys(given).filter(isStyleName);
-  if (name === undefined || second !== undefined) throw refused(key, given, ALLOWED);
+  if (name === undefined || second !== undefined) throw configError(key, given, ALLOWED);
   const options = given[name] ?? {};
   const whole = `${key}.${name}`;
-  if (!isPlainObject(options)) throw refused(whole, options, 'an object of options');
+  if (!isPlainObject(options)) throw configError(whole, options, 'an object of options');
   checkKeys(whole, options, MAKERS[name].options);
-  return within(whole, () => MAKERS[name].make(options));
+  return inSection(whole, () => MAKERS[name].make(options));
 }
 
 function isStyleName(name: string): name is StyleName {

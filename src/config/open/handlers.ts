@@ -2,7 +2,7 @@
 
 import type { ReadyHandler } from '../../deliver/index.ts';
 import type { Handler } from '../../ports/handler.ts';
-import { within } from '../load/config-errors.ts';
+import { inSection } from '../load/config-errors.ts';
 
 /** Something that delivers. */
 interface Delivers {
@@ -13,7 +13,7 @@ interface Delivers {
 export function checkHandlers(key: string, list: readonly Delivers[]): void {
   for (const [at, { deliver }] of list.entries()) {
     if (deliver === undefined || !('check' in deliver)) continue;
-    within(`${key}[${at}].deliver`, () => deliver.check?.());
+    inSection(`${key}[${at}].deliver`, () => deliver.check?.());
   }
 }
 

@@ -11,7 +11,7 @@ import type { NatsBodyOptions, NatsEntryOptions, NatsOptions } from '../../store
 import type { PostgresOptions } from '../../stores/postgres/options.ts';
 import type { S3Options } from '../../stores/s3/options.ts';
 import type { Diagnosis } from '../../stores/shared/finding.ts';
-import { checkKeys, within } from '../load/config-errors.ts';
+import { checkKeys, inSection } from '../load/config-errors.ts';
 import type { StoreUrl } from '../load/store-url.ts';
 
 /** A store on a server, and the way to ask how that is. */
@@ -141,7 +141,7 @@ function telling<Options extends { readonly logger?: Logger }>(
 
 /** What is wrong with an option names the whole key: `store?schema`, `store.postgres.schema`. */
 function checked<Store>({ kind, isData }: StoreUrl, key: string, make: () => Store): Store {
-  return isData === true ? within(`${key}.${kind}`, make) : within(key, make, '?');
+  return isData === true ? inSection(`${key}.${kind}`, make) : inSection(key, make, '?');
 }
 
 /** Options that are not ours go to the package, in the address. */

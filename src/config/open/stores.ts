@@ -11,7 +11,7 @@ import type { Logger } from '../../ports/logger.ts';
 import type { Diagnosis } from '../../stores/shared/finding.ts';
 import type { SqliteOptions } from '../../stores/sqlite/options.ts';
 import type { Config } from '../schema/define-config.ts';
-import { checkKeys, within } from '../load/config-errors.ts';
+import { checkKeys, inSection } from '../load/config-errors.ts';
 import { type ServerStore, serverBodies, serverEntries, typed } from './server-stores.ts';
 import { parseStore, type StoreKind, type StoreUrl } from '../load/store-url.ts';
 
@@ -196,13 +196,13 @@ async function makeEntries(
     checkOptions(url, key, SQLITE_OPTIONS);
     const { sqlite } = await import('../../stores/sqlite/entry-store.ts');
     const isThere = (): Promise<boolean> => hasStore(at, 'respool.db');
-    return { entries: within(key, () => sqlite(options), '?'), place, isThere };
+    return { entries: inSection(key, () => sqlite(options), '?'), place, isThere };
   }
   if (url.kind === 'file') {
     checkOptions(url, key, ['sync', 'spareFiles']);
     const { filesystem } = await import('../../stores/filesystem/entry-store.ts');
     const isThere = (): Promise<boolean> => hasStore(at, 'layout.json');
-    return { entries: within(key, () => filesystem(options), '?'), place, isThere };
+    return { entries: inSection(key, () => filesystem(options), '?'), place, isThere };
   }
   if (url.kind !== 'memory') {
     const made = await serverEntries(url, key, logger);
@@ -225,12 +225,12 @@ async function makeBodies(
   if (url.kind === 'sqlite') {
     checkOptions(url, key, SQLITE_OPTIONS);
     const { sqliteBodies } = await import('../../stores/sqlite/body-store.ts');
-    return { bodies: within(key, () => sqliteBodies(options), '?'), bodiesPlace };
+    return { bodies: inSection(key, () => sqliteBodies(options), '?'), bodiesPlace };
   }
   if (url.kind === 'file') {
     checkOptions(url, key, ['sync']);
     const { filesystemBodies } = await import('../../stores/filesystem/body-store.ts');
-    return { bodies: within(key, () => filesystemBodies(options), '?'), bodiesPlace };
+    return { bodies: inSection(key, () => filesystemBodies(options), '?'), bodiesPlace };
   }
   if (url.kind !== 'memory') {
     const made = await serverBodies(url, key, logger);

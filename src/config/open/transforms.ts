@@ -14,7 +14,7 @@ import type { SealOptions } from '../../transforms/seal.ts';
 import type { Config } from '../schema/define-config.ts';
 import { isTransform, withKeyFiles } from '../load/encryption-keys.ts';
 import { isNear } from '../load/did-you-mean.ts';
-import { checkKeys, within } from '../load/config-errors.ts';
+import { checkKeys, inSection } from '../load/config-errors.ts';
 
 type Room = Awaited<ReturnType<typeof loadRoom>>;
 type Data = Readonly<Record<string, unknown>>;
@@ -64,7 +64,7 @@ export async function sealedBy(
   const options = withKeyFiles(given, folder);
   if (!isPlainObject(options)) throw refusedKind('seal', given, '{ keys, primary }');
   checkNamesIn('seal', options, ['keys', 'primary']);
-  return within('seal', () => seal(entries, options as unknown as SealOptions));
+  return inSection('seal', () => seal(entries, options as unknown as SealOptions));
 }
 
 function transformOf(room: Room, given: unknown, key: string): unknown {
@@ -91,12 +91,12 @@ function compressOf(
   }: { readonly codec: unknown; readonly level?: unknown; readonly name: string },
 ): unknown {
   const more = name === 'transforms' ? '; or JSON, a list of transforms; [] takes them away' : '';
-  within(name, () => refuseS2(codec));
+  inSection(name, () => refuseS2(codec));
   checkWord(name, codec, CODEC_NAMES, more);
   const known = checkOneOf(name, codec, CODEC_NAMES);
   checkWord(`${key}.level`, level, LEVELS);
   const options = level === undefined ? {} : { level: level as CompressionLevel };
-  return within(key, () => compress(known, options));
+  return inSection(key, () => compress(known, options));
 }
 
 function cipherOf(room: Room, kind: 'encrypt' | 'decrypt', data: Data, key: string): unknown {
@@ -107,7 +107,7 @@ function cipherOf(room: Room, kind: 'encrypt' | 'decrypt', data: Data, key: stri
   if (!isPlainObject(options)) throw refusedKind(whole, options, `{ ${names.join(', ')} }`);
   checkNamesIn(whole, options, names);
   checkWord(`${whole}.cipher`, options['cipher'], CIPHERS);
-  return within(whole, () =>
+  return inSection(whole, () =>
     kind === 'encrypt'
       ? room.encrypt(options as unknown as EncryptOptions)
       : room.decrypt(options as unknown as DecryptOptions),

@@ -11,7 +11,7 @@ import { checkStore } from '../load/store-url.ts';
 type Kind = 'text' | 'number' | 'boolean' | 'duration' | 'keep' | 'file' | 'json' | 'data' | 'code';
 
 /** One key that holds a value. */
-export interface Key {
+export interface KeyKind {
   /** With dots: `serve.port`. */
   readonly key: string;
   readonly kind: Kind;
@@ -23,14 +23,14 @@ export interface Key {
   /** What the command line calls it, if it has it. */
   readonly flag?: string;
   readonly isSecret?: true;
-  readonly check?: Check;
+  readonly check?: KeyCheck;
 }
 
 /** Throws when a value is not what it may be; `what` is the key. */
-export type Check = (value: unknown, what: string) => unknown;
+export type KeyCheck = (value: unknown, what: string) => unknown;
 
 /** What is still a text that begins like JSON could not be read as such. */
-export function jsonText(allowed: string): Check {
+export function jsonText(allowed: string): KeyCheck {
   return (value, what) => {
     const isBroken = typeof value === 'string' && /^\s*[[{]/.test(value);
     if (!isBroken && (typeof value === 'string' || typeof value === 'object')) return;
@@ -40,11 +40,11 @@ export function jsonText(allowed: string): Check {
   };
 }
 
-export function range(min: number, max: number): Check {
+export function range(min: number, max: number): KeyCheck {
   return (value, what) => checkNumber(what, value, { min, max });
 }
 
-export function span(minMs: number, maxMs: number): Check {
+export function durationKey(minMs: number, maxMs: number): KeyCheck {
   return (value, what) => durationMs(value as Duration, what, { minMs, maxMs });
 }
 

@@ -9,7 +9,7 @@ import { DAY_MS, HOUR_MS, SECOND_MS } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import { checkOneOf } from '../../core/limits.ts';
 import { METRIC_ALIASES } from '../../observe/metrics/types.ts';
-import { refused } from '../load/config-errors.ts';
+import { configError } from '../load/config-errors.ts';
 import { checkQueueName, REPLAYS_MAX_DEFAULT } from '../load/dead-letters.ts';
 import { checkStore } from '../load/store-url.ts';
 import {
@@ -20,9 +20,9 @@ import {
   givenOrStore,
   hostName,
   jsonText,
-  type Key,
+  type KeyKind,
   range,
-  span,
+  durationKey,
   tokenText,
   trueOrFalse,
 } from './key.ts';
@@ -30,7 +30,7 @@ import {
 // The keys of metrics, traces and alerts; a part of keys.ts.
 
 /** Every key of what is to be seen, in the order of printing. */
-const OBSERVE_KEYS: readonly Key[] = [
+const OBSERVE_KEYS: readonly KeyKind[] = [
   {
     key: 'metrics.enabled',
     kind: 'boolean',
@@ -64,7 +64,7 @@ const OBSERVE_KEYS: readonly Key[] = [
     kind: 'duration',
     type: 'duration, 1s to 1h',
     byDefault: '15s',
-    check: span(SECOND_MS, HOUR_MS),
+    check: durationKey(SECOND_MS, HOUR_MS),
   },
   {
     key: 'tracing.enabled',
@@ -78,7 +78,7 @@ const OBSERVE_KEYS: readonly Key[] = [
     kind: 'duration',
     type: 'duration, 1s to 1d',
     byDefault: '15s',
-    check: span(SECOND_MS, DAY_MS),
+    check: durationKey(SECOND_MS, DAY_MS),
   },
   { key: 'alerts.to', kind: 'data', type: '[receivers](#alerts) by name' },
   { key: 'alerts.rules', kind: 'data', type: 'a list of [rules](#alerts)' },
@@ -86,7 +86,7 @@ const OBSERVE_KEYS: readonly Key[] = [
 
 function aliases(value: unknown, what: string): void {
   if (!Array.isArray(value))
-    throw refused(what, value, `a list of ${METRIC_ALIASES.join(' and ')}`);
+    throw configError(what, value, `a list of ${METRIC_ALIASES.join(' and ')}`);
   for (const one of value) checkOneOf(what, one, METRIC_ALIASES);
 }
 
@@ -97,7 +97,7 @@ function aliases(value: unknown, what: string): void {
 const DURATION = 'duration';
 
 /** Every key below `outbox`, in the order of printing. */
-const OUTBOX_KEYS: readonly Key[] = [
+const OUTBOX_KEYS: readonly KeyKind[] = [
   {
     key: 'outbox.store',
     kind: 'text',
@@ -203,7 +203,7 @@ function wholeJson(value: unknown, what: string): void {
 }
 
 /** Every key, in the order of printing. */
-export const KEYS: readonly Key[] = [
+export const KEYS: readonly KeyKind[] = [
   {
     key: 'store',
     kind: 'text',
@@ -381,7 +381,7 @@ export const KEYS: readonly Key[] = [
     type: `${DURATION}, 0s to 1h`,
     byDefault: '10s',
     flag: '--stop-within',
-    check: span(0, HOUR_MS),
+    check: durationKey(0, HOUR_MS),
   },
   {
     key: 'serve.limits.connections',
@@ -409,7 +409,7 @@ export const KEYS: readonly Key[] = [
     kind: 'duration',
     type: `${DURATION}, 1s to 1d`,
     byDefault: '5m',
-    check: span(SECOND_MS, DAY_MS),
+    check: durationKey(SECOND_MS, DAY_MS),
   },
   ...OBSERVE_KEYS,
   {
@@ -440,18 +440,18 @@ export const KEYS: readonly Key[] = [
 function names(value: unknown, what: string): void {
   const isName = (one: unknown): boolean => typeof one === 'string' && one.trim() !== '';
   if (Array.isArray(value) && value.every(isName)) return;
-  throw refused(what, value, 'a list of names');
+  throw configError(what, value, 'a list of names');
 }
 
-const BY_NAME: ReadonlyMap<string, Key> = new Map(KEYS.map((key) => [key.key, key]));
+const BY_NAME: ReadonlyMap<string, KeyKind> = new Map(KEYS.map((key) => [key.key, key]));
 
 /** The key of this name, or undefined. */
-export function keyOf(name: string): Key | undefined {
+export function keyOf(name: string): KeyKind | undefined {
   return BY_NAME.get(name);
 }
 
 /** Whether the key can be said in one text, so by a flag or the environment. */
-export function isScalar({ kind }: Key): boolean {
+export function isScalar({ kind }: KeyKind): boolean {
   return kind !== 'data' && kind !== 'code';
 }
 
@@ -462,7 +462,7 @@ export function environmentName(key: string): string {
 }
 
 /** A value as a text says it; what does not fit stays a text, for the check to refuse. */
-export function valueOfText({ kind }: Pick<Key, 'kind'>, text: string): unknown {
+export function valueOfText({ kind }: Pick<KeyKind, 'kind'>, text: string): unknown {
   const trimmed = text.trim();
   if (kind === 'number' || kind === 'duration') {
     return /^-?\d+(?:\.\d+)?$/.test(trimmed) ? Number(trimmed) : text;

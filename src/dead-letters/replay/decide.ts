@@ -3,27 +3,27 @@
 import type { Millis } from '../../core/duration.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Fate, KeptCopy, TakenLetter } from '../../ports/dead-letters.ts';
-import type { Journal, Outcome } from './journal.ts';
-import type { Claim, Ledger } from './ledger.ts';
-import type { News } from './outcomes.ts';
+import type { Journal, LetterOutcome } from './journal.ts';
+import type { LetterClaim, LetterProgress } from './ledger.ts';
+import type { OutcomeListener } from './outcomes.ts';
 import type { ReplaySettings } from './options.ts';
 import { routeText } from './plan.ts';
 import { type LetterTransform, repairLetter } from './transform.ts';
 
 /** A letter with the decision on it. */
-export interface Piece {
-  readonly claim: Claim;
+export interface PlannedLetter {
+  readonly claim: LetterClaim;
   readonly taken: TakenLetter;
   readonly plan: Decision;
 }
 
 /** `leave`: stays, with this outcome. `act`: the fate, and the outcome when it is done. */
 export type Decision =
-  | { readonly kind: 'leave'; readonly outcomes: readonly Outcome[] }
+  | { readonly kind: 'leave'; readonly outcomes: readonly LetterOutcome[] }
   | {
       readonly kind: 'act';
       readonly fate: Fate;
-      readonly outcome: Outcome;
+      readonly outcome: LetterOutcome;
       /** The original, to be kept first. */
       readonly copy?: KeptCopy;
     };
@@ -35,19 +35,19 @@ export interface DecideParts {
   readonly settings: ReplaySettings;
   readonly transform: LetterTransform | undefined;
   /** What it knows of canaries. */
-  readonly news: Pick<News, 'isOfCanaries'>;
+  readonly news: Pick<OutcomeListener, 'isOfCanaries'>;
 }
 
 /** The code of letters that were replayed too often. */
 const LIMIT_CODE = 'replay.limit';
 
-const UNSURE: Outcome = {
+const UNSURE: LetterOutcome = {
   result: 'unsure',
   reason: 'an earlier run ended while it was about to be sent',
 };
 
 /** Nobody is going to look for what may have been sent: it is told as unsure. */
-export function tellMeant(ledger: Ledger, journal: Journal, at: Millis): void {
+export function notTheSameLetter(ledger: LetterProgress, journal: Journal, at: Millis): void {
   for (const item of ledger.meant()) {
     ledger.settle(item, UNSURE, at);
     journal.note(item, UNSURE);
@@ -58,7 +58,7 @@ export function tellMeant(ledger: Ledger, journal: Journal, at: Millis): void {
 export async function decide(
   { id, by, settings, transform, news }: DecideParts,
   taken: TakenLetter,
-  { wasMeant }: Claim,
+  { wasMeant }: LetterClaim,
 ): Promise<Decision> {
   const { letter } = taken;
   if (wasMeant && letter.replayedBy === id) {
@@ -79,7 +79,7 @@ export async function decide(
     ...(news.isOfCanaries ? { isCanary: true } : {}),
     ...(settings.to === undefined ? {} : { to: route }),
   };
-  const outcome: Outcome = { result: 'sent', to };
+  const outcome: LetterOutcome = { result: 'sent', to };
   if (transform === undefined) return { kind: 'act', fate: send, outcome };
   const repaired = await repairLetter(transform, taken);
   if (repaired.kind === 'skip') return left('transform.skipped', 'the transform leaves it');

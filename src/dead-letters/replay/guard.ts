@@ -11,7 +11,7 @@ const JUDGED_MIN = 10;
 const ROW_MAX = 10;
 
 /** What became of the letters of one run, and whether that is too bad. */
-export class Guard {
+export class FailureGuard {
   readonly #stopAbove: number;
   #sent = 0;
   #failed = 0;

@@ -20,10 +20,10 @@ import type { Millis } from '../../core/duration.ts';
 import type { ReplayLine } from '../../operator/replays.ts';
 
 /** A letter of a plan; without an id where that is the key. */
-export type PlanItem = readonly [key: string, id?: string];
+export type ReplayPlanItem = readonly [key: string, id?: string];
 
 /** What came of letters; `back`: not sent after all, as before. */
-export interface Outcome {
+export interface LetterOutcome {
   readonly result: ReplayLine['result'] | 'back';
   readonly to?: string;
   readonly code?: string;
@@ -31,13 +31,13 @@ export interface Outcome {
 }
 
 /** The same outcome of several letters. */
-export interface OutcomeGroup extends Outcome {
+export interface OutcomeGroup extends LetterOutcome {
   readonly items: readonly number[];
 }
 
 /** One record of the log. */
 export type JournalRecord =
-  | { readonly kind: 'plan'; readonly items: readonly PlanItem[] }
+  | { readonly kind: 'plan'; readonly items: readonly ReplayPlanItem[] }
   | {
       readonly kind: 'step';
       readonly at: Millis;
@@ -56,7 +56,7 @@ const READ_MAX = 200;
 export async function writePlan(
   records: RecordStore,
   id: string,
-  items: readonly PlanItem[],
+  items: readonly ReplayPlanItem[],
 ): Promise<void> {
   for (let at = 0; at < items.length; at += CHUNK_MAX) {
     const record: JournalRecord = { kind: 'plan', items: items.slice(at, at + CHUNK_MAX) };
@@ -93,7 +93,7 @@ export class Journal {
   readonly #records: RecordStore;
   readonly #kind: string;
   readonly #clock: Clock;
-  #pending = new Map<string, { readonly outcome: Outcome; readonly items: number[] }>();
+  #pending = new Map<string, { readonly outcome: LetterOutcome; readonly items: number[] }>();
 
   constructor(records: RecordStore, id: string, clock: Clock) {
     this.#records = records;
@@ -102,7 +102,7 @@ export class Journal {
   }
 
   /** Remembers what came of a letter until the next step. */
-  note(item: number, outcome: Outcome): void {
+  note(item: number, outcome: LetterOutcome): void {
     const { result, to, code, reason } = outcome;
     const key = `${result}\n${to}\n${code}\n${reason}`;
     const group = this.#pending.get(key);

@@ -13,13 +13,13 @@
 import type { CanaryEnd } from '../../core/canary.ts';
 import type { Millis } from '../../core/duration.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
-import { type JournalRecord, type Outcome, readJournal } from './journal.ts';
+import { type JournalRecord, type LetterOutcome, readJournal } from './journal.ts';
 import type { ReplayCanaries, ReplayCounts, ReplayLine } from '../../operator/replays.ts';
 
 type Standing = 'open' | 'busy' | 'meant' | Exclude<ReplayLine['result'], 'again'>;
 
 /** A letter's place in the plan, and how it stood when it was claimed. */
-export interface Claim {
+export interface LetterClaim {
   readonly item: number;
   readonly before: Standing;
   /** It may have been sent before. */
@@ -44,14 +44,14 @@ export const NO_COUNTS: Omit<ReplayCounts, 'waiting'> = {
 };
 
 /** Where everything stands. */
-export class Ledger {
+export class LetterProgress {
   readonly #records: RecordStore;
   readonly #id: string;
   /** Of the journal, up to and including this sequence. */
   #readTo = 0;
   readonly #ids: string[] = [];
   readonly #standings: Standing[] = [];
-  readonly #lines: ({ readonly at: Millis; readonly outcome: Outcome } | undefined)[] = [];
+  readonly #lines: ({ readonly at: Millis; readonly outcome: LetterOutcome } | undefined)[] = [];
   readonly #byKey = new Map<string, Copies>();
   readonly #again = new Set<number>();
   /** Failed, or unsure and to be sent: tried once more by this run. */
@@ -75,8 +75,8 @@ export class Ledger {
   }
 
   /** Reads the journal of a replay. */
-  static async load(records: RecordStore, id: string): Promise<Ledger> {
-    const ledger = new Ledger(records, id);
+  static async load(records: RecordStore, id: string): Promise<LetterProgress> {
+    const ledger = new LetterProgress(records, id);
     for await (const { sequence, record } of readJournal(records, id)) {
       ledger.#readTo = sequence;
       ledger.#replay(record);
@@ -170,7 +170,7 @@ export class Ledger {
   }
 
   /** Takes the place of a letter of this key, if there is one left. */
-  claim(key: string): Claim | undefined {
+  claim(key: string): LetterClaim | undefined {
     const item = this.#find(key);
     if (item === undefined) return undefined;
     const before = this.#standings[item] ?? 'open';
@@ -180,7 +180,7 @@ export class Ledger {
   }
 
   /** What came of a letter. */
-  settle(item: number, outcome: Outcome, at: Millis): void {
+  settle(item: number, outcome: LetterOutcome, at: Millis): void {
     const { result } = outcome;
     if (result === 'back') return this.#set(item, 'open');
     this.#lines[item] = { at, outcome };
@@ -191,7 +191,7 @@ export class Ledger {
   }
 
   /** A claim that came to nothing: as it was. */
-  release({ item, before }: Claim): void {
+  release({ item, before }: LetterClaim): void {
     this.#set(item, before);
     if (before === 'failed' || before === 'unsure') this.#retry.add(item);
   }
@@ -250,7 +250,7 @@ export class Ledger {
     this.#canaryEnds.set(end.id, end);
   }
 
-  #noteCanary(item: number, { result }: Outcome): void {
+  #noteCanary(item: number, { result }: LetterOutcome): void {
     if (result === 'sent') this.#canaries.add(item);
     if (result === 'again' || result === 'failed') this.#hasBadCanary = true;
     if (result === 'again') this.#canaries.delete(item);

@@ -15,22 +15,22 @@ import {
   readReplay,
   type Replay,
   type ReplayCounts,
-  type ReplayDesk,
+  type ReplayOperator,
   replayIn,
   type ReplayLine,
 } from '../../operator/replays.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
-import { tellMeant } from './decide.ts';
+import { notTheSameLetter } from './decide.ts';
 import { Journal, removeJournal } from './journal.ts';
-import { Ledger } from './ledger.ts';
+import { LetterProgress } from './ledger.ts';
 
 interface OperationTools {
   readonly clock?: Clock;
 }
 
 /** All replays on record, the latest first. */
-export async function listReplays(desk: Pick<ReplayDesk, 'records'>): Promise<Replay[]> {
+export async function listReplays(desk: Pick<ReplayOperator, 'records'>): Promise<Replay[]> {
   const found = await desk.records.list(REPLAYS_KIND);
   // Ids sort by the time they were made.
   return found.flatMap((record) => readReplay(record) ?? []).reverse();
@@ -38,7 +38,7 @@ export async function listReplays(desk: Pick<ReplayDesk, 'records'>): Promise<Re
 
 /** A replay as it is on record; undefined when there is none of this id. */
 export async function getReplay(
-  desk: Pick<ReplayDesk, 'records'>,
+  desk: Pick<ReplayOperator, 'records'>,
   id: string,
 ): Promise<Replay | undefined> {
   const found = await desk.records.get(REPLAYS_KIND, id);
@@ -47,7 +47,7 @@ export async function getReplay(
 
 /** Asks whoever runs it to pause; what is on its way ends first. */
 export function pauseReplay(
-  desk: ReplayDesk,
+  desk: ReplayOperator,
   id: string,
   tools: OperationTools = {},
 ): Promise<Replay> {
@@ -56,7 +56,7 @@ export function pauseReplay(
 
 /** Ends a replay for good: what was not sent stays where it is. */
 export function cancelReplay(
-  desk: ReplayDesk,
+  desk: ReplayOperator,
   id: string,
   tools: OperationTools = {},
 ): Promise<Replay> {
@@ -65,7 +65,7 @@ export function cancelReplay(
 
 /** Forgets a replay and its log; not one that runs. The letters are not touched. */
 export async function removeReplay(
-  desk: ReplayDesk,
+  desk: ReplayOperator,
   id: string,
   { clock = systemClock }: OperationTools = {},
 ): Promise<void> {
@@ -77,7 +77,7 @@ export async function removeReplay(
 }
 
 interface Asked {
-  readonly desk: ReplayDesk;
+  readonly desk: ReplayOperator;
   readonly id: string;
   readonly tools: OperationTools;
 }
@@ -122,10 +122,10 @@ async function countsOf(
   { desk: { records }, clock }: Pick<Asked, 'desk'> & { readonly clock: Clock },
 ): Promise<ReplayCounts | undefined> {
   if (found.state === 'planned' || isRunBySomebody(found, clock.now())) return undefined;
-  const ledger = await Ledger.load(records, found.id);
+  const ledger = await LetterProgress.load(records, found.id);
   if (wanted === 'pause') return ledger.counts;
   const journal = new Journal(records, found.id, clock);
-  tellMeant(ledger, journal, clock.now());
+  notTheSameLetter(ledger, journal, clock.now());
   await journal.step([]);
   return ledger.counts;
 }
@@ -141,10 +141,10 @@ function refused(what: string, { id, state }: Replay, remedy: string): RespoolEr
 
 /** One line per letter of which something is known; the last word counts. */
 export async function* reportReplay(
-  desk: Pick<ReplayDesk, 'records'>,
+  desk: Pick<ReplayOperator, 'records'>,
   id: string,
 ): AsyncIterable<ReplayLine> {
   await needReplay(desk.records, id);
-  const ledger = await Ledger.load(desk.records, id);
+  const ledger = await LetterProgress.load(desk.records, id);
   yield* ledger.lines();
 }

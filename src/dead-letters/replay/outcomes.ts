@@ -8,10 +8,10 @@ import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { DeadLetters, LetterRoute, Since } from '../../ports/dead-letters.ts';
 import { sleep } from '../../system/wait.ts';
-import type { Guard } from './guard.ts';
+import type { FailureGuard } from './guard.ts';
 import type { Journal } from './journal.ts';
-import type { Ledger } from './ledger.ts';
-import type { Tenure } from './record-lease.ts';
+import type { LetterProgress } from './ledger.ts';
+import type { ReplayLease } from './record-lease.ts';
 import type { ReplayCanaries } from '../../operator/replays.ts';
 
 /** Between two questions; and so many times as long as the last one took. */
@@ -26,14 +26,14 @@ const CANARY_EVERY_MS: number = 5 * SECOND_MS;
 interface NewsParts {
   readonly id: string;
   readonly letters: DeadLetters;
-  readonly ledger: Ledger;
+  readonly ledger: LetterProgress;
   readonly journal: Journal;
-  readonly guard: Guard;
+  readonly guard: FailureGuard;
   readonly clock: Clock;
 }
 
 /** The letters of this run of which nothing was heard yet. */
-export class News {
+export class OutcomeListener {
   readonly #parts: NewsParts;
   /** By id, in the order they were sent; two copies may share one. */
   readonly #silent = new Map<string, number[]>();
@@ -42,7 +42,7 @@ export class News {
   readonly #routes = new Map<string, LetterRoute>();
   /** What waits there, as it was asked last; undefined: that is not known. */
   #waitingThere: number | undefined;
-  #tenure: Tenure | undefined;
+  #tenure: ReplayLease | undefined;
   #nextMs: number;
   #asking: Promise<void> | undefined;
 
@@ -52,7 +52,7 @@ export class News {
   }
 
   /** From now on questions are asked while letters are sent, and bad news halt this tenure. */
-  watch(tenure: Tenure): void {
+  watch(tenure: ReplayLease): void {
     this.#tenure = tenure;
   }
 
@@ -99,7 +99,7 @@ export class News {
    * Watches the canaries until an attempt of each has ended, or the span is over; too many that
    * failed, or one without an ended attempt, halt this tenure.
    */
-  async watchCanaries(tenure: Tenure, waitMs: number): Promise<void> {
+  async watchCanaries(tenure: ReplayLease, waitMs: number): Promise<void> {
     let hasRead = false;
     await this.#poll(tenure, waitMs, async (isAskedAgain) => {
       hasRead = hasRead || (await this.#isAllTaken());
@@ -114,7 +114,7 @@ export class News {
   }
 
   /** The same where nothing else is left to be sent: what is heard is of no consequence. */
-  async watchLast(tenure: Tenure, waitMs: number): Promise<void> {
+  async watchLast(tenure: ReplayLease, waitMs: number): Promise<void> {
     await this.#poll(tenure, waitMs, async () => {
       // What cannot be heard is told by `last`.
       await this.#hear([...this.#silent.keys()]).catch(() => undefined);
@@ -136,7 +136,7 @@ export class News {
    * Never rejects: a guard that cannot see stops the run. `isAskedAgain`: somebody who is busy
    * there, as one who looks, is waited for.
    */
-  async #ask(tenure: Tenure, isAskedAgain = false): Promise<void> {
+  async #ask(tenure: ReplayLease, isAskedAgain = false): Promise<void> {
     const most = this.isOfCanaries ? undefined : IDS_MAX;
     try {
       await this.#hear([...this.#silent.keys()].slice(0, most));
@@ -150,7 +150,7 @@ export class News {
 
   /** Asks rarely, and less rarely at first, until all is heard of or the span is over. */
   async #poll(
-    tenure: Tenure,
+    tenure: ReplayLease,
     waitMs: number,
     ask: (isAskedAgain: boolean) => Promise<void>,
   ): Promise<void> {
@@ -287,7 +287,7 @@ export class News {
     return items;
   }
 
-  #judge(tenure: Tenure, isWhole: boolean): void {
+  #judge(tenure: ReplayLease, isWhole: boolean): void {
     const because = this.#parts.guard.verdict(isWhole);
     if (because !== undefined) tenure.halt.stop({ kind: 'end', state: 'stopped', because });
   }

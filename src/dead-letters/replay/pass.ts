@@ -19,23 +19,23 @@ import type {
   TakenLetter,
 } from '../../ports/dead-letters.ts';
 import { unlessAborted } from '../../system/wait.ts';
-import type { Guard } from './guard.ts';
-import type { Journal, Outcome } from './journal.ts';
-import type { Claim, Ledger } from './ledger.ts';
-import type { News } from './outcomes.ts';
+import type { FailureGuard } from './guard.ts';
+import type { Journal, LetterOutcome } from './journal.ts';
+import type { LetterClaim, LetterProgress } from './ledger.ts';
+import type { OutcomeListener } from './outcomes.ts';
 import type { Pace } from './pace.ts';
-import { type DecideParts, decide, type Piece } from './decide.ts';
-import type { Tenure } from './record-lease.ts';
+import { type DecideParts, decide, type PlannedLetter } from './decide.ts';
+import type { ReplayLease } from './record-lease.ts';
 
 /** What a pass works with; the same for all passes of a run. */
 export interface PassParts extends DecideParts {
   readonly letters: DeadLetters;
-  readonly ledger: Ledger;
+  readonly ledger: LetterProgress;
   readonly journal: Journal;
-  readonly guard: Guard;
+  readonly guard: FailureGuard;
   readonly pace: Pace;
-  readonly news: News;
-  readonly tenure: Tenure;
+  readonly news: OutcomeListener;
+  readonly tenure: ReplayLease;
   readonly clock: Clock;
   readonly now: () => number;
   readonly keep: (copies: readonly KeptCopy[]) => Promise<void>;
@@ -54,7 +54,7 @@ const BACK_CODE = 'move.refused';
 const BATCH_SECONDS = 1;
 
 /** How far a pass goes. */
-export interface PassOrder {
+export interface ReplayPassOrder {
   /** Acts on so many letters at the most. */
   readonly limit: number;
   /**
@@ -77,16 +77,16 @@ export interface PassResult {
 }
 
 /** One pass. */
-export async function runPass(parts: PassParts, order: PassOrder): Promise<PassResult> {
+export async function runPass(parts: PassParts, order: ReplayPassOrder): Promise<PassResult> {
   return new Pass(parts, order).run();
 }
 
 class Pass {
   readonly #parts: PassParts;
-  readonly #order: PassOrder;
+  readonly #order: ReplayPassOrder;
   readonly #batchMax: number;
   readonly #active = new Set<Promise<void>>();
-  #batch: Piece[] = [];
+  #batch: PlannedLetter[] = [];
   #dispatching: Promise<void> = Promise.resolve();
   #room = Promise.withResolvers<void>();
   #asked: Promise<IteratorResult<TakenLetter>> | undefined;
@@ -101,7 +101,7 @@ class Pass {
   /** The place has ended the pass: nothing is in hand any more but what is being settled. */
   #isOver = false;
 
-  constructor(parts: PassParts, order: PassOrder) {
+  constructor(parts: PassParts, order: ReplayPassOrder) {
     this.#parts = parts;
     this.#order = order;
     const { window, rate = window } = parts.settings;
@@ -166,7 +166,7 @@ class Pass {
     return this.#parts.tenure.isHeld && !this.#isOver;
   }
 
-  #giveBack(claim: Claim): void {
+  #giveBack(claim: LetterClaim): void {
     this.#parts.ledger.release(claim);
     this.#found -= 1;
     this.#acted -= 1;
@@ -251,7 +251,7 @@ class Pass {
   }
 
   /** Never rejects. */
-  async #dispatch(batch: readonly Piece[], meant: Promise<void>): Promise<void> {
+  async #dispatch(batch: readonly PlannedLetter[], meant: Promise<void>): Promise<void> {
     const { tenure, pace, settings } = this.#parts;
     try {
       await meant;
@@ -268,20 +268,20 @@ class Pass {
   }
 
   /** It has an intent, and was not sent. */
-  #unsend(claim: Claim): void {
+  #unsend(claim: LetterClaim): void {
     // n.b. What may have been sent before has an intent without a result, and stays so.
     if (!claim.wasMeant) this.#parts.journal.note(claim.item, { result: 'back' });
     this.#giveBack(claim);
   }
 
-  async #keep(batch: readonly Piece[]): Promise<void> {
+  async #keep(batch: readonly PlannedLetter[]): Promise<void> {
     const copies = batch.flatMap(({ plan }) =>
       plan.kind === 'act' && plan.copy !== undefined ? [plan.copy] : [],
     );
     if (copies.length > 0) await this.#parts.keep(copies);
   }
 
-  #start(piece: Piece): void {
+  #start(piece: PlannedLetter): void {
     const sending = this.#act(piece).finally(() => {
       this.#active.delete(sending);
       this.#room.resolve();
@@ -291,7 +291,7 @@ class Pass {
   }
 
   /** Never rejects. */
-  async #act({ claim, taken, plan }: Piece): Promise<void> {
+  async #act({ claim, taken, plan }: PlannedLetter): Promise<void> {
     if (plan.kind !== 'act') return;
     const { letters, guard, news, ledger } = this.#parts;
     const settled = await letters
@@ -320,7 +320,7 @@ class Pass {
     if (because !== undefined) tenure.halt.stop({ kind: 'end', state: 'stopped', because });
   }
 
-  #note(item: number, outcome: Outcome): void {
+  #note(item: number, outcome: LetterOutcome): void {
     const { ledger, journal, now } = this.#parts;
     ledger.settle(item, outcome, now());
     journal.note(item, outcome);
@@ -331,7 +331,7 @@ function routeOf({ letter }: TakenLetter, fate: Fate): LetterRoute | undefined {
   return (fate.kind === 'send' ? fate.to : undefined) ?? letter.home;
 }
 
-function outcomeOf(settled: Settled, done: Outcome): Outcome {
+function outcomeOf(settled: Settled, done: LetterOutcome): LetterOutcome {
   switch (settled.kind) {
     case 'done':
       return done;

@@ -12,14 +12,14 @@ import type { DeadLetters, Letter, LetterRoute, OpenLetter } from '../../ports/d
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { createIdMaker } from '../../system/ids.ts';
 import { unlessAborted } from '../../system/wait.ts';
-import { type PlanItem, writePlan } from './journal.ts';
+import { type ReplayPlanItem, writePlan } from './journal.ts';
 import { NO_COUNTS } from './ledger.ts';
 import { checkReplayOptions, type ReplaySettings, replaySettings } from './options.ts';
 import {
   auditReplay,
   type CannotKind,
   type Replay,
-  type ReplayDesk,
+  type ReplayOperator,
   type ReplayOptions,
   type ReplayPlan,
   type ReplaySource,
@@ -45,7 +45,7 @@ const LOOK_MAX = 1_000_000;
 
 /** Looks once, freezes what fits under a new id, and puts the plan on record. */
 export async function planReplay(
-  desk: ReplayDesk,
+  desk: ReplayOperator,
   letters: DeadLetters,
   source: ReplaySource,
   options: ReplayOptions,
@@ -86,7 +86,7 @@ export async function drawPlan(
   source: ReplaySource,
   options: ReplayOptions,
   tools: PlanTools = {},
-): Promise<{ readonly plan: ReplayPlan; readonly items: readonly PlanItem[] }> {
+): Promise<{ readonly plan: ReplayPlan; readonly items: readonly ReplayPlanItem[] }> {
   checkReplayOptions(options, source);
   const { clock = systemClock, onProgress, signal } = tools;
   const transform = tools.transform ?? (await transformOf(options));
@@ -168,7 +168,7 @@ async function cannotOf(
 class Draft {
   readonly #settings: ReplaySettings;
   readonly #plannedAt: Millis;
-  readonly #items: PlanItem[] = [];
+  readonly #items: ReplayPlanItem[] = [];
   readonly #groups = new Map<string, { code: string; reason: string; count: number }>();
   readonly #routes = new Map<string, number>();
   readonly #cannot = new Map<CannotKind, { text: string; count: number; ids: string[] }>();
@@ -212,7 +212,7 @@ class Draft {
     }
   }
 
-  finish(seen: number, caution: string | undefined): { plan: ReplayPlan; items: PlanItem[] } {
+  finish(seen: number, caution: string | undefined): { plan: ReplayPlan; items: ReplayPlanItem[] } {
     const groups = [...this.#groups].map(([group, rest]) => ({ group, ...rest }));
     const routes = [...this.#routes].map(([to, count]) => ({ to, count }));
     const plan: ReplayPlan = {

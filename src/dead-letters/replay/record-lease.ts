@@ -75,7 +75,7 @@ interface TenureParts {
 }
 
 /** The time in which this process runs a replay. */
-export class Tenure {
+export class ReplayLease {
   readonly halt: Halt;
   readonly #parts: TenureParts;
   readonly #lease: RecordLease<Replay>;
@@ -88,7 +88,7 @@ export class Tenure {
   }
 
   /** Takes the lease; `move.refused` when somebody else has it or the replay is over. */
-  static async begin(parts: TenureParts): Promise<Tenure> {
+  static async begin(parts: TenureParts): Promise<ReplayLease> {
     const { clock, id } = parts;
     const halt = new Halt();
     const lease = await RecordLease.take(leaseOf(parts, halt), (replay) => {
@@ -97,7 +97,7 @@ export class Tenure {
       return { ...rest, state: 'running' as const, updatedAt: clock.now() };
     });
     if (lease === undefined) throw lostError(id);
-    return new Tenure(parts, halt, lease);
+    return new ReplayLease(parts, halt, lease);
   }
 
   /** Whether it may begin something now. */

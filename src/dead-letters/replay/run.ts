@@ -14,7 +14,7 @@ import {
   auditReplay,
   needReplay,
   type Replay,
-  type ReplayDesk,
+  type ReplayOperator,
   type ReplayOptions,
 } from '../../operator/replays.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
@@ -22,17 +22,17 @@ import type { DeadLetters } from '../../ports/dead-letters.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { sleep } from '../../system/wait.ts';
-import { toldBroker } from '../archive-broker.ts';
-import { tellMeant } from './decide.ts';
-import { Guard } from './guard.ts';
+import { withBrokerHeader } from '../archive-broker.ts';
+import { notTheSameLetter } from './decide.ts';
+import { FailureGuard } from './guard.ts';
 import { Journal } from './journal.ts';
-import { Ledger, NO_COUNTS } from './ledger.ts';
+import { LetterProgress, NO_COUNTS } from './ledger.ts';
 import { replaySettings } from './options.ts';
-import { News } from './outcomes.ts';
+import { OutcomeListener } from './outcomes.ts';
 import { Pace } from './pace.ts';
 import { type PassParts, runPass } from './pass.ts';
 import { checkCaution } from './plan.ts';
-import { checkRunnable, INTERRUPTED, lostError, Tenure } from './record-lease.ts';
+import { checkRunnable, INTERRUPTED, lostError, ReplayLease } from './record-lease.ts';
 import { type LetterTransform, sameTransform } from './transform.ts';
 
 /** Missing letters that are put down at once. */
@@ -59,7 +59,7 @@ export interface RunTools {
 
 /** Runs a planned replay to its end, or until it is told otherwise. */
 export function runReplay(
-  desk: ReplayDesk,
+  desk: ReplayOperator,
   letters: DeadLetters,
   id: string,
   tools: RunTools = {},
@@ -69,7 +69,7 @@ export function runReplay(
 
 /** Goes on where a replay was paused, stopped or left by its process. */
 export function resumeReplay(
-  desk: ReplayDesk,
+  desk: ReplayOperator,
   letters: DeadLetters,
   id: string,
   tools: RunTools = {},
@@ -78,7 +78,7 @@ export function resumeReplay(
 }
 
 interface Order {
-  readonly desk: ReplayDesk;
+  readonly desk: ReplayOperator;
   readonly letters: DeadLetters;
   readonly id: string;
   readonly tools: RunTools;
@@ -93,8 +93,8 @@ async function carryOut(action: 'run' | 'resume', order: Order): Promise<Replay>
   const transform = await sameTransform(before.options, before.transformDigest, tools.transform);
   await checkCaution(letters);
   await auditReplay(desk, action, before);
-  let ledger: Ledger | undefined;
-  const tenure = await Tenure.begin({
+  let ledger: LetterProgress | undefined;
+  const tenure = await ReplayLease.begin({
     records,
     clock,
     id,
@@ -107,7 +107,7 @@ async function carryOut(action: 'run' | 'resume', order: Order): Promise<Replay>
   signal?.addEventListener('abort', onAbort);
   if (signal?.aborted === true) onAbort();
   try {
-    ledger = await Ledger.load(records, id);
+    ledger = await LetterProgress.load(records, id);
     const doubt = await sendAll(order, { before, ledger, tenure, transform, clock });
     return await finish(tenure, id, endText(ledger, doubt));
   } catch (error) {
@@ -123,7 +123,7 @@ async function carryOut(action: 'run' | 'resume', order: Order): Promise<Replay>
 }
 
 function progressOf(
-  ledger: Ledger | undefined,
+  ledger: LetterProgress | undefined,
   before: Replay,
 ): Pick<Replay, 'counts' | 'canaries'> {
   const counts = ledger?.counts ?? before.counts ?? NO_COUNTS;
@@ -132,7 +132,7 @@ function progressOf(
 }
 
 /** What has to be said of a replay that is done; undefined: nothing. */
-function endText({ counts }: Ledger, doubt: string | undefined): string | undefined {
+function endText({ counts }: LetterProgress, doubt: string | undefined): string | undefined {
   const { again, sent } = counts;
   const texts = again === 0 ? [] : [`${again} of ${sent} letters that were sent failed again`];
   if (doubt !== undefined) texts.push(doubt);
@@ -141,8 +141,8 @@ function endText({ counts }: Ledger, doubt: string | undefined): string | undefi
 
 interface Scene {
   readonly before: Replay;
-  readonly ledger: Ledger;
-  readonly tenure: Tenure;
+  readonly ledger: LetterProgress;
+  readonly tenure: ReplayLease;
   readonly transform: LetterTransform | undefined;
   readonly clock: Clock;
 }
@@ -158,13 +158,13 @@ async function sendAll(order: Order, scene: Scene): Promise<string | undefined> 
     ...(canary === undefined ? {} : { canary }),
   });
   const journal = new Journal(desk.records, id, clock);
-  const guard = new Guard(settings.stopAbove);
-  const news = new News({ id, letters, ledger, journal, guard, clock });
+  const guard = new FailureGuard(settings.stopAbove);
+  const news = new OutcomeListener({ id, letters, ledger, journal, guard, clock });
   const pace = new Pace(clock, settings.rate);
   const { by } = desk;
   const now = () => clock.now();
   const keep: PassParts['keep'] = (copies) =>
-    desk.keep(copies.map((copy) => toldBroker(copy, before.source)));
+    desk.keep(copies.map((copy) => withBrokerHeader(copy, before.source)));
   const deciding = { id, by, settings, transform };
   const aids = { guard, pace, news, tenure, clock, now, keep };
   const parts = { ...deciding, letters, ledger, journal, ...aids };
@@ -175,13 +175,14 @@ async function sendAll(order: Order, scene: Scene): Promise<string | undefined> 
   news.watch(tenure);
   await passes(parts, Number.POSITIVE_INFINITY);
   await news.quiet();
-  if (mayLinger && tenure.isHeld) await tidy({ id, by, letters, ledger, tenure });
+  if (mayLinger && tenure.isHeld) await removeLeftovers({ id, by, letters, ledger, tenure });
   if (tenure.halt.reason?.kind === 'broken') throw tenure.halt.reason.error;
   const isAsked = (guard.isOn || news.hearsDeliveries) && !tenure.halt.isSet;
   const doubt = isAsked ? await news.last() : undefined;
   if (isAsked && news.hearsDeliveries && doubt === undefined) ledger.waiting = news.waiting;
   const { reason } = tenure.halt;
-  if (reason?.kind === 'end' && reason.state === 'cancelled') tellMeant(ledger, journal, now());
+  if (reason?.kind === 'end' && reason.state === 'cancelled')
+    notTheSameLetter(ledger, journal, now());
   await journal.step([]);
   return doubt;
 }
@@ -263,7 +264,7 @@ async function passes(parts: PassParts, limit: number): Promise<void> {
   }
 }
 
-async function finish(tenure: Tenure, id: string, doubt: string | undefined): Promise<Replay> {
+async function finish(tenure: ReplayLease, id: string, doubt: string | undefined): Promise<Replay> {
   const { reason } = tenure.halt;
   if (reason === undefined) return tenure.end('done', doubt);
   if (reason.kind === 'end') return tenure.end(reason.state, reason.because);
@@ -283,12 +284,12 @@ interface TidyParts {
   readonly id: string;
   readonly by: string;
   readonly letters: DeadLetters;
-  readonly ledger: Ledger;
-  readonly tenure: Tenure;
+  readonly ledger: LetterProgress;
+  readonly tenure: ReplayLease;
 }
 
 /** Goes once through the place; never rejects. */
-async function tidy({ id, by, letters, ledger, tenure }: TidyParts): Promise<void> {
+async function removeLeftovers({ id, by, letters, ledger, tenure }: TidyParts): Promise<void> {
   const sent = ledger.sentKeys();
   const { signal } = tenure.halt;
   const reason = `it was sent by replay ${id}`;

@@ -27,7 +27,7 @@ export function runnerOf({ runner }: RuleState, now: number): RuleState['runner'
   return runner !== undefined && runner.until > now ? runner : undefined;
 }
 
-export interface TurnParts {
+export interface RuleLeaseParts {
   readonly records: RecordStore;
   readonly rule: string;
   readonly runner: string;
@@ -35,7 +35,7 @@ export interface TurnParts {
 }
 
 /** Takes the right to run a rule; undefined: another process runs it, or was quicker. */
-export function takeRule(parts: TurnParts): Promise<RecordLease<RuleState> | undefined> {
+export function takeRule(parts: RuleLeaseParts): Promise<RecordLease<RuleState> | undefined> {
   const { records, rule, runner: name, clock } = parts;
   return RecordLease.take<RuleState>({
     records,

@@ -13,10 +13,17 @@ import type { Letter, LetterQuery, LetterRoute } from '../../ports/dead-letters.
 import type { RecordLease } from '../../spool/record-lease.ts';
 import { INTERRUPTED } from '../replay/record-lease.ts';
 import type { Replay, ReplayOptions } from '../../operator/replays.ts';
-import type { Health, ReplayRule, RoundResult, RulePlace, RuleState, RuleTools } from './types.ts';
+import type {
+  RuleHealth,
+  ReplayRule,
+  RoundResult,
+  RulePlace,
+  RuleState,
+  RuleTools,
+} from './types.ts';
 
 /** What came of a round. */
-export interface Round {
+export interface RuleRound {
   readonly result: RoundResult;
   readonly because?: string;
   /** Those that this round ran. */
@@ -59,7 +66,7 @@ export async function runRound(
   rule: ReplayRule,
   tools: RuleTools,
   lease: RecordLease<RuleState>,
-): Promise<Round> {
+): Promise<RuleRound> {
   const signal = AbortSignal.any([tools.signal, lease.lost]);
   const round = new RoundOfRule({ rule, tools, lease, signal });
   await round.over();
@@ -118,7 +125,7 @@ class RoundOfRule {
     }
   }
 
-  end(): Round {
+  end(): RuleRound {
     const [worst = { result: 'quiet' }] = this.#outcomes.toSorted(
       (one, other) => RANKS.indexOf(one.result) - RANKS.indexOf(other.result),
     );
@@ -181,7 +188,7 @@ class RoundOfRule {
     return this.#run(place, replay);
   }
 
-  #ask({ source }: RulePlace, routes: readonly LetterRoute[]): Promise<Health> {
+  #ask({ source }: RulePlace, routes: readonly LetterRoute[]): Promise<RuleHealth> {
     const { rule, tools } = this.#parts;
     return tools.health({ rule, source, routes });
   }

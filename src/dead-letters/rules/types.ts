@@ -12,7 +12,12 @@ import type { Duration, Millis } from '../../core/duration.ts';
 import type { DeadLetters, LetterRoute } from '../../ports/dead-letters.ts';
 import type { CategoryRule } from '../../core/category.ts';
 import type { Clock } from '../../ports/clock.ts';
-import type { Replay, ReplayDesk, ReplayOptions, ReplaySource } from '../../operator/replays.ts';
+import type {
+  Replay,
+  ReplayOperator,
+  ReplayOptions,
+  ReplaySource,
+} from '../../operator/replays.ts';
 
 /** How a configuration writes a rule. */
 export interface ReplayRuleConfig {
@@ -106,7 +111,7 @@ export interface HealthQuestion {
 }
 
 /** `well`, or why not. */
-export type Health = 'well' | { readonly why: string };
+export type RuleHealth = 'well' | { readonly why: string };
 
 /** Places that are open for one round. */
 export interface OpenPlaces {
@@ -145,9 +150,9 @@ export interface RuleNews {
 /** What rules need. */
 export interface RuleTools {
   /** Where the state of rules is kept, and what they do is written down first. */
-  readonly desk: (by: string) => Pick<ReplayDesk, 'records' | 'recordAction'>;
+  readonly desk: (by: string) => Pick<ReplayOperator, 'records' | 'recordAction'>;
   readonly openPlaces: (rule: ReplayRule) => Promise<OpenPlaces>;
-  readonly health: (question: HealthQuestion) => Promise<Health>;
+  readonly health: (question: HealthQuestion) => Promise<RuleHealth>;
   readonly hands: RuleHands;
   /** The rules for categories of the configuration. */
   readonly categories: readonly CategoryRule[];

@@ -6,21 +6,21 @@
  */
 
 import { MINUTE_MS } from '../../core/duration.ts';
-import type { AlertDeed, AlertParts, AlertRule } from './types.ts';
+import type { AlertActionCall, AlertParts, AlertRule } from './types.ts';
 
 // What a rule does when it fires and when it is resolved.
 //
 // On record a deed is its key, so that it is done also when its rule is gone meanwhile.
 
 /** What is to be done when it fires, in the order of the actions. */
-export function deedsOfFiring({ actions }: AlertRule): readonly string[] {
+export function actionsOnFiring({ actions }: AlertRule): readonly string[] {
   return actions.flatMap((action) =>
     action.kind === 'replay' ? [] : [`${action.kind} ${action.topic}`],
   );
 }
 
 /** What is to be done at its end: the topics it has paused are resumed, whatever it says now. */
-export function deedsOfEnd({ actions }: AlertRule, paused: readonly string[]): readonly string[] {
+export function actionsOnEnd({ actions }: AlertRule, paused: readonly string[]): readonly string[] {
   const replays = actions.flatMap((one) => (one.kind === 'replay' ? [`replay ${one.rule}`] : []));
   return [...paused.map((topic) => `resume ${topic}`), ...replays];
 }
@@ -33,7 +33,7 @@ export function pausedBy({ actions }: AlertRule): readonly string[] {
 }
 
 /** The deed of a key, of one of these rules. */
-function deedOf(key: string, name: string, rules: readonly AlertRule[]): AlertDeed {
+function actionOf(key: string, name: string, rules: readonly AlertRule[]): AlertActionCall {
   const [kind = ''] = key.split(' ', 1);
   const of = key.slice(kind.length + 1);
   if (kind === 'replay') return { kind, rule: of };
@@ -45,13 +45,13 @@ function deedOf(key: string, name: string, rules: readonly AlertRule[]): AlertDe
 }
 
 /** Whether a rule says so still; a pause it has made ends in any case. */
-export function isStillSaid(key: string, rule: AlertRule): boolean {
+export function isStillWanted(key: string, rule: AlertRule): boolean {
   if (key.startsWith('resume ')) return true;
-  return [...deedsOfFiring(rule), ...deedsOfEnd(rule, [])].includes(key);
+  return [...actionsOnFiring(rule), ...actionsOnEnd(rule, [])].includes(key);
 }
 
 /** Deeds that keep out of each other's way: a pause that is slow does not outlast its end. */
-function laneOf(rule: string, deed: AlertDeed): string {
+function laneOf(rule: string, deed: AlertActionCall): string {
   if (deed.kind === 'replay') return `${rule} replay ${deed.rule}`;
   return `${rule} ${deed.kind === 'hold' ? 'hold' : 'pause'} ${deed.topic}`;
 }
@@ -62,7 +62,7 @@ const AGAIN_MAX_MS: number = 5 * MINUTE_MS;
 type ActParts = Pick<AlertParts, 'act' | 'rules' | 'clock' | 'everyMs'>;
 
 /** One deed of a rule, and what becomes of it. */
-interface Act {
+interface RunAction {
   readonly rule: string;
   readonly key: string;
   readonly onDone: () => void;
@@ -70,7 +70,7 @@ interface Act {
 }
 
 /** Deeds that are on their way. */
-export class Acts {
+export class AlertActions {
   readonly #parts: ActParts;
   readonly #running = new Map<string, Promise<void>>();
   /** By lane, what has failed: how long it waits, and until when. */
@@ -81,9 +81,9 @@ export class Acts {
   }
 
   /** Begins one, unless it or its opposite is on its way: then the next round does. */
-  begin({ rule, key, onDone, onFailure }: Act): void {
+  begin({ rule, key, onDone, onFailure }: RunAction): void {
     const { act, rules, clock } = this.#parts;
-    const deed = deedOf(key, rule, rules);
+    const deed = actionOf(key, rule, rules);
     const lane = laneOf(rule, deed);
     const until = this.#failed.get(lane)?.until ?? Number.NEGATIVE_INFINITY;
     if (this.#running.has(lane) || clock.monotonic() < until) return;

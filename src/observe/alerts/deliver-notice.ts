@@ -7,8 +7,8 @@
 
 import type { Millis } from '../../core/duration.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
-import { inTime } from './with-timeout.ts';
-import { messageOf, tellDirectly } from './receivers.ts';
+import { withinTime } from './with-timeout.ts';
+import { messageOf, notifyDirectly } from './receivers.ts';
 import type { AlertState, OwedNotice } from './state.ts';
 import type { AlertParts } from './types.ts';
 
@@ -16,7 +16,7 @@ import type { AlertParts } from './types.ts';
 const DIRECT_WITHIN_MS = 35_000;
 
 /** Puts messages down for all that is owed; with an error, the state has what is left. */
-export async function putDown(
+export async function enqueueNotice(
   { clock, enqueue, now, receivers }: Pick<AlertParts, 'clock' | 'enqueue' | 'now' | 'receivers'>,
   state: AlertState,
 ): Promise<{ readonly state: AlertState; readonly error?: unknown }> {
@@ -29,7 +29,7 @@ export async function putDown(
       if (!receivers.has(receiver)) continue;
       try {
         if (error === undefined) {
-          const put = () => inTime(clock, () => enqueue(messageOf(notice, receiver)));
+          const put = () => withinTime(clock, () => enqueue(messageOf(notice, receiver)));
           // It may lie there though the store said no; put down again, it is a duplicate then.
           await put().catch((thrown: unknown) => {
             if (!isOfStore(thrown)) throw thrown;
@@ -49,7 +49,7 @@ export async function putDown(
 }
 
 /** Tells without the spool; the state has who could not be told. */
-export async function tellWithoutSpool(
+export async function notifyWithoutSpool(
   parts: Pick<AlertParts, 'receivers' | 'clock' | 'now'>,
   state: AlertState,
   onTold: (receiver: string, rule: string, failure: string | undefined) => void,
@@ -62,8 +62,8 @@ export async function tellWithoutSpool(
       to.map(async (receiver): Promise<readonly string[]> => {
         const handler = receivers.get(receiver);
         if (handler === undefined) return [];
-        const tell = () => tellDirectly(handler, notice, receiver, now());
-        const told = await inTime(clock, tell, DIRECT_WITHIN_MS).catch((error: unknown) => ({
+        const tell = () => notifyDirectly(handler, notice, receiver, now());
+        const told = await withinTime(clock, tell, DIRECT_WITHIN_MS).catch((error: unknown) => ({
           result: 'failed' as const,
           why: textOf(error),
         }));

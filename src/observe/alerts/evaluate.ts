@@ -13,23 +13,31 @@
 
 import type { Millis } from '../../core/duration.ts';
 import { asError, textOf } from '../../core/errors.ts';
-import { Acts, deedsOfEnd, deedsOfFiring, isStillSaid, pausedBy } from './actions.ts';
+import { AlertActions, actionsOnEnd, actionsOnFiring, isStillWanted, pausedBy } from './actions.ts';
 import { fulfils, printCondition } from './condition.ts';
-import { isOfStore, putDown, tellWithoutSpool } from './deliver-notice.ts';
-import type { BacklogForecast, Reading } from './external-measures.ts';
+import { isOfStore, enqueueNotice, notifyWithoutSpool } from './deliver-notice.ts';
+import type { BacklogForecast, MeasureReading } from './external-measures.ts';
 import { noticeOf } from './notice.ts';
 import { parseCondition } from './parse.ts';
-import { fingerprintOf, giveTurn, leaseMsOf, takeTurn } from './record-lease.ts';
-import { type Known, Standing } from './saved-states.ts';
-import { SharedFlows } from './shared-rates.ts';
-import { type AlertState, begunAnew, ended, isFiring, step, withWhen, withWhy } from './state.ts';
+import { fingerprintOf, giveAlertLease, leaseMsOf, takeAlertLease } from './record-lease.ts';
+import { type SavedState, SavedStates } from './saved-states.ts';
+import { SharedRates } from './shared-rates.ts';
+import {
+  type AlertState,
+  begunAnew,
+  endedState,
+  isFiring,
+  nextAlertState,
+  withWhen,
+  withWhy,
+} from './state.ts';
 import type { AlertParts, AlertRule } from './types.ts';
-import { inTime, WITHIN_MS } from './with-timeout.ts';
+import { withinTime, WITHIN_MS } from './with-timeout.ts';
 
 // What goes wrong, told once for as long as it lasts.
 
 /** Troubles that were told, and are not over. */
-class Troubles {
+class ErrorOnce {
   readonly #parts: Pick<AlertParts, 'tell' | 'now'>;
   readonly #told = new Map<string, string>();
 
@@ -83,10 +91,10 @@ const ROUNDS = 'looking at the rules of the alerts';
 
 class Evaluation implements Alerts {
   readonly #parts: AlertParts;
-  readonly #standing: Standing;
-  readonly #flows: SharedFlows;
-  readonly #acts: Acts;
-  readonly #troubles: Troubles;
+  readonly #standing: SavedStates;
+  readonly #flows: SharedRates;
+  readonly #acts: AlertActions;
+  readonly #troubles: ErrorOnce;
   readonly #fingerprint: string;
   #rounds: Promise<void> = Promise.resolve();
   #callOff: () => void = () => undefined;
@@ -97,11 +105,11 @@ class Evaluation implements Alerts {
 
   constructor(parts: AlertParts) {
     this.#parts = parts;
-    this.#standing = new Standing(parts);
-    this.#flows = new SharedFlows(parts);
+    this.#standing = new SavedStates(parts);
+    this.#flows = new SharedRates(parts);
     this.#fingerprint = fingerprintOf(parts.rules);
-    this.#acts = new Acts(parts);
-    this.#troubles = new Troubles(parts);
+    this.#acts = new AlertActions(parts);
+    this.#troubles = new ErrorOnce(parts);
   }
 
   start(): void {
@@ -122,7 +130,7 @@ class Evaluation implements Alerts {
     await this.#rounds;
     if (!this.#isOurs) return;
     try {
-      await giveTurn(this.#parts.records, this.#parts.name);
+      await giveAlertLease(this.#parts.records, this.#parts.name);
     } catch (error) {
       this.#troubles.tell('giving back the turn of the alerts', error);
     }
@@ -178,8 +186,8 @@ class Evaluation implements Alerts {
     const { records, name: by, everyMs, clock } = this.#parts;
     const taking = { by, now, everyMs, rules: this.#fingerprint };
     try {
-      await inTime(clock, () => this.#flows.share(now));
-      const turn = await inTime(clock, () => takeTurn(records, taking));
+      await withinTime(clock, () => this.#flows.share(now));
+      const turn = await withinTime(clock, () => takeAlertLease(records, taking));
       this.#isOurs = turn !== 'taken';
       if (turn === 'taken') {
         this.#isAway = false;
@@ -187,7 +195,7 @@ class Evaluation implements Alerts {
         return turn;
       }
       await this.#standing.load(now);
-      await inTime(clock, () => this.#flows.hear(now));
+      await withinTime(clock, () => this.#flows.hear(now));
       this.#isAway = false;
       this.#troubles.over(READING);
       return turn;
@@ -213,20 +221,20 @@ class Evaluation implements Alerts {
 
   async #look(
     rule: AlertRule,
-    reading: Reading,
+    reading: MeasureReading,
     { now, isAfterGap }: { readonly now: Millis; readonly isAfterGap: boolean },
   ): Promise<void> {
     const known = this.#standing.of(rule.name, now);
     // n.b. Asked only now: the store may have gone since the round began.
     const isOfStore = rule.when.measure.name === 'store';
-    const read: Reading = isOfStore ? { value: Number(this.#isAway) } : reading;
+    const read: MeasureReading = isOfStore ? { value: Number(this.#isAway) } : reading;
     this.#noteReading(rule, read);
     const value = 'value' in read ? read.value : undefined;
     const holds = value === undefined ? undefined : fulfils(rule.when, value);
     const when = printCondition(rule.when);
     const { everyMs } = this.#parts;
     const state = begunAnew(withWhy(known.state, 'why' in read ? read.why : undefined), when, now);
-    const next = step(state, { now, holds, isAfterGap, forMs: rule.when.forMs, everyMs });
+    const next = nextAlertState(state, { now, holds, isAfterGap, forMs: rule.when.forMs, everyMs });
     if (next.state !== known.state) {
       known.state = withWhen(next.state, when);
       known.isDirty = true;
@@ -238,7 +246,7 @@ class Evaluation implements Alerts {
     await this.#carryOut(rule, known, next.change);
   }
 
-  #noteReading(rule: AlertRule, reading: Reading): void {
+  #noteReading(rule: AlertRule, reading: MeasureReading): void {
     const doing = `measuring for the alert "${rule.name}"`;
     if ('value' in reading) this.#troubles.over(doing);
     else if (reading.isEarly !== true) this.#troubles.tell(doing, new Error(reading.why));
@@ -251,7 +259,7 @@ class Evaluation implements Alerts {
     const isAtRest = phase === 'quiet' && owed === undefined && todo === undefined;
     if (isAtRest || when === undefined) return;
     const rule: AlertRule = { name, when: parseCondition(when), to, actions: [] };
-    const next = phase === 'quiet' ? { state: known.state } : ended(known.state, now);
+    const next = phase === 'quiet' ? { state: known.state } : endedState(known.state, now);
     if (next.state !== known.state) {
       known.state = next.state;
       known.isDirty = true;
@@ -267,7 +275,7 @@ class Evaluation implements Alerts {
   /** Record, message, mark, deeds: in this order. */
   async #carryOut(
     rule: AlertRule,
-    known: Known,
+    known: SavedState,
     change: 'fired' | 'resolved' | undefined,
   ): Promise<void> {
     if (!(await this.#save(rule.name, known))) return;
@@ -276,12 +284,12 @@ class Evaluation implements Alerts {
     this.#act(rule);
   }
 
-  async #read({ when }: AlertRule): Promise<Reading> {
+  async #read({ when }: AlertRule): Promise<MeasureReading> {
     const { clock, measures, everyMs } = this.#parts;
     // Within the lease: who hangs longer would lose the turn in every round.
     const withinMs = Math.min(WITHIN_MS, 2 * everyMs);
     try {
-      return await inTime(clock, () => measures.read(when.measure, when.unit), withinMs);
+      return await withinTime(clock, () => measures.read(when.measure, when.unit), withinMs);
     } catch (error) {
       return { why: textOf(error) };
     }
@@ -292,7 +300,7 @@ class Evaluation implements Alerts {
     const { clock, measures, everyMs } = this.#parts;
     try {
       const ask = () => measures.forecast(when.measure);
-      return await inTime(clock, ask, Math.min(WITHIN_MS, everyMs));
+      return await withinTime(clock, ask, Math.min(WITHIN_MS, everyMs));
     } catch {
       // It goes along with what is told, and must not keep it from being told.
       return undefined;
@@ -312,7 +320,7 @@ class Evaluation implements Alerts {
     // What was to be done at the firing is not begun any more once it is over.
     const { todo: _todo, to = rule.to, pauses = [], ...rest } = state;
     const isFired = phase === 'fired';
-    const todo = isFired ? deedsOfFiring(rule) : deedsOfEnd(rule, pauses);
+    const todo = isFired ? actionsOnFiring(rule) : actionsOnEnd(rule, pauses);
     return {
       ...rest,
       owed: [...(state.owed ?? []), { notice, to: isFired ? rule.to : to }],
@@ -322,7 +330,7 @@ class Evaluation implements Alerts {
   }
 
   /** Puts the state on record; false: another process was quicker, and goes on. */
-  async #save(name: string, known: Known): Promise<boolean> {
+  async #save(name: string, known: SavedState): Promise<boolean> {
     if (!known.isDirty || this.#isAway) return true;
     try {
       const isSaved = await this.#standing.save(name, known);
@@ -343,10 +351,10 @@ class Evaluation implements Alerts {
   }
 
   /** Puts down what is owed, and then that it is; directly where the store is the trouble. */
-  async #tellOwed(rule: AlertRule, known: Known): Promise<void> {
+  async #tellOwed(rule: AlertRule, known: SavedState): Promise<void> {
     if (known.state.owed === undefined) return;
     if (!this.#isAway) {
-      const { state, error } = await putDown(this.#parts, known.state);
+      const { state, error } = await enqueueNotice(this.#parts, known.state);
       known.state = state;
       const doing = `putting down a notification of the alert "${rule.name}"`;
       if (error === undefined) this.#troubles.over(doing);
@@ -361,8 +369,8 @@ class Evaluation implements Alerts {
     await this.#save(rule.name, known);
   }
 
-  async #tellDirect(known: Known): Promise<void> {
-    known.state = await tellWithoutSpool(this.#parts, known.state, (receiver, rule, failure) => {
+  async #tellDirect(known: SavedState): Promise<void> {
+    known.state = await notifyWithoutSpool(this.#parts, known.state, (receiver, rule, failure) => {
       const doing = `telling "${receiver}" of the alert "${rule}"`;
       if (failure === undefined) this.#troubles.over(doing);
       else this.#troubles.tell(doing, new Error(failure));
@@ -375,7 +383,7 @@ class Evaluation implements Alerts {
     if (this.#isAway) return;
     const { name } = rule;
     const { todo = [], episode } = this.#standing.get(name)?.state ?? {};
-    for (const key of todo.filter((one) => isStillSaid(one, rule))) {
+    for (const key of todo.filter((one) => isStillWanted(one, rule))) {
       const onDone = (): void => this.#done(name, key, episode);
       const doing = doingOf(name, key);
       if (this.#isWanted(name, key)) onDone();
@@ -391,7 +399,7 @@ class Evaluation implements Alerts {
     return this.#parts.rules.some((rule) => {
       const { state } = this.#standing.get(rule.name) ?? {};
       if (rule.name === name || state === undefined || !isFiring(state)) return false;
-      return deedsOfFiring(rule).some((one) => key === one.replace(/^pause /, 'resume '));
+      return actionsOnFiring(rule).some((one) => key === one.replace(/^pause /, 'resume '));
     });
   }
 

@@ -19,7 +19,7 @@ import type { Measure, Target, Unit } from './condition.ts';
 export const RESTED: MemoOptions = { restTimes: 19, giveUpMs: MINUTE_MS };
 
 /** A value, or why there is none. */
-export type Reading =
+export type MeasureReading =
   | { readonly value: number }
   | {
       readonly why: string;
@@ -40,7 +40,7 @@ export interface QueueDepth {
 }
 
 /** Who knows what is not in the spool; none of them: there is nothing of the kind. */
-export interface Surroundings {
+export interface ExternalMeasures {
   /** Of the disk of the store. */
   readonly disk?: () => Promise<DiskSpace>;
   /** The dead queues of the consumers, or the one of this name. */
@@ -53,10 +53,12 @@ export interface Surroundings {
 }
 
 /** A backlog beside the spool. */
-export type Beside = Exclude<Target, { readonly kind: 'topic' }> | { readonly kind: 'dead' };
+export type ExternalMeasure =
+  | Exclude<Target, { readonly kind: 'topic' }>
+  | { readonly kind: 'dead' };
 
 /** The backlog beside the spool that a measure is about; undefined: it is about the spool. */
-export function besideOf({ name, of }: Measure): Beside | undefined {
+export function externalMeasureOf({ name, of }: Measure): ExternalMeasure | undefined {
   if (of !== undefined && of.kind !== 'topic') return of;
   if (name === 'dead queue') return { kind: 'dead' };
   const isOfOutbox = name === 'outbox lag' || name === 'outbox backlog' || name === 'relay';
@@ -75,20 +77,20 @@ export interface BacklogForecast {
 }
 
 /** Asks them. */
-export class Around {
-  readonly #parts: Surroundings;
+export class MeasureSource {
+  readonly #parts: ExternalMeasures;
   readonly #now: () => Millis;
   readonly #rested: Memo;
   readonly #trends = new Map<string, Trend>();
 
-  constructor(parts: Surroundings, clock: Pick<Clock, 'monotonic'>, now: () => Millis) {
+  constructor(parts: ExternalMeasures, clock: Pick<Clock, 'monotonic'>, now: () => Millis) {
     this.#parts = parts;
     this.#now = now;
     this.#rested = memo(clock, RESTED);
   }
 
   /** What is free. */
-  async disk(unit: Unit): Promise<Reading> {
+  async disk(unit: Unit): Promise<MeasureReading> {
     const { freeBytes, totalBytes } = await this.#space();
     if (unit === 'bytes') return { value: freeBytes };
     return totalBytes > 0 ? { value: (freeBytes / totalBytes) * 100 } : { why: SIZELESS };
@@ -114,11 +116,11 @@ export class Around {
     return lagMs;
   }
 
-  relay(): Reading {
+  relay(): MeasureReading {
     return { value: this.#need('relay')() === 'down' ? 1 : 0 };
   }
 
-  consumer({ of }: Measure): Reading {
+  consumer({ of }: Measure): MeasureReading {
     const all = this.#need('consumers')();
     const meant = of?.kind === 'queue' ? all.filter(({ queue }) => queue === of.queue) : all;
     if (meant.length === 0) return { why: 'there is no such consumer' };
@@ -126,25 +128,25 @@ export class Around {
   }
 
   /** How many messages are there. */
-  async depth(of: Beside): Promise<number> {
+  async depth(of: ExternalMeasure): Promise<number> {
     const depth = await this.#depth(of);
     this.#trend(keyOf(of)).add(this.#now(), depth);
     return depth;
   }
 
   /** Until none is left; null: never; undefined: nobody can tell yet. */
-  async drainsInMs(of: Beside): Promise<number | null | undefined> {
+  async drainsInMs(of: ExternalMeasure): Promise<number | null | undefined> {
     await this.depth(of);
     return this.#trend(keyOf(of)).endsInMs;
   }
 
-  async forecast(of: Beside): Promise<BacklogForecast> {
+  async forecast(of: ExternalMeasure): Promise<BacklogForecast> {
     const backlog = await this.depth(of);
     const drainsInMs = this.#trend(keyOf(of)).endsInMs ?? null;
     return { of: nameOf(of), backlog, drainsInMs, fullInMs: null };
   }
 
-  async #depth(of: Beside): Promise<number> {
+  async #depth(of: ExternalMeasure): Promise<number> {
     if (of.kind === 'outbox') return (await this.#ask('outbox')).backlog;
     if (of.kind === 'dead') {
       return (await this.#ask('deadQueues')).reduce((sum, { depth }) => sum + depth, 0);
@@ -159,7 +161,7 @@ export class Around {
     return found;
   }
 
-  #need<K extends keyof Surroundings>(what: K): NonNullable<Surroundings[K]> {
+  #need<K extends keyof ExternalMeasures>(what: K): NonNullable<ExternalMeasures[K]> {
     const found = this.#parts[what];
     if (found === undefined) throw new Error(MISSING[what]);
     return found;
@@ -167,18 +169,18 @@ export class Around {
 
   async #ask<K extends 'disk' | 'deadQueues' | 'outbox'>(
     what: K,
-  ): Promise<Awaited<ReturnType<NonNullable<Surroundings[K]>>>> {
+  ): Promise<Awaited<ReturnType<NonNullable<ExternalMeasures[K]>>>> {
     const ask: () => Promise<unknown> = this.#need(what);
     const answer = await this.#rested.get(what, ask);
-    return answer as Awaited<ReturnType<NonNullable<Surroundings[K]>>>;
+    return answer as Awaited<ReturnType<NonNullable<ExternalMeasures[K]>>>;
   }
 }
 
-function keyOf(of: Beside): string {
+function keyOf(of: ExternalMeasure): string {
   return of.kind === 'queue' ? `queue ${of.queue}` : of.kind;
 }
 
-function nameOf(of: Beside): string {
+function nameOf(of: ExternalMeasure): string {
   if (of.kind === 'queue') return `queue "${of.queue}"`;
   return of.kind === 'dead' ? 'dead queues' : 'outbox';
 }
@@ -186,7 +188,7 @@ function nameOf(of: Beside): string {
 /** Of some file systems: nothing of it is free, and nothing is used. */
 const SIZELESS = 'the disk of the store does not tell its size';
 
-const MISSING: Readonly<Record<keyof Surroundings, string>> = {
+const MISSING: Readonly<Record<keyof ExternalMeasures, string>> = {
   disk: 'the store is not on a disk of this machine',
   deadQueues: 'the configuration has no consumers',
   queueDepth: 'the configuration has no broker: name it as "rabbit.url"',

@@ -19,31 +19,31 @@ import { type Memo, memo } from '../../system/memo.ts';
 import { type Measure, printMeasure, type Unit } from './condition.ts';
 import { ALERT_TOPIC, isNoticeTopic } from './notice.ts';
 import {
-  Around,
+  MeasureSource,
   type BacklogForecast,
-  besideOf,
+  externalMeasureOf,
   RESTED,
-  type Reading,
-  type Surroundings,
+  type MeasureReading,
+  type ExternalMeasures,
 } from './external-measures.ts';
-import { type Flows, SlidingWindow, type WindowParts } from './sliding-window.ts';
+import { type WindowRates, SlidingWindow, type WindowParts } from './sliding-window.ts';
 
 /** Measures. */
 export interface Measures {
   /** Never throws. Spans and times to something that never comes are Infinity. */
-  read(measure: Measure, unit: Unit): Promise<Reading>;
+  read(measure: Measure, unit: Unit): Promise<MeasureReading>;
   /** Where the backlog goes that the measure is about; undefined: nobody can tell now. */
   forecast(measure?: Measure): Promise<BacklogForecast | undefined>;
   /** What was counted here, for whoever looks at the rules; undefined: no rule is about it. */
-  flows?(): { readonly flows: Flows; readonly longestMs: number } | undefined;
+  flows?(): { readonly flows: WindowRates; readonly longestMs: number } | undefined;
   /** What others on the store have counted is added from now on. */
-  hearOthers?(others: readonly Flows[]): void;
+  hearOthers?(others: readonly WindowRates[]): void;
   /** Listens no more. */
   close(): void;
 }
 
 /** What measures are made of. */
-export interface MeasureParts extends Surroundings {
+export interface MeasureParts extends ExternalMeasures {
   readonly spool: Pick<Spool, 'now' | 'on' | 'tally'>;
   /** By which asking the store rests. */
   readonly clock: Pick<Clock, 'monotonic'>;
@@ -68,14 +68,14 @@ class SpoolMeasures implements Measures {
   readonly #flow: SlidingWindow;
   readonly #stops: (() => void)[] = [];
   readonly #tallies: Memo;
-  readonly #around: Around;
-  #others: readonly Flows[] = [];
+  readonly #around: MeasureSource;
+  #others: readonly WindowRates[] = [];
 
   constructor(parts: MeasureParts) {
     this.#parts = parts;
     this.#tallies = memo(parts.clock, RESTED);
     const { spool, wanted, clock } = parts;
-    this.#around = new Around(parts, clock, () => spool.now());
+    this.#around = new MeasureSource(parts, clock, () => spool.now());
     const now = spool.now();
     this.#flow = new SlidingWindow(FLOW_MS, now);
     for (const measure of wanted) {
@@ -92,7 +92,7 @@ class SpoolMeasures implements Measures {
     }
   }
 
-  async read(measure: Measure, unit: Unit): Promise<Reading> {
+  async read(measure: Measure, unit: Unit): Promise<MeasureReading> {
     try {
       return await this.#read(measure, unit);
     } catch (error) {
@@ -102,7 +102,7 @@ class SpoolMeasures implements Measures {
 
   async forecast(measure?: Measure): Promise<BacklogForecast | undefined> {
     try {
-      const beside = measure === undefined ? undefined : besideOf(measure);
+      const beside = measure === undefined ? undefined : externalMeasureOf(measure);
       return await (beside === undefined ? this.#forecastOfSpool() : this.#around.forecast(beside));
     } catch {
       // A forecast goes along with what is told, and must not keep it from being told.
@@ -118,7 +118,7 @@ class SpoolMeasures implements Measures {
     return { of: 'spool', backlog, drainsInMs: drains, fullInMs: fullInMs ?? null };
   }
 
-  flows(): { readonly flows: Flows; readonly longestMs: number } | undefined {
+  flows(): { readonly flows: WindowRates; readonly longestMs: number } | undefined {
     const isWanted = this.#parts.wanted.some(
       ({ name, of }) => this.#rates.size > 0 || (name === 'time to drain' && of === undefined),
     );
@@ -129,7 +129,7 @@ class SpoolMeasures implements Measures {
     return { flows, longestMs: Math.max(FLOW_MS, ...spans) };
   }
 
-  hearOthers(others: readonly Flows[]): void {
+  hearOthers(others: readonly WindowRates[]): void {
     this.#others = others;
   }
 
@@ -141,7 +141,7 @@ class SpoolMeasures implements Measures {
     for (const stop of this.#stops.splice(0)) stop();
   }
 
-  async #read(measure: Measure, unit: Unit): Promise<Reading> {
+  async #read(measure: Measure, unit: Unit): Promise<MeasureReading> {
     switch (measure.name) {
       case 'bounce rate':
       case 'failure rate':
@@ -172,7 +172,7 @@ class SpoolMeasures implements Measures {
     }
   }
 
-  #rate(measure: Measure): Reading {
+  #rate(measure: Measure): MeasureReading {
     const now = this.#parts.spool.now();
     const key = printMeasure(measure);
     const window = this.#rates.get(key);
@@ -225,15 +225,15 @@ class SpoolMeasures implements Measures {
     return isOpen ? this.#tally(by, { ...filter, enqueuedAfter: 0 }) : rows;
   }
 
-  async #depth(measure: Measure): Promise<Reading> {
-    const beside = besideOf(measure);
+  async #depth(measure: Measure): Promise<MeasureReading> {
+    const beside = externalMeasureOf(measure);
     return beside === undefined
       ? { why: 'no queue is named' }
       : { value: await this.#around.depth(beside) };
   }
 
-  async #drain(measure: Measure): Promise<Reading> {
-    const beside = besideOf(measure);
+  async #drain(measure: Measure): Promise<MeasureReading> {
+    const beside = externalMeasureOf(measure);
     if (beside === undefined) return never(this.#drainsInMs(await this.#backlog()));
     return never(await this.#around.drainsInMs(beside));
   }
@@ -287,7 +287,7 @@ type AboutEnd = Pick<EventOf<'delivered'>, 'at' | 'topic' | 'lane'>;
 const FLOW = 'flow';
 
 /** A time to something; what never comes is Infinity. */
-function never(ms: number | null | undefined): Reading {
+function never(ms: number | null | undefined): MeasureReading {
   if (ms === undefined) return { why: 'it takes a minute to tell', isEarly: true };
   return { value: ms ?? Number.POSITIVE_INFINITY };
 }

@@ -65,17 +65,17 @@ export function messageOf(notice: Notice, receiver: string): Message {
 }
 
 /** What came of telling without the spool. */
-export type Told =
+export type ReceiverResult =
   | { readonly result: 'told' }
   | { readonly result: 'failed'; readonly why: string };
 
 /** Tells at once, without a store; never throws. */
-export async function tellDirectly(
+export async function notifyDirectly(
   handler: Handler,
   notice: Notice,
   receiver: string,
   now: number,
-): Promise<Told> {
+): Promise<ReceiverResult> {
   const body = Buffer.from(JSON.stringify(notice));
   const { claim, source } = looseMessage(notice, receiver, body, now);
   const route = { handler, middleware: [], schema: undefined, picks: undefined };

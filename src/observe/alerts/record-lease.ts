@@ -23,7 +23,7 @@ const TURN_KEY = 'rounds';
 const LEASE_ROUNDS = 3;
 
 /** Who looks at the rules. */
-export interface Turn {
+export interface AlertLease {
   readonly by: string;
   /** Others wait until then. */
   readonly until: Millis;
@@ -34,7 +34,7 @@ export interface Turn {
 }
 
 /** What a turn is taken with. */
-export interface TurnParts {
+export interface AlertLeaseParts {
   readonly by: string;
   readonly now: Millis;
   readonly everyMs: number;
@@ -53,11 +53,11 @@ export function fingerprintOf(rules: readonly AlertRule[]): string {
 }
 
 /** Takes the turn for a round; `lastAt`: when somebody looked before. */
-export async function takeTurn(
+export async function takeAlertLease(
   records: RecordStore,
-  { by, now, everyMs, rules }: TurnParts,
+  { by, now, everyMs, rules }: AlertLeaseParts,
 ): Promise<'taken' | { readonly lastAt: Millis | undefined }> {
-  const lease: LeaseRecord<Turn | undefined> = {
+  const lease: LeaseRecord<AlertLease | undefined> = {
     ...leaseOf(records, by),
     leaseMs: leaseMsOf(everyMs),
     now: () => now,
@@ -68,18 +68,18 @@ export async function takeTurn(
 }
 
 /** Lets another process go on at once. */
-export async function giveTurn(records: RecordStore, by: string): Promise<void> {
+export async function giveAlertLease(records: RecordStore, by: string): Promise<void> {
   await releaseLease(leaseOf(records, by));
 }
 
-function leaseOf(records: RecordStore, by: string): OwnedRecord<Turn | undefined> {
+function leaseOf(records: RecordStore, by: string): OwnedRecord<AlertLease | undefined> {
   return {
     records,
     kind: TURN_KIND,
     key: TURN_KEY,
     what: 'the turn of the alerts',
     name: by,
-    read: (record) => record?.value as Turn | undefined,
+    read: (record) => record?.value as AlertLease | undefined,
     holderOf: (turn) => turn?.by,
     // n.b. One that began far in the future is of a clock that went back, and would never end.
     isHeld: (turn, now) =>
@@ -89,6 +89,6 @@ function leaseOf(records: RecordStore, by: string): OwnedRecord<Turn | undefined
 }
 
 /** Who looked last, if anybody ever has. */
-export async function readTurn(records: RecordStore): Promise<Turn | undefined> {
-  return (await records.get(TURN_KIND, TURN_KEY))?.value as Turn | undefined;
+export async function readAlertLease(records: RecordStore): Promise<AlertLease | undefined> {
+  return (await records.get(TURN_KIND, TURN_KEY))?.value as AlertLease | undefined;
 }

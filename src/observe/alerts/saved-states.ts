@@ -8,7 +8,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Millis } from '../../core/duration.ts';
 import type { KeyedRecord } from '../../ports/record-store.ts';
-import { inTime } from './with-timeout.ts';
+import { withinTime } from './with-timeout.ts';
 import { type AlertState, isAlertState, quietSince } from './state.ts';
 import type { AlertParts } from './types.ts';
 
@@ -18,7 +18,7 @@ export const STATE_KIND = 'alert.state';
 const TRIED_MAX = 8;
 
 /** Where one rule stands. */
-export interface Known {
+export interface SavedState {
   state: AlertState;
   revision: number;
   /** Not on record yet. */
@@ -28,9 +28,9 @@ export interface Known {
 }
 
 /** Where all rules stand, those that are in no configuration any more as well. */
-export class Standing {
+export class SavedStates {
   readonly #parts: Pick<AlertParts, 'records' | 'clock' | 'rules'>;
-  readonly #known = new Map<string, Known>();
+  readonly #known = new Map<string, SavedState>();
 
   constructor(parts: Pick<AlertParts, 'records' | 'clock' | 'rules'>) {
     this.#parts = parts;
@@ -39,7 +39,7 @@ export class Standing {
   /** Reads the record. */
   async load(now: Millis): Promise<void> {
     const { records, clock, rules } = this.#parts;
-    const list = await inTime(clock, () => records.list(STATE_KIND));
+    const list = await withinTime(clock, () => records.list(STATE_KIND));
     const found = new Map(list.map((one) => [one.key, one]));
     for (const name of new Set([...rules.map((rule) => rule.name), ...found.keys()])) {
       const record = found.get(name);
@@ -53,13 +53,13 @@ export class Standing {
   }
 
   /** Where a rule stands; quiet, if nothing is known. */
-  of(name: string, now: Millis): Known {
+  of(name: string, now: Millis): SavedState {
     const known = this.#known.get(name) ?? fresh(undefined, now);
     this.#known.set(name, known);
     return known;
   }
 
-  get(name: string): Known | undefined {
+  get(name: string): SavedState | undefined {
     return this.#known.get(name);
   }
 
@@ -74,19 +74,19 @@ export class Standing {
   }
 
   /** Puts the state on record; false: another process was quicker, and goes on. */
-  async save(name: string, known: Known): Promise<boolean> {
+  async save(name: string, known: SavedState): Promise<boolean> {
     const { records, clock } = this.#parts;
     const { state } = known;
     for (let left = 2; left > 0; left -= 1) {
       known.tried = [...known.tried.slice(1 - TRIED_MAX), JSON.parse(JSON.stringify(state))];
       const put = () => records.put(STATE_KIND, name, state, known.revision);
-      if ((await inTime(clock, put)) !== 'stale') {
+      if ((await withinTime(clock, put)) !== 'stale') {
         known.revision += 1;
         known.isDirty = false;
         known.tried = [];
         return true;
       }
-      const record = await inTime(clock, () => records.get(STATE_KIND, name));
+      const record = await withinTime(clock, () => records.get(STATE_KIND, name));
       if (record === undefined || !isOwnWrite(known, record)) break;
       known.revision = record.revision;
     }
@@ -95,14 +95,17 @@ export class Standing {
   }
 }
 
-function fresh(record: Pick<KeyedRecord, 'value' | 'revision'> | undefined, now: Millis): Known {
+function fresh(
+  record: Pick<KeyedRecord, 'value' | 'revision'> | undefined,
+  now: Millis,
+): SavedState {
   // n.b. Others can write these records: what is no state is taken for none.
   const state = isAlertState(record?.value) ? record.value : quietSince(now);
   return { state, revision: record?.revision ?? 0, isDirty: false, tried: [] };
 }
 
 function isOwnWrite(
-  known: Known | undefined,
+  known: SavedState | undefined,
   record: Pick<KeyedRecord, 'value' | 'revision'> | undefined,
 ): boolean {
   if (known === undefined || record?.revision !== known.revision + 1) return false;

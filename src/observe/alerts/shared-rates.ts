@@ -9,12 +9,12 @@
 import { createHash } from 'node:crypto';
 import type { Millis } from '../../core/duration.ts';
 import type { AlertParts } from './types.ts';
-import type { Flows } from './sliding-window.ts';
+import type { WindowRates } from './sliding-window.ts';
 
 const FLOW_KIND = 'alert.flow';
 
 interface FlowRecord {
-  readonly flows: Flows;
+  readonly flows: WindowRates;
   /** Then the longest of its windows has passed over all that was counted. */
   readonly until: Millis;
 }
@@ -22,7 +22,7 @@ interface FlowRecord {
 type FlowParts = Pick<AlertParts, 'measures' | 'records' | 'name'>;
 
 /** Shares the counts of this process, and hears those of others. */
-export class SharedFlows {
+export class SharedRates {
   readonly #parts: FlowParts;
   /** Not the name: keys of records are in the clear also under a seal, and it may tell a user. */
   readonly #key: string;
@@ -50,7 +50,7 @@ export class SharedFlows {
   async hear(now: Millis): Promise<void> {
     const { measures, records } = this.#parts;
     if (measures.flows?.() === undefined) return;
-    const others: Flows[] = [];
+    const others: WindowRates[] = [];
     for (const { key, value } of await records.list(FLOW_KIND)) {
       const { until, flows } = value as FlowRecord;
       if (key === this.#key) continue;

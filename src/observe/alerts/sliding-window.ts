@@ -15,7 +15,7 @@ interface Part {
 export type WindowParts = readonly (readonly [index: number, all: number, marked: number])[];
 
 /** What one process has counted, by the names of its windows. */
-export type Flows = Readonly<Record<string, WindowParts>>;
+export type WindowRates = Readonly<Record<string, WindowParts>>;
 
 /** Counts over a sliding span, in bounded memory. */
 export class SlidingWindow {

@@ -48,7 +48,7 @@ export interface OwedNotice {
 }
 
 /** What one look at a rule found. */
-export interface Look {
+export interface AlertLook {
   readonly now: Millis;
   /** undefined: it could not be measured. */
   readonly holds: boolean | undefined;
@@ -74,9 +74,9 @@ export function quietSince(now: Millis): AlertState {
 }
 
 /** Where a rule goes, and what that means for others; the same state: nothing has changed. */
-export function step(
+export function nextAlertState(
   state: AlertState,
-  look: Look,
+  look: AlertLook,
 ): { readonly state: AlertState; readonly change?: 'fired' | 'resolved' } {
   const { now, holds, isAfterGap, forMs, everyMs } = look;
   switch (state.phase) {
@@ -121,7 +121,7 @@ export function withWhy(state: AlertState, why: string | undefined): AlertState 
 }
 
 /** The state at the end of its rule, which nobody can look at any more. */
-export function ended(state: AlertState, now: Millis): ReturnType<typeof step> {
+export function endedState(state: AlertState, now: Millis): ReturnType<typeof nextAlertState> {
   const { clearSince: _clearSince, why: _why, ...rest } = state;
   const quiet = { ...rest, phase: 'quiet', since: now } as const;
   return isFiring(state)

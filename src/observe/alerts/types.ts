@@ -26,7 +26,7 @@ export type AlertAction =
   | { readonly kind: 'replay'; readonly rule: string };
 
 /** One thing to do for a rule. */
-export type AlertDeed =
+export type AlertActionCall =
   | { readonly kind: 'pause' | 'hold'; readonly topic: string }
   /** Only where one of these has paused it: `alert:<rule>`. */
   | { readonly kind: 'resume'; readonly topic: string; readonly madeBy: readonly string[] }
@@ -48,7 +48,7 @@ export interface AlertParts {
   /** Who is told, by name. */
   readonly receivers: ReadonlyMap<string, Handler>;
   /** Does something in the name of `alert:<rule>`; what it throws is told, and tried again. */
-  readonly act: (deed: AlertDeed, by: string) => Promise<void>;
+  readonly act: (deed: AlertActionCall, by: string) => Promise<void>;
   /** Hears of what happens. */
   readonly tell: (event: SpoolEvent) => void;
   readonly host?: string | undefined;

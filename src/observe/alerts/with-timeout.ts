@@ -9,7 +9,7 @@ import { withTimeout } from '../../system/wait.ts';
 export const WITHIN_MS: number = 10 * SECOND_MS;
 
 /** What the work comes to; `store.unavailable` when it takes too long. */
-export async function inTime<T>(
+export async function withinTime<T>(
   clock: Clock,
   work: () => Promise<T>,
   withinMs: number = WITHIN_MS,

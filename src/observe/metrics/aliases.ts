@@ -9,7 +9,7 @@
 
 import { isRespoolError } from '../../core/errors.ts';
 import type { EventOf } from '../../core/event.ts';
-import { createLabels, type Ground, type LabelOf } from './context.ts';
+import { createLabels, type MetricsContext, type LabelOf } from './context.ts';
 import { type HistogramFamily, type NumberFamily, observe } from './families.ts';
 import type { Watchable, WatchedConsumer } from './types.ts';
 
@@ -32,13 +32,13 @@ const OF_LEVEL = ['queue', 'retry_level'] as const;
 
 /** Counts retries and dead letters. */
 class GoqueueAliases {
-  readonly #ground: Ground;
+  readonly #ground: MetricsContext;
   readonly #levelOf: LabelOf = createLabels(LEVELS_MAX);
   readonly #retried: NumberFamily;
   readonly #dead: NumberFamily;
   readonly #delays: HistogramFamily;
 
-  constructor(ground: Ground) {
+  constructor(ground: MetricsContext) {
     const { families } = ground;
     const prefix = 'goqueue';
     this.#ground = ground;
@@ -99,11 +99,11 @@ const OF_QUEUE = ['queue', 'exchange_name'] as const;
 
 /** Counts what a relay sends and what consumers handle. */
 class OutboxAliases {
-  readonly #ground: Ground;
+  readonly #ground: MetricsContext;
   readonly #delayOf: LabelOf = createLabels(DELAYS_MAX);
   readonly #all: ReturnType<typeof familiesOf>;
 
-  constructor(ground: Ground) {
+  constructor(ground: MetricsContext) {
     this.#ground = ground;
     this.#all = familiesOf(ground);
   }
@@ -204,7 +204,7 @@ function together(stops: readonly (() => void)[]): () => void {
   };
 }
 
-function familiesOf({ families }: Ground) {
+function familiesOf({ families }: MetricsContext) {
   const prefix = 'outbox';
   const counter = (name: string, help: string, labels: readonly string[]): NumberFamily =>
     families.counter({ name, help, labels, prefix });
@@ -242,7 +242,7 @@ export class Aliases {
   readonly #goqueue: GoqueueAliases | undefined;
   readonly #outbox: OutboxAliases | undefined;
 
-  constructor(ground: Ground) {
+  constructor(ground: MetricsContext) {
     const { aliases } = ground;
     this.#goqueue = aliases.includes('goqueue') ? new GoqueueAliases(ground) : undefined;
     this.#outbox = aliases.includes('outbox') ? new OutboxAliases(ground) : undefined;
@@ -286,6 +286,6 @@ export class Aliases {
 }
 
 /** undefined: none are wanted. */
-export function aliasesOf(ground: Ground): Aliases | undefined {
+export function aliasesOf(ground: MetricsContext): Aliases | undefined {
   return ground.aliases.length === 0 ? undefined : new Aliases(ground);
 }

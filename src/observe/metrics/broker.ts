@@ -19,9 +19,9 @@ import type {
   WatchPublisherOptions,
   WatchRelayOptions,
 } from './types.ts';
-import type { Ground } from './context.ts';
+import type { MetricsContext } from './context.ts';
 import { OutboxMetrics } from './outbox.ts';
-import { PassMetrics } from './dead-letter-metrics.ts';
+import { DeadLetterMetrics } from './dead-letter-metrics.ts';
 import { RabbitMetrics } from './rabbit.ts';
 
 /** What metrics tell of brokers, outboxes and dead letters. */
@@ -38,11 +38,11 @@ export interface BrokerMetrics {
 }
 
 /** Registers their families. */
-export function brokerMetrics(ground: Ground): BrokerMetrics {
+export function brokerMetrics(ground: MetricsContext): BrokerMetrics {
   const aliases = aliasesOf(ground);
   const rabbit = new RabbitMetrics(ground, aliases);
   const outbox = new OutboxMetrics(ground, aliases);
-  const passes = new PassMetrics(ground);
+  const passes = new DeadLetterMetrics(ground);
   return {
     watchConsumer: (consumer, options) => rabbit.watchConsumer(consumer, options),
     watchPublisher: (publisher, options) => rabbit.watchPublisher(publisher, options),

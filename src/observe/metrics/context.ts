@@ -13,7 +13,7 @@ import type { MetricAlias } from './types.ts';
 export type LabelOf = (name: string) => string;
 
 /** Made by `createMetrics`, given to whoever watches. */
-export interface Ground {
+export interface MetricsContext {
   readonly families: Families;
   readonly core: CoreFamilies;
   /** At most `topicsMax`. */
@@ -32,7 +32,7 @@ export interface Ground {
 }
 
 /** Two of one name would overwrite each other's gauges. */
-export function createSources(): Ground['takeSource'] {
+export function createSources(): MetricsContext['takeSource'] {
   const taken = new Set<string>();
   return (what, name) => {
     if (taken.has(name)) {

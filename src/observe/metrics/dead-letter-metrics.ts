@@ -9,7 +9,7 @@ import { SECOND_MS } from '../../core/duration.ts';
 import type { EventOf } from '../../core/event.ts';
 import type { SweepCount, Watchable } from './types.ts';
 import { type Families, observe } from './families.ts';
-import type { Ground, LabelOf } from './context.ts';
+import type { MetricsContext, LabelOf } from './context.ts';
 
 /** From a look at empty queues to an hour of moving. */
 const RUNS_S = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600];
@@ -104,13 +104,13 @@ function sweepFamilies(families: Families) {
 type Counts = Pick<EventOf<'replay'>, (typeof COUNTS)[number]>;
 
 /** Counts what is told of sweeps and replays. */
-export class PassMetrics {
+export class DeadLetterMetrics {
   readonly sweeps: SweepRows;
   readonly #replays: ReturnType<typeof replayFamilies>;
   /** What each replay had counted when it was last told of. */
   readonly #known = new Map<string, Counts>();
 
-  constructor({ families, queueOf }: Ground) {
+  constructor({ families, queueOf }: MetricsContext) {
     this.sweeps = new SweepRows(families, queueOf);
     this.#replays = replayFamilies(families);
   }

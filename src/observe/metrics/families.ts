@@ -26,7 +26,7 @@ import type { Metric, Registry } from '@prometheus-io/client';
 import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { endsWithin } from '../../system/wait.ts';
-import { type Look, type LookOptions, makeLook } from './scrape-query.ts';
+import { type ScrapeQuery, type ScrapeQueryOptions, makeScrapeQuery } from './scrape-query.ts';
 
 /** A scrape waits no longer for stores and brokers; what they told before is told again. */
 const SCRAPE_WAIT_MS = 2_000;
@@ -98,7 +98,7 @@ export interface FamiliesOptions {
 export class Families {
   readonly #options: FamiliesOptions;
   readonly #names: string[] = [];
-  readonly #looks = new Set<Look>();
+  readonly #looks = new Set<ScrapeQuery>();
   readonly #collectors = new Set<() => void>();
   #gathering: Promise<void> | undefined;
 
@@ -127,9 +127,9 @@ export class Families {
   }
 
   /** Asks for a scrape, and no more often than every `everyMs`; see scrape-query.ts. */
-  look(options: Omit<LookOptions, 'everyMs' | 'clock'>): Look {
+  look(options: Omit<ScrapeQueryOptions, 'everyMs' | 'clock'>): ScrapeQuery {
     const { everyMs, clock } = this.#options;
-    const look = makeLook({ ...options, everyMs, clock }, () => this.#looks.delete(look));
+    const look = makeScrapeQuery({ ...options, everyMs, clock }, () => this.#looks.delete(look));
     this.#looks.add(look);
     return look;
   }

@@ -16,7 +16,7 @@ import { readVersion } from '../../system/version.ts';
 import { type BrokerMetrics, brokerMetrics } from './broker.ts';
 import { makeCoreFamilies } from './core-families.ts';
 import { Families } from './families.ts';
-import { createLabels, createSources, type Ground } from './context.ts';
+import { createLabels, createSources, type MetricsContext } from './context.ts';
 import { watchSpool } from './spool.ts';
 import {
   METRIC_ALIASES,
@@ -127,7 +127,7 @@ function settingsOf(options: MetricsOptions) {
 function register(
   settings: Settings,
   registry: Registry,
-): { readonly ground: Ground; readonly broker: BrokerMetrics } {
+): { readonly ground: MetricsContext; readonly broker: BrokerMetrics } {
   const { prefix, everyMs, clock } = settings;
   const families = new Families({ registry, prefix, everyMs, clock });
   try {
@@ -139,7 +139,7 @@ function register(
   }
 }
 
-function groundOf(settings: Settings, families: Families): Ground {
+function groundOf(settings: Settings, families: Families): MetricsContext {
   const { aliases, topicsMax, queuesMax, clock } = settings;
   const core = makeCoreFamilies(families);
   core.info.row(readVersion()).value = 1;

@@ -15,20 +15,20 @@ import { STATES } from '../../core/state.ts';
 import type { Aliases } from './aliases.ts';
 import { backlogOf } from './backlog.ts';
 import type { WatchedOutbox, WatchedRelay, WatchRelayOptions } from './types.ts';
-import { askOutbox, type OutboxTold } from '../outbox-lag.ts';
+import { askOutbox, type OutboxBacklog } from '../outbox-lag.ts';
 import type { NumberFamily } from './families.ts';
-import type { Ground } from './context.ts';
+import type { MetricsContext } from './context.ts';
 import { recordEvents, recordLoad, recordSettled } from './source-rows.ts';
 
 /** What the outbox side of one `createMetrics` tells. */
 export class OutboxMetrics {
-  readonly #ground: Ground;
+  readonly #ground: MetricsContext;
   readonly #aliases: Aliases | undefined;
   readonly #backlog: NumberFamily;
   readonly #lag: NumberFamily;
   readonly #up: NumberFamily;
 
-  constructor(ground: Ground, aliases?: Aliases) {
+  constructor(ground: MetricsContext, aliases?: Aliases) {
     const gauge = (name: string, help: string): NumberFamily =>
       ground.families.gauge({ name, help, labels: ['source'] });
     this.#ground = ground;
@@ -84,7 +84,7 @@ export class OutboxMetrics {
     const { families, core, clock } = this.#ground;
     const failures = core.scrapeFailures.row(source);
     const course = new Trend(TREND_MS);
-    let told: OutboxTold | undefined;
+    let told: OutboxBacklog | undefined;
     const look = families.look({
       read: async () => {
         // Until it is answered nothing is known: an old backlog would look like a present one.

@@ -26,7 +26,7 @@ import type {
   WatchPublisherOptions,
 } from './types.ts';
 import type { NumberFamily } from './families.ts';
-import type { Ground } from './context.ts';
+import type { MetricsContext } from './context.ts';
 import { growthOf, recordEvents, recordLoad, recordSettled } from './source-rows.ts';
 
 interface Watched {
@@ -46,7 +46,7 @@ interface Source {
 
 /** What the broker side of one `createMetrics` tells. */
 export class RabbitMetrics {
-  readonly #ground: Ground;
+  readonly #ground: MetricsContext;
   readonly #aliases: Aliases | undefined;
   readonly #families: ReturnType<typeof familiesOf>;
   readonly #watched = new Set<Watched>();
@@ -56,7 +56,7 @@ export class RabbitMetrics {
     readonly label: string;
   }>();
 
-  constructor(ground: Ground, aliases?: Aliases) {
+  constructor(ground: MetricsContext, aliases?: Aliases) {
     this.#ground = ground;
     this.#aliases = aliases;
     this.#families = familiesOf(ground);
@@ -283,7 +283,7 @@ function sumOf(loads: readonly EngineLoad[]): EngineLoad {
   };
 }
 
-function familiesOf({ families }: Ground) {
+function familiesOf({ families }: MetricsContext) {
   const ofQueue = (name: string, help: string): NumberFamily =>
     families.gauge({ name: `rabbit_queue_${name}`, help, labels: ['queue', 'role', 'main'] });
   const ofConsumer = (name: string, help: string): NumberFamily =>

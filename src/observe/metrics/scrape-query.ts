@@ -13,7 +13,7 @@ import { memo } from '../../system/memo.ts';
 const REST_TIMES = 19;
 
 /** What is asked, and what is done with the answer. */
-export interface LookOptions {
+export interface ScrapeQueryOptions {
   /** Asks, and puts the answer into rows in one go; what it throws is told to `onFailure`. */
   readonly read: () => Promise<void>;
   readonly onFailure: (error: unknown) => void;
@@ -24,7 +24,7 @@ export interface LookOptions {
 }
 
 /** Somebody who is asked now and then. */
-export interface Look {
+export interface ScrapeQuery {
   /** Asks if it is time, or joins who asks already; never rejects. */
   refresh(): Promise<void>;
   /** Since the last answer; since the beginning, when there was none. */
@@ -33,10 +33,10 @@ export interface Look {
 }
 
 /** Nothing is asked before the first `refresh`. */
-export function makeLook(
-  { read, onFailure, isThere, everyMs, clock }: LookOptions,
+export function makeScrapeQuery(
+  { read, onFailure, isThere, everyMs, clock }: ScrapeQueryOptions,
   onStop: () => void,
-): Look {
+): ScrapeQuery {
   let answeredAt = clock.monotonic();
   let isStopped = false;
   const asked = memo(clock, { everyMs, restTimes: REST_TIMES });

@@ -11,13 +11,13 @@
  */
 
 import type { EventKind, EventOf } from '../../core/event.ts';
-import type { Ground } from './context.ts';
+import type { MetricsContext } from './context.ts';
 import type { CoreFamilies } from './core-families.ts';
 import { type HistogramRow, observe, type Row } from './families.ts';
 import type { Loaded, Watchable } from './types.ts';
 
 /** Counts what the source tells from now on; returns the way to stop. */
-export function recordEvents(ground: Ground, source: Watchable, name: string): () => void {
+export function recordEvents(ground: MetricsContext, source: Watchable, name: string): () => void {
   const topics = new SourceTopics(ground, name);
   const stops = [
     ...recordMessages(source, topics),
@@ -30,7 +30,11 @@ export function recordEvents(ground: Ground, source: Watchable, name: string): (
 }
 
 /** Copies the load of an engine at each scrape; returns the way to stop, which ends its gauges. */
-export function recordLoad({ families, core }: Ground, source: Loaded, name: string): () => void {
+export function recordLoad(
+  { families, core }: MetricsContext,
+  source: Loaded,
+  name: string,
+): () => void {
   const gauges = {
     concurrency: core.engineSlots,
     running: core.engineSlotsBusy,
@@ -51,7 +55,7 @@ export function recordLoad({ families, core }: Ground, source: Loaded, name: str
 
 /** Counts what an engine settles; several of one name are counted together. */
 export function recordSettled(
-  { families, core }: Ground,
+  { families, core }: MetricsContext,
   source: Loaded,
   name: string,
 ): () => void {
@@ -98,7 +102,11 @@ const FAMILY_OF = {
 } as const satisfies Partial<Record<EventKind, keyof CoreFamilies>>;
 type CountedKind = keyof typeof FAMILY_OF;
 
-function recordRare({ core, wordOf }: Ground, source: Watchable, name: string): (() => void)[] {
+function recordRare(
+  { core, wordOf }: MetricsContext,
+  source: Watchable,
+  name: string,
+): (() => void)[] {
   // All are there from the beginning: a rate over a series that appears late misses its start.
   const rows = {
     'lease-lost': core.leaseLosses.row(name),
@@ -125,7 +133,7 @@ function recordRare({ core, wordOf }: Ground, source: Watchable, name: string): 
   ];
 }
 
-function recordAlerts({ core, wordOf }: Ground, source: Watchable): (() => void)[] {
+function recordAlerts({ core, wordOf }: MetricsContext, source: Watchable): (() => void)[] {
   return [
     source.on('alert', ({ rule, phase }) => {
       const label = wordOf(rule);
@@ -137,12 +145,12 @@ function recordAlerts({ core, wordOf }: Ground, source: Watchable): (() => void)
 
 /** The rows of each topic of one source. */
 class SourceTopics {
-  readonly #ground: Ground;
+  readonly #ground: MetricsContext;
   readonly #name: string;
   readonly #byTopic = new Map<string, TopicRows>();
   readonly #byLabel = new Map<string, TopicRows>();
 
-  constructor(ground: Ground, name: string) {
+  constructor(ground: MetricsContext, name: string) {
     this.#ground = ground;
     this.#name = name;
   }
@@ -166,7 +174,7 @@ class TopicRows {
   readonly #delivered: Row;
   readonly #deferred: Row;
   readonly #core: CoreFamilies;
-  readonly #codeOf: Ground['codeOf'];
+  readonly #codeOf: MetricsContext['codeOf'];
   readonly #labels: readonly [source: string, topic: string];
   readonly #counted: Partial<Record<CountedKind, Row>> = {};
   readonly #attempts = new Map<string, Row>();
@@ -176,7 +184,7 @@ class TopicRows {
   #inHandler: HistogramRow | undefined;
   #delays: HistogramRow | undefined;
 
-  constructor({ core, codeOf }: Ground, source: string, topic: string) {
+  constructor({ core, codeOf }: MetricsContext, source: string, topic: string) {
     this.#core = core;
     this.#codeOf = codeOf;
     this.#labels = [source, topic];

@@ -9,7 +9,7 @@ import type { TallyRow } from '../../ports/entry-store.ts';
 import type { StoreOperation } from '../../ports/store-operation.ts';
 import { backlogOf } from './backlog.ts';
 import { type HistogramRow, type NumberFamily, observe, type Row } from './families.ts';
-import type { Ground } from './context.ts';
+import type { MetricsContext } from './context.ts';
 import { beginTopic, recordEvents, recordLoad, recordSettled } from './source-rows.ts';
 import type { WatchedForecast, WatchedSpool, WatchOptions } from './types.ts';
 
@@ -17,7 +17,7 @@ const ALERT_PHASES = ['fired', 'resolved'] as const satisfies readonly EventOf<'
 
 /** Counts and asks, from now on; returns the way to stop. */
 export function watchSpool(
-  ground: Ground,
+  ground: MetricsContext,
   spool: WatchedSpool,
   { source = 'spool', forecast, alerts }: WatchOptions,
 ): () => void {
@@ -37,7 +37,7 @@ export function watchSpool(
 
 /** What rules stand at before anything is heard of them, as after a restart. */
 function recordStanding(
-  { families, core, wordOf }: Ground,
+  { families, core, wordOf }: MetricsContext,
   source: string,
   {
     alerts,
@@ -67,7 +67,10 @@ function recordStanding(
 }
 
 /** Hears of operations: two histograms, and a counter of those that failed. */
-function operationRows({ core }: Ground, source: string): (operation: StoreOperation) => void {
+function operationRows(
+  { core }: MetricsContext,
+  source: string,
+): (operation: StoreOperation) => void {
   interface OperationRows {
     readonly duration: HistogramRow;
     readonly size: HistogramRow;
@@ -111,7 +114,7 @@ interface TopicCount {
 }
 
 function recordStates(
-  ground: Ground,
+  ground: MetricsContext,
   spool: WatchedSpool,
   {
     source,
@@ -154,7 +157,7 @@ function recordStates(
   };
 }
 
-async function readStates({ topicOf }: Ground, spool: WatchedSpool): Promise<States> {
+async function readStates({ topicOf }: MetricsContext, spool: WatchedSpool): Promise<States> {
   const tallied = new Map((await spool.tally('state')).map(({ key, count }) => [key, count]));
   const counts = STATES.map((state) => [state, tallied.get(state) ?? 0] as const);
   const topics: TopicCount[] = [];
@@ -181,7 +184,7 @@ async function talliedTopics(spool: WatchedSpool, state: State): Promise<readonl
 function foldTopics(
   state: State,
   rows: readonly TallyRow[],
-  topicOf: Ground['topicOf'],
+  topicOf: MetricsContext['topicOf'],
 ): Iterable<TopicCount> {
   const byLabel = new Map<string, TopicCount>();
   for (const { key, count, oldestAt } of rows) {
@@ -199,7 +202,7 @@ function foldTopics(
 
 /** Sets the gauges; returns how each is taken away, before the next are set. */
 function writeStates(
-  { core }: Ground,
+  { core }: MetricsContext,
   source: string,
   { counts, topics, nextDueAt, pauses }: States,
   now: Millis,
@@ -217,7 +220,7 @@ function writeStates(
 }
 
 function writeForecast(
-  { core }: Ground,
+  { core }: MetricsContext,
   source: string,
   forecast: WatchedForecast | undefined,
 ): readonly (() => void)[] {

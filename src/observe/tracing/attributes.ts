@@ -37,7 +37,7 @@ export function attemptAttributes(claim: Claim, place: TracedPlace): OtelAttribu
 }
 
 /** Tells how an attempt ended. */
-export function tellOutcome(span: OtelSpan, outcome: Outcome | undefined): void {
+export function setOutcome(span: OtelSpan, outcome: Outcome | undefined): void {
   if (outcome === undefined || outcome.kind === 'delivered') {
     span.setAttributes({ 'respool.outcome': outcome?.kind ?? 'given up' });
     return;
@@ -82,7 +82,7 @@ function placeAttributes(place: TracedPlace, operation: Operation): OtelAttribut
 }
 
 /** Tells of what was thrown: the code where it has one, otherwise what kind of error it is. */
-export function tellThrown(span: OtelSpan, thrown: unknown): void {
+export function setThrown(span: OtelSpan, thrown: unknown): void {
   const name = thrown instanceof Error ? thrown.name : typeof thrown;
   tellError(span, isRespoolError(thrown) ? thrown.code : name, textOf(thrown));
 }

@@ -30,8 +30,8 @@ import {
   attemptAttributes,
   sendAttributes,
   settleAttributes,
-  tellOutcome,
-  tellThrown,
+  setOutcome,
+  setThrown,
 } from './attributes.ts';
 import { firstAttemptIn, GETTER, noteOf, setterBeside } from './carrier.ts';
 
@@ -130,7 +130,7 @@ class OpenTelemetry implements Tracer {
       end: ({ id, duplicate, error }) => {
         if (id !== undefined) span.setAttributes({ 'messaging.message.id': id });
         if (duplicate === true) span.setAttributes({ 'respool.duplicate': true });
-        if (error !== undefined) tellThrown(span, error);
+        if (error !== undefined) setThrown(span, error);
         span.end();
       },
     };
@@ -158,7 +158,7 @@ class OpenTelemetry implements Tracer {
       // Again each time: of many notes the oldest are forgotten.
       notes: known === undefined ? undefined : noteOf(known),
       end: (outcome) => {
-        tellOutcome(span, outcome);
+        setOutcome(span, outcome);
         span.end();
       },
       settle: (verdict) => {
@@ -213,7 +213,7 @@ function settleSpan(span: OtelSpan): ReturnType<AttemptSpan['settle']> {
   return {
     end: (answer, error) => {
       span.setAttributes({ 'respool.answer': answer });
-      if (error !== undefined) tellThrown(span, error);
+      if (error !== undefined) setThrown(span, error);
       span.end();
     },
   };

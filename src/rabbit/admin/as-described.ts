@@ -11,8 +11,8 @@ import type { Management } from './management/index.ts';
 import { isSameBinding, queueDifferences } from '../topology/compare.ts';
 import { type Difference, describeDifference } from '../topology/explain.ts';
 import type { QueueSpec, Topology } from '../topology/model.ts';
-import { type Inflow, inflowsOf, isTakenOver, type World } from './inflow.ts';
-import { surroundingsOf } from './inspect-broker.ts';
+import { type Inflow, inflowsOf, isTakenOver, type TopologyWorld } from './inflow.ts';
+import { brokerStateOf } from './inspect-broker.ts';
 import { isInner, type Migration } from './migration.ts';
 import { isReturn } from './return-bindings.ts';
 
@@ -20,10 +20,10 @@ import { isReturn } from './return-bindings.ts';
 const ROUTING = ['x-message-ttl', 'x-dead-letter-exchange', 'x-dead-letter-routing-key'];
 
 /** Everything in the virtual host, asked anew. */
-export async function worldOf(management: Management): Promise<World> {
+export async function worldOf(management: Management): Promise<TopologyWorld> {
   management.forget();
   const [surroundings, queues, operatorPolicies] = await Promise.all([
-    surroundingsOf(management),
+    brokerStateOf(management),
     management.queues(),
     management.operatorPolicies(),
   ]);
@@ -43,7 +43,7 @@ export async function checkAsDescribed(migration: Migration): Promise<void> {
 }
 
 /** Queues and exchanges that may still route messages into the old queues. */
-export function openInflows({ move, options }: Migration, world: World): Inflow[] {
+export function openInflows({ move, options }: Migration, world: TopologyWorld): Inflow[] {
   const globs = (options.unrelated ?? []).map((pattern) => compileGlob(pattern));
   return inflowsOf(move, world).filter(
     ({ source, isCertain, messages }) =>
@@ -75,7 +75,7 @@ export function whyInflow({ kind, source, target, isCertain, messages }: Inflow)
   );
 }
 
-function checkDescribed(described: Topology, migration: Migration, world: World): void {
+function checkDescribed(described: Topology, migration: Migration, world: TopologyWorld): void {
   const there = new Map(world.queues.map((queue) => [queue.name, queue]));
   for (const spec of described.queues) {
     const info = there.get(spec.name);
@@ -97,7 +97,7 @@ function differencesOf(spec: QueueSpec, info: QueueInfo): Difference[] {
 }
 
 /** n.b. Bindings that are missing are not refused: a run before this one may have ended them. */
-function checkBindings({ bindings }: Topology, { move }: Migration, world: World): void {
+function checkBindings({ bindings }: Topology, { move }: Migration, world: TopologyWorld): void {
   const mains = new Set(move.leaving.filter(({ role }) => role === 'main').map(nameOf));
   for (const have of world.bindings) {
     const isMain = have.to === 'queue' && mains.has(have.destination);

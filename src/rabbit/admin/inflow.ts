@@ -15,7 +15,7 @@ import type { Move } from './old-topology.ts';
 import { isReturn } from './return-bindings.ts';
 
 /** What the broker has, in the whole virtual host. */
-export interface World {
+export interface TopologyWorld {
   readonly queues: readonly QueueInfo[];
   readonly exchanges: ReadonlyMap<string, ExchangeInfo>;
   readonly bindings: readonly BindingInfo[];
@@ -36,7 +36,7 @@ export interface Inflow {
 }
 
 /** Every way from something unknown into a queue that leaves. */
-export function inflowsOf(move: Move, world: World): Inflow[] {
+export function inflowsOf(move: Move, world: TopologyWorld): Inflow[] {
   const leaving = new Set(move.leaving.map(({ name }) => name));
   if (leaving.size === 0) return [];
   const known = new Set([...leaving, ...move.topology.queues.map(({ name }) => name)]);
@@ -48,7 +48,7 @@ export function inflowsOf(move: Move, world: World): Inflow[] {
 }
 
 /** Exchanges that something still sends to: bindings, dead-lettering, alternates. */
-export function usedExchanges(world: World): ReadonlySet<string> {
+export function usedExchanges(world: TopologyWorld): ReadonlySet<string> {
   return new Set([
     ...world.bindings.flatMap(({ exchange, destination, to }) =>
       to === 'exchange' ? [exchange, destination] : [exchange],
@@ -60,7 +60,7 @@ export function usedExchanges(world: World): ReadonlySet<string> {
 
 interface RouteMap {
   readonly move: Move;
-  readonly world: World;
+  readonly world: TopologyWorld;
   readonly leaving: ReadonlySet<string>;
 }
 
@@ -179,7 +179,7 @@ export function isTakenOver(binding: BindingInfo, { mains, topology }: Move): bo
 }
 
 /** Where a queue dead-letters to. */
-function deadLettersOf(queue: QueueInfo, world: World): Pick<Step, 'exchange' | 'key'>[] {
+function deadLettersOf(queue: QueueInfo, world: TopologyWorld): Pick<Step, 'exchange' | 'key'>[] {
   const exchanges = valuesOf(queue, 'dead-letter-exchange', world).map(String);
   const keys = valuesOf(queue, 'dead-letter-routing-key', world).map(String);
   const all = keys.length === 0 ? [undefined] : keys;
@@ -190,7 +190,7 @@ function deadLettersOf(queue: QueueInfo, world: World): Pick<Step, 'exchange' | 
  * A setting of a queue: the argument, else what policies say. What the broker tells of them may be
  * 5 s old, and what we work out misses policies that this user may not see: both count.
  */
-function valuesOf(queue: QueueInfo, setting: string, world: World): unknown[] {
+function valuesOf(queue: QueueInfo, setting: string, world: TopologyWorld): unknown[] {
   const argument = queue.arguments[`x-${setting}`];
   if (argument !== undefined) return [argument];
   const { definition } = appliedPolicy(queue, world.policies, world.operatorPolicies);
@@ -198,7 +198,10 @@ function valuesOf(queue: QueueInfo, setting: string, world: World): unknown[] {
   return [...new Set(said.filter((value) => value !== undefined))];
 }
 
-function alternatesOf({ name, policy, arguments: args }: ExchangeInfo, world: World): string[] {
+function alternatesOf(
+  { name, policy, arguments: args }: ExchangeInfo,
+  world: TopologyWorld,
+): string[] {
   const argument = args['alternate-exchange'];
   if (typeof argument === 'string') return [argument];
   const definitions: Table[] = world.policies

@@ -25,7 +25,7 @@ export interface PlannedQueue {
 }
 
 /** What a passive declare says; undefined: there is no such thing. */
-export type Passive<T> = { readonly found: T | undefined } | { readonly problem: string };
+export type PassiveQueue<T> = { readonly found: T | undefined } | { readonly problem: string };
 
 /** The queues of all plans, each once: main, wait (shortest first), dead, parked, unrouted. */
 export function plannedQueues(plans: readonly QueuePlan[]): PlannedQueue[] {
@@ -37,7 +37,7 @@ export function plannedQueues(plans: readonly QueuePlan[]): PlannedQueue[] {
       else if (!known.of.includes(plan.queue)) known.of.push(plan.queue);
     }
   }
-  const all = [...found.values()].map((one) => ({ ...one, waitMs: waitOf(one.spec) }));
+  const all = [...found.values()].map((one) => ({ ...one, waitMs: waitQueueOf(one.spec) }));
   return all.toSorted(
     (a, b) =>
       ROLES.indexOf(a.spec.role) - ROLES.indexOf(b.spec.role) ||
@@ -47,7 +47,7 @@ export function plannedQueues(plans: readonly QueuePlan[]): PlannedQueue[] {
 }
 
 /** How long messages wait in a queue, by its arguments. */
-export function waitOf({ role, arguments: args }: QueueSpec): number | undefined {
+export function waitQueueOf({ role, arguments: args }: QueueSpec): number | undefined {
   const ttl = args['x-message-ttl'];
   return role === 'wait' && typeof ttl === 'number' ? ttl : undefined;
 }
@@ -66,13 +66,13 @@ export async function queuesOf(
 }
 
 /** Exchanges, bindings and policies of the virtual host. */
-export interface Surroundings {
+export interface BrokerState {
   readonly exchanges: ReadonlyMap<string, ExchangeInfo>;
   readonly bindings: readonly BindingInfo[];
   readonly policies: readonly PolicyInfo[];
 }
 
-export async function surroundingsOf(management: Management): Promise<Surroundings> {
+export async function brokerStateOf(management: Management): Promise<BrokerState> {
   const [exchanges, bindings, policies] = await Promise.all([
     management.exchanges(),
     management.bindings(),
@@ -86,14 +86,14 @@ export async function surroundingsOf(management: Management): Promise<Surroundin
 export async function passiveQueues(
   connection: AmqpConnection,
   names: readonly string[],
-): Promise<ReadonlyMap<string, Passive<QueueState>>> {
+): Promise<ReadonlyMap<string, PassiveQueue<QueueState>>> {
   return passively(connection, names, (channel, name) => channel.checkQueue(name));
 }
 
 export async function passiveExchanges(
   connection: AmqpConnection,
   names: readonly string[],
-): Promise<ReadonlyMap<string, Passive<unknown>>> {
+): Promise<ReadonlyMap<string, PassiveQueue<unknown>>> {
   return passively(connection, names, (channel, name) => channel.checkExchange(name));
 }
 
@@ -101,8 +101,8 @@ async function passively<T>(
   connection: AmqpConnection,
   names: readonly string[],
   ask: (channel: AmqpChannel, name: string) => Promise<T>,
-): Promise<ReadonlyMap<string, Passive<T>>> {
-  const answers = new Map<string, Passive<T>>();
+): Promise<ReadonlyMap<string, PassiveQueue<T>>> {
+  const answers = new Map<string, PassiveQueue<T>>();
   let channel: AmqpChannel | undefined;
   for (const name of names) {
     channel ??= await openChannel(connection);

@@ -15,7 +15,7 @@ import { systemClock, systemDice } from '../../system/clock.ts';
 import { createIdMaker } from '../../system/ids.ts';
 import { closeChannel } from '../connection/close-channel.ts';
 import { connectionOf } from '../connection/connection.ts';
-import { Outlet } from '../publish/confirm-publisher.ts';
+import { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import { applyTopology } from '../topology/declare.ts';
 import { explainRefusal } from '../topology/explain.ts';
 import type { BindingSpec } from '../topology/model.ts';
@@ -54,7 +54,7 @@ export async function migrateTopology(options: MigrateOptions): Promise<MigrateR
   const { clock = systemClock, window = WINDOW_DEFAULT, dryRun = false } = options;
   const move = moveOf(options);
   const links = connectionOf({ connection: options.connection, clock }, 'a migration');
-  const outlet = new Outlet(links.connection.publishing, clock, { windowMax: window });
+  const outlet = new ConfirmPublisher(links.connection.publishing, clock, { windowMax: window });
   try {
     const connection = await links.connection.consuming.tryConnect();
     const migration: Migration = { options, move, connection, clock, steps: [], todo: [] };
@@ -68,7 +68,7 @@ export async function migrateTopology(options: MigrateOptions): Promise<MigrateR
   }
 }
 
-async function carryOut(migration: Migration, outlet: Outlet): Promise<boolean> {
+async function carryOut(migration: Migration, outlet: ConfirmPublisher): Promise<boolean> {
   const { move, options, connection, steps } = migration;
   const applied = await applyTopology(connection, move.topology, {
     management: options.management,
@@ -164,7 +164,11 @@ async function boundNow(
     }));
 }
 
-async function empty(queue: LeavingQueue, migration: Migration, outlet: Outlet): Promise<void> {
+async function empty(
+  queue: LeavingQueue,
+  migration: Migration,
+  outlet: ConfirmPublisher,
+): Promise<void> {
   const { options, connection, clock, move, steps, todo } = migration;
   const { window = WINDOW_DEFAULT, signal, onProgress, wire } = options;
   const { name } = queue;

@@ -5,7 +5,7 @@
 import { formatDuration } from '../../core/duration.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { AmqpConnection, QueueState } from '../connection/amqp.ts';
-import type { Passive } from './inspect-broker.ts';
+import type { PassiveQueue } from './inspect-broker.ts';
 import type { QueueInfo } from './management/answers.ts';
 import type { LeavingQueue, Move } from './old-topology.ts';
 import type { MigrateOptions, MigrateStep } from './reports.ts';
@@ -61,7 +61,7 @@ export interface Count {
 }
 
 export function countOf(
-  passive: Passive<QueueState> | undefined,
+  passive: PassiveQueue<QueueState> | undefined,
   told: QueueInfo | undefined,
 ): Count {
   const state = passive !== undefined && 'found' in passive ? passive.found : undefined;

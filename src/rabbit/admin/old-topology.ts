@@ -5,11 +5,11 @@
 
 import { RespoolError, show } from '../../core/errors.ts';
 import type { AmqpMessage, Outgoing } from '../connection/amqp.ts';
-import { countOf, respoolWire, type Wire } from '../consume/message-history.ts';
+import { countOf, respoolWire, type HistoryWire } from '../consume/message-history.ts';
 import { mergeTopologies } from '../topology/merge.ts';
 import type { BindingSpec, QueuePlan, QueueRole, Route, Topology } from '../topology/model.ts';
-import { copyOf, likelyOwner, outOfWait, sureOwner } from './owner-queue.ts';
-import { waitOf } from './inspect-broker.ts';
+import { changedCopy, likelyOwner, outOfWait, sureOwner } from './owner-queue.ts';
+import { waitQueueOf } from './inspect-broker.ts';
 import type { MigrateOptions, OldQueue } from './reports.ts';
 
 /** What leaves and what comes. */
@@ -76,7 +76,7 @@ const NOTHING: Topology = { exchanges: [], queues: [], bindings: [], policies: [
 function oldQueues(from: MigrateOptions['from']): readonly OldQueue[] {
   if (!('queues' in from)) return from;
   return from.queues.map((spec) => {
-    const waitMs = waitOf(spec);
+    const waitMs = waitQueueOf(spec);
     return { name: spec.name, role: spec.role, ...(waitMs === undefined ? {} : { waitMs }) };
   });
 }
@@ -184,7 +184,7 @@ function ownExchanges(from: Topology, to: Topology): string[] {
 export function newPlaceOf(
   message: AmqpMessage,
   queue: LeavingQueue,
-  move: Move & { readonly id: string; readonly wire: Wire | undefined },
+  move: Move & { readonly id: string; readonly wire: HistoryWire | undefined },
 ): Outgoing | undefined {
   const { wire = respoolWire, id } = move;
   const oldMain = queue.owner ?? oldOwner(message, move);
@@ -194,7 +194,7 @@ export function newPlaceOf(
   if (queue.role === 'wait') return waitCopy(message, queue, { plan, oldMain, wire, id });
   const keepsEnding = queue.role === 'dead' || queue.role === 'parked';
   const to = roadOf(queue.role, plan);
-  return copyOf(message, { to, owner: plan.queue, from: oldMain, id, keepsEnding, wire });
+  return changedCopy(message, { to, owner: plan.queue, from: oldMain, id, keepsEnding, wire });
 }
 
 /** Where headers of ours name a queue, no other is guessed: it may be somebody else's. */
@@ -207,7 +207,7 @@ function oldOwner(message: AmqpMessage, { mains }: Move): string | undefined {
 interface Waiting {
   readonly plan: QueuePlan;
   readonly oldMain: string;
-  readonly wire: Wire;
+  readonly wire: HistoryWire;
   readonly id: string;
 }
 
@@ -223,7 +223,7 @@ function waitCopy(
   const { attempts, routingKey } = past;
   const to = plan.wait({ delayMs: waitMs, attempt: attempts, routingKey });
   const restMs = past.restMs + Math.max(0, waitMs - to.waitMs);
-  return copyOf(message, { to, owner: plan.queue, from: oldMain, id, past: { restMs }, wire });
+  return changedCopy(message, { to, owner: plan.queue, from: oldMain, id, past: { restMs }, wire });
 }
 
 function roadOf(role: QueueRole, plan: QueuePlan): Route {

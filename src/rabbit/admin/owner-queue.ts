@@ -3,11 +3,11 @@
  */
 
 import type { AmqpMessage, Outgoing, Table } from '../connection/amqp.ts';
-import { H, type Past, respoolWire, type Wire } from '../consume/message-history.ts';
+import { H, type Past, respoolWire, type HistoryWire } from '../consume/message-history.ts';
 import type { QueuePlan, QueueRole, Route } from '../topology/model.ts';
 
 /** What is known of a queue that messages are taken from. */
-export interface Place {
+export interface QueuePlace {
   readonly queue: string;
   readonly role: QueueRole | undefined;
   /** The main queues that it serves. */
@@ -15,7 +15,7 @@ export interface Place {
 }
 
 /** Where a queue stands in the plans; a name that none of them has serves nobody we know. */
-export function placeOf(queue: string, plans: readonly QueuePlan[]): Place {
+export function queuePlaceOf(queue: string, plans: readonly QueuePlan[]): QueuePlace {
   const owners = plans.filter((plan) => plan.topology.queues.some((one) => one.name === queue));
   // A dead queue of another system may be named by the road only.
   const byRoad = plans.filter((plan) => isStraight(plan.dead, queue));
@@ -26,7 +26,10 @@ export function placeOf(queue: string, plans: readonly QueuePlan[]): Place {
 }
 
 /** The main queue of a message; undefined: nobody knows, or it is none of these. */
-export function ownerOf(message: AmqpMessage, { queue, role, of }: Place): string | undefined {
+export function ownerQueueOf(
+  message: AmqpMessage,
+  { queue, role, of }: QueuePlace,
+): string | undefined {
   const [only, ...more] = of;
   const sure = sureOwner(message);
   if (only === undefined) {
@@ -59,7 +62,7 @@ function nameOr(value: unknown): string | undefined {
 }
 
 /** What changes in the copy. */
-export interface Change {
+export interface CopyChange {
   readonly to: Route;
   /** The main queue that it belongs to. */
   readonly owner: string;
@@ -72,14 +75,14 @@ export interface Change {
   readonly read?: Past | undefined;
   /** It stays dead or parked: why is kept. */
   readonly keepsEnding?: boolean;
-  readonly wire?: Wire | undefined;
+  readonly wire?: HistoryWire | undefined;
 }
 
 /**
  * The copy of a message, with its past and without what the broker would act upon: a copied
  * `x-death` makes some releases drop it, a per-message TTL ends its wait early.
  */
-export function copyOf(message: AmqpMessage, change: Change): Outgoing {
+export function changedCopy(message: AmqpMessage, change: CopyChange): Outgoing {
   const { to, owner, wire = respoolWire } = change;
   const read = change.read ?? wire.read(message, change.from ?? owner);
   const past = { ...read, ...change.past };

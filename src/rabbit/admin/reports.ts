@@ -6,7 +6,7 @@
 import type { Clock } from '../../ports/clock.ts';
 import type { AmqpConnection, AmqpMessage, Table } from '../connection/amqp.ts';
 import type { RabbitConnection } from '../connection/connection.ts';
-import type { Wire } from '../consume/message-history.ts';
+import type { HistoryWire } from '../consume/message-history.ts';
 import type { QueuePlan, QueueRole, Route, Topology } from '../topology/model.ts';
 import type { Management } from './management/index.ts';
 
@@ -127,7 +127,7 @@ export interface DrainOptions {
   /** Whether attempts count from 0 again; default: from dead and parked queues. */
   readonly attempts?: 'fresh' | 'keep';
   /** How the past is written; default: our own headers. */
-  readonly wire?: Wire;
+  readonly wire?: HistoryWire;
   readonly onProgress?: (progress: MoveProgress) => void;
   readonly signal?: AbortSignal;
   readonly clock?: Clock;
@@ -194,7 +194,7 @@ export interface MigrateOptions {
    * How the past is read, by the name of an old main queue, and written, by that of a new one;
    * default: our own headers.
    */
-  readonly wire?: Wire;
+  readonly wire?: HistoryWire;
   readonly onProgress?: (progress: MoveProgress) => void;
   readonly signal?: AbortSignal;
   readonly clock?: Clock;

@@ -11,7 +11,7 @@ import type { QueueState } from '../connection/amqp.ts';
 import {
   amqpOf,
   checkLook,
-  type Passive,
+  type PassiveQueue,
   passiveQueues,
   type PlannedQueue,
   plannedQueues,
@@ -46,7 +46,7 @@ export async function queueStats(options: StatsOptions): Promise<StatsReport> {
 
 interface Known {
   readonly told: QueueInfo | undefined;
-  readonly counted: Passive<QueueState> | undefined;
+  readonly counted: PassiveQueue<QueueState> | undefined;
   readonly at: number;
 }
 
@@ -81,7 +81,7 @@ function publishedOf(told: QueueInfo | undefined): number | undefined {
 
 function noteOf(
   hasManagement: boolean,
-  counted: ReadonlyMap<string, Passive<QueueState>> | undefined,
+  counted: ReadonlyMap<string, PassiveQueue<QueueState>> | undefined,
 ): string | undefined {
   const hidden = [...(counted ?? [])].flatMap(([name, answer]) =>
     'problem' in answer ? [`${show(name)} cannot be looked at: ${answer.problem}`] : [],

@@ -27,9 +27,9 @@ import {
   respoolWire,
   type Successor,
   wide,
-  type Wire,
+  type HistoryWire,
 } from '../consume/message-history.ts';
-import { checkOrder, type Road } from '../topology/assemble.ts';
+import { checkOrder, type TopologyRoute } from '../topology/assemble.ts';
 import type { QueueOrder, QueuePlan } from '../topology/model.ts';
 import { delayLabel } from '../topology/names.ts';
 import * as parts from '../topology/parts.ts';
@@ -218,7 +218,7 @@ const UNSAFE: readonly string[] = [
     'each other or from our policy hold messages back.',
 ];
 
-const wire: Wire = {
+const wire: HistoryWire = {
   name: 'goqueue',
   read,
   write,
@@ -349,7 +349,7 @@ function deadLettering({ queue, queueArguments }: QueueOrder): Table {
   };
 }
 
-type Level = Road & { readonly name: string };
+type Level = TopologyRoute & { readonly name: string };
 
 function levelName(queue: string, level: number): string {
   return `${queue}__retry.${level}`;

@@ -26,9 +26,9 @@ import {
   respoolWire,
   type Successor,
   wide,
-  type Wire,
+  type HistoryWire,
 } from '../consume/message-history.ts';
-import { checkOrder, type Road } from '../topology/assemble.ts';
+import { checkOrder, type TopologyRoute } from '../topology/assemble.ts';
 import type { PolicySpec, QueueOrder, QueuePlan } from '../topology/model.ts';
 import { checkName } from '../topology/names.ts';
 import * as parts from '../topology/parts.ts';
@@ -47,7 +47,7 @@ const ROUTING_KEY = 'x-original-routing-key';
 export function outbox(options: OutboxOptions = {}): compat.Compat {
   checkNames('outbox()', options, ['exchange']);
   const exchange = checkName('exchange', options.exchange ?? 'outbox');
-  const wire: Wire = {
+  const wire: HistoryWire = {
     name: 'outbox',
     read: (message) => read(message, exchange),
     write,
@@ -149,7 +149,10 @@ function plan(order: QueueOrder, base: string): QueuePlan {
     ],
   };
   const roads = waits.map(
-    (waitMs): Road => ({ waitMs, route: () => ({ exchange: nameOf(waitMs), key: queue }) }),
+    (waitMs): TopologyRoute => ({
+      waitMs,
+      route: () => ({ exchange: nameOf(waitMs), key: queue }),
+    }),
   );
   return compat.planShared({
     order,

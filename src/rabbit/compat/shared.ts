@@ -8,8 +8,8 @@
  */
 
 import type { AmqpMessage, Table } from '../connection/amqp.ts';
-import { countOf, H, type Past, type Wire } from '../consume/message-history.ts';
-import type { Road } from '../topology/assemble.ts';
+import { countOf, H, type Past, type HistoryWire } from '../consume/message-history.ts';
+import type { TopologyRoute } from '../topology/assemble.ts';
 import { assemble } from '../topology/assemble.ts';
 import type { PolicySpec, QueueOrder, QueuePlan, QueueSpec, Route } from '../topology/model.ts';
 import type { TopologyStyle } from '../topology/model.ts';
@@ -18,7 +18,7 @@ import * as parts from '../topology/parts.ts';
 /** How to share queues with one other system. */
 export interface Compat {
   readonly name: 'goqueue' | 'spring' | 'outbox';
-  readonly wire: Wire;
+  readonly wire: HistoryWire;
   readonly style: TopologyStyle;
   /** What stays unsafe while queues are shared, in sentences for `doctor` and for people. */
   readonly unsafe: readonly string[];
@@ -63,7 +63,7 @@ export interface SharedQueue {
   /** Arguments of the main queue in their code; the user's `queueArguments` are laid over them. */
   readonly mainArguments: Table;
   readonly foreign: parts.Part;
-  readonly roads: readonly Road[];
+  readonly roads: readonly TopologyRoute[];
   readonly policies: readonly PolicySpec[];
   /** The queue of their own that dead messages go to; undefined: ours, `{queue}.dlq`. */
   readonly deadQueue?: string | undefined;

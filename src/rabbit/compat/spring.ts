@@ -20,9 +20,9 @@ import {
   respoolWire,
   type Successor,
   wide,
-  type Wire,
+  type HistoryWire,
 } from '../consume/message-history.ts';
-import { checkOrder, type Road } from '../topology/assemble.ts';
+import { checkOrder, type TopologyRoute } from '../topology/assemble.ts';
 import type { PolicySpec, QueueOrder, QueuePlan } from '../topology/model.ts';
 import { checkName } from '../topology/names.ts';
 import * as parts from '../topology/parts.ts';
@@ -63,7 +63,7 @@ export function spring(options: SpringOptions = {}): compat.Compat {
       name: 'spring',
       read: (message) => read(message, names.returnExchange),
       write,
-    } satisfies Wire,
+    } satisfies HistoryWire,
     style: { name: 'spring', plan: (order) => plan(order, names) },
     unsafe: UNSAFE,
   };
@@ -153,7 +153,7 @@ function plan(order: QueueOrder, names: Names): QueuePlan {
     ],
   };
   const roads = waits.map(
-    (waitMs): Road => ({
+    (waitMs): TopologyRoute => ({
       waitMs,
       route: ({ routingKey }) => ({
         exchange: waitExchange,

@@ -18,7 +18,7 @@ import {
   HEARTBEAT_MS,
   type TlsOptions,
 } from './client.ts';
-import { Link } from './reconnecting-connection.ts';
+import { ReconnectingConnection } from './reconnecting-connection.ts';
 
 /** Where the broker is. */
 export interface ConnectionOptions {
@@ -37,8 +37,8 @@ export interface ConnectionOptions {
 
 /** Two links to one broker; opened when they are first needed. */
 export interface RabbitConnection extends AsyncDisposable {
-  readonly consuming: Link;
-  readonly publishing: Link;
+  readonly consuming: ReconnectingConnection;
+  readonly publishing: ReconnectingConnection;
   readonly isConnected: boolean;
   /** Ends both. Stop consumers and close publishers first. */
   close(): Promise<void>;
@@ -85,9 +85,14 @@ export function createConnection(options: ConnectionOptions): RabbitConnection {
     }
     throw failures.length === 1 ? failures[0] : noneAnswers(failures);
   };
-  const linkOf = (duty: string): Link => {
+  const linkOf = (duty: string): ReconnectingConnection => {
     const settings = { tls, timeoutMs, heartbeatMs, name: `${name} ${duty}` };
-    return new Link({ clock, dice, isOwned: true, open: () => openAny(settings) });
+    return new ReconnectingConnection({
+      clock,
+      dice,
+      isOwned: true,
+      open: () => openAny(settings),
+    });
   };
   return pairOf(linkOf('consuming'), linkOf('publishing'));
 }
@@ -120,15 +125,25 @@ export function connectionOf(
         'createConnection() or connect() of amqplib returns',
     );
   }
-  const link = new Link({ clock, dice, isOwned: false, open: () => Promise.resolve(given) });
+  const link = new ReconnectingConnection({
+    clock,
+    dice,
+    isOwned: false,
+    open: () => Promise.resolve(given),
+  });
   return { connection: pairOf(link, link), isOwned: true };
 }
 
 function isOurs(connection: unknown): connection is RabbitConnection {
-  return (connection as { publishing?: unknown } | null)?.publishing instanceof Link;
+  return (
+    (connection as { publishing?: unknown } | null)?.publishing instanceof ReconnectingConnection
+  );
 }
 
-function pairOf(consuming: Link, publishing: Link): RabbitConnection {
+function pairOf(
+  consuming: ReconnectingConnection,
+  publishing: ReconnectingConnection,
+): RabbitConnection {
   const close = async (): Promise<void> => {
     await Promise.all([consuming.close(), publishing.close()]);
   };

@@ -13,14 +13,14 @@ import type { AmqpConnection } from './amqp.ts';
 import { CLOSE_TIMEOUT_MS } from './close-channel.ts';
 
 /** What happens to a link. */
-export type LinkEvent =
+export type ConnectionEvent =
   | { readonly kind: 'up' }
   | { readonly kind: 'down'; readonly error: Error }
   | { readonly kind: 'blocked'; readonly reason: string }
   | { readonly kind: 'unblocked' };
 
 /** What a link is made of. */
-export interface LinkParts {
+export interface ReconnectingConnectionParts {
   readonly clock: Clock;
   readonly dice: Dice;
   open(): Promise<AmqpConnection>;
@@ -41,9 +41,9 @@ function guard(connection: AmqpConnection): void {
 }
 
 /** A connection, wanted from its first use on until it is closed. */
-export class Link {
-  readonly #parts: LinkParts;
-  readonly #listeners = new Set<(event: LinkEvent) => void>();
+export class ReconnectingConnection {
+  readonly #parts: ReconnectingConnectionParts;
+  readonly #listeners = new Set<(event: ConnectionEvent) => void>();
   #connection: AmqpConnection | undefined;
   #opening: Promise<AmqpConnection> | undefined;
   #isReturning = false;
@@ -53,7 +53,7 @@ export class Link {
   readonly #sleeper: Sleeper;
   #unlisten: () => void = () => undefined;
 
-  constructor(parts: LinkParts) {
+  constructor(parts: ReconnectingConnectionParts) {
     this.#parts = parts;
     this.#sleeper = new Sleeper(parts.clock);
   }
@@ -80,7 +80,7 @@ export class Link {
   }
 
   /** Hears of every change; the returned function ends that. */
-  on(listener: (event: LinkEvent) => void): () => void {
+  on(listener: (event: ConnectionEvent) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
@@ -250,7 +250,7 @@ export class Link {
     if (this.#isClosed) throw this.#parts.isOwned ? closedError() : (this.#lastError ?? ended());
   }
 
-  #tell(event: LinkEvent): void {
+  #tell(event: ConnectionEvent): void {
     for (const listener of this.#listeners) listener(event);
   }
 }

@@ -10,13 +10,13 @@ import type { ClaimableState } from '../../core/state.ts';
 import { LOST_MAX } from '../../core/verdict.ts';
 import type { Claim } from '../../ports/source.ts';
 import type { AmqpMessage, Table } from '../connection/amqp.ts';
-import type { Intake } from './subscription.ts';
-import type { Past, Wire } from './message-history.ts';
+import type { Subscription } from './subscription.ts';
+import type { Past, HistoryWire } from './message-history.ts';
 
 /** What a claim is made of. */
 export interface ClaimParts {
   readonly message: AmqpMessage;
-  readonly intake: Intake;
+  readonly intake: Subscription;
   readonly past: Past;
   readonly queue: string;
   readonly id: string;
@@ -40,7 +40,7 @@ export class RabbitClaim implements Claim {
   readonly lost: number;
   readonly claimedFrom: ClaimableState;
   readonly policy: string | null;
-  readonly intake: Intake;
+  readonly intake: Subscription;
   readonly content: Buffer;
   readonly arrivedAt: number;
   /** When it comes back from its wait queue, once its deferral is on its way. */
@@ -186,7 +186,7 @@ export function brokerCount(headers: Table | undefined): number {
 /** The payload; a body that is not what the wire says goes to its handler's judgement. */
 export function payloadOf(
   message: AmqpMessage,
-  wire: Wire,
+  wire: HistoryWire,
 ): { readonly content: Buffer; readonly misfit?: Error } {
   if (wire.unwrap === undefined) return { content: message.content };
   try {

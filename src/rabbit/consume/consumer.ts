@@ -31,10 +31,10 @@ import { CLOSE_TIMEOUT_MS } from '../connection/close-channel.ts';
 import { connectionOf, type RabbitConnection } from '../connection/connection.ts';
 import { type ConsumerOptions, type ConsumerSettings, consumerSettings } from './options.ts';
 import { handlerOf, type RabbitHandler } from './delivery.ts';
-import type { LinkEvent } from '../connection/reconnecting-connection.ts';
+import type { ConnectionEvent } from '../connection/reconnecting-connection.ts';
 import type { StatsOptions, StatsReport } from '../admin/reports.ts';
 import { queueStats } from '../admin/stats.ts';
-import { Outlet } from '../publish/confirm-publisher.ts';
+import { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import { RabbitSource } from './source.ts';
 import { applyTopology } from '../topology/declare.ts';
 import type { QueuePlan } from '../topology/model.ts';
@@ -94,7 +94,7 @@ export class Consumer implements AsyncDisposable {
   readonly #events = new Events();
   readonly #engine: Engine;
   readonly #source: RabbitSource;
-  #outlet: Outlet | undefined;
+  #outlet: ConfirmPublisher | undefined;
   #phase: 'idle' | 'starting' | 'running' | 'stopping' | 'ended' = 'idle';
   #isPaused = false;
   #starting: Promise<void> | undefined;
@@ -289,7 +289,7 @@ export class Consumer implements AsyncDisposable {
     });
   }
 
-  #onPublishing(event: LinkEvent): void {
+  #onPublishing(event: ConnectionEvent): void {
     if (event.kind === 'down') this.#engine.trouble('publishing', event.error);
     if (event.kind === 'blocked') {
       const text = `the broker takes no messages: ${event.reason}; nothing is begun until it does`;
@@ -313,8 +313,8 @@ export class Consumer implements AsyncDisposable {
     this.#phase = this.#isOwned ? 'ended' : 'idle';
   }
 
-  #openOutlet(): Outlet {
-    this.#outlet ??= new Outlet(this.#connection.publishing, this.#clock, OUTLET);
+  #openOutlet(): ConfirmPublisher {
+    this.#outlet ??= new ConfirmPublisher(this.#connection.publishing, this.#clock, OUTLET);
     return this.#outlet;
   }
 

@@ -13,17 +13,17 @@ import { asError, isRespoolError } from '../../core/errors.ts';
 import { InFlight } from '../../system/in-flight.ts';
 import { backoff } from '../../system/wait.ts';
 import type { AmqpMessage, Properties } from '../connection/amqp.ts';
-import type { Intake } from './subscription.ts';
-import type { Outlet } from '../publish/confirm-publisher.ts';
-import { type Step, successorOf } from './verdict-routes.ts';
+import type { Subscription } from './subscription.ts';
+import type { ConfirmPublisher } from '../publish/confirm-publisher.ts';
+import { type VerdictRoute, successorMessage } from './verdict-routes.ts';
 import type { QueuePlan } from '../topology/model.ts';
-import type { Wire } from './message-history.ts';
+import type { HistoryWire } from './message-history.ts';
 
 /** What passing on needs of its source. */
-export interface PassingParts {
-  readonly outlet: () => Outlet;
+export interface ForwardAndAckParts {
+  readonly outlet: () => ConfirmPublisher;
   readonly plan: QueuePlan;
-  readonly wire: Wire;
+  readonly wire: HistoryWire;
   /** Ends early when the source takes nothing any more. */
   readonly sleep: (ms: number) => Promise<void>;
   readonly isWanted: () => boolean;
@@ -33,11 +33,11 @@ export interface PassingParts {
 }
 
 /** A delivery on its way to another queue. */
-export interface Passed {
+export interface ForwardResult {
   readonly message: AmqpMessage;
-  readonly intake: Intake;
+  readonly intake: Subscription;
   readonly id: string;
-  readonly step: Step;
+  readonly step: VerdictRoute;
 }
 
 const RETRY = { firstMs: 100, maxMs: 5_000 };
@@ -45,14 +45,14 @@ const RETRY = { firstMs: 100, maxMs: 5_000 };
 const COUNT_TRIES_MAX = 3;
 
 /** What one source passes on. */
-export class Passing {
-  readonly #parts: PassingParts;
+export class ForwardAndAck {
+  readonly #parts: ForwardAndAckParts;
   readonly #inFlight = new InFlight();
   #counting = 0;
   /** How many were passed on so far. */
   passed = 0;
 
-  constructor(parts: PassingParts) {
+  constructor(parts: ForwardAndAckParts) {
     this.#parts = parts;
   }
 
@@ -67,7 +67,7 @@ export class Passing {
   }
 
   /** Publishes the successor, then acks. */
-  async forward(passed: Passed): Promise<'done' | 'stale'> {
+  async forward(passed: ForwardResult): Promise<'done' | 'stale'> {
     const { message, intake } = passed;
     const isWritten = await this.#publish(passed);
     // Lost meanwhile: the message is delivered once more, and its successor is there, too.
@@ -78,7 +78,7 @@ export class Passing {
   }
 
   /** Tries until it works; given back when nobody wants it any more. */
-  async pass(passed: Passed, triesMax: number = Number.POSITIVE_INFINITY): Promise<boolean> {
+  async pass(passed: ForwardResult, triesMax: number = Number.POSITIVE_INFINITY): Promise<boolean> {
     const { message, intake, id } = passed;
     this.#inFlight.begin();
     this.passed += 1;
@@ -107,7 +107,7 @@ export class Passing {
    * Raises a count; false when that cannot be written. Nothing begins meanwhile: a crash now would
    * leave a message twice, the guilty one too.
    */
-  async count(passed: Passed): Promise<boolean> {
+  async count(passed: ForwardResult): Promise<boolean> {
     this.#counting += 1;
     const isCounted = await this.pass(passed, COUNT_TRIES_MAX);
     this.#counting -= 1;
@@ -115,11 +115,11 @@ export class Passing {
   }
 
   /** False when the message cannot be written again, and the broker has a road for it. */
-  async #publish({ message, id, step }: Passed): Promise<boolean> {
+  async #publish({ message, id, step }: ForwardResult): Promise<boolean> {
     const { outlet, wire, plan, onTrouble } = this.#parts;
     const { exchange, key } = step.route;
     const { content } = message;
-    const properties = wire.write(message, successorOf(step, plan.queue, id));
+    const properties = wire.write(message, successorMessage(step, plan.queue, id));
     try {
       await outlet().send({ exchange, key, content, properties });
       return true;
@@ -136,7 +136,7 @@ export class Passing {
   }
 
   /** With our own headers only. */
-  #bare({ message, id, step }: Omit<Passed, 'intake'>): Properties {
+  #bare({ message, id, step }: Omit<ForwardResult, 'intake'>): Properties {
     const { headers: _, messageId: given, ...properties } = message.properties;
     const messageId = given !== undefined && Buffer.byteLength(given) <= 255 ? given : id;
     const ending = {
@@ -147,7 +147,7 @@ export class Passing {
       by: 'engine',
     } as const;
     const past = { ...step.past, notes: {} };
-    const successor = successorOf({ ...step, past, ending }, this.#parts.plan.queue, id);
+    const successor = successorMessage({ ...step, past, ending }, this.#parts.plan.queue, id);
     return this.#parts.wire.write(
       { ...message, properties: { ...properties, messageId } },
       { ...successor, routing: undefined },

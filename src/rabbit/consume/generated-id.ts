@@ -9,14 +9,17 @@ import type { AmqpMessage } from '../connection/amqp.ts';
 const HEADER = 'respool-made-up-id';
 
 /** An id for this copy of a message; the message is marked. */
-export function madeUpId({ properties }: AmqpMessage, makeId: () => string): string {
+export function generatedId({ properties }: AmqpMessage, makeId: () => string): string {
   const id = makeId();
   Object.assign(properties, { headers: { ...properties.headers, [HEADER]: id } });
   return id;
 }
 
 /** Whether the id of a delivery was made up here; never of one that is not from a queue. */
-export function hasMadeUpId(delivery: { readonly id: string; readonly envelope: object }): boolean {
+export function hasGeneratedId(delivery: {
+  readonly id: string;
+  readonly envelope: object;
+}): boolean {
   const { message } = delivery.envelope as { readonly message?: AmqpMessage };
   return message?.properties?.headers?.[HEADER] === delivery.id;
 }

@@ -88,7 +88,7 @@ function isFresh(headers: Table | undefined): boolean {
 }
 
 /** Our own wire. */
-export const respoolWire: Wire = {
+export const respoolWire: HistoryWire = {
   name: 'respool',
   read: readPast,
   write: writeSuccessor,
@@ -315,7 +315,7 @@ export interface Past {
 }
 
 /** Why a message is in a dead or parked queue. */
-export interface Ending {
+export interface HistoryEnding {
   readonly kind: 'dead' | 'parked';
   readonly code: string;
   readonly reason: string;
@@ -330,13 +330,13 @@ export interface Successor {
   readonly queue: string;
   /** The id it gets where it has none. */
   readonly id: string;
-  readonly ending?: Ending;
+  readonly ending?: HistoryEnding;
   /** Headers that routing needs. */
   readonly routing: Table | undefined;
 }
 
 /** One way to write it. */
-export interface Wire {
+export interface HistoryWire {
   readonly name: 'respool' | 'goqueue' | 'spring' | 'outbox';
   read(message: AmqpMessage, queue: string): Past;
   /** The properties, headers included, that a successor is published with. */

@@ -20,8 +20,8 @@ import { type Codec, type Decode, decodersOf } from '../publish/codecs.ts';
 import type { Compat } from '../compat/shared.ts';
 import { compatOf } from '../compat/index.ts';
 import type { ConnectionChoice } from '../connection/connection.ts';
-import { respoolWire, type Wire } from './message-history.ts';
-import type { Subscription } from './subscription.ts';
+import { respoolWire, type HistoryWire } from './message-history.ts';
+import type { SubscriptionOptions } from './subscription.ts';
 import type {
   QueueOrder,
   QueuePlan,
@@ -98,11 +98,11 @@ export type Declare = 'apply' | 'verify' | 'none';
 /** The options, checked. */
 export interface ConsumerSettings {
   readonly plan: QueuePlan;
-  readonly wire: Wire;
+  readonly wire: HistoryWire;
   readonly policy: RetryPolicy;
   readonly policies: ReadonlyMap<string, RetryPolicy>;
   readonly backoffs: Readonly<Record<string, BackoffFunction>>;
-  readonly subscription: Subscription;
+  readonly subscription: SubscriptionOptions;
   readonly concurrency: number;
   readonly timeoutMs: number;
   readonly declare: Declare;
@@ -257,7 +257,7 @@ function extraWaits(
   return [...new Set(all)].filter((ms) => ms > 0 && !first.has(ms)).sort((a, b) => a - b);
 }
 
-function subscriptionOf(options: ConsumerOptions): Subscription {
+function subscriptionOf(options: ConsumerOptions): SubscriptionOptions {
   const { consumerTag, exclusive, priority, consumeArguments } = options;
   const prefetch = checkNumber('prefetch', options.prefetch ?? PREFETCH_DEFAULT, {
     min: 1,

@@ -14,8 +14,8 @@
 import type { Clock } from '../../ports/clock.ts';
 import { Sleeper } from '../../system/wait.ts';
 import type { RabbitClaim } from './claim.ts';
-import type { Intake } from './subscription.ts';
-import type { Step } from './verdict-routes.ts';
+import type { Subscription } from './subscription.ts';
+import type { VerdictRoute } from './verdict-routes.ts';
 import type { QueuePlan } from '../topology/model.ts';
 
 /** How long one is held: others of the same prefetch come in the same moment. */
@@ -26,7 +26,7 @@ const HOLDS_MAX = 20;
 const LATER_MS = 1_000;
 
 /** What a trial needs of its source. */
-export interface TrialParts {
+export interface PoisonIsolationParts {
   readonly clock: Clock;
   /** Resolves when nothing is passed on any more. */
   readonly idle: () => Promise<void>;
@@ -44,12 +44,12 @@ export function isSuspect({ lost, claimedFrom }: RabbitClaim, maxLost: number): 
 }
 
 /** The one suspect that a consumer has in its hands. */
-export class Trial {
-  readonly #parts: TrialParts;
+export class PoisonIsolation {
+  readonly #parts: PoisonIsolationParts;
   readonly #sleeper: Sleeper;
   #claim: RabbitClaim | undefined;
 
-  constructor(parts: TrialParts) {
+  constructor(parts: PoisonIsolationParts) {
     this.#parts = parts;
     this.#sleeper = new Sleeper(parts.clock);
   }
@@ -68,7 +68,7 @@ export class Trial {
   }
 
   /** Its channel is gone, and it with it. */
-  lose(intake: Intake): void {
+  lose(intake: Subscription): void {
     if (this.#claim?.intake === intake) this.#claim = undefined;
   }
 
@@ -96,7 +96,7 @@ export class Trial {
 }
 
 /** The way of a suspect that has to wait for its turn. */
-export function laterOf({ past, lost }: RabbitClaim, plan: QueuePlan): Step {
+export function laterOf({ past, lost }: RabbitClaim, plan: QueuePlan): VerdictRoute {
   const { attempts: attempt, routingKey } = past;
   const delayMs = Math.min(LATER_MS, plan.waitsMs.at(-1) ?? 0);
   return { route: plan.wait({ delayMs, attempt, routingKey }), past: { ...past, lost } };
@@ -106,6 +106,10 @@ export function laterOf({ past, lost }: RabbitClaim, plan: QueuePlan): Step {
  * The way of a suspect that is given back although nothing happened to it: to the end of the queue,
  * with half of what would park it. n.b. The broker counts whatever comes back, for whatever reason.
  */
-export function renewedOf({ past }: RabbitClaim, { again }: QueuePlan, maxLost: number): Step {
+export function renewedOf(
+  { past }: RabbitClaim,
+  { again }: QueuePlan,
+  maxLost: number,
+): VerdictRoute {
   return { route: again, past: { ...past, lost: Math.floor(maxLost / 2) } };
 }

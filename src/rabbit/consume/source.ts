@@ -18,26 +18,26 @@ import type { Claim, Demand, Settlement, Source } from '../../ports/source.ts';
 import { backoff, Sleeper, sleep } from '../../system/wait.ts';
 import type { AmqpConnection, AmqpMessage } from '../connection/amqp.ts';
 import { brokerCount, type ClaimParts, payloadOf, RabbitClaim } from './claim.ts';
-import { Intake, type Subscription } from './subscription.ts';
-import type { Link } from '../connection/reconnecting-connection.ts';
-import { madeUpId } from './generated-id.ts';
-import type { Outlet } from '../publish/confirm-publisher.ts';
-import { Passing } from './forward-and-ack.ts';
-import { restOf, stepsOf, waitOf } from './verdict-routes.ts';
+import { Subscription, type SubscriptionOptions } from './subscription.ts';
+import type { ReconnectingConnection } from '../connection/reconnecting-connection.ts';
+import { generatedId } from './generated-id.ts';
+import type { ConfirmPublisher } from '../publish/confirm-publisher.ts';
+import { ForwardAndAck } from './forward-and-ack.ts';
+import { restingPlace, routeForVerdict, waitMsOf } from './verdict-routes.ts';
 import { explainRefusal } from '../topology/explain.ts';
 import type { QueuePlan } from '../topology/model.ts';
-import { isSuspect, laterOf, renewedOf, Trial } from './poison-isolation.ts';
-import type { Wire } from './message-history.ts';
+import { isSuspect, laterOf, renewedOf, PoisonIsolation } from './poison-isolation.ts';
+import type { HistoryWire } from './message-history.ts';
 
 /** What a source is made of. */
 export interface RabbitSourceParts {
-  readonly link: Link;
+  readonly link: ReconnectingConnection;
   /** Where successors are published. */
-  readonly outlet: () => Outlet;
+  readonly outlet: () => ConfirmPublisher;
   readonly plan: QueuePlan;
-  readonly wire: Wire;
+  readonly wire: HistoryWire;
   readonly clock: Clock;
-  readonly subscription: Subscription;
+  readonly subscription: SubscriptionOptions;
   readonly maxLost: number;
   /** How long a delivery may wait here before it begins. */
   readonly bufferedMaxMs: number;
@@ -64,8 +64,8 @@ export class RabbitSource implements Source {
   readonly leaseMs: number = LEASE_MS;
   readonly isNear = true;
   readonly #parts: RabbitSourceParts;
-  readonly #trial: Trial;
-  #intake: Intake | undefined;
+  readonly #trial: PoisonIsolation;
+  #intake: Subscription | undefined;
   #buffer: RabbitClaim[] = [];
   /** The engine, until there is something for it. */
   readonly #sleeper: Sleeper;
@@ -74,19 +74,19 @@ export class RabbitSource implements Source {
   #isHealing = false;
   /** Ends every wait with `cease`. */
   #ceasing = new AbortController();
-  readonly #passing: Passing;
+  readonly #passing: ForwardAndAck;
   #cancelLook: (() => void) | undefined;
 
   constructor(parts: RabbitSourceParts) {
     this.#parts = parts;
     this.#sleeper = new Sleeper(parts.clock);
-    this.#passing = new Passing({
+    this.#passing = new ForwardAndAck({
       ...parts,
       sleep: (ms) => this.#sleep(ms),
       isWanted: () => this.#isWanted,
       heal: () => this.#heal(),
     });
-    this.#trial = new Trial({
+    this.#trial = new PoisonIsolation({
       clock: parts.clock,
       idle: () => this.#passing.idle(),
       passed: () => this.#passing.passed,
@@ -221,8 +221,8 @@ export class RabbitSource implements Source {
     if (verdict.kind === 'release') return this.#giveBack(ours);
     const { message, intake, id } = ours;
     const now = this.now();
-    const step = stepsOf(ours, { ...settlement, verdict }, this.#parts.plan, now);
-    if (verdict.kind === 'defer') ours.dueAt = now + waitOf(step, this.#parts.plan);
+    const step = routeForVerdict(ours, { ...settlement, verdict }, this.#parts.plan, now);
+    if (verdict.kind === 'defer') ours.dueAt = now + waitMsOf(step, this.#parts.plan);
     return this.#passing.forward({ message, intake, id, step });
   }
 
@@ -295,9 +295,9 @@ export class RabbitSource implements Source {
     for (const claim of old) void this.#giveBack(claim);
   }
 
-  async #openIntake(connection: AmqpConnection): Promise<Intake> {
+  async #openIntake(connection: AmqpConnection): Promise<Subscription> {
     const channel = await connection.createChannel();
-    const intake = new Intake(channel, this.#parts.clock);
+    const intake = new Subscription(channel, this.#parts.clock);
     let reason: Error | undefined;
     channel.on('error', (error: unknown) => {
       reason = asError(error);
@@ -308,7 +308,7 @@ export class RabbitSource implements Source {
   }
 
   /** The broker took the consumer away: the queue is gone, or a delivery took too long. */
-  #cancelled(intake: Intake): void {
+  #cancelled(intake: Subscription): void {
     if (!intake.isOpen) return;
     const error = new RespoolError(
       'broker.unavailable',
@@ -319,7 +319,7 @@ export class RabbitSource implements Source {
     void intake.close().then(() => this.#lost(intake, undefined));
   }
 
-  #lost(intake: Intake, reason: Error | undefined): void {
+  #lost(intake: Subscription, reason: Error | undefined): void {
     intake.lose();
     this.#trial.lose(intake);
     if (this.#intake !== intake) return;
@@ -354,13 +354,13 @@ export class RabbitSource implements Source {
     }
   }
 
-  #arrive(message: AmqpMessage, intake: Intake): void {
+  #arrive(message: AmqpMessage, intake: Subscription): void {
     intake.note(message);
     const { plan, wire, maxLost } = this.#parts;
     const past = wire.read(message, plan.queue);
     if (!this.#isWanted) return intake.giveBack(message);
     const own = wire.id?.(message) ?? message.properties.messageId;
-    const id = own ?? madeUpId(message, this.#parts.makeId);
+    const id = own ?? generatedId(message, this.#parts.makeId);
     const { redelivered } = message.fields;
     const isCounted = redelivered && plan.type !== 'classic';
     const lost = past.lost + (isCounted ? brokerCount(message.properties.headers) : 0);
@@ -389,7 +389,7 @@ export class RabbitSource implements Source {
     const { message, intake, id, past, envelope } = claim;
     const isExpired = envelope.expiresAt !== undefined && this.now() >= envelope.expiresAt;
     if (past.restMs > 0 && !isExpired) {
-      void this.#passing.pass({ message, intake, id, step: restOf(past, plan) });
+      void this.#passing.pass({ message, intake, id, step: restingPlace(past, plan) });
     } else if (!isSuspect(claim, maxLost)) this.#begin(claim);
     else if (!this.#trial.take(claim)) {
       void this.#passing.pass({ message, intake, id, step: laterOf(claim, plan) });

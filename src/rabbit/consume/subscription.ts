@@ -12,7 +12,7 @@ import type { AmqpChannel, AmqpMessage, Table } from '../connection/amqp.ts';
 import { CLOSE_TIMEOUT_MS } from '../connection/close-channel.ts';
 
 /** How a consumer subscribes. */
-export interface Subscription {
+export interface SubscriptionOptions {
   readonly prefetch: number;
   readonly consumerTag?: string;
   readonly exclusive?: boolean;
@@ -21,7 +21,7 @@ export interface Subscription {
 }
 
 /** A subscription that may end at any time. */
-export class Intake {
+export class Subscription {
   readonly #channel: AmqpChannel;
   readonly #clock: Clock;
   readonly #acks: Acks;

@@ -6,13 +6,13 @@ import type { Verdict } from '../../core/verdict.ts';
 import type { Settlement } from '../../ports/source.ts';
 import type { RabbitClaim } from './claim.ts';
 import type { QueuePlan, Route } from '../topology/model.ts';
-import type { Ending, Past, Successor } from './message-history.ts';
+import type { HistoryEnding, Past, Successor } from './message-history.ts';
 
 /** A message on its way to another queue. */
-export interface Step {
+export interface VerdictRoute {
   readonly route: Route;
   readonly past: Past;
-  readonly ending?: Ending;
+  readonly ending?: HistoryEnding;
   /** How long it lies in the wait queue there; absent where it does not wait. */
   readonly waitMs?: number;
 }
@@ -24,12 +24,12 @@ export type MovingVerdict = Extract<Verdict, { kind: 'defer' | 'bounce' | 'hold'
 export type MovingSettlement = Omit<Settlement, 'verdict'> & { readonly verdict: MovingVerdict };
 
 /** What a verdict makes of a message. */
-export function stepsOf(
+export function routeForVerdict(
   claim: RabbitClaim,
   { verdict, notes }: MovingSettlement,
   plan: QueuePlan,
   now: Millis,
-): Step {
+): VerdictRoute {
   const past = pastAfter(claim, verdict, notes, now);
   if (verdict.kind === 'defer') return deferred(claim, past, verdict.delayMs, plan, now);
   const { code, text, by } = verdict.because;
@@ -39,13 +39,17 @@ export function stepsOf(
 }
 
 /** The successor that a step makes. */
-export function successorOf({ past, route, ending }: Step, queue: string, id: string): Successor {
+export function successorMessage(
+  { past, route, ending }: VerdictRoute,
+  queue: string,
+  id: string,
+): Successor {
   const routing = route.headers;
   return { past, queue, id, routing, ...(ending === undefined ? undefined : { ending }) };
 }
 
 /** It came back from a wait queue that was shorter than its wait. */
-export function restOf(past: Past, plan: QueuePlan): Step {
+export function restingPlace(past: Past, plan: QueuePlan): VerdictRoute {
   const { routingKey, restMs, attempts: attempt } = past;
   const road = plan.wait({ delayMs: restMs, attempt, routingKey });
   const { waitMs } = road;
@@ -53,12 +57,12 @@ export function restOf(past: Past, plan: QueuePlan): Step {
 }
 
 /** How long it waits in all, in this wait queue and in those that its rest leads through. */
-export function waitOf(first: Step, plan: QueuePlan): number {
+export function waitMsOf(first: VerdictRoute, plan: QueuePlan): number {
   let step = first;
   let totalMs = step.waitMs ?? 0;
   for (let legs = 1; step.past.restMs > 0; legs += 1) {
     if (legs === LEGS_MAX) return totalMs + step.past.restMs;
-    step = restOf(step.past, plan);
+    step = restingPlace(step.past, plan);
     totalMs += step.waitMs ?? 0;
   }
   return totalMs;
@@ -73,7 +77,7 @@ function deferred(
   askedMs: number,
   plan: QueuePlan,
   now: Millis,
-): Step {
+): VerdictRoute {
   const { expiresAt } = claim.envelope;
   // A deferral never goes past the expiry: then it comes back to be told so.
   const delayMs = expiresAt === undefined ? askedMs : Math.min(askedMs, expiresAt - now);

@@ -20,7 +20,7 @@ import type {
   Properties,
 } from '../connection/amqp.ts';
 import { CLOSE_TIMEOUT_MS, closeChannel } from '../connection/close-channel.ts';
-import type { Link } from '../connection/reconnecting-connection.ts';
+import type { ReconnectingConnection } from '../connection/reconnecting-connection.ts';
 import { H } from '../consume/message-history.ts';
 
 // The messages of an outlet in their order: those that wait, those on their way, and
@@ -28,7 +28,7 @@ import { H } from '../consume/message-history.ts';
 // first.
 
 /** A message that was handed over. */
-interface Sending {
+interface PendingConfirm {
   /** Taken off once it is settled: whoever still holds the rest shall not hold the body. */
   outgoing: Outgoing;
   readonly resolve: () => void;
@@ -44,7 +44,7 @@ interface Sending {
 }
 
 /** Which message came back. */
-interface ReturnedRoad {
+interface ReturnedRoute {
   readonly exchange: string;
   readonly key: string;
   readonly messageId: string | undefined;
@@ -57,18 +57,18 @@ const NOTHING: Outgoing = { exchange: '', key: '', content: Buffer.alloc(0), pro
 const CUT_AT = 1_024;
 
 /** All messages of one outlet. */
-class OutletLine {
+class ConfirmWindow {
   readonly #clock: Clock;
   readonly #whyWaiting: () => RespoolError;
   readonly #onLate: () => void;
   /** All that are not settled, oldest first; settled ones in between are passed over. */
-  #all: Sending[] = [];
+  #all: PendingConfirm[] = [];
   #allHead = 0;
-  #waiting: Sending[] = [];
+  #waiting: PendingConfirm[] = [];
   #waitingHead = 0;
-  readonly #inFlight = new Set<Sending>();
+  readonly #inFlight = new Set<PendingConfirm>();
   /** The first of those on their way that look alike, by road and id. */
-  readonly #firsts = new Map<string, Sending>();
+  readonly #firsts = new Map<string, PendingConfirm>();
   #tokens = 0;
   /** Settled ones that are still in the list of all. */
   #settled = 0;
@@ -88,9 +88,9 @@ class OutletLine {
     return this.#inFlight.size;
   }
 
-  add(parts: Pick<Sending, 'outgoing' | 'resolve' | 'reject' | 'deadlineMs'>): void {
+  add(parts: Pick<PendingConfirm, 'outgoing' | 'resolve' | 'reject' | 'deadlineMs'>): void {
     const endsAt = this.#clock.monotonic() + parts.deadlineMs;
-    const sending: Sending = {
+    const sending: PendingConfirm = {
       ...parts,
       place: 'waiting',
       endsAt,
@@ -105,7 +105,7 @@ class OutletLine {
   }
 
   /** The first that waits. */
-  peek(): Sending | undefined {
+  peek(): PendingConfirm | undefined {
     for (;;) {
       const next = this.#waiting[this.#waitingHead];
       if (next === undefined || next.place === 'waiting') return next;
@@ -132,7 +132,7 @@ class OutletLine {
   }
 
   /** It was not sent after all, and is the first to go. */
-  putBack(sending: Sending): void {
+  putBack(sending: PendingConfirm): void {
     if (sending.place !== 'in-flight') return;
     this.#leave(sending);
     sending.place = 'waiting';
@@ -142,14 +142,14 @@ class OutletLine {
     this.waitingBytes += sending.outgoing.content.length;
   }
 
-  done(sending: Sending): void {
+  done(sending: PendingConfirm): void {
     if (sending.place === 'settled') return;
     this.#settle(sending);
     sending.outgoing = NOTHING;
     sending.resolve();
   }
 
-  fail(sending: Sending, error: RespoolError): void {
+  fail(sending: PendingConfirm, error: RespoolError): void {
     if (sending.place === 'settled') return;
     this.#settle(sending);
     sending.outgoing = NOTHING;
@@ -157,7 +157,7 @@ class OutletLine {
   }
 
   /** The broker gave one back: by its token, or the first that looks like it. */
-  markReturned({ exchange, key, messageId, token }: ReturnedRoad, text: string): void {
+  markReturned({ exchange, key, messageId, token }: ReturnedRoute, text: string): void {
     const look = lookOf({ exchange, key, properties: { messageId } });
     let found = this.#firsts.get(look);
     if (token !== undefined) {
@@ -166,7 +166,7 @@ class OutletLine {
     if (found !== undefined) found.returned = text;
   }
 
-  failInFlight(fail: (sending: Sending) => void): void {
+  failInFlight(fail: (sending: PendingConfirm) => void): void {
     for (const sending of this.#inFlight) fail(sending);
   }
 
@@ -188,7 +188,7 @@ class OutletLine {
     this.#cancelTimer = undefined;
   }
 
-  #settle(sending: Sending): void {
+  #settle(sending: PendingConfirm): void {
     this.#leave(sending);
     sending.place = 'settled';
     this.#settled += 1;
@@ -204,7 +204,7 @@ class OutletLine {
     }
   }
 
-  #leave(sending: Sending): void {
+  #leave(sending: PendingConfirm): void {
     const bytes = sending.outgoing.content.length;
     if (sending.place === 'waiting') {
       this.waiting -= 1;
@@ -232,7 +232,7 @@ class OutletLine {
     this.#onLate();
   }
 
-  #late({ place, outgoing, deadlineMs }: Sending): RespoolError {
+  #late({ place, outgoing, deadlineMs }: PendingConfirm): RespoolError {
     if (place === 'waiting') return this.#whyWaiting();
     const to = outgoing.exchange === '' ? outgoing.key : outgoing.exchange;
     const text =
@@ -270,7 +270,7 @@ function isClosedError(error: unknown): boolean {
 }
 
 /** Why no message can go to an exchange, if that is what closed the channel. */
-function noRoad(reason: Error | undefined, exchange: string): string | undefined {
+function noRouteReason(reason: Error | undefined, exchange: string): string | undefined {
   if (reason === undefined) return undefined;
   if (forbiddenIn(reason) === exchange) return forbiddenText(exchange);
   const isMissing =
@@ -295,7 +295,7 @@ function tooLargeIn(reason: Error | undefined, bytes: number): string | undefine
 }
 
 /** Bounds of an outlet. */
-export interface OutletLimits {
+export interface ConfirmPublisherLimits {
   /** How long a message may take until its confirm. */
   readonly confirmTimeoutMs: number;
   /** Messages on their way at once. */
@@ -305,7 +305,7 @@ export interface OutletLimits {
   readonly waitingMaxBytes: number;
 }
 
-export const OUTLET_LIMITS: OutletLimits = {
+export const CONFIRM_PUBLISHER_LIMITS: ConfirmPublisherLimits = {
   confirmTimeoutMs: 30_000,
   windowMax: 1_000,
   waitingMax: 10_000,
@@ -323,18 +323,18 @@ const FORBIDDEN_MS = 5_000;
 const KNOWN_EXCHANGES_MAX = 1_000;
 
 /** What an outlet is doing. */
-interface OutletLoad {
+interface ConfirmPublisherLoad {
   readonly inFlight: number;
   readonly waiting: number;
   readonly waitingBytes: number;
 }
 
 /** Publishes with confirms over one channel of a link. */
-export class Outlet {
-  readonly #link: Link;
+export class ConfirmPublisher {
+  readonly #link: ReconnectingConnection;
   readonly #clock: Clock;
-  readonly #line: OutletLine;
-  readonly #limits: OutletLimits;
+  readonly #line: ConfirmWindow;
+  readonly #limits: ConfirmPublisherLimits;
   #channel: AmqpConfirmChannel | undefined;
   #isOpening = false;
   /** Exchanges that were seen on the present channel: a missing one would end it for everybody. */
@@ -346,15 +346,19 @@ export class Outlet {
   #closeReason: Error | undefined;
   readonly #whenIdle: WhenIdle;
 
-  constructor(link: Link, clock: Clock, limits: Partial<OutletLimits> = {}) {
+  constructor(
+    link: ReconnectingConnection,
+    clock: Clock,
+    limits: Partial<ConfirmPublisherLimits> = {},
+  ) {
     this.#link = link;
     this.#clock = clock;
-    this.#limits = { ...OUTLET_LIMITS, ...limits };
+    this.#limits = { ...CONFIRM_PUBLISHER_LIMITS, ...limits };
     const onLate = (): void => {
       this.#pump();
       this.#whenIdle.check();
     };
-    this.#line = new OutletLine(clock, () => this.#whyWaiting(), onLate);
+    this.#line = new ConfirmWindow(clock, () => this.#whyWaiting(), onLate);
     this.#whenIdle = new WhenIdle(() => this.#line.inFlight + this.#line.waiting === 0);
     this.#unlisten = link.on((event) => {
       if (event.kind === 'up' || event.kind === 'unblocked') this.#pump();
@@ -366,7 +370,7 @@ export class Outlet {
     return this.#link.isUp && !this.#link.isBlocked;
   }
 
-  get load(): OutletLoad {
+  get load(): ConfirmPublisherLoad {
     const { inFlight, waiting, waitingBytes } = this.#line;
     return { inFlight, waiting, waitingBytes };
   }
@@ -441,7 +445,7 @@ export class Outlet {
     }
   }
 
-  #publish(channel: AmqpConfirmChannel, sending: Sending): void {
+  #publish(channel: AmqpConfirmChannel, sending: PendingConfirm): void {
     const { exchange, key, content } = sending.outgoing;
     const onConfirm = (error: unknown): void => {
       if (error === null || error === undefined) this.#confirmed(sending);
@@ -468,7 +472,7 @@ export class Outlet {
     }
   }
 
-  #confirmed(sending: Sending): void {
+  #confirmed(sending: PendingConfirm): void {
     const { returned } = sending;
     if (returned === undefined) this.#line.done(sending);
     else {
@@ -479,10 +483,10 @@ export class Outlet {
     }
   }
 
-  #unconfirmed(sending: Sending, error: unknown): void {
+  #unconfirmed(sending: PendingConfirm, error: unknown): void {
     const isRefused = isNack(error);
     const road = roadOf(sending.outgoing);
-    const why = noRoad(this.#closeReason, sending.outgoing.exchange);
+    const why = noRouteReason(this.#closeReason, sending.outgoing.exchange);
     if (why !== undefined) {
       const text = `cannot publish to ${road}: ${why}`;
       this.#line.fail(sending, new RespoolError('broker.unroutable', text, { cause: error }));
@@ -567,7 +571,7 @@ export class Outlet {
     const channel = this.#channel;
     if (this.#isOpening || channel === undefined) return;
     this.#isOpening = true;
-    const answer = await isThere(this.#link.current, exchange);
+    const answer = await isReachable(this.#link.current, exchange);
     this.#isOpening = false;
     if (answer === undefined) {
       // n.b. Not at once: a connection that is closing could never say that it is closed.
@@ -616,7 +620,7 @@ function roadOf({ exchange, key }: Outgoing): string {
 }
 
 /** Everything has to find a queue; those that look alike have a token. */
-function optionsOf({ outgoing, token }: Sending): object {
+function optionsOf({ outgoing, token }: PendingConfirm): object {
   const { properties } = outgoing;
   if (token === undefined) return { ...properties, mandatory: true };
   const headers = { ...properties.headers, [H.send]: token };
@@ -624,7 +628,7 @@ function optionsOf({ outgoing, token }: Sending): object {
 }
 
 /** Whether an exchange is there; undefined when it cannot be told now. */
-export async function isThere(
+export async function isReachable(
   connection: AmqpConnection | undefined,
   exchange: string,
 ): Promise<boolean | undefined> {

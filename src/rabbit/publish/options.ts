@@ -19,7 +19,7 @@ import {
 } from './codecs.ts';
 import type { RabbitConnection } from '../connection/connection.ts';
 import type { FallbackSpool } from './fallback.ts';
-import { OUTLET_LIMITS, type OutletLimits } from './confirm-publisher.ts';
+import { CONFIRM_PUBLISHER_LIMITS, type ConfirmPublisherLimits } from './confirm-publisher.ts';
 import { checkShort, type PublishMiddleware } from './message.ts';
 
 /** How a publisher reaches its broker, and what its messages have in common. */
@@ -94,7 +94,7 @@ export interface PublisherSettings {
   readonly encode: Encode;
   readonly deliveryMode: 1 | 2;
   readonly priority: number | undefined;
-  readonly limits: OutletLimits;
+  readonly limits: ConfirmPublisherLimits;
   readonly maxBytes: number;
   readonly middleware: readonly PublishMiddleware[];
   readonly envelope: 'goqueue' | undefined;
@@ -196,22 +196,25 @@ export function contentTypeOf(
   return own ?? common ?? (isBytes ? CONTENT_TYPE_BYTES : CONTENT_TYPE_DEFAULT);
 }
 
-function limitsOf(options: PublisherOptions): OutletLimits {
+function limitsOf(options: PublisherOptions): ConfirmPublisherLimits {
   const { confirmTimeout, window, waitingMax, waitingMaxBytes } = options;
   return {
     confirmTimeoutMs: durationMs(
-      confirmTimeout ?? OUTLET_LIMITS.confirmTimeoutMs,
+      confirmTimeout ?? CONFIRM_PUBLISHER_LIMITS.confirmTimeoutMs,
       'confirmTimeout',
       { minMs: 1, maxMs: DAY_MS },
     ),
-    windowMax: checkNumber('window', window ?? OUTLET_LIMITS.windowMax, { min: 1, max: 100_000 }),
-    waitingMax: checkNumber('waitingMax', waitingMax ?? OUTLET_LIMITS.waitingMax, {
+    windowMax: checkNumber('window', window ?? CONFIRM_PUBLISHER_LIMITS.windowMax, {
+      min: 1,
+      max: 100_000,
+    }),
+    waitingMax: checkNumber('waitingMax', waitingMax ?? CONFIRM_PUBLISHER_LIMITS.waitingMax, {
       min: 1,
       max: 10_000_000,
     }),
     waitingMaxBytes: checkNumber(
       'waitingMaxBytes',
-      waitingMaxBytes ?? OUTLET_LIMITS.waitingMaxBytes,
+      waitingMaxBytes ?? CONFIRM_PUBLISHER_LIMITS.waitingMaxBytes,
       { min: 1, max: WAITING_CAP_BYTES },
     ),
   };

@@ -14,15 +14,18 @@ import type { Clock } from '../../ports/clock.ts';
 import { TimeLimit } from '../../system/wait.ts';
 import type { AmqpConnection, Outgoing } from '../connection/amqp.ts';
 import { closeChannel } from '../connection/close-channel.ts';
-import type { Link, LinkEvent } from '../connection/reconnecting-connection.ts';
-import type { Outlet, OutletLimits } from './confirm-publisher.ts';
+import type {
+  ReconnectingConnection,
+  ConnectionEvent,
+} from '../connection/reconnecting-connection.ts';
+import type { ConfirmPublisher, ConfirmPublisherLimits } from './confirm-publisher.ts';
 
 /** What a gate is made of. */
-export interface GateParts {
-  readonly link: Link;
-  readonly outlet: Outlet;
+export interface PublishBreakerParts {
+  readonly link: ReconnectingConnection;
+  readonly outlet: ConfirmPublisher;
   readonly clock: Clock;
-  readonly limits: OutletLimits;
+  readonly limits: ConfirmPublisherLimits;
   /** The exchange to declare, if any. */
   readonly declare: { readonly exchange: string; readonly type: string } | undefined;
   /** How long a broker may be away before senders are told; undefined: they wait. */
@@ -30,8 +33,8 @@ export interface GateParts {
 }
 
 /** Sends through an outlet. */
-export class Gate {
-  readonly #parts: GateParts;
+export class PublishBreaker {
+  readonly #parts: PublishBreakerParts;
   readonly #unlisten: () => void;
   readonly #waiting = new Set<(error: RespoolError) => void>();
   #isOpen = false;
@@ -43,7 +46,7 @@ export class Gate {
   #standstills = 0;
   #cancelTimer: (() => void) | undefined;
 
-  constructor(parts: GateParts) {
+  constructor(parts: PublishBreakerParts) {
     this.#parts = parts;
     this.#unlisten = parts.link.on((event) => this.#onLink(event));
   }
@@ -158,7 +161,7 @@ export class Gate {
     });
   }
 
-  #onLink({ kind }: LinkEvent): void {
+  #onLink({ kind }: ConnectionEvent): void {
     const { stuckAfterMs, declare } = this.#parts;
     // A broker that comes back may have come back empty.
     if (kind === 'down' && declare !== undefined) this.#isOpen = false;

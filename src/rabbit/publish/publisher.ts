@@ -16,9 +16,9 @@ import { shownUrl } from '../connection/client.ts';
 import { goqueueEnvelope } from '../compat/goqueue.ts';
 import { connectionOf, type RabbitConnection } from '../connection/connection.ts';
 import { type Fallback, fallsBack, openFallback } from './fallback.ts';
-import type { Link } from '../connection/reconnecting-connection.ts';
-import { Outlet } from './confirm-publisher.ts';
-import { Gate } from './publish-breaker.ts';
+import type { ReconnectingConnection } from '../connection/reconnecting-connection.ts';
+import { ConfirmPublisher } from './confirm-publisher.ts';
+import { PublishBreaker } from './publish-breaker.ts';
 import {
   type Defaults,
   outgoingOf,
@@ -302,14 +302,14 @@ function sentOf({ id }: Published): { readonly id: string } {
 
 /** A channel of the broker, and what a message passes before it. */
 interface Door {
-  readonly outlet: Outlet;
-  readonly gate: Gate;
+  readonly outlet: ConfirmPublisher;
+  readonly gate: PublishBreaker;
 }
 
-function openDoor(link: Link, settings: PublisherSettings): Door {
+function openDoor(link: ReconnectingConnection, settings: PublisherSettings): Door {
   const { clock, limits, exchange, declareAs, fallback, fallbackAfterMs } = settings;
-  const outlet = new Outlet(link, clock, limits);
-  const gate = new Gate({
+  const outlet = new ConfirmPublisher(link, clock, limits);
+  const gate = new PublishBreaker({
     link,
     outlet,
     clock,

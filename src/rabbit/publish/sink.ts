@@ -19,9 +19,14 @@ import type { AmqpConnection, Outgoing } from '../connection/amqp.ts';
 import type { TlsOptions } from '../connection/client.ts';
 import { CONTENT_TYPE_BYTES } from './codecs.ts';
 import { connectionOf, type RabbitConnection } from '../connection/connection.ts';
-import type { Link } from '../connection/reconnecting-connection.ts';
-import { isNack, isThere, Outlet, OUTLET_LIMITS } from './confirm-publisher.ts';
-import { Gate } from './publish-breaker.ts';
+import type { ReconnectingConnection } from '../connection/reconnecting-connection.ts';
+import {
+  isNack,
+  isReachable,
+  ConfirmPublisher,
+  CONFIRM_PUBLISHER_LIMITS,
+} from './confirm-publisher.ts';
+import { PublishBreaker } from './publish-breaker.ts';
 import { badKeyList, checkShort } from './message.ts';
 import { exchangePlace } from '../connection/traced-place.ts';
 
@@ -90,10 +95,17 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
   const { exchange, maxBytes, confirmTimeoutMs, stuckAfterMs, tracer } = settingsOf(options);
   const { key, clock = systemClock } = options;
   const { connection, isOwned } = connectionOf({ name: 'respool sink', ...options }, 'a sink');
-  const limits = { ...OUTLET_LIMITS, ...NO_LIMIT, confirmTimeoutMs };
+  const limits = { ...CONFIRM_PUBLISHER_LIMITS, ...NO_LIMIT, confirmTimeoutMs };
   const link = connection.publishing;
-  const outlet = new Outlet(link, clock, limits);
-  const gate = new Gate({ link, outlet, clock, limits, declare: undefined, stuckAfterMs });
+  const outlet = new ConfirmPublisher(link, clock, limits);
+  const gate = new PublishBreaker({
+    link,
+    outlet,
+    clock,
+    limits,
+    declare: undefined,
+    stuckAfterMs,
+  });
   const keyOf = typeof key === 'function' ? key : ({ topic }: Parcel) => key ?? topic;
   const inFlight = new InFlight();
 
@@ -150,13 +162,13 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
   };
 }
 
-async function reach(link: Link, exchange: string): Promise<void> {
+async function reach(link: ReconnectingConnection, exchange: string): Promise<void> {
   const connection = await link.tryConnect().catch((error: unknown) => {
     // Goes on, so that it is there when the first parcel comes; what no waiting mends ends here.
     if (isRespoolError(error, 'broker.unavailable')) link.connected().catch(() => undefined);
     throw error;
   });
-  if (exchange === '' || (await isThere(connection, exchange)) !== false) return;
+  if (exchange === '' || (await isReachable(connection, exchange)) !== false) return;
   const text = `there is no exchange "${exchange}"; declare it`;
   throw new RespoolError('broker.unroutable', text);
 }
@@ -172,7 +184,7 @@ function settingsOf(options: RabbitSinkOptions): {
   const { awayAfter } = options;
   const size = { min: 1, max: MAX_BYTES_CAP };
   const span = { minMs: 1, maxMs: DAY_MS };
-  const timeout = options.confirmTimeout ?? OUTLET_LIMITS.confirmTimeoutMs;
+  const timeout = options.confirmTimeout ?? CONFIRM_PUBLISHER_LIMITS.confirmTimeoutMs;
   return {
     exchange: checkShort('exchange', options.exchange, 'config.invalid'),
     maxBytes: checkNumber('maxBytes', options.maxBytes ?? MAX_BYTES, size),

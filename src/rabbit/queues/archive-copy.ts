@@ -16,24 +16,28 @@ import { readProperties, writtenProperties } from '../publish/fallback-propertie
 import { H, wide, withoutBrokers } from '../consume/message-history.ts';
 
 /** The queue that it was in, and where it was published, for people; the queue for us too. */
-export const KEPT_QUEUE_HEADER: string = 'respool-amqp-queue';
+export const ARCHIVED_QUEUE_HEADER: string = 'respool-amqp-queue';
 const EXCHANGE = 'respool-amqp-exchange';
 const KEY = 'respool-amqp-key';
 
 /** What a spool takes by default, less what it writes itself. */
-export const KEPT_HEADERS_MAX_BYTES: number = 31 * 2 ** 10;
+export const ARCHIVED_HEADERS_MAX_BYTES: number = 31 * 2 ** 10;
 
 /** The copy of a message; refuses what no spool could keep, and then it has to stay. */
-export function keptFrom({ id, place }: Letter, message: AmqpMessage, reason: string): KeptCopy {
+export function archiveCopyOf(
+  { id, place }: Letter,
+  message: AmqpMessage,
+  reason: string,
+): KeptCopy {
   const { exchange, routingKey } = message.fields;
   const headers = {
     [AMQP_HEADER]: writtenProperties(message.properties),
-    [KEPT_QUEUE_HEADER]: place,
+    [ARCHIVED_QUEUE_HEADER]: place,
     [EXCHANGE]: oneLine(exchange),
     [KEY]: oneLine(routingKey),
   };
   try {
-    checkHeaders(headers, KEPT_HEADERS_MAX_BYTES);
+    checkHeaders(headers, ARCHIVED_HEADERS_MAX_BYTES);
   } catch (error) {
     throw new RespoolError(
       'limit.exceeded',
@@ -53,7 +57,7 @@ export function keptFrom({ id, place }: Letter, message: AmqpMessage, reason: st
 }
 
 /** Publishes a kept copy into its queue again; resolves when the broker has it there. */
-export async function restoreKept(
+export async function restoreArchived(
   kept: Pick<KeptCopy, 'headers' | 'body'>,
   outlet: { send(outgoing: Outgoing): Promise<void> },
 ): Promise<void> {
@@ -62,12 +66,12 @@ export async function restoreKept(
 
 /** What is published to put it back. */
 export function restoredOf({ headers, body }: Pick<KeptCopy, 'headers' | 'body'>): Outgoing {
-  const { [AMQP_HEADER]: text, [KEPT_QUEUE_HEADER]: queue } = headers;
+  const { [AMQP_HEADER]: text, [ARCHIVED_QUEUE_HEADER]: queue } = headers;
   if (text === undefined || queue === undefined || queue === '') {
     throw new RespoolError(
       'message.invalid',
       `cannot put a message back into its queue: headers ${AMQP_HEADER} and ` +
-        `${KEPT_QUEUE_HEADER} are needed; only what was kept from a queue has them`,
+        `${ARCHIVED_QUEUE_HEADER} are needed; only what was kept from a queue has them`,
     );
   }
   const content = Buffer.from(body.buffer, body.byteOffset, body.byteLength);

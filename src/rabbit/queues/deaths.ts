@@ -15,7 +15,7 @@
 import { compileGlob } from '../../core/glob.ts';
 import type { Table } from '../connection/amqp.ts';
 import { countOf, H } from '../consume/message-history.ts';
-import { linesTold } from './x-death.ts';
+import { xDeathLines } from './x-death.ts';
 
 /** What is known of where it lies, and which deaths count. */
 export interface DeathRule {
@@ -72,7 +72,7 @@ function allDeaths(headers: Table, sweptQueue: string): number {
 }
 
 function entriesOf(headers: Table): readonly Entry[] {
-  return linesTold(headers, ENTRIES_MAX).flatMap(entryOf);
+  return xDeathLines(headers, ENTRIES_MAX).flatMap(entryOf);
 }
 
 function entryOf(told: unknown): Entry[] {

@@ -10,10 +10,16 @@ import { systemClock, systemDice } from '../../system/clock.ts';
 import { createIdMaker } from '../../system/ids.ts';
 import type { AmqpMessage } from '../connection/amqp.ts';
 import { connectionOf } from '../connection/connection.ts';
-import { Outlet } from '../publish/confirm-publisher.ts';
+import { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import type { Route } from '../topology/model.ts';
-import { copyOf, outOfWait, ownerOf, type Place, placeOf } from '../admin/owner-queue.ts';
-import { type Errand, moveMessages, WINDOW_DEFAULT, WINDOW_MAX } from './move.ts';
+import {
+  changedCopy,
+  outOfWait,
+  ownerQueueOf,
+  type QueuePlace,
+  queuePlaceOf,
+} from '../admin/owner-queue.ts';
+import { type MoveErrand, moveMessages, WINDOW_DEFAULT, WINDOW_MAX } from './move.ts';
 import type { DrainOptions, DrainReport } from '../admin/reports.ts';
 
 const NAMES = [
@@ -37,12 +43,12 @@ export async function drainQueue(options: DrainOptions): Promise<DrainReport> {
   checkDrain(options);
   const { queue, plans = [], max, window = WINDOW_DEFAULT, onProgress, signal } = options;
   const { clock = systemClock } = options;
-  const place = placeOf(queue, plans);
+  const place = queuePlaceOf(queue, plans);
   const given = { connection: options.connection, clock };
   const { connection, isOwned } = connectionOf(given, 'a drain');
-  const outlet = new Outlet(connection.publishing, clock, { windowMax: window });
+  const outlet = new ConfirmPublisher(connection.publishing, clock, { windowMax: window });
   const makeId = createIdMaker(systemDice);
-  const decide = (message: AmqpMessage): Errand =>
+  const decide = (message: AmqpMessage): MoveErrand =>
     errandOf(message, { ...options, place, id: makeId(clock.now()) });
   try {
     return await moveMessages(
@@ -58,17 +64,17 @@ export async function drainQueue(options: DrainOptions): Promise<DrainReport> {
 
 function errandOf(
   message: AmqpMessage,
-  options: DrainOptions & { readonly place: Place; readonly id: string },
-): Errand {
+  options: DrainOptions & { readonly place: QueuePlace; readonly id: string },
+): MoveErrand {
   const { match, to, wire, place, id } = options;
   if (match !== undefined && !match(message)) return 'skip';
   if (to === 'discard') return 'discard';
-  const owner = ownerOf(message, place);
+  const owner = ownerQueueOf(message, place);
   const road = roadOf(to, message, owner);
   if (road === undefined) return 'homeless';
   const past = isFresh(place, options) ? { attempts: 0, lost: 0, restMs: 0 } : { restMs: 0 };
   const taken = place.role === 'wait' ? outOfWait(message) : message;
-  return copyOf(taken, { to: road, owner: owner ?? place.queue, id, past, wire });
+  return changedCopy(taken, { to: road, owner: owner ?? place.queue, id, past, wire });
 }
 
 function roadOf(
@@ -81,7 +87,7 @@ function roadOf(
   return owner === undefined ? undefined : { exchange: '', key: owner };
 }
 
-function isFresh({ role }: Place, { attempts }: DrainOptions): boolean {
+function isFresh({ role }: QueuePlace, { attempts }: DrainOptions): boolean {
   return attempts === undefined ? role === 'dead' || role === 'parked' : attempts === 'fresh';
 }
 
@@ -99,7 +105,7 @@ export function checkDrain(options: DrainOptions): void {
         'give the name of the queue there to say that they may be gone for good',
     );
   }
-  if (to === undefined) checkHome(placeOf(queue, plans), plans.length > 0);
+  if (to === undefined) checkHome(queuePlaceOf(queue, plans), plans.length > 0);
   const isLoop = typeof to === 'object' && to.exchange === '' && to.key === queue;
   if (isLoop) {
     throw new RespoolError(
@@ -109,7 +115,7 @@ export function checkDrain(options: DrainOptions): void {
   }
 }
 
-function checkHome({ queue, role }: Place, hasPlans: boolean): void {
+function checkHome({ queue, role }: QueuePlace, hasPlans: boolean): void {
   if (role === 'main') {
     throw new RespoolError(
       'config.invalid',

@@ -22,34 +22,34 @@ import {
   type Past,
   readPast,
   respoolWire,
-  type Wire,
+  type HistoryWire,
 } from '../consume/message-history.ts';
-import { ownerOf, type Place, sureOwner } from '../admin/owner-queue.ts';
+import { ownerQueueOf, type QueuePlace, sureOwner } from '../admin/owner-queue.ts';
 import { deathsOf } from './deaths.ts';
-import { type Death, deathsTold } from './x-death.ts';
+import { type Death, xDeathsOf } from './x-death.ts';
 
 /** How much of a header is shown, and how many are. */
 export const LETTER_HEADER_MAX_CHARS = 4_096;
 export const LETTER_HEADERS_MAX = 256;
 
 /** What is known of the queue that the message lies in. */
-export interface LetterPlace extends Place {
+export interface LetterPlace extends QueuePlace {
   readonly kind: LetterKind;
-  readonly wire?: Wire | undefined;
+  readonly wire?: HistoryWire | undefined;
 }
 
 /** What a message is, with what it takes to write its copy. */
 export interface ReadLetter {
   readonly letter: Letter;
   /** Where it was first published; undefined: nobody tells. */
-  readonly beginning: Beginning | undefined;
+  readonly beginning: BodyStart | undefined;
   /** The queue that it belongs to; undefined: nobody knows one. */
   readonly owner: string | undefined;
   readonly past: Past;
 }
 
 /** The road that a message came by at first. */
-export interface Beginning {
+export interface BodyStart {
   readonly exchange: string;
   readonly routingKey: string;
 }
@@ -58,7 +58,7 @@ export interface Beginning {
 export function readLetter(message: AmqpMessage, place: LetterPlace): ReadLetter {
   const headers = message.properties.headers ?? {};
   const past = pastOf(message, place);
-  const deaths = deathsTold(headers);
+  const deaths = xDeathsOf(headers);
   const elsewhere = deaths.filter((death) => death.queue !== place.queue);
   const known = { message, headers, past, place, deaths: elsewhere };
   const owner = queueOf(known);
@@ -170,7 +170,7 @@ function pastOf(message: AmqpMessage, { wire = respoolWire, of, queue }: LetterP
 function queueOf({ message, headers, place, deaths }: Known): string | undefined {
   const isOther = (queue: string | undefined): queue is string =>
     queue !== undefined && queue !== place.queue && queue !== headers[H.sweptFrom];
-  const planned = place.of.length > 0 ? ownerOf(message, place) : undefined;
+  const planned = place.of.length > 0 ? ownerQueueOf(message, place) : undefined;
   const said = [planned, sureOwner(message)].find(isOther);
   if (said !== undefined) return said;
   // Where it was rejected it was worked on; where it only ever expired it may just have waited.
@@ -185,7 +185,7 @@ function queueName({ queue }: Death): string {
 }
 
 /** n.b. The delivery itself tells only how it came into the dead queue. */
-function beginningOf({ message, headers, past, deaths }: Known): Beginning | undefined {
+function beginningOf({ message, headers, past, deaths }: Known): BodyStart | undefined {
   const { fields } = message;
   const { exchange, routingKey } = past;
   const isTold =
@@ -281,7 +281,7 @@ function isPlain(value: unknown): boolean {
   return typeof value === 'string' || typeof value === 'boolean' || Number.isSafeInteger(value);
 }
 
-function idOf(message: AmqpMessage, wire: Wire | undefined): string | undefined {
+function idOf(message: AmqpMessage, wire: HistoryWire | undefined): string | undefined {
   try {
     return usable(wire?.id?.(message)) ?? usable(message.properties.messageId);
   } catch {

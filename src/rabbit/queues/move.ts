@@ -18,7 +18,7 @@ import { asError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { AmqpConnection, AmqpMessage, Outgoing } from '../connection/amqp.ts';
 import { lostAtTheEnd, openPass, type Pass, type PassEnd, Walk } from './pass.ts';
-import type { Outlet } from '../publish/confirm-publisher.ts';
+import type { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import type { DrainEnd, DrainReport, MoveProgress } from '../admin/reports.ts';
 
 /** Progress is told at most once for so many messages. */
@@ -28,12 +28,12 @@ export const WINDOW_DEFAULT = 100;
 export const WINDOW_MAX = 1_000;
 
 /** What is to happen to one message. */
-export type Errand = Outgoing | 'skip' | 'homeless' | 'discard';
+export type MoveErrand = Outgoing | 'skip' | 'homeless' | 'discard';
 
 export interface MoveOrder {
   readonly queue: string;
   /** Decides about each message; may throw, which stops everything and leaves it where it is. */
-  decide(message: AmqpMessage): Errand;
+  decide(message: AmqpMessage): MoveErrand;
   readonly max: number | undefined;
   readonly window: number;
   readonly onProgress: ((progress: MoveProgress) => void) | undefined;
@@ -42,7 +42,7 @@ export interface MoveOrder {
 
 export interface MoveTools {
   readonly connection: AmqpConnection;
-  readonly outlet: Pick<Outlet, 'send'>;
+  readonly outlet: Pick<ConfirmPublisher, 'send'>;
   readonly clock: Clock;
 }
 
@@ -132,7 +132,7 @@ class Mover {
   }
 
   #take(pass: Pass, message: AmqpMessage): void {
-    let errand: Errand;
+    let errand: MoveErrand;
     try {
       errand = this.#order.decide(message);
     } catch (error) {

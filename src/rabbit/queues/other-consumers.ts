@@ -25,7 +25,7 @@ interface AloneParts {
 }
 
 /** Asked when we hold nothing ourselves. */
-export async function isAlone({
+export async function hasNoOtherConsumer({
   queue,
   connection,
   management,

@@ -17,7 +17,7 @@ import type { AmqpChannel, AmqpConnection, AmqpMessage } from '../connection/amq
 import { closeChannel } from '../connection/close-channel.ts';
 import { Acks } from '../consume/acks.ts';
 import { explainRefusal } from '../topology/explain.ts';
-import { type Block, Blocks } from './requeue-order.ts';
+import { type RequeueBlock, RequeueBlocks } from './requeue-order.ts';
 
 const HELD_MAX_DEFAULT = 100_000;
 /** The broker takes a channel away from who holds a message for 30 minutes. */
@@ -122,9 +122,9 @@ class QueuePass implements Pass {
   readonly #channel: AmqpChannel;
   readonly #goal: number;
   readonly #heldMax: number;
-  readonly #blocks: Blocks;
+  readonly #blocks: RequeueBlocks;
   readonly #acks: Acks;
-  readonly #inHand = new Map<number, Block>();
+  readonly #inHand = new Map<number, RequeueBlock>();
   /** Arrived and not given yet; those before `#next` are given. */
   readonly #arrivals: AmqpMessage[] = [];
   #next = 0;
@@ -153,7 +153,7 @@ class QueuePass implements Pass {
     this.total = from.total;
     const { queue, window, averageBytes } = order;
     const onMessage = (message: AmqpMessage | null): void => this.#take(message);
-    this.#blocks = new Blocks({ queue, window, averageBytes, clock, ...from, onMessage });
+    this.#blocks = new RequeueBlocks({ queue, window, averageBytes, clock, ...from, onMessage });
     this.#goal = Math.min(from.total, order.max ?? from.total);
     this.#heldMax = order.heldMax ?? HELD_MAX_DEFAULT;
   }
@@ -217,7 +217,7 @@ class QueuePass implements Pass {
     return this.#end !== undefined || this.#error !== undefined;
   }
 
-  #settle({ fields: { deliveryTag } }: AmqpMessage): Block {
+  #settle({ fields: { deliveryTag } }: AmqpMessage): RequeueBlock {
     const block = this.#inHand.get(deliveryTag);
     assert(block !== undefined, `message ${deliveryTag} of a pass is settled twice`);
     this.#inHand.delete(deliveryTag);

@@ -17,23 +17,23 @@ import type { Caution } from '../../ports/dead-letters.ts';
 import { systemClock } from '../../system/clock.ts';
 import { openChannel, passiveQueues, versionOf } from '../admin/inspect-broker.ts';
 import type { Management } from '../admin/management/index.ts';
-import { placeOf } from '../admin/owner-queue.ts';
+import { queuePlaceOf } from '../admin/owner-queue.ts';
 import type { AnyConnection } from '../admin/reports.ts';
 import type { AmqpConnection, AmqpMessage } from '../connection/amqp.ts';
 import { closeChannel } from '../connection/close-channel.ts';
 import { connectionOf, type RabbitConnection } from '../connection/connection.ts';
-import type { Wire } from '../consume/message-history.ts';
-import { Outlet } from '../publish/confirm-publisher.ts';
+import type { HistoryWire } from '../consume/message-history.ts';
+import { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import { explainRefusal, refusalCode } from '../topology/explain.ts';
 import type { QueuePlan } from '../topology/model.ts';
 import { checkName } from '../topology/names.ts';
 import { cautionOf } from './delivery-limit.ts';
 import { type LetterPlace, type ReadLetter, readLetter } from './letter.ts';
 import { lockQueue, type QueueLock } from './lock.ts';
-import { isAlone } from './other-consumers.ts';
+import { hasNoOtherConsumer } from './other-consumers.ts';
 import { openPass, Walk, type WalkOptions } from './pass.ts';
 import { parkedCopy, sentCopy } from './replay-copy.ts';
-import { type Deed, Held, heldOf, notInHand, Taking } from './take-letters.ts';
+import { type Action, OpenMessage, openMessageOf, notInHand, LetterBatch } from './take-letters.ts';
 import { ensureTarget } from './target.ts';
 
 type QueueRoute = Extract<door.LetterRoute, { readonly kind: 'queue' }>;
@@ -65,8 +65,8 @@ class QueueLetters implements door.DeadLetters {
   readonly #clock: Clock;
   readonly #connection: RabbitConnection;
   readonly #isOwned: boolean;
-  readonly #outlet: Outlet;
-  readonly #takings = new Set<Taking>();
+  readonly #outlet: ConfirmPublisher;
+  readonly #takings = new Set<LetterBatch>();
   /** What is open; it ends with the door. */
   readonly #walks = new Set<Walk>();
   readonly #locks = new Set<QueueLock>();
@@ -81,7 +81,7 @@ class QueueLetters implements door.DeadLetters {
     this.#options = options;
     this.#queue = queue;
     this.name = `queue "${queue}"`;
-    const place = placeOf(queue, plans);
+    const place = queuePlaceOf(queue, plans);
     const isParked =
       place.role === 'parked' || (place.role === undefined && queue.endsWith(PARKED));
     this.#place = { ...place, kind: options.kind ?? (isParked ? 'parked' : 'dead'), wire };
@@ -89,7 +89,7 @@ class QueueLetters implements door.DeadLetters {
     const chosen = connectionOf({ connection, url, clock }, 'a door to dead letters');
     this.#connection = chosen.connection;
     this.#isOwned = chosen.isOwned;
-    this.#outlet = new Outlet(chosen.connection.publishing, clock);
+    this.#outlet = new ConfirmPublisher(chosen.connection.publishing, clock);
   }
 
   async caution(): Promise<door.Caution> {
@@ -128,11 +128,11 @@ class QueueLetters implements door.DeadLetters {
   async isAlone(): Promise<boolean> {
     const { management } = this.#options;
     const connection = await this.#amqp();
-    return isAlone({ queue: this.#queue, connection, management, clock: this.#clock });
+    return hasNoOtherConsumer({ queue: this.#queue, connection, management, clock: this.#clock });
   }
 
   async settle(taken: door.TakenLetter, fate: door.Fate): Promise<door.Settled> {
-    const held = heldOf(taken);
+    const held = openMessageOf(taken);
     const taking = held && [...this.#takings].find((one) => one.has(held));
     if (held === undefined || taking === undefined) return notInHand(held);
     return taking.settle(held, fate);
@@ -188,7 +188,7 @@ class QueueLetters implements door.DeadLetters {
       for (;;) {
         const message = await walk.next();
         if (message === undefined) return;
-        const held = new Held(readLetter(message, this.#place), message);
+        const held = new OpenMessage(readLetter(message, this.#place), message);
         try {
           if (fitsLetter(held.read.letter, query)) yield held.letter();
         } finally {
@@ -239,7 +239,7 @@ class QueueLetters implements door.DeadLetters {
     // One connection for both: the lock goes with the one that has the messages.
     const amqp = await this.#amqp();
     const lock = await this.#lock(amqp, TAKE);
-    let taking: Taking | undefined;
+    let taking: LetterBatch | undefined;
     try {
       // Twice as many, so that the next ones are here while those in hand are settled.
       const walk = await this.#walk(amqp, 2 * inHand, { signal: options.signal });
@@ -255,8 +255,8 @@ class QueueLetters implements door.DeadLetters {
     }
   }
 
-  #takingOf(walk: Walk, inHand: number): Taking {
-    return new Taking({
+  #takingOf(walk: Walk, inHand: number): LetterBatch {
+    return new LetterBatch({
       queue: this.#place.queue,
       walk,
       inHand,
@@ -266,7 +266,7 @@ class QueueLetters implements door.DeadLetters {
     });
   }
 
-  async #deedOf(message: AmqpMessage, read: ReadLetter, fate: door.Fate): Promise<Deed> {
+  async #deedOf(message: AmqpMessage, read: ReadLetter, fate: door.Fate): Promise<Action> {
     const parts = { message, read, wire: this.#options.wire, now: this.#clock.now() };
     switch (fate.kind) {
       case 'leave':
@@ -292,7 +292,7 @@ class QueueLetters implements door.DeadLetters {
   #routeOf(
     { letter }: ReadLetter,
     given: door.LetterRoute | undefined,
-  ): QueueRoute | Extract<Deed, { kind: 'refuse' }> {
+  ): QueueRoute | Extract<Action, { kind: 'refuse' }> {
     const to = given ?? letter.home;
     const name = show(letter.id);
     if (to === undefined) {
@@ -393,7 +393,7 @@ export interface QueueLettersOptions {
   /** Tell which queues its messages belong to, and where they are parked. */
   readonly plans?: readonly QueuePlan[];
   /** How the past of messages is written; default: our own headers. */
-  readonly wire?: Wire;
+  readonly wire?: HistoryWire;
   /**
    * Where messages are parked; default: the parked queue of the plan, else the name with `.dlq`
    * turned into `.parked`. Declared as a durable quorum queue where it is not there.

@@ -8,15 +8,15 @@
 import { codeText, reasonText } from '../../core/failure.ts';
 import type { Fate, LetterChange, LetterRoute } from '../../ports/dead-letters.ts';
 import type { AmqpMessage, Outgoing, Table } from '../connection/amqp.ts';
-import { H, type Past, type Wire } from '../consume/message-history.ts';
-import { copyOf } from '../admin/owner-queue.ts';
+import { H, type Past, type HistoryWire } from '../consume/message-history.ts';
+import { changedCopy } from '../admin/owner-queue.ts';
 import type { ReadLetter } from './letter.ts';
 
 /** What a copy is made of. */
-export interface CopyParts {
+export interface ReplayCopyParts {
   readonly message: AmqpMessage;
   readonly read: ReadLetter;
-  readonly wire: Wire | undefined;
+  readonly wire: HistoryWire | undefined;
   readonly now: number;
 }
 
@@ -24,7 +24,7 @@ type QueueRoute = Extract<LetterRoute, { readonly kind: 'queue' }>;
 
 /** A message as it is sent again: with fresh attempts, repaired where that was asked for. */
 export function sentCopy(
-  { message, read, wire, now }: CopyParts,
+  { message, read, wire, now }: ReplayCopyParts,
   to: QueueRoute,
   { change, replay }: Extract<Fate, { readonly kind: 'send' }>,
 ): Outgoing {
@@ -41,7 +41,7 @@ export function sentCopy(
 
 /** A message as it is put aside for a person. */
 export function parkedCopy(
-  parts: CopyParts,
+  parts: ReplayCopyParts,
   queue: string,
   { code, reason, by }: Extract<Fate, { readonly kind: 'park' }>,
 ): Outgoing {
@@ -63,12 +63,12 @@ interface CopyChange {
 }
 
 function copyWith(
-  { message, read, wire, isAsRead }: CopyParts & { readonly isAsRead: boolean },
+  { message, read, wire, isAsRead }: ReplayCopyParts & { readonly isAsRead: boolean },
   { to, past, marks }: CopyChange,
 ): Outgoing {
   const { owner, letter, beginning } = read;
   const { exchange, key } = to;
-  const copy = copyOf(message, {
+  const copy = changedCopy(message, {
     to: { exchange, key },
     owner: owner ?? letter.place,
     id: letter.id,

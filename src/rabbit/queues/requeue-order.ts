@@ -61,7 +61,7 @@ const NO_CREDIT: Table = {
 };
 
 /** What one consumer of ours holds: messages that lay together. */
-export interface Block {
+export interface RequeueBlock {
   readonly tag: string;
   readonly size: number;
   /** Delivery tags of what is held. */
@@ -90,10 +90,10 @@ interface BlocksParts {
 }
 
 /** The consumers of one pass. */
-export class Blocks {
+export class RequeueBlocks {
   readonly #parts: BlocksParts;
-  readonly #all: Block[] = [];
-  readonly #byTag = new Map<string, Block>();
+  readonly #all: RequeueBlock[] = [];
+  readonly #byTag = new Map<string, RequeueBlock>();
   readonly #countsEnds: boolean;
   readonly #knowsCredit: boolean;
   #held = 0;
@@ -133,13 +133,13 @@ export class Blocks {
     return !this.#isAdding && block !== undefined && block.held.length >= block.size;
   }
 
-  of({ fields: { consumerTag = '' } }: AmqpMessage): Block {
+  of({ fields: { consumerTag = '' } }: AmqpMessage): RequeueBlock {
     const block = this.#byTag.get(consumerTag);
     assert(block !== undefined, `a message came for the unknown consumer ${show(consumerTag)}`);
     return block;
   }
 
-  hold(block: Block, deliveryTag: number): void {
+  hold(block: RequeueBlock, deliveryTag: number): void {
     this.#held += 1;
     block.held.push(deliveryTag);
   }
@@ -198,8 +198,8 @@ export class Blocks {
     return true;
   }
 
-  #note(size: number, name: string): Block {
-    const block: Block = { tag: TAG + name, size, held: [] };
+  #note(size: number, name: string): RequeueBlock {
+    const block: RequeueBlock = { tag: TAG + name, size, held: [] };
     this.#all.push(block);
     this.#byTag.set(block.tag, block);
     return block;

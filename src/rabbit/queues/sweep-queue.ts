@@ -15,7 +15,7 @@
 
 import { asError, isRespoolError, show, textOf } from '../../core/errors.ts';
 import { versionOf } from '../admin/inspect-broker.ts';
-import { copyOf, likelyOwner, sureOwner } from '../admin/owner-queue.ts';
+import { changedCopy, likelyOwner, sureOwner } from '../admin/owner-queue.ts';
 import type { AmqpConnection, AmqpMessage, Outgoing, Table } from '../connection/amqp.ts';
 import { H } from '../consume/message-history.ts';
 import { createDeathCounter } from './deaths.ts';
@@ -26,12 +26,12 @@ import { lockQueue, type QueueLock } from './lock.ts';
 import { lostAtTheEnd, openPass, type Pass, Walk } from './pass.ts';
 import type { QueueSweep, SweepEnd, SweepRule, SweepTools } from './sweep-types.ts';
 import { ensureTarget, isThere, requireTarget } from './target.ts';
-import { deathsTold } from './x-death.ts';
+import { xDeathsOf } from './x-death.ts';
 
 // The copy of a message that goes to the queue for what is given up. Pure.
 
 /** Where from, where to, and why. */
-interface SweptTo {
+interface SweepTarget {
   readonly queue: string;
   readonly target: string;
   readonly deaths: number;
@@ -42,12 +42,12 @@ interface SweptTo {
  * The message with its past and how it ended, persistent, without what the broker would act upon
  * in its new place: neither a time to live nor a user id.
  */
-function sweptCopy(message: AmqpMessage, { queue, target, deaths, now }: SweptTo): Outgoing {
+function sweepCopy(message: AmqpMessage, { queue, target, deaths, now }: SweepTarget): Outgoing {
   const headers = message.properties.headers ?? {};
   const owner = [sureOwner(message), likelyOwner(message)].find(
     (said) => said !== undefined && said !== queue,
   );
-  const copy = copyOf(message, {
+  const copy = changedCopy(message, {
     to: { exchange: '', key: target },
     owner: owner ?? queue,
     id: message.properties.messageId ?? digestOf(message),
@@ -74,7 +74,7 @@ function sweptCopy(message: AmqpMessage, { queue, target, deaths, now }: SweptTo
 
 /** n.b. The delivery itself tells only how it came into the dead queue; its oldest death, more. */
 function beginningOf({ properties }: AmqpMessage, queue: string): Record<string, unknown> {
-  const oldest = deathsTold(properties.headers ?? {})
+  const oldest = xDeathsOf(properties.headers ?? {})
     .filter((death) => death.queue !== queue)
     .at(-1);
   return { [H.exchange]: oldest?.exchange, [H.routingKey]: oldest?.keys[0] };
@@ -325,7 +325,7 @@ class Sweep {
     let isSettled = false;
     try {
       const { outlet, journal, clock } = this.#tools;
-      await outlet.send(sweptCopy(message, { ...this.#pair, deaths, now: clock.now() }));
+      await outlet.send(sweepCopy(message, { ...this.#pair, deaths, now: clock.now() }));
       // n.b. Acked also when that fails: left, it would be copied again by every run.
       if (identity !== undefined && this.#isSingle(identity)) {
         await journal?.add(identity).catch(this.#fail);

@@ -3,7 +3,7 @@
 import type { Clock } from '../../ports/clock.ts';
 import type { AmqpConnection } from '../connection/amqp.ts';
 import type { Management } from '../admin/management/index.ts';
-import type { Outlet } from '../publish/confirm-publisher.ts';
+import type { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import type { SweepPair } from './discover.ts';
 import type { SweepJournal } from './sweep-dedupe-file.ts';
 import type { PassEnd } from './pass.ts';
@@ -65,7 +65,7 @@ export interface SweepRule {
 export interface SweepTools {
   /** The connection that consumes, as it is now. */
   connect(): Promise<AmqpConnection>;
-  readonly outlet: Outlet;
+  readonly outlet: ConfirmPublisher;
   readonly management: Management | undefined;
   readonly clock: Clock;
   readonly journal: SweepJournal | undefined;

@@ -16,7 +16,7 @@ import type { TlsOptions } from '../connection/client.ts';
 import { connectionOf } from '../connection/connection.ts';
 import type { Management } from '../admin/management/index.ts';
 import type { AnyConnection } from '../admin/reports.ts';
-import { Outlet } from '../publish/confirm-publisher.ts';
+import { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import { createDeathCounter } from './deaths.ts';
 import { findPairs, type SweepPair, type SweepProblem } from './discover.ts';
 import type { SweepJournal } from './sweep-dedupe-file.ts';
@@ -175,7 +175,7 @@ async function sweepPairs(
   const given = { url, connection: options.connection, tls, clock, name: 'respool sweep' };
   const { connection, isOwned } = connectionOf(given, 'a sweep');
   const windowMax = rule.window * Math.min(parallel, pairs.length);
-  const outlet = new Outlet(connection.publishing, clock, {
+  const outlet = new ConfirmPublisher(connection.publishing, clock, {
     windowMax,
     // No more is ever handed over: the windows of the queues are the bound.
     waitingMax: windowMax,

@@ -19,7 +19,7 @@ import type {
 } from '../../ports/dead-letters.ts';
 import type { AmqpMessage, Outgoing } from '../connection/amqp.ts';
 import { isNack } from '../publish/confirm-publisher.ts';
-import { keptFrom } from './archive-copy.ts';
+import { archiveCopyOf } from './archive-copy.ts';
 import type { ReadLetter } from './letter.ts';
 import { lostAtTheEnd, type Walk } from './pass.ts';
 
@@ -29,7 +29,7 @@ import { lostAtTheEnd, type Walk } from './pass.ts';
 //     └─ end(): the loop went on, or ended, and it was given back ─┘
 
 /** A message in hand, with its content until it is over. */
-export class Held {
+export class OpenMessage {
   readonly read: ReadLetter;
   #message: AmqpMessage | undefined;
   #isSettling = false;
@@ -73,44 +73,44 @@ export class Held {
       token: this,
       // A copy: what somebody writes into it must not go into what is sent.
       body: async () => new Uint8Array(this.message.content),
-      copy: async (reason) => keptFrom(this.read.letter, this.message, reason),
+      copy: async (reason) => archiveCopyOf(this.read.letter, this.message, reason),
     };
   }
 }
 
 /** What is behind a letter; undefined: it is none of a queue. */
-export function heldOf(open: OpenLetter): Held | undefined {
+export function openMessageOf(open: OpenLetter): OpenMessage | undefined {
   const { token } = open as Partial<TakenLetter>;
-  return token instanceof Held ? token : undefined;
+  return token instanceof OpenMessage ? token : undefined;
 }
 
 /** What becomes of a message by its fate. */
-export type Deed =
+export type Action =
   | { readonly kind: 'leave' }
   | { readonly kind: 'ack' }
   | { readonly kind: 'publish'; readonly outgoing: Outgoing }
   | { readonly kind: 'refuse'; readonly code: string; readonly reason: string };
 
 /** What taking needs. */
-interface TakingParts {
+interface LetterBatchParts {
   readonly queue: string;
   readonly walk: Walk;
   readonly inHand: number;
   read(message: AmqpMessage): ReadLetter;
   /** What a fate means for a message; may throw, and then it is left. */
-  deedOf(message: AmqpMessage, read: ReadLetter, fate: Fate): Promise<Deed>;
+  deedOf(message: AmqpMessage, read: ReadLetter, fate: Fate): Promise<Action>;
   send(outgoing: Outgoing): Promise<void>;
 }
 
 /** Letters in hand, until its loop ends. */
-export class Taking {
-  readonly #parts: TakingParts;
-  readonly #open = new Set<Held>();
+export class LetterBatch {
+  readonly #parts: LetterBatchParts;
+  readonly #open = new Set<OpenMessage>();
   readonly #settling = new Set<Promise<unknown>>();
   #hasAcked = false;
   #hasRoom: () => void = () => undefined;
 
-  constructor(parts: TakingParts) {
+  constructor(parts: LetterBatchParts) {
     this.#parts = parts;
   }
 
@@ -119,7 +119,7 @@ export class Taking {
   }
 
   /** Whether this letter is one of its own. */
-  has(held: Held): boolean {
+  has(held: OpenMessage): boolean {
     return this.#open.has(held);
   }
 
@@ -137,7 +137,7 @@ export class Taking {
           this.#leave(message);
           continue;
         }
-        const held = new Held(known, message);
+        const held = new OpenMessage(known, message);
         this.#open.add(held);
         yield held.letter();
         await this.#room(signal);
@@ -153,7 +153,7 @@ export class Taking {
   }
 
   /** Settles one of its own. */
-  async settle(held: Held, fate: Fate): Promise<Settled> {
+  async settle(held: OpenMessage, fate: Fate): Promise<Settled> {
     const message = held.begin();
     if (message === undefined) return notInHand(held);
     const work = this.#carryOut(held, message, fate);
@@ -168,8 +168,8 @@ export class Taking {
     }
   }
 
-  async #carryOut(held: Held, message: AmqpMessage, fate: Fate): Promise<Settled> {
-    let deed: Deed;
+  async #carryOut(held: OpenMessage, message: AmqpMessage, fate: Fate): Promise<Settled> {
+    let deed: Action;
     try {
       deed = await this.#parts.deedOf(message, held.read, fate);
     } catch (error) {
@@ -260,7 +260,7 @@ const BACK: Settled = {
 };
 
 /** What comes of settling a letter that is not in hand: it was settled before, or given back. */
-export function notInHand(held: Held | undefined): Settled {
+export function notInHand(held: OpenMessage | undefined): Settled {
   if (held?.wasSettled === true) return { kind: 'gone' };
   const reason =
     'it is not in hand any more: its loop has ended, and it was given back; take it again';

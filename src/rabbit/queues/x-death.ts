@@ -21,12 +21,12 @@ const DEATHS_READ_MAX = 200;
 const KEPT_MAX_CHARS = 65_536;
 
 /** All of them, the newest first; what is not one is left out. */
-export function deathsTold(headers: Table): readonly Death[] {
-  return linesTold(headers, DEATHS_READ_MAX).flatMap(deathOf);
+export function xDeathsOf(headers: Table): readonly Death[] {
+  return xDeathLines(headers, DEATHS_READ_MAX).flatMap(deathOf);
 }
 
 /** The first lines as they are, the newest first: whatever is in them. */
-export function linesTold(headers: Table, max: number): readonly unknown[] {
+export function xDeathLines(headers: Table, max: number): readonly unknown[] {
   const told = headers['x-death'] ?? kept(headers[H.deaths]);
   return Array.isArray(told) ? told.slice(0, max) : [];
 }

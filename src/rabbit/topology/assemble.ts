@@ -10,7 +10,7 @@ import { checkName, checkNamesOf } from './names.ts';
 import { deadName, type Part, parkedName } from './parts.ts';
 
 /** A wait queue by its wait, and the road into it. */
-export interface Road {
+export interface TopologyRoute {
   readonly waitMs: number;
   /** The attempt that it is there for, where a style has a queue for each. */
   readonly attempt?: number;
@@ -26,7 +26,7 @@ export function checkOrder(order: QueueOrder): void {
 export function assemble(
   order: QueueOrder,
   parts: readonly Part[],
-  roads: readonly Road[],
+  roads: readonly TopologyRoute[],
 ): QueuePlan {
   const { queue, type } = order;
   const topology = mergeTopologies(
@@ -66,7 +66,10 @@ function straightTo(queue: string): Route {
 }
 
 /** Among equally long waits the one of the attempt itself. */
-function chooseRoad(sorted: readonly Road[], request: WaitRequest): Road | undefined {
+function chooseRoad(
+  sorted: readonly TopologyRoute[],
+  request: WaitRequest,
+): TopologyRoute | undefined {
   const waitMs = (sorted.find((road) => road.waitMs >= request.delayMs) ?? sorted.at(-1))?.waitMs;
   const fitting = sorted.filter((road) => road.waitMs === waitMs);
   return fitting.find((road) => road.attempt === request.attempt) ?? fitting[0];

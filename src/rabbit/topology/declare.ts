@@ -11,7 +11,7 @@ import type { AmqpConnection } from '../connection/amqp.ts';
 import type { Management } from '../admin/management/index.ts';
 import { policyDifferences } from './compare.ts';
 import { describeDifference, explainRefusal, inFull } from './explain.ts';
-import { onLanes } from './parallel-channels.ts';
+import { onParallelChannels } from './parallel-channels.ts';
 import type { BindingSpec, ExchangeSpec, PolicySpec, QueueSpec, Topology } from './model.ts';
 
 export interface ApplyOptions {
@@ -62,7 +62,7 @@ async function declareExchanges(
 ): Promise<void> {
   // The default exchange is always there, and nobody may declare it.
   const named = exchanges.filter(({ name }) => name !== '');
-  await onLanes(
+  await onParallelChannels(
     connection,
     named,
     async (channel, { name, type, durable, autoDelete, internal, arguments: args }) => {
@@ -79,7 +79,7 @@ async function declareQueues(
   connection: AmqpConnection,
   queues: readonly QueueSpec[],
 ): Promise<void> {
-  await onLanes(
+  await onParallelChannels(
     connection,
     queues,
     async (channel, { name, durable, exclusive, autoDelete, arguments: args }) => {
@@ -95,7 +95,7 @@ async function declareQueues(
 async function bind(connection: AmqpConnection, bindings: readonly BindingSpec[]): Promise<void> {
   // Every queue is bound to the default exchange by its name, and nobody may do that.
   const named = bindings.filter(({ exchange }) => exchange !== '');
-  await onLanes(
+  await onParallelChannels(
     connection,
     named,
     async (channel, { queue, exchange, key, arguments: args }) => {

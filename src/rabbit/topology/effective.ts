@@ -25,7 +25,7 @@ const SETTINGS = [
 type Effective = Readonly<Partial<Record<(typeof SETTINGS)[number], unknown>>>;
 
 /** What holds for a queue at the broker that is not what its arguments and our policies say. */
-export interface Overruled {
+export interface OverruledSetting {
   readonly setting: string;
   readonly have: unknown;
   readonly want: unknown;
@@ -62,12 +62,12 @@ export function appliedPolicy(
 }
 
 /** Where a policy of the broker makes a queue another one; arguments are compared elsewhere. */
-export function overruled(
+export function overruledSettings(
   spec: QueueSpec,
   policies: readonly PolicySpec[],
   info: QueueInfo,
   applied: AppliedPolicy,
-): Overruled[] {
+): OverruledSetting[] {
   const want = effectiveOf(spec.arguments, ownPolicy(spec.name, policies));
   const have = effectiveOf(info.arguments, applied.definition);
   return SETTINGS.filter(

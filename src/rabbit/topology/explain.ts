@@ -7,7 +7,7 @@
 import { isRespoolError, RespoolError, textOf, unreachable } from '../../core/errors.ts';
 
 /** What was tried when the broker refused. */
-export interface Tried {
+export interface TriedDeclaration {
   readonly act: 'declare' | 'check' | 'bind' | 'unbind' | 'consume' | 'publish' | 'delete';
   readonly what: 'queue' | 'exchange';
   readonly name: string;
@@ -25,7 +25,7 @@ export interface Difference {
 }
 
 /** The error for whoever asked, with the broker's own as its cause. */
-export function explainRefusal(error: unknown, tried: Tried): RespoolError {
+export function explainRefusal(error: unknown, tried: TriedDeclaration): RespoolError {
   if (isRespoolError(error)) return error;
   const { code, why } = account(error, tried);
   return new RespoolError(code, `cannot ${doing(tried)}: ${why}`, { cause: error });
@@ -66,7 +66,7 @@ interface Account {
   readonly why: string;
 }
 
-function account(error: unknown, tried: Tried): Account {
+function account(error: unknown, tried: TriedDeclaration): Account {
   switch (refusalCode(error)) {
     case 403:
       return refused(error, tried);
@@ -92,7 +92,7 @@ function account(error: unknown, tried: Tried): Account {
   }
 }
 
-function different(error: unknown, { what }: Tried): Account {
+function different(error: unknown, { what }: TriedDeclaration): Account {
   const difference = differenceOf(error);
   if (difference === undefined) {
     const invalid = INVALID.exec(textOf(error))?.[1];
@@ -111,7 +111,7 @@ function different(error: unknown, { what }: Tried): Account {
   };
 }
 
-function missing(error: unknown, tried: Tried): Account {
+function missing(error: unknown, tried: TriedDeclaration): Account {
   const found = /no (queue|exchange) '(.*?)' in vhost '(.*?)'/s.exec(textOf(error));
   const [, what = tried.what, name = tried.name, vhost = '/'] = found ?? [];
   const todo =
@@ -124,7 +124,7 @@ function missing(error: unknown, tried: Tried): Account {
   };
 }
 
-function refused(error: unknown, tried: Tried): Account {
+function refused(error: unknown, tried: TriedDeclaration): Account {
   const found = REFUSED.exec(textOf(error));
   if (found === null) {
     return { code: 'config.invalid', why: `${said(error)}; use another name or exchange` };
@@ -145,7 +145,7 @@ function refused(error: unknown, tried: Tried): Account {
 }
 
 /** https://www.rabbitmq.com/docs/access-control: the table of operations and permissions. */
-function permissionFor(tried: Tried, what: string, name: string): string {
+function permissionFor(tried: TriedDeclaration, what: string, name: string): string {
   switch (tried.act) {
     case 'consume':
       return 'read';
@@ -175,7 +175,7 @@ function withoutCode(error: unknown): Account {
   };
 }
 
-function doing({ act, what, name, exchange }: Tried): string {
+function doing({ act, what, name, exchange }: TriedDeclaration): string {
   switch (act) {
     case 'bind':
       return `bind the queue ${inFull(name)} to the exchange ${inFull(exchange ?? '')}`;

@@ -18,7 +18,7 @@ const LANES_MAX = 8;
  * Works on every item, at most eight side by side. After a refusal the lane goes on with a new
  * channel, unless `onRefusal` throws: then no further item is begun.
  */
-export async function onLanes<T>(
+export async function onParallelChannels<T>(
   connection: AmqpConnection,
   items: readonly T[],
   work: (channel: AmqpChannel, item: T) => Promise<void>,

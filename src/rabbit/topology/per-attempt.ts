@@ -10,7 +10,7 @@
 import { RespoolError, show } from '../../core/errors.ts';
 import type { Failure } from '../../core/failure.ts';
 import { delayMs, type RetryPolicy } from '../../core/policy.ts';
-import { assemble, checkOrder, type Road } from './assemble.ts';
+import { assemble, checkOrder, type TopologyRoute } from './assemble.ts';
 import type { QueueOrder, QueuePlan, TopologyStyle } from './model.ts';
 import { delayLabel } from './names.ts';
 import * as parts from './parts.ts';
@@ -43,7 +43,10 @@ function plan(order: QueueOrder): QueuePlan {
     ],
   };
   const roads = levels.map(
-    ({ name, ...level }): Road => ({ ...level, route: () => ({ exchange: into, key: name }) }),
+    ({ name, ...level }): TopologyRoute => ({
+      ...level,
+      route: () => ({ exchange: into, key: name }),
+    }),
   );
   const way = parts.wayBack(type, { [back]: 'direct' }, `${queue}__unrouted`);
   return assemble(order, [parts.home(order, back), way, waiting], roads);

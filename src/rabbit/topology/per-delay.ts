@@ -10,7 +10,7 @@
 
 import { RespoolError, show } from '../../core/errors.ts';
 import { checkNames, checkOneOf } from '../../core/limits.ts';
-import { assemble, checkOrder, type Road } from './assemble.ts';
+import { assemble, checkOrder, type TopologyRoute } from './assemble.ts';
 import type { QueueOrder, QueuePlan, TopologyStyle } from './model.ts';
 import { checkName, delayLabel } from './names.ts';
 import * as parts from './parts.ts';
@@ -57,7 +57,7 @@ function planByQueue(order: QueueOrder): QueuePlan {
     bindings: [parts.binding(queue, back, queue)],
   };
   const roads = waits.map(
-    (waitMs): Road => ({ waitMs, route: () => ({ exchange: '', key: nameOf(waitMs) }) }),
+    (waitMs): TopologyRoute => ({ waitMs, route: () => ({ exchange: '', key: nameOf(waitMs) }) }),
   );
   const way = parts.wayBack(type, { [back]: 'direct' }, `${queue}.unrouted`);
   return assemble(order, [parts.home(order, back), way, waiting], roads);
@@ -79,7 +79,10 @@ function planByExchange(order: QueueOrder, given: string | undefined): QueuePlan
     ],
   };
   const roads = waits.map(
-    (waitMs): Road => ({ waitMs, route: () => ({ exchange: nameOf(waitMs), key: queue }) }),
+    (waitMs): TopologyRoute => ({
+      waitMs,
+      route: () => ({ exchange: nameOf(waitMs), key: queue }),
+    }),
   );
   const way = parts.wayBack(type, { [back]: 'direct' }, `${base}.unrouted`);
   return assemble(order, [parts.home(order, back), way, waiting], roads);

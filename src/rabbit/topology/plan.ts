@@ -22,7 +22,7 @@ import {
   refusalCode,
 } from './explain.ts';
 import type { BindingSpec, ExchangeSpec, QueueSpec, Topology } from './model.ts';
-import { onLanes } from './parallel-channels.ts';
+import { onParallelChannels } from './parallel-channels.ts';
 import { type Snapshot, takeSnapshot } from './snapshot.ts';
 
 /**
@@ -169,7 +169,7 @@ async function askAll(
   things: readonly Thing[],
 ): Promise<ReadonlyMap<Thing, PlanItem>> {
   const found = new Map<Thing, PlanItem>();
-  await onLanes(
+  await onParallelChannels(
     connection,
     things,
     async (channel, { what, name, want }) => {
@@ -206,7 +206,7 @@ async function missingExchanges(
   const ours = new Set(topology.exchanges.map(({ name }) => name));
   const named = new Set(bindingsOf(topology).map(({ exchange }) => exchange));
   const missing = new Set<string>();
-  await onLanes(
+  await onParallelChannels(
     connection,
     [...named].filter((name) => !ours.has(name)),
     async (channel, name) => {

@@ -9,7 +9,7 @@
  */
 
 import { checkNames } from '../../core/limits.ts';
-import { assemble, checkOrder, type Road } from './assemble.ts';
+import { assemble, checkOrder, type TopologyRoute } from './assemble.ts';
 import type { QueueOrder, QueuePlan, TopologyStyle } from './model.ts';
 import { checkName, delayLabel } from './names.ts';
 import * as parts from './parts.ts';
@@ -50,7 +50,7 @@ function plan(order: QueueOrder, prefix: string): QueuePlan {
     ],
   };
   const roads = waits.map(
-    (waitMs): Road => ({
+    (waitMs): TopologyRoute => ({
       waitMs,
       route: ({ routingKey }) => ({
         exchange: into,

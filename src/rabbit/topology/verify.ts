@@ -11,7 +11,7 @@ import { checkNames } from '../../core/limits.ts';
 import type { AmqpConnection } from '../connection/amqp.ts';
 import type { Management } from '../admin/management/index.ts';
 import * as compare from './compare.ts';
-import { appliedPolicy, hazardOf, overruled } from './effective.ts';
+import { appliedPolicy, hazardOf, overruledSettings } from './effective.ts';
 import {
   type Difference,
   describeDifference,
@@ -19,7 +19,7 @@ import {
   inFull,
   refusalCode,
 } from './explain.ts';
-import { onLanes } from './parallel-channels.ts';
+import { onParallelChannels } from './parallel-channels.ts';
 import type { BindingSpec, QueueSpec, Topology } from './model.ts';
 import { type Snapshot, takeSnapshot } from './snapshot.ts';
 
@@ -77,7 +77,7 @@ async function checkExistence(
     ...queues.map(({ name }) => ({ what: 'queue' as const, name })),
   ];
   const found = new Map<Thing, Problem>();
-  await onLanes(
+  await onParallelChannels(
     connection,
     things,
     async (channel, { what, name }) => {
@@ -136,7 +136,7 @@ function compareQueue(want: QueueSpec, topology: Topology, snapshot: Snapshot): 
   const hazard = hazardOf(have, applied, version);
   return [
     ...different('queue', name, compare.queueDifferences(want, have), MOVE),
-    ...overruled(want, topology.policies, have, applied).map(
+    ...overruledSettings(want, topology.policies, have, applied).map(
       (one): Problem => ({
         kind: 'queue.overruled',
         name,

@@ -26,7 +26,7 @@ export interface Facts {
 }
 
 /** Where a file lies and how long it is. */
-export interface Place {
+export interface FilePlace {
   readonly state: State;
   readonly shard: number;
   readonly bytes: number;
@@ -35,7 +35,7 @@ export interface Place {
 /**
  * One entry as the catalog holds it. Replaced as a whole on every step but for the tree's marks.
  */
-export interface Held extends Leaf, Facts, NamedStatus, Place {
+export interface HeldEntry extends Leaf, Facts, NamedStatus, FilePlace {
   readonly topic: string;
   readonly destination: string | undefined;
   readonly priority: number;
@@ -63,7 +63,12 @@ export function factsOf(envelope: Envelope, status: Status): Facts {
 }
 
 /** Makes the catalog's view of an entry. */
-export function createHeld(id: string, named: NamedStatus, facts: Facts, place: Place): Held {
+export function createHeldEntry(
+  id: string,
+  named: NamedStatus,
+  facts: Facts,
+  place: FilePlace,
+): HeldEntry {
   return {
     id,
     revision: named.revision,
@@ -95,19 +100,19 @@ export function createHeld(id: string, named: NamedStatus, facts: Facts, place: 
 }
 
 /** The path of an entry's file, below the store's path. */
-export function pathOf(held: Held): string {
+export function pathOf(held: HeldEntry): string {
   return `${shardDirectory(held.state, held.shard)}/${fileName(held.id, held)}`;
 }
 
 /** When an entry is due, as far as others may know: a lost holder's lease is over. */
-export function dueAtOf(held: Held): Millis | null {
+export function dueAtOf(held: HeldEntry): Millis | null {
   return held.isLost ? held.due : held.dueAt;
 }
 
 /**
  * A stand-in for the entry with what the catalog knows, for filters and orders that need no more.
  */
-export function outlineOf(held: Held): Entry {
+export function outlineOf(held: HeldEntry): Entry {
   const { id, topic, destination, priority, enqueuedAt, lane, state, attempts, updatedAt } = held;
   const outline = {
     envelope: { id, topic, destination, priority, enqueuedAt, headers: {} },
@@ -118,10 +123,10 @@ export function outlineOf(held: Held): Entry {
 
 /** All entries, by id, by dedupe key and by when they are due. */
 export class Catalog {
-  readonly byId: Map<string, Held> = new Map();
-  readonly tree: DueTree<Held> = new DueTree();
+  readonly byId: Map<string, HeldEntry> = new Map();
+  readonly tree: DueTree<HeldEntry> = new DueTree();
   /** Entries that claims do not see for a moment: a batch with them is on its way to the disk. */
-  readonly hidden: Set<Held> = new Set();
+  readonly hidden: Set<HeldEntry> = new Set();
   readonly #idByDedupeKey = new Map<string, string>();
   readonly #counts = new Map<State, number>(STATES.map((state) => [state, 0]));
 
@@ -132,7 +137,7 @@ export class Catalog {
   }
 
   /** Puts an entry in, in place of the one with its id. */
-  put(held: Held): void {
+  put(held: HeldEntry): void {
     const former = this.byId.get(held.id);
     if (former !== undefined) this.#forget(former);
     this.byId.set(held.id, held);
@@ -142,27 +147,27 @@ export class Catalog {
   }
 
   /** Takes an entry out. */
-  remove(held: Held): void {
+  remove(held: HeldEntry): void {
     if (this.byId.get(held.id) !== held) return;
     this.#forget(held);
     this.byId.delete(held.id);
   }
 
   /** Hides an entry from claims while it is part of a batch. */
-  hide(held: Held): void {
+  hide(held: HeldEntry): void {
     held.isBusy = true;
     this.tree.remove(held);
     this.hidden.add(held);
   }
 
   /** Shows an entry again that was hidden: nothing became of the batch. */
-  show(held: Held): void {
+  show(held: HeldEntry): void {
     held.isBusy = false;
     if (this.hidden.delete(held)) this.#list(held);
   }
 
   /** Makes an entry whose holder is gone due at `now`, unless it is due earlier. */
-  expire(held: Held, now: Millis): void {
+  expire(held: HeldEntry, now: Millis): void {
     this.tree.remove(held);
     held.isLost = true;
     held.due = Math.min(held.due, now);
@@ -174,11 +179,11 @@ export class Catalog {
     return this.#counts.get(state) ?? 0;
   }
 
-  #list(held: Held): void {
+  #list(held: HeldEntry): void {
     if (held.dueAt !== null) this.tree.add(held);
   }
 
-  #forget(held: Held): void {
+  #forget(held: HeldEntry): void {
     held.isBusy = false;
     this.tree.remove(held);
     this.hidden.delete(held);

@@ -12,7 +12,7 @@ import type { Facts } from './catalog.ts';
 export type SyncMode = 'full' | 'batch' | 'none';
 
 /** A stretch of the batch's buffer. */
-export interface Stretch {
+export interface FileRange {
   readonly at: number;
   readonly bytes: number;
 }
@@ -24,7 +24,7 @@ export type Step =
       readonly state: State;
       readonly name: string;
       readonly head: string;
-      readonly body?: Stretch | undefined;
+      readonly body?: FileRange | undefined;
     }
   | {
       readonly kind: 'claim';
@@ -44,7 +44,7 @@ export type Step =
       readonly status: string;
       readonly envelope?: string | undefined;
       /** New bytes, none, or those that are there. */
-      readonly body: Stretch | 'none' | 'same';
+      readonly body: FileRange | 'none' | 'same';
     }
   | { readonly kind: 'remove'; readonly from: string; readonly bytes: number }
   | {
@@ -60,7 +60,7 @@ export type StepDone =
       readonly kind: 'placed';
       readonly shard: number;
       readonly bytes: number;
-      readonly content?: Stretch;
+      readonly content?: FileRange;
     }
   | { readonly kind: 'removed' }
   | { readonly kind: 'damaged'; readonly found: Damage };
@@ -93,7 +93,7 @@ export interface BatchDone {
 }
 
 /** An entry found while opening. */
-export interface Found {
+export interface FoundFile {
   readonly state: State;
   readonly shard: number;
   readonly name: string;
@@ -111,7 +111,7 @@ export type DiskRequest =
 /** What the thread answers; every request has one last answer. */
 export type DiskReply =
   | { readonly kind: 'batch'; readonly done: BatchDone }
-  | { readonly kind: 'found'; readonly found: readonly Found[] }
+  | { readonly kind: 'found'; readonly found: readonly FoundFile[] }
   | { readonly kind: 'scanned'; readonly damages: readonly Damage[] }
   | { readonly kind: 'done' }
   | { readonly kind: 'failed'; readonly error: DiskError };

@@ -33,7 +33,7 @@ import type { RecordStore } from '../../ports/record-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { itemsOf, Operations } from '../shared/operations.ts';
-import { Catalog, type Held } from './catalog.ts';
+import { Catalog, type HeldEntry } from './catalog.ts';
 import type { SyncMode } from './disk-protocol.ts';
 import { announceService, type Opened, openFolder, type Settings } from './open.ts';
 import { fitsFilter } from './plan.ts';
@@ -98,7 +98,7 @@ class FilesystemStore implements EntryStore {
   #opening: Promise<void> | undefined;
   #closing: Promise<void> = Promise.resolve();
   #opened: (Opened & { readonly writer: Writer; readonly reader: Reader }) | undefined;
-  #lost: readonly Held[] = [];
+  #lost: readonly HeldEntry[] = [];
 
   constructor(settings: Settings, clock: Clock) {
     this.#settings = settings;

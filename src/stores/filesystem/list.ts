@@ -20,7 +20,7 @@ import type {
 } from '../../ports/entry-store.ts';
 import { PAGE_MAX, type Place, readPage, writePlace } from '../shared/page.ts';
 import { matchesQuery, orderValue } from '../shared/query.ts';
-import { type Catalog, dueAtOf, type Held, outlineOf, pathOf } from './catalog.ts';
+import { type Catalog, dueAtOf, type HeldEntry, outlineOf, pathOf } from './catalog.ts';
 import type { Damage } from './disk-protocol.ts';
 import { storeError } from './errors.ts';
 import { errnoOf } from './files.ts';
@@ -102,7 +102,7 @@ async function readOrSkip(parts: Parts, id: string): Promise<Entry | undefined> 
 }
 
 /** The entry, or in plain words why its file cannot be trusted. */
-async function readHeld(path: string, held: Held): Promise<Entry | string> {
+async function readHeld(path: string, held: HeldEntry): Promise<Entry | string> {
   const file = join(path, pathOf(held));
   let bytes: Buffer;
   try {
@@ -186,9 +186,9 @@ async function tallyEntries(
 async function readFitting(
   parts: Parts,
   query: EntryQuery,
-  fitting: readonly Held[],
-): Promise<readonly Held[]> {
-  const found: Held[] = [];
+  fitting: readonly HeldEntry[],
+): Promise<readonly HeldEntry[]> {
+  const found: HeldEntry[] = [];
   const looked = fitting.slice(0, TALLY_READS_MAX);
   for (let at = 0; at < looked.length; at += READS_AT_ONCE) {
     const group = looked.slice(at, at + READS_AT_ONCE);
@@ -201,7 +201,7 @@ async function readFitting(
   return found;
 }
 
-function* candidates(catalog: Catalog, query: EntryQuery): Generator<Held> {
+function* candidates(catalog: Catalog, query: EntryQuery): Generator<HeldEntry> {
   if (query.ids === undefined) {
     for (const held of catalog.byId.values()) if (fitsOutline(held, query)) yield held;
     return;
@@ -226,7 +226,7 @@ function* placesOf(
 }
 
 /** Whether the entry may fit, as far as the catalog knows. */
-function fitsOutline(held: Held, query: EntryQuery): boolean {
+function fitsOutline(held: HeldEntry, query: EntryQuery): boolean {
   const { code, fingerprint, header: _header, text: _text, ...outline } = query;
   if (code !== undefined && code !== held.failureCode && code !== held.becauseCode) return false;
   if (fingerprint !== undefined && fingerprint !== held.fingerprint) return false;
@@ -248,7 +248,7 @@ function* placesByDueTime(
   max: number,
 ): Generator<Place> {
   const { states = STATES, dueBefore = 0 } = query;
-  const placeOf = (held: Held): Place | undefined => {
+  const placeOf = (held: HeldEntry): Place | undefined => {
     const place = { value: held.due, id: held.id };
     return fitsOutline(held, query) && isWanted(place) ? place : undefined;
   };
@@ -298,7 +298,7 @@ function damagesOf({ path, damages }: Parts): readonly Damage[] {
   return listed.map((damage) => ({ ...damage, where: join(path, damage.where) }));
 }
 
-function keyOf(held: Held, by: TallyBy): string | undefined {
+function keyOf(held: HeldEntry, by: TallyBy): string | undefined {
   return by === 'state' ? held.state : held[by];
 }
 

@@ -18,8 +18,8 @@ import {
   takeLifetimeLock,
 } from '../shared/lifetime-lock.ts';
 import { checkLocalDisk } from '../shared/local-disk.ts';
-import { type Catalog, createHeld, type Held, pathOf } from './catalog.ts';
-import type { Damage, Found, SyncMode } from './disk-protocol.ts';
+import { type Catalog, createHeldEntry, type HeldEntry, pathOf } from './catalog.ts';
+import type { Damage, FoundFile, SyncMode } from './disk-protocol.ts';
 import { makeFolder, writeWhole } from './durable-writes.ts';
 import { storeError } from './errors.ts';
 import { errnoOf } from './files.ts';
@@ -40,7 +40,7 @@ export interface Opened {
   /** What was put aside, now and before; grows while the store is open. */
   readonly damages: Damage[];
   /** What was active under an owner that is gone: there is one owner, and it is new. */
-  readonly lost: readonly Held[];
+  readonly lost: readonly HeldEntry[];
 }
 
 const LAYOUT_FILE = 'layout.json';
@@ -174,10 +174,10 @@ function readLayout(text: string): number | undefined {
 }
 
 /** Takes a find into the catalog; returns the paths of what it replaces or is replaced by. */
-function admit(catalog: Catalog, found: Found): readonly string[] {
+function admit(catalog: Catalog, found: FoundFile): readonly string[] {
   const parsed = parseFileName(found.name);
   if (parsed === undefined) return [];
-  const held = createHeld(parsed.id, parsed.status, found.facts, found);
+  const held = createHeldEntry(parsed.id, parsed.status, found.facts, found);
   const other = catalog.byId.get(held.id);
   if (other !== undefined && other.revision >= held.revision) return [pathOf(held)];
   catalog.put(held);

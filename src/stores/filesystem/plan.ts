@@ -12,20 +12,20 @@ import { assert } from '../../core/errors.ts';
 import { claimed } from '../../core/next-status.ts';
 import { takesTopic } from '../../core/topic.ts';
 import type { Change, ClaimFilter, ClaimRequest, Duplicate } from '../../ports/entry-store.ts';
-import { type Catalog, createHeld, factsOf, type Held, pathOf } from './catalog.ts';
-import type { Damage, Step, StepDone, Stretch } from './disk-protocol.ts';
+import { type Catalog, createHeldEntry, factsOf, type HeldEntry, pathOf } from './catalog.ts';
+import type { Damage, Step, StepDone, FileRange } from './disk-protocol.ts';
 import { decodeContent, fileName, headLine, mergeStatus } from './layout.ts';
 
 /** What can be asked of the store in a batch. */
-export type Call =
+export type WriterCall =
   | { readonly kind: 'insert'; readonly entries: readonly Entry[] }
   | { readonly kind: 'claim'; readonly request: ClaimRequest }
   | { readonly kind: 'commit'; readonly changes: readonly Change[]; readonly isDurable: boolean }
-  | { readonly kind: 'setAside'; readonly held: Held; readonly reason: string }
+  | { readonly kind: 'setAside'; readonly held: HeldEntry; readonly reason: string }
   | { readonly kind: 'flush' };
 
 /** A call in file steps. */
-export interface Plan {
+export interface WriterPlan {
   readonly steps: readonly Step[];
   readonly needsDisk: boolean;
   /** It must be on the disk before it is answered. */
@@ -39,19 +39,19 @@ export interface Plan {
 }
 
 /** What the calls of one batch share. */
-export interface Round {
+export interface WriterRound {
   readonly catalog: Catalog;
   readonly damages: Damage[];
   /** Ids and dedupe keys of entries that this batch inserts, and the call that does. */
-  readonly ids: Map<string, Call>;
-  readonly keys: Map<string, Call>;
+  readonly ids: Map<string, WriterCall>;
+  readonly keys: Map<string, WriterCall>;
   /** Inline bodies, to be sent in one piece. */
   readonly bodies: Uint8Array[];
   bodiesBytes: number;
 }
 
 /** Plans a call, or says that it has to wait for another one of this batch. */
-export function planCall(call: Call, round: Round): Plan | 'later' {
+export function planCall(call: WriterCall, round: WriterRound): WriterPlan | 'later' {
   switch (call.kind) {
     case 'insert':
       return planInsert(call, round);
@@ -74,7 +74,7 @@ export function planCall(call: Call, round: Round): Plan | 'later' {
 }
 
 /** Whether a claim with this filter may ever take the entry, its due time aside. */
-export function fitsFilter(held: Held, filter: ClaimFilter): boolean {
+export function fitsFilter(held: HeldEntry, filter: ClaimFilter): boolean {
   return (
     held.dueAt !== null &&
     held.lane === filter.lane &&
@@ -85,7 +85,10 @@ export function fitsFilter(held: Held, filter: ClaimFilter): boolean {
   );
 }
 
-function planInsert(call: Extract<Call, { kind: 'insert' }>, round: Round): Plan | 'later' {
+function planInsert(
+  call: Extract<WriterCall, { kind: 'insert' }>,
+  round: WriterRound,
+): WriterPlan | 'later' {
   const { entries } = call;
   for (const { envelope } of entries) {
     // What another call of this batch is about to insert may yet fail; then this one is no
@@ -127,12 +130,16 @@ function planInsert(call: Extract<Call, { kind: 'insert' }>, round: Round): Plan
   };
 }
 
-function isKnownKey(round: Round, key: string | undefined): boolean {
+function isKnownKey(round: WriterRound, key: string | undefined): boolean {
   return key !== undefined && round.keys.has(key);
 }
 
 /** The same message earlier in the same call. */
-function twinOf({ envelope }: Entry, fresh: readonly Entry[], round: Round): string | undefined {
+function twinOf(
+  { envelope }: Entry,
+  fresh: readonly Entry[],
+  round: WriterRound,
+): string | undefined {
   if (!round.ids.has(envelope.id) && !isKnownKey(round, envelope.dedupeKey)) return undefined;
   const twin = fresh.find(
     (other) =>
@@ -142,13 +149,17 @@ function twinOf({ envelope }: Entry, fresh: readonly Entry[], round: Round): str
   return twin?.envelope.id;
 }
 
-function notePlaced(round: Round, { envelope, status }: Entry, done: StepDone | undefined): void {
+function notePlaced(
+  round: WriterRound,
+  { envelope, status }: Entry,
+  done: StepDone | undefined,
+): void {
   assert(done?.kind === 'placed', `an insert of "${envelope.id}" ended as ${done?.kind}`);
   const place = { state: status.state, shard: done.shard, bytes: done.bytes };
-  round.catalog.put(createHeld(envelope.id, status, factsOf(envelope, status), place));
+  round.catalog.put(createHeldEntry(envelope.id, status, factsOf(envelope, status), place));
 }
 
-function planClaim(request: ClaimRequest, round: Round): Plan {
+function planClaim(request: ClaimRequest, round: WriterRound): WriterPlan {
   const { catalog } = round;
   const taken = pickDue(request, catalog);
   const next = taken.map((held) => claimed(namedStatus(held), request));
@@ -179,8 +190,8 @@ function planClaim(request: ClaimRequest, round: Round): Plan {
   };
 }
 
-function pickDue(request: ClaimRequest, catalog: Catalog): Held[] {
-  const taken: Held[] = [];
+function pickDue(request: ClaimRequest, catalog: Catalog): HeldEntry[] {
+  const taken: HeldEntry[] = [];
   if (request.ids !== undefined) {
     for (const id of new Set(request.ids)) {
       const held = catalog.byId.get(id);
@@ -200,8 +211,8 @@ function pickDue(request: ClaimRequest, catalog: Catalog): Held[] {
 }
 
 function noteClaimed(
-  round: Round,
-  held: Held,
+  round: WriterRound,
+  held: HeldEntry,
   next: Status,
   done: StepDone | undefined,
   contents: Uint8Array,
@@ -214,7 +225,7 @@ function noteClaimed(
   const content = decodeContent(Buffer.from(contents.buffer, at, bytes), held.id);
   assert(typeof content !== 'string', `the thread let a damaged "${held.id}" pass`);
   const place = { state: 'active', shard: done.shard, bytes: done.bytes } as const;
-  round.catalog.put(createHeld(held.id, next, held, place));
+  round.catalog.put(createHeldEntry(held.id, next, held, place));
   return {
     envelope: content.envelope,
     status: mergeStatus(content.status, 'active', next),
@@ -223,12 +234,15 @@ function noteClaimed(
   };
 }
 
-function planCommit(call: Extract<Call, { kind: 'commit' }>, round: Round): Plan | 'later' {
+function planCommit(
+  call: Extract<WriterCall, { kind: 'commit' }>,
+  round: WriterRound,
+): WriterPlan | 'later' {
   const { catalog } = round;
   if (call.changes.some(({ id }) => catalog.byId.get(id)?.isBusy || round.ids.has(id))) {
     return 'later';
   }
-  const planned: { readonly held: Held; readonly change: Change; readonly at: number }[] = [];
+  const planned: { readonly held: HeldEntry; readonly change: Change; readonly at: number }[] = [];
   const results: ('done' | 'stale')[] = call.changes.map((change, at) => {
     const held = catalog.byId.get(change.id);
     if (held === undefined || held.isBusy || !isCurrent(held, change)) return 'stale';
@@ -255,11 +269,15 @@ function planCommit(call: Extract<Call, { kind: 'commit' }>, round: Round): Plan
   };
 }
 
-function isCurrent(held: Held, { revision, holder }: Change): boolean {
+function isCurrent(held: HeldEntry, { revision, holder }: Change): boolean {
   return held.revision === revision && held.holder === holder;
 }
 
-function changeStep(held: Held, { to, envelope, inlineBody }: Change, round: Round): Step {
+function changeStep(
+  held: HeldEntry,
+  { to, envelope, inlineBody }: Change,
+  round: WriterRound,
+): Step {
   const { id, bytes } = held;
   const from = pathOf(held);
   if (to === 'remove') return { kind: 'remove', from, bytes };
@@ -280,8 +298,8 @@ function changeStep(held: Held, { to, envelope, inlineBody }: Change, round: Rou
 
 /** Whether the change took place. */
 function noteChanged(
-  round: Round,
-  held: Held,
+  round: WriterRound,
+  held: HeldEntry,
   { to, envelope }: Change,
   done: StepDone | undefined,
 ): boolean {
@@ -289,7 +307,7 @@ function noteChanged(
   else if (done?.kind === 'placed' && to !== 'remove') {
     const facts = envelope === undefined ? { ...held, ...statusFacts(to) } : factsOf(envelope, to);
     const place = { state: to.state, shard: done.shard, bytes: done.bytes };
-    round.catalog.put(createHeld(held.id, to, facts, place));
+    round.catalog.put(createHeldEntry(held.id, to, facts, place));
   } else {
     noteDamage(round, held, done);
     return false;
@@ -299,7 +317,7 @@ function noteChanged(
 
 function statusFacts(
   status: Status,
-): Pick<Held, 'lane' | 'failureCode' | 'becauseCode' | 'fingerprint'> {
+): Pick<HeldEntry, 'lane' | 'failureCode' | 'becauseCode' | 'fingerprint'> {
   return {
     lane: status.lane,
     failureCode: status.lastFailure?.code,
@@ -308,7 +326,10 @@ function statusFacts(
   };
 }
 
-function planSetAside({ held, reason }: Extract<Call, { kind: 'setAside' }>, round: Round): Plan {
+function planSetAside(
+  { held, reason }: Extract<WriterCall, { kind: 'setAside' }>,
+  round: WriterRound,
+): WriterPlan {
   // Whoever saw the damage saw it some time ago; only if nothing happened since is it still there.
   const isThere = round.catalog.byId.get(held.id) === held && !held.isBusy;
   if (isThere) round.catalog.hide(held);
@@ -326,12 +347,12 @@ function planSetAside({ held, reason }: Extract<Call, { kind: 'setAside' }>, rou
   };
 }
 
-function noteDamage(round: Round, held: Held, done: StepDone | undefined): void {
+function noteDamage(round: WriterRound, held: HeldEntry, done: StepDone | undefined): void {
   round.catalog.remove(held);
   if (done?.kind === 'damaged') round.damages.push(done.found);
 }
 
-function addBody(round: Round, body: Uint8Array | undefined): Stretch | undefined {
+function addBody(round: WriterRound, body: Uint8Array | undefined): FileRange | undefined {
   if (body === undefined) return undefined;
   const stretch = { at: round.bodiesBytes, bytes: body.length };
   round.bodies.push(body);
@@ -340,7 +361,7 @@ function addBody(round: Round, body: Uint8Array | undefined): Stretch | undefine
 }
 
 /** A status with all that a claim looks at; the rest stays in the file. */
-function namedStatus(held: Held): Status {
+function namedStatus(held: HeldEntry): Status {
   const { state, lane, revision, attempts, notices, lost, updatedAt, dueAt } = held;
   const unread = { policy: null, postponed: 0, replays: 0, history: [], notes: {} };
   return { state, lane, revision, attempts, notices, lost, updatedAt, dueAt, ...unread };

@@ -8,7 +8,7 @@
 import { STATES, type State } from '../../core/state.ts';
 import { factsOf } from './catalog.ts';
 import type { Disk } from './disk.ts';
-import type { Damage, Found } from './disk-protocol.ts';
+import type { Damage, FoundFile } from './disk-protocol.ts';
 import { errnoOf, FILE_MAX_BYTES, type Files } from './files.ts';
 import { decodeContent, parseFileName, SPARE, shardDirectory } from './layout.ts';
 
@@ -21,11 +21,11 @@ const SHARD_NAME = /^[0-9a-f]{2}$/;
 export function* scan(
   files: Files,
   disk: Disk,
-): Generator<{ readonly found: readonly Found[]; readonly damages: readonly Damage[] }> {
+): Generator<{ readonly found: readonly FoundFile[]; readonly damages: readonly Damage[] }> {
   disk.directories.make();
   // Half written files and spares of a former owner; they go when there is time.
   for (const { name } of files.names(SPARE)) disk.spares.found(name);
-  let found: Found[] = [];
+  let found: FoundFile[] = [];
   let damages: Damage[] = [];
   for (const state of STATES) {
     for (const { name: shardName, kind } of files.names(state)) {
@@ -57,7 +57,7 @@ function* readShard(
   disk: Disk,
   state: State,
   shard: number,
-): Generator<Found | Damage> {
+): Generator<FoundFile | Damage> {
   const directory = shardDirectory(state, shard);
   for (const { name, kind } of files.names(directory)) {
     const path = `${directory}/${name}`;
@@ -76,7 +76,7 @@ function readFound(
   files: Files,
   path: string,
   id: string,
-): Pick<Found, 'bytes' | 'facts'> | string {
+): Pick<FoundFile, 'bytes' | 'facts'> | string {
   let bytes: Buffer;
   try {
     bytes = files.read(path);

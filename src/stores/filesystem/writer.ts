@@ -14,7 +14,7 @@ import { type CountPart, itemsOf, type Operations } from '../shared/operations.t
 import type { Catalog } from './catalog.ts';
 import type { BatchDone, Damage } from './disk-protocol.ts';
 import { storeError } from './errors.ts';
-import { type Call, type Plan, planCall, type Round } from './plan.ts';
+import { type WriterCall, type WriterPlan, planCall, type WriterRound } from './plan.ts';
 import type { DiskThread } from './thread.ts';
 
 /** Calls that go to the disk together. */
@@ -39,18 +39,21 @@ type Answer = { readonly value: unknown } | { readonly error: Error };
 /** Changes entries, one batch at a time. */
 export class Writer {
   readonly #parts: WriterParts;
-  readonly #line: BatchLine<Call, Answer>;
+  readonly #line: BatchLine<WriterCall, Answer>;
   #running: Promise<unknown> = Promise.resolve();
   #callOffFlush: (() => void) | undefined;
 
   constructor(parts: WriterParts) {
     this.#parts = parts;
-    const run = parts.operations.mixed((calls: readonly Call[]) => this.#run(calls), countPart);
+    const run = parts.operations.mixed(
+      (calls: readonly WriterCall[]) => this.#run(calls),
+      countPart,
+    );
     this.#line = createBatchLine(run, { batchMax: BATCH_MAX });
   }
 
   /** Carries out a call; throws when the disk could not. */
-  async ask<Value>(call: Call): Promise<Value> {
+  async ask<Value>(call: WriterCall): Promise<Value> {
     const [answer] = await this.#line.add([call]);
     if (answer !== undefined && 'value' in answer) return answer.value as Value;
     throw answer?.error ?? new Error('bug in respool: a call was not answered');
@@ -67,19 +70,19 @@ export class Writer {
     this.#callOffFlush?.();
   }
 
-  #run(calls: readonly Call[]): Promise<readonly Answer[]> {
+  #run(calls: readonly WriterCall[]): Promise<readonly Answer[]> {
     const answers = this.#answerAll(calls);
     this.#running = answers;
     return answers;
   }
 
-  async #answerAll(calls: readonly Call[]): Promise<readonly Answer[]> {
+  async #answerAll(calls: readonly WriterCall[]): Promise<readonly Answer[]> {
     const { catalog, damages } = this.#parts;
     const answers: Answer[] = [];
     let waiting = calls.map((call, at) => ({ call, at }));
     while (waiting.length > 0) {
       const round = createRound(catalog, damages);
-      const plans: Plan[] = [];
+      const plans: WriterPlan[] = [];
       const places: number[] = [];
       const later: typeof waiting = [];
       for (const item of waiting) {
@@ -99,7 +102,7 @@ export class Writer {
     return answers;
   }
 
-  async #carryOut(plans: readonly Plan[], round: Round): Promise<readonly Answer[]> {
+  async #carryOut(plans: readonly WriterPlan[], round: WriterRound): Promise<readonly Answer[]> {
     const atDisk = plans.filter(({ needsDisk }) => needsDisk);
     const isDurable = atDisk.some((plan) => plan.isDurable);
     let done: BatchDone = { calls: [], contents: new Uint8Array(0) };
@@ -119,7 +122,7 @@ export class Writer {
     return plans.map((plan) => this.#conclude(plan, outcomes.get(plan) ?? [], done.contents));
   }
 
-  #conclude(plan: Plan, outcome: BatchDone['calls'][number], contents: Uint8Array): Answer {
+  #conclude(plan: WriterPlan, outcome: BatchDone['calls'][number], contents: Uint8Array): Answer {
     if ('code' in outcome) {
       plan.drop();
       return { error: storeError(`write to the store "${this.#parts.path}"`, outcome) };
@@ -142,7 +145,7 @@ export class Writer {
 }
 
 /** Of a batch, what is told apart: inserts, claims, commits, and all the rest. */
-const countPart: CountPart<Call, Answer> = (call, answer, add) => {
+const countPart: CountPart<WriterCall, Answer> = (call, answer, add) => {
   const isDone = answer !== undefined && 'value' in answer;
   if (call.kind === 'insert') add('insert', call.entries.length, isDone);
   else if (call.kind === 'commit') add('commit', call.changes.length, isDone);
@@ -150,11 +153,11 @@ const countPart: CountPart<Call, Answer> = (call, answer, add) => {
   else add('write', 1, isDone);
 };
 
-function createRound(catalog: Catalog, damages: Damage[]): Round {
+function createRound(catalog: Catalog, damages: Damage[]): WriterRound {
   return { catalog, damages, ids: new Map(), keys: new Map(), bodies: [], bodiesBytes: 0 };
 }
 
-function joinBodies({ bodies, bodiesBytes }: Round): Uint8Array {
+function joinBodies({ bodies, bodiesBytes }: WriterRound): Uint8Array {
   // Its own memory, not a piece of a shared pool: it is transferred to the thread.
   const joined = new Uint8Array(bodiesBytes);
   let at = 0;

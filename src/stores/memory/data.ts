@@ -9,7 +9,7 @@ import type { Millis } from '../../core/duration.ts';
 import type { Entry, Status } from '../../core/entry.ts';
 import type { Change } from '../../ports/entry-store.ts';
 import { DueFlows, type Row } from './due-flows.ts';
-import { KeyLines } from './order-keys.ts';
+import { OrderKeys } from './order-keys.ts';
 
 /** What memory stores share: pass it to several to have them see the same entries and bodies. */
 export interface MemoryData {
@@ -35,7 +35,7 @@ export class Data implements MemoryData {
   readonly rows: Map<string, Row> = new Map();
   /** What may be claimed; of each order key only the first. */
   readonly due: DueFlows = new DueFlows();
-  readonly lines: KeyLines = new KeyLines();
+  readonly lines: OrderKeys = new OrderKeys();
   readonly logs: Map<string, Log> = new Map();
   readonly maps: Map<string, Map<string, { readonly value: string; readonly revision: number }>> =
     new Map();

@@ -1,7 +1,7 @@
 /** body-meta — where the parts of an object lie, and what is written about it. */
 
 import type { SettledAs } from '../../ports/body-store.ts';
-import type { Stored } from './stream.ts';
+import type { StoredMessage } from './stream.ts';
 
 /** Where the chunks are; other tools do not know this header and do without. */
 const SEQS = 'Rs-Seqs';
@@ -88,7 +88,7 @@ export function writeMeta(meta: NewMeta): {
 }
 
 /** Reads what is written about an object; undefined when it is gone or not to be read. */
-export function readMeta(stored: Stored): Meta | undefined {
+export function readMeta(stored: StoredMessage): Meta | undefined {
   try {
     const text = Buffer.from(stored.data).toString('utf8');
     const meta = JSON.parse(text) as Meta & { readonly deleted?: boolean };
@@ -116,7 +116,7 @@ export function writeSettled(
 }
 
 /** How the message of an object ended; undefined where this is no marker of ours. */
-export function readSettled(stored: Stored | undefined): SettledAs | undefined {
+export function readSettled(stored: StoredMessage | undefined): SettledAs | undefined {
   const settledAs = stored?.header(SETTLED);
   return settledAs === 'delivered' || settledAs === 'removed' ? settledAs : undefined;
 }

@@ -8,7 +8,7 @@ import { RespoolError, show, textOf } from '../../core/errors.ts';
 import type { Durability } from '../../ports/entry-store.ts';
 import { TimeLimit } from '../../system/wait.ts';
 import { connectTo, loadNats, type NatsConnection } from './client.ts';
-import { Line } from './connection.ts';
+import { ServerConnection } from './connection.ts';
 import type { Settings } from './options.ts';
 import { Stream, type StreamInfo } from './stream.ts';
 
@@ -36,7 +36,7 @@ export interface Bucket {
 }
 
 /** Which stream, and what it has to be like. */
-export interface Wanted {
+export interface WantedBucket {
   readonly name: string;
   readonly subjects: readonly string[];
   /** What a new stream is made with, and an existing one must have. */
@@ -44,7 +44,7 @@ export interface Wanted {
 }
 
 /** Opens the stream of a bucket. */
-export async function openBucket(settings: Settings, wanted: Wanted): Promise<Bucket> {
+export async function openBucket(settings: Settings, wanted: WantedBucket): Promise<Bucket> {
   const { line, server, close } = await connectServer(settings);
   try {
     const { version, cluster, max_payload: maxPayload } = server;
@@ -70,7 +70,7 @@ export async function openBucket(settings: Settings, wanted: Wanted): Promise<Bu
 
 /** A server that is connected, and what it said of itself. */
 export interface ConnectedServer {
-  readonly line: Line;
+  readonly line: ServerConnection;
   readonly server: NonNullable<NatsConnection['info']>;
   /** Also closes the connection, if it is ours. */
   readonly close: () => Promise<void>;
@@ -82,7 +82,12 @@ export async function connectServer(settings: Settings): Promise<ConnectedServer
   const { url, clock, timeoutMs } = settings;
   const connection = settings.connection ?? (await connectTo(nats, url ?? '', settings.connect));
   const server = infoOf(connection);
-  const line = new Line({ connection, makeHeaders: () => nats.headers(), clock, timeoutMs });
+  const line = new ServerConnection({
+    connection,
+    makeHeaders: () => nats.headers(),
+    clock,
+    timeoutMs,
+  });
   const close = async (): Promise<void> => {
     line.close();
     if (settings.connection === undefined) await connection.close();
@@ -91,7 +96,7 @@ export async function connectServer(settings: Settings): Promise<ConnectedServer
 }
 
 /** What is known of a server and a stream. */
-export interface Judged {
+export interface JudgedBucket {
   readonly version: string;
   readonly replicas: number;
   readonly isClustered: boolean;
@@ -100,7 +105,7 @@ export interface Judged {
 }
 
 /** What a stream survives on such a server. */
-export function durabilityOf(judged: Judged): Durability {
+export function durabilityOf(judged: JudgedBucket): Durability {
   const { version, replicas, isClustered, syncsAlways, storage } = judged;
   if (storage !== 'file') return 'process';
   // Reported to lose what they had acknowledged when they are killed; a cluster whole streams.
@@ -122,7 +127,7 @@ export function checkReplicas(version: string, replicas: number): void {
 
 function tell(
   { logger }: Settings,
-  judged: Judged & { readonly durability: Durability },
+  judged: JudgedBucket & { readonly durability: Durability },
   stream: string,
 ): void {
   const { version, isClustered } = judged;
@@ -156,7 +161,7 @@ const WORDS: Readonly<Record<Durability, string>> = {
 async function makeOrCheck(
   stream: Stream,
   { replicas, maxBytes, description }: Settings,
-  { name, subjects, config }: Wanted,
+  { name, subjects, config }: WantedBucket,
 ): Promise<StreamInfo> {
   let info = await stream.info();
   if (info === undefined) {

@@ -11,7 +11,7 @@ import { claimed } from '../../core/next-status.ts';
 import type { ClaimRequest } from '../../ports/entry-store.ts';
 import type { Row } from './catalog.ts';
 import { entryOf, hashNumber } from './row.ts';
-import type { Keeper } from './entry-writes.ts';
+import type { EntryWrites } from './entry-writes.ts';
 
 /** Looks again so often for what others took away; after that the claim returns what it has. */
 const ROUNDS_MAX = 20;
@@ -41,7 +41,7 @@ export class Rivalry {
 
 /** Claims as asked; `caughtUp` brings the catalog up to the stream. */
 export async function claimDue(
-  keeper: Keeper,
+  keeper: EntryWrites,
   request: ClaimRequest,
   { caughtUp, rivalry }: { readonly caughtUp: () => Promise<void>; readonly rivalry: Rivalry },
 ): Promise<readonly Entry[]> {
@@ -68,7 +68,7 @@ export async function claimDue(
 }
 
 async function claimOne(
-  keeper: Keeper,
+  keeper: EntryWrites,
   row: Row,
   request: ClaimRequest,
 ): Promise<Entry | undefined> {

@@ -7,12 +7,12 @@
 
 import type { Change } from '../../ports/entry-store.ts';
 import { type Content, type Facts, writeTail } from './row.ts';
-import type { Keeper } from './entry-writes.ts';
+import type { EntryWrites } from './entry-writes.ts';
 
 const ROUNDS_MAX = 20;
 
 /** Carries out one change. */
-export async function commitOne(keeper: Keeper, change: Change): Promise<'done' | 'stale'> {
+export async function commitOne(keeper: EntryWrites, change: Change): Promise<'done' | 'stale'> {
   const { id, to } = change;
   for (let round = 0; round < ROUNDS_MAX; round += 1) {
     const known = round === 0 ? keeper.catalog.live(id) : undefined;
@@ -47,7 +47,7 @@ function fits<T extends Known>(known: T | undefined, change: Change): known is T
 }
 
 /** Asks the server; undefined when the change was computed from something else. */
-async function readBase(keeper: Keeper, change: Change): Promise<Base | undefined> {
+async function readBase(keeper: EntryWrites, change: Change): Promise<Base | undefined> {
   const found = await keeper.read(change.id);
   if (found.kind !== 'entry' || !fits(found.facts, change)) return undefined;
   const { seq, facts } = found;
@@ -68,7 +68,7 @@ function changed(content: Content, { to, envelope, inlineBody }: Change): Conten
 }
 
 /** Before the entry is written: a key that points to an entry without it means nothing. */
-async function pointKey(keeper: Keeper, key: string, id: string): Promise<void> {
+async function pointKey(keeper: EntryWrites, key: string, id: string): Promise<void> {
   const holder = await keeper.readKey(key);
   if (holder !== undefined && holder.id !== id) {
     const found = await keeper.read(holder.id);
@@ -78,7 +78,7 @@ async function pointKey(keeper: Keeper, key: string, id: string): Promise<void> 
   await keeper.takeKey(key, id, holder?.seq ?? 0);
 }
 
-async function letGoOfKey(keeper: Keeper, key: string, id: string): Promise<void> {
+async function letGoOfKey(keeper: EntryWrites, key: string, id: string): Promise<void> {
   const holder = await keeper.readKey(key);
   if (holder?.id === id) await keeper.dropKey(key, holder.seq);
 }

@@ -28,12 +28,12 @@ const SWEEP_MS = 100;
 const AGAIN_MS = 50;
 
 /** No answer: it may have happened or not. */
-export class Broken extends Error {
+export class BrokenConnection extends Error {
   override readonly name: string = 'Broken';
 }
 
 /** Not even sent: it did not happen. */
-class Unsent extends Broken {
+class Unsent extends BrokenConnection {
   override readonly name = 'Unsent';
 }
 
@@ -45,7 +45,7 @@ interface Waiting {
 }
 
 /** What a line is made of. */
-export interface LineParts {
+export interface ServerConnectionParts {
   readonly connection: NatsConnection;
   readonly makeHeaders: () => NatsHeaders;
   readonly clock: Clock;
@@ -53,7 +53,7 @@ export interface LineParts {
 }
 
 /** Requests and their answers over a connection. */
-export class Line {
+export class ServerConnection {
   readonly connection: NatsConnection;
   readonly makeHeaders: () => NatsHeaders;
   readonly clock: Clock;
@@ -72,7 +72,7 @@ export class Line {
   #isClosed = false;
   #stopSweep: (() => void) | undefined;
 
-  constructor({ connection, makeHeaders, clock, timeoutMs }: LineParts) {
+  constructor({ connection, makeHeaders, clock, timeoutMs }: ServerConnectionParts) {
     this.connection = connection;
     this.makeHeaders = makeHeaders;
     this.clock = clock;
@@ -153,7 +153,7 @@ export class Line {
       try {
         return await attempt(wasSent);
       } catch (error) {
-        if (!(error instanceof Broken)) throw error;
+        if (!(error instanceof BrokenConnection)) throw error;
         wasSent ||= !(error instanceof Unsent);
         if (!(await this.#waitUntil(untilMs))) throw this.#lost(what, error, wasSent);
       }
@@ -238,7 +238,7 @@ export class Line {
     if (waiting === undefined) return;
     // 503 without a body: nobody serves this yet, as right after a start.
     if (message.headers?.code === 503 && message.data.length === 0) {
-      waiting.reject(new Broken('the server does not serve JetStream at the moment'));
+      waiting.reject(new BrokenConnection('the server does not serve JetStream at the moment'));
     } else waiting.resolve(message);
   }
 
@@ -251,7 +251,8 @@ export class Line {
   }
 
   #breakAll(reason: string): void {
-    for (const token of this.#waiting.keys()) this.#settle(token)?.reject(new Broken(reason));
+    for (const token of this.#waiting.keys())
+      this.#settle(token)?.reject(new BrokenConnection(reason));
     this.#stopSweep?.();
     this.#stopSweep = undefined;
   }
@@ -261,7 +262,8 @@ export class Line {
       this.#stopSweep = undefined;
       const now = this.clock.monotonic();
       for (const [token, { lateAt }] of this.#waiting) {
-        if (lateAt <= now) this.#settle(token)?.reject(new Broken('the server did not answer'));
+        if (lateAt <= now)
+          this.#settle(token)?.reject(new BrokenConnection('the server did not answer'));
       }
       if (this.#waiting.size > 0) this.#startSweep();
     });

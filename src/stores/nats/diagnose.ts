@@ -18,7 +18,7 @@ import {
   connectServer,
   durabilityOf,
   isBefore,
-  type Judged,
+  type JudgedBucket,
   readSync,
 } from './bucket.ts';
 import {
@@ -50,7 +50,7 @@ export async function diagnoseNats(
     const name = `${holds === 'entries' ? 'KV' : 'OBJ'}_${settings.bucket}`;
     const info = await new Stream(line, name).info();
     const { version, cluster = '', max_payload: maxPayload } = server;
-    const judged: Judged = {
+    const judged: JudgedBucket = {
       version,
       replicas: Number(info?.config['num_replicas'] ?? settings.replicas ?? 1),
       isClustered: cluster !== '',
@@ -85,7 +85,7 @@ function notThere(name: string): StoreFinding {
   return worthKnowing('stream', `there is no stream "${name}" yet; it is made when a store opens`);
 }
 
-function examineVersion({ version, isClustered }: Judged): StoreFinding {
+function examineVersion({ version, isClustered }: JudgedBucket): StoreFinding {
   const id = 'version';
   const text = `NATS ${version}${isClustered ? ', in a cluster' : ''}`;
   if (!isBefore(version, RECOMMENDED)) return fine(id, text);
@@ -94,7 +94,7 @@ function examineVersion({ version, isClustered }: Judged): StoreFinding {
   return danger(id, `${text}: it can lose a whole stream when its processes are killed`, todo);
 }
 
-function examineReplicas({ version, replicas }: Judged): StoreFinding {
+function examineReplicas({ version, replicas }: JudgedBucket): StoreFinding {
   const id = 'replicas';
   try {
     checkReplicas(version, replicas);
@@ -108,7 +108,7 @@ function examineReplicas({ version, replicas }: Judged): StoreFinding {
   return fine(id, `${replicas} replicas, and compare-and-swap is safe on this version`);
 }
 
-function examineSync(judged: Judged, { monitoringUrl }: Settings): StoreFinding {
+function examineSync(judged: JudgedBucket, { monitoringUrl }: Settings): StoreFinding {
   const id = 'sync';
   const { version, replicas, syncsAlways } = judged;
   if (syncsAlways) return fine(id, 'sync_interval is always: what is acknowledged is on the disk');

@@ -42,7 +42,7 @@ import { Opening } from '../shared/lifetime.ts';
 import { itemsOf, Operations } from '../shared/operations.ts';
 import { claimDue, Rivalry } from './claim.ts';
 import { commitOne } from './commit.ts';
-import { draftOf, insertAll, inTurn } from './insert.ts';
+import { draftOf, insertAll, oneAtATime } from './insert.ts';
 import { type OpenEntries, openEntries } from './open-entries.ts';
 import { type EntrySettings, type NatsEntryOptions, readEntryOptions } from './options.ts';
 import { getEntry, listEntries, tallyEntries } from './list.ts';
@@ -168,7 +168,7 @@ class NatsStore implements EntryStore {
     // n.b. A lazy commit is no cheaper here: only the server can say whether it is stale.
     const all = (): Promise<readonly ('done' | 'stale')[]> =>
       Promise.all(
-        inTurn(
+        oneAtATime(
           changes,
           ({ id }) => [id],
           (change) => commitOne(opened.keeper, change),

@@ -9,10 +9,10 @@
 import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Cache } from './entry-cache.ts';
-import type { Births } from './pending-inserts.ts';
+import type { PendingInserts } from './pending-inserts.ts';
 import type { Catalog, KeyHolder } from './catalog.ts';
 import {
-  BIRTH,
+  INSERT_MARK,
   type Content,
   type Facts,
   FACTS,
@@ -26,14 +26,14 @@ import {
   writeFacts,
   writeValue,
 } from './row.ts';
-import type { Graves } from './tombstones.ts';
-import { type Stored, type Stream, TOKEN, type WriteParts } from './stream.ts';
+import type { Tombstones } from './tombstones.ts';
+import { type StoredMessage, type Stream, TOKEN, type WriteParts } from './stream.ts';
 
 /** Instead of a sequence: an entry was written, and has gone on or is gone since. */
 export const MOVED_ON = 0;
 
 /** What lies under the key of an entry. */
-export type Found =
+export type FoundEntry =
   | { readonly kind: 'none' }
   | { readonly kind: 'removed'; readonly seq: number }
   | { readonly kind: 'damaged'; readonly seq: number; readonly damage: string }
@@ -45,7 +45,7 @@ export type Found =
     };
 
 /** An entry as it goes out. */
-export interface Encoded {
+export interface EncodedEntry {
   readonly content: Content;
   readonly facts: Facts;
   readonly header: string;
@@ -53,18 +53,18 @@ export interface Encoded {
 }
 
 /** What a keeper works with. */
-export interface KeeperParts {
+export interface EntryWritesParts {
   readonly stream: Stream;
   readonly catalog: Catalog;
   readonly cache: Cache;
-  readonly graves: Graves;
+  readonly graves: Tombstones;
   readonly clock: Clock;
   /** `$KV.<bucket>.` */
   readonly prefix: string;
   readonly makeToken: () => string;
   readonly maxPayload: number;
   readonly maxValueSize: number | undefined;
-  readonly births: Births;
+  readonly births: PendingInserts;
   /** The server has acknowledged the removal of this life of an id. */
   readonly onRemoved: (id: string, birth: number) => void;
   /** Resolves when the catalog and the births are up to the stream. */
@@ -77,13 +77,13 @@ const HEADERS_BYTES = 512;
 const STATUS_ROOM_BYTES = 64 * 1024;
 
 /** Steps on entries. */
-export class Keeper {
+export class EntryWrites {
   readonly catalog: Catalog;
   readonly cache: Cache;
   readonly clock: Clock;
-  readonly #parts: KeeperParts;
+  readonly #parts: EntryWritesParts;
 
-  constructor(parts: KeeperParts) {
+  constructor(parts: EntryWritesParts) {
     this.#parts = parts;
     this.catalog = parts.catalog;
     this.cache = parts.cache;
@@ -91,7 +91,7 @@ export class Keeper {
   }
 
   /** Makes an entry ready to be written; one that is larger than a message may be is refused. */
-  encode(content: Content, isUnborn = false): Encoded {
+  encode(content: Content, isUnborn = false): EncodedEntry {
     const { status, tail } = content;
     const facts = factsOf(content, isUnborn);
     const encoded = { content, facts, header: writeFacts(facts), value: writeValue(status, tail) };
@@ -102,7 +102,7 @@ export class Keeper {
   }
 
   /** As `encode`, for a new entry: `maxValueSize` is for these, and their steps need room. */
-  encodeNew(content: Content, isUnborn: boolean): Encoded {
+  encodeNew(content: Content, isUnborn: boolean): EncodedEntry {
     const encoded = this.encode(content, isUnborn);
     const { maxPayload, maxValueSize } = this.#parts;
     if (maxValueSize !== undefined) {
@@ -117,7 +117,7 @@ export class Keeper {
   }
 
   /** Reads what is there now, and takes it in. */
-  async read(id: string): Promise<Found> {
+  async read(id: string): Promise<FoundEntry> {
     const known = this.catalog.rows.get(id)?.seq ?? 0;
     const stored = await this.#parts.stream.last(this.#subjectOf(id));
     if (stored !== undefined) return this.#takeIn(id, stored);
@@ -137,12 +137,12 @@ export class Keeper {
   }
 
   /** Writes an entry over the sequence it is expected to have; undefined: it has another. */
-  async write(encoded: Encoded, expected: number): Promise<number | undefined> {
+  async write(encoded: EncodedEntry, expected: number): Promise<number | undefined> {
     return this.#write(encoded, { token: this.#parts.makeToken(), expected });
   }
 
   /** Writes a new entry as `write` does; `MOVED_ON` when an attempt before has, unnoticed. */
-  async create(encoded: Encoded, expected: number): Promise<number | undefined> {
+  async create(encoded: EncodedEntry, expected: number): Promise<number | undefined> {
     const { births, makeToken } = this.#parts;
     const token = makeToken();
     const { id } = encoded.content.envelope;
@@ -157,7 +157,7 @@ export class Keeper {
   }
 
   async #write(
-    { content, facts, header, value }: Encoded,
+    { content, facts, header, value }: EncodedEntry,
     parts: Pick<WriteParts, 'token' | 'expected' | 'wasWritten'>,
   ): Promise<number | undefined> {
     const { id } = content.envelope;
@@ -190,7 +190,7 @@ export class Keeper {
       expected,
       headers: [
         [OPERATION, REMOVED],
-        [BIRTH, String(birth)],
+        [INSERT_MARK, String(birth)],
       ],
     });
     if (seq === undefined) return false;
@@ -231,7 +231,7 @@ export class Keeper {
     this.catalog.removeKey(key, seq);
   }
 
-  #takeIn(id: string, stored: Stored): Found {
+  #takeIn(id: string, stored: StoredMessage): FoundEntry {
     const { seq } = stored;
     if (stored.header(OPERATION) !== '') {
       this.catalog.remove(id, seq, false);
@@ -259,7 +259,7 @@ export class Keeper {
   }
 }
 
-function checkBytes(encoded: Encoded, more: number, max: number, why: string): void {
+function checkBytes(encoded: EncodedEntry, more: number, max: number, why: string): void {
   const { content, value, header } = encoded;
   const bytes = value.length + header.length + more;
   if (bytes <= max) return;
@@ -271,7 +271,7 @@ function checkBytes(encoded: Encoded, more: number, max: number, why: string): v
 }
 
 /** Which life of its id a message belongs to, be it an entry or the marker over one. */
-function birthOf(stored: Stored): number {
-  if (stored.header(OPERATION) !== '') return Number(stored.header(BIRTH));
+function birthOf(stored: StoredMessage): number {
+  if (stored.header(OPERATION) !== '') return Number(stored.header(INSERT_MARK));
   return readFacts(stored.header(FACTS))?.birth ?? 0;
 }

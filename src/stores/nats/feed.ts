@@ -6,7 +6,7 @@
  */
 
 import type { NatsHeaders, NatsMessage } from './client.ts';
-import { Broken } from './connection.ts';
+import { BrokenConnection } from './connection.ts';
 import type { Stream } from './stream.ts';
 
 const HEARTBEAT_MS = 2_000;
@@ -15,7 +15,7 @@ const SILENT_MS = 3 * HEARTBEAT_MS;
 const NS_PER_MS = 1_000_000;
 
 /** A message and its place. */
-export interface Fed {
+export interface FedMessage {
   readonly subject: string;
   readonly headers: NatsHeaders | undefined;
   readonly data: Uint8Array;
@@ -29,7 +29,7 @@ export interface FeedOptions {
   readonly filter: string;
   readonly from: number;
   readonly headersOnly: boolean;
-  readonly onMessage: (fed: Fed) => void;
+  readonly onMessage: (fed: FedMessage) => void;
   /** All that was there when it was opened has been fed. */
   readonly onCaughtUp: () => void;
   /** There is nothing more to feed for now; the stream was looked at up to this sequence. */
@@ -61,7 +61,7 @@ export function readAll(
     readonly from?: number;
     readonly max?: number;
   },
-): Promise<readonly Fed[]> {
+): Promise<readonly FedMessage[]> {
   const { max = Number.POSITIVE_INFINITY, from = 1 } = options;
   // A feed may come from a replica that has not all yet: the leader knows whether it was all.
   const isBehind = async (seq: number): Promise<boolean> => {
@@ -70,13 +70,13 @@ export function readAll(
     return next !== undefined && next.seq <= endsAt;
   };
   let endsAt = 0;
-  const attempt = async (): Promise<readonly Fed[]> => {
+  const attempt = async (): Promise<readonly FedMessage[]> => {
     if (stream.readsLeader) endsAt = (await stream.info())?.state.last_seq ?? 0;
     return read();
   };
-  const read = (): Promise<readonly Fed[]> =>
+  const read = (): Promise<readonly FedMessage[]> =>
     new Promise((resolve, reject) => {
-      const all: Fed[] = [];
+      const all: FedMessage[] = [];
       let feed: Feed | undefined;
       let isDone = false;
       const done = (): void => {
@@ -90,7 +90,7 @@ export function readAll(
         reject(error);
       };
       const judge = (isMissing: boolean): void => {
-        if (isMissing) fail(new Broken('a replica is behind the others'));
+        if (isMissing) fail(new BrokenConnection('a replica is behind the others'));
         else done();
       };
       openFeed(stream, {
@@ -105,7 +105,7 @@ export function readAll(
         onCaughtUp: () => {
           if (!isDone) isBehind(all.at(-1)?.seq ?? from - 1).then(judge, fail);
         },
-        onBroken: () => fail(new Broken('the server stopped in the middle of a list')),
+        onBroken: () => fail(new BrokenConnection('the server stopped in the middle of a list')),
       }).then((opened) => {
         feed = opened;
         if (isDone) opened.stop();

@@ -16,10 +16,10 @@
 import type { Entry } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { Duplicate } from '../../ports/entry-store.ts';
-import { type Encoded, type Found, type Keeper, MOVED_ON } from './entry-writes.ts';
-import { drawBirth } from './pending-inserts.ts';
+import { type EncodedEntry, type FoundEntry, type EntryWrites, MOVED_ON } from './entry-writes.ts';
+import { drawInsertMark } from './pending-inserts.ts';
 import { writeTail } from './row.ts';
-import { UNBORN_KEPT_MS } from './sweeper.ts';
+import { PENDING_INSERT_KEPT_MS } from './sweeper.ts';
 
 /** Races that are lost again and again have a bound; each round somebody else won. */
 const ROUNDS_MAX = 100;
@@ -29,16 +29,16 @@ type Inserted = 'stored' | Duplicate;
 /** A new entry as it will be written. */
 interface Draft {
   readonly id: string;
-  readonly encoded: Encoded;
+  readonly encoded: EncodedEntry;
   readonly key: string | undefined;
 }
 
 /** Makes an entry ready to be written; refuses one that does not fit. */
-export function draftOf(keeper: Keeper, { envelope, status, inlineBody }: Entry): Draft {
+export function draftOf(keeper: EntryWrites, { envelope, status, inlineBody }: Entry): Draft {
   const isInline = envelope.body.place === 'inline';
   const { tail, bodyAt } = writeTail(envelope, isInline ? inlineBody : undefined);
   const encoded = keeper.encodeNew(
-    { envelope, status, tail, bodyAt, birth: drawBirth() },
+    { envelope, status, tail, bodyAt, birth: drawInsertMark() },
     envelope.dedupeKey !== undefined,
   );
   return { id: envelope.id, encoded, key: encoded.facts.key };
@@ -46,13 +46,13 @@ export function draftOf(keeper: Keeper, { envelope, status, inlineBody }: Entry)
 
 /** Writes all of them; on an error, those that were written are taken back as far as possible. */
 export async function insertAll(
-  keeper: Keeper,
+  keeper: EntryWrites,
   drafts: readonly Draft[],
 ): Promise<readonly Inserted[]> {
   const written: { readonly draft: Draft; readonly seq: number }[] = [];
   const note = (draft: Draft, seq: number): void => void written.push({ draft, seq });
   const results = await Promise.allSettled(
-    inTurn(drafts, namesOf, (draft) => create(keeper, draft, note)),
+    oneAtATime(drafts, namesOf, (draft) => create(keeper, draft, note)),
   );
   const failed = results.find((result) => result.status === 'rejected');
   if (failed === undefined) {
@@ -70,7 +70,7 @@ function namesOf({ id, key }: Draft): readonly string[] {
   return key === undefined ? [`e${id}`] : [`e${id}`, `d${key}`];
 }
 
-async function create(keeper: Keeper, draft: Draft, note: Note): Promise<Inserted> {
+async function create(keeper: EntryWrites, draft: Draft, note: Note): Promise<Inserted> {
   const { id, encoded, key } = draft;
   const startedAt = keeper.clock.monotonic();
   let expected = 0;
@@ -98,7 +98,7 @@ async function create(keeper: Keeper, draft: Draft, note: Note): Promise<Inserte
 }
 
 /** Our first attempt arrived, and others have gone on with it: stored, unless its key was not. */
-async function movedOn(keeper: Keeper, draft: Draft, startedAt: number): Promise<Inserted> {
+async function movedOn(keeper: EntryWrites, draft: Draft, startedAt: number): Promise<Inserted> {
   const { id, key, encoded } = draft;
   if (key === undefined) return 'stored';
   const found = await keeper.read(id);
@@ -118,7 +118,7 @@ function laterOn(error: unknown): Error {
 }
 
 /** We took the key for an id that was there already: right only if that entry has this key. */
-async function giveBackKey(keeper: Keeper, { id, key }: Draft, keySeq: number): Promise<void> {
+async function giveBackKey(keeper: EntryWrites, { id, key }: Draft, keySeq: number): Promise<void> {
   const found = await keeper.read(id);
   const isHeld = found.kind === 'entry' && found.facts.key === key;
   if (isHeld || key === undefined) return;
@@ -128,7 +128,10 @@ async function giveBackKey(keeper: Keeper, { id, key }: Draft, keySeq: number): 
 }
 
 /** Whether an entry that was read is there for others; helps one that waits for its key. */
-async function isAlive(keeper: Keeper, found: Found & { kind: 'entry' }): Promise<boolean> {
+async function isAlive(
+  keeper: EntryWrites,
+  found: FoundEntry & { kind: 'entry' },
+): Promise<boolean> {
   const { facts, seq, content } = found;
   if (!facts.isUnborn || facts.key === undefined) return true;
   const { id } = content.envelope;
@@ -161,7 +164,7 @@ interface Birth {
 
 /** The entry is written; now its key has to point to it, or to whoever was first. */
 async function settleKey(
-  keeper: Keeper,
+  keeper: EntryWrites,
   birth: Birth,
   first: number | undefined,
 ): Promise<Inserted> {
@@ -181,7 +184,7 @@ async function settleKey(
 }
 
 /** Whether an entry is there that has this key; one that waits for it is helped first. */
-async function holdsKey(keeper: Keeper, id: string, key: string): Promise<boolean> {
+async function holdsKey(keeper: EntryWrites, id: string, key: string): Promise<boolean> {
   const found = await keeper.read(id);
   if (found.kind === 'damaged') return true;
   if (found.kind !== 'entry' || found.facts.key !== key) return false;
@@ -192,8 +195,8 @@ async function holdsKey(keeper: Keeper, id: string, key: string): Promise<boolea
 }
 
 /** Told as stored; one that took very long makes sure that it was not swept out meanwhile. */
-async function born(keeper: Keeper, { id, seq, startedAt }: Birth): Promise<Inserted> {
-  if (keeper.clock.monotonic() - startedAt < UNBORN_KEPT_MS / 2) return 'stored';
+async function born(keeper: EntryWrites, { id, seq, startedAt }: Birth): Promise<Inserted> {
+  if (keeper.clock.monotonic() - startedAt < PENDING_INSERT_KEPT_MS / 2) return 'stored';
   const found = await keeper.read(id);
   if (found.kind === 'entry' && found.seq > seq) return 'stored';
   const isKept =
@@ -216,7 +219,7 @@ function tooManyRounds(id: string): RespoolError {
 // All at once, but for what concerns the same thing: there the first of a call is first.
 
 /** Acts on all items; one that shares a name with an earlier one waits until that is through. */
-export function inTurn<Item, Result>(
+export function oneAtATime<Item, Result>(
   items: readonly Item[],
   namesOf: (item: Item) => readonly string[],
   act: (item: Item) => Promise<Result>,

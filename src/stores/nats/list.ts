@@ -19,7 +19,7 @@ import { type PageRequest, type Place, readPage, writePlace } from '../shared/pa
 import { matchesQuery, orderValue } from '../shared/query.ts';
 import { outlineOf, type Row } from './catalog.ts';
 import { entryOf } from './row.ts';
-import type { Keeper } from './entry-writes.ts';
+import type { EntryWrites } from './entry-writes.ts';
 
 /** Entries read at once. */
 const READ_AT_ONCE = 250;
@@ -27,7 +27,7 @@ const READ_AT_ONCE = 250;
 const READ_MAX = 2_000;
 
 /** The entry of an id; one that waits for its dedupe key is not there yet. */
-export async function getEntry(keeper: Keeper, id: string): Promise<Entry | undefined> {
+export async function getEntry(keeper: EntryWrites, id: string): Promise<Entry | undefined> {
   const found = await keeper.read(id);
   if (found.kind === 'damaged') {
     throw new RespoolError(
@@ -45,7 +45,7 @@ export async function getEntry(keeper: Keeper, id: string): Promise<Entry | unde
 }
 
 /** One page of a list. */
-export async function listEntries(keeper: Keeper, query: ListQuery): Promise<ListPage> {
+export async function listEntries(keeper: EntryWrites, query: ListQuery): Promise<ListPage> {
   const page = readPage(query);
   const { limit } = page;
   const wanted = needsReading(query) ? READ_MAX : limit;
@@ -72,7 +72,7 @@ export async function listEntries(keeper: Keeper, query: ListQuery): Promise<Lis
 
 /** Counts by one property. */
 export async function tallyEntries(
-  keeper: Keeper,
+  keeper: EntryWrites,
   by: TallyBy,
   query: EntryQuery,
 ): Promise<readonly TallyRow[]> {
@@ -105,7 +105,7 @@ function needsReading({ header, text }: EntryQuery): boolean {
 }
 
 /** Live rows that fit as far as the catalog can tell. */
-function* fitting(keeper: Keeper, query: EntryQuery): Generator<Row> {
+function* fitting(keeper: EntryWrites, query: EntryQuery): Generator<Row> {
   const { header: _header, text: _text, ...known } = query;
   const { rows } = keeper.catalog;
   const some = query.ids === undefined ? rows.values() : byIds(keeper, query.ids);
@@ -114,7 +114,7 @@ function* fitting(keeper: Keeper, query: EntryQuery): Generator<Row> {
   }
 }
 
-function* byIds(keeper: Keeper, ids: readonly string[]): Generator<Row> {
+function* byIds(keeper: EntryWrites, ids: readonly string[]): Generator<Row> {
   for (const id of new Set(ids)) {
     const row = keeper.catalog.rows.get(id);
     if (row !== undefined) yield row;
@@ -122,7 +122,7 @@ function* byIds(keeper: Keeper, ids: readonly string[]): Generator<Row> {
 }
 
 /** The first `max` of them behind the place, in order. */
-function inOrder(keeper: Keeper, query: ListQuery, page: PageRequest, max: number): Row[] {
+function inOrder(keeper: EntryWrites, query: ListQuery, page: PageRequest, max: number): Row[] {
   const inPageOrder = (one: Row, other: Row): number =>
     comparePlaces(page, placeOf(one, page), placeOf(other, page));
   let found: Row[] = [];
@@ -148,7 +148,7 @@ function comparePlaces({ descending }: PageRequest, one: Place, other: Place): n
 }
 
 /** Reads rows; undefined for one that is gone or cannot be read. */
-function readRows(keeper: Keeper, rows: readonly Row[]): Promise<(Entry | undefined)[]> {
+function readRows(keeper: EntryWrites, rows: readonly Row[]): Promise<(Entry | undefined)[]> {
   return Promise.all(
     rows.map(async ({ id, seq }) => {
       const content = keeper.cache.get(id, seq) ?? (await keeper.contentAt(id, seq));
@@ -160,7 +160,7 @@ function readRows(keeper: Keeper, rows: readonly Row[]): Promise<(Entry | undefi
   );
 }
 
-function corruptIn({ catalog }: Keeper): readonly CorruptEntry[] {
+function corruptIn({ catalog }: EntryWrites): readonly CorruptEntry[] {
   return [...catalog.damaged].flatMap((id) => {
     const row = catalog.rows.get(id);
     if (row?.damage === undefined) return [];

@@ -5,11 +5,11 @@ import type { Durability } from '../../ports/entry-store.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { openBucket } from './bucket.ts';
-import { Births } from './pending-inserts.ts';
+import { PendingInserts } from './pending-inserts.ts';
 import { Cache } from './entry-cache.ts';
 import { Catalog } from './catalog.ts';
-import { Graves } from './tombstones.ts';
-import { Keeper } from './entry-writes.ts';
+import { Tombstones } from './tombstones.ts';
+import { EntryWrites } from './entry-writes.ts';
 import type { EntrySettings } from './options.ts';
 import { Rewind } from './rewind.ts';
 import type { Stream } from './stream.ts';
@@ -26,7 +26,7 @@ const CONFIG = {
 /** An open entry store. */
 export interface OpenEntries {
   readonly stream: Stream;
-  readonly keeper: Keeper;
+  readonly keeper: EntryWrites;
   readonly watcher: Watcher;
   readonly prefix: string;
   readonly durability: Durability;
@@ -58,12 +58,12 @@ export async function openEntries(
   });
   const { stream, maxPayload, maxBytes, durability } = bucket;
   const catalog = new Catalog();
-  const births = new Births();
+  const births = new PendingInserts();
   const cache = new Cache(settings.cacheBytes);
   // A store that is opened again has the same instance, and must not use its tokens again.
   const session = randomName(systemDice);
   const makeToken = createTokenMaker(`${instance}.${session}`);
-  const graves = new Graves({
+  const graves = new Tombstones({
     stream,
     clock,
     makeToken,
@@ -88,7 +88,7 @@ export async function openEntries(
     rewind,
     onDue,
   });
-  const keeper = new Keeper({
+  const keeper = new EntryWrites({
     stream,
     catalog,
     cache,
@@ -119,7 +119,7 @@ interface RewindNeeds {
   readonly stream: Stream;
   readonly cache: Cache;
   readonly onTrouble: Heard['onTrouble'];
-  readonly keeper: () => Keeper;
+  readonly keeper: () => EntryWrites;
 }
 
 function createRewind(

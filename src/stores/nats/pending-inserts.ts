@@ -16,12 +16,12 @@ import { systemDice } from '../../system/clock.ts';
 const BIRTH_MAX = 2 ** 30;
 
 /** Draws the number of a new entry. */
-export function drawBirth(): number {
+export function drawInsertMark(): number {
   return 1 + Math.floor(systemDice.random() * (BIRTH_MAX - 1));
 }
 
 /** The inserts that this process has on their way. */
-export class Births {
+export class PendingInserts {
   readonly #underway = new Map<number, { readonly id: string; isSeen: boolean }>();
 
   begin(id: string, birth: number): void {

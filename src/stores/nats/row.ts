@@ -22,12 +22,12 @@ export const FACTS = 'Rs-Facts';
 /** The header with the id that holds a dedupe key. */
 export const HOLDS = 'Rs-Holds';
 /** The header with what lies in a grave. */
-export const GRAVE = 'Rs-Grave';
+export const TOMBSTONE = 'Rs-Grave';
 /** The header every tool for KV knows a removed key by. */
 export const OPERATION = 'KV-Operation';
 export const REMOVED = 'DEL';
 /** The header of a marker with the birth of what was removed. */
-export const BIRTH = 'Rs-Birth';
+export const INSERT_MARK = 'Rs-Birth';
 
 /** What is known of an entry without reading it. */
 export interface Facts {

@@ -10,7 +10,7 @@
 
 import { RespoolError, textOf } from '../../core/errors.ts';
 import type { NatsMessage } from './client.ts';
-import { Broken, type Line } from './connection.ts';
+import { BrokenConnection, type ServerConnection } from './connection.ts';
 
 /** The header that tells which write made a message. */
 export const TOKEN = 'Rs-Token';
@@ -26,7 +26,7 @@ const NOT_YET = new Set([10_008, 10_049, 10_076]);
 const TOO_LARGE = 10_054;
 
 /** A message of the stream. */
-export interface Stored {
+export interface StoredMessage {
   readonly seq: number;
   readonly subject: string;
   readonly data: Uint8Array;
@@ -59,7 +59,7 @@ interface ApiError {
 /** One stream. */
 export class Stream {
   readonly name: string;
-  readonly line: Line;
+  readonly line: ServerConnection;
   /** Reads ask the leader: with several replicas, others may be behind. */
   readsLeader = false;
   /** The highest sequence that the server has acknowledged to us. */
@@ -67,7 +67,7 @@ export class Stream {
   /** A server of one replica whose machine failed uses sequences again after its restart. */
   restartsForget = false;
 
-  constructor(line: Line, name: string) {
+  constructor(line: ServerConnection, name: string) {
     this.line = line;
     this.name = name;
   }
@@ -101,20 +101,20 @@ export class Stream {
   }
 
   /** The last message of a subject. */
-  last(subject: string): Promise<Stored | undefined> {
+  last(subject: string): Promise<StoredMessage | undefined> {
     if (this.readsLeader) return this.#getFromLeader({ last_by_subj: subject });
     return this.#getDirect(`.${subject}`, '');
   }
 
   /** The message of a sequence. */
-  at(seq: number): Promise<Stored | undefined> {
+  at(seq: number): Promise<StoredMessage | undefined> {
     return this.readsLeader
       ? this.#getFromLeader({ seq })
       : this.#getDirect('', JSON.stringify({ seq }));
   }
 
   /** The first message from a sequence on whose subject fits. */
-  async next(subject: string, seq: number): Promise<Stored | undefined> {
+  async next(subject: string, seq: number): Promise<StoredMessage | undefined> {
     const ask = { next_by_subj: subject, seq };
     const found = await this.#getDirect('', JSON.stringify(ask));
     // A replica that is behind may not have it yet.
@@ -170,7 +170,7 @@ export class Stream {
     return there?.header(TOKEN) === token ? there.seq : undefined;
   }
 
-  #getDirect(suffix: string, ask: string): Promise<Stored | undefined> {
+  #getDirect(suffix: string, ask: string): Promise<StoredMessage | undefined> {
     const subject = `$JS.API.DIRECT.GET.${this.name}${suffix}`;
     return this.line.persist(`read from "${this.name}"`, async () => {
       const { headers, data } = await this.line.ask(subject, ask);
@@ -188,7 +188,7 @@ export class Stream {
     });
   }
 
-  async #getFromLeader(ask: object): Promise<Stored | undefined> {
+  async #getFromLeader(ask: object): Promise<StoredMessage | undefined> {
     const answer = await this.api('STREAM.MSG.GET', ask, isNotThere);
     if (answer === undefined) return undefined;
     const { message } = answer as { readonly message: LeaderMessage };
@@ -211,7 +211,7 @@ export class Stream {
   #refusal(doing: string, error: ApiError | undefined): Error {
     const number = error?.err_code ?? 0;
     const text = `${error?.description ?? 'no reason'} (${number})`;
-    if (NOT_YET.has(number)) return new Broken(text);
+    if (NOT_YET.has(number)) return new BrokenConnection(text);
     const what = `cannot ${doing} "${this.name}": NATS says ${text}`;
     if (FULL.has(number) || /maximum|insufficient|no space/i.test(text)) {
       return new RespoolError('store.full', `${what}; make room, or raise its limits`);
@@ -253,7 +253,7 @@ function parse(message: NatsMessage): object {
     const value: unknown = JSON.parse(Buffer.from(message.data).toString('utf8'));
     if (typeof value === 'object' && value !== null) return value;
   } catch (error) {
-    throw new Broken(`an answer of NATS cannot be read: ${textOf(error)}`);
+    throw new BrokenConnection(`an answer of NATS cannot be read: ${textOf(error)}`);
   }
-  throw new Broken('an answer of NATS is no object');
+  throw new BrokenConnection('an answer of NATS is no object');
 }

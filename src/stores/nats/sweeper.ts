@@ -8,20 +8,24 @@
 
 import type { Clock } from '../../ports/clock.ts';
 import type { Catalog } from './catalog.ts';
-import type { Burial } from './tombstones.ts';
+import type { PendingTombstone } from './tombstones.ts';
 
 /** How long something has to look left behind. */
-export const UNBORN_KEPT_MS: number = 10 * 60_000;
+export const PENDING_INSERT_KEPT_MS: number = 10 * 60_000;
 
 /** Looks every ten minutes. */
 export class Sweeper {
   readonly #catalog: Catalog;
   readonly #clock: Clock;
-  readonly #bury: (burials: readonly Burial[]) => void;
+  readonly #bury: (burials: readonly PendingTombstone[]) => void;
   #suspects = new Map<string, number>();
   #cancel: (() => void) | undefined;
 
-  constructor(catalog: Catalog, clock: Clock, bury: (burials: readonly Burial[]) => void) {
+  constructor(
+    catalog: Catalog,
+    clock: Clock,
+    bury: (burials: readonly PendingTombstone[]) => void,
+  ) {
     this.#catalog = catalog;
     this.#clock = clock;
     this.#bury = bury;
@@ -31,7 +35,7 @@ export class Sweeper {
   start(): void {
     this.stop();
     this.#suspects = new Map(orphansIn(this.#catalog));
-    this.#cancel = this.#clock.after(UNBORN_KEPT_MS, () => this.#sweep());
+    this.#cancel = this.#clock.after(PENDING_INSERT_KEPT_MS, () => this.#sweep());
   }
 
   stop(): void {
@@ -41,7 +45,7 @@ export class Sweeper {
 
   #sweep(): void {
     const present = new Map(orphansIn(this.#catalog));
-    const burials: Burial[] = [];
+    const burials: PendingTombstone[] = [];
     for (const [name, seq] of present) {
       if (this.#suspects.get(name) !== seq) continue;
       burials.push({ name, seq });
@@ -49,7 +53,7 @@ export class Sweeper {
     }
     this.#bury(burials);
     this.#suspects = present;
-    this.#cancel = this.#clock.after(UNBORN_KEPT_MS, () => this.#sweep());
+    this.#cancel = this.#clock.after(PENDING_INSERT_KEPT_MS, () => this.#sweep());
   }
 }
 

@@ -12,7 +12,7 @@
 
 import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
-import { GRAVE } from './row.ts';
+import { TOMBSTONE } from './row.ts';
 import type { Stream } from './stream.ts';
 
 /** Removals in one grave. */
@@ -20,13 +20,13 @@ const GRAVE_MAX = 500;
 /** How long removals are gathered. */
 const GATHER_MS = 100;
 /** How long a grave is kept; servers sync their notes every 2 minutes at the latest. */
-export const GRAVE_KEPT_MS: number = 10 * 60_000;
+export const TOMBSTONE_KEPT_MS: number = 10 * 60_000;
 const LEVEL_EVERY_MS = 60_000;
 const MARK_EVERY_MS = 10_000;
 const DROPS_AT_ONCE = 64;
 
 /** Something that was removed as of a sequence, and the message to take out for it. */
-export interface Burial {
+export interface PendingTombstone {
   /** `e` and the id, or `d` and the hash of a dedupe key. */
   readonly name: string;
   readonly seq: number;
@@ -35,7 +35,7 @@ export interface Burial {
 }
 
 /** What graves are made with. */
-export interface GravesParts {
+export interface TombstonesParts {
   readonly stream: Stream;
   readonly clock: Clock;
   readonly makeSubject: (name: string) => string;
@@ -43,9 +43,9 @@ export interface GravesParts {
 }
 
 /** Takes markers out, in the background. */
-export class Graves {
-  readonly #parts: GravesParts;
-  #queue: Burial[] = [];
+export class Tombstones {
+  readonly #parts: TombstonesParts;
+  #queue: PendingTombstone[] = [];
   #running: Promise<void> | undefined;
   #cancel: (() => void) | undefined;
   #isClosed = false;
@@ -57,7 +57,7 @@ export class Graves {
   /** Where the stream ended at a time: graves before it are as old as that. */
   #marks: { readonly at: number; readonly seq: number }[] = [];
 
-  constructor(parts: GravesParts) {
+  constructor(parts: TombstonesParts) {
     this.#parts = parts;
     this.#levelledAt = parts.clock.monotonic();
     this.#restarts = parts.stream.line.restarts;
@@ -68,7 +68,7 @@ export class Graves {
     return this.#queue.length;
   }
 
-  add(burials: readonly Burial[]): void {
+  add(burials: readonly PendingTombstone[]): void {
     if (burials.length === 0) return;
     for (const burial of burials) this.#queue.push(burial);
     this.#schedule();
@@ -121,14 +121,14 @@ export class Graves {
     await this.#level().catch(() => undefined);
   }
 
-  async #bury(part: readonly Burial[]): Promise<void> {
+  async #bury(part: readonly PendingTombstone[]): Promise<void> {
     const { stream, makeSubject, makeToken, clock } = this.#parts;
     const era = this.#era;
     this.#checkServer();
     this.#count += 1;
     const text = part.map(writeBurial).join(' ');
     const subject = makeSubject(String(this.#count));
-    const headers = [[GRAVE, text]] as const;
+    const headers = [[TOMBSTONE, text]] as const;
     const seq = await stream.write(subject, '', { token: makeToken(), headers });
     const now = clock.monotonic();
     const isDue = now - (this.#marks.at(-1)?.at ?? Number.NEGATIVE_INFINITY) > MARK_EVERY_MS;
@@ -154,19 +154,19 @@ export class Graves {
     const now = clock.monotonic();
     if (now - this.#levelledAt < LEVEL_EVERY_MS) return;
     this.#levelledAt = now;
-    const old = this.#marks.filter(({ at }) => now - at > GRAVE_KEPT_MS);
+    const old = this.#marks.filter(({ at }) => now - at > TOMBSTONE_KEPT_MS);
     this.#marks = this.#marks.slice(old.length);
     const last = old.at(-1);
     if (last !== undefined) await stream.purge(makeSubject('*'), last.seq + 1);
   }
 }
 
-function writeBurial({ name, seq, birth = 0 }: Burial): string {
+function writeBurial({ name, seq, birth = 0 }: PendingTombstone): string {
   return birth === 0 ? `${name}:${seq}` : `${name}:${seq}:${birth}`;
 }
 
 /** What a grave names. */
-export function readGrave(text: string): readonly Burial[] {
+export function readTombstone(text: string): readonly PendingTombstone[] {
   return text.split(' ').flatMap((word) => {
     const [name = '', seq, birth] = word.split(':');
     if (name === '' || !Number.isSafeInteger(Number(seq))) return [];

@@ -12,9 +12,9 @@
 import { RespoolError } from '../../core/errors.ts';
 import { createBatchLine } from '../shared/batching.ts';
 import type { Catalog, Row } from './catalog.ts';
-import { BIRTH, FACTS, GRAVE, HOLDS, OPERATION, readFacts } from './row.ts';
-import { type Fed, type Feed, openFeed } from './feed.ts';
-import { type Burial, GRAVE_KEPT_MS, readGrave } from './tombstones.ts';
+import { INSERT_MARK, FACTS, TOMBSTONE, HOLDS, OPERATION, readFacts } from './row.ts';
+import { type FedMessage, type Feed, openFeed } from './feed.ts';
+import { type PendingTombstone, TOMBSTONE_KEPT_MS, readTombstone } from './tombstones.ts';
 import type { Rewind } from './rewind.ts';
 import { type Stream, TOKEN } from './stream.ts';
 import { Sweeper } from './sweeper.ts';
@@ -24,7 +24,7 @@ const AGAIN_MS = 250;
 /** The feed is usually there within a millisecond. */
 const LOOK_AFTER_MS = 25;
 /** Away for longer, graves may have been missed. */
-const AWAY_MAX_MS = GRAVE_KEPT_MS / 2;
+const AWAY_MAX_MS = TOMBSTONE_KEPT_MS / 2;
 
 /** What a watcher needs. */
 export interface WatcherParts {
@@ -40,7 +40,7 @@ export interface WatcherParts {
   /** The stream shows that this life of an id has begun, or is over. */
   readonly onBirth: (id: string, birth: number) => void;
   /** Something to take out of the stream. */
-  readonly bury: (burials: readonly Burial[]) => void;
+  readonly bury: (burials: readonly PendingTombstone[]) => void;
   /** Called before the stream is read from its beginning again. */
   readonly onRestart: () => void;
   /** The server acknowledged or showed the removal of this life of an id. */
@@ -66,9 +66,9 @@ export class Watcher {
   #breaks = 0;
   #cancel: (() => void) | undefined;
   /** Of this round of reading: removed for good, but still or again there. */
-  #leftovers: Burial[] = [];
+  #leftovers: PendingTombstone[] = [];
   /** Of this round: what may go once it is old. */
-  #dated: (Burial & { readonly storedAt: number })[] = [];
+  #dated: (PendingTombstone & { readonly storedAt: number })[] = [];
   /** Of this round: where the stream ended, and the last sequence of it that was seen before. */
   #ends = { lastSeq: 0, seenSeq: 0 };
   /** When the server stored the last message. */
@@ -241,7 +241,7 @@ export class Watcher {
   /** Takes out graves and markers of records that are old by the server's own clock. */
   async #levelGraves(): Promise<void> {
     const { stream, prefix, bury } = this.#parts;
-    const oldBefore = this.#newestAt - GRAVE_KEPT_MS;
+    const oldBefore = this.#newestAt - TOMBSTONE_KEPT_MS;
     const old = this.#dated.filter(({ storedAt }) => storedAt < oldBefore);
     this.#dated = [];
     bury(old.filter(({ name }) => name !== 'g'));
@@ -298,7 +298,7 @@ export class Watcher {
     this.#again();
   }
 
-  #apply(fed: Fed): void {
+  #apply(fed: FedMessage): void {
     const { prefix } = this.#parts;
     const kind = fed.subject.charAt(prefix.length);
     if (kind === 'e') this.#applyEntry(fed);
@@ -310,11 +310,11 @@ export class Watcher {
     if (this.#waiting.size > 0) this.#wake();
   }
 
-  #applyEntry({ subject, headers, seq }: Fed): void {
+  #applyEntry({ subject, headers, seq }: FedMessage): void {
     const { catalog, instance, onDue, onBirth } = this.#parts;
     const id = subject.slice(subject.lastIndexOf('.') + 1);
     if (headers?.get(OPERATION)) {
-      const birth = Number(headers.get(BIRTH));
+      const birth = Number(headers.get(INSERT_MARK));
       onBirth(id, birth);
       this.#parts.rewind.noteRemoval(id, birth);
       catalog.remove(id, seq, false);
@@ -332,7 +332,7 @@ export class Watcher {
     if (isNews && facts.dueAt !== null) onDue(facts.state === 'active' ? 'later' : 'now');
   }
 
-  #applyKey({ subject, headers, seq }: Fed): void {
+  #applyKey({ subject, headers, seq }: FedMessage): void {
     const { catalog, onDue } = this.#parts;
     const key = subject.slice(subject.lastIndexOf('.') + 1);
     const id = headers?.get(HOLDS) ?? '';
@@ -342,10 +342,10 @@ export class Watcher {
     if (this.#isReady && catalog.live(id)?.isUnborn === true) onDue('now');
   }
 
-  #applyGrave({ headers, seq, storedAt }: Fed): void {
+  #applyGrave({ headers, seq, storedAt }: FedMessage): void {
     const { catalog, onBirth } = this.#parts;
     if (this.#isRound) this.#dated.push({ name: 'g', seq, storedAt });
-    for (const burial of readGrave(headers?.get(GRAVE) ?? '')) {
+    for (const burial of readTombstone(headers?.get(TOMBSTONE) ?? '')) {
       const name = burial.name.slice(1);
       if (burial.name.startsWith('d')) catalog.removeKey(name, burial.seq);
       else {
@@ -361,7 +361,7 @@ export class Watcher {
   }
 
   /** Markers of removed records go when servers have surely noted what they stand for. */
-  #applyRecord({ subject, headers, seq, storedAt }: Fed): void {
+  #applyRecord({ subject, headers, seq, storedAt }: FedMessage): void {
     if (!this.#isRound || !headers?.get(OPERATION)) return;
     this.#dated.push({ name: `m${subject}`, seq, storedAt });
   }

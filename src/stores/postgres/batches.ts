@@ -6,13 +6,13 @@ import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import type { Operations } from '../shared/operations.ts';
 import { isActiveKey } from '../shared/sql-row.ts';
 import type { ChangeRow } from './commit-sql.ts';
-import type { Changed, Changes } from './commit.ts';
+import type { ChangeResult, Changes } from './commit.ts';
 import type { LazyWrites } from './durability.ts';
-import { type Inserted, type Inserts, isKeyed, type NewRow } from './insert.ts';
+import { type InsertResult, type Inserts, isKeyed, type NewRow } from './insert.ts';
 import type { Receipts } from './receipts.ts';
 import type { Server } from './connection.ts';
-import type { Turns } from './order-keys.ts';
-import type { Wakes } from './notify.ts';
+import type { OrderKeyTurns } from './order-keys.ts';
+import type { Notifications } from './notify.ts';
 
 /** The most rows of different calls in one statement. */
 const BATCH_MAX = 1_000;
@@ -25,25 +25,25 @@ const INSERTS_MAX = 2;
 const COMMITS_MAX = 1;
 
 /** The lines of one opened store. */
-export interface Lines {
-  readonly insertLine: BatchLine<NewRow, Inserted>;
-  readonly commitLine: BatchLine<ChangeRow, Changed>;
-  readonly heartbeatLine: BatchLine<ChangeRow, Changed>;
+export interface Batches {
+  readonly insertLine: BatchLine<NewRow, InsertResult>;
+  readonly commitLine: BatchLine<ChangeRow, ChangeResult>;
+  readonly heartbeatLine: BatchLine<ChangeRow, ChangeResult>;
 }
 
 /** What they work with. */
-export interface LineParts {
+export interface BatchesParts {
   readonly server: Server;
   readonly inserts: Inserts;
   readonly receipts: Receipts;
   readonly changes: Changes;
   readonly lazy: LazyWrites;
-  readonly wakes: Wakes;
-  readonly turns: Turns;
+  readonly wakes: Notifications;
+  readonly turns: OrderKeyTurns;
   readonly operations: Operations;
 }
 
-export function createLines(parts: LineParts): Lines {
+export function createBatches(parts: BatchesParts): Batches {
   const commits = { batchMax: BATCH_MAX, inFlightMax: COMMITS_MAX };
   const insert = (rows: readonly NewRow[]) => insertRows(parts, rows);
   const commit = (rows: readonly ChangeRow[]) => commitRows(parts, rows);
@@ -59,9 +59,9 @@ export function createLines(parts: LineParts): Lines {
 }
 
 async function insertRows(
-  { server, inserts, receipts, wakes, turns }: LineParts,
+  { server, inserts, receipts, wakes, turns }: BatchesParts,
   rows: readonly NewRow[],
-): Promise<readonly Inserted[]> {
+): Promise<readonly InsertResult[]> {
   const receipt = receipts.next();
   let isDoubtful = false;
   if (rows.some(isKeyed)) {
@@ -83,9 +83,9 @@ async function insertRows(
 }
 
 async function commitRows(
-  parts: LineParts,
+  parts: BatchesParts,
   rows: readonly ChangeRow[],
-): Promise<readonly Changed[]> {
+): Promise<readonly ChangeResult[]> {
   const { server, changes, lazy, wakes } = parts;
   const ended = new Set<string>();
   const results = await server.run('change entries', (ask, isUnknown) =>
@@ -99,7 +99,7 @@ async function commitRows(
 
 /** Once what was first of these keys has ended: the next ones are due, and others are told. */
 export async function letNextGo(
-  { server, turns, wakes }: Pick<LineParts, 'server' | 'turns' | 'wakes'>,
+  { server, turns, wakes }: Pick<BatchesParts, 'server' | 'turns' | 'wakes'>,
   ended: ReadonlySet<string>,
 ): Promise<void> {
   if (ended.size === 0) return;
@@ -115,7 +115,7 @@ export async function letNextGo(
   }
 }
 
-function noteDue(wakes: Wakes): void {
+function noteDue(wakes: Notifications): void {
   wakes.noteWrite();
   wakes.tell();
 }

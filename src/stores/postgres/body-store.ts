@@ -21,7 +21,7 @@ import { Lifetime } from '../shared/lifetime.ts';
 import { Operations } from '../shared/operations.ts';
 import { bodyTakenError, chunked, noBodyError, REFS_PAGE, readChunks } from '../shared/sql-body.ts';
 import { Blob, numberArray, textArray } from './arrays.ts';
-import { readPromise, tellPromise } from './durability.ts';
+import { readDurability, durabilityText } from './durability.ts';
 import type { PostgresParts } from './entry-store.ts';
 import { migrate } from './schema.ts';
 import type { Names } from './names.ts';
@@ -114,9 +114,9 @@ async function openAll(options: CheckedOptions, server: Server): Promise<Opened>
   try {
     const { durability, isForced } = await server.run('open the body store', async (ask) => {
       await migrate(ask, names, options.migrate);
-      return readPromise(ask);
+      return readDurability(ask);
     });
-    tellPromise(durability, options);
+    durabilityText(durability, options);
     const sql = sqlOf(names, isForced);
     const line = createBatchLine<Small, boolean>(
       (items) => server.run('put bodies', (ask, isUnknown) => putSmall(ask, sql, items, isUnknown)),

@@ -6,10 +6,10 @@
 import type { ClaimFilter } from '../../ports/entry-store.ts';
 import { ARCHIVED_KEY, type StateKey, WAITING_KEYS } from '../shared/sql-row.ts';
 import { textArray } from './arrays.ts';
-import type { Floors } from './due-lower-bound.ts';
-import { literal } from './index-only-query.ts';
+import type { DueLowerBounds } from './due-lower-bound.ts';
+import { sqlLiteral } from './index-only-query.ts';
 import type { Names } from './names.ts';
-import { nearestAheadSql, type Order } from './order-keys.ts';
+import { nearestAheadSql, type KeyOrder } from './order-keys.ts';
 import { FLOW_KEY_SQL } from './schema.ts';
 import { rulesSql } from './conditions.ts';
 
@@ -17,7 +17,7 @@ import { rulesSql } from './conditions.ts';
 type Permit = ((alias: string) => string) | undefined;
 
 /** A search for due rows. */
-export interface Search {
+export interface ClaimSearch {
   readonly slots: readonly StateKey[];
   readonly permit: Permit;
   /** The part of it that looks at topics. */
@@ -28,19 +28,19 @@ export interface Search {
   /** How many rows are looked at whatever they are. */
   readonly glance: number;
   readonly isLocking: boolean;
-  readonly floors: Floors;
+  readonly floors: DueLowerBounds;
   /** Where keys have an order, and the claim is one for deliveries. */
-  readonly order: Order | undefined;
+  readonly order: KeyOrder | undefined;
 }
 
 /**
  * Through the due index: with a glance at what is left out, straight, or straight to the very first
  * rows whoever is ahead of them; or by flows.
  */
-export type Way = 'glance' | 'straight' | 'front' | 'flows';
+export type ClaimWay = 'glance' | 'straight' | 'front' | 'flows';
 
 /** CTEs, and what to select the found rows and the number of looked at from. */
-export interface Parts {
+export interface ClaimSqlParts {
   readonly sql: string;
   readonly from: string;
   readonly seen: string;
@@ -59,11 +59,11 @@ export interface Parts {
 const FOUND = 'at, seq, slot, priority, due_at, id';
 
 /** Where a glance ends: most of the time what is left out is little. */
-export function glanceOf(max: number, isWide: boolean): number {
+export function glanceSearch(max: number, isWide: boolean): number {
   return (isWide ? 2 * max : max) + 16;
 }
 
-export function byDue(names: Names, search: Search, way: Way): Parts {
+export function searchByDue(names: Names, search: ClaimSearch, way: ClaimWay): ClaimSqlParts {
   const { slots, permit, glance, order } = search;
   const { entries } = names.table;
   const isStraight = order === undefined && (permit === undefined || way === 'straight');
@@ -121,7 +121,7 @@ export function byDue(names: Names, search: Search, way: Way): Parts {
 }
 
 /** All that decides over a row. */
-function allowedOf(alias: string, permit: Permit, free: Order['free'] | undefined): string {
+function allowedOf(alias: string, permit: Permit, free: KeyOrder['free'] | undefined): string {
   const all = [permit?.(alias), free?.(alias)].filter((one) => one !== undefined);
   return all.length === 0 ? 'true' : all.join(' AND ');
 }
@@ -134,7 +134,7 @@ function foundIn(slots: readonly StateKey[], more = ''): string {
  * The first due rows, as many as are wanted, with those that wait for another of their key. Short
  * to plan, and never walks far; whoever meets one that waits has to look on in another way.
  */
-export function byFront(names: Names, search: Search): Parts {
+export function searchByFront(names: Names, search: ClaimSearch): ClaimSqlParts {
   const { slots, order } = search;
   const { entries } = names.table;
   const whoever = { ...search, order: undefined };
@@ -148,7 +148,7 @@ export function byFront(names: Names, search: Search): Parts {
   };
 }
 
-function straightTo(entries: string, search: Search, slot: StateKey, more = ''): string {
+function straightTo(entries: string, search: ClaimSearch, slot: StateKey, more = ''): string {
   return `c${slot} AS MATERIALIZED (
   ${dueOf(entries, search, slot, more)}
 )`;
@@ -158,7 +158,7 @@ function straightTo(entries: string, search: Search, slot: StateKey, more = ''):
  * Due rows in order. n.b. The inner limit makes the server use the index for the order; the outer
  * one ends the walk over the priorities, so that no more is locked than is taken.
  */
-function dueOf(entries: string, search: Search, slot: StateKey, more = ''): string {
+function dueOf(entries: string, search: ClaimSearch, slot: StateKey, more = ''): string {
   const { permit, order, until, max, isLocking, floors } = search;
   return `SELECT e.* FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
     SELECT ctid AS at, seq, slot, priority, due_at, id${more} FROM ${entries} x
@@ -169,7 +169,7 @@ function dueOf(entries: string, search: Search, slot: StateKey, more = ''): stri
 }
 
 /** The first due rows, whatever they are; of these, those that are allowed. */
-function glanceAt(names: Names, search: Search, slot: StateKey): string {
+function glanceAt(names: Names, search: ClaimSearch, slot: StateKey): string {
   const { permit, order, until, glance, isLocking, floors } = search;
   const { entries } = names.table;
   const ahead = order === undefined ? '' : `, ${nearestAheadSql(names, 'e')} AS ahead`;
@@ -191,7 +191,7 @@ function glanceAt(names: Names, search: Search, slot: StateKey): string {
  * Rows by their place, if they still are what was looked for. n.b. That is asked in a way no index
  * answers: before its first ANALYZE the server would rather walk all due rows than go by places.
  */
-function lockedOf(entries: string, source: string, search: Search, slot: StateKey): string {
+function lockedOf(entries: string, source: string, search: ClaimSearch, slot: StateKey): string {
   const { until, max, isLocking } = search;
   const order = 'ORDER BY x.priority, x.due_at, x.id';
   return `SELECT x.ctid AS at, x.seq, x.slot, x.priority, x.due_at, x.id
@@ -208,7 +208,7 @@ const LAST_SQL = "E'\\U0010FFFF'";
  * Walks from flow to flow through the index, jumping over the rest of a topic that is not allowed;
  * then the due rows of each flow that is. Slots without that index hold few entries.
  */
-export function byFlows({ table }: Names, search: Search): Parts {
+export function searchByFlows({ table }: Names, search: ClaimSearch): ClaimSqlParts {
   const { entries } = table;
   const ctes = search.slots.map((slot) =>
     WAITING_KEYS.includes(slot)
@@ -220,7 +220,7 @@ export function byFlows({ table }: Names, search: Search): Parts {
   return { sql: ctes.join(', '), from: foundIn(search.slots), seen: 'SELECT 0 AS seen' };
 }
 
-function flowsOf(entries: string, { topicPermit, floors }: Search, slot: StateKey): string {
+function flowsOf(entries: string, { topicPermit, floors }: ClaimSearch, slot: StateKey): string {
   const flow = 'topic, destination, priority';
   const from = `FROM ${entries} WHERE ${FLOW_KEY_SQL} = ${slot}${floors.sql(slot)}`;
   const isAllowed = topicPermit?.('t') ?? 'true';
@@ -235,7 +235,7 @@ function flowsOf(entries: string, { topicPermit, floors }: Search, slot: StateKe
 )`;
 }
 
-function dueOfFlows(entries: string, search: Search, slot: StateKey): string {
+function dueOfFlows(entries: string, search: ClaimSearch, slot: StateKey): string {
   const { permit, order, until, max, isLocking, floors } = search;
   // Twice as many as wanted: others may be taking the first of them at this moment.
   return `(SELECT e.at FROM t${slot} t CROSS JOIN LATERAL (
@@ -249,9 +249,13 @@ function dueOfFlows(entries: string, search: Search, slot: StateKey): string {
 }
 
 /** n.b. As of `lockedOf`: only the index of ids answers, and not that of all due rows. */
-export function byIds({ table }: Names, search: Search, ids: readonly string[]): Parts {
+export function searchByIds(
+  { table }: Names,
+  search: ClaimSearch,
+  ids: readonly string[],
+): ClaimSqlParts {
   const { slots, permit, order, until, max, isLocking } = search;
-  const wanted = literal(textArray([...new Set(ids)]), 'text[]');
+  const wanted = sqlLiteral(textArray([...new Set(ids)]), 'text[]');
   return {
     sql: `c0 AS MATERIALIZED (
   SELECT ctid AS at, seq, slot, priority, due_at, id FROM ${table.entries} x
@@ -267,9 +271,9 @@ export function byIds({ table }: Names, search: Search, ids: readonly string[]):
 
 export function searchOf(
   filter: ClaimFilter,
-  of: Omit<Search, 'until' | 'permit' | 'topicPermit'> & { readonly now: number },
-): Search {
-  const until = literal(of.now, 'int8');
+  of: Omit<ClaimSearch, 'until' | 'permit' | 'topicPermit'> & { readonly now: number },
+): ClaimSearch {
+  const until = sqlLiteral(of.now, 'int8');
   const topicPermit = topicPermitOf(filter);
   return { ...of, until, topicPermit, permit: permitOf(filter, topicPermit) };
 }
@@ -287,12 +291,12 @@ function takesAll(topics: ClaimFilter['topics']): boolean {
 
 function topicPermitOf({ topics }: ClaimFilter): Permit {
   if (topics === undefined || takesAll(topics)) return undefined;
-  return (alias) => rulesSql(`${alias}.topic`, topics, literal);
+  return (alias) => rulesSql(`${alias}.topic`, topics, sqlLiteral);
 }
 
 /** The rules of a filter as a condition; undefined when everything is allowed. */
 function permitOf({ exceptDestinations = [] }: ClaimFilter, topicPermit: Permit): Permit {
   if (exceptDestinations.length === 0) return topicPermit;
-  const except = literal(textArray(exceptDestinations), 'text[]');
+  const except = sqlLiteral(textArray(exceptDestinations), 'text[]');
   return (alias) => `${topicPermit?.(alias) ?? 'true'} AND ${alias}.destination <> ALL(${except})`;
 }

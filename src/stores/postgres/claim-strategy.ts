@@ -26,7 +26,7 @@ interface Experience {
 }
 
 /** What was seen through the filters of one store. */
-export class Sight {
+export class ClaimStrategy {
   readonly #seen = new Map<string, Experience>();
 
   /** Whether the next claim with this filter may look straight. */

@@ -17,24 +17,24 @@ import type { Clock } from '../../ports/clock.ts';
 import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
 import { ARCHIVED_KEY, type StateKey, stateKeyOf } from '../shared/sql-row.ts';
 import {
-  byDue,
-  byFlows,
-  byFront,
-  byIds,
-  glanceOf,
+  searchByDue,
+  searchByFlows,
+  searchByFront,
+  searchByIds,
+  glanceSearch,
   leavesOut,
-  type Parts,
-  type Search,
+  type ClaimSqlParts,
+  type ClaimSearch,
   searchOf,
-  type Way,
+  type ClaimWay,
 } from './claim-sql.ts';
-import { Sight } from './claim-strategy.ts';
+import { ClaimStrategy } from './claim-strategy.ts';
 import { allOf } from './conditions.ts';
 import type { Ask } from './connection.ts';
-import { Floors } from './due-lower-bound.ts';
-import { literal, look } from './index-only-query.ts';
+import { DueLowerBounds } from './due-lower-bound.ts';
+import { sqlLiteral, indexOnlyQuery } from './index-only-query.ts';
 import type { Names } from './names.ts';
-import { orderOf, putBehindSql, Turns } from './order-keys.ts';
+import { orderOf, putBehindSql, OrderKeyTurns } from './order-keys.ts';
 import { BODY_SQL, CONTENTS_SQL, type EntryRow, STATUS_SQL } from './row.ts';
 
 // What a claim answers with, as little of it as can be.
@@ -126,17 +126,17 @@ interface Earliest {
 
 /** What claims share with others of the store. */
 interface ClaimsParts {
-  readonly turns?: Turns;
-  readonly floors?: Floors;
+  readonly turns?: OrderKeyTurns;
+  readonly floors?: DueLowerBounds;
 }
 
 /** Claims over the tables of one store. */
 export class Claims {
   readonly #names: Names;
   readonly #clock: Clock;
-  readonly #sight = new Sight();
-  readonly #floors: Floors;
-  readonly #turns: Turns;
+  readonly #sight = new ClaimStrategy();
+  readonly #floors: DueLowerBounds;
+  readonly #turns: OrderKeyTurns;
   /** How many more look far: others take the same rows, or a filter leaves many out. */
   #wideLeft = 0;
   /** How many more expect to meet some that wait for their turn. */
@@ -145,7 +145,10 @@ export class Claims {
   constructor(
     names: Names,
     clock: Clock,
-    { turns = new Turns(names), floors = new Floors(names, clock) }: ClaimsParts = {},
+    {
+      turns = new OrderKeyTurns(names),
+      floors = new DueLowerBounds(names, clock),
+    }: ClaimsParts = {},
   ) {
     this.#names = names;
     this.#turns = turns;
@@ -175,7 +178,7 @@ export class Claims {
   async #claimAny(ask: Ask, { request, slots }: Wanted): Promise<EntryRow[]> {
     const beganAt = this.#clock.monotonic();
     const way = this.#sight.isStraight(request) ? 'straight' : 'glance';
-    const glance = glanceOf(request.max, this.#wideLeft > 0);
+    const glance = glanceSearch(request.max, this.#wideLeft > 0);
     const first = await this.#take(ask, { request, slots }, way, glance);
     const isFilled = first.rows.length >= request.max;
     this.#sight.note(request, isFilled && first.leftOut === 0, this.#clock.monotonic() - beganAt);
@@ -213,7 +216,7 @@ export class Claims {
    */
   async #claimPast(ask: Ask, { request, slots }: Wanted, rows: EntryRow[]): Promise<EntryRow[]> {
     const left = () => ({ request: { ...request, max: request.max - rows.length }, slots });
-    let glance = glanceOf(request.max, this.#wideLeft > 0);
+    let glance = glanceSearch(request.max, this.#wideLeft > 0);
     for (let round = 0; round < ROUNDS_MAX; round += 1) {
       const beganAt = this.#clock.monotonic();
       const part = await this.#take(ask, left(), 'glance', glance);
@@ -252,7 +255,7 @@ export class Claims {
     return (await this.#earliest(ask, filter, slots, 'flows')).dueAt;
   }
 
-  async #take(ask: Ask, { request, slots }: Wanted, way: Way, glance: number): Promise<Taken> {
+  async #take(ask: Ask, { request, slots }: Wanted, way: ClaimWay, glance: number): Promise<Taken> {
     const { now, max, lane } = request;
     const isInTurn = this.#turns.isOrdered && lane === 'delivery';
     const search = searchOf(request, {
@@ -285,14 +288,14 @@ export class Claims {
     const taken = `${this.#takenSql(request, isInTurn)}${goes}
   RETURNING ${CLAIMED_SQL}`;
     if (parts.glance === undefined) {
-      const rows = await look(ask, `${found} ${taken}`);
+      const rows = await indexOnlyQuery(ask, `${found} ${taken}`);
       return { rows: claimedRows(rows, request), isWhole: true, leftOut: 0, putBehind: 0 };
     }
     // One row comes in any case: it says how far the glance went.
     const counted = putsBehind ? '(SELECT count(*) FROM put)' : '0';
     const text = `${found}, taken AS (${taken})
 SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN taken t ON true`;
-    const rows = await look(ask, text);
+    const rows = await indexOnlyQuery(ask, text);
     const [putBehind = 0, leftOut = 0, seen = 0] = (rows[0]?.slice(-3) ?? []).map(Number);
     const held = rows.filter((row) => row[0] !== null);
     const isWhole = seen < parts.glance;
@@ -311,8 +314,8 @@ SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN take
     const counts = 'CASE WHEN c.slot IN (2, 3) THEN 0 ELSE 1 END';
     return `UPDATE ${entries} e SET slot = ${stateKeyOf('active', lane)}, revision = e.revision + 1,
     ${counter} = e.${counter} + ${counts}, lost = e.lost + 1 - ${counts},
-    due_at = ${literal(now + leaseMs, 'int8')}, holder = ${literal(holder, 'text')},
-    claimed_from = c.slot / 2, updated_at = ${literal(now, 'int8')}${behind}
+    due_at = ${sqlLiteral(now + leaseMs, 'int8')}, holder = ${sqlLiteral(holder, 'text')},
+    claimed_from = c.slot / 2, updated_at = ${sqlLiteral(now, 'int8')}${behind}
   FROM c LEFT JOIN LATERAL (
     SELECT k.envelope, k.body FROM ${contents} k WHERE k.seq = c.seq OFFSET 0
   ) k ON true
@@ -323,16 +326,16 @@ SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN take
     ask: Ask,
     filter: ClaimFilter,
     slots: readonly StateKey[],
-    way: Way,
+    way: ClaimWay,
   ): Promise<Earliest> {
     const { isOrdered, lastNow } = this.#turns;
     const isDelivery = filter.lane === 'delivery';
-    const tellsAfter = () => literal(lastNow ?? this.#clock.now(), 'int8');
+    const tellsAfter = () => sqlLiteral(lastNow ?? this.#clock.now(), 'int8');
     const search = searchOf(filter, {
       slots,
       now: EVER,
       max: 1,
-      glance: glanceOf(1, true),
+      glance: glanceSearch(1, true),
       isLocking: false,
       floors: this.#floors,
       order: isOrdered && isDelivery ? orderOf(this.#names, tellsAfter()) : undefined,
@@ -342,7 +345,7 @@ SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN take
     const text = `WITH RECURSIVE none AS (SELECT 1)${listed(parts.sql)}
 SELECT (SELECT min(p.due_at) FROM (${parts.from}) p), s.seen, ${hasNone}
 FROM (${parts.seen}) s`;
-    const [[dueAt, seen, isRight] = []] = await look(ask, text);
+    const [[dueAt, seen, isRight] = []] = await indexOnlyQuery(ask, text);
     if (isRight === false) {
       this.#turns.note();
       return this.#earliest(ask, filter, slots, way);
@@ -351,11 +354,11 @@ FROM (${parts.seen}) s`;
     return { dueAt: (dueAt ?? null) as number | null, isWhole };
   }
 
-  #partsOf(search: Search, { ids }: ClaimFilter, way: Way): Parts {
-    if (ids !== undefined) return byIds(this.#names, search, ids);
-    if (way === 'flows') return byFlows(this.#names, search);
-    if (way === 'front') return byFront(this.#names, search);
-    return byDue(this.#names, search, way);
+  #partsOf(search: ClaimSearch, { ids }: ClaimFilter, way: ClaimWay): ClaimSqlParts {
+    if (ids !== undefined) return searchByIds(this.#names, search, ids);
+    if (way === 'flows') return searchByFlows(this.#names, search);
+    if (way === 'front') return searchByFront(this.#names, search);
+    return searchByDue(this.#names, search, way);
   }
 
   /** What a claim that was not answered has taken. */

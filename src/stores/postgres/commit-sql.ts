@@ -16,7 +16,7 @@ import { type EnvelopeColumns, envelopeColumns, type StatusColumns, statusColumn
 export type Commit = 'off' | 'on' | null;
 
 /** How a statement is written. */
-export interface Mode {
+export interface ChangeMode {
   readonly commit: Commit;
   /** Whether there are order keys. */
   readonly isOrdered: boolean;
@@ -25,14 +25,14 @@ export interface Mode {
 }
 
 /** How an entry is found as it should be. */
-const GUARDS: readonly (readonly [string, CellType, (item: Numbered) => Cell])[] = [
+const GUARDS: readonly (readonly [string, CellType, (item: NumberedChange) => Cell])[] = [
   ['id', 'text', ([{ id }]) => id],
   ['n', 'int4', ([, index]) => index],
   ['revision', 'int4', ([{ revision }]) => revision],
   ['holder', 'text', ([{ holder }]) => holder],
 ];
 
-export function addGuards(rows: Rows, items: readonly Numbered[]): Rows {
+export function addGuards(rows: Rows, items: readonly NumberedChange[]): Rows {
   for (const [name, type, read] of GUARDS) rows.add(name, type, items.map(read));
   return rows;
 }
@@ -54,7 +54,7 @@ const STATUS: readonly (readonly [string, CellType, (status: StatusColumns) => C
   ['memory', 'text', ({ memory }) => memory],
 ];
 
-export function addStatuses(rows: Rows, items: readonly Numbered[]): Rows {
+export function addStatuses(rows: Rows, items: readonly NumberedChange[]): Rows {
   const all = items.flatMap(([{ status }]) => status ?? []);
   for (const [name, type, read] of STATUS) rows.add(`to_${name}`, type, all.map(read));
   return rows;
@@ -84,7 +84,7 @@ const BEHIND_SQL =
  * By its own estimate it reads the whole table for a batch: 40 ms against 2 ms. (40,000 entries, a
  * batch of 333, PostgreSQL 15, 2026-11-15)
  */
-function guardSql(given: string, { isOrdered }: Mode): string {
+function guardSql(given: string, { isOrdered }: ChangeMode): string {
   return `e.id = ANY(ARRAY(SELECT id FROM ${given}))
     AND e.id = g.id AND e.revision = g.revision AND e.holder = g.holder${
       isOrdered ? '' : ' AND e.order_key IS NULL'
@@ -95,14 +95,14 @@ function guardSql(given: string, { isOrdered }: Mode): string {
  * Whether the commit waits for the disk is said in the statement: one round trip, and nothing is
  * left behind on a connection that somebody else uses next.
  */
-function commitSql({ commit }: Mode): string {
+function commitSql({ commit }: ChangeMode): string {
   return commit === null
     ? ''
     : ` WHERE (SELECT set_config('synchronous_commit', '${commit}', true)) IS NOT NULL`;
 }
 
 /** Writes `wanted`; those it found as they should be are in `changed`. */
-export function updateSql({ table }: Names, rows: Rows, mode: Mode, more = ''): string {
+export function updateSql({ table }: Names, rows: Rows, mode: ChangeMode, more = ''): string {
   const behind = mode.isOrdered ? BEHIND_SQL : '';
   return `wanted AS MATERIALIZED (${rows.sql}${commitSql(mode)}), changed AS (
   UPDATE ${table.entries} e SET ${SET_SQL}${behind}${more} FROM wanted g
@@ -112,7 +112,7 @@ export function updateSql({ table }: Names, rows: Rows, mode: Mode, more = ''): 
 }
 
 /** Removes `unwanted`; those it found as they should be are in `gone`. */
-export function removeSql(names: Names, rows: Rows, mode: Mode, hasBodies: boolean): string {
+export function removeSql(names: Names, rows: Rows, mode: ChangeMode, hasBodies: boolean): string {
   const { table } = names;
   const more = `${hasBodies ? ', g.ref' : ''}${mode.isOrdered ? ', e.order_key, e.slot' : ''}`;
   return `unwanted AS MATERIALIZED (${rows.sql}${commitSql(mode)}), gone AS (
@@ -139,7 +139,7 @@ export function dropBodiesSql({ table }: Names, refs: string): string {
  * Removes `leaving` and puts it in the table of what was sent; those it did so with are in `moved`.
  * Not those whose id or key is to be known again: they stay, and are copied (copySql).
  */
-export function moveSql({ table }: Names, rows: Rows, mode: Mode): string {
+export function moveSql({ table }: Names, rows: Rows, mode: ChangeMode): string {
   const more = mode.isOrdered ? ', e.order_key, e.slot' : '';
   return `leaving AS MATERIALIZED (${rows.sql}${commitSql(mode)}), moved AS (
   DELETE FROM ${table.entries} e USING leaving g
@@ -169,9 +169,9 @@ export function copySql({ table }: Names): string {
 }
 
 /** Which CTEs a statement has that give the rows they wrote, and what was given to them. */
-type Source = 'changed' | 'gone' | 'moved';
+type ChangeSource = 'changed' | 'gone' | 'moved';
 
-const GIVEN: Readonly<Record<Source, string>> = {
+const GIVEN: Readonly<Record<ChangeSource, string>> = {
   changed: 'wanted',
   gone: 'unwanted',
   moved: 'leaving',
@@ -184,8 +184,8 @@ const GIVEN: Readonly<Record<Source, string>> = {
  */
 export function answerSql(
   names: Names,
-  sources: readonly Source[],
-  { isOrdered, wakeAt }: Mode,
+  sources: readonly ChangeSource[],
+  { isOrdered, wakeAt }: ChangeMode,
   { bind }: Values,
 ): string {
   const key = isOrdered ? ', NULL::text AS key' : '';
@@ -207,7 +207,7 @@ ${answers.join(' UNION ALL ')} UNION ALL SELECT NULL, order_key FROM ended`;
 }
 
 /** Rows with keys that a statement wrote, and whether they block others no more. */
-const TOUCHED: Readonly<Record<Source, string>> = {
+const TOUCHED: Readonly<Record<ChangeSource, string>> = {
   changed: `SELECT order_key, seq, NOT ${blockingSql('')} AS ends FROM changed
   WHERE order_key IS NOT NULL`,
   gone: removedSql('gone'),
@@ -292,15 +292,15 @@ export function changeRow(change: Change, isDurable: boolean): ChangeRow {
 }
 
 /** A change, and its place in the batch. */
-export type Numbered = readonly [row: ChangeRow, index: number];
+export type NumberedChange = readonly [row: ChangeRow, index: number];
 
 /** One with a new envelope that lets go of inline bytes, if there are any. */
-export type Shrinking = readonly [
+export type ShrinkingBody = readonly [
   row: ChangeRow & { readonly envelope: EnvelopeColumns },
   index: number,
 ];
 
-export function isShrinking(item: Numbered): item is Shrinking {
+export function isShrinking(item: NumberedChange): item is ShrinkingBody {
   const [{ envelope, body, status }] = item;
   return envelope !== undefined && body === null && status !== null;
 }

@@ -21,27 +21,27 @@ import {
   ENVELOPE,
   fixedSql,
   isShrinking,
-  type Mode,
+  type ChangeMode,
   moveSql,
-  type Numbered,
+  type NumberedChange,
   readAnswer,
   removeSql,
-  type Shrinking,
+  type ShrinkingBody,
   updateSql,
 } from './commit-sql.ts';
 import { codeOf } from './errors.ts';
 import type { Names } from './names.ts';
 import { type Ask, NOW_SQL } from './connection.ts';
-import type { Turns } from './order-keys.ts';
+import type { OrderKeyTurns } from './order-keys.ts';
 
 /** After a key was met, so many batches expect more of them. */
 const KEYED_BATCHES = 16;
 
 /** What became of one; a text says why it was refused. */
-export type Changed = 'done' | 'stale' | { readonly refused: string };
+export type ChangeResult = 'done' | 'stale' | { readonly refused: string };
 
 /** How the changes of a batch are written, and where the keys of those that end are noted. */
-interface Way extends Mode {
+interface Way extends ChangeMode {
   readonly ended: Set<string>;
 }
 
@@ -51,7 +51,7 @@ interface ChangesParts {
   readonly isForced: boolean;
   /** What was delivered goes to the table of what was sent. */
   readonly keepsSent: boolean;
-  readonly turns: Turns;
+  readonly turns: OrderKeyTurns;
 }
 
 /** Changes over the tables of one store. */
@@ -59,7 +59,7 @@ export class Changes {
   readonly #names: Names;
   readonly #sql: ReturnType<typeof fixedSql>;
   readonly #durable: Commit;
-  readonly #turns: Turns;
+  readonly #turns: OrderKeyTurns;
   readonly #keepsSent: boolean;
   /** How many more batches think of keys: a statement that does takes half as long again. */
   #keyedLeft = KEYED_BATCHES;
@@ -81,8 +81,8 @@ export class Changes {
     rows: readonly ChangeRow[],
     isUnknown: boolean,
     ended: Set<string>,
-  ): Promise<Changed[]> {
-    const results: Changed[] = rows.map(() => 'done');
+  ): Promise<ChangeResult[]> {
+    const results: ChangeResult[] = rows.map(() => 'done');
     const commit: Commit = rows.every(({ isDurable }) => !isDurable) ? 'off' : this.#durable;
     const isOrdered = this.#turns.isOrdered && this.#keyedLeft > 0;
     if (isOrdered) this.#keyedLeft -= 1;
@@ -109,8 +109,8 @@ export class Changes {
   /** Changes of different entries; notes what was not done. */
   async #changeAll(
     ask: Ask,
-    items: readonly Numbered[],
-    results: Changed[],
+    items: readonly NumberedChange[],
+    results: ChangeResult[],
     how: Omit<Way, 'wakeAt'>,
   ): Promise<void> {
     const way: Way = { ...how, wakeAt: this.#turns.lastNow };
@@ -129,7 +129,7 @@ export class Changes {
   }
 
   /** The indexes of those that were stale. */
-  async #changePlain(ask: Ask, items: readonly Numbered[], way: Way): Promise<number[]> {
+  async #changePlain(ask: Ask, items: readonly NumberedChange[], way: Way): Promise<number[]> {
     const removals = items.filter(([{ status }]) => status === null);
     const sent = items.filter(([row]) => this.#isSent(row));
     const updates = items.filter(([row]) => row.status !== null && !this.#isSent(row));
@@ -169,7 +169,7 @@ export class Changes {
   }
 
   /** What was delivered and stays, as its id or key is to be known again; those that were stale. */
-  async #copy(ask: Ask, items: readonly Numbered[], way: Way): Promise<number[]> {
+  async #copy(ask: Ask, items: readonly NumberedChange[], way: Way): Promise<number[]> {
     const values = new Values();
     const rows = addStatuses(addGuards(new Rows(values), items), items);
     const answer = answerSql(this.#names, ['changed'], way, values);
@@ -180,7 +180,7 @@ export class Changes {
   /** The indexes of those that were stale; false when they have to go one by one. */
   async #shrink(
     ask: Ask,
-    items: readonly Shrinking[],
+    items: readonly ShrinkingBody[],
     way: Way,
   ): Promise<ReadonlySet<number> | false> {
     const values = new Values();
@@ -218,7 +218,7 @@ export class Changes {
   }
 
   /** One entry with a new envelope: the same guard, more columns, and what lies in `contents`. */
-  async #reshape(ask: Ask, row: ChangeRow, way: Way): Promise<Changed> {
+  async #reshape(ask: Ask, row: ChangeRow, way: Way): Promise<ChangeResult> {
     const { envelope, body, bodyRef } = row;
     assert(envelope !== undefined, 'a change of an envelope has one');
     const values = new Values();
@@ -251,7 +251,11 @@ export class Changes {
    * revision on, with what we wrote, or it is gone as we wanted, and nobody else could have taken
    * it meanwhile. Past the lease nobody can tell: then another one's delivery must not be ours.
    */
-  async #lookAgain(ask: Ask, wave: readonly Numbered[], results: Changed[]): Promise<void> {
+  async #lookAgain(
+    ask: Ask,
+    wave: readonly NumberedChange[],
+    results: ChangeResult[],
+  ): Promise<void> {
     const doubtful = wave.filter(([, index]) => results[index] === 'stale');
     if (doubtful.length === 0) return;
     const found = await ask(this.#sql.look, [textArray(doubtful.map(([{ id }]) => id))]);
@@ -288,7 +292,7 @@ export function refusal(id: string, reason: string): RespoolError {
  * After a try that was not answered: of two changes from one revision one at most was done, and
  * what a done change was computed from was done before it.
  */
-function trustLater(rows: readonly ChangeRow[], results: Changed[]): void {
+function trustLater(rows: readonly ChangeRow[], results: ChangeResult[]): void {
   const done = new Set<string>();
   for (const [index, { id, revision }] of rows.entries()) {
     if (results[index] !== 'done') continue;
@@ -310,8 +314,8 @@ function isWritten({ status }: ChangeRow, line: readonly unknown[] | undefined):
 }
 
 /** In each wave an id comes once, in the order of the changes. */
-function wavesOf(rows: readonly ChangeRow[]): Numbered[][] {
-  const waves: Numbered[][] = [];
+function wavesOf(rows: readonly ChangeRow[]): NumberedChange[][] {
+  const waves: NumberedChange[][] = [];
   const seen = new Map<string, number>();
   for (const [index, row] of rows.entries()) {
     const turn = seen.get(row.id) ?? 0;

@@ -17,7 +17,7 @@ import {
 } from '../shared/finding.ts';
 import { loadPg, type PgClient, type PgConfig, type PgPool, rowsOf, TYPES } from './client.ts';
 import { type Ask, NOW_SQL, Sockets } from './connection.ts';
-import { readPromise } from './durability.ts';
+import { readDurability } from './durability.ts';
 import { storeError } from './errors.ts';
 import type { Names } from './names.ts';
 import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
@@ -89,7 +89,7 @@ async function examine(
   const [[version, isReplica, pid] = []] = await ask(
     "SELECT current_setting('server_version'), pg_is_in_recovery(), pg_backend_pid()",
   );
-  const promise = await readPromise(ask);
+  const promise = await readDurability(ask);
   const tables = await examineTables(ask, options.names);
   const findings = [
     fine('version', `PostgreSQL ${String(version)}`),

@@ -42,7 +42,7 @@ const SLOTS: readonly StateKey[] = [
 ];
 
 /** The floors of one store. */
-export class Floors {
+export class DueLowerBounds {
   readonly #names: Names;
   readonly #clock: Clock;
   readonly #dueAt = new Map<StateKey, number>();

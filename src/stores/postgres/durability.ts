@@ -19,13 +19,13 @@ import { type Ask, CONFIRM_SQL, type Server } from './connection.ts';
 const LAZY_MS = 200;
 
 /** What the server says of itself. */
-export interface Promised {
+export interface PromisedDurability {
   readonly durability: Durability;
   /** Whether commits would not wait for the disk unless they say so. */
   readonly isForced: boolean;
 }
 
-export async function readPromise(ask: Ask): Promise<Promised> {
+export async function readDurability(ask: Ask): Promise<PromisedDurability> {
   const [row = []] = await ask(
     `SELECT current_setting('synchronous_commit'), current_setting('fsync'),
   current_setting('full_page_writes'), current_setting('synchronous_standby_names'),
@@ -47,7 +47,7 @@ export async function readPromise(ask: Ask): Promise<Promised> {
 }
 
 /** Says it where a power cut may take what the server has acknowledged. */
-export function tellPromise(
+export function durabilityText(
   durability: Durability,
   { logger, names }: { readonly logger: Logger | undefined; readonly names: Names },
 ): void {

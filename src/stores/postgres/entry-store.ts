@@ -30,30 +30,30 @@ import { itemsOf, Operations } from '../shared/operations.ts';
 import { readHeadsMax } from '../shared/page.ts';
 import { type BrokenRow, decodeAll, INLINE_MAX_BYTES, isActiveKey } from '../shared/sql-row.ts';
 import { type ChangeRow, changeRow } from './commit-sql.ts';
-import { type Changed, Changes, refusal } from './commit.ts';
+import { type ChangeResult, Changes, refusal } from './commit.ts';
 import { Claims } from './claim.ts';
-import { LazyWrites, readPromise, tellPromise } from './durability.ts';
-import { Floors } from './due-lower-bound.ts';
+import { LazyWrites, readDurability, durabilityText } from './durability.ts';
+import { DueLowerBounds } from './due-lower-bound.ts';
 import { Inserts, newRow } from './insert.ts';
-import { createLines, type Lines, letNextGo } from './batches.ts';
+import { createBatches, type Batches, letNextGo } from './batches.ts';
 import { corrupted, entryOf, Lists } from './list.ts';
 import { migrate } from './schema.ts';
 import type { Names } from './names.ts';
 import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
-import { keyHeads, Turns } from './order-keys.ts';
+import { keyHeads, OrderKeyTurns } from './order-keys.ts';
 import { Receipts, sweepReceipts } from './receipts.ts';
 import { createRecordStore } from './records.ts';
 import { decodeRow } from './row.ts';
 import {
   checkSentQuery,
   type SentPage,
-  SentParts,
+  SentPartitions,
   type SentQuery,
   sentPage,
 } from './sent-partitions.ts';
 import { NOW_SQL, Server } from './connection.ts';
 import { Tallies } from './count.ts';
-import { Wakes } from './notify.ts';
+import { Notifications } from './notify.ts';
 import { insertWithin } from './insert-within.ts';
 
 /** An entry store in PostgreSQL. */
@@ -82,7 +82,7 @@ export interface PostgresParts {
 }
 
 /** What is there while the store is open. */
-interface Opened extends Lines {
+interface Opened extends Batches {
   readonly server: Server;
   readonly names: Names;
   readonly inserts: Inserts;
@@ -92,9 +92,9 @@ interface Opened extends Lines {
   readonly lists: Lists;
   readonly tallies: Tallies;
   readonly lazy: LazyWrites;
-  readonly wakes: Wakes;
-  readonly turns: Turns;
-  readonly sent: SentParts;
+  readonly wakes: Notifications;
+  readonly turns: OrderKeyTurns;
+  readonly sent: SentPartitions;
   readonly operations: Operations;
   readonly durability: Durability;
   /** What close() has to wait for beside the lines. */
@@ -172,14 +172,14 @@ async function openAll(
   const { names } = options;
   const server = new Server(options, clock);
   await server.open();
-  const floors = new Floors(names, clock);
-  const wakes = new Wakes(options, server, { clock, instance, floors });
-  const turns = new Turns(names);
-  const sent = new SentParts(server, options, clock);
+  const floors = new DueLowerBounds(names, clock);
+  const wakes = new Notifications(options, server, { clock, instance, floors });
+  const turns = new OrderKeyTurns(names);
+  const sent = new SentPartitions(server, options, clock);
   try {
     const { durability, isForced, lazy } = await server.run('open the store', async (ask) => {
       await migrate(ask, names, options.migrate);
-      const promise = await readPromise(ask);
+      const promise = await readDurability(ask);
       const newMark = () => randomName(dice);
       const lazyWrites = new LazyWrites(server, names, { clock, newMark, ...promise });
       await lazyWrites.begin(ask);
@@ -187,7 +187,7 @@ async function openAll(
       await turns.learn(ask);
       return { ...promise, lazy: lazyWrites };
     });
-    tellPromise(durability, options);
+    durabilityText(durability, options);
     await wakes.open();
     await sent.open();
     // Not the instance, which stays when a store is opened again: receipts are numbered anew.
@@ -210,7 +210,7 @@ async function openAll(
       claims: new Claims(names, clock, { turns, floors }),
       lists: new Lists(names),
       tallies: new Tallies(names, clock, countMax),
-      ...createLines({ server, inserts, receipts, changes, lazy, wakes, turns, operations }),
+      ...createBatches({ server, inserts, receipts, changes, lazy, wakes, turns, operations }),
       calls: new InFlight(),
     };
   } catch (error) {
@@ -284,7 +284,7 @@ function isHeartbeat({ isDurable, status, envelope }: ChangeRow): boolean {
   return !isDurable && envelope === undefined && status !== null && isActiveKey(status.slot);
 }
 
-function told(result: Changed, change: Change | undefined): 'done' | 'stale' {
+function told(result: ChangeResult, change: Change | undefined): 'done' | 'stale' {
   if (typeof result === 'string') return result;
   throw refusal(change?.id ?? '', result.refused);
 }

@@ -14,7 +14,7 @@
 import { asError, type ErrorCode, RespoolError, textOf } from '../../core/errors.ts';
 
 /** A kind of trouble. */
-export type Trouble = 'again' | 'lost' | 'full' | 'corrupt' | 'refused' | 'other';
+export type StoreTrouble = 'again' | 'lost' | 'full' | 'corrupt' | 'refused' | 'other';
 
 /** Thrown where we ourselves give up on a connection. */
 export class LostConnection extends Error {
@@ -53,7 +53,7 @@ const REFUSED = new Set(['28000', '28P01', '3D000', '42501', '3F000']);
 const LOST_WORDS =
   /connection (?:terminated|ended|error)|not queryable|timeout exceeded|timeout ex/i;
 
-export function troubleOf(error: unknown): Trouble {
+export function troubleOf(error: unknown): StoreTrouble {
   const code = codeOf(error);
   if (error instanceof LostConnection) return 'lost';
   if (AGAIN.has(code)) return 'again';
@@ -71,7 +71,7 @@ export function codeOf(error: unknown): string {
   return typeof code === 'string' ? code : '';
 }
 
-const CODES: Readonly<Record<Trouble, ErrorCode>> = {
+const CODES: Readonly<Record<StoreTrouble, ErrorCode>> = {
   again: 'store.unavailable',
   lost: 'store.unavailable',
   full: 'store.full',
@@ -80,7 +80,7 @@ const CODES: Readonly<Record<Trouble, ErrorCode>> = {
   other: 'store.unavailable',
 };
 
-const ADVICE: Readonly<Record<Trouble, string>> = {
+const ADVICE: Readonly<Record<StoreTrouble, string>> = {
   again: 'others keep it locked; it is worth another try',
   lost: 'the store goes on when the server is there again; if it never was, check the URL',
   full: 'the server has no space left on its disk; the store goes on when there is some',

@@ -19,12 +19,12 @@ const GUARD_SQL =
   'SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off;';
 
 /** Asks through the indexes; the values of the text are literals. */
-export function look(ask: Ask, text: string): Promise<unknown[][]> {
+export function indexOnlyQuery(ask: Ask, text: string): Promise<unknown[][]> {
   return ask(`${GUARD_SQL}\n${text}`);
 }
 
 /** Gives a value as it stands in SQL, whatever it holds. */
-export const literal: Bind = (value, type) => {
+export const sqlLiteral: Bind = (value, type) => {
   if (value === null) return `NULL::${type}`;
   const text = typeof value === 'number' ? String(value) : (value as string);
   // n.b. The server would take the rest of the message for another one.

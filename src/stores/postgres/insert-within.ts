@@ -8,7 +8,7 @@ import type { SqlTx } from '../../ports/sql.ts';
 import { textArray, Values } from './arrays.ts';
 import {
   columnsOf,
-  type Inserted,
+  type InsertResult,
   type NewRow,
   newRow,
   ORDER_COLUMN,
@@ -17,11 +17,18 @@ import {
   storedSql,
 } from './insert.ts';
 import type { Names } from './names.ts';
-import { type Guard, guardSql, Proof, proofSql, TOLD_SQL, type Within } from './tx-check.ts';
+import {
+  type TxGuard,
+  txGuardSql,
+  TxCheck,
+  txCheckSql,
+  TX_CHECK_SQL,
+  type TxUse,
+} from './tx-check.ts';
 
 /** What became of entries, and in which transaction. */
 export interface InsertedWithin {
-  readonly results: readonly Inserted[];
+  readonly results: readonly InsertResult[];
   readonly xid: string | undefined;
 }
 
@@ -39,13 +46,13 @@ export async function insertWithin(
   names: Names,
   tx: SqlTx,
   entries: readonly Entry[],
-  within: Within,
+  within: TxUse,
 ): Promise<InsertedWithin> {
   // Everything that could be wrong with them is found here, before the transaction is touched.
   const rows = entries.map(newRow);
   const batches = batchesOf(rows);
-  const results: Inserted[] = [];
-  const proof = new Proof(within);
+  const results: InsertResult[] = [];
+  const proof = new TxCheck(within);
   const isLarge = !proof.isSure && !isSmall(rows);
   if (batches.length > 1 || isLarge || proof.isDoubtful) await proof.ask(tx);
   for (const batch of batches) results.push(...(await insertBatch(names, tx, batch, proof)));
@@ -56,9 +63,9 @@ async function insertBatch(
   names: Names,
   tx: SqlTx,
   rows: readonly NewRow[],
-  proof: Proof,
-): Promise<Inserted[]> {
-  const results = new Map<NewRow, Inserted>();
+  proof: TxCheck,
+): Promise<InsertResult[]> {
+  const results = new Map<NewRow, InsertResult>();
   for (let round = 0; ; round += 1) {
     const left = rows.filter((row) => !results.has(row));
     if (left.length === 0) return rows.map((row) => results.get(row) ?? 'stored');
@@ -75,12 +82,12 @@ async function store(
   names: Names,
   tx: SqlTx,
   rows: readonly NewRow[],
-  guard: Guard,
+  guard: TxGuard,
 ): Promise<readonly Readonly<Record<string, unknown>>[]> {
   const values = new Values({ isForeign: true });
   const given = rowsOf(rows, values);
   const columns = columnsOf(rows).map(([name]) => name);
-  const isOwn = guardSql(guard, values.bind);
+  const isOwn = txGuardSql(guard, values.bind);
   const text = insertSql(names, { columns, rows: given.sql, isOwn, guard });
   return (await tx.query(text, values.list)).rows;
 }
@@ -95,15 +102,15 @@ function insertSql(
     readonly columns: readonly string[];
     readonly rows: string;
     readonly isOwn: string;
-    readonly guard: Guard;
+    readonly guard: TxGuard;
   },
 ): string {
   const { columns, rows, isOwn, guard } = given;
   const isKeyed = columns.includes(ORDER_COLUMN[0]);
-  const told = `SELECT ${TOLD_SQL}, r.id FROM proof p LEFT JOIN refused r ON true`;
+  const told = `SELECT ${TX_CHECK_SQL}, r.id FROM proof p LEFT JOIN refused r ON true`;
   const turn = `(SELECT nextval('${turns}')) IS NOT NULL`;
   const condition = isKeyed ? `CASE WHEN ${isOwn} THEN ${turn} ELSE false END` : isOwn;
-  return `WITH ${proofSql(guard)}given AS MATERIALIZED (${rows} WHERE ${condition}),
+  return `WITH ${txCheckSql(guard)}given AS MATERIALIZED (${rows} WHERE ${condition}),
 ${storedSql(table, columns)}
 ${guard === 'sure' ? 'SELECT id FROM refused' : told}`;
 }
@@ -114,7 +121,7 @@ async function settle(
   tx: SqlTx,
   rows: readonly NewRow[],
   refused: ReadonlySet<string>,
-  results: Map<NewRow, Inserted>,
+  results: Map<NewRow, InsertResult>,
 ): Promise<void> {
   const byKey = new Map<string, string>();
   for (const row of rows) {

@@ -25,7 +25,7 @@ export interface NewRow {
 }
 
 /** What became of one. */
-export type Inserted = 'stored' | Duplicate;
+export type InsertResult = 'stored' | Duplicate;
 
 export function newRow({ envelope, status, inlineBody }: Entry): NewRow {
   const { id } = envelope;
@@ -65,7 +65,7 @@ export class Inserts {
     ask: Ask,
     rows: readonly NewRow[],
     { receipt, isUnknown = false }: InsertOptions,
-  ): Promise<Inserted[]> {
+  ): Promise<InsertResult[]> {
     const results: Results = rows.map(() => undefined);
     const items = rows.map((row, index) => ({ row, index }));
     // What shares an id or a key with an earlier one has to wait for it: more than one statement.
@@ -77,7 +77,7 @@ export class Inserts {
     // What is left met others that are gone since: then there is room for it after all.
     const left = items.filter(({ index }) => results[index] === undefined);
     if (left.length > 0) return this.#inTransaction(ask, items, results, receipt);
-    return results as Inserted[];
+    return results as InsertResult[];
   }
 
   /** A batch that takes several statements, or has perhaps been stored before. */
@@ -86,7 +86,7 @@ export class Inserts {
     items: readonly Item[],
     results: Results,
     receipt: number,
-  ): Promise<Inserted[]> {
+  ): Promise<InsertResult[]> {
     await ask(BEGIN_SQL);
     if (this.#isForced) await ask("SELECT set_config('synchronous_commit', 'on', true)");
     const known = await takeReceipt(ask, this.#names, { node: this.#node, number: receipt });
@@ -104,10 +104,10 @@ export class Inserts {
   }
 
   /** Stores what has no result yet. */
-  async #rounds(ask: Ask, items: readonly Item[], results: Results): Promise<Inserted[]> {
+  async #rounds(ask: Ask, items: readonly Item[], results: Results): Promise<InsertResult[]> {
     for (let round = 0; ; round += 1) {
       const left = items.filter(({ index }) => results[index] === undefined);
-      if (left.length === 0) return results as Inserted[];
+      if (left.length === 0) return results as InsertResult[];
       if (round === ROUNDS_MAX + items.length) throw unsettled(left[0]?.row.id);
       const now = firstOfEach(left);
       const sent = now.map(({ row }) => row);
@@ -155,7 +155,7 @@ export class Inserts {
     const found = await ask(ownersSql(this.#names), [ids, keys]);
     const present = new Set(found.map(([id]) => id));
     const byKey = new Map(found.map(([id, key]) => [key, id as string]));
-    return ({ id, envelope: { dedupeKey } }: NewRow): Inserted | undefined => {
+    return ({ id, envelope: { dedupeKey } }: NewRow): InsertResult | undefined => {
       if (present.has(id)) return { duplicateOf: id };
       const owner = dedupeKey === null ? undefined : byKey.get(dedupeKey);
       return owner === undefined ? undefined : { duplicateOf: owner };
@@ -164,9 +164,9 @@ export class Inserts {
 }
 
 /** What became of each so far. */
-type Results = (Inserted | undefined)[];
+type Results = (InsertResult | undefined)[];
 
-function ownersOf(results: readonly Inserted[]): Record<number, string> {
+function ownersOf(results: readonly InsertResult[]): Record<number, string> {
   const owners: Record<number, string> = {};
   for (const [index, result] of results.entries()) {
     if (result !== 'stored') owners[index] = result.duplicateOf;

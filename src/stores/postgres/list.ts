@@ -33,7 +33,7 @@ const ORDER_SQL: Readonly<Record<ListOrder, string>> = {
 };
 
 /** A page, and what was met that cannot be read. */
-export interface Listed {
+export interface ListedRow {
   readonly page: ListPage;
   readonly broken: readonly BrokenRow[];
 }
@@ -53,7 +53,7 @@ export class Lists {
     this.#names = names;
   }
 
-  async list(ask: Ask, query: ListQuery): Promise<Listed> {
+  async list(ask: Ask, query: ListQuery): Promise<ListedRow> {
     const page = readPage(query);
     const isFirst = query.after === undefined;
     const needsReading = [query.header, query.code, query.text].some((word) => word !== undefined);

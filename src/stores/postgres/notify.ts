@@ -10,7 +10,7 @@
 import type { Clock } from '../../ports/clock.ts';
 import { ARCHIVED_KEY, WAITING_KEYS } from '../shared/sql-row.ts';
 import { loadPg, type PgListener, TYPES } from './client.ts';
-import type { Floors } from './due-lower-bound.ts';
+import type { DueLowerBounds } from './due-lower-bound.ts';
 import type { CheckedOptions } from './options.ts';
 import { type Ask, type Server, Sockets } from './connection.ts';
 
@@ -27,16 +27,16 @@ interface WakesParts {
   readonly clock: Clock;
   /** Tells our own news from those of others. */
   readonly instance: string;
-  readonly floors: Floors;
+  readonly floors: DueLowerBounds;
 }
 
 /** The wake-ups of one opened store. */
-export class Wakes {
+export class Notifications {
   readonly #options: CheckedOptions;
   readonly #clock: Clock;
   readonly #server: Server;
   readonly #instance: string;
-  readonly #floors: Floors;
+  readonly #floors: DueLowerBounds;
   readonly #calls = new Set<Call>();
   readonly #sockets: Sockets;
   #listener: PgListener | undefined;
@@ -249,7 +249,10 @@ export class Wakes {
   }
 }
 
-function lookSql({ table, sequence, turns }: CheckedOptions['names'], floors: Floors): string {
+function lookSql(
+  { table, sequence, turns }: CheckedOptions['names'],
+  floors: DueLowerBounds,
+): string {
   const heads = WAITING_KEYS.map(
     (slot) => `(SELECT string_agg(e.due_at::text || e.id, ' ') FROM generate_series(0, 9) AS p(n)
   CROSS JOIN LATERAL (

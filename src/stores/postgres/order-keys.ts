@@ -44,7 +44,7 @@ const BEHIND_LONG_MS = 10 * 60_000;
 const BEHIND_TOLD_MAX = 1_000;
 
 /** The conditions under which a row may go, for one search. */
-export interface Order {
+export interface KeyOrder {
   /** For a row of `entries`. */
   readonly free: (alias: string) => string;
   /** For a row of a glance, which knows who is `ahead` of it. */
@@ -55,7 +55,7 @@ export interface Order {
  * `tellsAfter`, a literal: also those that are behind until a time after this; they end a walk
  * that only asks when to come again.
  */
-export function orderOf({ table }: Names, tellsAfter?: string): Order {
+export function orderOf({ table }: Names, tellsAfter?: string): KeyOrder {
   const orBehind = (alias: string): string =>
     tellsAfter === undefined ? '' : ` OR (${alias}.behind AND ${alias}.due_at > ${tellsAfter})`;
   return {
@@ -157,7 +157,7 @@ ORDER BY ${STANDING_SQL}, h.seq LIMIT $1::int4`,
 // what was let go, so that other processes notice.
 
 /** What one store knows of its keys. */
-export class Turns {
+export class OrderKeyTurns {
   readonly #names: Names;
   #isOrdered = false;
   #lastNow: number | null = null;

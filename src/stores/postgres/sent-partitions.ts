@@ -68,7 +68,7 @@ interface Part {
 }
 
 /** Looks after the parts while a store is open. */
-export class SentParts {
+export class SentPartitions {
   readonly #server: Server;
   readonly #options: CheckedOptions;
   readonly #clock: Clock;

@@ -15,39 +15,39 @@ import type { SqlTx } from '../../ports/sql.ts';
 import type { Bind } from './arrays.ts';
 
 /** In whose transaction, and how the caller knows that there is one. */
-export interface Within {
+export interface TxUse {
   /** Begins an error, as `emit "a.b"`. */
   readonly doing: string;
   /** The transaction that is meant, where it is known. */
   readonly xid?: string | undefined;
   /** Whether what is sent now is surely in it, without asking the server. */
   readonly isSure?: (() => boolean) | undefined;
-  readonly habit?: Habit | undefined;
+  readonly habit?: TxHabit | undefined;
 }
 
 /** Whether the last transaction had written nothing before: then the next may be like it. */
-export interface Habit {
+export interface TxHabit {
   isFirst: boolean;
 }
 
 /** The one transaction that is meant, by its id; any that has one; or nothing is asked. */
-export type Guard = { readonly xid: string } | 'any' | 'sure';
+export type TxGuard = { readonly xid: string } | 'any' | 'sure';
 
 /**
  * The first of a statement's WITH. n.b. Whatever gives a transaction its id has to read it, so that
- * it comes after it: as `guardSql` does, with CASE where there is more than one condition.
+ * it comes after it: as `txGuardSql` does, with CASE where there is more than one condition.
  */
-export function proofSql(guard: Guard): string {
+export function txCheckSql(guard: TxGuard): string {
   if (guard === 'sure') return '';
   return 'proof AS MATERIALIZED (SELECT txid_current_if_assigned()::text AS xid), ';
 }
 
 /** What a statement with `FROM proof p` tells, for `takes`. */
-export const TOLD_SQL = `p.xid AS before,
+export const TX_CHECK_SQL = `p.xid AS before,
   CASE WHEN p.xid IS NULL THEN txid_current()::text END AS now`;
 
 /** The condition under which a statement may write. */
-export function guardSql(guard: Guard, bind: Bind): string {
+export function txGuardSql(guard: TxGuard, bind: Bind): string {
   if (guard === 'sure') return 'true';
   const xid = '(SELECT xid FROM proof)';
   return guard === 'any' ? `${xid} IS NOT NULL` : `${xid} = ${bind(guard.xid, 'text')}`;
@@ -66,11 +66,11 @@ export async function askTransaction(
 }
 
 /** What one call knows of its transaction. */
-export class Proof {
-  readonly #within: Within;
+export class TxCheck {
+  readonly #within: TxUse;
   #xid: string | undefined;
 
-  constructor(within: Within) {
+  constructor(within: TxUse) {
     this.#within = within;
     this.#xid = within.xid;
   }
@@ -80,7 +80,7 @@ export class Proof {
   }
 
   /** For the statement that is sent now. */
-  get guard(): Guard {
+  get guard(): TxGuard {
     if (this.#xid !== undefined) return { xid: this.#xid };
     return this.isSure ? 'sure' : 'any';
   }
@@ -103,11 +103,11 @@ export class Proof {
   }
 
   /** Whether a statement could write, by what it told; if not, it is sent again for a new guard. */
-  takes(guard: Guard, told: Readonly<Record<string, unknown>> | undefined): boolean {
+  takes(guard: TxGuard, told: Readonly<Record<string, unknown>> | undefined): boolean {
     if (guard === 'sure') return true;
     if (told === undefined) throw silent();
     const { before, now } = told;
-    if (guard !== 'any' && before !== guard.xid) throw outside(this.#within.doing);
+    if (guard !== 'any' && before !== guard.xid) throw outsideTransaction(this.#within.doing);
     if (guard === 'any') this.#note(typeof before !== 'string');
     this.#xid = String(before ?? now);
     return typeof before === 'string';
@@ -119,7 +119,7 @@ export class Proof {
 }
 
 /** Refuses to go on in another transaction, or in none. */
-export function outside(doing: string): RespoolError {
+export function outsideTransaction(doing: string): RespoolError {
   return new RespoolError(
     'config.invalid',
     `cannot ${doing}: no transaction is open on this connection, or no longer the one it began ` +

@@ -9,7 +9,7 @@
 
 import { unreachable } from '../../core/errors.ts';
 import type { OpenDatabase, SqliteDatabase, SqliteStatement } from '../shared/client.ts';
-import type { BodyOp, BodyRequest, Bytes, Joiner, OpenFile, WriteOp } from './protocol.ts';
+import type { BodyOp, BodyRequest, Bytes, BatchJoiner, OpenFile, WriteOp } from './protocol.ts';
 import { type Connection, type FileSettings, openConnection, prepareSync } from './connection.ts';
 import { BOUND_LIMIT } from './schema.ts';
 import { runBatches, type Work } from './transaction.ts';
@@ -46,7 +46,7 @@ class BodyFile implements OpenFile<BodyRequest> {
     };
   }
 
-  handle(request: BodyRequest, joiner?: Joiner<BodyOp>): unknown {
+  handle(request: BodyRequest, joiner?: BatchJoiner<BodyOp>): unknown {
     switch (request.kind) {
       case 'batch':
         return runBatches(this.#connection, request, joiner, this.#work);
@@ -61,8 +61,8 @@ class BodyFile implements OpenFile<BodyRequest> {
     }
   }
 
-  moveLog(): void {
-    this.#connection.moveLog();
+  checkpoint(): void {
+    this.#connection.checkpoint();
   }
 
   makeRoom(): void {

@@ -12,14 +12,14 @@ import { systemClock, systemDice } from '../../system/clock.ts';
 import { Operations } from '../shared/operations.ts';
 import { bodyTakenError, chunked, noBodyError, REFS_PAGE, readChunks } from '../shared/sql-body.ts';
 import type { BodyTalk, WriteOp } from './protocol.ts';
-import { type FileLine, type LineParts, openFileLine } from './file-client.ts';
+import { type FileClient, type FileParts, openFileClient } from './file-client.ts';
 import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
 
-type Line = FileLine<BodyTalk>;
+type Line = FileClient<BodyTalk>;
 
 /** A body store in a SQLite file; in a folder the file is `bodies.db`. */
-export function sqliteBodies(options: SqliteOptions, parts: Partial<LineParts> = {}): BodyStore {
-  const all: LineParts = { clock: systemClock, dice: systemDice, ...parts };
+export function sqliteBodies(options: SqliteOptions, parts: Partial<FileParts> = {}): BodyStore {
+  const all: FileParts = { clock: systemClock, dice: systemDice, ...parts };
   const operations = new Operations('bodies', all.clock);
   const checked = checkOptions('the SQLite body store', options);
   let opened: Line | undefined;
@@ -41,7 +41,7 @@ export function sqliteBodies(options: SqliteOptions, parts: Partial<LineParts> =
       await closing.catch(() => undefined);
       if (opened !== undefined) return;
       const path = await prepareFile(checked, 'bodies.db');
-      opened = await openFileLine<BodyTalk>('bodies', path, checked, all);
+      opened = await openFileClient<BodyTalk>('bodies', path, checked, all);
     },
     close() {
       const present = opened;

@@ -6,7 +6,7 @@
  */
 
 /** How the log is moved, in two steps. */
-export interface LogMoves {
+export interface CheckpointCalls {
   readonly aside: () => Promise<unknown>;
   readonly here: () => Promise<unknown>;
 }
@@ -17,14 +17,14 @@ export interface LogMoves {
  */
 const ASIDE_TIMES = 3;
 
-export class LogMover {
+export class Checkpointer {
   readonly #logPages: number;
-  readonly #moves: LogMoves;
+  readonly #moves: CheckpointCalls;
   #nextAt: number;
   #isMoving = false;
 
   /** Moves a log of so many pages. */
-  constructor(logPages: number, moves: LogMoves) {
+  constructor(logPages: number, moves: CheckpointCalls) {
     this.#logPages = logPages;
     this.#moves = moves;
     this.#nextAt = logPages;

@@ -21,7 +21,7 @@ import {
 import { byDueAtAndId, ByFlow, type Candidate, CANDIDATE_SQL } from './claim-by-flow.ts';
 import type { Connection } from './connection.ts';
 import type { Flows } from './flows.ts';
-import type { Order } from './order-keys.ts';
+import type { KeyOrder } from './order-keys.ts';
 import { type Permit, Permits } from './order-permits.ts';
 import { type EntryRow, STATUS_SQL } from './row.ts';
 import { BOUND_LIMIT } from './schema.ts';
@@ -54,12 +54,12 @@ const LOOK_MAX = 1_000;
 export class Claims {
   readonly #connection: Connection;
   readonly #flows: Flows;
-  readonly #order: Order;
+  readonly #order: KeyOrder;
   readonly #sql: ReturnType<typeof prepare>;
   readonly #byFlow: ByFlow;
   readonly #permits: Permits;
 
-  constructor(connection: Connection, flows: Flows, order: Order) {
+  constructor(connection: Connection, flows: Flows, order: KeyOrder) {
     this.#connection = connection;
     this.#flows = flows;
     this.#order = order;

@@ -8,7 +8,7 @@ import type { Bytes, ChangeOp, ExpireOp, InsertOp, QuarantineOp, Refusal } from 
 import type { Connection } from './connection.ts';
 import type { Flows } from './flows.ts';
 import { createInserts, type Inserts } from './insert.ts';
-import type { Order } from './order-keys.ts';
+import type { KeyOrder } from './order-keys.ts';
 import type { EnvelopeColumns } from './row.ts';
 import { ACTIVE_SQL } from './schema.ts';
 
@@ -26,11 +26,11 @@ type Guarded = readonly [
 export class Changes {
   readonly #connection: Connection;
   readonly #flows: Flows;
-  readonly #order: Order;
+  readonly #order: KeyOrder;
   readonly #inserts: Inserts;
   readonly #sql: ReturnType<typeof prepare>;
 
-  constructor(connection: Connection, flows: Flows, order: Order) {
+  constructor(connection: Connection, flows: Flows, order: KeyOrder) {
     this.#connection = connection;
     this.#flows = flows;
     this.#order = order;

@@ -53,9 +53,9 @@ export interface Connection {
   /** Whether something was written that the disk may not have yet. */
   isDirty(): boolean;
   /** How many pages of the log are not in the file yet. */
-  unmovedPages(): number;
+  walPages(): number;
   /** Moves what it can of the log into the file; other connections go on meanwhile. */
-  moveLog(): void;
+  checkpoint(): void;
   /** Moves the log into the file, so that the log's own room can be written over. */
   makeRoom(): void;
   close(): void;
@@ -207,11 +207,11 @@ function createConnection(
       rowsWritten += rows;
     },
     isDirty: () => isDirty,
-    unmovedPages() {
+    walPages() {
       const [, pages = 0, moved = 0] = look.get() as number[];
       return pages - moved;
     },
-    moveLog() {
+    checkpoint() {
       database.pragma('wal_checkpoint(PASSIVE)');
     },
     makeRoom() {

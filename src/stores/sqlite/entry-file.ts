@@ -15,7 +15,7 @@ import type {
   EntryReplies,
   EntryRequest,
   EntryResult,
-  Joiner,
+  BatchJoiner,
   OpenFile,
 } from './protocol.ts';
 import { Changes } from './commit.ts';
@@ -23,7 +23,7 @@ import { Claims } from './claim.ts';
 import { type Connection, type FileSettings, openConnection, prepareSync } from './connection.ts';
 import { Flows, sweepFlows } from './flows.ts';
 import { Lists } from './list.ts';
-import { Order } from './order-keys.ts';
+import { KeyOrder } from './order-keys.ts';
 import { createRecords, type Records } from './records.ts';
 import { createTally } from './count.ts';
 import { runBatches, type Work } from './transaction.ts';
@@ -50,7 +50,7 @@ class EntryFile implements OpenFile<EntryRequest> {
   /** No other connection of this process has it. */
   readonly #name: string;
   readonly #flows: Flows;
-  readonly #order: Order;
+  readonly #order: KeyOrder;
   readonly #changes: Changes;
   readonly #claims: Claims;
   readonly #lists: Lists;
@@ -64,7 +64,7 @@ class EntryFile implements OpenFile<EntryRequest> {
     connections += 1;
     this.#name = `${threadId}.${connections}`;
     this.#flows = new Flows(connection);
-    this.#order = new Order(connection, this.#flows);
+    this.#order = new KeyOrder(connection, this.#flows);
     this.#changes = new Changes(connection, this.#flows, this.#order);
     this.#claims = new Claims(connection, this.#flows, this.#order);
     this.#lists = new Lists(connection, this.#flows);
@@ -79,7 +79,7 @@ class EntryFile implements OpenFile<EntryRequest> {
     };
   }
 
-  handle(request: EntryRequest, joiner?: Joiner<EntryOp>): unknown {
+  handle(request: EntryRequest, joiner?: BatchJoiner<EntryOp>): unknown {
     switch (request.kind) {
       case 'batch':
         return this.#runBatch(request, joiner);
@@ -108,8 +108,8 @@ class EntryFile implements OpenFile<EntryRequest> {
     }
   }
 
-  moveLog(): void {
-    this.#connection.moveLog();
+  checkpoint(): void {
+    this.#connection.checkpoint();
   }
 
   makeRoom(): void {
@@ -120,10 +120,10 @@ class EntryFile implements OpenFile<EntryRequest> {
     this.#connection.close();
   }
 
-  #runBatch(batch: BatchRequest<EntryOp>, joiner?: Joiner<EntryOp>): EntryReplies['batch'] {
+  #runBatch(batch: BatchRequest<EntryOp>, joiner?: BatchJoiner<EntryOp>): EntryReplies['batch'] {
     if (!this.#connection.isDirty() && batch.ops.every(({ kind }) => kind === 'sync')) {
-      const unmovedPages = this.#connection.unmovedPages();
-      return { results: batch.ops.map(() => null), isDirty: false, unmovedPages };
+      const unmovedPages = this.#connection.walPages();
+      return { results: batch.ops.map(() => null), isDirty: false, walPages: unmovedPages };
     }
     try {
       return runBatches(this.#connection, batch, joiner, this.#work);

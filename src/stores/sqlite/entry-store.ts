@@ -30,7 +30,7 @@ import { randomName } from '../../system/ids.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
 import { type CountPart, itemsOf, Operations } from '../shared/operations.ts';
 import { type BrokenRow, decodeAll, INLINE_MAX_BYTES } from '../shared/sql-row.ts';
-import type { AnyItem, FileLine, LineParts } from './file-client.ts';
+import type { AnyBatchItem, FileClient, FileParts } from './file-client.ts';
 import type { InstancePlace, Instances } from './instances.ts';
 import { changeItem, insertItem } from './insert-batch.ts';
 import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
@@ -42,7 +42,7 @@ import { createWithin } from './insert-within.ts';
 /** How often another process's writes are looked for while somebody watches. */
 const PROBE_MS = 100;
 
-type Line = FileLine<EntryTalk>;
+type Line = FileClient<EntryTalk>;
 
 /** What is there while the store is open. */
 interface Opened {
@@ -72,10 +72,10 @@ export interface SqliteStore extends EntryStore {
 /**
  * An entry store in a SQLite file. Needs the package `better-sqlite3`, which comes with Respool.
  */
-export function sqlite(options: SqliteOptions, parts: Partial<LineParts> = {}): SqliteStore {
+export function sqlite(options: SqliteOptions, parts: Partial<FileParts> = {}): SqliteStore {
   const stands = { clock: systemClock, dice: systemDice, ...parts };
   const operations = new Operations('entries', stands.clock);
-  const all: LineParts = { around: (run) => operations.mixed(run, countPart), ...stands };
+  const all: FileParts = { around: (run) => operations.mixed(run, countPart), ...stands };
   const checked = checkOptions('the SQLite store', options);
   const instance = randomName(all.dice);
   const { tables, synchronous } = checked.settings;
@@ -101,8 +101,8 @@ export function sqlite(options: SqliteOptions, parts: Partial<LineParts> = {}): 
       if (opened !== undefined) return;
       const path = await prepareFile(checked, 'respool.db');
       // Loaded when it is needed: whoever imports Respool may not open a store.
-      const { openFileLine } = await import('./file-client.ts');
-      const line = await openFileLine<EntryTalk>('entries', path, checked, all);
+      const { openFileClient } = await import('./file-client.ts');
+      const line = await openFileClient<EntryTalk>('entries', path, checked, all);
       opened = { line, instances: await joinInstances(line, { path, tables, instance }) };
     },
     close() {
@@ -144,7 +144,7 @@ export function sqlite(options: SqliteOptions, parts: Partial<LineParts> = {}): 
 }
 
 /** Of a batch, what is told apart: inserts, claims, commits, and all the rest. */
-const countPart: CountPart<AnyItem, unknown> = ({ op: { kind } }, result, add) => {
+const countPart: CountPart<AnyBatchItem, unknown> = ({ op: { kind } }, result, add) => {
   const isDone = result !== undefined;
   if (kind === 'insert') add('insert', 1, isDone);
   else if (kind === 'change') add('commit', 1, isDone);

@@ -40,7 +40,7 @@ export function isFullError(error: unknown): boolean {
 }
 
 /** What was tried, and with which file. */
-export interface Attempted {
+export interface AttemptedWork {
   readonly doing: string;
   readonly path: string;
   /** What comes of it when there is room again; default: the store goes on. */
@@ -48,7 +48,7 @@ export interface Attempted {
 }
 
 /** Turns what SQLite or the file system threw into the error a caller sees. */
-export function storeError(error: unknown, { doing, path, whenFree }: Attempted): Error {
+export function storeError(error: unknown, { doing, path, whenFree }: AttemptedWork): Error {
   if (error instanceof RespoolError) return error;
   const code = diskCode(error, path);
   const because = `cannot ${doing}: ${textOf(error)}`;

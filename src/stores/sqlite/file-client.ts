@@ -12,18 +12,18 @@ import { InFlight } from '../../system/in-flight.ts';
 import { sleep } from '../../system/wait.ts';
 import { type BatchLine, createBatchLine, type RunBatch } from '../shared/batching.ts';
 import { sqliteCode } from '../shared/client.ts';
-import { LogMover } from './checkpoint.ts';
+import { Checkpointer } from './checkpoint.ts';
 import { isBusyError } from './errors.ts';
 import {
-  type Seat,
-  type SeatData,
-  type SeatRequest,
-  takeMovingSeat,
-  takeOwnSeat,
-  takeThreadSeat,
+  type FileThread,
+  type FileThreadData,
+  type FileRequest,
+  startsInline,
+  openInline,
+  startFileThread,
 } from './file-thread.ts';
 import type { CheckedOptions } from './options.ts';
-import type { BatchReply, BatchRequest, Bytes, MoveLogRequest, SyncOp } from './protocol.ts';
+import type { BatchReply, BatchRequest, Bytes, CheckpointRequest, SyncOp } from './protocol.ts';
 import type { FileKind } from './reopening-file.ts';
 
 /** What may be asked of a kind of file. */
@@ -36,28 +36,28 @@ interface FileTalk {
 }
 
 /** An operation and the bytes that go with it. */
-interface Item<Op> {
+interface BatchItem<Op> {
   readonly op: Op;
   readonly bytes?: Bytes;
 }
 
 /** One of any kind of file. */
-export type AnyItem = Item<{ readonly kind: string }>;
+export type AnyBatchItem = BatchItem<{ readonly kind: string }>;
 
 /** The way to one open file. */
-export interface FileLine<Talk extends FileTalk> {
+export interface FileClient<Talk extends FileTalk> {
   /** Resolves with the results, in order, once their batch is through. */
-  add(items: readonly Item<Talk['op']>[]): Promise<readonly Talk['result'][]>;
+  add(items: readonly BatchItem<Talk['op']>[]): Promise<readonly Talk['result'][]>;
   /** The same, with what `read` makes of the results. */
   add<T>(
-    items: readonly Item<Talk['op']>[],
+    items: readonly BatchItem<Talk['op']>[],
     read: (results: readonly Talk['result'][]) => T,
   ): Promise<T>;
   ask<K extends keyof Talk['replies']>(
     request: Extract<Talk['request'], { kind: K }>,
   ): Promise<Talk['replies'][K]>;
   /** Asks beside the line, where a long answer holds up nobody; without a thread it is the same. */
-  askAside: FileLine<Talk>['ask'];
+  askAside: FileClient<Talk>['ask'];
   /** Whether there is such a place. */
   readonly hasAside: boolean;
   /** Resolves when everything that was added before is durable. */
@@ -67,11 +67,11 @@ export interface FileLine<Talk extends FileTalk> {
 }
 
 /** What a line stands on. */
-export interface LineParts {
+export interface FileParts {
   readonly clock: Clock;
   readonly dice: Dice;
   /** Goes around each batch, to measure it. */
-  readonly around?: (run: RunBatch<AnyItem, unknown>) => RunBatch<AnyItem, unknown>;
+  readonly around?: (run: RunBatch<AnyBatchItem, unknown>) => RunBatch<AnyBatchItem, unknown>;
   /** Only for tests: the file may not grow past this many pages. */
   readonly maxPages?: number;
 }
@@ -95,12 +95,12 @@ const LAZY_MS = 200;
 const PAUSE_MIN_MS = 5;
 const PAUSE_SPREAD_MS = 20;
 
-export async function openFileLine<Talk extends FileTalk>(
+export async function openFileClient<Talk extends FileTalk>(
   kind: FileKind,
   path: string,
   { settings, thread, busyTimeoutMs }: CheckedOptions,
-  { maxPages, ...parts }: LineParts,
-): Promise<FileLine<Talk>> {
+  { maxPages, ...parts }: FileParts,
+): Promise<FileClient<Talk>> {
   const data = {
     kind,
     settings: { ...settings, path, ...(maxPages === undefined ? {} : { maxPages }) },
@@ -110,7 +110,7 @@ export async function openFileLine<Talk extends FileTalk>(
   const aside =
     thread === false
       ? undefined
-      : takeThreadSeat({ kind, settings: { ...data.settings, readsOnly: true } });
+      : startFileThread({ kind, settings: { ...data.settings, readsOnly: true } });
   const logPages = settings.autoCheckpointPages;
   const watch = new FileWatch(path, parts.clock);
   const line = new Line({ seat, aside }, { ...parts, busyTimeoutMs, logPages, watch });
@@ -118,19 +118,23 @@ export async function openFileLine<Talk extends FileTalk>(
     // The first question opens the file.
     await line.flush();
     await watch.begin();
-    return line as FileLine<FileTalk> as FileLine<Talk>;
+    return line as FileClient<FileTalk> as FileClient<Talk>;
   } catch (error) {
     await Promise.allSettled([aside?.close(), seat.close()]);
     throw error;
   }
 }
 
-function takeSeat(data: SeatData, thread: boolean | 'auto', clock: Clock): Promise<Seat> {
-  if (thread === 'auto') return takeMovingSeat(data, clock);
-  return thread ? Promise.resolve(takeThreadSeat(data)) : takeOwnSeat(data, clock);
+function takeSeat(
+  data: FileThreadData,
+  thread: boolean | 'auto',
+  clock: Clock,
+): Promise<FileThread> {
+  if (thread === 'auto') return startsInline(data, clock);
+  return thread ? Promise.resolve(startFileThread(data)) : openInline(data, clock);
 }
 
-interface ParsedParts extends LineParts {
+interface ParsedParts extends FileParts {
   readonly busyTimeoutMs: number;
   /** The log is moved when it has this many pages. */
   readonly logPages: number;
@@ -138,18 +142,18 @@ interface ParsedParts extends LineParts {
 }
 
 interface Seats {
-  readonly seat: Seat;
-  readonly aside: Seat | undefined;
+  readonly seat: FileThread;
+  readonly aside: FileThread | undefined;
 }
 
-const MOVE_LOG: MoveLogRequest = { kind: 'moveLog' };
-const SYNC: AnyItem = { op: { kind: 'sync' } satisfies SyncOp };
+const MOVE_LOG: CheckpointRequest = { kind: 'moveLog' };
+const SYNC: AnyBatchItem = { op: { kind: 'sync' } satisfies SyncOp };
 
-class Line implements FileLine<FileTalk> {
+class Line implements FileClient<FileTalk> {
   readonly #seats: Seats;
   readonly #parts: ParsedParts;
-  readonly #line: BatchLine<AnyItem, unknown>;
-  readonly #mover: LogMover;
+  readonly #line: BatchLine<AnyBatchItem, unknown>;
+  readonly #mover: Checkpointer;
   readonly #asked = new InFlight();
   #cancelSync: (() => void) | undefined;
   #closing: Promise<void> | undefined;
@@ -159,7 +163,7 @@ class Line implements FileLine<FileTalk> {
     this.#parts = parts;
     const { around = (run) => run } = parts;
     const run = around((items, isPart) => this.#run(items, isPart));
-    this.#mover = new LogMover(parts.logPages, {
+    this.#mover = new Checkpointer(parts.logPages, {
       aside: () => this.askAside(MOVE_LOG),
       here: () => this.ask(MOVE_LOG),
     });
@@ -167,7 +171,7 @@ class Line implements FileLine<FileTalk> {
   }
 
   add<T>(
-    items: readonly AnyItem[],
+    items: readonly AnyBatchItem[],
     read: (results: readonly unknown[]) => T = (results) => results as T,
   ): Promise<T> {
     return items.length === 0 ? Promise.resolve(read([])) : this.#line.add(items, read);
@@ -177,23 +181,23 @@ class Line implements FileLine<FileTalk> {
     return this.#seats.aside !== undefined;
   }
 
-  ask(request: SeatRequest): Promise<never> {
+  ask(request: FileRequest): Promise<never> {
     return this.#ask(this.#seats.seat, request);
   }
 
-  async askAside(request: SeatRequest): Promise<never> {
+  async askAside(request: FileRequest): Promise<never> {
     const { seat, aside = seat } = this.#seats;
     await this.#parts.watch.look();
     // Its thread may open the file only now, and must not make a new one in its place.
     return this.#ask(this.#parts.watch.isThere ? aside : seat, request);
   }
 
-  #ask(seat: Seat, request: SeatRequest): Promise<never> {
+  #ask(seat: FileThread, request: FileRequest): Promise<never> {
     return this.#asked.track(this.#askUntilFree(seat, request));
   }
 
   /** Asks until no other process is in the way, or busyTimeout is over. */
-  async #askUntilFree(seat: Seat, request: SeatRequest): Promise<never> {
+  async #askUntilFree(seat: FileThread, request: FileRequest): Promise<never> {
     const { clock, dice, busyTimeoutMs } = this.#parts;
     const deadline = clock.monotonic() + busyTimeoutMs;
     for (;;) {
@@ -230,18 +234,22 @@ class Line implements FileLine<FileTalk> {
     }
   }
 
-  async #run(items: readonly AnyItem[], isPart: boolean): Promise<readonly unknown[]> {
+  async #run(items: readonly AnyBatchItem[], isPart: boolean): Promise<readonly unknown[]> {
     const { watch } = this.#parts;
     watch.check();
     // Meanwhile the batch is on its way: to wait before would let others overtake it.
     const looking = watch.look();
-    const request: BatchRequest<AnyItem['op']> = {
+    const request: BatchRequest<AnyBatchItem['op']> = {
       kind: 'batch',
       ops: items.map(({ op }) => op),
       bytes: items.map(({ bytes }) => bytes),
       isPart,
     };
-    const { results, isDirty, unmovedPages }: BatchReply<unknown> = await this.ask(request);
+    const {
+      results,
+      isDirty,
+      walPages: unmovedPages,
+    }: BatchReply<unknown> = await this.ask(request);
     if (looking !== undefined) {
       await looking;
       watch.check();

@@ -11,26 +11,26 @@ import type { Clock } from '../../ports/clock.ts';
 import { loadSqlite } from '../shared/client.ts';
 import type { FileSettings } from './connection.ts';
 import { errorOf, type PlainError } from './errors.ts';
-import type { MoveLogRequest } from './protocol.ts';
+import type { CheckpointRequest } from './protocol.ts';
 import type { FileKind } from './reopening-file.ts';
-import { blocksOf, packRequest, type Parcel, unpackReply } from './transfer.ts';
+import { blocksOf, packRequest, type Transfer, unpackReply } from './transfer.ts';
 
 /** Where requests go. */
-export interface Seat {
+export interface FileThread {
   /** Whether the work is done in a thread of its own. */
   readonly isThread: boolean;
-  ask(request: SeatRequest): Promise<unknown>;
+  ask(request: FileRequest): Promise<unknown>;
   /** Closes the file and ends the thread; what was asked before is answered first. */
   close(): Promise<void>;
 }
 
 /** Any request that a kind of file knows. */
-export interface SeatRequest {
+export interface FileRequest {
   readonly kind: string;
 }
 
 /** Which file, and how it is opened. */
-export interface SeatData {
+export interface FileThreadData {
   readonly kind: FileKind;
   readonly settings: Omit<FileSettings, 'standstillMs'>;
 }
@@ -44,16 +44,16 @@ export interface ThreadData {
 }
 
 /** What goes to the thread; null: close. */
-export type ThreadQuestion = Parcel | null;
+export type ThreadQuestion = Transfer | null;
 
 /** What comes back for one question. */
-export type ThreadAnswer = Parcel | { readonly error: PlainError };
+export type ThreadAnswer = Transfer | { readonly error: PlainError };
 
 /** How long one statement may stand still: a thread can afford it, the event loop cannot. */
 const STANDSTILL_MS = { thread: 100, own: 5 } as const;
 
 /** What a request did to the thread it was done in. */
-interface Took {
+interface BatchTime {
   readonly ms: number;
   /** How many operations it had. */
   readonly ops: number;
@@ -62,19 +62,23 @@ interface Took {
 }
 
 /** Who hears of an own seat's work. */
-interface OwnSeatHost {
+interface InlineHost {
   /** Told after each request. */
-  onTook(took: Took): void;
+  onTook(took: BatchTime): void;
   /** Where requests go from now on that have not had their turn; undefined: nowhere else. */
-  elsewhere(): Seat | undefined;
+  elsewhere(): FileThread | undefined;
 }
 
 /** A seat in the caller's own thread. */
-export async function takeOwnSeat(data: SeatData, clock: Clock, host?: OwnSeatHost): Promise<Seat> {
+export async function openInline(
+  data: FileThreadData,
+  clock: Clock,
+  host?: InlineHost,
+): Promise<FileThread> {
   // Loaded when it is needed: with a thread, the work on the file is never done here.
-  const { openKeeper } = await import('./reopening-file.ts');
+  const { openReopeningFile } = await import('./reopening-file.ts');
   const settings = { ...data.settings, standstillMs: STANDSTILL_MS.own };
-  const keeper = openKeeper(data.kind, await loadSqlite(), settings);
+  const keeper = openReopeningFile(data.kind, await loadSqlite(), settings);
   let isClosed = false;
   return {
     isThread: false,
@@ -100,7 +104,7 @@ export async function takeOwnSeat(data: SeatData, clock: Clock, host?: OwnSeatHo
   };
 }
 
-function closed({ settings: { path } }: SeatData): RespoolError {
+function closed({ settings: { path } }: FileThreadData): RespoolError {
   return new RespoolError('store.unavailable', `cannot use "${path}": its store was closed`);
 }
 
@@ -110,7 +114,10 @@ interface Waiting {
 }
 
 /** A seat in a thread; a test may bring its own kind of thread. */
-export function takeThreadSeat(data: SeatData, start: typeof startThread = startThread): Seat {
+export function startFileThread(
+  data: FileThreadData,
+  start: typeof startThread = startThread,
+): FileThread {
   const waiting: Waiting[] = [];
   const bell = new Int32Array(new SharedArrayBuffer(4));
   let worker: Thread | undefined;
@@ -227,14 +234,14 @@ const VERY_SLOW_MS = 150;
 const LOG_BACKSTOP = 4;
 
 /** Both kinds of files know it, and it opens the file. */
-const HELLO: MoveLogRequest = { kind: 'moveLog' };
+const HELLO: CheckpointRequest = { kind: 'moveLog' };
 
 /** Tells a slow disk from a slow moment. */
 class Pace {
   /** Which of the last few requests were slow. */
   readonly #lastFew: boolean[] = [];
 
-  judge({ ms, ops }: Took): 'quick' | 'slow' | 'very slow' {
+  judge({ ms, ops }: BatchTime): 'quick' | 'slow' | 'very slow' {
     this.#lastFew.push(ms > SLOW_MS + ops * OPERATION_MS);
     if (this.#lastFew.length > LAST_FEW) this.#lastFew.shift();
     if (ms > VERY_SLOW_MS) return 'very slow';
@@ -243,15 +250,15 @@ class Pace {
 }
 
 /** A seat that moves to a thread when the work in the caller's takes too long. */
-export async function takeMovingSeat(
-  data: SeatData,
+export async function startsInline(
+  data: FileThreadData,
   clock: Clock,
-  takeThread: (data: SeatData) => Seat = takeThreadSeat,
-): Promise<Seat> {
+  takeThread: (data: FileThreadData) => FileThread = startFileThread,
+): Promise<FileThread> {
   const { autoCheckpointPages } = data.settings;
   const settings = { ...data.settings, autoCheckpointPages: LOG_BACKSTOP * autoCheckpointPages };
   const pace = new Pace();
-  const own = await takeOwnSeat({ ...data, settings }, clock, {
+  const own = await openInline({ ...data, settings }, clock, {
     onTook: (took) => seat.look(pace.judge(took), took.needsCheck),
     elsewhere: () => seat.thread,
   });
@@ -262,19 +269,19 @@ export async function takeMovingSeat(
   return seat;
 }
 
-class MovingSeat implements Seat {
-  readonly #own: Seat;
-  readonly #start: (needsCheck: boolean) => Seat;
+class MovingSeat implements FileThread {
+  readonly #own: FileThread;
+  readonly #start: (needsCheck: boolean) => FileThread;
   /** How many requests the own seat has not answered. */
   #open = 0;
   #hasLeft = false;
   #onAnswered: (() => void)[] = [];
   /** A thread that is being started. */
-  #coming: Seat | undefined;
+  #coming: FileThread | undefined;
   /** The thread, once the work is done there. */
-  thread: Seat | undefined;
+  thread: FileThread | undefined;
 
-  constructor(own: Seat, start: (needsCheck: boolean) => Seat) {
+  constructor(own: FileThread, start: (needsCheck: boolean) => FileThread) {
     this.#own = own;
     this.#start = start;
   }
@@ -283,7 +290,7 @@ class MovingSeat implements Seat {
     return this.thread !== undefined;
   }
 
-  async ask(request: SeatRequest): Promise<unknown> {
+  async ask(request: FileRequest): Promise<unknown> {
     if (this.thread !== undefined) {
       // What was asked before goes before: a sync must find what it is to sync.
       if (this.#open > 0) await new Promise<void>((resolve) => this.#onAnswered.push(resolve));
@@ -322,7 +329,7 @@ class MovingSeat implements Seat {
     void this.#tryOut(this.#coming);
   }
 
-  async #tryOut(started: Seat): Promise<void> {
+  async #tryOut(started: FileThread): Promise<void> {
     const isReady = await started.ask(HELLO).then(
       () => true,
       () => false,

@@ -9,7 +9,7 @@ import { assert } from '../../core/errors.ts';
 import type { SqliteDatabase, SqliteStatement } from '../shared/client.ts';
 import { type StateKey, stateKeyOf } from '../shared/sql-row.ts';
 import type { Bytes, InsertOp } from './protocol.ts';
-import { FIRST_TWO_SQL, type Head, lookAt } from './order-keys.ts';
+import { FIRST_TWO_SQL, type KeyHeadRow, lookAt } from './order-keys.ts';
 
 /** Inserts through one database; only in a transaction. */
 export interface Inserts {
@@ -43,7 +43,7 @@ export function createInserts(database: SqliteDatabase): Inserts {
     const [slot, dueAt] = status;
     const now = status.length === WHOLE ? status[10] : status[3];
     if (dueAt === null || dueAt > now || !PUT_BEHIND_SLOTS.includes(slot)) return [0, status];
-    const [head, second] = firstTwo.all(orderKey) as Head[];
+    const [head, second] = firstTwo.all(orderKey) as KeyHeadRow[];
     if (head === undefined) return [0, status];
     const at = lookAt(head, second === undefined, now);
     return [1, [slot, at, ...status.slice(2)] as unknown as InsertOp['status']];

@@ -14,7 +14,7 @@ import { matchesQuery } from '../shared/query.ts';
 import { type BrokenRow } from '../shared/sql-row.ts';
 import type { Connection } from './connection.ts';
 import type { Flows } from './flows.ts';
-import { findPlaces, type Place } from './page-scan.ts';
+import { scanPage, type PagePlace } from './page-scan.ts';
 import type { EntryReply, ListReply } from './protocol.ts';
 import { decodeRow, type EntryRow, STATUS_SQL } from './row.ts';
 import { ACTIVE_SQL } from './schema.ts';
@@ -32,7 +32,7 @@ interface Page {
   readonly rows: readonly EntryRow[];
   readonly broken: readonly BrokenRow[];
   /** The last place of the page, when there are more behind it. */
-  readonly last: Place | undefined;
+  readonly last: PagePlace | undefined;
 }
 
 /** Lists over one connection. */
@@ -53,7 +53,7 @@ export class Lists {
     const isFirst = query.after === undefined;
     const needsReading = [query.header, query.code, query.text].some((word) => word !== undefined);
     const max = needsReading ? READ_MAX : query.limit + (isFirst ? LOOK_AHEAD : 1);
-    const found = findPlaces(this.#database, this.#flows, { query, page, max, mayBeLong });
+    const found = scanPage(this.#database, this.#flows, { query, page, max, mayBeLong });
     const isLong = found === null || (needsReading && found.places.length > READ_SOON_MAX);
     if (found === null || (isLong && !mayBeLong)) return null;
     const { rows, broken, last } = needsReading
@@ -82,7 +82,7 @@ export class Lists {
     return this.#sql.held.get(instance.length, instance) !== undefined;
   }
 
-  #read(places: readonly Place[], limit: number): Page {
+  #read(places: readonly PagePlace[], limit: number): Page {
     const rows = this.#rowsOf(places);
     return {
       rows: rows.slice(0, limit),
@@ -92,7 +92,7 @@ export class Lists {
   }
 
   /** Reads entries until the page is full; what cannot be read is reported, never passed over. */
-  #search(places: readonly Place[], query: ListQuery): Page {
+  #search(places: readonly PagePlace[], query: ListQuery): Page {
     const rows: EntryRow[] = [];
     const broken: BrokenRow[] = [];
     for (let from = 0; from < places.length; from += READ_CHUNK) {
@@ -110,7 +110,7 @@ export class Lists {
     return { rows, broken, last: undefined };
   }
 
-  #rowsOf(places: readonly Place[]): EntryRow[] {
+  #rowsOf(places: readonly PagePlace[]): EntryRow[] {
     const seqs = JSON.stringify(places.map(([seq]) => seq));
     const rows = this.#sql.ofSeqs.all(seqs) as EntryRow[];
     const bySeq = new Map(rows.map((row) => [row[0], row]));

@@ -24,7 +24,7 @@ const LATE_MS = 600_000;
 const BEHIND_MAX = 1_000;
 
 /** The first of a key, as far as it decides when those behind it are looked at. */
-export type Head = readonly [seq: number, slot: StateKey, dueAt: number | null];
+export type KeyHeadRow = readonly [seq: number, slot: StateKey, dueAt: number | null];
 
 /** The entries of a key that block, or are blocked. */
 const OF_KEY_SQL: string = `FROM {entries} INDEXED BY {entries_by_key}
@@ -34,7 +34,7 @@ const OF_KEY_SQL: string = `FROM {entries} INDEXED BY {entries_by_key}
 export const FIRST_TWO_SQL: string = `SELECT seq, slot, due_at ${OF_KEY_SQL} ORDER BY seq LIMIT 2`;
 
 /** The order keys over one connection. */
-export class Order {
+export class KeyOrder {
   readonly #connection: Connection;
   readonly #flows: Flows;
   readonly #sql: ReturnType<typeof prepare>;
@@ -72,7 +72,7 @@ export class Order {
     return (orderKey, seq) => {
       let head = heads.get(orderKey);
       if (head === undefined) {
-        head = (this.#sql.head.get(orderKey) as Head | undefined)?.[0] ?? seq;
+        head = (this.#sql.head.get(orderKey) as KeyHeadRow | undefined)?.[0] ?? seq;
         heads.set(orderKey, head);
       }
       return head < seq;
@@ -81,7 +81,7 @@ export class Order {
 
   /** Moves what is due of a key and not its head out of the way; how many. */
   putBehind(orderKey: string, now: number): number {
-    const head = this.#sql.head.get(orderKey) as Head | undefined;
+    const head = this.#sql.head.get(orderKey) as KeyHeadRow | undefined;
     if (head === undefined) return 0;
     const [seq] = head;
     const next = this.#sql.putNext.run(lookAt(head, true, now), orderKey, seq, now).changes;
@@ -115,7 +115,7 @@ const HOLD_SLOT: StateKey = stateKeyOf('hold', 'delivery');
 const DEFERRED_SLOT: StateKey = stateKeyOf('deferred', 'delivery');
 
 /** When one that waits behind a head is worth a look, if nobody wakes it before. */
-export function lookAt([, slot, dueAt]: Head, isNext: boolean, now: number): number {
+export function lookAt([, slot, dueAt]: KeyHeadRow, isNext: boolean, now: number): number {
   const lateAt = now + LATE_MS;
   if (slot === HOLD_SLOT || dueAt === null) return lateAt;
   const hasTime = isActiveKey(slot) || slot === DEFERRED_SLOT;

@@ -17,13 +17,13 @@ import type { Flows } from './flows.ts';
 import { hasFlowIndex, WAITING_SQL } from './schema.ts';
 
 /** Where an entry stands in the order. */
-export type Place = readonly [seq: number, value: number, id: string];
+export type PagePlace = readonly [seq: number, value: number, id: string];
 
 /** What was found. */
-export interface Places {
-  readonly places: readonly Place[];
+export interface PageScan {
+  readonly places: readonly PagePlace[];
   /** Where a walk by id had to stop before it had enough. */
-  readonly stoppedAt?: Place;
+  readonly stoppedAt?: PagePlace;
 }
 
 /** Rows that one page may look at. */
@@ -48,7 +48,7 @@ interface Search {
  * The places of at most `max` entries from the start of the page on; null when that would take long
  * and must not.
  */
-export function findPlaces(
+export function scanPage(
   database: SqliteDatabase,
   flows: Flows,
   {
@@ -62,7 +62,7 @@ export function findPlaces(
     readonly max: number;
     readonly mayBeLong: boolean;
   },
-): Places | null {
+): PageScan | null {
   const conditions = conditionsOf(query, flows);
   if (conditions.slots.length === 0 || conditions.flows?.size === 0) return { places: [] };
   const search: Search = { database, conditions, page, max };
@@ -92,7 +92,7 @@ export function findPlaces(
 }
 
 /** One pass over a source, sorted by SQLite. */
-function pass({ database, conditions, page, max }: Search, source: string): Place[] {
+function pass({ database, conditions, page, max }: Search, source: string): PagePlace[] {
   const value = ORDER_SQL[page.order];
   const { where, values } = startingAt(conditions, page, value);
   const way = wayOf(page);
@@ -102,11 +102,11 @@ function pass({ database, conditions, page, max }: Search, source: string): Plac
       ORDER BY value ${way}, id ${way} LIMIT ?`,
     )
     .raw()
-    .all(values, max) as Place[];
+    .all(values, max) as PagePlace[];
 }
 
 /** The ids in order, at most SCAN_MAX; the inner limit holds whatever the conditions leave out. */
-function walkIds({ database, conditions, page, max }: Search, prefix = ''): Places {
+function walkIds({ database, conditions, page, max }: Search, prefix = ''): PageScan {
   const { after, descending } = page;
   const behind = after === undefined ? [] : [`id ${descending ? '<' : '>'} ?`];
   const within = prefix === '' ? [] : ['id >= ? AND id < ?'];
@@ -122,17 +122,17 @@ function walkIds({ database, conditions, page, max }: Search, prefix = ''): Plac
       WHERE ${allOf(conditions.sql)} LIMIT ?`,
     )
     .raw()
-    .all(from, conditions.values, max) as Place[];
+    .all(from, conditions.values, max) as PagePlace[];
   if (places.length === max) return { places };
   const stoppedAt = database
     .prepare(`SELECT seq, 0, id ${window} LIMIT 1 OFFSET ${SCAN_MAX - 1}`)
     .raw()
-    .get(from) as Place | undefined;
+    .get(from) as PagePlace | undefined;
   return stoppedAt === undefined ? { places } : { places, stoppedAt };
 }
 
 /** Archived entries by the end of their retention: the order of an index. */
-function walkEnded({ database, conditions, page, max }: Search): Place[] {
+function walkEnded({ database, conditions, page, max }: Search): PagePlace[] {
   // Without `coalesce`, so that the index gives the order; an archived entry has a due time.
   const { where, values } = startingAt(conditions, page, 'due_at');
   const way = wayOf(page);
@@ -143,7 +143,7 @@ function walkEnded({ database, conditions, page, max }: Search): Place[] {
       ORDER BY due_at ${way}, id ${way} LIMIT ?`,
     )
     .raw()
-    .all(values, max) as Place[];
+    .all(values, max) as PagePlace[];
 }
 
 /** Entries that are due before a time, in the order of an index for each slot and priority. */
@@ -151,7 +151,7 @@ function walkDue(
   { database, conditions, page, max }: Search,
   before: number,
   priorities: readonly number[],
-): Place[] {
+): PagePlace[] {
   const { where, values } = startingAt(conditions, page, 'due_at');
   const way = wayOf(page);
   const walk = database
@@ -165,7 +165,7 @@ function walkDue(
   return priorities
     .flatMap((priority) =>
       conditions.slots.flatMap(
-        (slot) => walk.all(slot, priority, before, ...values, max) as Place[],
+        (slot) => walk.all(slot, priority, before, ...values, max) as PagePlace[],
       ),
     )
     .sort((a, b) => sign * (a[1] - b[1] || (a[2] < b[2] ? -1 : 1)))

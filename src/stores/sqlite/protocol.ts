@@ -168,7 +168,7 @@ export interface BatchReply<Result> {
   /** Whether something was written that the disk may not have yet. */
   readonly isDirty: boolean;
   /** How many pages of the log are not in the file yet. */
-  readonly unmovedPages: number;
+  readonly walPages: number;
 }
 
 /** Makes everything before it durable. */
@@ -177,12 +177,12 @@ export interface SyncOp {
 }
 
 /** Moves the log into the file, as far as nobody is in the way. */
-export interface MoveLogRequest {
+export interface CheckpointRequest {
   readonly kind: 'moveLog';
 }
 
 /** Batches that came while another was at work, and may share its transaction. */
-export interface Joiner<Op> {
+export interface BatchJoiner<Op> {
   /** Starts again with those that were taken before, since their transaction was rolled back. */
   rewind(): void;
   /** The next one, if there is one and it fits. */
@@ -192,8 +192,8 @@ export interface Joiner<Op> {
 /** An open file that answers requests, in the thread it was opened in. */
 export interface OpenFile<Request> {
   /** With a joiner, a batch takes others along; their results follow its own. */
-  handle(request: Request, joiner?: Joiner<never>): unknown;
-  moveLog(): void;
+  handle(request: Request, joiner?: BatchJoiner<never>): unknown;
+  checkpoint(): void;
   /** Moves the log into the file; called when the disk is full. */
   makeRoom(): void;
   close(): void;

@@ -11,23 +11,23 @@ import type { OpenDatabase } from '../shared/client.ts';
 import { openBodyFile } from './body-file.ts';
 import type { FileSettings } from './connection.ts';
 import { openEntryFile } from './entry-file.ts';
-import { type Attempted, isDiskError, isFullError, storeError } from './errors.ts';
-import type { Joiner, OpenFile } from './protocol.ts';
+import { type AttemptedWork, isDiskError, isFullError, storeError } from './errors.ts';
+import type { BatchJoiner, OpenFile } from './protocol.ts';
 
 /** What answers requests, in whatever thread it lives. */
-interface Keeper<Request> {
+interface ReopeningFile<Request> {
   /** Throws what errors.ts makes of an error. */
-  handle(request: Request, joiner?: Joiner<never>): unknown;
+  handle(request: Request, joiner?: BatchJoiner<never>): unknown;
   /** Whether there was a disk error, and the file has to be checked when it is opened again. */
   readonly needsCheck: boolean;
   close(): void;
 }
 
-export function createKeeper<Request extends { readonly kind: string }>(
+export function createReopeningFile<Request extends { readonly kind: string }>(
   path: string,
   open: (options: { readonly check: boolean }) => OpenFile<Request>,
   isSuspect = false,
-): Keeper<Request> {
+): ReopeningFile<Request> {
   let file: OpenFile<Request> | undefined;
   let needsCheck = isSuspect;
   /** Whether the disk was full and the log has not been moved since. */
@@ -49,7 +49,7 @@ export function createKeeper<Request extends { readonly kind: string }>(
   function handleWithRoom(
     open: OpenFile<Request>,
     request: Request,
-    joiner: Joiner<never> | undefined,
+    joiner: BatchJoiner<never> | undefined,
   ): unknown {
     try {
       const answer = open.handle(request, joiner);
@@ -71,7 +71,7 @@ export function createKeeper<Request extends { readonly kind: string }>(
       try {
         file ??= open({ check: needsCheck });
         needsCheck = false;
-        if (request.kind === 'moveLog') return file.moveLog();
+        if (request.kind === 'moveLog') return file.checkpoint();
         return handleWithRoom(file, request, joiner);
       } catch (error) {
         const attempted = attempt(request.kind, path, file !== undefined);
@@ -97,7 +97,7 @@ function hasMadeRoom(open: Pick<OpenFile<never>, 'makeRoom'>): boolean {
   }
 }
 
-function attempt(kind: string, path: string, isOpen: boolean): Attempted {
+function attempt(kind: string, path: string, isOpen: boolean): AttemptedWork {
   if (!isOpen) return { doing: `open "${path}"`, path };
   if (kind === 'batch') return { doing: `write to "${path}"`, path };
   return { doing: `${kind === 'moveLog' ? 'move the log into' : 'read from'} "${path}"`, path };
@@ -123,21 +123,21 @@ interface AnyRequest {
 /** Entries, or bodies. */
 export type FileKind = 'entries' | 'bodies';
 
-export function openKeeper(
+export function openReopeningFile(
   kind: FileKind,
   openDatabase: OpenDatabase,
   settings: FileSettings,
-): Keeper<AnyRequest> {
+): ReopeningFile<AnyRequest> {
   const openFile = OPENERS[kind];
   const open = (options: { readonly check: boolean }): OpenFile<AnyRequest> => {
     const file = openFile(openDatabase, settings, options);
     // The store on the other side of the seat only asks what its kind of file knows.
     return {
       handle: (request, joiner) => file.handle(request as never, joiner),
-      moveLog: () => file.moveLog(),
+      checkpoint: () => file.checkpoint(),
       makeRoom: () => file.makeRoom(),
       close: () => file.close(),
     };
   };
-  return createKeeper(settings.path, open, settings.needsCheck);
+  return createReopeningFile(settings.path, open, settings.needsCheck);
 }

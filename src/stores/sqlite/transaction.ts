@@ -5,7 +5,7 @@
  * still share one wait for the disk.
  */
 
-import type { BatchReply, BatchRequest, Bytes, Joiner } from './protocol.ts';
+import type { BatchReply, BatchRequest, Bytes, BatchJoiner } from './protocol.ts';
 import type { Connection } from './connection.ts';
 
 /** How one kind of file carries out operations. */
@@ -24,7 +24,7 @@ const JOIN_MAX = 1_000;
 export function runBatches<Op, Result>(
   connection: Connection,
   first: BatchRequest<Op>,
-  joiner: Joiner<Op> | undefined,
+  joiner: BatchJoiner<Op> | undefined,
   { begin, run, end, needsDisk }: Work<Op, Result>,
 ): BatchReply<Result> {
   const isDurable = first.ops.some(needsDisk);
@@ -49,6 +49,6 @@ export function runBatches<Op, Result>(
   return {
     results,
     isDirty: connection.isDirty(),
-    unmovedPages: connection.unmovedPages(),
+    walPages: connection.walPages(),
   };
 }

@@ -11,7 +11,7 @@
 import type { BatchReply, BatchRequest, Bytes } from './protocol.ts';
 
 /** A request or reply on its way. */
-export interface Parcel {
+export interface Transfer {
   readonly data: object;
   /** The bytes of a batch, one after the other. */
   readonly block?: Uint8Array<ArrayBuffer>;
@@ -25,24 +25,24 @@ const UNSAID = -2;
 /** Where a row of an entry has its inline body. */
 const BODY_COLUMN = 16;
 
-export function packRequest(request: object): Parcel {
+export function packRequest(request: object): Transfer {
   if (!isBatch(request)) return { data: request };
   const { bytes, ...data } = request;
   const { block, sizes } = join(bytes);
   return { data, block, sizes };
 }
 
-export function unpackRequest({ data, block, sizes }: Parcel): object {
+export function unpackRequest({ data, block, sizes }: Transfer): object {
   if (block === undefined || sizes === undefined) return data;
   return { ...data, bytes: split(block, sizes) };
 }
 
 /** What a thread must hand over instead of cloning it. */
-export function blocksOf({ block }: Parcel): ArrayBuffer[] {
+export function blocksOf({ block }: Transfer): ArrayBuffer[] {
   return block === undefined || block.byteLength === 0 ? [] : [block.buffer];
 }
 
-export function packReply(reply: unknown): Parcel {
+export function packReply(reply: unknown): Transfer {
   const rows = isBatchReply(reply) ? rowsOf(reply) : [];
   if (rows.length === 0) return { data: { reply } };
   const { block, sizes } = join(rows.map((row) => row[BODY_COLUMN] as Bytes));
@@ -50,7 +50,7 @@ export function packReply(reply: unknown): Parcel {
   return { data: { reply }, block, sizes };
 }
 
-export function unpackReply({ data, block, sizes }: Parcel): unknown {
+export function unpackReply({ data, block, sizes }: Transfer): unknown {
   const { reply } = data as { readonly reply: unknown };
   if (block === undefined || sizes === undefined) return reply;
   const bytes = split(block, sizes);
@@ -73,7 +73,7 @@ function rowsOf({ results }: BatchReply<unknown>): unknown[][] {
   return results.filter((result) => Array.isArray(result)).flat() as unknown[][];
 }
 
-function join(bytes: readonly Bytes[]): Required<Pick<Parcel, 'block' | 'sizes'>> {
+function join(bytes: readonly Bytes[]): Required<Pick<Transfer, 'block' | 'sizes'>> {
   const sizes = bytes.map(sizeOf);
   const block = new Uint8Array(sizes.reduce((sum, size) => sum + Math.max(size, 0), 0));
   let at = 0;

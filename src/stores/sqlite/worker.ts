@@ -9,11 +9,11 @@
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
 import { assert } from '../../core/errors.ts';
 import { loadSqlite } from '../shared/client.ts';
-import type { BatchReply, BatchRequest, Joiner } from './protocol.ts';
+import type { BatchReply, BatchRequest, BatchJoiner } from './protocol.ts';
 import { plainError } from './errors.ts';
-import { openKeeper } from './reopening-file.ts';
+import { openReopeningFile } from './reopening-file.ts';
 import { blocksOf, packReply, unpackRequest } from './transfer.ts';
-import type { SeatRequest, ThreadAnswer, ThreadData, ThreadQuestion } from './file-thread.ts';
+import type { FileRequest, ThreadAnswer, ThreadData, ThreadQuestion } from './file-thread.ts';
 
 type AnyBatch = BatchRequest<never>;
 type Received = NonNullable<ReturnType<typeof receiveMessageOnPort>>;
@@ -22,12 +22,12 @@ type Received = NonNullable<ReturnType<typeof receiveMessageOnPort>>;
 const REST_MAX_MS = 5;
 
 const { kind, settings, bell } = workerData as ThreadData;
-const keeper = openKeeper(kind, await loadSqlite(), settings);
+const keeper = openReopeningFile(kind, await loadSqlite(), settings);
 const port = parentPort;
 assert(port !== null, 'worker.ts was not started as a thread');
 
 /** A question that was taken from the port and did not join. */
-let held: SeatRequest | null | undefined;
+let held: FileRequest | null | undefined;
 
 port.on('message', (question: ThreadQuestion) => {
   held = opened(question);
@@ -40,7 +40,7 @@ port.on('message', (question: ThreadQuestion) => {
   }
 });
 
-function answer(request: SeatRequest | null): ThreadAnswer[] {
+function answer(request: FileRequest | null): ThreadAnswer[] {
   if (request !== null && request.kind === 'batch') return runBatch(request as AnyBatch);
   try {
     if (request !== null) return [packReply(keeper.handle(request))];
@@ -69,7 +69,7 @@ function runBatch(first: AnyBatch): ThreadAnswer[] {
   }
 }
 
-function joinerOf(first: AnyBatch, joined: AnyBatch[]): Joiner<never> {
+function joinerOf(first: AnyBatch, joined: AnyBatch[]): BatchJoiner<never> {
   let at = 0;
   return {
     rewind() {
@@ -114,6 +114,6 @@ function receive(): Received | undefined {
   return port === null ? undefined : receiveMessageOnPort(port);
 }
 
-function opened(question: ThreadQuestion): SeatRequest | null {
-  return question === null ? null : (unpackRequest(question) as SeatRequest);
+function opened(question: ThreadQuestion): FileRequest | null {
+  return question === null ? null : (unpackRequest(question) as FileRequest);
 }

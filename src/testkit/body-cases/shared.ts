@@ -5,7 +5,7 @@ import { HOUR_MS } from '../../core/duration.ts';
 import { type ErrorCode, isRespoolError } from '../../core/errors.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
 import { systemClock } from '../../system/clock.ts';
-import { Lent } from '../../system/memory.ts';
+import { LentMemory } from '../../system/memory.ts';
 import { seededDice } from '../seeded-dice.ts';
 
 /** What a case gets: an opened body store and the way to open its data again. */
@@ -53,7 +53,7 @@ export async function* lentPieces(
   bytes: Uint8Array,
   heldMaxBytes: number,
 ): AsyncGenerator<Uint8Array> {
-  const lent = new Lent<Uint8Array>(heldMaxBytes, (piece) => piece.fill(0xee));
+  const lent = new LentMemory<Uint8Array>(heldMaxBytes, (piece) => piece.fill(0xee));
   for await (const piece of oddPieces(bytes)) {
     const copy = Uint8Array.from(piece);
     lent.give(copy, copy.byteLength);
@@ -68,7 +68,7 @@ export async function readBehind(
   heldMaxBytes: number,
 ): Promise<Buffer> {
   const read: Buffer[] = [];
-  const held = new Lent<Uint8Array>(heldMaxBytes, (part) => read.push(Buffer.from(part)));
+  const held = new LentMemory<Uint8Array>(heldMaxBytes, (part) => read.push(Buffer.from(part)));
   for await (const part of stream) {
     held.give(part, part.byteLength);
     held.asked();

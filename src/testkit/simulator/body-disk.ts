@@ -6,15 +6,15 @@
 import type { Timeline } from './timeline.ts';
 
 /** A body as it lies there. */
-export interface ShelvedBody {
+export interface StoredSimBody {
   readonly bytes: Uint8Array;
   readonly writtenAt: number;
 }
 
 /** The shared bodies of a world. */
-export class SimShelf {
+export class SimBodyDisk {
   readonly timeline: Timeline;
-  readonly bodies: Map<string, ShelvedBody> = new Map();
+  readonly bodies: Map<string, StoredSimBody> = new Map();
 
   constructor(timeline: Timeline) {
     this.timeline = timeline;

@@ -2,7 +2,7 @@
 
 import { RespoolError } from '../../core/errors.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
-import type { Faults } from './faults.ts';
+import type { SimFaults } from './faults.ts';
 import type { StoreLine } from './line.ts';
 import type { Observer } from './observer.ts';
 
@@ -10,7 +10,7 @@ import type { Observer } from './observer.ts';
 export interface SimBodiesParts {
   readonly line: StoreLine;
   readonly observer: Observer;
-  readonly faults: Faults;
+  readonly faults: SimFaults;
 }
 
 /** A body store for one process of a simulated world. */

@@ -8,17 +8,17 @@ import type { EntryStore, EntryStoreTraits } from '../../ports/entry-store.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import { AUDIT_KIND } from '../../spool/actions.ts';
 import type { Asker } from './checks/writes.ts';
-import type { CallKind, Faults } from './faults.ts';
+import type { CallKind, SimFaults } from './faults.ts';
 import type { StoreLine } from './line.ts';
 import type { Observer } from './observer.ts';
-import type { Plan } from './plan.ts';
+import type { SimPlan } from './plan.ts';
 
 /** What a simulated store is made of. */
 export interface SimStoreParts {
   readonly line: StoreLine;
   readonly observer: Observer;
-  readonly faults: Faults;
-  readonly plan: Pick<Plan, 'site' | 'wakes'>;
+  readonly faults: SimFaults;
+  readonly plan: Pick<SimPlan, 'site' | 'wakes'>;
   /** Registers who wants to hear of other processes' writes. */
   readonly watch: (onDue: () => void) => () => void;
 }
@@ -173,7 +173,7 @@ function simRecords({
   };
 }
 
-function traitsOf({ site, wakes }: Pick<Plan, 'site' | 'wakes'>): EntryStoreTraits {
+function traitsOf({ site, wakes }: Pick<SimPlan, 'site' | 'wakes'>): EntryStoreTraits {
   return {
     processes: site === 'one' ? 'one' : 'many',
     wakes,

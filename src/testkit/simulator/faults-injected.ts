@@ -4,10 +4,10 @@
  */
 
 import { HOUR_MS } from '../../core/duration.ts';
-import type { Seat, World } from './world.ts';
+import type { ProcessSlot, SimWorld } from './world.ts';
 
 /** Lets blows fall until the storm is over. */
-export function startBlows(world: World): void {
+export function startFaults(world: SimWorld): void {
   const { chance, plan, timeline } = world;
   const next = (): void => {
     const spanMs = -Math.log(1 - chance.random()) * plan.trouble.blowEveryMs;
@@ -20,7 +20,7 @@ export function startBlows(world: World): void {
   next();
 }
 
-function strike(world: World): void {
+function strike(world: SimWorld): void {
   const { chance, faults } = world;
   const seat = world.someone();
   const kind = chance.weighted({
@@ -51,7 +51,7 @@ function strike(world: World): void {
 }
 
 /** Hits one process: at this moment, or just after a call of its has had its effect. */
-function strikeAt(world: World, seat: Seat, kind: 'kill' | 'pause' | 'restart'): void {
+function strikeAt(world: SimWorld, seat: ProcessSlot, kind: 'kill' | 'pause' | 'restart'): void {
   const { chance, plan } = world;
   if (kind === 'restart') {
     world.restart(seat, chance.pick([0, 1_000, 10_000]), chance.between(0, 5_000));
@@ -68,7 +68,7 @@ function strikeAt(world: World, seat: Seat, kind: 'kill' | 'pause' | 'restart'):
   else process.ambush = { callsLeft: chance.between(1, 10), strike };
 }
 
-function pause(world: World, { process }: Seat, leaseMs: number): void {
+function pause(world: SimWorld, { process }: ProcessSlot, leaseMs: number): void {
   const { chance, timeline } = world;
   // From a tenth of a lease to ten of them.
   const spanMs = leaseMs * 10 ** (chance.random() * 2 - 1);

@@ -33,7 +33,7 @@ const BRISK_MAX_MS = 30;
 const SLOW_MAX_MS: number = 10 * SECOND_MS;
 
 /** Draws what happens to calls. */
-export class Faults {
+export class SimFaults {
   /** How often the power went at the store. */
   powerCuts = 0;
   readonly #chance: Chance;

@@ -10,10 +10,10 @@ import type { Entry } from '../../core/entry.ts';
 import type { MessageOptions } from '../../spool/message.ts';
 import { turnsOf } from './checks/order.ts';
 import { checkWhole } from './checks/whole.ts';
-import { isServed, ORPHAN_GRACE_MS, type Plan, routeFor, TOPICS } from './plan.ts';
+import { isServed, ORPHAN_GRACE_MS, type SimPlan, routeFor, TOPICS } from './plan.ts';
 import { SimProcess } from './process.ts';
 import { probe } from './producers.ts';
-import type { Seat, World } from './world.ts';
+import type { ProcessSlot, SimWorld } from './world.ts';
 
 /** Everything must be at rest this long after the last fault, by a clock that was not set back. */
 const REST_WITHIN_MS: number = 6 * HOUR_MS;
@@ -23,7 +23,10 @@ const PROMPT_MS = 2_000;
 const UNTOLD_MS = 40_000;
 
 /** Heals the world and sees it to its end. */
-export async function finish(world: World, run: (spanMs: number) => Promise<void>): Promise<void> {
+export async function finish(
+  world: SimWorld,
+  run: (spanMs: number) => Promise<void>,
+): Promise<void> {
   const isBroken = (): boolean => world.findings.first !== undefined;
   await heal(world, run);
   await rest(world, run);
@@ -36,7 +39,7 @@ export async function finish(world: World, run: (spanMs: number) => Promise<void
   checkWhole(world.scene);
 }
 
-async function heal(world: World, run: (spanMs: number) => Promise<void>): Promise<void> {
+async function heal(world: SimWorld, run: (spanMs: number) => Promise<void>): Promise<void> {
   world.isHealed = true;
   world.faults.heal();
   for (const { process } of world.seats) {
@@ -59,7 +62,7 @@ async function heal(world: World, run: (spanMs: number) => Promise<void>): Promi
   await run(MINUTE_MS);
 }
 
-async function rest(world: World, run: (spanMs: number) => Promise<void>): Promise<void> {
+async function rest(world: SimWorld, run: (spanMs: number) => Promise<void>): Promise<void> {
   const { timeline, findings, disk } = world;
   const behindMs = world.scene.latestNow() - world.storeNow();
   const untilMs = timeline.nowMs + behindMs + REST_WITHIN_MS;
@@ -80,7 +83,7 @@ async function rest(world: World, run: (spanMs: number) => Promise<void>): Promi
   }
 }
 
-function isAtRest(world: World, { envelope, status }: Entry): boolean {
+function isAtRest(world: SimWorld, { envelope, status }: Entry): boolean {
   const { plan } = world;
   switch (status.state) {
     case 'hold':
@@ -96,11 +99,11 @@ function isAtRest(world: World, { envelope, status }: Entry): boolean {
   }
 }
 
-function isLeft(plan: Plan, topic: string): boolean {
+function isLeft(plan: SimPlan, topic: string): boolean {
   return plan.unhandled === 'leave' && !isServed(plan, 'delivery', topic);
 }
 
-async function probes(world: World, run: (spanMs: number) => Promise<void>): Promise<void> {
+async function probes(world: SimWorld, run: (spanMs: number) => Promise<void>): Promise<void> {
   const { plan, chance } = world;
   for (const delayMs of [0, 10 * SECOND_MS, 0]) {
     const seat = world.someone();
@@ -112,8 +115,8 @@ async function probes(world: World, run: (spanMs: number) => Promise<void>): Pro
 }
 
 async function probeOnce(
-  world: World,
-  seat: Seat,
+  world: SimWorld,
+  seat: ProcessSlot,
   message: MessageOptions,
   run: (spanMs: number) => Promise<void>,
 ): Promise<void> {
@@ -133,7 +136,7 @@ async function probeOnce(
   findings.add('prompt', `a probe (${message.topic}) did not start within ${text}`);
 }
 
-async function stopAll(world: World, run: (spanMs: number) => Promise<void>): Promise<void> {
+async function stopAll(world: SimWorld, run: (spanMs: number) => Promise<void>): Promise<void> {
   let running = 0;
   for (const { process, spool } of world.seats) {
     running += 1;
@@ -154,7 +157,7 @@ async function stopAll(world: World, run: (spanMs: number) => Promise<void>): Pr
   }
 }
 
-async function sweep(world: World, run: (spanMs: number) => Promise<void>): Promise<void> {
+async function sweep(world: SimWorld, run: (spanMs: number) => Promise<void>): Promise<void> {
   const { timeline, disk, shelf, findings } = world;
   const wall = (): number => world.storeNow();
   const process = new SimProcess(99, 1, { timeline, wall });

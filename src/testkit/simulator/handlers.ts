@@ -11,13 +11,13 @@ import { held, type Outcome, postponed } from '../../core/outcome.ts';
 import type { Delivery, Handler } from '../../ports/handler.ts';
 import type { Chance } from './chance.ts';
 import { checkBody, checkEffect, checkStart } from './checks/deliveries.ts';
-import type { Scene } from './checks/check-context.ts';
-import type { ClaimFact, Said, Temper } from './ledger.ts';
+import type { CheckContext } from './checks/check-context.ts';
+import type { ClaimFact, SimAnswer, Temper } from './ledger.ts';
 import type { SimProcess } from './process.ts';
 
 /** What a handler is made of. */
 export interface HandlerParts {
-  readonly scene: Scene;
+  readonly scene: CheckContext;
   readonly process: SimProcess;
   readonly chance: Chance;
   /** From then on nothing crashes or hangs any more. */
@@ -132,7 +132,7 @@ async function perform(
   const spanMs = spanOf(parts, act, claim);
   if (spanMs > 0) await sleep(parts, delivery, claim, spanMs, act === 'stubborn');
   if (process.isDead) return never();
-  const say = (said: Said): void => {
+  const say = (said: SimAnswer): void => {
     claim.said = said;
   };
   switch (act) {

@@ -26,7 +26,7 @@ export interface Invocation {
 }
 
 /** What a handler said. */
-export type Said =
+export type SimAnswer =
   | { readonly kind: 'delivered' }
   | { readonly kind: 'retryable'; readonly afterMs?: number }
   | { readonly kind: 'permanent' }
@@ -53,7 +53,7 @@ export interface ClaimFact {
   /** The same, as it was at first. */
   readonly firstLeaseEndsAtMs: number;
   startedAtMs?: number;
-  said?: Said;
+  said?: SimAnswer;
   /** Another claim of this process has the same fence: which handler is whose cannot be told. */
   isTwin: boolean;
   isAborted: boolean;
@@ -98,7 +98,7 @@ export interface Audit {
 }
 
 /** The books of one world. */
-export class Ledger {
+export class SimLedger {
   readonly stories: Map<string, Story> = new Map();
   readonly invocations: Invocation[] = [];
   /** Paused topic patterns, and since when. */

@@ -4,7 +4,7 @@
  */
 
 import type { Chance } from './chance.ts';
-import type { CallKind, CallPlan, Faults } from './faults.ts';
+import type { CallKind, CallPlan, SimFaults } from './faults.ts';
 import type { SimProcess } from './process.ts';
 import type { Timeline } from './timeline.ts';
 
@@ -12,7 +12,7 @@ import type { Timeline } from './timeline.ts';
 export interface LineParts {
   readonly process: SimProcess;
   readonly timeline: Timeline;
-  readonly faults: Faults;
+  readonly faults: SimFaults;
   readonly chance: Chance;
   /** True once a promise is broken: then the world stands still, so that nothing spins on. */
   readonly isOver: () => boolean;

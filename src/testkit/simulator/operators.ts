@@ -1,11 +1,11 @@
 /** operators — people who look and steer at any moment, whether it fits or not. */
 
-import type { Seat, World } from './world.ts';
+import type { ProcessSlot, SimWorld } from './world.ts';
 
 const PATTERNS = ['#', 'mail.*', 'web.hook', 'sms.#'];
 
 /** Lets operators act until the storm is over. */
-export function startOperators(world: World): void {
+export function startOperators(world: SimWorld): void {
   const { chance, plan, timeline } = world;
   const next = (): void => {
     const spanMs = -Math.log(1 - chance.random()) * plan.trouble.actEveryMs;
@@ -18,7 +18,7 @@ export function startOperators(world: World): void {
   next();
 }
 
-function act(world: World): void {
+function act(world: SimWorld): void {
   const seat = world.someone();
   if (seat === undefined) return;
   const ids = someIds(world);
@@ -27,8 +27,8 @@ function act(world: World): void {
 }
 
 async function perform(
-  world: World,
-  { spool, handler }: Seat,
+  world: SimWorld,
+  { spool, handler }: ProcessSlot,
   ids: readonly string[],
 ): Promise<unknown> {
   const { chance, plan } = world;
@@ -78,7 +78,7 @@ async function perform(
   }
 }
 
-function someIds({ chance, disk }: World): string[] {
+function someIds({ chance, disk }: SimWorld): string[] {
   const all = [...disk.entries()];
   if (all.length === 0) return [];
   const ids = new Set<string>();

@@ -43,7 +43,7 @@ export interface Trouble {
 }
 
 /** One world. */
-export interface Plan {
+export interface SimPlan {
   readonly site: Site;
   readonly processes: number;
   readonly producers: number;
@@ -80,7 +80,7 @@ export const ODD_TOPIC = 'odd.lost';
  * Draws a world. Order keys are drawn from a chance of their own, so that they change nothing else
  * about the world of a seed.
  */
-export function drawPlan(chance: Chance, ofKeys: Chance): Plan {
+export function drawSimPlan(chance: Chance, ofKeys: Chance): SimPlan {
   const site = chance.weighted<Site>({ one: 2, machine: 4, server: 4 });
   const processes = site === 'one' ? 1 : chance.between(1, 4);
   return {
@@ -106,7 +106,7 @@ export function drawPlan(chance: Chance, ofKeys: Chance): Plan {
 }
 
 /** The settings of createSpool that follow from the plan. */
-export function settingsOf(plan: Plan): SpoolOptions {
+export function settingsOf(plan: SimPlan): SpoolOptions {
   const { destinationConcurrency, deliveredMs, bouncedMs } = plan;
   return {
     policies: plan.policies,
@@ -128,7 +128,7 @@ export function settingsOf(plan: Plan): SpoolOptions {
 
 /** The route of a process for a topic: the first that matches. */
 export function routeFor(
-  plan: Plan,
+  plan: SimPlan,
   process: number,
   lane: Lane,
   topic: string,
@@ -142,7 +142,7 @@ export function routeFor(
 }
 
 /** Whether any process handles the topic in this lane. */
-export function isServed(plan: Plan, lane: Lane, topic: string): boolean {
+export function isServed(plan: SimPlan, lane: Lane, topic: string): boolean {
   return plan.routes.some((route) => route.lane === lane && topicMatches(route.pattern, topic));
 }
 

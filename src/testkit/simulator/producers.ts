@@ -10,7 +10,7 @@ import type { Chance } from './chance.ts';
 import { type Invocation, NUMBER_HEADER, type Temper } from './ledger.ts';
 import { ODD_TOPIC, TOPICS } from './plan.ts';
 import type { SimProcess } from './process.ts';
-import type { Seat, World } from './world.ts';
+import type { ProcessSlot, SimWorld } from './world.ts';
 
 /** A message and the note about it. */
 interface Parcel {
@@ -29,7 +29,7 @@ const TEMPERS: Readonly<Partial<Record<Temper, number>>> = {
 };
 
 /** Lets all producers of a world begin. */
-export function startProducers(world: World): void {
+export function startProducers(world: SimWorld): void {
   const { chance, plan, timeline } = world;
   for (let number = 0; number < plan.messages; number += 1) {
     const producer = number % plan.producers;
@@ -38,13 +38,13 @@ export function startProducers(world: World): void {
 }
 
 /** Puts one message down that must start soon; returns the note about it. */
-export function probe(world: World, seat: Seat, message: MessageOptions): Invocation {
+export function probe(world: SimWorld, seat: ProcessSlot, message: MessageOptions): Invocation {
   const parcel = pack(world, message, 'probe');
   void enqueue(world, seat.process, seat.spool, parcel);
   return parcel.invocation;
 }
 
-function produce(world: World, producer: number): void {
+function produce(world: SimWorld, producer: number): void {
   const { chance, seats } = world;
   // A producer lives in one process, and goes to another when that is not there.
   const home = seats[producer % seats.length];
@@ -65,7 +65,7 @@ function produce(world: World, producer: number): void {
 }
 
 async function enqueue(
-  world: World,
+  world: SimWorld,
   process: SimProcess,
   spool: Spool,
   parcel: Parcel,
@@ -78,7 +78,7 @@ async function enqueue(
 }
 
 async function enqueueMany(
-  world: World,
+  world: SimWorld,
   process: SimProcess,
   spool: Spool,
   parcels: readonly Parcel[],
@@ -94,7 +94,7 @@ async function enqueueMany(
 }
 
 async function stream(
-  world: World,
+  world: SimWorld,
   process: SimProcess,
   spool: Spool,
   parcel: Parcel,
@@ -119,7 +119,7 @@ async function stream(
 }
 
 function noteAnswer(
-  { ledger, findings, plan }: World,
+  { ledger, findings, plan }: SimWorld,
   process: SimProcess,
   { invocation }: Parcel,
   { id, duplicate }: { readonly id: string; readonly duplicate: boolean },
@@ -137,7 +137,7 @@ function noteAnswer(
   story.isAccepted = true;
 }
 
-function noteFailure(world: World, process: SimProcess, parcel: Parcel): void {
+function noteFailure(world: SimWorld, process: SimProcess, parcel: Parcel): void {
   const { invocation, message } = parcel;
   invocation.answer = 'unknown';
   const isSafe = message.id !== undefined || message.dedupeKey !== undefined;
@@ -153,7 +153,7 @@ function whole({ message, bytes }: Parcel): Message {
   return { ...message, body: bytes };
 }
 
-function drawParcel(world: World): Parcel {
+function drawParcel(world: SimWorld): Parcel {
   const { chance, chanceOfKeys, plan } = world;
   const topic = chance.happens(0.03) ? ODD_TOPIC : chance.pick(TOPICS);
   const temper = chance.weighted<Temper>(TEMPERS);
@@ -175,7 +175,7 @@ function drawParcel(world: World): Parcel {
   return pack(world, message, temper);
 }
 
-function pack(world: World, message: MessageOptions, temper: Temper): Parcel {
+function pack(world: SimWorld, message: MessageOptions, temper: Temper): Parcel {
   const { chance, ledger } = world;
   const size = chance.between(0, 90);
   const bytes = Uint8Array.from({ length: size }, () => chance.between(0, 255));

@@ -4,18 +4,18 @@
  */
 
 import { checkWhole } from './checks/whole.ts';
-import { startBlows } from './faults-injected.ts';
+import { startFaults } from './faults-injected.ts';
 import { finish } from './finale.ts';
 import { startOperators } from './operators.ts';
-import type { Plan } from './plan.ts';
+import type { SimPlan } from './plan.ts';
 import { startProducers } from './producers.ts';
 import type { Violation } from './violation.ts';
-import { type Mutation, World } from './world.ts';
+import { type Mutation, SimWorld } from './world.ts';
 
 /** What came of a world. */
 export interface SimReport {
   readonly seed: number;
-  readonly plan: Plan;
+  readonly plan: SimPlan;
   /** The first broken promise, if any. */
   readonly violation: Violation | undefined;
   /** Moments that passed and calls at the doors of stores. */
@@ -38,7 +38,7 @@ const LOOK_EVERY = 100;
 
 /** Runs the world of a seed. */
 export async function simulate(seed: number, mutation: Mutation = {}): Promise<SimReport> {
-  const world = new World(seed, mutation);
+  const world = new SimWorld(seed, mutation);
   const { timeline, findings, plan, ledger } = world;
   let lookAt = LOOK_EVERY;
   const isOver = (): boolean => {
@@ -52,7 +52,7 @@ export async function simulate(seed: number, mutation: Mutation = {}): Promise<S
   const run = (spanMs: number): Promise<void> => timeline.runTo(timeline.nowMs + spanMs, isOver);
   startProducers(world);
   startOperators(world);
-  startBlows(world);
+  startFaults(world);
   await run(plan.stormMs);
   checkWhole(world.scene);
   if (findings.first === undefined) await finish(world, run);

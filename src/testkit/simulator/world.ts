@@ -11,18 +11,18 @@ import { createSpool, type Spool } from '../../spool/spool.ts';
 import { seededDice } from '../seeded-dice.ts';
 import { simBodies } from './body-store.ts';
 import { Chance } from './chance.ts';
-import type { Scene } from './checks/check-context.ts';
+import type { CheckContext } from './checks/check-context.ts';
 import { afterPowerCut } from './checks/whole.ts';
 import { SimDisk } from './disk.ts';
 import { simStore } from './entry-store.ts';
-import { Faults } from './faults.ts';
+import { SimFaults } from './faults.ts';
 import { simHandler } from './handlers.ts';
-import { Ledger } from './ledger.ts';
+import { SimLedger } from './ledger.ts';
 import { StoreLine } from './line.ts';
 import { Observer } from './observer.ts';
-import { drawPlan, type Plan, settingsOf } from './plan.ts';
+import { drawSimPlan, type SimPlan, settingsOf } from './plan.ts';
 import { INSTANCE_LENGTH, SimProcess } from './process.ts';
-import { SimShelf } from './body-disk.ts';
+import { SimBodyDisk } from './body-disk.ts';
 import { Timeline } from './timeline.ts';
 import { Findings } from './violation.ts';
 
@@ -31,13 +31,13 @@ export interface Mutation {
   /** Another disk: the data and its rules. */
   readonly disk?: (timeline: Timeline) => SimDisk;
   /** Another shelf: the bodies. */
-  readonly shelf?: (timeline: Timeline) => SimShelf;
+  readonly shelf?: (timeline: Timeline) => SimBodyDisk;
   /** Another plan: what the bug needs to show. */
-  readonly plan?: (plan: Plan) => Plan;
+  readonly plan?: (plan: SimPlan) => SimPlan;
   /** A wrapper around the stores that a spool gets. */
-  readonly stores?: (stores: SpoolStores, world: World) => SpoolStores;
+  readonly stores?: (stores: SpoolStores, world: SimWorld) => SpoolStores;
   /** What happens besides when a process is killed. */
-  readonly kill?: (world: World) => void;
+  readonly kill?: (world: SimWorld) => void;
 }
 
 /** The stores a spool gets. */
@@ -47,7 +47,7 @@ export interface SpoolStores {
 }
 
 /** One place for a process: who sits there now. */
-export interface Seat {
+export interface ProcessSlot {
   readonly number: number;
   runs: number;
   process: SimProcess;
@@ -68,20 +68,20 @@ const CALLS_AT_ONCE_MAX = 20_000;
 const KEYS_SALT = 0x2b_c0_ff_ee;
 
 /** One simulated world. */
-export class World {
+export class SimWorld {
   readonly chance: Chance;
   /** For order keys alone. */
   readonly chanceOfKeys: Chance;
-  readonly plan: Plan;
+  readonly plan: SimPlan;
   readonly timeline: Timeline = new Timeline();
-  readonly ledger: Ledger = new Ledger();
+  readonly ledger: SimLedger = new SimLedger();
   readonly findings: Findings;
   readonly disk: SimDisk;
-  readonly shelf: SimShelf;
-  readonly faults: Faults;
-  readonly scene: Scene;
+  readonly shelf: SimBodyDisk;
+  readonly faults: SimFaults;
+  readonly scene: CheckContext;
   readonly observer: Observer;
-  readonly seats: Seat[] = [];
+  readonly seats: ProcessSlot[] = [];
   isHealed = false;
   kills = 0;
   /** How far the machine's clock was set (sites `one` and `machine`). */
@@ -95,16 +95,16 @@ export class World {
     this.#mutation = mutation;
     this.chance = new Chance(seededDice(seed));
     this.chanceOfKeys = new Chance(seededDice(seed + KEYS_SALT));
-    const plan = drawPlan(this.chance, this.chanceOfKeys);
+    const plan = drawSimPlan(this.chance, this.chanceOfKeys);
     this.plan = mutation.plan?.(plan) ?? plan;
     this.findings = new Findings(() => ({
       atMs: this.timeline.nowMs,
       step: this.timeline.steps,
     }));
     this.disk = mutation.disk?.(this.timeline) ?? new SimDisk(this.timeline);
-    this.shelf = mutation.shelf?.(this.timeline) ?? new SimShelf(this.timeline);
+    this.shelf = mutation.shelf?.(this.timeline) ?? new SimBodyDisk(this.timeline);
     const dice = new Chance(seededDice(this.chance.seed()));
-    this.faults = new Faults(dice, this.timeline, this.plan.trouble);
+    this.faults = new SimFaults(dice, this.timeline, this.plan.trouble);
     this.scene = {
       plan: this.plan,
       ledger: this.ledger,
@@ -128,20 +128,20 @@ export class World {
   }
 
   /** Sets a clock: the machine's, or that of one machine of several; a server's is never set. */
-  jump(byMs: number, seat: Seat | undefined): void {
+  jump(byMs: number, seat: ProcessSlot | undefined): void {
     this.#latestNow = Math.max(this.#latestNow, this.storeNow());
     if (this.plan.site !== 'server') this.#jumpedMs += byMs;
     else if (seat !== undefined) seat.skewMs += byMs;
   }
 
   /** A seat whose process can be asked something now. */
-  someone(): Seat | undefined {
+  someone(): ProcessSlot | undefined {
     const up = this.seats.filter(({ isUp, process }) => isUp && process.isRunning);
     return up.length === 0 ? undefined : this.chance.pick(up);
   }
 
   /** Puts a new process into a seat and starts its spool. */
-  boot(seat: Seat): void {
+  boot(seat: ProcessSlot): void {
     seat.runs += 1;
     seat.process = this.#makeProcess(seat);
     seat.spool = this.makeSpool(seat.process);
@@ -155,7 +155,7 @@ export class World {
   }
 
   /** Ends a process without a word; another takes its seat after a while. */
-  kill(seat: Seat, downMs: number): void {
+  kill(seat: ProcessSlot, downMs: number): void {
     if (!seat.process.isStopping && !this.isHealed) this.kills += 1;
     this.end(seat.process);
     this.#mutation.kill?.(this);
@@ -166,7 +166,7 @@ export class World {
   }
 
   /** Stops a spool as one should, and boots it again. */
-  restart(seat: Seat, withinMs: number, downMs: number): void {
+  restart(seat: ProcessSlot, withinMs: number, downMs: number): void {
     const { process, spool } = seat;
     if (process.isStopping || process.isDead) return;
     seat.isUp = false;
@@ -238,19 +238,19 @@ export class World {
 
   #seat(number: number): void {
     const skewMs = this.plan.site === 'server' ? this.chance.between(-60_000, 60_000) : 0;
-    const seat = { number, runs: 0, skewMs, isUp: false } as unknown as Seat;
+    const seat = { number, runs: 0, skewMs, isUp: false } as unknown as ProcessSlot;
     this.seats.push(seat);
     this.boot(seat);
   }
 
-  #makeProcess(seat: Seat): SimProcess {
+  #makeProcess(seat: ProcessSlot): SimProcess {
     const { timeline } = this;
     const wall = (): Millis =>
       this.plan.site === 'server' ? this.storeNow() + seat.skewMs : this.storeNow();
     return new SimProcess(seat.number, seat.runs, { timeline, wall });
   }
 
-  #register(seat: Seat): void {
+  #register(seat: ProcessSlot): void {
     const { process, spool } = seat;
     seat.handler = simHandler({
       scene: this.scene,

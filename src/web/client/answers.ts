@@ -26,7 +26,7 @@ import type { ListFilter } from '../../spool/list.ts';
 import type { Pause } from '../../spool/pauses.ts';
 
 /** A value that has another form than it should; where, and what was expected. */
-export class Misfit extends Error {
+export class UnexpectedAnswer extends Error {
   override readonly name = 'Misfit';
 
   constructor(at: string, value: unknown, expected: string) {
@@ -35,50 +35,50 @@ export class Misfit extends Error {
 }
 
 /** Gives back a value that has the form, throws a Misfit otherwise; `at` is where it stands. */
-export type Form<T> = (value: unknown, at: string) => T;
+export type AnswerForm<T> = (value: unknown, at: string) => T;
 
 /** A string. */
-export const text: Form<string> = (value, at) => {
+export const text: AnswerForm<string> = (value, at) => {
   if (typeof value === 'string') return value;
-  throw new Misfit(at, value, 'text');
+  throw new UnexpectedAnswer(at, value, 'text');
 };
 
 /** A finite number. */
-export const number: Form<number> = (value, at) => {
+export const number: AnswerForm<number> = (value, at) => {
   if (typeof value === 'number' && Number.isFinite(value)) return value;
-  throw new Misfit(at, value, 'a number');
+  throw new UnexpectedAnswer(at, value, 'a number');
 };
 
 /** True or false. */
-export const flag: Form<boolean> = (value, at) => {
+export const flag: AnswerForm<boolean> = (value, at) => {
   if (typeof value === 'boolean') return value;
-  throw new Misfit(at, value, 'true or false');
+  throw new UnexpectedAnswer(at, value, 'true or false');
 };
 
-export const yes: Form<true> = (value, at) => {
+export const yes: AnswerForm<true> = (value, at) => {
   if (value === true) return value;
-  throw new Misfit(at, value, 'true');
+  throw new UnexpectedAnswer(at, value, 'true');
 };
 
 /** The id of a message. */
-export const id: Form<string> = (value, at) => {
+export const id: AnswerForm<string> = (value, at) => {
   if (typeof value === 'string' && ID_PATTERN.test(value)) return value;
-  throw new Misfit(at, value, 'a message id');
+  throw new UnexpectedAnswer(at, value, 'a message id');
 };
 
 /** One of these words. */
-export function oneOf<const T extends string>(words: readonly T[]): Form<T> {
+export function oneOf<const T extends string>(words: readonly T[]): AnswerForm<T> {
   return (value, at) => {
     const found = words.find((word) => word === value);
     if (found !== undefined) return found;
-    throw new Misfit(at, value, `one of ${words.join(', ')}`);
+    throw new UnexpectedAnswer(at, value, `one of ${words.join(', ')}`);
   };
 }
 
 /** A list of values of one form. */
-export function list<T>(form: Form<T>): Form<T[]> {
+export function list<T>(form: AnswerForm<T>): AnswerForm<T[]> {
   return (value, at) => {
-    if (!Array.isArray(value)) throw new Misfit(at, value, 'a list');
+    if (!Array.isArray(value)) throw new UnexpectedAnswer(at, value, 'a list');
     for (const [place, item] of value.entries()) form(item, `${at}[${place}]`);
     return value as T[];
   };
@@ -86,9 +86,9 @@ export function list<T>(form: Form<T>): Form<T[]> {
 
 /** An object with at least these fields. */
 export function fields<T extends object>(
-  forms: Readonly<{ [K in keyof T]-?: Form<T[K]> }>,
-): Form<T> {
-  const pairs = Object.entries(forms) as [string, Form<unknown>][];
+  forms: Readonly<{ [K in keyof T]-?: AnswerForm<T[K]> }>,
+): AnswerForm<T> {
+  const pairs = Object.entries(forms) as [string, AnswerForm<unknown>][];
   return (value, at) => {
     const given = objectOf(value, at);
     for (const [name, form] of pairs) {
@@ -102,16 +102,16 @@ export function fields<T extends object>(
 }
 
 /** The same, or nothing there. */
-export function optional<T>(form: Form<T>): Form<T | undefined> {
+export function optional<T>(form: AnswerForm<T>): AnswerForm<T | undefined> {
   return (value, at) => (value === undefined ? undefined : form(value, at));
 }
 
 /** The same, or null. */
-export function orNull<T>(form: Form<T>): Form<T | null> {
+export function orNull<T>(form: AnswerForm<T>): AnswerForm<T | null> {
   return (value, at) => (value === null ? null : form(value, at));
 }
 
-function byName<T>(form: Form<T>): Form<Readonly<Record<string, T>>> {
+function byName<T>(form: AnswerForm<T>): AnswerForm<Readonly<Record<string, T>>> {
   return (value, at) => {
     const given = objectOf(value, at);
     for (const [name, item] of Object.entries(given)) form(item, `${at}.${name}`);
@@ -123,22 +123,22 @@ function objectOf(value: unknown, at: string): Readonly<Record<string, unknown>>
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) {
     return value as Record<string, unknown>;
   }
-  throw new Misfit(at, value, 'an object');
+  throw new UnexpectedAnswer(at, value, 'an object');
 }
 
 /** Written out by those who made it, and only shown by us. */
-const anyObject: Form<Readonly<Record<string, unknown>>> = objectOf;
+const anyObject: AnswerForm<Readonly<Record<string, unknown>>> = objectOf;
 
 /** One of the states. */
-export const state: Form<State> = oneOf(STATES);
+export const state: AnswerForm<State> = oneOf(STATES);
 /** Which handler it is for. */
-export const lane: Form<'delivery' | 'notice'> = oneOf(['delivery', 'notice']);
+export const lane: AnswerForm<'delivery' | 'notice'> = oneOf(['delivery', 'notice']);
 
 /** Why a message is where it is. */
-export const because: Form<Because> = fields<Because>({ code: text, text, by: text });
+export const because: AnswerForm<Because> = fields<Because>({ code: text, text, by: text });
 
 /** Why an attempt failed. */
-export const failure: Form<Failure> = fields<Failure>({
+export const failure: AnswerForm<Failure> = fields<Failure>({
   permanence: oneOf(['transient', 'permanent']),
   code: text,
   reason: text,
@@ -202,7 +202,7 @@ const status = fields<Status>({
 });
 
 /** One message without its body. */
-export const view: Form<MessageView> = fields<MessageView>({
+export const view: AnswerForm<MessageView> = fields<MessageView>({
   envelope,
   status,
   unhandled: optional(yes),
@@ -216,14 +216,14 @@ export interface PageAnswer {
 }
 
 /** One page of messages. */
-export const page: Form<PageAnswer> = fields<PageAnswer>({
+export const page: AnswerForm<PageAnswer> = fields<PageAnswer>({
   messages: list(view),
   corrupt: list(fields<CorruptEntry>({ id: optional(text), where: text, reason: text })),
   next: optional(text),
 });
 
 /** What was put down. */
-export const enqueued: Form<Enqueued> = fields<Enqueued>({ id, duplicate: flag });
+export const enqueued: AnswerForm<Enqueued> = fields<Enqueued>({ id, duplicate: flag });
 
 const result = fields<ActionResult>({
   id: text,
@@ -232,9 +232,11 @@ const result = fields<ActionResult>({
 });
 
 /** What became of messages, by id. */
-export const results: Form<{ results: ActionResult[] }> = fields<{ results: ActionResult[] }>({
-  results: list(result),
-});
+export const results: AnswerForm<{ results: ActionResult[] }> = fields<{ results: ActionResult[] }>(
+  {
+    results: list(result),
+  },
+);
 
 /** A count before an action. */
 export interface DryRun {
@@ -244,14 +246,14 @@ export interface DryRun {
 }
 
 /** A count before an action. */
-export const dryRun: Form<DryRun> = fields<DryRun>({
+export const dryRun: AnswerForm<DryRun> = fields<DryRun>({
   count: number,
   confirm: text,
   filter: anyObject,
 });
 
 /** How far an action is, and where it goes on. */
-export const progress: Form<BulkProgress & { next?: string }> = fields<
+export const progress: AnswerForm<BulkProgress & { next?: string }> = fields<
   BulkProgress & { next?: string }
 >({
   seen: number,
@@ -263,26 +265,28 @@ export const progress: Form<BulkProgress & { next?: string }> = fields<
 });
 
 /** Done. */
-export const ok: Form<{ ok: true }> = fields<{ ok: true }>({ ok: yes });
+export const ok: AnswerForm<{ ok: true }> = fields<{ ok: true }>({ ok: yes });
 
-export const pause: Form<Pause> = fields<Pause>({ topic: text, by: text, at: number });
+export const pause: AnswerForm<Pause> = fields<Pause>({ topic: text, by: text, at: number });
 
 /** What is paused. */
-export const pauses: Form<{ pauses: Pause[] }> = fields<{ pauses: Pause[] }>({
+export const pauses: AnswerForm<{ pauses: Pause[] }> = fields<{ pauses: Pause[] }>({
   pauses: list(pause),
 });
 
 const policy = fields<RetryPolicy>({
   maxAttempts: number,
   maxAgeMs: orNull(number),
-  backoff: fields<{ kind: string }>({ kind: text }) as Form<unknown> as Form<
+  backoff: fields<{ kind: string }>({ kind: text }) as AnswerForm<unknown> as AnswerForm<
     RetryPolicy['backoff']
   >,
   jitter: number,
 });
 
 /** Policies by name. */
-export const policies: Form<{ policies: NamedPolicy[] }> = fields<{ policies: NamedPolicy[] }>({
+export const policies: AnswerForm<{ policies: NamedPolicy[] }> = fields<{
+  policies: NamedPolicy[];
+}>({
   policies: list(fields<NamedPolicy>({ name: text, policy })),
 });
 
@@ -299,18 +303,18 @@ const recorded = fields<Recorded>({
 const unread = fields<Pick<Recorded, 'sequence'>>({ sequence: number });
 
 /** A record that the service could not read, such as a sealed one, has no action. */
-const record: Form<Recorded> = (value, at) =>
+const record: AnswerForm<Recorded> = (value, at) =>
   Object.hasOwn(objectOf(value, at), 'action')
     ? recorded(value, at)
     : (unread(value, at) as Recorded);
 
 /** What operators did. */
-export const audit: Form<{ records: Recorded[] }> = fields<{ records: Recorded[] }>({
+export const audit: AnswerForm<{ records: Recorded[] }> = fields<{ records: Recorded[] }>({
   records: list(record),
 });
 
 /** Counts by one property. */
-export const tally: Form<{ rows: TallyRow[] }> = fields<{ rows: TallyRow[] }>({
+export const tally: AnswerForm<{ rows: TallyRow[] }> = fields<{ rows: TallyRow[] }>({
   rows: list(
     fields<TallyRow>({
       key: text,
@@ -324,7 +328,7 @@ export const tally: Form<{ rows: TallyRow[] }> = fields<{ rows: TallyRow[] }>({
 const shapeRow = fields<ShapeRow>({ key: text, total: number, counts: list(number) });
 
 /** Messages by age. */
-export const shape: Form<Shape> = fields<Shape>({
+export const shape: AnswerForm<Shape> = fields<Shape>({
   at: number,
   by: oneOf(['topic', 'destination']),
   boundsMs: list(number),
@@ -333,12 +337,12 @@ export const shape: Form<Shape> = fields<Shape>({
 });
 
 /** The checks that run in a service, the oldest first. */
-export const checks: Form<{ readonly running: readonly CheckProgress[] }> = fields({
+export const checks: AnswerForm<{ readonly running: readonly CheckProgress[] }> = fields({
   running: list(fields<CheckProgress>({ seen: number, total: number })),
 });
 
 /** What a check found. */
-export const report: Form<CheckReport> = fields<CheckReport>({
+export const report: AnswerForm<CheckReport> = fields<CheckReport>({
   entries: number,
   bodies: number,
   findings: list(

@@ -9,12 +9,12 @@ import type { Forecast } from '../../core/forecast.ts';
 import { checkTopicPattern, ID_PATTERN } from '../../core/limits.ts';
 import { STATES } from '../../core/state.ts';
 import type { EngineLoad } from '../../engine/load.ts';
-import { added, NO_PROGRESS } from '../../operator/bulk.ts';
+import { addProgress, NO_PROGRESS } from '../../operator/bulk.ts';
 import type {
   Bulk,
   BulkAction,
-  Control,
-  Flow,
+  Operator,
+  Throughput,
   MessageView,
   Spread,
   StateStats,
@@ -31,7 +31,7 @@ import * as forms from './answers.ts';
 import {
   fields,
   flag,
-  type Form,
+  type AnswerForm,
   id,
   list,
   number,
@@ -44,20 +44,20 @@ import {
 } from './answers.ts';
 import { eventsOf } from './events.ts';
 import { type ClientOptions, ServiceClient } from './http.ts';
-import { byIds, letters, partly } from './letters.ts';
+import { byIds, letters, inParts } from './letters.ts';
 import { sendMany, sendMessage } from './post.ts';
 
 export type { ClientOptions } from './http.ts';
 
 /** The desk of a running service. Nothing is sent before something is asked. */
-export function connectControl(options: ClientOptions): Control {
+export function connectOperator(options: ClientOptions): Operator {
   const client = new ServiceClient(options);
   const { by = 'local' } = options;
   return { by, ...looks(client), ...steers(client), ...letters(client) };
 }
 
 type Looks = Pick<
-  Control,
+  Operator,
   | 'audit'
   | 'body'
   | 'count'
@@ -96,7 +96,7 @@ function looks(client: ServiceClient): Looks {
     count: async () => {
       const { states } = await client.ask('/v1/stats', stats);
       return Object.fromEntries(STATES.map((state) => [state, states[state].count])) as Awaited<
-        ReturnType<Control['count']>
+        ReturnType<Operator['count']>
       >;
     },
     tally: async (what, filter = {}) => {
@@ -129,7 +129,7 @@ function messageOf({ envelope, status, unhandled }: MessageView): MessageView {
 
 function steers(
   client: ServiceClient,
-): Omit<Control, 'by' | keyof Looks | keyof ReturnType<typeof letters>> {
+): Omit<Operator, 'by' | keyof Looks | keyof ReturnType<typeof letters>> {
   const act = (ids: readonly string[], action: BulkAction): Promise<ActionResult[]> =>
     byIds(client, ids, { path: '/v1/bulk', json: { action } });
   return {
@@ -177,9 +177,9 @@ async function prepare(
         const { seen } = progress;
         const asking = client.ask('/v1/bulk', forms.progress, step);
         const { next, ...more } = await asking.catch((error: unknown) => {
-          throw partly(error, seen, `of ${count} messages were gone through before`);
+          throw inParts(error, seen, `of ${count} messages were gone through before`);
         });
-        progress = added(progress, more);
+        progress = addProgress(progress, more);
         after = next;
         yield progress;
       } while (after !== undefined);
@@ -200,7 +200,7 @@ function part(id: string): string {
 // A check through a service: one request for the report, and a look every second at
 // how far it is for whoever wants to know.
 
-type CheckOptions = NonNullable<Parameters<Control['check']>[0]>;
+type CheckOptions = NonNullable<Parameters<Operator['check']>[0]>;
 
 /** Asks for a check, and tells how far it is. */
 async function askCheck(
@@ -230,7 +230,7 @@ async function follow(
 
 // The first ones of order keys, as a service tells them.
 
-const headsForm: Form<{ heads: KeyHead[] }> = fields<{ heads: KeyHead[] }>({
+const headsForm: AnswerForm<{ heads: KeyHead[] }> = fields<{ heads: KeyHead[] }>({
   heads: list(
     fields<KeyHead>({ orderKey: text, id, state, dueAt: orNull(number), behind: number }),
   ),
@@ -253,7 +253,7 @@ const stateStats = fields<StateStats>({
   approximate: optional(yes),
 });
 const spread = fields<Spread>({ p50: number, p95: number, p99: number, max: number });
-const flow = fields<Flow>({
+const flow = fields<Throughput>({
   windowMs: number,
   accepted: number,
   delivered: number,
@@ -280,7 +280,7 @@ const load = fields<EngineLoad>({
 });
 
 /** The spool in numbers. */
-const stats: Form<Stats> = fields<Stats>({
+const stats: AnswerForm<Stats> = fields<Stats>({
   at: number,
   states: fields<Stats['states']>({
     incoming: stateStats,
@@ -300,7 +300,7 @@ const stats: Form<Stats> = fields<Stats>({
 // A rekeying through a service: counted, confirmed, begun, and then looked at until
 // it has ended.
 
-type RekeyOptions = NonNullable<Parameters<Control['rekey']>[0]>;
+type RekeyOptions = NonNullable<Parameters<Operator['rekey']>[0]>;
 
 interface Dry {
   readonly count: number;
@@ -312,8 +312,8 @@ interface State extends RekeyProgress {
   readonly error?: { readonly code: string; readonly message: string } | undefined;
 }
 
-const dryForm: Form<Dry> = fields<Dry>({ count: number, confirm: text });
-const stateForm: Form<State> = fields<State>({
+const dryForm: AnswerForm<Dry> = fields<Dry>({ count: number, confirm: text });
+const stateForm: AnswerForm<State> = fields<State>({
   isRunning: flag,
   count: number,
   done: number,
@@ -328,7 +328,7 @@ const PATH = '/v1/rekey';
 const LOOK_EVERY_MS = 500;
 
 /** The rekeying of a desk. What was counted last is what is confirmed: nothing is counted twice. */
-function createRekey(client: ServiceClient): Control['rekey'] {
+function createRekey(client: ServiceClient): Operator['rekey'] {
   let counted: (Dry & { readonly about: string }) | undefined;
   const count = async (filter: RekeyOptions['filter'] = {}): Promise<Dry> => {
     const json = { filter, dryRun: true };

@@ -3,11 +3,11 @@
  * itself is an error: who watches must know that nobody tells them anything any more.
  */
 
-import type { Control, ToldEvent } from '../../operator/operator.ts';
+import type { Operator, SerializedEvent } from '../../operator/operator.ts';
 import { SECOND_MS } from '../../core/duration.ts';
 import type { EventKind } from '../../core/event.ts';
-import { because, failure, type Form, fields, lane, list } from './answers.ts';
-import { Misfit, number, optional, text } from './answers.ts';
+import { because, failure, type AnswerForm, fields, lane, list } from './answers.ts';
+import { UnexpectedAnswer, number, optional, text } from './answers.ts';
 import type { ServiceClient } from './http.ts';
 
 const DATA = 'data: ';
@@ -19,8 +19,8 @@ const LINE_MAX_CHARS = 16_777_216;
 /** What happens, until the signal fires. */
 export async function* eventsOf(
   client: ServiceClient,
-  { signal, kinds }: Parameters<Control['events']>[0],
-): AsyncGenerator<ToldEvent> {
+  { signal, kinds }: Parameters<Operator['events']>[0],
+): AsyncGenerator<SerializedEvent> {
   const query = new URLSearchParams(kinds === undefined ? {} : { kinds: kinds.join(',') });
   try {
     const answer = await client.send('/v1/events', {
@@ -35,7 +35,7 @@ export async function* eventsOf(
   } catch (error) {
     // Whoever fired the signal knows that it is over.
     if (signal.aborted) return;
-    throw error instanceof Misfit ? client.strange(error.message) : error;
+    throw error instanceof UnexpectedAnswer ? client.strange(error.message) : error;
   }
   if (!signal.aborted) {
     throw client.gone('ended the events: it stopped, or the connection broke');
@@ -48,28 +48,28 @@ async function* linesOf(parts: AsyncIterable<Uint8Array>): AsyncGenerator<string
   for await (const bytes of parts) {
     const lines = (rest + decoder.decode(bytes, { stream: true })).split('\n');
     rest = lines.pop() ?? '';
-    if (rest.length > LINE_MAX_CHARS) throw new Misfit('event', 'endless', 'a line');
+    if (rest.length > LINE_MAX_CHARS) throw new UnexpectedAnswer('event', 'endless', 'a line');
     yield* lines;
   }
 }
 
 /** The event, or undefined for a kind that only a newer service knows. */
-function eventOf(data: string): ToldEvent | undefined {
+function eventOf(data: string): SerializedEvent | undefined {
   let told: unknown;
   try {
     told = JSON.parse(data);
   } catch {
-    throw new Misfit('event', data, 'JSON');
+    throw new UnexpectedAnswer('event', data, 'JSON');
   }
   const { kind } = base(told, 'event');
   if (!Object.hasOwn(FORMS, kind)) return undefined;
   FORMS[kind as Kind](told, 'event');
-  return told as ToldEvent;
+  return told as SerializedEvent;
 }
 
 type Kind = EventKind | 'missed';
 
-const nothing: Form<object> = fields({});
+const nothing: AnswerForm<object> = fields({});
 const message = { id: text, topic: text };
 const ofMessage = fields<{ id: string; topic: string }>(message);
 const tried = { ...message, lane, attempt: number };
@@ -77,7 +77,7 @@ const ofAttempt = fields<{ id: string; topic: string; lane: string; attempt: num
 const ofTopic = fields<{ topic: string }>({ topic: text });
 
 /** What each kind says besides its time; as a record, so that none is forgotten. */
-const FORMS: Readonly<Record<Kind, Form<object>>> = {
+const FORMS: Readonly<Record<Kind, AnswerForm<object>>> = {
   accepted: fields<object>({ ...message, state: text, dueAt: number }),
   duplicate: fields<object>({ ...message, duplicateOf: text }),
   claimed: ofAttempt,
@@ -131,7 +131,7 @@ const FORMS: Readonly<Record<Kind, Form<object>>> = {
   missed: fields<object>({ count: number }),
 };
 
-const base: Form<{ at: number; kind: string }> = fields<{ at: number; kind: string }>({
+const base: AnswerForm<{ at: number; kind: string }> = fields<{ at: number; kind: string }>({
   at: number,
   kind: text,
 });

@@ -14,7 +14,7 @@ import {
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
 import { sleep } from '../../system/wait.ts';
-import { type Form, Misfit } from './answers.ts';
+import { type AnswerForm, UnexpectedAnswer } from './answers.ts';
 import { SilenceGuard } from './silence.ts';
 import { API_HEADER } from '../wire-texts.ts';
 
@@ -72,14 +72,14 @@ export class ServiceClient {
   }
 
   /** The answer as JSON of this form. */
-  async ask<T>(path: string, form: Form<T>, sending: Sending = {}): Promise<T> {
+  async ask<T>(path: string, form: AnswerForm<T>, sending: Sending = {}): Promise<T> {
     return (await this.askWhole(path, form, sending)).value;
   }
 
   /** The same with its status, where that says something. */
   async askWhole<T>(
     path: string,
-    form: Form<T>,
+    form: AnswerForm<T>,
     sending: Sending = {},
   ): Promise<{ readonly status: number; readonly value: T }> {
     const answer = await this.send(path, sending);
@@ -87,7 +87,9 @@ export class ServiceClient {
       return { status: answer.status, value: form(await this.#jsonOf(answer), '') };
     } catch (error) {
       if (error instanceof SyntaxError) throw this.strange('the answer is no JSON');
-      throw error instanceof Misfit ? this.strange(error.message) : this.#lost(error, sending);
+      throw error instanceof UnexpectedAnswer
+        ? this.strange(error.message)
+        : this.#lost(error, sending);
     }
   }
 

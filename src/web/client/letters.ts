@@ -5,11 +5,11 @@
 
 import { isRespoolError, RespoolError } from '../../core/errors.ts';
 import { ID_PATTERN } from '../../core/limits.ts';
-import type { Control } from '../../operator/operator.ts';
+import type { Operator } from '../../operator/operator.ts';
 import type { KeptCopy } from '../../ports/dead-letters.ts';
 import type { KeyedRecord, LogRecord, RecordStore } from '../../ports/record-store.ts';
 import type { ActionResult } from '../../spool/actions.ts';
-import { checkFactKind } from '../../spool/records.ts';
+import { checkRecordKind } from '../../spool/records.ts';
 import type { ReplayOrder } from '../../spool/replay.ts';
 import * as forms from './answers.ts';
 import type { ServiceClient } from './http.ts';
@@ -23,7 +23,7 @@ const BATCH_MAX_BYTES = 4_194_304;
 /** What of a desk is about dead letters. */
 export function letters(
   client: ServiceClient,
-): Pick<Control, 'keep' | 'recordAction' | 'records' | 'replay' | 'tellSweep'> {
+): Pick<Operator, 'keep' | 'recordAction' | 'records' | 'replay' | 'tellSweep'> {
   return {
     replay: async (ids, order) =>
       byIds(client, ids, { path: '/v1/replay', json: orderJson(order) }),
@@ -61,7 +61,7 @@ async function sendCopies(client: ServiceClient, copies: readonly KeptCopy[]): P
     const done = from;
     const asking = client.ask('/v1/copies', forms.ok, { method: 'POST', json });
     await asking.catch((error: unknown) => {
-      throw partly(error, done, `of ${all.length} copies were kept before`);
+      throw inParts(error, done, `of ${all.length} copies were kept before`);
     });
     from = end;
   }
@@ -78,7 +78,7 @@ function base64Of(body: Uint8Array): string {
   return Buffer.from(body).toString('base64');
 }
 
-const anything: forms.Form<unknown> = (value) => value;
+const anything: forms.AnswerForm<unknown> = (value) => value;
 
 const logForm = forms.fields<{ records: LogRecord[]; next?: number }>({
   records: forms.list(forms.fields<LogRecord>({ sequence: forms.number, record: anything })),
@@ -154,7 +154,7 @@ async function readLog(
 }
 
 function pathOf(kind: string): string {
-  checkFactKind(kind);
+  checkRecordKind(kind);
   return `/v1/records/${encodeURIComponent(kind)}`;
 }
 
@@ -176,7 +176,7 @@ export async function byIds(
     const json = { ...about, ids: some };
     const asking = client.ask(path, forms.results, { method: 'POST', json });
     const answer = await asking.catch((error: unknown) => {
-      throw partly(error, from, `of ${possible.length} messages were done before`);
+      throw inParts(error, from, `of ${possible.length} messages were done before`);
     });
     for (const result of answer.results) results.set(result.id, result);
     const missing = some.find((id) => !results.has(id));
@@ -187,7 +187,7 @@ export async function byIds(
 }
 
 /** The same error; what was done before it happened must not be lost with it. */
-export function partly(error: unknown, done: number, what: string): unknown {
+export function inParts(error: unknown, done: number, what: string): unknown {
   if (done === 0 || !isRespoolError(error)) return error;
   return new RespoolError(error.code, `${error.message}; ${done} ${what}`, { cause: error });
 }

@@ -4,7 +4,7 @@
  */
 
 import { z } from '@hono/zod-openapi';
-import type { Control } from '../../operator/operator.ts';
+import type { Operator } from '../../operator/operator.ts';
 import { assert, RespoolError } from '../../core/errors.ts';
 import { REASON_MAX_CHARS } from '../../core/failure.ts';
 import { KEY_MAX_CHARS, TOPIC_MAX_CHARS } from '../../core/limits.ts';
@@ -57,7 +57,7 @@ function addAction<B>(
   name: string,
   summary: string,
   body: z.ZodType<B>,
-  act: (control: Control, id: string, body: B) => Promise<ActionResult[]>,
+  act: (control: Operator, id: string, body: B) => Promise<ActionResult[]>,
 ): void {
   addEndpoint(app, {
     method: 'post',

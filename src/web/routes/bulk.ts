@@ -4,18 +4,18 @@
  */
 
 import { z } from '@hono/zod-openapi';
-import type { BulkAction, Control, Desk } from '../../operator/operator.ts';
-import { added, NO_PROGRESS } from '../../operator/bulk.ts';
+import type { BulkAction, Operator, SpoolOperator } from '../../operator/operator.ts';
+import { addProgress, NO_PROGRESS } from '../../operator/bulk.ts';
 import { RespoolError, unreachable } from '../../core/errors.ts';
 import { REASON_MAX_CHARS } from '../../core/failure.ts';
 import { KEY_MAX_CHARS } from '../../core/limits.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { ActionResult } from '../../spool/actions.ts';
 import type { ListFilter } from '../../spool/list.ts';
-import { Confirms } from './confirmations.ts';
+import { Confirmations } from './confirmations.ts';
 import { addEndpoint, type App, errorSchema } from '../server/endpoint.ts';
 import { checkRole } from '../server/gate.ts';
-import { Refusal } from '../server/refusal.ts';
+import { HttpRefusal } from '../server/refusal.ts';
 import { filterSchema, IDS_MAX, idSchema, resultSchema } from './schemas.ts';
 
 /** Messages that one request acts on, at the most. */
@@ -62,7 +62,7 @@ const answerSchema = z.union([
 
 /** Adds it to the app. */
 export function addBulkRoutes(app: App, { clock }: { readonly clock: Clock }): void {
-  const confirms = new Confirms(clock);
+  const confirms = new Confirmations(clock);
   addEndpoint(app, {
     method: 'post',
     path: '/v1/bulk',
@@ -91,8 +91,8 @@ export function addBulkRoutes(app: App, { clock }: { readonly clock: Clock }): v
 
 /** What was confirmed, for as many messages as one request may act on. */
 async function confirmed(
-  control: Desk,
-  confirms: Confirms,
+  control: SpoolOperator,
+  confirms: Confirmations,
   { action, filter: asked, confirm, after: given }: BulkBody & Confirmed,
 ): Promise<Response> {
   const counted = confirms.read(confirm, action, asked);
@@ -114,7 +114,7 @@ async function confirmed(
       max: max - progress.seen,
       ...(after === undefined ? {} : { after }),
     });
-    progress = added(progress, step.progress);
+    progress = addProgress(progress, step.progress);
     after = step.next;
   } while (after !== undefined && progress.seen < max);
   if (after === undefined || progress.seen >= left) return Response.json(progress);
@@ -128,7 +128,7 @@ interface Confirmed {
 }
 
 async function byIds(
-  control: Control,
+  control: Operator,
   { action, filter, confirm, dryRun }: BulkBody,
   ids: readonly string[],
 ): Promise<Response> {
@@ -142,7 +142,7 @@ async function byIds(
 }
 
 function actOn(
-  control: Control,
+  control: Operator,
   action: BulkAction,
   ids: readonly string[],
 ): Promise<ActionResult[]> {
@@ -176,8 +176,8 @@ function filterOf({ filter = {}, all }: BulkBody): ListFilter {
   );
 }
 
-function moreFit(count: number, now: number): Refusal {
-  return new Refusal(
+function moreFit(count: number, now: number): HttpRefusal {
+  return new HttpRefusal(
     409,
     'confirm.more',
     `cannot do this: ${count} were counted and ${now} fit now; ask again without "confirm"`,

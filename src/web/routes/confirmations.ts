@@ -10,7 +10,7 @@ import type { BulkAction } from '../../operator/operator.ts';
 import { MINUTE_MS } from '../../core/duration.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { ListFilter } from '../../spool/list.ts';
-import { Refusal } from '../server/refusal.ts';
+import { HttpRefusal } from '../server/refusal.ts';
 
 /** How long a dry run is good for. */
 const GOOD_FOR_MS: number = 10 * MINUTE_MS;
@@ -21,7 +21,7 @@ const USED_MAX = 10_000;
 type Confirmed = BulkAction | { readonly kind: 'rekey' };
 
 /** What a dry run found. */
-export interface Counted {
+export interface CountedBulk {
   readonly count: number;
   /** The filter as it stood: no ages, and nothing that came after. */
   readonly filter: ListFilter;
@@ -35,7 +35,7 @@ interface Position {
 }
 
 /** Signs and reads the tokens of one process. */
-export class Confirms {
+export class Confirmations {
   readonly #clock: Clock;
   readonly #key: Buffer = randomBytes(32);
   /** Tokens whose action began: each begins once, and goes on from each place once. */
@@ -46,23 +46,23 @@ export class Confirms {
   }
 
   /** The token for what was counted. */
-  sign(action: Confirmed, filter: ListFilter, counted: Omit<Counted, 'expiresAt'>): Signed {
+  sign(action: Confirmed, filter: ListFilter, counted: Omit<CountedBulk, 'expiresAt'>): Signed {
     const expiresAt = this.#clock.now() + GOOD_FOR_MS;
     const payload = encoded({ ...counted, expiresAt });
     return { confirm: `${payload}.${this.#mac(payload, action, filter)}`, expiresAt };
   }
 
   /** What was counted, if it was for this action and filter. */
-  read(confirm: string, action: Confirmed, filter: ListFilter): Counted {
+  read(confirm: string, action: Confirmed, filter: ListFilter): CountedBulk {
     const { payload, mac } = partsOf(confirm);
     if (!isSame(mac, this.#mac(payload, action, filter))) throw invalid(OTHER);
-    const counted = decoded(payload) as Counted;
+    const counted = decoded(payload) as CountedBulk;
     if (counted.expiresAt <= this.#clock.now()) throw invalid('is too old');
     return counted;
   }
 
   /** The first step of an action; the same token does not begin twice. */
-  begin(confirm: string, { expiresAt }: Counted): void {
+  begin(confirm: string, { expiresAt }: CountedBulk): void {
     for (const [old, used] of this.#used) {
       if (used.expiresAt > this.#clock.now() && this.#used.size < USED_MAX) break;
       this.#used.delete(old);
@@ -104,8 +104,8 @@ interface Signed {
 
 const OTHER = 'is for another action or filter, or of another process';
 
-function invalid(why: string): Refusal {
-  return new Refusal(
+function invalid(why: string): HttpRefusal {
+  return new HttpRefusal(
     409,
     'confirm.invalid',
     `cannot do this: the confirmation ${why}; ask again without "confirm"`,

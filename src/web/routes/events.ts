@@ -3,7 +3,7 @@
  */
 
 import { z } from '@hono/zod-openapi';
-import type { ToldEvent } from '../../operator/operator.ts';
+import type { SerializedEvent } from '../../operator/operator.ts';
 import { RespoolError } from '../../core/errors.ts';
 import { type EventKind, LISTENED } from '../../core/event.ts';
 import { checkOneOf } from '../../core/limits.ts';
@@ -68,7 +68,7 @@ export function addEventRoutes(app: App, parts: EventParts): void {
 
 /** Pulled by the listener: one that is slow makes nothing grow here. */
 function streamOf(
-  events: AsyncIterable<ToldEvent>,
+  events: AsyncIterable<SerializedEvent>,
   {
     clock,
     signal,
@@ -78,7 +78,7 @@ function streamOf(
   const parts = events[Symbol.asyncIterator]();
   const encoder = new TextEncoder();
   // Asked for at once: an iterator that was never asked does not clean up after itself.
-  let coming: Promise<IteratorResult<ToldEvent>> | undefined = parts.next();
+  let coming: Promise<IteratorResult<SerializedEvent>> | undefined = parts.next();
   const stop = (): void => {
     leave();
     void parts.return?.();

@@ -4,7 +4,7 @@
  */
 
 import { z } from '@hono/zod-openapi';
-import type { Control } from '../../operator/operator.ts';
+import type { Operator } from '../../operator/operator.ts';
 import {
   answersWithin,
   type ConsumerHealth,
@@ -14,12 +14,12 @@ import {
 } from '../../observe/health.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { addEndpoint, type App } from '../server/endpoint.ts';
-import { Refusal, refusedOf } from '../server/refusal.ts';
+import { HttpRefusal, refusedOf } from '../server/refusal.ts';
 import { STORE_HEADER } from '../wire-texts.ts';
 
 /** What health is found out from. */
 export interface HealthParts {
-  readonly control: Control;
+  readonly control: Operator;
   readonly clock: Clock;
   /** Fires when the service stops. */
   readonly signal: AbortSignal;
@@ -113,7 +113,7 @@ function answerOf({ ready: isReady, checks: looked, reasons: why, notes }: Healt
     headers,
     text: error,
   } = refusedOf(
-    new Refusal(503, 'not-ready', text, {
+    new HttpRefusal(503, 'not-ready', text, {
       code: isFull ? 'store.full' : 'store.unavailable',
       // Somebody has to make room first.
       headers: { 'retry-after': isFull ? '5' : '1' },

@@ -5,7 +5,7 @@
 import { z } from '@hono/zod-openapi';
 import type { Envelope } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
-import type { Control, MessageView } from '../../operator/operator.ts';
+import type { Operator, MessageView } from '../../operator/operator.ts';
 import { utf8Of } from '../../spool/body.ts';
 import type { Message } from '../../spool/message.ts';
 import { pageOf } from '../filter-query.ts';
@@ -155,14 +155,14 @@ function viewOf(view: MessageView): object {
   return { id: view.envelope.id, ...view };
 }
 
-async function known(control: Control, id: string): Promise<MessageView> {
+async function known(control: Operator, id: string): Promise<MessageView> {
   const entry = await control.get(id);
   if (entry !== undefined) return entry;
   throw new RespoolError('message.unknown', `there is no message "${id}"`);
 }
 
 async function postOne(
-  control: Control,
+  control: Operator,
   given: NewMessage,
   key: string | null,
   maxBytes: number,
@@ -175,7 +175,7 @@ async function postOne(
 }
 
 async function postMany(
-  control: Control,
+  control: Operator,
   given: readonly NewMessage[],
   key: string | null,
   maxBytes: number,

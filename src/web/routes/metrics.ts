@@ -6,7 +6,7 @@ import { z } from '@hono/zod-openapi';
 import type { MetricsText } from '../../observe/metrics/types.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { addEndpoint, type App, errorSchema } from '../server/endpoint.ts';
-import { Refusal } from '../server/refusal.ts';
+import { HttpRefusal } from '../server/refusal.ts';
 import { SharedText } from '../server/shared-reads.ts';
 
 type Read = () => Promise<MetricsText>;
@@ -56,8 +56,8 @@ function rested(read: Read, clock: Clock): () => Promise<SharedText> {
   };
 }
 
-function off(): Refusal {
-  return new Refusal(
+function off(): HttpRefusal {
+  return new HttpRefusal(
     404,
     'route.unknown',
     'there are no metrics: they are off in the configuration; set metrics.enabled to true',

@@ -7,13 +7,13 @@
  * Why: docs/decisions/0013-the-api-listens-on-nodes-own-server.md
  */
 
-import type { Control } from '../../operator/operator.ts';
+import type { Operator } from '../../operator/operator.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import type { Enqueued } from '../../spool/accept.ts';
 import type { Message } from '../../spool/message.ts';
 import type { ByteLimit, Inlet } from '../server/inlet.ts';
 import { isJson } from '../server/json.ts';
-import { Refusal } from '../server/refusal.ts';
+import { HttpRefusal } from '../server/refusal.ts';
 import { checkEncoding, momentOf, spanOf, textOfHeader, wholeOf } from '../wire-texts.ts';
 import { JSON_TYPE } from '../server/writing.ts';
 
@@ -53,7 +53,7 @@ export function rawTopic({ method, path }: Inlet): string | undefined {
 export function postRaw(
   inlet: Inlet,
   topic: string,
-  { control, limit }: { readonly control: Control; readonly limit: ByteLimit },
+  { control, limit }: { readonly control: Operator; readonly limit: ByteLimit },
 ): Promise<Enqueued> {
   if (inlet.query !== '') throw new RespoolError('message.invalid', NO_QUERY);
   const message = messageOf(inlet, decoded(topic));
@@ -76,8 +76,8 @@ export function isOnePiece({ length }: Inlet): boolean {
 
 const FORM_TYPE = 'application/x-www-form-urlencoded';
 
-function withoutLength(): Refusal {
-  return new Refusal(
+function withoutLength(): HttpRefusal {
+  return new HttpRefusal(
     411,
     'length.missing',
     'send content-length, also for an empty body, or transfer-encoding: chunked',

@@ -4,14 +4,14 @@
  */
 
 import { z } from '@hono/zod-openapi';
-import type { Desk } from '../../operator/operator.ts';
+import type { SpoolOperator } from '../../operator/operator.ts';
 import { isRespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { ListFilter } from '../../spool/list.ts';
 import type { RekeyProgress } from '../../spool/rekey.ts';
-import { Confirms } from './confirmations.ts';
+import { Confirmations } from './confirmations.ts';
 import { addEndpoint, type App, errorSchema } from '../server/endpoint.ts';
-import { Refusal } from '../server/refusal.ts';
+import { HttpRefusal } from '../server/refusal.ts';
 import { filterSchema } from './schemas.ts';
 
 /** A confirmation has its filter in it, and that may have 5,000 ids. */
@@ -51,7 +51,7 @@ interface RekeyParts {
 /** Adds them to the app. */
 export function addRekeyRoutes(app: App, parts: RekeyParts): void {
   const runs = new Runs(parts);
-  const confirms = new Confirms(parts.clock);
+  const confirms = new Confirmations(parts.clock);
   const state = {
     description: 'How far it is, or how far the last one came.',
     schema: stateSchema,
@@ -131,7 +131,7 @@ class Runs {
 
   checkFree(): void {
     if (this.#running === undefined) return;
-    throw new Refusal(
+    throw new HttpRefusal(
       409,
       'rekey.running',
       'cannot rekey: one runs already; GET /v1/rekey says how far it is, DELETE stops it',
@@ -139,7 +139,7 @@ class Runs {
     );
   }
 
-  begin(control: Desk, filter: ListFilter, count: number): void {
+  begin(control: SpoolOperator, filter: ListFilter, count: number): void {
     const stop = new AbortController();
     this.#by = control.by;
     this.#error = undefined;
@@ -154,7 +154,7 @@ class Runs {
     await ended;
   }
 
-  async #run(control: Desk, filter: ListFilter, signal: AbortSignal): Promise<void> {
+  async #run(control: SpoolOperator, filter: ListFilter, signal: AbortSignal): Promise<void> {
     const onProgress = (progress: RekeyProgress): void => {
       this.#progress = progress;
     };

@@ -16,7 +16,7 @@ import { addLookRoutes } from '../routes/look.ts';
 import { addMessageRoutes } from '../routes/messages.ts';
 import { addMetricsRoute } from '../routes/metrics.ts';
 import { addRecordRoutes } from '../routes/records.ts';
-import { Refusal, refusedOf } from './refusal.ts';
+import { HttpRefusal, refusedOf } from './refusal.ts';
 import { addRekeyRoutes } from '../routes/rekey.ts';
 import { SharedText } from './shared-reads.ts';
 import { JSON_TYPE, SAFE_HEADERS } from './writing.ts';
@@ -98,15 +98,19 @@ function addDocument(app: App, version: string): void {
 }
 
 /** A path that exists under another method says so. */
-function unknownRoute(app: App, method: string, path: string): Refusal {
+function unknownRoute(app: App, method: string, path: string): HttpRefusal {
   const allowed = app.openAPIRegistry.definitions
     .flatMap((one) => (one.type === 'route' ? [one.route] : []))
     .filter((route) => patternOf(route.path).test(path))
     .map((route) => route.method.toUpperCase());
   if (allowed.length === 0) {
-    return new Refusal(404, 'route.unknown', 'there is no such path; /openapi.json lists them all');
+    return new HttpRefusal(
+      404,
+      'route.unknown',
+      'there is no such path; /openapi.json lists them all',
+    );
   }
-  return new Refusal(
+  return new HttpRefusal(
     405,
     'method.unknown',
     `this path takes ${allowed.join(', ')}, not ${method}`,

@@ -4,31 +4,31 @@
  */
 
 import { type OpenAPIHono, z } from '@hono/zod-openapi';
-import type { Desk } from '../../operator/operator.ts';
+import type { SpoolOperator } from '../../operator/operator.ts';
 import { type ErrorCode, RespoolError } from '../../core/errors.ts';
 import type { ByteBudget, ByteLimit, Share } from './inlet.ts';
 import type { Caller } from './gate.ts';
 import { checkRole } from './gate.ts';
 import { jsonOf } from './json.ts';
 import type { Role } from './settings.ts';
-import type { Turns } from './response-turns.ts';
+import type { ResponseTurns } from './response-turns.ts';
 import { JSON_TYPE } from './writing.ts';
 
 /** What comes with each request to the app. */
 export interface Bindings {
   readonly caller: Caller;
-  readonly control: Desk;
+  readonly control: SpoolOperator;
   /** Reads the body, for who wants one. */
   read(limit: ByteLimit): Promise<Uint8Array>;
   readonly budget: ByteBudget;
-  readonly turns: Turns;
+  readonly turns: ResponseTurns;
 }
 
 /** The app that carries the endpoints. */
 export type App = OpenAPIHono<{ Bindings: Bindings }>;
 
 /** A request whose parts fit their schemas. */
-export interface Asked<P, Q, B> extends Pick<Bindings, 'caller' | 'control'> {
+export interface EndpointRequest<P, Q, B> extends Pick<Bindings, 'caller' | 'control'> {
   readonly params: P;
   readonly query: Q;
   readonly body: B;
@@ -66,7 +66,7 @@ export interface Endpoint<P, Q, B> {
   /** Its answer may have megabytes: few are made at once. */
   readonly isLarge?: boolean;
   readonly answers: Answers;
-  answer(asked: Asked<P, Q, B>): Promise<Response> | Response;
+  answer(asked: EndpointRequest<P, Q, B>): Promise<Response> | Response;
 }
 
 /** The one shape of errors. */

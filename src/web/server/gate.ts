@@ -15,7 +15,7 @@ import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { sleep } from '../../system/wait.ts';
 import type { Inlet } from './inlet.ts';
-import { Refusal } from './refusal.ts';
+import { HttpRefusal } from './refusal.ts';
 import { hasTokens, type Role, type ServeSettings } from './settings.ts';
 
 // Counts per caller within a window of time, for limits. Bounded: the oldest is forgotten.
@@ -154,7 +154,7 @@ export class Gate {
     if (this.#hosts.has(name)) return;
     // A page cannot make an address of its own out of ours: only names can be rebound.
     if (this.#isAnyAddress && isIP(name) !== 0) return;
-    throw new Refusal(
+    throw new HttpRefusal(
       421,
       'host.unknown',
       'this host name is not served here; add it to serve.hosts if it should be',
@@ -169,14 +169,14 @@ export class Gate {
     const origin = inlet.header('origin');
     const isOwnSite = site === undefined || site === 'same-origin' || site === 'none';
     if (isOwnSite && (origin === undefined || isOwnOrigin(origin, inlet.header('host')))) return;
-    throw new Refusal(403, 'origin.foreign', 'requests of pages of another origin are refused');
+    throw new HttpRefusal(403, 'origin.foreign', 'requests of pages of another origin are refused');
   }
 
   #checkRate(inlet: Inlet, name: string): void {
     const { requestsPerSecond } = this.#settings.limits;
     const key = `${this.#addressOf(inlet)} ${name}`;
     if (this.#requests.add(key) <= requestsPerSecond) return;
-    throw new Refusal(
+    throw new HttpRefusal(
       429,
       'rate.exceeded',
       `more than ${requestsPerSecond} requests in a second (serve.limits.requestsPerSecond)`,
@@ -204,7 +204,7 @@ export class Gate {
     // Who shows nothing guesses nothing.
     const isGuess = inlet.header('authorization') !== undefined;
     if (isGuess && this.#failures.add(address) > FAILURES_MAX) throw this.#locked(address);
-    const refusal = new Refusal(
+    const refusal = new HttpRefusal(
       401,
       'token.unknown',
       'send a known token as "authorization: Bearer TOKEN"',
@@ -215,9 +215,9 @@ export class Gate {
     });
   }
 
-  #locked(address: string): Refusal {
+  #locked(address: string): HttpRefusal {
     const seconds = String(this.#failures.secondsLeft(address));
-    return new Refusal(
+    return new HttpRefusal(
       429,
       'token.locked',
       `too many unknown tokens from this address; try again in ${seconds} s`,
@@ -243,7 +243,7 @@ const GIVES: Readonly<Record<Role, readonly Role[]>> = {
 /** Refuses a caller whose role does not include this one. */
 export function checkRole({ by, role }: Caller, needed: Role): void {
   if (GIVES[role].includes(needed)) return;
-  throw new Refusal(
+  throw new HttpRefusal(
     403,
     'role.missing',
     `the token "${by}" has the role ${role}; this needs the role ${needed}`,
@@ -272,8 +272,8 @@ function countHosts(rawHeaders: readonly string[]): number {
 
 const HOST = 'host';
 
-function hostInvalid(): Refusal {
-  return new Refusal(400, 'host.invalid', 'send one header "host", not none and not several', {
+function hostInvalid(): HttpRefusal {
+  return new HttpRefusal(400, 'host.invalid', 'send one header "host", not none and not several', {
     headers: { connection: 'close' },
   });
 }
@@ -285,7 +285,7 @@ const DOT_SEGMENT = /(?:^|\/)(?:\.|%2e){1,2}(?:\/|$)/i;
 export function checkTarget({ path, query }: Inlet): void {
   const isOther = DOT_SEGMENT.test(path) || path.includes('\\');
   if (!isOther && !path.includes('#') && !query.includes('#')) return;
-  throw new Refusal(
+  throw new HttpRefusal(
     400,
     'route.unknown',
     'cannot use this path: it must not have segments "." and "..", a backslash or a "#"; ' +

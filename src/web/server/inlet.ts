@@ -6,7 +6,7 @@
 
 import type { IncomingMessage } from 'node:http';
 import { asError, isRespoolError, RespoolError } from '../../core/errors.ts';
-import { Refusal, tooLarge } from './refusal.ts';
+import { HttpRefusal, tooLarge } from './refusal.ts';
 
 /** A request whose body is still outside. */
 export interface Inlet {
@@ -212,9 +212,9 @@ function over({ what, maxBytes, hint }: ByteLimit): RespoolError {
   return tooLarge(what, maxBytes, hint);
 }
 
-function packed(): Refusal {
+function packed(): HttpRefusal {
   const text = 'cannot use this transfer-encoding: send the body as it is, or in chunks';
-  return new Refusal(501, 'transfer-encoding', text);
+  return new HttpRefusal(501, 'transfer-encoding', text);
 }
 
 function cutOff(): RespoolError {
@@ -266,8 +266,8 @@ export interface Share {
   giveBack(): void;
 }
 
-function busy(): Refusal {
-  return new Refusal(
+function busy(): HttpRefusal {
+  return new HttpRefusal(
     503,
     'busy',
     'too many large requests are coming in at once; send it again in a moment',

@@ -8,7 +8,7 @@
 
 import { isRespoolError, RespoolError, show } from '../../core/errors.ts';
 import { scanJson } from '../../core/scan-json.ts';
-import { Refusal } from './refusal.ts';
+import { HttpRefusal } from './refusal.ts';
 import { checkEncoding } from '../wire-texts.ts';
 
 const RESERVED = new Set(['__proto__', 'constructor', 'prototype']);
@@ -30,7 +30,7 @@ export function jsonOf(bytes: Uint8Array, request: Request): unknown {
   const type = request.headers.get('content-type') ?? '';
   if (!/^application\/json *(?:;|$)/i.test(type)) {
     const text = 'send JSON with the header "content-type: application/json"';
-    throw new Refusal(415, 'content-type', text);
+    throw new HttpRefusal(415, 'content-type', text);
   }
   checkEncoding(request.headers.get('content-encoding') ?? undefined);
   let value: unknown;
@@ -42,7 +42,11 @@ export function jsonOf(bytes: Uint8Array, request: Request): unknown {
     new Look().over(value, 0);
   } catch (error) {
     if (isRespoolError(error)) throw error;
-    throw new Refusal(400, 'json.invalid', 'cannot read the body of the request as JSON in UTF-8');
+    throw new HttpRefusal(
+      400,
+      'json.invalid',
+      'cannot read the body of the request as JSON in UTF-8',
+    );
   }
   return value;
 }
@@ -102,14 +106,14 @@ function namesIn(value: unknown): number {
 }
 
 /** Of two values under one key `JSON.parse` silently keeps only the last. */
-function duplicateName(text: string): Refusal {
+function duplicateName(text: string): HttpRefusal {
   const { twiceAt } = scanJson(text);
   const name = twiceAt === undefined ? undefined : NAME.exec(text.slice(twiceAt))?.[0];
   const what = name === undefined ? 'a name' : `the name ${show(JSON.parse(name))}`;
   const why =
     `cannot use JSON with a duplicate key: ${what} appears twice in one object; ` +
     'remove one of them';
-  return new Refusal(400, 'json.invalid', why);
+  return new HttpRefusal(400, 'json.invalid', why);
 }
 
 const NAME = /^"(?:[^"\\]|\\.){0,200}"/;
@@ -139,8 +143,8 @@ class Look {
   }
 }
 
-function tooMuch(what: string): Refusal {
-  return new Refusal(400, 'json.too-much', `cannot use JSON of more than ${what}`, {
+function tooMuch(what: string): HttpRefusal {
+  return new HttpRefusal(400, 'json.too-much', `cannot use JSON of more than ${what}`, {
     code: 'limit.exceeded',
   });
 }

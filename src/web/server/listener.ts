@@ -28,7 +28,7 @@ import { HEADERS_MAX_BYTES, Unreadable } from './unreadable.ts';
 // address, and neither are those behind a proxy: there is no such limit for them.
 
 /** Counts the connections of each address. */
-export class Seats {
+export class ConnectionLimit {
   readonly #max: number;
   readonly #taken = new Map<string, number>();
 
@@ -155,7 +155,7 @@ export class Listener {
       if (!isWorking) socket.destroy();
     });
     server.on('clientError', (error: Error, socket: Socket) => unreadable.refuse(error, socket));
-    const seats = behindProxy ? undefined : new Seats(limits.connections);
+    const seats = behindProxy ? undefined : new ConnectionLimit(limits.connections);
     server.on('connection', (socket: Socket) => {
       // Asked once: a connection that is gone has no address any more.
       const address = socket.remoteAddress ?? '';

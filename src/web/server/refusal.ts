@@ -32,7 +32,7 @@ export type RefusalReason =
   | 'transfer-encoding';
 
 /** A refusal with its status. */
-export class Refusal extends RespoolError {
+export class HttpRefusal extends RespoolError {
   readonly status: number;
   readonly reason: RefusalReason;
   readonly headers: Readonly<Record<string, string>>;
@@ -56,7 +56,7 @@ interface RefusalOptions {
 }
 
 /** An answer before it is written. */
-export interface Refused {
+export interface HttpRefusalBody {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly text: string;
@@ -96,11 +96,11 @@ const STATUS: Readonly<Record<ErrorCode, number>> = {
 };
 
 /** The answer to whatever was thrown. What is no RespoolError is told without its text. */
-export function refusedOf(thrown: unknown): Refused {
+export function refusedOf(thrown: unknown): HttpRefusalBody {
   if (!isRespoolError(thrown)) return { status: 500, headers: {}, text: INTERNAL };
   const { code } = thrown;
   const message = cut(thrown.message);
-  if (thrown instanceof Refusal) {
+  if (thrown instanceof HttpRefusal) {
     const { status, headers, reason } = thrown;
     return { status, headers, text: JSON.stringify({ error: { code, message, reason } }) };
   }
@@ -130,9 +130,9 @@ const INTERNAL = JSON.stringify({
 });
 
 /** Too many bytes, by their limit. */
-export function tooLarge(what: string, maxBytes: number, hint: string): Refusal {
+export function tooLarge(what: string, maxBytes: number, hint: string): HttpRefusal {
   const text = `cannot accept ${what}: it has more than the allowed ${maxBytes} bytes (${hint})`;
-  return new Refusal(413, 'too-large', text, { code: 'limit.exceeded' });
+  return new HttpRefusal(413, 'too-large', text, { code: 'limit.exceeded' });
 }
 
 /** The service takes nothing new. */

@@ -7,7 +7,7 @@
 const AT_ONCE_MAX = 4;
 
 /** Gives turns. */
-export class Turns {
+export class ResponseTurns {
   readonly #waiting: (() => void)[] = [];
   #running = 0;
 

@@ -14,7 +14,7 @@ import { asError, isRespoolError, textOf } from '../../core/errors.ts';
 import { redactText } from '../../core/redact.ts';
 import type { ConsumerHealth, RelayHealth } from '../../observe/health.ts';
 import type { MetricsText } from '../../observe/metrics/types.ts';
-import type { Desk } from '../../operator/operator.ts';
+import type { SpoolOperator } from '../../operator/operator.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Logger } from '../../ports/logger.ts';
 import type { Enqueued } from '../../spool/accept.ts';
@@ -27,8 +27,8 @@ import type { App } from './endpoint.ts';
 import { type Caller, checkRole, checkTarget, Gate, networkOf, RecentCounts } from './gate.ts';
 import { ByteBudget, type ByteLimit, FetchInlet, type Inlet, NodeInlet } from './inlet.ts';
 import type { Listener, ListenerTimes } from './listener.ts';
-import { Refusal, refusedOf, stopping } from './refusal.ts';
-import { Turns } from './response-turns.ts';
+import { HttpRefusal, refusedOf, stopping } from './refusal.ts';
+import { ResponseTurns } from './response-turns.ts';
 import type { ServeSettings } from './settings.ts';
 import { sharedBytesOf } from './shared-reads.ts';
 import {
@@ -50,14 +50,14 @@ import {
 // difference that stood out of the noise. (November 2026, 2 busy cores)
 
 interface Waiting {
-  readonly desk: Desk;
+  readonly desk: SpoolOperator;
   readonly message: Message;
   readonly resolve: (enqueued: Promise<Enqueued>) => void;
   readonly reject: (error: Error) => void;
 }
 
 /** Makes desks whose enqueues of one turn go together. */
-export class Gathering {
+export class PostBatcher {
   readonly #clock: Clock;
   #waiting: Waiting[] = [];
 
@@ -66,11 +66,11 @@ export class Gathering {
   }
 
   /** The same desk, but for its enqueue. */
-  over(desk: Desk): Desk {
+  over(desk: SpoolOperator): SpoolOperator {
     return { ...desk, enqueue: (message) => this.#enqueue(desk, message) };
   }
 
-  #enqueue(desk: Desk, message: Message): Promise<Enqueued> {
+  #enqueue(desk: SpoolOperator, message: Message): Promise<Enqueued> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ desk, message, resolve, reject });
       if (this.#waiting.length === 1) this.#clock.soon(() => this.#putDown());
@@ -93,7 +93,7 @@ export class Gathering {
 /** What the service is made of. */
 export interface ServiceParts {
   /** The desk of the caller of this name. */
-  control(by: string): Desk;
+  control(by: string): SpoolOperator;
   readonly settings: ServeSettings;
   /** The largest body the spool takes. */
   readonly bodyMaxBytes: number;
@@ -150,8 +150,8 @@ class WebService implements Service {
   readonly #gate: Gate;
   readonly #bodyLimit: ByteLimit;
   readonly #stopping = new AbortController();
-  readonly #gathering: Gathering;
-  readonly #desks = new Map<string, Desk>();
+  readonly #gathering: PostBatcher;
+  readonly #desks = new Map<string, SpoolOperator>();
   readonly #budget = new ByteBudget();
   /**
    * Posts whose bodies are being read here, for which a stop waits before the spool takes nothing
@@ -161,7 +161,7 @@ class WebService implements Service {
   readonly #whenNoPosts = new WhenIdle(() => this.#posts.size === 0);
   /** Refusals of each address in a minute, by reason: a log line for each would fill the disk. */
   readonly #refusals: RecentCounts;
-  readonly #turns = new Turns();
+  readonly #turns = new ResponseTurns();
   readonly #unread = new UnreadAnswers();
   /** When the store was full last, on the clock that only grows. */
   #fullAt: number | undefined;
@@ -175,7 +175,7 @@ class WebService implements Service {
     this.#parts = parts;
     this.#clock = clock;
     this.#gate = new Gate(settings, clock);
-    this.#gathering = new Gathering(clock);
+    this.#gathering = new PostBatcher(clock);
     this.#refusals = new RecentCounts(clock, MINUTE_MS);
     this.#bodyLimit = { what: 'the body', maxBytes: bodyMaxBytes, hint: 'limits.bodyBytes' };
   }
@@ -292,7 +292,7 @@ class WebService implements Service {
   #enter(inlet: Inlet, topic: string | undefined): Caller | Promise<Caller> {
     const { method, path } = inlet;
     if (!path.startsWith('/') || !METHODS.has(method)) {
-      throw new Refusal(400, 'route.unknown', 'cannot read the path or method of the request');
+      throw new HttpRefusal(400, 'route.unknown', 'cannot read the path or method of the request');
     }
     checkTarget(inlet);
     const isPosting = topic !== undefined || isJsonPost(inlet);
@@ -353,7 +353,7 @@ class WebService implements Service {
     return new Response(null, answer);
   }
 
-  #desk(by: string): Desk {
+  #desk(by: string): SpoolOperator {
     const found = this.#desks.get(by);
     if (found !== undefined) return found;
     const desk = this.#gathering.over(this.#parts.control(by));
@@ -397,7 +397,7 @@ class WebService implements Service {
   #note(error: unknown, path: string, address = ''): void {
     const { logger } = this.#parts;
     const fields = { path: oneLine(path) };
-    if (error instanceof Refusal) {
+    if (error instanceof HttpRefusal) {
       const { status, reason } = error;
       if (status !== 401 && status !== 429) return;
       const count = this.#refusals.add(`${networkOf(address)} ${reason}`);

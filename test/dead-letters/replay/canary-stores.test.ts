@@ -6,7 +6,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { PermanentError, type Spool } from 'respool';
-import { createControl } from 'respool/operator';
+import { createOperator } from 'respool/operator';
 import { planReplay, resumeReplay, runReplay } from 'respool/dead-letters';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { loadConfig } from '../../../src/config/load/load-config.ts';
@@ -43,7 +43,7 @@ async function setup(kind: string) {
       throw new PermanentError('mail.refused', 'no such user');
     });
   }
-  const desk = createControl(spool, { by: 'ann' });
+  const desk = createOperator(spool, { by: 'ann' });
   const letters = createSpoolLetters(desk, { kinds: ['dead'] });
   const options = { canary: 3, canaryWait: '0s' } as const;
   const { id } = await planReplay(desk, letters, SOURCE, options);

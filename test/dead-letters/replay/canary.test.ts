@@ -11,12 +11,12 @@ import {
   runReplay,
   type RunTools,
 } from 'respool/dead-letters';
-import { createControl } from 'respool/operator';
+import { createOperator } from 'respool/operator';
 import { createMemoryData, memory } from 'respool/stores/memory';
 import { createTestSpool, faultyStore } from 'respool/testkit';
 import type { CanaryEnd } from '../../../src/core/canary.ts';
 import { createSpoolLetters } from '../../../src/dead-letters/spool-letters.ts';
-import { chosenOf } from '../../../src/cli/commands/dlq/replay/replay.ts';
+import { onlyChosen } from '../../../src/cli/commands/dlq/replay/replay.ts';
 import { drive, setup as memorySetup } from './setup.ts';
 
 const SOURCE = { kind: 'spool', kinds: ['dead'] } as const;
@@ -47,7 +47,7 @@ async function bounced(topics: readonly string[], entries: EntryStore = memory()
   for (const topic of topics) await spool.enqueue({ topic, body: 'x' });
   await clock.advance('1m');
   expect((await spool.count()).bounce).toBe(topics.length);
-  const desk = createControl(spool, { by: 'ann' });
+  const desk = createOperator(spool, { by: 'ann' });
   const letters = createSpoolLetters(desk, { kinds: ['dead'] });
   const plan = async (options: ReplayOptions) =>
     (await planReplay(desk, letters, SOURCE, options, { clock })).id;
@@ -246,7 +246,7 @@ describe('a canary that is not there any more', () => {
     const retention = { bounced: { archive: '1m' } } as const;
     const { spool, clock } = await createTestSpool({ retention });
     spool.handle('mail', refuse);
-    const desk = createControl(spool, { by: 'ann' });
+    const desk = createOperator(spool, { by: 'ann' });
     await desk.pause('#');
     const all = await Promise.all(mails(8).map((topic) => spool.enqueue({ topic, body: 'x' })));
     await desk.hold(all.map(({ id }) => id));
@@ -359,7 +359,7 @@ test('a process that dies between canaries and rest: the next one watches the sa
   const { spool, desk, letters, plan, resume, receivers, clock } = await bounced(mails(20));
   await desk.pause('#');
   const id = await plan({ ...THREE, canaryWait: '1h' });
-  const dead = chosenOf(letters, () => true);
+  const dead = onlyChosen(letters, () => true);
   const silent = { ...dead, since: () => new Promise<never>(() => undefined) };
   const running = runReplay(desk, silent, id, { clock });
   running.catch(() => undefined);

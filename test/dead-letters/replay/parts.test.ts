@@ -2,7 +2,7 @@
 import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { lineDiff } from '../../../src/dead-letters/replay/transform.ts';
-import { Guard } from '../../../src/dead-letters/replay/guard.ts';
+import { FailureGuard } from '../../../src/dead-letters/replay/guard.ts';
 import { Pace } from '../../../src/dead-letters/replay/pace.ts';
 import { SimClock } from '../../../src/testkit/sim-clock.ts';
 
@@ -39,7 +39,7 @@ describe('a diff', () => {
 
 describe('a guard', () => {
   const guardOf = (stopAbove: number, sent: number, failed: number) => {
-    const guard = new Guard(stopAbove);
+    const guard = new FailureGuard(stopAbove);
     for (let at = 0; at < sent; at += 1) guard.countSent();
     for (let at = 0; at < failed; at += 1) guard.countFailed('x.y', 'no');
     return guard;

@@ -1,7 +1,7 @@
 /** Replays over queues of a real broker: canaries that come back, and a destination that is mended. */
 import { onTestFinished, expect, test } from 'vitest';
 import { memory } from 'respool/stores/memory';
-import { planReplay, type Replay, type ReplayDesk, runReplay } from 'respool/dead-letters';
+import { planReplay, type Replay, type ReplayOperator, runReplay } from 'respool/dead-letters';
 import type { DeadLetters } from '../../../src/ports/dead-letters.ts';
 import { withService } from '../../services/index.ts';
 import {
@@ -41,7 +41,7 @@ async function setup(type: (typeof TYPES)[number]): Promise<Setup> {
   const store = memory();
   await store.open();
   onTestFinished(() => store.close());
-  const desk: ReplayDesk = {
+  const desk: ReplayOperator = {
     by: 'ann',
     records: store.records,
     recordAction: async () => undefined,

@@ -4,7 +4,7 @@ import {
   type KeptCopy,
   planReplay,
   type Replay,
-  type ReplayDesk,
+  type ReplayOperator,
   type ReplayLine,
   type ReplayOptions,
   reportReplay,
@@ -23,7 +23,7 @@ export const SOURCE = { kind: 'queue', queue: 'dead', broker: 'main' } as const;
 /** A process: its own door and desk, and a moment at which it dies. */
 export interface Process {
   readonly letters: DeadLetters;
-  readonly desk: ReplayDesk;
+  readonly desk: ReplayOperator;
   /** Steps that it took so far. */
   readonly steps: () => number;
   readonly isDead: () => boolean;
@@ -150,7 +150,7 @@ function createProcess({ place, records, audit, kept, dies }: ProcessParts): Pro
     waitingAt: through(async (routes) => door.waitingAt?.(routes)),
     close: () => door.close(),
   };
-  const desk: ReplayDesk = {
+  const desk: ReplayOperator = {
     by: 'tester',
     records: {
       ...records,

@@ -5,7 +5,7 @@ import { NO_COUNTS } from '../../../src/dead-letters/replay/ledger.ts';
 import type { Replay, ReplayOptions, ReplaySource } from '../../../src/operator/replays.ts';
 import { stateOf } from '../../../src/dead-letters/rules/record-lease.ts';
 import type {
-  Health,
+  RuleHealth,
   HealthQuestion,
   ReplayRule,
   RuleHands,
@@ -127,7 +127,7 @@ export class Ground {
   readonly asked: HealthQuestion[] = [];
   readonly stop = new AbortController();
   places: readonly RulePlace[] = [this.place];
-  health: Health = 'well';
+  health: RuleHealth = 'well';
   closed = 0;
 
   constructor(other?: Ground) {

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { migrateTopology } from '../../../src/rabbit/admin/migrate.ts';
 import type { MigrateReport } from '../../../src/rabbit/admin/reports.ts';
 import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
-import { respoolWire, type Wire } from '../../../src/rabbit/consume/message-history.ts';
+import { respoolWire, type HistoryWire } from '../../../src/rabbit/consume/message-history.ts';
 import type { QueuePlan } from '../../../src/rabbit/topology/model.ts';
 import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
 import { shared } from '../../../src/rabbit/topology/shared.ts';
@@ -283,7 +283,7 @@ withService('rabbitmq', () => {
     const headers = { 'goqueue-retry-count': 2 };
     await bench.publish(`${name}__retry.2`, ['theirs'], { expiration: '600000', headers });
     const { connection } = bench;
-    const both: Wire = { ...respoolWire, read: (message, from) => wire.read(message, from) };
+    const both: HistoryWire = { ...respoolWire, read: (message, from) => wire.read(message, from) };
     const options = { connection, from: old.topology, to: next, wire: both };
     const left = await migrateTopology({ ...options, waits: 'leave', dryRun: true });
     expect(left.steps).toContainEqual({

@@ -2,7 +2,7 @@
 
 import { type Channel, type ConfirmChannel, connect, type ConsumeMessage } from 'amqplib';
 import type { QueuePlan, Route, Topology } from '../../../src/rabbit/topology/model.ts';
-import type { Wire } from '../../../src/rabbit/consume/message-history.ts';
+import type { HistoryWire } from '../../../src/rabbit/consume/message-history.ts';
 import { successorOf } from './messages.ts';
 
 /** Two channels on one connection: theirs without confirms, ours with. */
@@ -77,7 +77,7 @@ export async function failOurs(
     delaysMs,
   }: {
     readonly plan: QueuePlan;
-    readonly wire: Wire;
+    readonly wire: HistoryWire;
     readonly maxAttempts: number;
     readonly delaysMs: readonly number[];
   },

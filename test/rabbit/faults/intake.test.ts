@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest';
 import type { AmqpChannel, AmqpMessage } from '../../../src/rabbit/connection/amqp.ts';
-import { Intake } from '../../../src/rabbit/consume/subscription.ts';
+import { Subscription } from '../../../src/rabbit/consume/subscription.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 
 function setup() {
@@ -13,7 +13,7 @@ function setup() {
     nack: ({ fields }) => void sent.push(`nack ${fields.deliveryTag}`),
     close: () => Promise.resolve(),
   };
-  const intake = new Intake(channel as AmqpChannel, systemClock);
+  const intake = new Subscription(channel as AmqpChannel, systemClock);
   const message = (deliveryTag: number): AmqpMessage =>
     ({ fields: { deliveryTag } }) as AmqpMessage;
   for (const tag of [1, 2, 3, 4]) intake.note(message(tag));

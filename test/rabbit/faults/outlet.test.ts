@@ -3,8 +3,8 @@
 import { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
 import type { AmqpConnection } from '../../../src/rabbit/connection/amqp.ts';
-import { Link } from '../../../src/rabbit/connection/reconnecting-connection.ts';
-import { Outlet } from '../../../src/rabbit/publish/confirm-publisher.ts';
+import { ReconnectingConnection } from '../../../src/rabbit/connection/reconnecting-connection.ts';
+import { ConfirmPublisher } from '../../../src/rabbit/publish/confirm-publisher.ts';
 import { systemClock, systemDice } from '../../../src/system/clock.ts';
 
 const MESSAGE = { exchange: '', key: 'q', content: Buffer.from('m'), properties: {} };
@@ -26,8 +26,13 @@ async function setup({ confirmTimeoutMs }: { readonly confirmTimeoutMs: number }
   });
   const open = (): Promise<AmqpConnection> =>
     Promise.resolve(connection as unknown as AmqpConnection);
-  const link = new Link({ clock: systemClock, dice: systemDice, isOwned: true, open });
-  const outlet = new Outlet(link, systemClock, { confirmTimeoutMs });
+  const link = new ReconnectingConnection({
+    clock: systemClock,
+    dice: systemDice,
+    isOwned: true,
+    open,
+  });
+  const outlet = new ConfirmPublisher(link, systemClock, { confirmTimeoutMs });
   const published = new Promise((resolve) => channel.once('published', resolve));
   const sent = outlet.send(MESSAGE).then(
     () => 'confirmed',

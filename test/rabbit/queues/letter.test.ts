@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'vitest';
 import type { Table } from '../../../src/rabbit/connection/amqp.ts';
 import { LETTER_HEADER_MAX_CHARS, LETTER_HEADERS_MAX } from '../../../src/rabbit/queues/letter.ts';
-import { placeOf } from '../../../src/rabbit/admin/owner-queue.ts';
+import { queuePlaceOf } from '../../../src/rabbit/admin/owner-queue.ts';
 import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
 import { orderOf } from '../admin/setup.ts';
 import { at, death, letterOf, QUEUE } from './letter-ground.ts';
@@ -66,7 +66,7 @@ describe('the home of a letter', () => {
 
   test('is the main queue of the plan that the dead queue belongs to', () => {
     const plan = perDelay().plan(orderOf('orders'));
-    const place = placeOf(plan.dead.key, [plan]);
+    const place = queuePlaceOf(plan.dead.key, [plan]);
     expect(letterOf({}, { place }).home).toEqual({ kind: 'queue', exchange: '', key: 'orders' });
   });
 

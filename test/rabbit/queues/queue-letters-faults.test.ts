@@ -5,7 +5,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import type { AmqpConfirmChannel, AmqpConnection } from '../../../src/rabbit/connection/amqp.ts';
 import { connectAmqp } from '../../../src/rabbit/connection/client.ts';
 import type { RabbitConnection } from '../../../src/rabbit/connection/connection.ts';
-import { Link } from '../../../src/rabbit/connection/reconnecting-connection.ts';
+import { ReconnectingConnection } from '../../../src/rabbit/connection/reconnecting-connection.ts';
 import { systemClock, systemDice } from '../../../src/system/clock.ts';
 import { service, withService } from '../../services/index.ts';
 import {
@@ -122,8 +122,8 @@ async function faulty(): Promise<{
 }> {
   const url = await service('rabbitmq');
   const onConfirm: OnConfirm = { before: undefined };
-  const linkOf = (open: () => Promise<AmqpConnection>): Link =>
-    new Link({ clock: systemClock, dice: systemDice, isOwned: true, open });
+  const linkOf = (open: () => Promise<AmqpConnection>): ReconnectingConnection =>
+    new ReconnectingConnection({ clock: systemClock, dice: systemDice, isOwned: true, open });
   const consuming = linkOf(() => connectAmqp(url));
   const publishing = linkOf(async () => held(await connectAmqp(url), onConfirm));
   const close = async (): Promise<void> => {
@@ -158,7 +158,7 @@ function heldChannel(channel: AmqpConfirmChannel, onConfirm: OnConfirm): AmqpCon
 }
 
 /** Ends the socket of a link, and waits until the link knows. */
-function cut(link: Link): Promise<void> {
+function cut(link: ReconnectingConnection): Promise<void> {
   return new Promise((resolve) => {
     const undo = link.on(({ kind }) => {
       if (kind !== 'down') return;

@@ -5,20 +5,20 @@ import { checkHeaders, checkTopic } from '../../../src/core/limits.ts';
 import type { KeptCopy, Letter } from '../../../src/ports/dead-letters.ts';
 import type { AmqpMessage, Properties } from '../../../src/rabbit/connection/amqp.ts';
 import {
-  KEPT_HEADERS_MAX_BYTES,
-  keptFrom,
+  ARCHIVED_HEADERS_MAX_BYTES,
+  archiveCopyOf,
   restoredOf,
-  restoreKept,
+  restoreArchived,
 } from '../../../src/rabbit/queues/archive-copy.ts';
 import { readLetter } from '../../../src/rabbit/queues/letter.ts';
-import { Outlet } from '../../../src/rabbit/publish/confirm-publisher.ts';
+import { ConfirmPublisher } from '../../../src/rabbit/publish/confirm-publisher.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { withService } from '../../services/index.ts';
 import { REMOVE, setup } from './queue-letters-ground.ts';
 
 function keptOf(queue: string, properties: Properties = {}, why = 'removed'): KeptCopy {
   const { message, letter } = heldIn(queue, properties);
-  return keptFrom(letter, message, why);
+  return archiveCopyOf(letter, message, why);
 }
 
 function heldIn(queue: string, properties: Properties): { message: AmqpMessage; letter: Letter } {
@@ -49,12 +49,12 @@ describe('a kept copy', () => {
   test('says why it is kept, and has headers that every spool takes', () => {
     const kept = keptOf('orders.dlq', { headers: { deep: { bytes: Buffer.from('x') } } });
     expect(kept).toMatchObject({ id: 'm1', reason: 'removed' });
-    expect(checkHeaders(kept.headers, KEPT_HEADERS_MAX_BYTES)).toEqual(kept.headers);
+    expect(checkHeaders(kept.headers, ARCHIVED_HEADERS_MAX_BYTES)).toEqual(kept.headers);
     expect(keptOf('q', {}, 'changed by a replay').reason).toBe('changed by a replay');
   });
 
   test('whose properties are too long for a spool is refused', () => {
-    const headers = { long: 'x'.repeat(KEPT_HEADERS_MAX_BYTES) };
+    const headers = { long: 'x'.repeat(ARCHIVED_HEADERS_MAX_BYTES) };
     expect(() => keptOf('orders.dlq', { headers })).toThrow(
       expect.objectContaining({
         code: 'limit.exceeded',
@@ -115,8 +115,8 @@ withService('rabbitmq', () => {
       await door.settle(taken, REMOVE);
     }
     await ground.lying(queue, 0);
-    const outlet = new Outlet(connection.publishing, systemClock);
-    for (const one of kept) await restoreKept(one, outlet);
+    const outlet = new ConfirmPublisher(connection.publishing, systemClock);
+    for (const one of kept) await restoreArchived(one, outlet);
     await outlet.close();
     const [after] = await ground.lying(queue, 1);
     expect(after?.content).toEqual(before?.content);

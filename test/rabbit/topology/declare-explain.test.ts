@@ -1,6 +1,10 @@
 import { describe, expect, test } from 'vitest';
 import { RespoolError } from '../../../src/core/errors.ts';
-import { differenceOf, explainRefusal, type Tried } from '../../../src/rabbit/topology/explain.ts';
+import {
+  differenceOf,
+  explainRefusal,
+  type TriedDeclaration,
+} from '../../../src/rabbit/topology/explain.ts';
 
 /** As amqplib makes it of what the broker says. */
 function refusal(code: number, said: string): Error {
@@ -15,7 +19,7 @@ const denied = (what: string, name: string): Error =>
 const LONG = 'q'.repeat(200);
 
 describe('a refusal of the broker', () => {
-  test.each<[string, Error, Tried, string, RegExp]>([
+  test.each<[string, Error, TriedDeclaration, string, RegExp]>([
     [
       'to let somebody consume',
       denied('queue', 'q'),

@@ -1,7 +1,11 @@
 import { describe, expect, test } from 'vitest';
 import { queueInfo } from '../../../src/rabbit/admin/management/answers.ts';
 import { applyTopology } from '../../../src/rabbit/topology/declare.ts';
-import { appliedPolicy, hazardOf, overruled } from '../../../src/rabbit/topology/effective.ts';
+import {
+  appliedPolicy,
+  hazardOf,
+  overruledSettings,
+} from '../../../src/rabbit/topology/effective.ts';
 import type { Topology } from '../../../src/rabbit/topology/model.ts';
 import { verifyTopology } from '../../../src/rabbit/topology/verify.ts';
 import { withService } from '../../services/index.ts';
@@ -287,7 +291,9 @@ test.each([
   const spec = queueSpec('q');
   const info = queueInfo({ name: 'q', type: 'quorum', arguments: spec.arguments });
   const applied = { names: ['theirs'], definition: { 'delivery-limit': limit } };
-  expect(overruled(spec, [], info, applied).map(({ setting }) => setting)).toEqual(settings);
+  expect(overruledSettings(spec, [], info, applied).map(({ setting }) => setting)).toEqual(
+    settings,
+  );
 });
 
 describe('what can lose messages of a queue', () => {

@@ -6,7 +6,7 @@ import { Catalog } from '../../../src/stores/filesystem/catalog.ts';
 import { Disk } from '../../../src/stores/filesystem/disk.ts';
 import type { SyncMode } from '../../../src/stores/filesystem/disk-protocol.ts';
 import { Files } from '../../../src/stores/filesystem/files.ts';
-import type { Call } from '../../../src/stores/filesystem/plan.ts';
+import type { WriterCall } from '../../../src/stores/filesystem/plan.ts';
 import { Writer } from '../../../src/stores/filesystem/writer.ts';
 import { Operations } from '../../../src/stores/shared/operations.ts';
 import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
@@ -46,7 +46,7 @@ function setup(sync: SyncMode = 'batch') {
   };
 }
 
-function claimCall(): Call {
+function claimCall(): WriterCall {
   const filter = { lane: 'delivery', states: ['incoming', 'deferred', 'active'] } as const;
   const request = { ...filter, max: 10, now: SAMPLE_AT, leaseMs: 1_000, holder: 'x:1' };
   return { kind: 'claim', request };

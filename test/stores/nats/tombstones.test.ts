@@ -1,7 +1,7 @@
 /** Markers are taken out by their sequence, which means nothing after a restart of the server. */
 
 import { expect, test } from 'vitest';
-import { Graves, readGrave } from '../../../src/stores/nats/tombstones.ts';
+import { Tombstones, readTombstone } from '../../../src/stores/nats/tombstones.ts';
 import type { Stream } from '../../../src/stores/nats/stream.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 
@@ -15,7 +15,7 @@ function setup(write: () => Promise<number>) {
     drop: (seq: number) => Promise.resolve(dropped.push(seq) > 0),
     purge: () => Promise.resolve(),
   };
-  const graves = new Graves({
+  const graves = new Tombstones({
     stream: stream as unknown as Stream,
     clock: systemClock,
     makeSubject: (name) => name,
@@ -72,7 +72,7 @@ test('without a connection, closing waits for nothing', async () => {
 });
 
 test('a grave names what was removed, and which life of it where that is known', () => {
-  expect(readGrave('ea:5:77 dkey:6 :7 eb')).toEqual([
+  expect(readTombstone('ea:5:77 dkey:6 :7 eb')).toEqual([
     { name: 'ea', seq: 5, birth: 77 },
     { name: 'dkey', seq: 6, birth: undefined },
   ]);

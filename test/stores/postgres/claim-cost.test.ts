@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import { systemClock } from '../../../src/system/clock.ts';
 import { Claims } from '../../../src/stores/postgres/claim.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
-import { Turns } from '../../../src/stores/postgres/order-keys.ts';
+import { OrderKeyTurns } from '../../../src/stores/postgres/order-keys.ts';
 import { keyed } from '../../../src/testkit/entry-cases/order.ts';
 import { claimIds, claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries } from '../../../src/testkit/samples.ts';
@@ -22,7 +22,7 @@ async function rowsOfClaim(
   isOrdered = false,
 ): Promise<number> {
   let most = 0;
-  const turns = new Turns(namesOf(schema, ''));
+  const turns = new OrderKeyTurns(namesOf(schema, ''));
   if (isOrdered) turns.note();
   const ask = asking(client);
   await ask('BEGIN');

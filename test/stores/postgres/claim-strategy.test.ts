@@ -1,7 +1,7 @@
 /** sight — claims look straight through a filter that leaves nothing out, and bounded otherwise. */
 
 import { expect, test } from 'vitest';
-import { Sight } from '../../../src/stores/postgres/claim-strategy.ts';
+import { ClaimStrategy } from '../../../src/stores/postgres/claim-strategy.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries } from '../../../src/testkit/samples.ts';
@@ -18,7 +18,7 @@ function requestOf(max: number, topics = TOPICS) {
 }
 
 test('a filter is trusted after four claims that were filled, and then for 64', () => {
-  const sight = new Sight();
+  const sight = new ClaimStrategy();
   const ways = Array.from({ length: 72 }, () => {
     const isStraight = sight.isStraight(requestOf(5));
     sight.note(requestOf(5), true, 1);
@@ -32,7 +32,7 @@ test.each([
   ['was not filled', false, 1],
   ['took far longer than the quickest', true, 7],
 ])('trust ends with a claim that %s', (_, isFilled, tookMs) => {
-  const sight = new Sight();
+  const sight = new ClaimStrategy();
   // A busy machine: most take longer than the way explains.
   for (const ms of [2, 9, 9, 9]) sight.note(requestOf(5), true, ms);
   expect(sight.isStraight(requestOf(5))).toBe(true);
@@ -43,7 +43,7 @@ test.each([
 });
 
 test('another filter has to earn its own trust', () => {
-  const sight = new Sight();
+  const sight = new ClaimStrategy();
   for (let n = 0; n < 4; n += 1) sight.note(requestOf(5), true, 1);
   expect(sight.isStraight(requestOf(7))).toBe(true);
   expect(sight.isStraight(requestOf(5, [{ pattern: 'bad', take: false }, ...TOPICS]))).toBe(false);

@@ -6,7 +6,7 @@
 
 import { expect, test } from 'vitest';
 import { Claims } from '../../../src/stores/postgres/claim.ts';
-import { Floors } from '../../../src/stores/postgres/due-lower-bound.ts';
+import { DueLowerBounds } from '../../../src/stores/postgres/due-lower-bound.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
 import type { Ask } from '../../../src/stores/postgres/connection.ts';
 import { systemClock } from '../../../src/system/clock.ts';
@@ -48,7 +48,7 @@ withService('postgres', () => {
     // A clock by which every look takes long, or none.
     let [ms, stepMs] = [0, 0];
     const clock = { ...systemClock, monotonic: () => (ms += stepMs) };
-    const floors = new Floors(namesOf(schema, ''), clock);
+    const floors = new DueLowerBounds(namesOf(schema, ''), clock);
     const claims = new Claims(namesOf(schema, ''), clock, { floors });
     const request = { max: 10, now: LIVE_AT + 10_000 };
     const look = async () => {

@@ -2,7 +2,7 @@
 
 import { SimClock } from 'respool/testkit';
 import { expect, test } from 'vitest';
-import { Floors } from '../../../src/stores/postgres/due-lower-bound.ts';
+import { DueLowerBounds } from '../../../src/stores/postgres/due-lower-bound.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
@@ -15,7 +15,7 @@ const [INCOMING, ACTIVE] = [0, 2];
 /** Floors whose looks take so long, and find this in every slot. */
 function setup(tookMs: { value: number }, firsts: (number | null)[]) {
   const clock = new SimClock();
-  const floors = new Floors(namesOf('s', ''), clock);
+  const floors = new DueLowerBounds(namesOf('s', ''), clock);
   const asked: string[] = [];
   const raise = async (): Promise<void> => {
     const work = floors.raise(async (text) => {

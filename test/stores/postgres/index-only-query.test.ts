@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { textArray } from '../../../src/stores/postgres/arrays.ts';
 import { Claims } from '../../../src/stores/postgres/claim.ts';
-import { literal, look } from '../../../src/stores/postgres/index-only-query.ts';
+import { sqlLiteral, indexOnlyQuery } from '../../../src/stores/postgres/index-only-query.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
 import type { Ask } from '../../../src/stores/postgres/connection.ts';
 import { systemClock } from '../../../src/system/clock.ts';
@@ -28,7 +28,7 @@ const text = fc.string({ unit: 'binary' }).filter((one) => !one.includes('\0'));
 const awkward = fc.stringMatching(/^['"\\$;{}, \-\n]*$/);
 
 test('a text with a zero character is refused before it is sent', () => {
-  expect(() => literal('a\0b', 'text')).toThrow(
+  expect(() => sqlLiteral('a\0b', 'text')).toThrow(
     'cannot look for a text with a zero character: none can be stored',
   );
 });
@@ -40,10 +40,10 @@ withService('postgres', () => {
       await ask(`SET standard_conforming_strings = ${conforming}`);
       await ask('SET escape_string_warning = off');
       const check = async (one: string, many: string[], number: number): Promise<void> => {
-        const list = literal(textArray(many), 'text[]');
-        const [row] = await look(
+        const list = sqlLiteral(textArray(many), 'text[]');
+        const [row] = await indexOnlyQuery(
           ask,
-          `SELECT ${literal(one, 'text')}, array_to_json(${list})::text, ${literal(number, 'int8')}`,
+          `SELECT ${sqlLiteral(one, 'text')}, array_to_json(${list})::text, ${sqlLiteral(number, 'int8')}`,
         );
         expect(row?.[0]).toBe(one);
         expect(JSON.parse(row?.[1] as string)).toEqual(many);
@@ -64,9 +64,9 @@ withService('postgres', () => {
     const before = await settings();
     expect(before).toContainEqual([['on']]);
     const inside = "SELECT current_setting('enable_seqscan'), current_setting('jit')";
-    expect(await look(ask, inside)).toEqual([['off', 'off']]);
+    expect(await indexOnlyQuery(ask, inside)).toEqual([['off', 'off']]);
     expect(await settings()).toEqual(before);
-    await expect(look(ask, 'SELECT 1 / 0')).rejects.toThrow('division by zero');
+    await expect(indexOnlyQuery(ask, 'SELECT 1 / 0')).rejects.toThrow('division by zero');
     expect(await settings()).toEqual(before);
   });
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { LogMover } from '../../../src/stores/sqlite/checkpoint.ts';
+import { Checkpointer } from '../../../src/stores/sqlite/checkpoint.ts';
 
 /** Most of it three times aside: each time there is less left. */
 const MOVED = ['aside', 'aside', 'aside', 'here'];
@@ -11,7 +11,7 @@ function setup(failing: readonly ('aside' | 'here')[] = []) {
     steps.push(name);
     if (failing.includes(name)) throw new Error('the thread has ended');
   };
-  const mover = new LogMover(100, { aside: step('aside'), here: step('here') });
+  const mover = new Checkpointer(100, { aside: step('aside'), here: step('here') });
   const see = async (pages: number) => {
     mover.see(pages);
     await new Promise<void>((resolve) => setImmediate(resolve));

@@ -5,7 +5,7 @@ import { loadSqlite, type OpenDatabase } from '../../../src/stores/shared/client
 import { type FileSettings, openConnection } from '../../../src/stores/sqlite/connection.ts';
 import { openEntryFile } from '../../../src/stores/sqlite/entry-file.ts';
 import { sqlite } from '../../../src/stores/sqlite/index.ts';
-import { createKeeper } from '../../../src/stores/sqlite/reopening-file.ts';
+import { createReopeningFile } from '../../../src/stores/sqlite/reopening-file.ts';
 import type { EntryRequest } from '../../../src/stores/sqlite/protocol.ts';
 import { SCHEMA_VERSION } from '../../../src/stores/sqlite/schema.ts';
 import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
@@ -179,7 +179,7 @@ describe('a disk error', () => {
     const { openDatabase, faults } = await failing(code);
     const file = path.join(await makeFolder(), 'x.db');
     const settings = settingsOf(file);
-    const keeper = createKeeper<EntryRequest>(file, (options) =>
+    const keeper = createReopeningFile<EntryRequest>(file, (options) =>
       openEntryFile(openDatabase, settings, options),
     );
     atEnd(async () => keeper.close());
@@ -209,9 +209,9 @@ describe('a disk error', () => {
     const other = openConnection(openDatabase, settings, { check: false });
     atEnd(async () => other.close());
     other.write(true, () => other.database.exec("UPDATE meta SET value = 7 WHERE key = 'syncs'"));
-    expect(other.unmovedPages()).toBeGreaterThan(0);
+    expect(other.walPages()).toBeGreaterThan(0);
     const again = openConnection(openDatabase, settings, { check: true });
-    expect(other.unmovedPages()).toBe(0);
+    expect(other.walPages()).toBe(0);
     again.close();
     // A reader that still needs the log: not yet, and whoever asks is told to try again.
     const reader = openDatabase(file);
@@ -227,7 +227,7 @@ describe('a disk error', () => {
     // Whoever met the error may be gone: it is tried at every opening, if nobody is in the way.
     other.write(true, () => other.database.exec("UPDATE meta SET value = 9 WHERE key = 'syncs'"));
     openConnection(openDatabase, settings, { check: false }).close();
-    expect(other.unmovedPages()).toBe(0);
+    expect(other.walPages()).toBe(0);
   });
 
   test('that says the disk is full rolls back, without opening the file again', async () => {

@@ -3,11 +3,11 @@ import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import type { Clock } from '../../../src/ports/clock.ts';
 import {
-  type Seat,
-  type SeatData,
-  type SeatRequest,
-  takeMovingSeat,
-  takeThreadSeat,
+  type FileThread,
+  type FileThreadData,
+  type FileRequest,
+  startsInline,
+  startFileThread,
 } from '../../../src/stores/sqlite/file-thread.ts';
 import { checkOptions } from '../../../src/stores/sqlite/options.ts';
 import { systemClock } from '../../../src/system/clock.ts';
@@ -33,10 +33,10 @@ function clockOf(tookMs: readonly number[]): Clock {
 async function setup(tookMs: readonly number[]) {
   const { settings } = checkOptions('the store', { path: 'x' });
   const file = path.join(await makeFolder(), 'x.db');
-  const threads: Seat[] = [];
+  const threads: FileThread[] = [];
   const data = { kind: 'entries', settings: { ...settings, path: file } } as const;
-  const seat = await takeMovingSeat(data, clockOf(tookMs), (given) => {
-    const thread = takeThreadSeat(given);
+  const seat = await startsInline(data, clockOf(tookMs), (given) => {
+    const thread = startFileThread(given);
     threads.push(thread);
     return thread;
   });
@@ -64,7 +64,7 @@ describe('a store that is told nothing about threads', () => {
     const { seat, threads } = await setup([39, 39, 39, 41, 41, 41]);
     // Each operation may take 0.03 ms besides.
     const ops = Array.from({ length: 1_000 }, () => ({ kind: 'sync' }));
-    const ask = () => seat.ask({ kind: 'batch', ops, bytes: [] } as SeatRequest);
+    const ask = () => seat.ask({ kind: 'batch', ops, bytes: [] } as FileRequest);
     for (let times = 0; times < 5; times += 1) await ask();
     expect(threads).toHaveLength(0);
     await ask();
@@ -133,11 +133,11 @@ describe('a store that is told nothing about threads', () => {
     const { settings } = checkOptions('the store', { path: 'x' });
     // A folder cannot be opened as a file.
     const file = await makeFolder();
-    const given: SeatData[] = [];
+    const given: FileThreadData[] = [];
     const data = { kind: 'entries', settings: { ...settings, path: file } } as const;
-    const seat = await takeMovingSeat(data, clockOf([]), (thread) => {
+    const seat = await startsInline(data, clockOf([]), (thread) => {
       given.push(thread);
-      return takeThreadSeat(thread);
+      return startFileThread(thread);
     });
     atEnd(() => seat.close());
     await expect(seat.ask({ kind: 'dataVersion' })).rejects.toThrow();
@@ -152,7 +152,7 @@ describe('a store that is told nothing about threads', () => {
     const file = path.join(await makeFolder(), 'x.db');
     const data = { kind: 'entries', settings: { ...settings, path: file } } as const;
     const asked: string[] = [];
-    const seat = await takeMovingSeat(data, clock, () => ({
+    const seat = await startsInline(data, clock, () => ({
       isThread: true,
       async ask({ kind }) {
         asked.push(kind);
@@ -178,7 +178,7 @@ describe('a store that is told nothing about threads', () => {
     const file = path.join(await makeFolder(), 'x.db');
     const data = { kind: 'entries', settings: { ...settings, path: file } } as const;
     let closed = 0;
-    const seat = await takeMovingSeat(data, clockOf([11, 11, 11]), () => ({
+    const seat = await startsInline(data, clockOf([11, 11, 11]), () => ({
       isThread: true,
       ask: () => Promise.reject(new Error('too many open files')),
       close: async () => void (closed += 1),
@@ -198,7 +198,7 @@ describe('a store that is told nothing about threads', () => {
       kind: 'entries',
       settings: { ...settings, path: path.join(folder, 'x.db') },
     } as const;
-    const seat = await takeMovingSeat(data, clockOf([151]), () => ({
+    const seat = await startsInline(data, clockOf([151]), () => ({
       isThread: true,
       ask: () => Promise.reject(new Error('it has ended')),
       close: () => Promise.reject(new Error('it has ended')),

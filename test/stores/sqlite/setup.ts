@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach } from 'vitest';
 import { loadSqlite, type SqliteDatabase } from '../../../src/stores/shared/client.ts';
-import type { LineParts } from '../../../src/stores/sqlite/file-client.ts';
+import type { FileParts } from '../../../src/stores/sqlite/file-client.ts';
 import { type SqliteOptions, type SqliteStore, sqlite } from '../../../src/stores/sqlite/index.ts';
 
 const endings: (() => Promise<unknown>)[] = [];
@@ -28,7 +28,7 @@ export async function makeFolder(): Promise<string> {
 /** An opened store, closed after the test. In the caller's thread unless said otherwise. */
 export async function openStore(
   options: SqliteOptions,
-  parts: Partial<LineParts> = {},
+  parts: Partial<FileParts> = {},
 ): Promise<SqliteStore> {
   const store = sqlite({ thread: false, ...options }, parts);
   await store.open();

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
-import { takeThreadSeat } from '../../../src/stores/sqlite/file-thread.ts';
+import { startFileThread } from '../../../src/stores/sqlite/file-thread.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimOf } from './requests.ts';
@@ -60,7 +60,7 @@ describe('a store with a thread', () => {
     const ends: (() => void)[] = [];
     const startsDirty: unknown[] = [];
     // The first thread never answers, the second always does.
-    const seat = takeThreadSeat({ kind: 'entries', settings: SETTINGS }, (data, answer, end) => {
+    const seat = startFileThread({ kind: 'entries', settings: SETTINGS }, (data, answer, end) => {
       startsDirty.push(data.settings.startsDirty);
       const answers = ends.length > 0;
       const thread = {
@@ -90,7 +90,7 @@ describe('a store with a thread', () => {
   });
 
   test('is not confused by a question that cannot be sent', async () => {
-    const seat = takeThreadSeat({
+    const seat = startFileThread({
       kind: 'entries',
       settings: { ...SETTINGS, path: path.join(await makeFolder(), 'x.db') },
     });

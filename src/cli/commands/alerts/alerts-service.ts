@@ -12,8 +12,8 @@ import { printCondition } from '../../../observe/alerts/condition.ts';
 import { createAlerts } from '../../../observe/alerts/evaluate.ts';
 import { createMeasures } from '../../../observe/alerts/measures.ts';
 import { type Receivers, registerReceivers } from '../../../observe/alerts/receivers.ts';
-import type { AlertDeed, AlertParts } from '../../../observe/alerts/types.ts';
-import { createControl } from '../../../operator/spool-operator.ts';
+import type { AlertActionCall, AlertParts } from '../../../observe/alerts/types.ts';
+import { createOperator } from '../../../operator/spool-operator.ts';
 import type { Spool } from '../../../spool/spool.ts';
 import { systemDice } from '../../../system/clock.ts';
 import { randomName } from '../../../system/ids.ts';
@@ -21,15 +21,15 @@ import { withTimeout } from '../../../system/wait.ts';
 import { createClosers } from '../../closers.ts';
 import { byOf } from '../../session.ts';
 import type { CommandContext } from '../../spec.ts';
-import { teller } from '../dlq/replay/rules-service.ts';
-import type { RelayLife } from '../outbox/relay-service.ts';
-import type { ConsumersLife } from '../rabbit/consumers-service.ts';
+import { replayNotifier } from '../dlq/replay/rules-service.ts';
+import type { RelayService } from '../outbox/relay-service.ts';
+import type { ConsumersService } from '../rabbit/consumers-service.ts';
 import type { ServeLog } from '../serve/serve-log.ts';
-import { surroundingsOf } from './external-measures.ts';
+import { externalMeasuresOf } from './external-measures.ts';
 import { receiversOf } from './receivers.ts';
 
 /** Alerts that run. */
-export interface AlertsLife {
+export interface AlertsService {
   /** Begins no more rounds; waits for the present one no longer than this. */
   stop(withinMs: number): Promise<void>;
 }
@@ -38,14 +38,14 @@ export interface AlertsLife {
 export interface PreparedAlerts {
   /** Registers who delivers notifications; before other routes. */
   readonly register: (spool: Spool) => void;
-  readonly start: (running: RunningParts) => AlertsLife;
+  readonly start: (running: RunningParts) => AlertsService;
 }
 
 /** What runs beside the alerts. */
 interface RunningParts {
   readonly configured: ConfiguredSpool;
-  readonly consumers: ConsumersLife | undefined;
-  readonly relay: RelayLife | undefined;
+  readonly consumers: ConsumersService | undefined;
+  readonly relay: RelayService | undefined;
 }
 
 /** What alerts are made of. */
@@ -71,7 +71,7 @@ function startAlerts(
   { loaded, log }: Parts,
   receivers: Receivers,
   { configured, consumers, relay }: RunningParts,
-): AlertsLife {
+): AlertsService {
   const { spool, place } = configured;
   const { rules, every } = loaded.config.alerts;
   const { io } = context;
@@ -79,7 +79,7 @@ function startAlerts(
   const closers = createClosers();
   const stopping = new AbortController();
   const measures = createMeasures({
-    ...surroundingsOf({ loaded, place, atEnd: closers.atEnd }),
+    ...externalMeasuresOf({ loaded, place, atEnd: closers.atEnd }),
     ...(consumers === undefined ? {} : { consumers: () => consumers.each() }),
     ...(relay === undefined ? {} : { relay: () => stateOf(relay) }),
     spool,
@@ -91,7 +91,7 @@ function startAlerts(
     const { contextOf } = await import('../dlq/replay/rules-service.ts');
     const { ruleToolsOf } = await import('../dlq/replay/rule-tools.ts');
     const { signal } = stopping;
-    return ruleToolsOf(contextOf(context, loaded, spool), { signal, tell: teller(log) });
+    return ruleToolsOf(contextOf(context, loaded, spool), { signal, tell: replayNotifier(log) });
   };
   const alerts = createAlerts({
     rules,
@@ -103,7 +103,7 @@ function startAlerts(
     enqueue: (message) => spool.enqueue(message),
     measures,
     receivers,
-    act: deedsOver({
+    act: alertActions({
       spool,
       signal: stopping.signal,
       rules: loaded.config.deadLetters.rules,
@@ -129,7 +129,7 @@ function startAlerts(
   return { stop: (withinMs) => (stopped ??= stop(withinMs)) };
 }
 
-function stateOf(relay: RelayLife): 'up' | 'down' {
+function stateOf(relay: RelayService): 'up' | 'down' {
   const { state, downSince } = relay.health();
   return state === 'sending' && downSince === undefined ? 'up' : 'down';
 }
@@ -139,7 +139,7 @@ function stateOf(relay: RelayLife): 'up' | 'down' {
 // Promise: everything is on the audit record; a pause that somebody else made stays.
 
 /** What deeds are done with. */
-interface DeedParts {
+interface AlertActionParts {
   readonly spool: Spool;
   readonly signal: AbortSignal;
   /** Of `deadLetters.rules`. */
@@ -149,12 +149,12 @@ interface DeedParts {
 }
 
 /** Does what rules want done. */
-function deedsOver(parts: DeedParts): AlertParts['act'] {
+function alertActions(parts: AlertActionParts): AlertParts['act'] {
   return (deed, by) => doOne(parts, deed, by);
 }
 
-async function doOne(parts: DeedParts, deed: AlertDeed, by: string): Promise<void> {
-  const control = createControl(parts.spool, { by });
+async function doOne(parts: AlertActionParts, deed: AlertActionCall, by: string): Promise<void> {
+  const control = createOperator(parts.spool, { by });
   switch (deed.kind) {
     case 'pause': {
       const isPaused = (await control.pauses()).some(({ topic }) => topic === deed.topic);
@@ -182,7 +182,7 @@ async function doOne(parts: DeedParts, deed: AlertDeed, by: string): Promise<voi
   }
 }
 
-async function replay({ rules, tools }: DeedParts, name: string): Promise<void> {
+async function replay({ rules, tools }: AlertActionParts, name: string): Promise<void> {
   const { runRulesOnce } = await import('../../../dead-letters/rules/run.ts');
   const meant = rules.filter((rule) => rule.name === name);
   const [news] = await runRulesOnce(meant, await tools());

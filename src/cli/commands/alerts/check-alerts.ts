@@ -2,17 +2,21 @@
 
 import os from 'node:os';
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
-import type { Control } from '../../../operator/operator.ts';
+import type { Operator } from '../../../operator/operator.ts';
 import { formatDuration } from '../../../core/duration.ts';
 import { fulfils, printCondition, printReading } from '../../../observe/alerts/condition.ts';
 import { STATE_KIND } from '../../../observe/alerts/evaluate.ts';
-import type { Reading } from '../../../observe/alerts/external-measures.ts';
+import type { MeasureReading } from '../../../observe/alerts/external-measures.ts';
 import { createMeasures } from '../../../observe/alerts/measures.ts';
 import type { Notice } from '../../../observe/alerts/notice.ts';
 import { ALERT_TOPIC, noticeOf } from '../../../observe/alerts/notice.ts';
-import { tellDirectly } from '../../../observe/alerts/receivers.ts';
+import { notifyDirectly } from '../../../observe/alerts/receivers.ts';
 import { type AlertState, isFiring } from '../../../observe/alerts/state.ts';
-import { fingerprintOf, readTurn, type Turn } from '../../../observe/alerts/record-lease.ts';
+import {
+  fingerprintOf,
+  readAlertLease,
+  type AlertLease,
+} from '../../../observe/alerts/record-lease.ts';
 import type { AlertRule } from '../../../observe/alerts/types.ts';
 import type { RecordStore } from '../../../ports/record-store.ts';
 import { readConfig } from '../../config.ts';
@@ -22,7 +26,7 @@ import type { CommandContext } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 import { relative } from '../../ui/times.ts';
 import { receiversOf } from './receivers.ts';
-import { surroundingsOf } from './external-measures.ts';
+import { externalMeasuresOf } from './external-measures.ts';
 
 const LIST_COLUMNS: readonly Column[] = [
   { head: 'rule' },
@@ -72,13 +76,13 @@ export async function listAlerts(context: CommandContext): Promise<ExitCode> {
 
 /** Whether somebody looks at these rules. */
 interface Looked {
-  readonly turn: Turn | undefined;
+  readonly turn: AlertLease | undefined;
   /** What it looks at are the rules of this configuration. */
   readonly isSame: boolean;
 }
 
 async function lookOf(records: RecordStore, { config }: LoadedConfig): Promise<Looked> {
-  const turn = await readTurn(records);
+  const turn = await readAlertLease(records);
   return { turn, isSame: turn?.rules === fingerprintOf(config.alerts.rules) };
 }
 
@@ -91,7 +95,7 @@ function lookNote({ turn, isSame }: Looked, now: number): string {
 }
 
 /** n.b. Told is what was put down: whether it arrived is for the messages to say. */
-async function lostNote(control: Pick<Control, 'tally'>): Promise<string | undefined> {
+async function lostNote(control: Pick<Operator, 'tally'>): Promise<string | undefined> {
   const topic = `${ALERT_TOPIC}.#`;
   const rows = await control.tally('state', { topic, state: ['deferred', 'bounce'] });
   const countOf = (state: string): number => rows.find(({ key }) => key === state)?.count ?? 0;
@@ -159,7 +163,7 @@ export async function checkAlerts(context: CommandContext): Promise<ExitCode> {
   const { place } = await storesOf(loaded.config, loaded.folder);
   const { control } = await context.desk();
   const measures = createMeasures({
-    ...surroundingsOf({ loaded, place, atEnd }),
+    ...externalMeasuresOf({ loaded, place, atEnd }),
     spool: {
       now: () => io.clock.now(),
       // Nothing happens here: what comes of events is asked of nobody.
@@ -172,7 +176,7 @@ export async function checkAlerts(context: CommandContext): Promise<ExitCode> {
   const rows: string[][] = [];
   for (const { name, when } of rules) {
     const isElsewhere = OF_SERVICE.has(when.measure.name);
-    const reading: Reading = isElsewhere
+    const reading: MeasureReading = isElsewhere
       ? { why: 'only the process that delivers can tell' }
       : await measures.read(when.measure, when.unit);
     const value = 'value' in reading ? reading.value : undefined;
@@ -231,7 +235,7 @@ export async function testAlerts(context: CommandContext): Promise<ExitCode> {
   for (const name of names) {
     const handler = receivers.byName.get(name);
     if (handler === undefined) continue;
-    const told = await tellDirectly(handler, notice, name, io.clock.now());
+    const told = await notifyDirectly(handler, notice, name, io.clock.now());
     if (told.result === 'failed') code = EXIT.refused;
     const why = told.result === 'failed' ? loaded.hide(told.why) : '';
     const kind = alerts.to[name]?.kind ?? '';

@@ -7,14 +7,14 @@ import { type Broker, brokerAt, brokersOf, tlsOfRabbit } from '../../../config/l
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import type { ConfiguredOutbox } from '../../../config/open/open-outbox.ts';
 import type { StorePlace } from '../../../config/open/stores.ts';
-import type { QueueDepth, Surroundings } from '../../../observe/alerts/external-measures.ts';
+import type { QueueDepth, ExternalMeasures } from '../../../observe/alerts/external-measures.ts';
 import { backlogOf } from '../../../observe/metrics/backlog.ts';
 import { askOutbox } from '../../../observe/outbox-lag.ts';
 import type { RabbitConnection } from '../../../rabbit/connection/connection.ts';
 import { spaceAt } from '../serve/free-space.ts';
 
 /** What surroundings are made of. */
-export interface SurroundingParts {
+export interface ExternalMeasureParts {
   readonly loaded: LoadedConfig;
   readonly place: StorePlace;
   /** Closes what was connected. */
@@ -22,7 +22,11 @@ export interface SurroundingParts {
 }
 
 /** Who can be asked, as the configuration goes. */
-export function surroundingsOf({ loaded, place, atEnd }: SurroundingParts): Surroundings {
+export function externalMeasuresOf({
+  loaded,
+  place,
+  atEnd,
+}: ExternalMeasureParts): ExternalMeasures {
   const { config } = loaded;
   const { consumers, rabbit } = config;
   const [named] = brokersOf(consumers, rabbit);
@@ -44,7 +48,7 @@ export function surroundingsOf({ loaded, place, atEnd }: SurroundingParts): Surr
 type Lines = (broker: Broker) => Promise<RabbitConnection>;
 
 /** One connection for each broker, kept from round to round. */
-function linesOf(loaded: LoadedConfig, atEnd: SurroundingParts['atEnd']): Lines {
+function linesOf(loaded: LoadedConfig, atEnd: ExternalMeasureParts['atEnd']): Lines {
   const open = new Map<string, Promise<RabbitConnection>>();
   const connect = async ({ url }: Broker): Promise<RabbitConnection> => {
     const { createConnection } = await import('../../../rabbit/connection/connection.ts');
@@ -101,8 +105,8 @@ async function depthOf(connection: RabbitConnection, queue: string): Promise<num
 
 function outboxLook(
   loaded: LoadedConfig,
-  atEnd: SurroundingParts['atEnd'],
-): NonNullable<Surroundings['outbox']> {
+  atEnd: ExternalMeasureParts['atEnd'],
+): NonNullable<ExternalMeasures['outbox']> {
   let open: Promise<ConfiguredOutbox> | undefined;
   const connect = async (): Promise<ConfiguredOutbox> => {
     const { createConfiguredOutbox } = await import('../../../config/open/open-outbox.ts');

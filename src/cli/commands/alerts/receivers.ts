@@ -2,13 +2,13 @@
 
 import type { EffectiveAlerts } from '../../../config/load/alerts.ts';
 import { closeHandlers } from '../../../config/open/handlers.ts';
-import { within } from '../../../config/load/config-errors.ts';
+import { inSection } from '../../../config/load/config-errors.ts';
 import type { Notice } from '../../../observe/alerts/notice.ts';
 import type { Receivers } from '../../../observe/alerts/receivers.ts';
 import type { Handler } from '../../../ports/handler.ts';
 
 /** Prints a notification. */
-export type Say = (level: 'error' | 'warn' | 'info', text: string, notice: Notice) => void;
+export type WarnOf = (level: 'error' | 'warn' | 'info', text: string, notice: Notice) => void;
 
 /** Receivers that can be told, until they are closed. */
 export interface OpenReceivers {
@@ -17,11 +17,11 @@ export interface OpenReceivers {
 }
 
 /** Makes the receivers; what a handler misses is said here. */
-export function receiversOf({ to }: EffectiveAlerts, say: Say): OpenReceivers {
+export function receiversOf({ to }: EffectiveAlerts, say: WarnOf): OpenReceivers {
   const delivering = Object.values(to).filter(({ deliver }) => deliver !== undefined);
   for (const [name, { deliver }] of Object.entries(to)) {
     if (deliver === undefined || !('check' in deliver)) continue;
-    within(`alerts.to.${name}`, () => deliver.check?.());
+    inSection(`alerts.to.${name}`, () => deliver.check?.());
   }
   const pairs = Object.entries(to).map(([name, { deliver, level = 'warn' }]) => {
     const print: Handler = async (delivery) => {

@@ -11,7 +11,7 @@ import type { Retention } from '../../../core/next-status.ts';
 import { type OperatorAction, operatorMove } from '../../../core/operator.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import { NO_PROGRESS } from '../../../operator/bulk.ts';
-import type { Bulk, BulkAction, BulkProgress, Control } from '../../../operator/operator.ts';
+import type { Bulk, BulkAction, BulkProgress, Operator } from '../../../operator/operator.ts';
 import type { ActionResult } from '../../../spool/actions.ts';
 import type { ListFilter } from '../../../spool/list.ts';
 import { CommandError, endedBy, EXIT, type ExitCode } from '../../exit-codes.ts';
@@ -33,7 +33,7 @@ interface Action {
   /** `retried`: we have … */
   readonly done: string;
   /** Does it to messages of these ids. */
-  readonly byIds: (control: Control, ids: readonly string[]) => Promise<ActionResult[]>;
+  readonly byIds: (control: Operator, ids: readonly string[]) => Promise<ActionResult[]>;
   /** Asked besides, by ids and by filters: for what cannot be undone. */
   readonly warning?: string;
 }
@@ -176,7 +176,7 @@ async function actOnMany(
   return progress.refused > 0 ? EXIT.refused : EXIT.done;
 }
 
-async function tellExamples(out: Out, control: Control, { filter, count }: Bulk): Promise<void> {
+async function tellExamples(out: Out, control: Operator, { filter, count }: Bulk): Promise<void> {
   const { entries } = await control.page({ ...filter, limit: EXAMPLES_MAX });
   for (const { envelope, status } of entries) {
     out.note(`  ${safe(envelope.id)} ${safe(status.state)} ${safe(envelope.topic)}`);
@@ -255,7 +255,7 @@ const ANY_RETENTION: Retention = {
 
 /** What would become of these messages now. `done` means: would be. */
 async function rehearse(
-  control: Control,
+  control: Operator,
   ids: readonly string[],
   bulk: BulkAction,
   { io, out }: Pick<CommandContext, 'io' | 'out'>,
@@ -274,7 +274,7 @@ async function rehearse(
 }
 
 /** Refuses a policy that is not known where the messages are. */
-async function checkPolicyKnown(control: Control, bulk: BulkAction): Promise<void> {
+async function checkPolicyKnown(control: Operator, bulk: BulkAction): Promise<void> {
   if (bulk.kind !== 'policy') return;
   const names = (await control.policies()).map(({ name }) => name);
   if (names.includes(bulk.policy)) return;

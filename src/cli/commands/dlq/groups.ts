@@ -9,7 +9,7 @@ import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 import { relative, span } from '../../ui/times.ts';
 import { letterFilterOf } from './filter.ts';
-import { type Found, lookedInto, openLook } from './open-look.ts';
+import { type FoundLetter, addLooked, openLook } from './open-look.ts';
 import type { CountedBy } from './options.ts';
 import { categoryRules, deskIfAny, type LettersContext } from './letter-places.ts';
 
@@ -37,7 +37,7 @@ export async function printGroups(context: LettersContext): Promise<ExitCode> {
   const max = options.number('limit', { min: 1, max: GROUPS_SHOWN_MAX });
   const samples = options.number('samples', { min: 0, max: SAMPLES_MAX });
   const look = await openLook(context);
-  const places = look.places.map((place) => lookedInto(context, place));
+  const places = look.places.map((place) => addLooked(context, place));
   const { query, category } = look.filter;
   const rules = await categoryRules(context);
   const { groups, seen, others } = await groupsOf(places, {
@@ -118,7 +118,7 @@ export async function printCounts(context: LettersContext): Promise<ExitCode> {
   return look.code;
 }
 
-function keyOf({ open: { letter }, category }: Found, by: CountedBy): string {
+function keyOf({ open: { letter }, category }: FoundLetter, by: CountedBy): string {
   return by === 'category' ? category : letter[by];
 }
 

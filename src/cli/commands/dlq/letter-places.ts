@@ -15,10 +15,10 @@ import { compileGlob, type Glob } from '../../../core/glob.ts';
 import type { DeadLetters, LetterKind } from '../../../ports/dead-letters.ts';
 import type { Management } from '../../../rabbit/admin/management/index.ts';
 import { vhostOf } from '../../../rabbit/admin/management/options.ts';
-import { placeOf } from '../../../rabbit/admin/owner-queue.ts';
+import { queuePlaceOf } from '../../../rabbit/admin/owner-queue.ts';
 import { readConfig } from '../../config.ts';
 import { CommandError } from '../../exit-codes.ts';
-import { type Desk, openDesk } from '../../session.ts';
+import { type Session, openSession } from '../../session.ts';
 import { usageOf } from '../../options.ts';
 import type { Out } from '../../ui/output.ts';
 import { type Reached, reach } from '../rabbit/reach.ts';
@@ -26,7 +26,7 @@ import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 
 /** One place, open until the command ends. */
-export interface Place {
+export interface LetterPlaceOptions {
   readonly letters: DeadLetters;
   readonly source: ReplaySource;
   /** As people call it. */
@@ -77,7 +77,7 @@ export function atLetters(
   const broker = named ?? (isBroker ? url : undefined);
   const globals = isBroker || url === undefined ? rest : { ...rest, url };
   const out = warningOnce(context.out);
-  let desk: Promise<Desk> | undefined;
+  let desk: Promise<Session> | undefined;
   let loaded: Promise<LoadedConfig> | undefined;
   const flags = {
     'rabbit.url': broker,
@@ -87,7 +87,7 @@ export function atLetters(
     ...context,
     globals,
     broker,
-    desk: () => (desk ??= openDesk({ ...context, globals, out, mayCreate })),
+    desk: () => (desk ??= openSession({ ...context, globals, out, mayCreate })),
     loaded: () => (loaded ??= readConfig({ ...context, out }, flags, { routes: 'queues' })),
   };
 }
@@ -108,7 +108,7 @@ function warningOnce(out: Out): Out {
  * The desk, for what a look over queues can do without: a look makes no store, and where there is
  * none there are no notes either.
  */
-export async function deskIfAny(context: LettersContext): Promise<Desk | undefined> {
+export async function deskIfAny(context: LettersContext): Promise<Session | undefined> {
   if (context.options.texts('queue').length === 0) return context.desk();
   try {
     return await context.desk();
@@ -129,7 +129,7 @@ export async function categoryRules(context: LettersContext): Promise<readonly C
 export async function openPlaces(
   context: LettersContext,
   { queues, kinds, isTrusted }: PlaceOptions,
-): Promise<readonly Place[]> {
+): Promise<readonly LetterPlaceOptions[]> {
   if (queues.length === 0) return [await spoolPlace(context, kinds ?? KINDS_DEFAULT)];
   const globs = queues.map((pattern) => usageOf(() => compileGlob(pattern)));
   if (kinds !== undefined) throw usage('--kind is for the spool: leave it out beside --queue');
@@ -186,7 +186,7 @@ export async function openSource(
   context: LettersContext,
   source: ReplaySource,
   { isTrusted }: Pick<PlaceOptions, 'isTrusted'> = {},
-): Promise<Place> {
+): Promise<LetterPlaceOptions> {
   if (source.kind === 'spool') return spoolPlace(context, source.kinds);
   const loaded = await context.loaded();
   const brokers = brokersOfConfig(context, loaded);
@@ -208,7 +208,10 @@ export async function openSource(
   });
 }
 
-async function spoolPlace(context: LettersContext, kinds: readonly LetterKind[]): Promise<Place> {
+async function spoolPlace(
+  context: LettersContext,
+  kinds: readonly LetterKind[],
+): Promise<LetterPlaceOptions> {
   const { createSpoolLetters } = await import('../../../dead-letters/spool-letters.ts');
   const { control } = await context.desk();
   const letters = createSpoolLetters(control, { kinds });
@@ -224,11 +227,11 @@ interface QueueParts {
   readonly isTrusted: boolean;
 }
 
-async function queuePlace(queue: string, parts: QueueParts): Promise<Place> {
+async function queuePlace(queue: string, parts: QueueParts): Promise<LetterPlaceOptions> {
   const { createQueueLetters } = await import('../../../rabbit/queues/queue-letters.ts');
   const { context, loaded, broker, reached, isTrusted } = parts;
   const { parkedQueue } = loaded.config.deadLetters;
-  const [owner] = placeOf(queue, broker.plans).of;
+  const [owner] = queuePlaceOf(queue, broker.plans).of;
   const wire = broker.consumers.find((one) => one.queue === owner)?.compat?.wire;
   const letters = createQueueLetters({
     connection: reached.connection,

@@ -7,7 +7,7 @@ import { RespoolError, show } from '../../../core/errors.ts';
 import { bodyObject, exportLetter, letterObject } from '../../../dead-letters/export.ts';
 import { noteOf } from '../../../dead-letters/notes.ts';
 import { jsonLine, numberText, safe } from '../../../observe/logs/safe-text.ts';
-import type { Control } from '../../../operator/operator.ts';
+import type { Operator } from '../../../operator/operator.ts';
 import { CommandError, type ExitCode } from '../../exit-codes.ts';
 import { TypedIds, wholeLetterIds } from '../../id-prefix.ts';
 import { pairsOf } from '../../ui/message-view.ts';
@@ -17,7 +17,7 @@ import { type Column, pagedTable } from '../../ui/table.ts';
 import { both, span } from '../../ui/times.ts';
 import { kindsOf } from './filter.ts';
 import { deskIfAny, type LettersContext } from './letter-places.ts';
-import { type Found, type Look, openLook } from './open-look.ts';
+import { type FoundLetter, type LetterLook, openLook } from './open-look.ts';
 
 const LIMIT_MAX = 1_000_000_000;
 const SHOWN_DEFAULT = 100;
@@ -83,13 +83,13 @@ export async function showLetter(context: LettersContext): Promise<ExitCode> {
 interface Shown {
   readonly id: string;
   readonly isSpool: boolean;
-  readonly control: Control | undefined;
+  readonly control: Operator | undefined;
 }
 
 /** The letters of an id, as text or as objects; a queue is gone through once. */
 async function viewsOf(
   context: LettersContext,
-  look: Look,
+  look: LetterLook,
   { id, isSpool, control }: Shown,
 ): Promise<readonly unknown[]> {
   const typed = new TypedIds(isSpool ? [] : [id], isSpool ? [id] : []);
@@ -105,8 +105,8 @@ async function viewsOf(
 
 async function viewOf(
   { io, out }: LettersContext,
-  found: Found,
-  control: Control | undefined,
+  found: FoundLetter,
+  control: Operator | undefined,
 ): Promise<unknown> {
   const note = control === undefined ? undefined : await noteOf(control, found.open.letter.group);
   return out.json
@@ -131,7 +131,10 @@ export async function exportLetters(context: LettersContext): Promise<ExitCode> 
   return look.code;
 }
 
-async function* linesOf(letters: AsyncGenerator<Found>, limit: number): AsyncGenerator<string> {
+async function* linesOf(
+  letters: AsyncGenerator<FoundLetter>,
+  limit: number,
+): AsyncGenerator<string> {
   let count = 0;
   for await (const { open: letter, category } of letters) {
     yield `${jsonLine(await exportLetter(letter, { category }))}\n`;
@@ -190,7 +193,7 @@ const LETTER_COLUMNS: readonly Column[] = [
 const BODY_SHOWN_CHARS = 65_536;
 
 /** A letter as a row of a list. */
-function letterRow({ open: { letter }, category }: Found, now: Millis): string[] {
+function letterRow({ open: { letter }, category }: FoundLetter, now: Millis): string[] {
   const at = letter.diedAt ?? letter.enqueuedAt;
   return [
     safe(letter.id),
@@ -206,14 +209,14 @@ function letterRow({ open: { letter }, category }: Found, now: Millis): string[]
 }
 
 /** A letter as an object. */
-function foundObject({ open, category }: Found): Record<string, unknown> {
+function foundObject({ open, category }: FoundLetter): Record<string, unknown> {
   return { ...letterObject(open.letter), category };
 }
 
 /** A letter in full, for people. */
 async function letterView(
   out: Out,
-  found: Found,
+  found: FoundLetter,
   { now, note }: { readonly now: Millis; readonly note: string | undefined },
 ): Promise<string> {
   const { letter } = found.open;
@@ -248,7 +251,7 @@ async function letterView(
   return parts.join('\n\n');
 }
 
-function homeText({ open }: Found): string {
+function homeText({ open }: FoundLetter): string {
   const { home } = open.letter;
   if (home === undefined) return 'nobody knows: name it when you replay it';
   if (home.kind === 'topic') return `topic ${home.topic}`;
@@ -257,7 +260,7 @@ function homeText({ open }: Found): string {
     : `exchange ${home.exchange}, routing key ${home.key}`;
 }
 
-function replaysText({ open }: Found): string {
+function replaysText({ open }: FoundLetter): string {
   const { replays, replayedBy } = open.letter;
   return `${numberText(replays)}${replayedBy === undefined ? '' : `, last by ${replayedBy}`}`;
 }

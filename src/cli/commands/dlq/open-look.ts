@@ -13,24 +13,29 @@ import { EXIT, type ExitCode } from '../../exit-codes.ts';
 import { passing } from '../../ui/progress.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
 import { kindsOf, type LetterFilter, letterFilterOf } from './filter.ts';
-import { categoryRules, type LettersContext, openPlaces, type Place } from './letter-places.ts';
+import {
+  categoryRules,
+  type LettersContext,
+  openPlaces,
+  type LetterPlaceOptions,
+} from './letter-places.ts';
 
 /** A letter that fits, with what is known of it besides. */
-export interface Found {
-  readonly place: Place;
+export interface FoundLetter {
+  readonly place: LetterPlaceOptions;
   readonly open: OpenLetter;
   readonly category: Category;
 }
 
 /** What a command goes through. */
-export interface Look {
-  readonly places: readonly Place[];
+export interface LetterLook {
+  readonly places: readonly LetterPlaceOptions[];
   readonly filter: LetterFilter;
   /** 0, or what a place that refused makes of it. */
   readonly code: ExitCode;
   readonly tell: (letter: OpenLetter['letter']) => Category;
   /** Goes through the letters of all places that fit, oldest first in each. */
-  readonly letters: (options?: FindOptions) => AsyncGenerator<Found>;
+  readonly letters: (options?: FindOptions) => AsyncGenerator<FoundLetter>;
 }
 
 export interface FindOptions {
@@ -58,13 +63,13 @@ const LOOK_MAX = 1_000_000_000;
 export async function openLook(
   context: LettersContext,
   { kinds = kindsOf(context), isStrict = false, isLooking = true }: LookOptions = {},
-): Promise<Look> {
+): Promise<LetterLook> {
   const { options } = context;
   const filter = letterFilterOf(context);
   const queues = options.texts('queue');
   const isTrusted = options.flag('trustLimit');
   const all = await openPlaces(context, { queues, kinds, isTrusted });
-  const places: Place[] = [];
+  const places: LetterPlaceOptions[] = [];
   const counted = new Map<string, string[]>();
   for (const place of all) {
     const caution = isLooking ? await place.letters.caution() : FREE;
@@ -91,7 +96,7 @@ export async function openLook(
 
 function isOpen(
   { out }: LettersContext,
-  { name }: Place,
+  { name }: LetterPlaceOptions,
   caution: Caution,
   isStrict: boolean,
 ): boolean {
@@ -107,9 +112,9 @@ function isOpen(
 
 async function* lettersOf(
   context: LettersContext,
-  { places, filter, tell }: Pick<Look, 'places' | 'filter' | 'tell'>,
+  { places, filter, tell }: Pick<LetterLook, 'places' | 'filter' | 'tell'>,
   { ids, mayBe, signal }: FindOptions = {},
-): AsyncGenerator<Found> {
+): AsyncGenerator<FoundLetter> {
   const query = ids === undefined ? filter.query : { ...filter.query, ids };
   for (const place of places) {
     for await (const open of lookInto(context, place, query, signal)) {
@@ -123,9 +128,9 @@ async function* lettersOf(
 }
 
 /** A place to look into, for whoever does it himself. */
-export function lookedInto(
+export function addLooked(
   context: LettersContext,
-  place: Place,
+  place: LetterPlaceOptions,
 ): { readonly look: DeadLetters['look'] } {
   return {
     look: ({ query = {}, signal } = {}) =>
@@ -136,7 +141,7 @@ export function lookedInto(
 /** A broker lets nobody hold messages without end: a look that ended early says so. */
 async function* lookInto(
   { out }: LettersContext,
-  { letters, source, name }: Place,
+  { letters, source, name }: LetterPlaceOptions,
   query: LetterQuery,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<OpenLetter> {

@@ -8,9 +8,9 @@ import type { Millis } from '../../../core/duration.ts';
 import { isRespoolError, textOf } from '../../../core/errors.ts';
 import { REMOVED_FROM } from '../../../core/letter-headers.ts';
 import { fitsLetter } from '../../../core/letter-query.ts';
-import { toldBroker } from '../../../dead-letters/archive-broker.ts';
+import { withBrokerHeader } from '../../../dead-letters/archive-broker.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
-import type { Control } from '../../../operator/operator.ts';
+import type { Operator } from '../../../operator/operator.ts';
 import type { Fate, KeptCopy, Letter, Settled, TakenLetter } from '../../../ports/dead-letters.ts';
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
 import { TypedIds } from '../../id-prefix.ts';
@@ -18,8 +18,8 @@ import { ask } from '../../ui/confirm.ts';
 import { passing } from '../../ui/progress.ts';
 import { moveWith } from '../rabbit/move-messages.ts';
 import { kindsOf } from './filter.ts';
-import type { LettersContext, Place } from './letter-places.ts';
-import { type Look, openLook } from './open-look.ts';
+import type { LettersContext, LetterPlaceOptions } from './letter-places.ts';
+import { type LetterLook, openLook } from './open-look.ts';
 import { idsOf, recordWithIds, spoolIdsOf, typeCount } from './typed-ids.ts';
 
 /** Letters whose keys are remembered between the count and the removal. */
@@ -38,14 +38,14 @@ interface Count {
 
 /** A letter that may be one of those that were named. */
 interface Noted {
-  readonly place: Place;
+  readonly place: LetterPlaceOptions;
   readonly id: string;
   readonly key: string;
 }
 
 /** Which letters of one place, as they were counted. */
 interface Counted {
-  readonly place: Place;
+  readonly place: LetterPlaceOptions;
   count: number;
   /** undefined: too many; then their number holds, and the time of the count. */
   keys: Set<string> | undefined;
@@ -107,7 +107,11 @@ interface Order {
   readonly confirm: (count: number, what: string) => Promise<void>;
 }
 
-async function removeAll(context: LettersContext, look: Look, order: Order): Promise<ExitCode> {
+async function removeAll(
+  context: LettersContext,
+  look: LetterLook,
+  order: Order,
+): Promise<ExitCode> {
   const { options, out } = context;
   const { action } = order;
   const { counted, total, ids, found } = await countAll(context, look, order.ids);
@@ -118,7 +122,7 @@ async function removeAll(context: LettersContext, look: Look, order: Order): Pro
     else await out.line(`would remove ${what}`);
     return EXIT.done;
   }
-  const tally: Tally = { removed: 0, gone: 0, failed: 0, failures: [] };
+  const tally: RemovalTally = { removed: 0, gone: 0, failed: 0, failures: [] };
   if (total > 0) {
     await order.confirm(total, what);
     await carryOut(context, look, { order, counted, total, ids, tally });
@@ -131,7 +135,7 @@ async function removeAll(context: LettersContext, look: Look, order: Order): Pro
 
 async function carryOut(
   context: LettersContext,
-  look: Look,
+  look: LetterLook,
   {
     order,
     counted,
@@ -143,7 +147,7 @@ async function carryOut(
     readonly counted: readonly Counted[];
     readonly total: number;
     readonly ids: readonly string[] | undefined;
-    readonly tally: Tally;
+    readonly tally: RemovalTally;
   },
 ): Promise<void> {
   const { options } = context;
@@ -162,7 +166,7 @@ async function carryOut(
   await moveWith(context, total, async (signal, onProgress) => {
     for (const one of counted) {
       const { place, count } = one;
-      const isFitting = fitting(look, ids, one);
+      const isFitting = matchingLetters(look, ids, one);
       const tell = (moved: number, skipped: number): void =>
         onProgress({ queue: place.name, moved, skipped, total: count });
       await new Removal({ place, count, control, fate, tally, isFitting, tell }).run(signal);
@@ -170,20 +174,20 @@ async function carryOut(
   });
 }
 
-function categoryPart({ filter: { category } }: Look): object {
+function categoryPart({ filter: { category } }: LetterLook): object {
   return category === undefined ? {} : { category };
 }
 
 async function countAll(
   context: LettersContext,
-  look: Look,
+  look: LetterLook,
   typed: TypedIds | undefined,
 ): Promise<Count> {
   const { options, io, out } = context;
   const limit = options.number('limit', { min: 1, max: LIMIT_MAX }) ?? LIMIT_MAX;
   const countedAt = io.clock.now();
   let total = 0;
-  const counted = new Map<Place, Counted>(
+  const counted = new Map<LetterPlaceOptions, Counted>(
     look.places.map((place) => [place, { place, count: 0, keys: new Set(), countedAt }]),
   );
   const letters: Noted[] = [];
@@ -212,8 +216,8 @@ async function countAll(
 }
 
 /** Whether a letter is one of those that were counted. */
-export function fitting(
-  { filter, tell }: Pick<Look, 'filter' | 'tell'>,
+export function matchingLetters(
+  { filter, tell }: Pick<LetterLook, 'filter' | 'tell'>,
   ids: readonly string[] | undefined,
   { keys, countedAt }: Pick<Counted, 'keys' | 'countedAt'>,
 ): (letter: Letter) => boolean {
@@ -249,7 +253,7 @@ async function tellTally(
 interface TallyParts {
   readonly action: Order['action'];
   readonly total: number;
-  readonly tally: Tally;
+  readonly tally: RemovalTally;
   /** Ids that were given, and are not there. */
   readonly unknown: number;
 }
@@ -267,7 +271,7 @@ function usage(text: string): CommandError {
 // be kept is left where it is.
 
 /** What came of it. */
-export interface Tally {
+export interface RemovalTally {
   removed: number;
   gone: number;
   failed: number;
@@ -276,12 +280,12 @@ export interface Tally {
 }
 
 interface RemovalParts {
-  readonly place: Place;
+  readonly place: LetterPlaceOptions;
   /** At most so many. */
   readonly count: number;
-  readonly control: Pick<Control, 'keep'>;
+  readonly control: Pick<Operator, 'keep'>;
   readonly fate: Fate & { readonly kind: 'remove' };
-  readonly tally: Tally;
+  readonly tally: RemovalTally;
   readonly isFitting: (letter: Letter) => boolean;
   /** Hears how many are away, and how many are left. */
   readonly tell: (away: number, left: number) => void;
@@ -356,7 +360,7 @@ export class Removal {
     if (place.source.kind === 'spool' || fate.hard) return { taken, copy: undefined };
     try {
       const copy = await taken.copy(`${REMOVED_FROM} ${place.letters.name}`);
-      return { taken, copy: toldBroker(copy, place.source) };
+      return { taken, copy: withBrokerHeader(copy, place.source) };
     } catch (error) {
       await this.#leave(taken, error);
       return undefined;

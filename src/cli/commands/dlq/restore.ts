@@ -22,10 +22,10 @@ import {
 } from '../../../core/letter-headers.ts';
 import { ID_PATTERN } from '../../../core/limits.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
-import type { Control } from '../../../operator/operator.ts';
+import type { Operator } from '../../../operator/operator.ts';
 import type { AmqpConnection } from '../../../rabbit/connection/amqp.ts';
-import { Outlet } from '../../../rabbit/publish/confirm-publisher.ts';
-import { KEPT_QUEUE_HEADER, restoreKept } from '../../../rabbit/queues/archive-copy.ts';
+import { ConfirmPublisher } from '../../../rabbit/publish/confirm-publisher.ts';
+import { ARCHIVED_QUEUE_HEADER, restoreArchived } from '../../../rabbit/queues/archive-copy.ts';
 import { lockQueue } from '../../../rabbit/queues/lock.ts';
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
 import { usageOf } from '../../options.ts';
@@ -61,8 +61,8 @@ export async function restore(context: LettersContext): Promise<ExitCode> {
   const { control } = await context.desk();
   const { found, not } =
     globs.length > 0
-      ? await keptOfQueues(control, globs, limit)
-      : await keptOfIds(control, ids, limit);
+      ? await archivedOfQueues(control, globs, limit)
+      : await archivedByIds(control, ids, limit);
   if (options.flag('dryRun')) {
     if (out.json) await out.object({ action: 'restore', count: found.length, dryRun: true });
     else await out.line(`would restore ${letters(found.length)}`);
@@ -90,8 +90,8 @@ export async function restore(context: LettersContext): Promise<ExitCode> {
 }
 
 /** So many, and so many bytes of bodies, as may be in memory at once. */
-function* batchesOf(all: readonly Kept[]): Generator<readonly Kept[]> {
-  let batch: Kept[] = [];
+function* batchesOf(all: readonly ArchivedCopy[]): Generator<readonly ArchivedCopy[]> {
+  let batch: ArchivedCopy[] = [];
   let bytes = 0;
   for (const kept of all) {
     if (batch.length >= BATCH_MAX || (batch.length > 0 && bytes + kept.size > BATCH_MAX_BYTES)) {
@@ -106,17 +106,17 @@ function* batchesOf(all: readonly Kept[]): Generator<readonly Kept[]> {
 }
 
 /** A message on its way back into its queue. */
-type Put = (copy: Parameters<typeof restoreKept>[0]) => Promise<void>;
+type Put = (copy: Parameters<typeof restoreArchived>[0]) => Promise<void>;
 
 /** Where copies of one queue go, or why they cannot. */
-type Road = Outlet | RespoolError;
+type Road = ConfirmPublisher | RespoolError;
 
 /**
  * Reaches every broker that is needed, before anything is done, and takes the queues for itself:
  * two restores at once would publish the same copies. What stands in the way of one queue is told
  * with each of its copies.
  */
-async function putter(context: LettersContext, found: readonly Kept[]): Promise<Put> {
+async function putter(context: LettersContext, found: readonly ArchivedCopy[]): Promise<Put> {
   const isAny = context.options.flag('anyBroker');
   const doors = new Map<Broker['url'], Door>();
   const roads = new Map<string, Road>();
@@ -126,11 +126,11 @@ async function putter(context: LettersContext, found: readonly Kept[]): Promise<
     roads.set(name, await roadTo(context, doors, { queue, broker: isAny ? undefined : broker }));
   }
   return async (copy) => {
-    const { [KEPT_QUEUE_HEADER]: queue = '', [BROKER_HEADER]: broker } = copy.headers;
+    const { [ARCHIVED_QUEUE_HEADER]: queue = '', [BROKER_HEADER]: broker } = copy.headers;
     const road = roads.get(roadName(queue, broker));
     if (road === undefined) throw refusal('it was changed meanwhile; run it again');
     if (road instanceof RespoolError) throw road;
-    await restoreKept(copy, road);
+    await restoreArchived(copy, road);
   };
 }
 
@@ -140,7 +140,7 @@ function roadName(queue: string, broker: string | undefined): string {
 
 /** A broker that was reached. */
 interface Door {
-  readonly outlet: Outlet;
+  readonly outlet: ConfirmPublisher;
   readonly amqp: AmqpConnection;
   /** Queues that are ours already. */
   readonly queues: Set<string>;
@@ -149,7 +149,7 @@ interface Door {
 async function roadTo(
   context: LettersContext,
   doors: Map<Broker['url'], Door>,
-  { queue, broker }: Pick<Kept, 'queue' | 'broker'>,
+  { queue, broker }: Pick<ArchivedCopy, 'queue' | 'broker'>,
 ): Promise<Road> {
   const there = await brokerFor(context, broker).catch((error: unknown) => {
     if (isRespoolError(error, 'move.refused')) return error;
@@ -170,7 +170,7 @@ async function roadTo(
 
 async function openDoor(context: LettersContext, broker: Broker): Promise<Door> {
   const { connection, amqp } = await reachBroker(context, broker);
-  const outlet = new Outlet(connection.publishing, context.io.clock);
+  const outlet = new ConfirmPublisher(connection.publishing, context.io.clock);
   context.atEnd(() => outlet.close());
   return { outlet, amqp, queues: new Set() };
 }
@@ -181,8 +181,8 @@ function refusal(text: string): RespoolError {
 
 /** Read again: somebody may have been quicker. */
 async function restoreBatch(
-  control: Control,
-  batch: readonly Kept[],
+  control: Operator,
+  batch: readonly ArchivedCopy[],
   put: Put,
 ): Promise<readonly Restored[]> {
   const ids = batch.map(({ id }) => id);
@@ -201,14 +201,14 @@ async function restoreBatch(
 
 /** Into their queues in the order in which they were removed; given up when the broker has them. */
 async function putBack(
-  control: Control,
+  control: Operator,
   copies: readonly SeenEntry[],
   put: Put,
 ): Promise<readonly Restored[]> {
   const bodies = await Promise.all(copies.map(({ envelope }) => bodyOf(control, envelope.id)));
   const sent = await Promise.all(
     copies.map(async ({ envelope: { id, headers } }, at): Promise<Restored> => {
-      const to = headers[KEPT_QUEUE_HEADER] ?? '';
+      const to = headers[ARCHIVED_QUEUE_HEADER] ?? '';
       const body = bodies[at];
       if (body instanceof Error) return refused(id, textOf(body));
       try {
@@ -232,7 +232,7 @@ async function putBack(
 }
 
 async function holdAll(
-  control: Control,
+  control: Operator,
   entries: readonly SeenEntry[],
 ): Promise<readonly Restored[]> {
   const not = entries.filter((entry) => !wasRemoved(entry)).map(notRemoved);
@@ -243,7 +243,7 @@ async function holdAll(
 }
 
 /** One that cannot be read does not keep the others away. */
-async function bodyOf(control: Control, id: string): Promise<Uint8Array | Error> {
+async function bodyOf(control: Operator, id: string): Promise<Uint8Array | Error> {
   const pieces: Uint8Array[] = [];
   try {
     for await (const piece of await control.body(id)) pieces.push(piece);
@@ -293,7 +293,7 @@ interface Restored {
 }
 
 /** One that can be brought back; read in full when its turn comes. */
-interface Kept {
+interface ArchivedCopy {
   readonly id: string;
   readonly size: number;
   /** A copy of a message of a queue; which one, and the broker where it is known. */
@@ -303,22 +303,22 @@ interface Kept {
 }
 
 /** What was found, and what of the asked cannot be brought back. */
-interface FoundKept {
-  readonly found: readonly Kept[];
+interface FoundArchivedCopy {
+  readonly found: readonly ArchivedCopy[];
   readonly not: readonly Restored[];
 }
 
 const PAGE_MAX = 500;
 
 /** What was removed from these queues, in the order in which it was. */
-async function keptOfQueues(
-  control: Control,
+async function archivedOfQueues(
+  control: Operator,
   globs: readonly Glob[],
   limit: number,
-): Promise<FoundKept> {
-  const found: Kept[] = [];
+): Promise<FoundArchivedCopy> {
+  const found: ArchivedCopy[] = [];
   for await (const entry of keptCopies(control)) {
-    const queue = headerOf(entry, KEPT_QUEUE_HEADER);
+    const queue = headerOf(entry, ARCHIVED_QUEUE_HEADER);
     if (queue === undefined || !isOfRemoval(entry)) continue;
     if (!globs.some((glob) => glob.match(queue) !== undefined)) continue;
     found.push(keptOf(entry));
@@ -328,13 +328,13 @@ async function keptOfQueues(
 }
 
 /** By the id of the entry, or by that of the letter that it is a copy of: there may be several. */
-async function keptOfIds(
-  control: Control,
+async function archivedByIds(
+  control: Operator,
   ids: readonly string[],
   limit: number,
-): Promise<FoundKept> {
+): Promise<FoundArchivedCopy> {
   const own = await entriesOf(control, ids);
-  const found = new Map<string, Kept>();
+  const found = new Map<string, ArchivedCopy>();
   for (const entry of own.values()) {
     if (isCopy(entry) || wasRemoved(entry)) found.set(entry.envelope.id, keptOf(entry));
   }
@@ -357,7 +357,7 @@ async function keptOfIds(
 
 /** These entries as they are now, by id. */
 async function entriesOf(
-  control: Control,
+  control: Operator,
   ids: readonly string[],
 ): Promise<ReadonlyMap<string, SeenEntry>> {
   const found = new Map<string, SeenEntry>();
@@ -404,9 +404,9 @@ function isOfRemoval({ status: { because } }: SeenEntry): boolean {
   return because?.text.startsWith(REMOVED_FROM) === true;
 }
 
-function keptOf(entry: SeenEntry): Kept {
+function keptOf(entry: SeenEntry): ArchivedCopy {
   const { id, body } = entry.envelope;
-  const queue = headerOf(entry, KEPT_QUEUE_HEADER) ?? '';
+  const queue = headerOf(entry, ARCHIVED_QUEUE_HEADER) ?? '';
   const broker = headerOf(entry, BROKER_HEADER);
   return { id, size: body.size, isCopy: isCopy(entry), queue, broker };
 }
@@ -416,7 +416,7 @@ function headerOf({ envelope: { headers } }: SeenEntry, name: string): string | 
 }
 
 /** All copies of the archive, in the order in which they were kept. */
-async function* keptCopies(control: Control): AsyncGenerator<SeenEntry> {
+async function* keptCopies(control: Operator): AsyncGenerator<SeenEntry> {
   let after: string | undefined;
   do {
     const page = await control.page({

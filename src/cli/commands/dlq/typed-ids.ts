@@ -3,7 +3,7 @@
 import { createInterface } from 'node:readline';
 import { show } from '../../../core/errors.ts';
 import { numberText } from '../../../observe/logs/safe-text.ts';
-import type { Control } from '../../../operator/operator.ts';
+import type { Operator } from '../../../operator/operator.ts';
 import { CommandError } from '../../exit-codes.ts';
 import { wholeLetterIds } from '../../id-prefix.ts';
 import type { CommandContext } from '../../spec.ts';
@@ -106,7 +106,7 @@ const AUDIT_IDS_IDS_MAX = 1_000;
 
 /** Writes the lines; durable when it resolves. */
 export async function recordWithIds(
-  control: Pick<Control, 'recordAction'>,
+  control: Pick<Operator, 'recordAction'>,
   action: string,
   { ids, ...details }: Readonly<Record<string, unknown>> & { readonly ids?: readonly string[] },
 ): Promise<void> {

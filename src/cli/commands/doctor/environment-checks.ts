@@ -12,7 +12,7 @@ import { textOf } from '../../../core/errors.ts';
 import type { Clock } from '../../../ports/clock.ts';
 import { loadSqlite } from '../../../stores/shared/client.ts';
 import { span } from '../../ui/times.ts';
-import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
+import { type DoctorFinding, worthKnowing, ok, unsafe } from './finding.ts';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -68,11 +68,11 @@ export function examineEnvironment(env: Environment): DoctorFinding[] {
     findings.push(unsafe('environment.node-options', `NODE_OPTIONS="${options}": ${why}`, todo));
   }
   if (options !== '' && dangers.length === 0) {
-    findings.push(note('environment.node-options', `NODE_OPTIONS="${options}" is set`));
+    findings.push(worthKnowing('environment.node-options', `NODE_OPTIONS="${options}" is set`));
   }
   if (process.getuid?.() === 0) {
     findings.push(
-      note(
+      worthKnowing(
         'environment.root',
         'this is root: what a handler runs can do everything',
         'run the service under an account of its own',
@@ -98,7 +98,7 @@ export async function examineClock(clock: Clock, folder: string): Promise<Doctor
     const text = `the clock and the times of files in "${folder}" are ${span(apartMs)} apart`;
     return [unsafe('clock', text, 'set the clock; run NTP on the machine of the disk too')];
   } catch (error) {
-    return [note('clock', `cannot compare the clock with file times: ${textOf(error)}`)];
+    return [worthKnowing('clock', `cannot compare the clock with file times: ${textOf(error)}`)];
   } finally {
     await rm(file, { force: true }).catch(() => undefined);
   }

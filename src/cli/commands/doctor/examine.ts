@@ -10,20 +10,20 @@ import type { StorePlace } from '../../../config/open/stores.ts';
 import { isRespoolError, textOf } from '../../../core/errors.ts';
 import {
   configuredUrl,
-  type Desk,
+  type Session,
   isOwnStore,
   isSameStore,
   namedUrl,
-  openDesk,
+  openSession,
   ownerOf,
 } from '../../session.ts';
 import type { CommandContext } from '../../spec.ts';
 import { readVersion } from '../../../system/version.ts';
-import { type DoctorFinding, note, unsafe } from './finding.ts';
+import { type DoctorFinding, worthKnowing, unsafe } from './finding.ts';
 import { examineClock, examineEnvironment, examineVersions } from './environment-checks.ts';
 import { examineMessages } from './message-checks.ts';
-import { examineFiles, examineStores, nearest, type StoresFound } from './storage-checks.ts';
-import { examineSeeing } from './observability-checks.ts';
+import { examineFiles, examineStores, nearestFolder, type StoresFound } from './storage-checks.ts';
+import { examineObservability } from './observability-checks.ts';
 import { examineService, otherStore } from './service-checks.ts';
 import { examineConfig, examineRoutes, examineServe, examineUrl } from './settings-checks.ts';
 import { examineTls } from './tls-checks.ts';
@@ -42,7 +42,7 @@ export async function* examine(context: CommandContext): AsyncGenerator<DoctorFi
   yield* await attempt('serve', () => examineTls(loaded, io.clock.now()));
   if (problem === undefined) yield* await attempt('routes', () => examineRoutes(loaded));
   yield* await attempt('transforms', () => examineTransforms(loaded));
-  yield* await attempt('seeing', () => examineSeeing(loaded));
+  yield* await attempt('seeing', () => examineObservability(loaded));
   const named = namedUrl({ globals, io });
   yield* examineUrl(named);
   const { storesOf } = await import('../../../config/open/stores.ts');
@@ -60,7 +60,7 @@ export async function* examine(context: CommandContext): AsyncGenerator<DoctorFi
     });
   }
   const { path: at } = stores.place;
-  const folder = at === undefined ? io.cwd : await nearest(at);
+  const folder = at === undefined ? io.cwd : await nearestFolder(at);
   yield* await attempt('clock', () => examineClock(io.clock, folder));
   const owner = await ownerOf(stores.place);
   const url = named ?? owner ?? configuredUrl(loaded);
@@ -86,10 +86,10 @@ export async function* examine(context: CommandContext): AsyncGenerator<DoctorFi
 }
 
 /** The desk, opened when it is wanted; what is odd about the configuration is told already. */
-function deskOnce(context: CommandContext): () => Promise<Desk> {
-  let desk: Promise<Desk> | undefined;
+function deskOnce(context: CommandContext): () => Promise<Session> {
+  let desk: Promise<Session> | undefined;
   const out = { ...context.out, warn: () => undefined };
-  return () => (desk ??= openDesk({ ...context, out }));
+  return () => (desk ??= openSession({ ...context, out }));
 }
 
 /** What a server or its package says is not in our hand. */
@@ -122,7 +122,7 @@ interface Looking {
   readonly place: StorePlace;
   readonly isServed: boolean;
   readonly hasEntries: boolean;
-  readonly desk: () => Promise<Desk>;
+  readonly desk: () => Promise<Session>;
 }
 
 async function look(
@@ -143,7 +143,7 @@ async function look(
   } catch (error) {
     if (!isRespoolError(error, 'store.unavailable')) throw error;
     const todo = 'look again when it is free, or with --url when its owner is a service';
-    return [note('messages', `cannot look at the messages: ${textOf(error)}`, todo)];
+    return [worthKnowing('messages', `cannot look at the messages: ${textOf(error)}`, todo)];
   }
 }
 

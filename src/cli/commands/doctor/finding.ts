@@ -17,7 +17,7 @@ export function ok(id: string, text: string): DoctorFinding {
   return { id, level: 'ok', text };
 }
 
-export function note(id: string, text: string, todo?: string): DoctorFinding {
+export function worthKnowing(id: string, text: string, todo?: string): DoctorFinding {
   return { id, level: 'note', text, ...(todo === undefined ? {} : { todo }) };
 }
 

@@ -5,18 +5,18 @@
 import { describeHandler, type EffectiveRoute } from '../../../config/load/routes.ts';
 import { DAY_MS } from '../../../core/duration.ts';
 import { topicMatches } from '../../../core/topic.ts';
-import type { Control, Stats } from '../../../operator/operator.ts';
+import type { Operator, Stats } from '../../../operator/operator.ts';
 import type { Clock } from '../../../ports/clock.ts';
 import type { TallyRow } from '../../../ports/entry-store.ts';
 import { span } from '../../ui/times.ts';
 import { examineNewest } from './environment-checks.ts';
-import { type DoctorFinding, note, ok } from './finding.ts';
+import { type DoctorFinding, worthKnowing, ok } from './finding.ts';
 
 /** Messages that are looked at for the policies they name. */
 const SAMPLE_MAX = 500;
 
 /** What the messages are looked at with. */
-interface Surroundings {
+interface MessageCheckContext {
   readonly clock: Clock;
   readonly isServed: boolean;
   /** The routes of the configuration here, in their order. */
@@ -25,8 +25,8 @@ interface Surroundings {
 
 /** What the store holds, as an operator sees it. */
 export async function examineMessages(
-  control: Control,
-  { clock, isServed, routes }: Surroundings,
+  control: Operator,
+  { clock, isServed, routes }: MessageCheckContext,
 ): Promise<DoctorFinding[]> {
   const stats = await control.stats();
   const newest = await control.page({ order: 'updatedAt', descending: true, limit: 1 });
@@ -35,7 +35,7 @@ export async function examineMessages(
     ...examineNewest(newest.entries[0]?.status.updatedAt, clock.now()),
     ...(newest.corrupt.length > 0
       ? [
-          note(
+          worthKnowing(
             'messages.corrupt',
             `${newest.corrupt.length} entries cannot be read`,
             'run: respool check',
@@ -55,32 +55,34 @@ export function examineStats(stats: Stats, isServed: boolean): DoctorFinding[] {
   const findings = [ok('messages.waiting', `${waiting} wait, ${active.count} are being delivered`)];
   for (const { topic, by } of paused) {
     const text = `${topic === '#' ? 'everything' : `"${topic}"`} is paused by ${by}`;
-    findings.push(note('messages.paused', text, `respool resume '${topic}'`));
+    findings.push(worthKnowing('messages.paused', text, `respool resume '${topic}'`));
   }
   if (hold.count > 0) {
     const todo = 'respool list --state hold; then respool release or respool remove';
-    findings.push(note('messages.held', `${hold.count} held`, todo));
+    findings.push(worthKnowing('messages.held', `${hold.count} held`, todo));
   }
   if (bounce.count > 0) {
     const todo = 'respool list --state bounce; then respool retry or respool remove';
-    findings.push(note('messages.bounced', `${bounce.count} bounced`, todo));
+    findings.push(worthKnowing('messages.bounced', `${bounce.count} bounced`, todo));
   }
   const oldestMs = deferred.oldestAt === null ? 0 : at - deferred.oldestAt;
   if (deferred.count > 0 && deferred.oldestAt !== null) {
     const text = `the oldest deferred message came ${span(oldestMs)} ago`;
     const todo = 'respool shape shows what waits where';
     findings.push(
-      oldestMs > DAY_MS ? note('messages.deferred', text, todo) : ok('messages.deferred', text),
+      oldestMs > DAY_MS
+        ? worthKnowing('messages.deferred', text, todo)
+        : ok('messages.deferred', text),
     );
   }
   if (waiting > 0 && !isServed) {
     const text = 'messages wait and no service answers; a program of yours may deliver them';
-    findings.push(note('messages.nobody', text, 'respool serve'));
+    findings.push(worthKnowing('messages.nobody', text, 'respool serve'));
   }
   return findings;
 }
 
-async function examinePolicies(control: Control): Promise<DoctorFinding[]> {
+async function examinePolicies(control: Operator): Promise<DoctorFinding[]> {
   const known = new Set((await control.policies()).map(({ name }) => name));
   const { entries } = await control.page({
     state: ['incoming', 'active', 'deferred', 'hold'],
@@ -93,7 +95,7 @@ async function examinePolicies(control: Control): Promise<DoctorFinding[]> {
     unknown.set(policy, (unknown.get(policy) ?? 0) + 1);
   }
   return [...unknown].map(([policy, count]) =>
-    note(
+    worthKnowing(
       'messages.policy',
       `${count} of the first ${entries.length} messages name the policy "${policy}", which is ` +
         'not configured',
@@ -114,7 +116,7 @@ type Routes = readonly Pick<EffectiveRoute, 'topic' | 'deliver'>[];
 
 /** Topics without a route, and destinations without an address. */
 async function examineRouting(
-  control: Pick<Control, 'tally'>,
+  control: Pick<Operator, 'tally'>,
   routes: Routes,
 ): Promise<DoctorFinding[]> {
   // That nothing is delivered from here is said where routes are looked at.
@@ -147,11 +149,11 @@ function unroutedFinding(rows: readonly TallyRow[]): DoctorFinding[] {
   const what = count === 1 ? '1 message waits' : `${count} messages wait`;
   const text = `${what} in a topic that no route takes: ${examples(rows)}`;
   const todo = `add a route for it; look at them: respool list --topic '${first.key}'`;
-  return [note('messages.unrouted', text, todo)];
+  return [worthKnowing('messages.unrouted', text, todo)];
 }
 
 async function examineDestinations(
-  control: Pick<Control, 'tally'>,
+  control: Pick<Operator, 'tally'>,
   { row, at, urls }: { readonly row: TallyRow; readonly at: number; readonly urls: object },
 ): Promise<DoctorFinding[]> {
   const rows = await control.tally('destination', { ...WAITING, topic: row.key });
@@ -169,7 +171,7 @@ async function examineDestinations(
     `${what} in "${row.key}" for a destination that routes[${at}] has no URL for, and will be ` +
     `held: ${which}`;
   const todo = `name it in "urls" of routes[${at}]`;
-  return [note('messages.destination', text, todo)];
+  return [worthKnowing('messages.destination', text, todo)];
 }
 
 /** The first of them, each with how many wait there. */

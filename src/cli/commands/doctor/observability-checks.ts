@@ -8,10 +8,10 @@ import { isRespoolError } from '../../../core/errors.ts';
 import type { OtelApi } from '../../../observe/tracing/api.ts';
 import { importPeer } from '../../../system/peer.ts';
 import { examineCommand, examineRoute } from './settings-checks.ts';
-import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
+import { type DoctorFinding, worthKnowing, ok, unsafe } from './finding.ts';
 
 /** All of it. */
-export async function examineSeeing(loaded: LoadedConfig): Promise<DoctorFinding[]> {
+export async function examineObservability(loaded: LoadedConfig): Promise<DoctorFinding[]> {
   return [
     examineLog(loaded),
     examineMetrics(loaded),
@@ -25,7 +25,7 @@ function examineLog({ config }: LoadedConfig): DoctorFinding {
   const hidden = redact.length === 0 ? '' : `; ${redact.join(', ')} are hidden besides`;
   const text = `the log is ${format}, ${level} and above${hidden}`;
   if (level !== 'debug') return ok('log', text);
-  return note(
+  return worthKnowing(
     'log',
     `${text}: several lines for each message`,
     'log.level: info, when all is well',
@@ -36,12 +36,12 @@ function examineMetrics({ config }: LoadedConfig): DoctorFinding {
   const { metrics, serve } = config;
   const id = 'metrics';
   if (!metrics.enabled) {
-    return note(id, 'metrics are off: nothing is counted', 'metrics.enabled: true');
+    return worthKnowing(id, 'metrics are off: nothing is counted', 'metrics.enabled: true');
   }
   if (serve.token !== undefined || serve.tokens.length > 0) {
     return ok(id, '/metrics answers tokens of the role read');
   }
-  return note(
+  return worthKnowing(
     id,
     'everybody who reaches the service can read /metrics, with names of topics and queues',
     'respool token create, and put its line into serve.tokens',
@@ -56,7 +56,7 @@ async function examineTracing({ config }: LoadedConfig): Promise<DoctorFinding[]
     if (hasSdk(api)) return [ok(id, 'traces go to the SDK of OpenTelemetry that is loaded here')];
     const text = 'traces are on, but no SDK of OpenTelemetry is loaded here: they go nowhere';
     const todo = 'start the service with one, as by NODE_OPTIONS="--import ./otel.mjs"';
-    return [note(id, text, todo)];
+    return [worthKnowing(id, text, todo)];
   } catch (error) {
     if (!isRespoolError(error, 'peer.missing')) throw error;
     const todo = 'npm install @opentelemetry/api, or tracing.enabled: false';
@@ -97,11 +97,11 @@ function reachOf(rules: number, kinds: readonly string[]): DoctorFinding[] {
   if (rules === 0 && kinds.length === 0) return [];
   if (rules === 0) {
     const text = 'there are receivers of alerts, and no rule that would tell them something';
-    return [note(id, text, 'write rules into alerts.rules')];
+    return [worthKnowing(id, text, 'write rules into alerts.rules')];
   }
   if (kinds.every((kind) => kind === 'log')) {
     const text = `${count} of alerts, and nobody is told: what fires is only in the log`;
-    return [note(id, text, 'name a receiver with http or exec in alerts.to')];
+    return [worthKnowing(id, text, 'name a receiver with http or exec in alerts.to')];
   }
   const who = kinds.length === 1 ? '1 receiver' : `${kinds.length} receivers`;
   return [ok(id, `${count} of alerts, ${who}; respool alerts test asks them`)];

@@ -6,7 +6,7 @@ import type { Clock } from '../../../ports/clock.ts';
 import { TimeLimit } from '../../../system/wait.ts';
 import { STORE_HEADER } from '../../../web/wire-texts.ts';
 import { span } from '../../ui/times.ts';
-import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
+import { type DoctorFinding, worthKnowing, ok, unsafe } from './finding.ts';
 
 const ANSWERS_WITHIN_MS: number = 2 * SECOND_MS;
 const LATE = `not within ${span(ANSWERS_WITHIN_MS)}`;
@@ -49,11 +49,15 @@ export async function examineService(
     'status' in ready && ready.status === 200
       ? ok('service', `${text}, ready`)
       : unsafe('service', `${text}, but is not ready${why}`, todo),
-    ...notes.map((one) => note('service.note', one, 'look at what it talks to; it tries again')),
+    ...notes.map((one) =>
+      worthKnowing('service.note', one, 'look at what it talks to; it tries again'),
+    ),
   ];
   if (theirs !== version) {
     const other = `the service is respool ${theirs}, this is ${version}`;
-    findings.push(note('service.version', other, 'start the service again after an update'));
+    findings.push(
+      worthKnowing('service.version', other, 'start the service again after an update'),
+    );
   }
   return { isThere: true, storeId: health.storeId, findings };
 }
@@ -61,7 +65,7 @@ export async function examineService(
 function silentFinding(url: string, failed: string): DoctorFinding {
   if (failed !== LATE) {
     const why = failed === 'ECONNREFUSED' ? '' : ` (${failed})`;
-    return note('service', `no service answers at ${url}${why}`);
+    return worthKnowing('service', `no service answers at ${url}${why}`);
   }
   const todo = 'look at what listens there: another program has the port, or the service hangs';
   return unsafe('service', `what listens at ${url} does not answer (${failed})`, todo);

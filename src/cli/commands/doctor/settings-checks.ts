@@ -11,7 +11,7 @@ import { isTokenHash } from '../../../config/schema/key.ts';
 import { durationMs, formatDuration, SECOND_MS } from '../../../core/duration.ts';
 import { textOf } from '../../../core/errors.ts';
 import { checkListen, isLoopback } from '../../../web/server/settings.ts';
-import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
+import { type DoctorFinding, worthKnowing, ok, unsafe } from './finding.ts';
 
 /** A lease below this is lost by any hiccup of a process. */
 const LEASE_SHORT_MS: number = 10 * SECOND_MS;
@@ -25,11 +25,11 @@ export async function examineConfig(loaded: LoadedConfig): Promise<DoctorFinding
   const { file, folder, warnings } = loaded;
   const found =
     file === undefined
-      ? note('config.file', 'no configuration file: defaults and the environment hold')
+      ? worthKnowing('config.file', 'no configuration file: defaults and the environment hold')
       : ok('config.file', `configuration ${file}`);
   const files = [...(file === undefined ? [] : [file]), path.join(folder, '.env')];
   const rights = await Promise.all(files.map((one) => examineSecrets(one, loaded)));
-  return [found, ...warnings.map((text) => note('config.warning', text)), ...rights.flat()];
+  return [found, ...warnings.map((text) => worthKnowing('config.warning', text)), ...rights.flat()];
 }
 
 async function examineSecrets(file: string, loaded: LoadedConfig): Promise<DoctorFinding[]> {
@@ -52,7 +52,7 @@ async function examineSecrets(file: string, loaded: LoadedConfig): Promise<Docto
     return [unsafe(id, `"${file}" holds secrets and everybody on the machine can read it`, todo)];
   }
   if ((mode & GROUP_READ) !== 0) {
-    return [note(id, `"${file}" holds secrets and its group can read it`, todo)];
+    return [worthKnowing(id, `"${file}" holds secrets and its group can read it`, todo)];
   }
   return [ok(id, `"${file}" holds secrets and only its owner can read it`)];
 }
@@ -70,7 +70,7 @@ export function examineServe({ config }: LoadedConfig): DoctorFinding[] {
   const hasToken = serve.token !== undefined || serve.tokens.length > 0;
   if (!hasToken) {
     return [
-      note(
+      worthKnowing(
         id,
         `the service listens on ${at} without a token: every account of this machine may use it`,
         'on a machine that is shared: respool token create, and put its line into serve.tokens',
@@ -79,7 +79,7 @@ export function examineServe({ config }: LoadedConfig): DoctorFinding[] {
   }
   if (!isLoopback(serve.host) && serve.tls === undefined) {
     const text = `the service listens on ${at} in plain text, behind a proxy`;
-    return [note(id, text, 'make sure that only the proxy reaches it')];
+    return [worthKnowing(id, text, 'make sure that only the proxy reaches it')];
   }
   return [ok(id, `the service listens on ${at} and asks for a token`)];
 }
@@ -108,12 +108,14 @@ export async function examineRoutes({ config }: LoadedConfig): Promise<DoctorFin
   findings.push(...config.consumers.flatMap((consumer, at) => examineBroker(consumer.url, at)));
   if (config.routes.length === 0 && config.consumers.length === 0) {
     const todo = 'add a route to the configuration; respool init writes one';
-    findings.push(note('routes.none', 'there is no route: nothing is delivered from here', todo));
+    findings.push(
+      worthKnowing('routes.none', 'there is no route: nothing is delivered from here', todo),
+    );
   }
   const leaseMs = durationMs(config.lease ?? '60s', 'lease');
   if (leaseMs < LEASE_SHORT_MS) {
     findings.push(
-      note(
+      worthKnowing(
         'lease.short',
         `lease is ${formatDuration(leaseMs)}: a process that stands still so long loses its ` +
           'messages to another, and they are delivered twice',
@@ -138,7 +140,7 @@ function assumedTopology(consumers: number): DoctorFinding[] {
   if (consumers === 0) return [];
   const what = consumers === 1 ? 'its queue' : `their ${consumers} queues`;
   return [
-    note(
+    worthKnowing(
       'consumers.topology',
       `${consumers === 1 ? 'a consumer is' : `${consumers} consumers are`} configured; the ` +
         `topology of ${what} is assumed, not verified: no broker was asked`,
@@ -176,7 +178,7 @@ export function examineRoute(
   const limitMs = durationMs(route.timeout, 'timeout');
   if (typeof timeoutMs === 'number' && timeoutMs > limitMs) {
     findings.push(
-      note(
+      worthKnowing(
         `${key}.timeout`,
         `${key} "${route.topic}" may take ${formatDuration(limitMs)}, its request ` +
           `${formatDuration(timeoutMs)}: the request's own limit is never reached`,
@@ -241,7 +243,7 @@ async function examineScript(
   const file = path.resolve(folder, script);
   if ((await stat(file).catch(() => undefined)) !== undefined) return [];
   const text = `${who} with "${script}", and there is no file "${file}"`;
-  return [note(id, text, 'create the file, or correct the command')];
+  return [worthKnowing(id, text, 'create the file, or correct the command')];
 }
 
 /** What is wrong with a program, as spawn() looks for it; undefined when nothing is. */

@@ -16,7 +16,7 @@ import type { Durability } from '../../../ports/entry-store.ts';
 import { loadSqlite, sqliteCode, type SqliteDatabase } from '../../../stores/shared/client.ts';
 import type { Diagnosis } from '../../../stores/shared/finding.ts';
 import { refusedFileSystem } from '../../../stores/shared/local-disk.ts';
-import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
+import { type DoctorFinding, worthKnowing, ok, unsafe } from './finding.ts';
 
 const MIB: number = 2 ** 20;
 const FREE_UNSAFE_BYTES: number = 100 * MIB;
@@ -97,7 +97,7 @@ function isSame(one: StorePlace, other: StorePlace): boolean {
 
 /** What a server was found to promise; of one that cannot be reached, nothing is known. */
 function promiseOf(
-  { isAway, durability: found }: Looked,
+  { isAway, durability: found }: ServerCheck,
   traits: { readonly durability: Durability },
 ): Durability | undefined {
   return isAway ? undefined : (found ?? traits.durability);
@@ -144,13 +144,13 @@ function durability(
   const todo = isServer
     ? 'keep it on the disk of the server: see the lines below'
     : 'take synchronous=normal or sync=none out of its address';
-  return [note(full, text, todo)];
+  return [worthKnowing(full, text, todo)];
 }
 
 /** The device that a place lies on, or will lie on. */
 async function deviceOf({ path: at }: StorePlace): Promise<number | undefined> {
   if (at === undefined) return undefined;
-  const found = await stat(at).catch(async () => stat(await nearest(at)));
+  const found = await stat(at).catch(async () => stat(await nearestFolder(at)));
   return found.dev;
 }
 
@@ -163,9 +163,9 @@ async function examinePlace(
   if (at === undefined) return [];
   const found = await stat(at).catch(() => undefined);
   if (found === undefined) {
-    const above = await nearest(at);
+    const above = await nearestFolder(at);
     return [
-      note(`${id}.there`, `nothing there yet; it is made with the first message`),
+      worthKnowing(`${id}.there`, `nothing there yet; it is made with the first message`),
       ...(withDisk ? await examineDisk(id, above) : []),
     ];
   }
@@ -178,7 +178,7 @@ async function examinePlace(
 }
 
 /** The nearest folder above that is there. */
-export async function nearest(at: string): Promise<string> {
+export async function nearestFolder(at: string): Promise<string> {
   let folder = path.dirname(at);
   while (folder !== path.dirname(folder)) {
     if ((await stat(folder).catch(() => undefined))?.isDirectory() === true) break;
@@ -189,7 +189,7 @@ export async function nearest(at: string): Promise<string> {
 
 async function examineDisk(id: string, folder: string): Promise<DoctorFinding[]> {
   const { type, bavail, bsize, blocks, ffree, files } = await statfs(folder);
-  return [fileSystem(id, type), ...room(id, { bavail, bsize, blocks, ffree, files })];
+  return [fileSystem(id, type), ...freeSpace(id, { bavail, bsize, blocks, ffree, files })];
 }
 
 /** What the type of a file system means for a store. */
@@ -206,13 +206,13 @@ export function fileSystem(id: string, type: number): DoctorFinding {
   }
   if (name === 'overlayfs') {
     const text = 'it lies in the layer of a container (overlayfs), and goes with the container';
-    return note(full, text, 'mount a volume there');
+    return worthKnowing(full, text, 'mount a volume there');
   }
   return ok(full, `file system ${name ?? `of type 0x${(type >>> 0).toString(16)}`}`);
 }
 
 /** How much room is left, in bytes and in files. */
-export function room(
+export function freeSpace(
   id: string,
   disk: Readonly<Record<'bavail' | 'bsize' | 'blocks' | 'ffree' | 'files', number>>,
 ): DoctorFinding[] {
@@ -224,13 +224,14 @@ export function room(
     freeBytes < FREE_UNSAFE_BYTES
       ? unsafe(`${id}.free`, text, todo)
       : freeBytes < FREE_NOTE_BYTES
-        ? note(`${id}.free`, text, todo)
+        ? worthKnowing(`${id}.free`, text, todo)
         : ok(`${id}.free`, text),
   ];
   // Some file systems make inodes as they go, and say zero.
   if (disk.files === 0) return findings;
   const inodes = `${disk.ffree.toLocaleString('en')} inodes free`;
-  const level = disk.ffree < INODES_UNSAFE ? unsafe : disk.ffree < INODES_NOTE ? note : undefined;
+  const level =
+    disk.ffree < INODES_UNSAFE ? unsafe : disk.ffree < INODES_NOTE ? worthKnowing : undefined;
   return [...findings, level?.(`${id}.inodes`, inodes, todo) ?? ok(`${id}.inodes`, inodes)];
 }
 
@@ -253,7 +254,8 @@ async function examineRights(id: string, folder: string): Promise<DoctorFinding[
   if ((mode & 0o007) !== 0) {
     return [unsafe(full, `everybody on the machine can look into "${folder}"`, todo)];
   }
-  if ((mode & 0o070) !== 0) return [note(full, `the group can look into "${folder}"`, todo)];
+  if ((mode & 0o070) !== 0)
+    return [worthKnowing(full, `the group can look into "${folder}"`, todo)];
   return [ok(full, 'only its owner can look into it')];
 }
 
@@ -272,7 +274,7 @@ async function examineSqlite(id: string, place: StorePlace): Promise<DoctorFindi
   const name = id === 'store.bodies' ? 'bodies.db' : 'respool.db';
   const file = isFolder ? path.join(at, name) : at;
   if ((await stat(file).catch(() => undefined)) === undefined) {
-    return [note(`${id}.there`, 'nothing there yet; it is made with the first message')];
+    return [worthKnowing(`${id}.there`, 'nothing there yet; it is made with the first message')];
   }
   const full = `${id}.sqlite`;
   try {
@@ -306,7 +308,7 @@ async function examineSqlite(id: string, place: StorePlace): Promise<DoctorFindi
 // What stores on servers say about those: reached or not, settings, dangers.
 
 /** What a look at a store's server found; of a store without one, nothing. */
-interface Looked {
+interface ServerCheck {
   readonly findings: readonly DoctorFinding[];
   readonly durability?: Durability;
   /** Whether our tables, stream or bucket are there; undefined where there is no server. */
@@ -319,7 +321,7 @@ interface Looked {
 async function examineServer(
   id: string,
   diagnose: (() => Promise<Diagnosis>) | undefined,
-): Promise<Looked> {
+): Promise<ServerCheck> {
   if (diagnose === undefined) return { findings: [], isAway: false };
   try {
     const { findings, durability, isThere } = await diagnose();

@@ -7,7 +7,7 @@ import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import { DAY_MS, type Millis } from '../../../core/duration.ts';
 import { textOf } from '../../../core/errors.ts';
 import { span } from '../../ui/times.ts';
-import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
+import { type DoctorFinding, worthKnowing, ok, unsafe } from './finding.ts';
 
 /** A certificate is renewed in time if it is renewed before this. */
 const EXPIRES_SOON_MS: number = 21 * DAY_MS;
@@ -47,7 +47,7 @@ function validity(validToMs: Millis, now: Millis): DoctorFinding {
   const todo = 'renew it, and start the service again';
   if (leftMs <= 0) return unsafe(id, `the certificate ended ${span(-leftMs)} ago`, todo);
   const text = `the certificate holds for ${span(leftMs)}`;
-  return leftMs < EXPIRES_SOON_MS ? note(id, text, todo) : ok(id, text);
+  return leftMs < EXPIRES_SOON_MS ? worthKnowing(id, text, todo) : ok(id, text);
 }
 
 async function keyRights(file: string): Promise<DoctorFinding[]> {

@@ -14,7 +14,7 @@ import { isPlainObject } from '../../../core/plain-object.ts';
 import type { Transform } from '../../../ports/transform.ts';
 import type { Keys } from '../../../transforms/index.ts';
 import { placeOf } from '../../../transforms/key.ts';
-import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
+import { type DoctorFinding, worthKnowing, ok, unsafe } from './finding.ts';
 
 const OTHERS_READ = 0o004;
 const GROUP_READ = 0o040;
@@ -81,7 +81,10 @@ function holdersIn(list: readonly unknown[], seal: unknown, folder: string): Hol
 async function examineKeys({ id, owner, keys, primary }: Holder): Promise<DoctorFinding[]> {
   if (!isPlainObject(keys)) {
     return [
-      note(`${id}.keys`, `the keys of ${owner} come from a function: they are not looked at`),
+      worthKnowing(
+        `${id}.keys`,
+        `the keys of ${owner} come from a function: they are not looked at`,
+      ),
     ];
   }
   const { KeyRing } = await import('../../../transforms/key-ring.ts');
@@ -99,7 +102,7 @@ async function examineKeys({ id, owner, keys, primary }: Holder): Promise<Doctor
     } catch (error) {
       if (!isRespoolError(error)) throw error;
       // Without the key that writes nothing can be put down.
-      const find = name === writing ? unsafe : note;
+      const find = name === writing ? unsafe : worthKnowing;
       missing.push(find(`${id}.keys.${name}`, error.message, KEYS_TODO));
     }
   }
@@ -120,7 +123,7 @@ async function examineKeyFiles({ id, keys }: Holder): Promise<DoctorFinding[]> {
     const todo = `chmod 600 "${file}"`;
     findings.push(
       (mode & OTHERS_READ) === 0
-        ? note(key, `"${file}" holds a key and its group can read it`, todo)
+        ? worthKnowing(key, `"${file}" holds a key and its group can read it`, todo)
         : unsafe(key, `"${file}" holds a key and everybody on the machine can read it`, todo),
     );
   }
@@ -142,5 +145,7 @@ function examineLengths(list: readonly unknown[], made: readonly Transform[]): D
   if (!isCompressed || encrypted === undefined || encrypted['pad'] === true) return [];
   const text =
     'bodies are compressed, then encrypted: their length tells a little of what is in them';
-  return [note('transforms.length', text, 'pad: true hides most of it, where that matters')];
+  return [
+    worthKnowing('transforms.length', text, 'pad: true hides most of it, where that matters'),
+  ];
 }

@@ -1,7 +1,7 @@
 /** audit — what operators did, the last of it. */
 
 import type { Millis } from '../../../core/duration.ts';
-import type { Control } from '../../../operator/operator.ts';
+import type { Operator } from '../../../operator/operator.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandSpec } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
@@ -15,7 +15,7 @@ const IDS_SHOWN = 3;
 /** Of a record that cannot be read, at the most. */
 const UNREAD_MAX_CHARS = 200;
 
-type Line = Awaited<ReturnType<Control['audit']>>[number];
+type Line = Awaited<ReturnType<Operator['audit']>>[number];
 
 const columnsAt = (now: Millis): readonly Column[] => [
   { head: 'number', align: 'right' },
@@ -69,7 +69,7 @@ export const audit: CommandSpec = {
 };
 
 /** A desk reads forwards only; what is in front of the last so many is let go on the way. */
-async function lastOf(control: Control, after: number, limit: number): Promise<Line[]> {
+async function lastOf(control: Operator, after: number, limit: number): Promise<Line[]> {
   let lines: Line[] = [];
   let at = after;
   for (;;) {

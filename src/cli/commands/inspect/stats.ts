@@ -1,6 +1,6 @@
 /** stats — the spool in numbers, once or again and again. */
 
-import type { Control, Flow, Spread, Stats } from '../../../operator/operator.ts';
+import type { Operator, Throughput, Spread, Stats } from '../../../operator/operator.ts';
 import { SECOND_MS } from '../../../core/duration.ts';
 import { FLOW_LEAST_MS, type Forecast } from '../../../core/forecast.ts';
 import { STATES } from '../../../core/state.ts';
@@ -44,7 +44,7 @@ export const stats: CommandSpec = {
   },
 };
 
-async function watch(control: Control, io: Io, out: Out): Promise<void> {
+async function watch(control: Operator, io: Io, out: Out): Promise<void> {
   const redraws = !out.json && io.isTTY('stdout');
   const over = new AbortController();
   const off = io.onSignal(() => over.abort());
@@ -107,7 +107,7 @@ function rateText(perSecond: number): string {
   return String(Math.round(perSecond * 100) / 100);
 }
 
-function flowLines(flow: Flow): string[] {
+function flowLines(flow: Throughput): string[] {
   const { accepted, delivered, deferred, bounced, held } = flow;
   const lines = [
     `in the last ${span(flow.windowMs)}: accepted ${numberText(accepted)}, ` +

@@ -17,7 +17,7 @@ export interface BenchParts {
 }
 
 /** What came of one measurement. */
-export interface Measured extends Spread {
+export interface Measured extends Percentiles {
   readonly name: string;
   readonly count: number;
   readonly tookMs: number;
@@ -115,13 +115,13 @@ async function keepBusy(
 // Where most of the measured spans lie. Pure.
 
 /** Spans in milliseconds, by how many of them are shorter. */
-interface Spread {
+interface Percentiles {
   readonly p50Ms: number;
   readonly p99Ms: number;
 }
 
 /** Half and nearly all of them are not longer than this. */
-function spreadOf(spansMs: readonly number[]): Spread {
+function spreadOf(spansMs: readonly number[]): Percentiles {
   const sorted = spansMs.toSorted((a, b) => a - b);
   const at = (share: number): number =>
     sorted[Math.min(sorted.length - 1, Math.ceil(sorted.length * share) - 1)] ?? 0;

@@ -2,7 +2,7 @@
 
 import { open } from 'node:fs/promises';
 import path from 'node:path';
-import type { Control } from '../../../operator/operator.ts';
+import type { Operator } from '../../../operator/operator.ts';
 import { textOf } from '../../../core/errors.ts';
 import { checkTopic } from '../../../core/limits.ts';
 import type { Message } from '../../../spool/message.ts';
@@ -159,7 +159,7 @@ function unreadable(file: string, why: string): CommandError {
 /** It is kept all the same: whoever delivers may know the policy, or learn it. */
 async function warnOfUnknownPolicy(
   { out }: CommandContext,
-  control: Control,
+  control: Operator,
   policy: string | undefined,
 ): Promise<void> {
   if (policy === undefined) return;
@@ -169,7 +169,7 @@ async function warnOfUnknownPolicy(
 }
 
 /** Undefined where who may post may not look. */
-async function policyNames(control: Control): Promise<readonly string[] | undefined> {
+async function policyNames(control: Operator): Promise<readonly string[] | undefined> {
   try {
     return (await control.policies()).map(({ name }) => name);
   } catch {

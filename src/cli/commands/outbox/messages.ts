@@ -41,8 +41,8 @@ function overOutbox(
     options: [...options, ...OUTBOX_OPTIONS],
     examples,
     run: async (context: CommandContext) => {
-      const { atOutbox } = await import('./session.ts');
-      return spec.run?.(atOutbox(context));
+      const { withOutbox } = await import('./session.ts');
+      return spec.run?.(withOutbox(context));
     },
   };
 }

@@ -9,7 +9,7 @@
  */
 
 import type { ConfiguredRelay, OutboxInfo, RelayInfo } from '../../../config/open/open-outbox.ts';
-import { told } from '../../../operator/serialize-event.ts';
+import { serializeEvent } from '../../../operator/serialize-event.ts';
 import { SECOND_MS } from '../../../core/duration.ts';
 import { textOf } from '../../../core/errors.ts';
 import type { SpoolEvent } from '../../../core/event.ts';
@@ -18,16 +18,16 @@ import type { RelayLoad } from '../../../outbox/relay.ts';
 import { EVERYTHING } from '../../../spool/pauses.ts';
 import { endsWithin } from '../../../system/wait.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
-import { type LifeParts, startWhenPossible } from '../serve/start-when-possible.ts';
+import { type RetriedStartParts, startWhenPossible } from '../serve/start-when-possible.ts';
 
 /** What runs a relay. */
-export interface RelayLifeParts extends LifeParts {
+export interface RelayServiceParts extends RetriedStartParts {
   /** Whether each message is told of; default: only what is wrong, and what changes for all. */
   readonly isVerbose?: boolean;
 }
 
 /** A relay that runs, or waits for its database. */
-export interface RelayLife {
+export interface RelayService {
   /** What it is doing, and whether its target answers. */
   readonly health: () => RelayHealth;
   /** How many were sent since the start. */
@@ -44,7 +44,7 @@ interface RelayHealth {
 }
 
 /** Starts it. */
-export function startRelay(configured: ConfiguredRelay, parts: RelayLifeParts): RelayLife {
+export function startRelay(configured: ConfiguredRelay, parts: RelayServiceParts): RelayService {
   const { relay, info } = configured;
   const { clock, log } = parts;
   const over = new AbortController();
@@ -53,7 +53,7 @@ export function startRelay(configured: ConfiguredRelay, parts: RelayLifeParts): 
   let state: RelayHealth['state'] = 'waiting';
   relay.on('*', (event) => {
     if (event.kind === 'delivered') sent += 1;
-    if (parts.isVerbose === true || isOfAll(event)) log.event(told(event), source);
+    if (parts.isVerbose === true || isOfAll(event)) log.event(serializeEvent(event), source);
   });
   tellChanges(configured, parts);
   const starting = startWhenPossible(
@@ -112,7 +112,7 @@ function isOfAll(event: SpoolEvent): boolean {
 const SENDING = 'sending to ';
 
 /** That a target is gone is an event of the relay; that it answers again shows in what is sent. */
-function tellChanges({ relay, info }: ConfiguredRelay, { log }: RelayLifeParts): void {
+function tellChanges({ relay, info }: ConfiguredRelay, { log }: RelayServiceParts): void {
   let isGone = false;
   relay.on('*', (event) => {
     if (event.kind === 'trouble' && event.doing.startsWith(SENDING)) isGone = true;
@@ -128,7 +128,7 @@ const PAUSES_EVERY_MS: number = 2 * SECOND_MS;
 /** A relay that sends nothing since somebody paused it would look as if it had nothing to do. */
 function tellPauses(
   { relay }: ConfiguredRelay,
-  { clock, log }: RelayLifeParts,
+  { clock, log }: RelayServiceParts,
   signal: AbortSignal,
 ): void {
   let before: readonly string[] = [];

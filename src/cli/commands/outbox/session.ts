@@ -5,21 +5,21 @@ import {
   createConfiguredOutbox,
   type OpenOutboxOptions,
 } from '../../../config/open/open-outbox.ts';
-import { createControl } from '../../../operator/spool-operator.ts';
-import { byOf, type Desk } from '../../session.ts';
+import { createOperator } from '../../../operator/spool-operator.ts';
+import { byOf, type Session } from '../../session.ts';
 import type { CommandContext } from '../../spec.ts';
 import { chooseOutbox } from './choose.ts';
 import { placeText } from './relay-service.ts';
 
 /** The same context with its desk over the outbox that options and configuration lead to. */
-export function atOutbox(context: CommandContext): CommandContext {
-  let desk: Promise<Desk> | undefined;
+export function withOutbox(context: CommandContext): CommandContext {
+  let desk: Promise<Session> | undefined;
   return { ...context, isOutbox: true, desk: () => (desk ??= openOutboxDesk(context)) };
 }
 
-async function openOutboxDesk(context: CommandContext): Promise<Desk> {
+async function openOutboxDesk(context: CommandContext): Promise<Session> {
   const { outbox } = await openOutbox(context);
-  const as: Desk['as'] = (by) => createControl(outbox.spool, { by });
+  const as: Session['as'] = (by) => createOperator(outbox.spool, { by });
   return { control: as(byOf(context.io)), as, url: undefined, isSealed: false };
 }
 

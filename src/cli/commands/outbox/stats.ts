@@ -1,8 +1,8 @@
 /** stats — an outbox in numbers, and the keys whose first message holds up others. */
 
-import type { Control, Stats } from '../../../operator/operator.ts';
+import type { Operator, Stats } from '../../../operator/operator.ts';
 import type { OutboxInfo } from '../../../config/open/open-outbox.ts';
-import { createControl } from '../../../operator/spool-operator.ts';
+import { createOperator } from '../../../operator/spool-operator.ts';
 import { type Millis, MINUTE_MS } from '../../../core/duration.ts';
 import { EVERYTHING } from '../../../spool/pauses.ts';
 import type { KeyHead } from '../../../ports/entry-store.ts';
@@ -64,7 +64,7 @@ interface Told {
 export async function printStats(context: CommandContext): Promise<undefined> {
   const { io, out } = context;
   const { outbox, info } = await openOutbox(context);
-  const control = createControl(outbox.spool, { by: byOf(io) });
+  const control = createOperator(outbox.spool, { by: byOf(io) });
   const stats = await control.stats();
   const due = await dueOf(control, stats.at);
   const told = { info, stats, due, stuck: await stuckOf(control, stats.at, out) };
@@ -74,13 +74,13 @@ export async function printStats(context: CommandContext): Promise<undefined> {
 }
 
 /** What is due; one that waits behind another of its key counts until a relay has seen that. */
-async function dueOf(control: Control, now: Millis): Promise<number> {
+async function dueOf(control: Operator, now: Millis): Promise<number> {
   const rows = await control.tally('state', { state: ['incoming', 'deferred'], dueBefore: now });
   return rows.reduce((sum, { count }) => sum + count, 0);
 }
 
 /** Keys whose first message does not go; of more than 500 heads, held and deferred ones first. */
-async function stuckOf(control: Control, now: Millis, out: Out): Promise<readonly StuckKey[]> {
+async function stuckOf(control: Operator, now: Millis, out: Out): Promise<readonly StuckKey[]> {
   const heads = await control.keyHeads(HEADS_MAX);
   const stuck = heads.filter((head) => isStuck(head, now));
   const found = await lookUp(

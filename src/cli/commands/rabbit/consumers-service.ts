@@ -9,13 +9,13 @@
  */
 
 import type { ConfiguredConsumer, ConsumerInfo } from '../../../config/open/open-consumers.ts';
-import { told } from '../../../operator/serialize-event.ts';
+import { serializeEvent } from '../../../operator/serialize-event.ts';
 import { textOf } from '../../../core/errors.ts';
 import { endsWithin } from '../../../system/wait.ts';
-import { type LifeParts, startWhenPossible } from '../serve/start-when-possible.ts';
+import { type RetriedStartParts, startWhenPossible } from '../serve/start-when-possible.ts';
 
 /** Consumers that run, or wait for their broker. */
-export interface ConsumersLife {
+export interface ConsumersService {
   /** How many are connected now, of how many. */
   readonly health: () => { readonly connected: number; readonly all: number };
   /** Each of them. */
@@ -27,13 +27,13 @@ export interface ConsumersLife {
 /** Starts them all, each by itself: one whose broker is away keeps no other back. */
 export function startConsumers(
   consumers: readonly ConfiguredConsumer[],
-  parts: LifeParts,
-): ConsumersLife {
+  parts: RetriedStartParts,
+): ConsumersService {
   const over = new AbortController();
   const starts = consumers.map(async (one) => {
     const own = `queue:${one.consumer.queue}` as const;
     const source = parts.isBesideSpool === true ? own : undefined;
-    one.consumer.on('*', (event) => parts.log.event(told(event), source));
+    one.consumer.on('*', (event) => parts.log.event(serializeEvent(event), source));
     await startOne(one, parts, over.signal);
   });
   return {
@@ -66,7 +66,7 @@ export function startConsumers(
 
 async function startOne(
   { consumer, info }: ConfiguredConsumer,
-  parts: LifeParts,
+  parts: RetriedStartParts,
   signal: AbortSignal,
 ): Promise<void> {
   const { queue, broker } = info;

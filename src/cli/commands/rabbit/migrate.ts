@@ -1,7 +1,7 @@
 /** migrate — from the topology that a queue had to the one that it has now, messages included. */
 
 import type { EffectiveConsumer } from '../../../config/load/consumers.ts';
-import { respoolWire, type Wire } from '../../../rabbit/consume/message-history.ts';
+import { respoolWire, type HistoryWire } from '../../../rabbit/consume/message-history.ts';
 import { mergeTopologies } from '../../../rabbit/topology/merge.ts';
 import { migrateTopology } from '../../../rabbit/admin/migrate.ts';
 import type { MigrateReport } from '../../../rabbit/admin/reports.ts';
@@ -55,8 +55,11 @@ export async function migrate(context: CommandContext): Promise<ExitCode> {
 }
 
 /** The past is read as the old queues have it, and written as the new ones do. */
-function wireOf(former: readonly EffectiveConsumer[], next: readonly EffectiveConsumer[]): Wire {
-  const among = (consumers: readonly EffectiveConsumer[], name: string): Wire =>
+function wireOf(
+  former: readonly EffectiveConsumer[],
+  next: readonly EffectiveConsumer[],
+): HistoryWire {
+  const among = (consumers: readonly EffectiveConsumer[], name: string): HistoryWire =>
     consumers.find(({ queue }) => queue === name)?.compat?.wire ?? respoolWire;
   return {
     name: 'respool',

@@ -63,7 +63,7 @@ const FORMER: Readonly<Record<string, string>> = {
 const DESCRIBING = ['topology', 'delays', 'type', 'compat'] as const;
 
 /** What a command works on. */
-export interface Chosen {
+export interface ChosenQueues {
   readonly loaded: LoadedConfig;
   /** Each with at least one queue. */
   readonly brokers: readonly Broker[];
@@ -87,7 +87,7 @@ export async function readRabbitConfig(
 }
 
 /** The queues that were asked for, by their brokers. */
-export async function chooseQueues(context: CommandContext): Promise<Chosen> {
+export async function chooseQueues(context: CommandContext): Promise<ChosenQueues> {
   const loaded = await readRabbitConfig(context);
   const { brokersOf } = await import('../../../config/load/brokers.ts');
   const { rabbit } = loaded.config;

@@ -12,7 +12,7 @@ import type { AlertState } from '../../../observe/alerts/state.ts';
 import type { Metrics } from '../../../observe/metrics/metrics.ts';
 import type { WatchedAlert, WatchOptions } from '../../../observe/metrics/types.ts';
 import type { DiskMeter } from '../../../operator/disk-meter.ts';
-import { type FlowMeter, forecastOf } from '../../../operator/throughput.ts';
+import { type ThroughputMeter, forecastOf } from '../../../operator/throughput.ts';
 import { createManagement, type Management } from '../../../rabbit/admin/management/index.ts';
 import type { Spool } from '../../../spool/spool.ts';
 import type { CommandContext } from '../../spec.ts';
@@ -28,7 +28,7 @@ export interface ServeMetrics extends Pick<Metrics, 'text'> {
 
 /** What forecasts are made of. */
 interface Meters {
-  readonly meter: FlowMeter;
+  readonly meter: ThroughputMeter;
   readonly disk: DiskMeter | undefined;
 }
 

@@ -4,11 +4,11 @@
  * Never waits for its reader. One that does not read loses lines, and is told how many.
  */
 
-import type { ToldEvent } from '../../../operator/operator.ts';
+import type { SerializedEvent } from '../../../operator/operator.ts';
 import { textOf } from '../../../core/errors.ts';
 import { createRedactor } from '../../../core/redact.ts';
 import { levelOf } from '../../../engine/log.ts';
-import { eventLine, isSaid, isTold, type Level } from '../../ui/event-line.ts';
+import { eventLine, isRepeated, isLogged, type Level } from '../../ui/event-line.ts';
 import type { Io } from '../../ui/io.ts';
 import type { Out } from '../../ui/output.ts';
 import { jsonLine, safe } from '../../../observe/logs/safe-text.ts';
@@ -27,7 +27,7 @@ export interface LogOptions {
 /** Where the service's lines go. */
 export interface ServeLog {
   /** `source`: whose event it is, where it is not the spool's. */
-  event(event: ToldEvent, source?: 'relay' | `queue:${string}`): void;
+  event(event: SerializedEvent, source?: 'relay' | `queue:${string}`): void;
   /** A line of the service itself; `fields` are for JSON. */
   say(level: Level, text: string, fields?: object): void;
 }
@@ -58,18 +58,18 @@ export function createServeLog(io: Io, out: Out, options: LogOptions): ServeLog 
   };
   return {
     event: (event, source) => {
-      if (!isTold(event, options.level)) return;
+      if (!isLogged(event, options.level)) return;
       const from = source === undefined ? {} : { source };
       const shown = redactor.fields(rounded(event));
       if (isJson) put(jsonLine({ level: levelOf(event), ...from, ...shown }));
       else {
         // As it was, but for what is hidden: that is a text, whatever stood there.
-        const line = eventLine(out, shown as unknown as ToldEvent, source);
+        const line = eventLine(out, shown as unknown as SerializedEvent, source);
         put(`${out.style('dim', timeOfDay(event.at))} ${line}`);
       }
     },
     say: (level, given, fields = {}) => {
-      if (!isSaid(level, options.level)) return;
+      if (!isRepeated(level, options.level)) return;
       const text = redactor.text(given);
       const at = io.clock.now();
       if (isJson) put(jsonLine({ at, level, text, ...redactor.fields(fields) }));
@@ -89,7 +89,7 @@ function stayWithoutReader(io: Io, out: Out): void {
 }
 
 /** Spans to a tenth of a millisecond: more is noise. */
-function rounded(event: ToldEvent): object {
+function rounded(event: SerializedEvent): object {
   if (event.kind === 'ended') return { ...event, tookMs: tenth(event.tookMs) };
   if (event.kind !== 'delivered') return event;
   return { ...event, tookMs: tenth(event.tookMs), ageMs: tenth(event.ageMs) };

@@ -22,8 +22,8 @@ import { isNoticeTopic } from '../../../observe/alerts/notice.ts';
 import { withRedaction } from '../../../observe/logs/pretty.ts';
 import { jsonLine, safe } from '../../../observe/logs/safe-text.ts';
 import { DiskMeter } from '../../../operator/disk-meter.ts';
-import { createControl, FlowMeter } from '../../../operator/index.ts';
-import { told } from '../../../operator/serialize-event.ts';
+import { createOperator, ThroughputMeter } from '../../../operator/index.ts';
+import { serializeEvent } from '../../../operator/serialize-event.ts';
 import type { Clock } from '../../../ports/clock.ts';
 import type { Logger } from '../../../ports/logger.ts';
 import type { Spool } from '../../../spool/spool.ts';
@@ -33,10 +33,10 @@ import { readConfig } from '../../config.ts';
 import { EXIT, type ExitCode } from '../../exit-codes.ts';
 import type { CommandContext } from '../../spec.ts';
 import type { Level } from '../../ui/event-line.ts';
-import type { AlertsLife, PreparedAlerts } from '../alerts/alerts-service.ts';
-import type { RulesLife } from '../dlq/replay/rules-service.ts';
-import type { RelayLife } from '../outbox/relay-service.ts';
-import type { ConsumersLife } from '../rabbit/consumers-service.ts';
+import type { AlertsService, PreparedAlerts } from '../alerts/alerts-service.ts';
+import type { RulesService } from '../dlq/replay/rules-service.ts';
+import type { RelayService } from '../outbox/relay-service.ts';
+import type { ConsumersService } from '../rabbit/consumers-service.ts';
 import { freeBytesAt } from './free-space.ts';
 import { type ServeMetrics, startMetrics } from './metrics.ts';
 import { createServeLog, type ServeLog } from './serve-log.ts';
@@ -52,13 +52,13 @@ interface Running {
   /** undefined: they are off. */
   readonly metrics: ServeMetrics | undefined;
   /** undefined: there are none. */
-  readonly consumers: ConsumersLife | undefined;
+  readonly consumers: ConsumersService | undefined;
   /** undefined: there is none. */
-  readonly relay: RelayLife | undefined;
+  readonly relay: RelayService | undefined;
   /** undefined: there are none. */
-  readonly rules: RulesLife | undefined;
+  readonly rules: RulesService | undefined;
   /** undefined: there are none. */
-  readonly alerts: AlertsLife | undefined;
+  readonly alerts: AlertsService | undefined;
 }
 
 /** Serves until SIGTERM or SIGINT, or until an error that nobody caught. */
@@ -84,7 +84,7 @@ export async function serveUntilSignal(
   const { spool } = configured;
   // Whatever ends the start half-way: what is open by then is closed.
   context.atEnd(() => spool.stop({ within: 0 }));
-  spool.on('*', (event) => log.event(told(event)));
+  spool.on('*', (event) => log.event(serializeEvent(event)));
   warnOfStrays(configured, log);
   const metrics = await startMetrics(context, loaded, spool);
   const startConsumers = await prepareConsumers(context, { loaded, log, metrics });
@@ -92,14 +92,14 @@ export async function serveUntilSignal(
   // Opens the store; a store that another process owns is refused here.
   await spool.pauses();
   let isReady = false;
-  let consumers: ConsumersLife | undefined = undefined;
-  let relay: RelayLife | undefined = undefined;
+  let consumers: ConsumersService | undefined = undefined;
+  let relay: RelayService | undefined = undefined;
   let storeId: string | undefined = undefined;
-  const meter = new FlowMeter(spool);
+  const meter = new ThroughputMeter(spool);
   const disk = diskMeterOf(context, configured);
   metrics?.watchMeters({ meter, disk });
   const service = createService({
-    control: (by) => createControl(spool, { by, meter, disk }),
+    control: (by) => createOperator(spool, { by, meter, disk }),
     settings: config.serve,
     bodyMaxBytes: config.limits?.bodyBytes ?? BODY_MAX_BYTES_DEFAULT,
     clock: context.io.clock,
@@ -156,7 +156,7 @@ async function prepareAlerts(
 async function prepareConsumers(
   { io, atEnd }: CommandContext,
   { loaded, log, metrics }: Pick<Running, 'loaded' | 'log' | 'metrics'>,
-): Promise<(() => ConsumersLife) | undefined> {
+): Promise<(() => ConsumersService) | undefined> {
   const { consumers } = loaded.config;
   if (consumers.length === 0) return undefined;
   atEnd(() => closeHandlers(consumers));
@@ -177,7 +177,7 @@ async function prepareConsumers(
 async function prepareRelay(
   { io, atEnd }: CommandContext,
   { configured, loaded, log, metrics }: Pick<Running, 'configured' | 'loaded' | 'log' | 'metrics'>,
-): Promise<(() => RelayLife) | undefined> {
+): Promise<(() => RelayService) | undefined> {
   if (loaded.config.outbox?.relay === undefined) return undefined;
   const { createConfiguredRelay } = await import('../../../config/open/open-outbox.ts');
   const { startRelay } = await import('../outbox/relay-service.ts');
@@ -197,7 +197,7 @@ async function prepareRelay(
 async function startRules(
   context: CommandContext,
   { configured, loaded, log }: Pick<Running, 'configured' | 'loaded' | 'log'>,
-): Promise<RulesLife | undefined> {
+): Promise<RulesService | undefined> {
   if (loaded.config.deadLetters.rules.length === 0) return undefined;
   const { startRules: start } = await import('../dlq/replay/rules-service.ts');
   const life = await start(context, { loaded, spool: configured.spool, log });
@@ -209,7 +209,7 @@ async function startRules(
 const BODY_MAX_BYTES_DEFAULT = 64 * 2 ** 20;
 
 /** Why it ends. */
-type End =
+type ServiceEnd =
   | { readonly kind: 'signal'; readonly signal: 'SIGINT' | 'SIGTERM' }
   | { readonly kind: 'error'; readonly error: unknown };
 
@@ -217,8 +217,8 @@ type End =
 const SAME_SIGNAL_MS = 100;
 
 /** From now on a first signal is a wish and a second an order. */
-export function listenForTheEnd({ io, atEnd }: CommandContext): Promise<End> {
-  const { promise, resolve } = Promise.withResolvers<End>();
+export function listenForTheEnd({ io, atEnd }: CommandContext): Promise<ServiceEnd> {
+  const { promise, resolve } = Promise.withResolvers<ServiceEnd>();
   let firstAt: number | undefined;
   const isSecond = (): boolean => {
     const now = io.clock.monotonic();
@@ -240,7 +240,7 @@ export function listenForTheEnd({ io, atEnd }: CommandContext): Promise<End> {
   return promise;
 }
 
-async function wind(running: Running, end: End, clock: Clock): Promise<void> {
+async function wind(running: Running, end: ServiceEnd, clock: Clock): Promise<void> {
   const { configured, service, log, loaded, consumers, relay, rules, alerts } = running;
   const { stopWithin } = loaded.config.serve;
   if (end.kind === 'error') {

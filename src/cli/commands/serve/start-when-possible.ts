@@ -14,7 +14,7 @@ import { span } from '../../ui/times.ts';
 const AGAIN: BackoffRange = { firstMs: SECOND_MS, maxMs: 30 * SECOND_MS };
 
 /** What runs it. */
-export interface LifeParts {
+export interface RetriedStartParts {
   readonly clock: Clock;
   readonly log: ServeLog;
   /** Hears of what no waiting mends, such as a queue with other arguments; then it ends there. */
@@ -24,7 +24,7 @@ export interface LifeParts {
 }
 
 /** What is to be started. */
-export interface Starting {
+export interface RetriedStart {
   readonly start: () => Promise<void>;
   /** What cannot be done while it is away: `consume orders`. */
   readonly doing: string;
@@ -36,8 +36,8 @@ export interface Starting {
 
 /** Starts it; true when it runs, false when it was refused or is not wanted any more. */
 export async function startWhenPossible(
-  { start, doing, awayCode, fields }: Starting,
-  { clock, log, onRefused }: LifeParts,
+  { start, doing, awayCode, fields }: RetriedStart,
+  { clock, log, onRefused }: RetriedStartParts,
   signal: AbortSignal,
 ): Promise<boolean> {
   const retry = backoff(AGAIN);

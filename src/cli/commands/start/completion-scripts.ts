@@ -17,7 +17,7 @@ interface OptionWords {
 }
 
 /** What can follow one command. */
-interface Place {
+interface CompletionPlace {
   /** The words of the command: `['policy', 'explain']`; empty at the beginning. */
   readonly path: readonly string[];
   readonly commands: readonly { readonly name: string; readonly summary: string }[];
@@ -42,8 +42,8 @@ const EVERYWHERE: readonly OptionSpec[] = [
 ];
 
 /** Every place of the table: the beginning, each command, each command below one. */
-export function placesOf(commands: readonly CommandSpec[]): readonly Place[] {
-  const beginning: Place = {
+export function completionPlaces(commands: readonly CommandSpec[]): readonly CompletionPlace[] {
+  const beginning: CompletionPlace = {
     path: [],
     commands: [
       ...commands.map(({ name, summary }) => ({ name, summary })),
@@ -52,14 +52,14 @@ export function placesOf(commands: readonly CommandSpec[]): readonly Place[] {
     options: [...EVERYWHERE, { flags: '--version', description: 'print the version' }].map(wordsOf),
     arguments: [],
   };
-  const help: Place = { ...beginning, path: ['help'], options: [] };
+  const help: CompletionPlace = { ...beginning, path: ['help'], options: [] };
   return [beginning, help, ...commands.flatMap((spec) => placesBelow(spec, []))];
 }
 
-function placesBelow(spec: CommandSpec, above: readonly string[]): readonly Place[] {
+function placesBelow(spec: CommandSpec, above: readonly string[]): readonly CompletionPlace[] {
   const path = [...above, spec.name];
   const below = spec.subcommands ?? [];
-  const place: Place = {
+  const place: CompletionPlace = {
     path,
     commands: below.map(({ name, summary }) => ({ name, summary })),
     options: [...(spec.options ?? []), ...EVERYWHERE].map(wordsOf),
@@ -79,7 +79,7 @@ function wordsOf({ flags, description, choices = [] }: OptionSpec): OptionWords 
 // The script finds the command among the words typed so far, then offers what may follow it.
 
 /** The script; every word in it comes from our own table. */
-export function bashScript(places: readonly Place[]): string {
+export function bashScript(places: readonly CompletionPlace[]): string {
   const options = places.flatMap((place) => place.options);
   const withValue = [...new Set(options.filter(hasValue).flatMap(({ names }) => names))];
   const commands = places.filter(({ path }) => path.length > 0).map(({ path }) => path.join(' '));
@@ -126,7 +126,7 @@ function hasValue({ value }: OptionWords): boolean {
 }
 
 /** After an option that takes a value: its choices, or file names where it has none. */
-function valueCases({ path, options }: Place): string[] {
+function valueCases({ path, options }: CompletionPlace): string[] {
   return options.filter(hasValue).map(({ names, choices }) => {
     const patterns = names.map((name) => `'${path.join(' ')}:${name}'`).join('|');
     const offer = choices.length === 0 ? '' : `_respool_words '${choices.join(' ')}'; `;
@@ -134,7 +134,7 @@ function valueCases({ path, options }: Place): string[] {
   });
 }
 
-function placeCase(place: Place): string {
+function placeCase(place: CompletionPlace): string {
   const flags = place.options.flatMap(({ names }) => names);
   const words = [
     ...place.commands.map(({ name }) => name),
@@ -148,7 +148,7 @@ function placeCase(place: Place): string {
 // A completion script for zsh: what bash gets, with the descriptions beside it.
 
 /** The script; every word in it comes from our own table. */
-export function zshScript(places: readonly Place[]): string {
+export function zshScript(places: readonly CompletionPlace[]): string {
   return `#compdef respool
 # zsh completion for respool; made by: respool completion zsh
 
@@ -162,7 +162,7 @@ fi
 `;
 }
 
-function functionOf(place: Place): string {
+function functionOf(place: CompletionPlace): string {
   const name = nameOf(place.path);
   const specs = place.options.flatMap(optionSpecs);
   const lines =
@@ -193,7 +193,7 @@ ${place.commands.map((command) => `    ${quoted(`${command.name}:${command.summa
 }
 
 /** After `help` come the commands themselves, and nothing after them. */
-function belowOf({ path }: Place, word: string): readonly string[] {
+function belowOf({ path }: CompletionPlace, word: string): readonly string[] {
   return path[0] === 'help' ? ['help'] : [...path, word];
 }
 
@@ -208,7 +208,7 @@ function optionSpecs({ names, description, value, choices }: OptionWords): strin
   return names.map((name) => quoted(`*${name}[${escaped(description)}]${action}`));
 }
 
-function argumentSpecs(place: Place): string[] {
+function argumentSpecs(place: CompletionPlace): string[] {
   return place.arguments.map(({ name, description, choices = [] }) => {
     const many = name.includes('...') ? '*' : '';
     const offer = choices.length === 0 ? '_files' : `(${choices.join(' ')})`;

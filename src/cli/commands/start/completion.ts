@@ -20,8 +20,8 @@ export const completion: CommandSpec = {
     },
   ],
   run: async ({ args, commands, out }) => {
-    const { placesOf } = await import('./completion-scripts.ts');
-    const places = placesOf(commands);
+    const { completionPlaces } = await import('./completion-scripts.ts');
+    const places = completionPlaces(commands);
     const [shell = ''] = args;
     const script =
       shell === 'bash'

@@ -17,7 +17,7 @@ export interface NewFile {
 }
 
 /** What became of a file. */
-export interface Written {
+export interface WrittenFile {
   readonly name: string;
   /** The name under which what was there is kept. */
   readonly kept?: string;
@@ -32,7 +32,7 @@ export async function writeFiles(
   folder: string,
   files: readonly NewFile[],
   { force }: { readonly force: boolean },
-): Promise<readonly Written[]> {
+): Promise<readonly WrittenFile[]> {
   const present: string[] = [];
   for (const { name, rivals = [] } of files) {
     for (const one of new Set([name, ...rivals])) {
@@ -61,8 +61,8 @@ async function replaceAll(
   folder: string,
   files: readonly NewFile[],
   present: readonly string[],
-): Promise<readonly Written[]> {
-  const written: Written[] = [];
+): Promise<readonly WrittenFile[]> {
+  const written: WrittenFile[] = [];
   for (const name of present) written.push({ name, kept: await putAside(folder, name) });
   for (const { name, text } of files) {
     await writeFile(path.join(folder, name), text, { flag: 'wx' });

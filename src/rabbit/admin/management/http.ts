@@ -11,7 +11,7 @@ import type { ManagementSettings } from './options.ts';
 /** The longest answer that is read; a page of 500 queues has about 1 MiB. */
 const ANSWER_MAX_BYTES = 67_108_864;
 
-export interface Question {
+export interface ManagementRequest {
   readonly method?: 'GET' | 'PUT' | 'DELETE';
   /** Below `/api`, its parts encoded. */
   readonly path: string;
@@ -22,18 +22,18 @@ export interface Question {
   readonly expected?: readonly number[];
 }
 
-export interface Answer {
+export interface ManagementAnswer {
   readonly status: number;
   /** undefined: no body. */
   readonly json: unknown;
 }
 
-export interface Asker {
-  ask(question: Question): Promise<Answer>;
+export interface ManagementClient {
+  ask(question: ManagementRequest): Promise<ManagementAnswer>;
   close(): Promise<void>;
 }
 
-export function createAsker(settings: ManagementSettings): Asker {
+export function createManagementClient(settings: ManagementSettings): ManagementClient {
   let agent: Promise<Agent> | undefined;
   const closing = new AbortController();
   return {
@@ -63,11 +63,14 @@ async function openAgent(settings: ManagementSettings): Promise<Agent> {
 
 interface Sending {
   readonly settings: ManagementSettings;
-  readonly question: Question;
+  readonly question: ManagementRequest;
   readonly signal: AbortSignal;
 }
 
-async function send(agent: Agent, { settings, question, signal }: Sending): Promise<Answer> {
+async function send(
+  agent: Agent,
+  { settings, question, signal }: Sending,
+): Promise<ManagementAnswer> {
   let status: number;
   let text: string;
   try {
@@ -143,8 +146,8 @@ function codeOf(error: unknown): string {
 function judged(
   { status, text }: { readonly status: number; readonly text: string },
   settings: ManagementSettings,
-  question: Question,
-): Answer {
+  question: ManagementRequest,
+): ManagementAnswer {
   const json = parsed(text);
   const isFine = (status >= 200 && status < 300) || question.expected?.includes(status) === true;
   if (isFine && json !== NOT_JSON) return { status, json };
@@ -205,7 +208,7 @@ const REASON_MAX_CHARS = 500;
 
 function unavailable(
   { address }: ManagementSettings,
-  { doing }: Question,
+  { doing }: ManagementRequest,
   why: string,
   cause?: unknown,
 ): RespoolError {

@@ -10,7 +10,7 @@ import { checkNames, checkNumber } from '../../../core/limits.ts';
 import { type MemoOptions, memo } from '../../../system/memo.ts';
 import type { PolicySpec } from '../../topology/model.ts';
 import * as forms from './answers.ts';
-import { type Asker, createAsker, type Question } from './http.ts';
+import { type ManagementClient, createManagementClient, type ManagementRequest } from './http.ts';
 import { checkManagementOptions, type ManagementOptions } from './options.ts';
 
 /** RabbitMQ itself counts messages every 5 s: asking more often brings nothing new. */
@@ -88,13 +88,14 @@ export interface Management extends AsyncDisposable {
 /** Opens nothing: the first question does. */
 export function createManagement(options: ManagementOptions): Management {
   const settings = checkManagementOptions(options);
-  const asker = createAsker(settings);
+  const asker = createManagementClient(settings);
   const cache = memo(settings.clock, NUMBERS);
   const { address, vhost, username } = settings;
   const at = { asker, vhost: encodeURIComponent(vhost) };
-  const one = async (question: Question): Promise<unknown> => (await asker.ask(question)).json;
+  const one = async (question: ManagementRequest): Promise<unknown> =>
+    (await asker.ask(question)).json;
   const close = (): Promise<void> => asker.close();
-  const change = async (question: Question): Promise<number> => {
+  const change = async (question: ManagementRequest): Promise<number> => {
     try {
       return (await asker.ask(question)).status;
     } finally {
@@ -149,7 +150,7 @@ export function createManagement(options: ManagementOptions): Management {
 
 /** Whom to ask, and the virtual host as it is written in a path. */
 interface Place {
-  readonly asker: Asker;
+  readonly asker: ManagementClient;
   readonly vhost: string;
 }
 
@@ -223,7 +224,7 @@ async function askOperatorPolicies({ asker, vhost }: Place): Promise<readonly fo
   return each(forms.policyInfo)(json);
 }
 
-function policyQuestion(vhost: string, policy: PolicySpec): Question {
+function policyQuestion(vhost: string, policy: PolicySpec): ManagementRequest {
   const { name, pattern, definition, priority } = policy;
   return {
     method: 'PUT',
@@ -261,7 +262,7 @@ async function askUser({ asker, vhost }: Place, user: string): Promise<Permissio
   };
 }
 
-async function askAlarms(asker: Asker): Promise<AlarmReport> {
+async function askAlarms(asker: ManagementClient): Promise<AlarmReport> {
   const { status, json } = await asker.ask({
     path: '/health/checks/alarms',
     doing: 'ask for alarms',

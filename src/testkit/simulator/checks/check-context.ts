@@ -2,18 +2,18 @@
 
 import type { Millis } from '../../../core/duration.ts';
 import type { SimDisk } from '../disk.ts';
-import type { Ledger } from '../ledger.ts';
-import type { Plan } from '../plan.ts';
-import type { SimShelf } from '../body-disk.ts';
+import type { SimLedger } from '../ledger.ts';
+import type { SimPlan } from '../plan.ts';
+import type { SimBodyDisk } from '../body-disk.ts';
 import type { Timeline } from '../timeline.ts';
 import type { Findings, Invariant } from '../violation.ts';
 
 /** The world as the checks see it. */
-export interface Scene {
-  readonly plan: Plan;
-  readonly ledger: Ledger;
+export interface CheckContext {
+  readonly plan: SimPlan;
+  readonly ledger: SimLedger;
   readonly disk: SimDisk;
-  readonly shelf: SimShelf;
+  readonly shelf: SimBodyDisk;
   readonly timeline: Timeline;
   readonly findings: Findings;
   /** The store's clock. */
@@ -23,7 +23,7 @@ export interface Scene {
 }
 
 /** What is wrong, if anything. */
-export interface Problem {
+export interface CheckProblem {
   readonly invariant: Invariant;
   readonly text: string;
 }

@@ -5,12 +5,12 @@ import type { Delivery } from '../../../ports/handler.ts';
 import type { ClaimFact, Story } from '../ledger.ts';
 import type { SimProcess } from '../process.ts';
 import { checkTurn } from './order.ts';
-import { CLOCK_ERROR_MAX_MS, type Scene } from './check-context.ts';
+import { CLOCK_ERROR_MAX_MS, type CheckContext } from './check-context.ts';
 import { policyInForce } from './settle.ts';
 
 /** A handler starts; returns the claim it starts under. */
 export function checkStart(
-  scene: Scene,
+  scene: CheckContext,
   process: SimProcess,
   delivery: Delivery,
 ): ClaimFact | undefined {
@@ -48,7 +48,7 @@ export function checkStart(
 }
 
 /** A handler has read the body. */
-export function checkBody(scene: Scene, claim: ClaimFact, bytes: Uint8Array): void {
+export function checkBody(scene: CheckContext, claim: ClaimFact, bytes: Uint8Array): void {
   const digest = `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
   const accepted = scene.ledger.stories.get(claim.id)?.invocation.digest;
   if (digest === accepted) return;
@@ -56,7 +56,7 @@ export function checkBody(scene: Scene, claim: ClaimFact, bytes: Uint8Array): vo
 }
 
 /** The outside world changes: what may happen twice, and must not happen more often. */
-export function checkEffect(scene: Scene, claim: ClaimFact): void {
+export function checkEffect(scene: CheckContext, claim: ClaimFact): void {
   const story = scene.ledger.stories.get(claim.id);
   if (story === undefined || claim.lane === 'notice') return;
   story.effects += 1;
@@ -66,7 +66,7 @@ export function checkEffect(scene: Scene, claim: ClaimFact): void {
   scene.findings.add('duplicates', text);
 }
 
-function checkAttempts(scene: Scene, story: Story, claim: ClaimFact): void {
+function checkAttempts(scene: CheckContext, story: Story, claim: ClaimFact): void {
   const { findings, disk } = scene;
   const entry = disk.peek(story.id);
   // A claim that was lost meanwhile is nobody's attempt any more.
@@ -81,7 +81,11 @@ function checkAttempts(scene: Scene, story: Story, claim: ClaimFact): void {
   findings.add('attempts', `"${story.id}" is at attempt ${claim.attempt} of ${maxAttempts}`);
 }
 
-function checkLimits(scene: Scene, process: SimProcess, destination: string | undefined): void {
+function checkLimits(
+  scene: CheckContext,
+  process: SimProcess,
+  destination: string | undefined,
+): void {
   const { plan, ledger, findings } = scene;
   let running = 0;
   let atDestination = 0;

@@ -3,7 +3,7 @@
 import type { Entry, Status } from '../../../core/entry.ts';
 import type { Audit, Story } from '../ledger.ts';
 import type { SimProcess } from '../process.ts';
-import type { Problem } from './check-context.ts';
+import type { CheckProblem } from './check-context.ts';
 
 /** Uses up the audit line that explains this change; a problem when there is none. */
 export function takeAudit(
@@ -11,7 +11,7 @@ export function takeAudit(
   process: SimProcess,
   before: Entry,
   after: Entry | undefined,
-): Problem | undefined {
+): CheckProblem | undefined {
   const { audits } = story;
   const at = audits.findIndex(
     (audit) => audit.process === process && isCarriedOut(audit, before, after),
@@ -80,7 +80,7 @@ function countersProblem(
   before: Status,
   after: Status,
   isReplay: boolean,
-): Problem | undefined {
+): CheckProblem | undefined {
   const attempts = isReplay ? 0 : before.attempts;
   if (after.attempts === attempts) return undefined;
   const text = `an operator's action took "${id}" to ${after.attempts} attempts, not ${attempts}`;

@@ -4,10 +4,10 @@
 
 import type { Entry, Status } from '../../../core/entry.ts';
 import type { ClaimFact, Story } from '../ledger.ts';
-import type { Scene } from './check-context.ts';
+import type { CheckContext } from './check-context.ts';
 
 /** Tells of entries as they lie there now whether their turn has come, or they need none. */
-export function turnsOf({ disk }: Pick<Scene, 'disk'>): (entry: Entry) => boolean {
+export function turnsOf({ disk }: Pick<CheckContext, 'disk'>): (entry: Entry) => boolean {
   let firsts: ReadonlyMap<string, number> | undefined;
   return ({ envelope, status }) => {
     const { orderKey, id } = envelope;
@@ -18,7 +18,7 @@ export function turnsOf({ disk }: Pick<Scene, 'disk'>): (entry: Entry) => boolea
   };
 }
 
-function firstsIn(disk: Scene['disk']): ReadonlyMap<string, number> {
+function firstsIn(disk: CheckContext['disk']): ReadonlyMap<string, number> {
   const firsts = new Map<string, number>();
   for (const { envelope, status } of disk.entries()) {
     const { orderKey, id } = envelope;
@@ -32,7 +32,7 @@ function firstsIn(disk: Scene['disk']): ReadonlyMap<string, number> {
  * A handler starts: nobody before it in its key is in its way, and nobody behind it was first. What
  * an operator moved, or a power cut brought back, has lost its place and excuses the others.
  */
-export function checkTurn(scene: Scene, story: Story, claim: ClaimFact): void {
+export function checkTurn(scene: CheckContext, story: Story, claim: ClaimFact): void {
   const { disk, ledger, findings } = scene;
   const { orderKey } = story.entry.envelope;
   const isFirstStart = !story.hasStarted;

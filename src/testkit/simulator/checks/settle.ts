@@ -11,7 +11,7 @@ import type { RetryPolicy } from '../../../core/policy.ts';
 import { topicMatches } from '../../../core/topic.ts';
 import type { ClaimFact } from '../ledger.ts';
 import { DEDUPE_WINDOW_MS, routeFor } from '../plan.ts';
-import { CLOCK_ERROR_MAX_MS, type Problem, type Scene } from './check-context.ts';
+import { CLOCK_ERROR_MAX_MS, type CheckProblem, type CheckContext } from './check-context.ts';
 
 /** How long a handler of the moment may take. */
 const SINGLE_TIMEOUT_MS: number = 15 * MINUTE_MS;
@@ -37,7 +37,7 @@ interface Expected {
 
 /** A settled claim as the data shows it. */
 interface Settled {
-  readonly scene: Scene;
+  readonly scene: CheckContext;
   readonly claim: ClaimFact;
   readonly before: Entry;
   /** Undefined: it was removed. */
@@ -50,14 +50,14 @@ const AHEAD_WAIT_MS = 1_000;
 /** What is wrong with a settled claim, or whether its attempt was rightly given back. */
 export function judgeSettled(
   settled: Settled,
-): Problem | { readonly isFree: boolean; readonly isAck: boolean } {
+): CheckProblem | { readonly isFree: boolean; readonly isAck: boolean } {
   const { before, after, claim } = settled;
   if (claim.isTwin) {
     const isFree = after !== undefined && after.attempts < before.status.attempts;
     return { isFree, isAck: false };
   }
   const expected = expectations(settled);
-  let problem: Problem | undefined;
+  let problem: CheckProblem | undefined;
   for (const one of expected) {
     const found = mismatch(settled, one);
     if (found === undefined) return { isFree: one.isFree, isAck: one.verdict === 'ack' };
@@ -69,7 +69,7 @@ export function judgeSettled(
 
 /** The policy in force for a claimed entry. */
 export function policyInForce(
-  scene: Scene,
+  scene: CheckContext,
   { process, isSingle }: ClaimFact,
   { envelope, status }: Entry,
 ): RetryPolicy {
@@ -151,7 +151,7 @@ function bySaying(said: NonNullable<ClaimFact['said']>): Expected {
   }
 }
 
-function mismatch(settled: Settled, expected: Expected): Problem | undefined {
+function mismatch(settled: Settled, expected: Expected): CheckProblem | undefined {
   const { before, after } = settled;
   if (after === undefined) return removal(settled, expected);
   if (before.status.lane === 'notice' && after.lane !== 'notice') {
@@ -165,7 +165,7 @@ function mismatch(settled: Settled, expected: Expected): Problem | undefined {
   return counters(before, after, expected) ?? dueTime(settled, after, expected);
 }
 
-function removal({ scene, before }: Settled, { verdict }: Expected): Problem | undefined {
+function removal({ scene, before }: Settled, { verdict }: Expected): CheckProblem | undefined {
   const { dedupeKey, ownId } = before.envelope;
   if (verdict !== 'ack' || before.status.lane === 'notice') {
     return { invariant: 'conservation', text: `${tell(before, undefined)} after ${verdict}` };
@@ -227,7 +227,7 @@ function counters(
   before: Entry,
   after: Status,
   { verdict, isFree }: Expected,
-): Problem | undefined {
+): CheckProblem | undefined {
   const { status } = before;
   const isBack = isFree && status.claimedFrom !== 'active' ? 1 : 0;
   const isNotice = status.lane === 'notice';
@@ -243,7 +243,7 @@ function counters(
   return { invariant: 'attempts', text };
 }
 
-function dueTime(settled: Settled, after: Status, expected: Expected): Problem | undefined {
+function dueTime(settled: Settled, after: Status, expected: Expected): CheckProblem | undefined {
   const { scene, before, claim } = settled;
   const { envelope, status } = before;
   if (after.dueAt === null) return undefined;

@@ -1,10 +1,10 @@
 /** whole — the world between two steps: everything accepted is somewhere and has its body. */
 
 import type { Write } from '../disk.ts';
-import type { Scene } from './check-context.ts';
+import type { CheckContext } from './check-context.ts';
 
 /** Looks at every entry and every accepted message. */
-export function checkWhole({ disk, shelf, ledger, findings }: Scene): void {
+export function checkWhole({ disk, shelf, ledger, findings }: CheckContext): void {
   for (const { envelope, status, inlineBody } of disk.entries()) {
     const { id, body } = envelope;
     const isActive = status.state === 'active';
@@ -25,7 +25,7 @@ export function checkWhole({ disk, shelf, ledger, findings }: Scene): void {
 }
 
 /** A body goes: no entry may need it, nor any that a power cut could bring back. */
-export function checkBodyRemoval({ disk, findings }: Scene, ref: string): void {
+export function checkBodyRemoval({ disk, findings }: CheckContext, ref: string): void {
   for (const { envelope } of disk.entries()) {
     if (envelope.body.ref !== ref || envelope.body.place !== 'store') continue;
     findings.add('body', `the body of "${envelope.id}" was removed under it`);
@@ -38,7 +38,7 @@ export function checkBodyRemoval({ disk, findings }: Scene, ref: string): void {
 }
 
 /** After a power cut: what was forgotten is excused, but nothing that was promised is gone. */
-export function afterPowerCut(scene: Scene, dropped: readonly Write[]): void {
+export function afterPowerCut(scene: CheckContext, dropped: readonly Write[]): void {
   for (const { id, before } of dropped) {
     const story = scene.ledger.stories.get(id);
     if (story === undefined) continue;

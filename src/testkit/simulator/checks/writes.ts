@@ -13,7 +13,7 @@ import { routeFor } from '../plan.ts';
 import type { SimProcess } from '../process.ts';
 import { takeAudit } from './operator.ts';
 import { turnsOf } from './order.ts';
-import { CLOCK_ERROR_MAX_MS, type Scene } from './check-context.ts';
+import { CLOCK_ERROR_MAX_MS, type CheckContext } from './check-context.ts';
 import { judgeSettled } from './settle.ts';
 
 /** A pause is known to every process this long after it was made, if nothing is in the way. */
@@ -29,7 +29,7 @@ export interface Asker {
 
 /** Checks an insert: what came in, and who was told to be a duplicate. */
 export function checkInsert(
-  scene: Scene,
+  scene: CheckContext,
   { process, askedAtMs }: Asker,
   entries: readonly Entry[],
   answers: readonly ('stored' | Duplicate)[],
@@ -74,7 +74,7 @@ export function checkInsert(
 
 /** Checks a claim: what was taken was due, was claimable, fits the filter, and is counted. */
 export function checkClaim(
-  scene: Scene,
+  scene: CheckContext,
   asker: Asker,
   request: ClaimRequest,
   answer: readonly Entry[],
@@ -97,7 +97,11 @@ export function checkClaim(
 }
 
 /** Checks what a store says of the next due time. */
-export function checkNextDue(scene: Scene, filter: ClaimFilter, answer: Millis | null): void {
+export function checkNextDue(
+  scene: CheckContext,
+  filter: ClaimFilter,
+  answer: Millis | null,
+): void {
   const isInTurn = turnsOf(scene);
   let earliest: Millis | null = null;
   for (const entry of scene.disk.entries()) {
@@ -111,7 +115,7 @@ export function checkNextDue(scene: Scene, filter: ClaimFilter, answer: Millis |
 
 /** Checks commits: guarded, explained, legal, one revision further. */
 export function checkCommit(
-  scene: Scene,
+  scene: CheckContext,
   asker: Asker,
   changes: readonly Change[],
   answers: readonly ('done' | 'stale')[],
@@ -138,7 +142,7 @@ export function checkCommit(
   if (at < writes.length) findings.add('answer', 'a commit changed more than it said');
 }
 
-function checkDuplicate(scene: Scene, entry: Entry, answer: Duplicate | undefined): void {
+function checkDuplicate(scene: CheckContext, entry: Entry, answer: Duplicate | undefined): void {
   const { id, dedupeKey } = entry.envelope;
   const first = answer === undefined ? undefined : scene.disk.peek(answer.duplicateOf);
   const isOne =
@@ -149,7 +153,7 @@ function checkDuplicate(scene: Scene, entry: Entry, answer: Duplicate | undefine
   scene.findings.add('dedupe', `"${id}" was called a duplicate of what it is no duplicate of`);
 }
 
-function checkTwins(scene: Scene, { envelope }: Entry): void {
+function checkTwins(scene: CheckContext, { envelope }: Entry): void {
   if (envelope.dedupeKey === undefined) return;
   for (const other of scene.disk.entries()) {
     const isTwin = other.envelope.dedupeKey === envelope.dedupeKey;
@@ -160,7 +164,7 @@ function checkTwins(scene: Scene, { envelope }: Entry): void {
 }
 
 function checkTaken(
-  scene: Scene,
+  scene: CheckContext,
   { process, askedAt, askedAtMs }: Asker,
   request: ClaimRequest,
   write: Write,
@@ -190,7 +194,12 @@ function checkTaken(
   ledger.claimed(story, process, after.status, { before: status, leaseEndsAtMs, isSingle });
 }
 
-function checkCounted(scene: Scene, before: Status, after: Status, request: ClaimRequest): void {
+function checkCounted(
+  scene: CheckContext,
+  before: Status,
+  after: Status,
+  request: ClaimRequest,
+): void {
   const { findings } = scene;
   const counts = before.state === 'active' ? 0 : 1;
   const isNotice = before.lane === 'notice';
@@ -213,7 +222,7 @@ function checkCounted(scene: Scene, before: Status, after: Status, request: Clai
 }
 
 function checkPaused(
-  { findings, ledger, timeline }: Scene,
+  { findings, ledger, timeline }: CheckContext,
   process: SimProcess,
   entry: Entry,
 ): void {
@@ -225,7 +234,7 @@ function checkPaused(
   }
 }
 
-function checkNothingLeft(scene: Scene, request: ClaimRequest): void {
+function checkNothingLeft(scene: CheckContext, request: ClaimRequest): void {
   if (request.ids !== undefined) return;
   const isInTurn = turnsOf(scene);
   for (const entry of scene.disk.entries()) {
@@ -249,7 +258,12 @@ function fits({ envelope, status }: Entry, filter: ClaimFilter): boolean {
   );
 }
 
-function checkChange(scene: Scene, asker: Asker, change: Change, { before, after }: Write): void {
+function checkChange(
+  scene: CheckContext,
+  asker: Asker,
+  change: Change,
+  { before, after }: Write,
+): void {
   const { findings, ledger } = scene;
   const { id } = change;
   const story = ledger.stories.get(id);
@@ -273,7 +287,12 @@ function isGuarded({ revision, holder }: Status, change: Change): boolean {
   return revision === change.revision && holder === change.holder;
 }
 
-function checkContents({ findings }: Scene, change: Change, before: Entry, after: Entry): void {
+function checkContents(
+  { findings }: CheckContext,
+  change: Change,
+  before: Entry,
+  after: Entry,
+): void {
   const { id } = change;
   const { revision, state, holder } = after.status;
   if (revision !== before.status.revision + 1) {
@@ -296,7 +315,7 @@ function checkContents({ findings }: Scene, change: Change, before: Entry, after
 
 /** Who made this change, and was it theirs to make? */
 function explain(
-  scene: Scene,
+  scene: CheckContext,
   asker: Asker,
   story: Story,
   before: Entry,
@@ -326,7 +345,7 @@ function explain(
 }
 
 function moverOf(
-  scene: Scene,
+  scene: CheckContext,
   asker: Asker,
   story: Story,
   before: Entry,
@@ -367,7 +386,7 @@ function moverOf(
 
 /** Retention that is over, a topic that nobody handles, a body that a check could not read. */
 function isCaretaking(
-  scene: Scene,
+  scene: CheckContext,
   { process, askedAt }: Asker,
   before: Entry,
   after: Entry | undefined,

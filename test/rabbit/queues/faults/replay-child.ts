@@ -7,7 +7,7 @@ import { flushCompileCache } from 'node:module';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isRespoolError } from '../../../../src/core/errors.ts';
-import { createControl } from '../../../../src/operator/index.ts';
+import { createOperator } from '../../../../src/operator/index.ts';
 import {
   cancelReplay,
   getReplay,
@@ -31,7 +31,7 @@ const { url, managementUrl, queue, folder, options, id, aheadMs } = JSON.parse(
 ) as ReplayOrder;
 const clock: Clock = { ...systemClock, now: () => systemClock.now() + aheadMs };
 const spool = spoolAt('sqlite', folder);
-const desk = createControl(spool, { by: 'fault test' });
+const desk = createOperator(spool, { by: 'fault test' });
 const management = createManagement({ url: managementUrl });
 const letters = createQueueLetters({ url, management, queue, clock });
 const planned = id ?? (await plan());

@@ -4,7 +4,7 @@
  * Promise: whatever ends it, the record tells how far it is, and the last line how to go on.
  */
 
-import type { ReplayDesk, Replay } from '../../../../operator/replays.ts';
+import type { ReplayOperator, Replay } from '../../../../operator/replays.ts';
 import { resumeReplay, runReplay, type RunTools } from '../../../../dead-letters/replay/run.ts';
 import { isRespoolError } from '../../../../core/errors.ts';
 import type { DeadLetters } from '../../../../ports/dead-letters.ts';
@@ -13,11 +13,11 @@ import { createProgress } from '../../../ui/progress.ts';
 import { safe } from '../../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../../spec.ts';
 import { stopOnSignal } from '../../../interruptible.ts';
-import { countsText, decided, resumeLine } from './view.ts';
+import { countsText, decidedText, resumeLine } from './view.ts';
 
 /** What is run, and where. */
-export interface Carried {
-  readonly desk: ReplayDesk;
+export interface ReplayResult {
+  readonly desk: ReplayOperator;
   readonly letters: DeadLetters;
   readonly replay: Replay;
   /** Other than planned. */
@@ -25,7 +25,7 @@ export interface Carried {
 }
 
 /** Runs it, and tells what came of it; a signal throws, with how to resume. */
-export async function carryOut(context: CommandContext, carried: Carried): Promise<ExitCode> {
+export async function carryOut(context: CommandContext, carried: ReplayResult): Promise<ExitCode> {
   const { io, out } = context;
   const { desk, letters, replay, how } = carried;
   const stop = stopOnSignal(io);
@@ -34,7 +34,7 @@ export async function carryOut(context: CommandContext, carried: Carried): Promi
   const tools: RunTools = {
     clock: io.clock,
     signal: stop.signal,
-    onProgress: ({ counts }) => bar.show(decided(counts), count),
+    onProgress: ({ counts }) => bar.show(decidedText(counts), count),
     ...how,
   };
   const run = replay.state === 'planned' ? runReplay : resumeReplay;

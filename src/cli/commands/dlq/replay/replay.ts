@@ -13,7 +13,7 @@ import {
   rehearse,
 } from '../../../../dead-letters/replay/transform.ts';
 import { safe } from '../../../../observe/logs/safe-text.ts';
-import type { Replay, ReplayDesk, ReplayOptions } from '../../../../operator/replays.ts';
+import type { Replay, ReplayOperator, ReplayOptions } from '../../../../operator/replays.ts';
 import type {
   DeadLetters,
   Letter,
@@ -28,14 +28,14 @@ import type { CommandContext } from '../../../spec.ts';
 import { ask } from '../../../ui/confirm.ts';
 import { createProgress } from '../../../ui/progress.ts';
 import { kindsOf } from '../filter.ts';
-import { atLetters, type LettersContext, type Place } from '../letter-places.ts';
-import { type Look, openLook } from '../open-look.ts';
+import { atLetters, type LettersContext, type LetterPlaceOptions } from '../letter-places.ts';
+import { type LetterLook, openLook } from '../open-look.ts';
 import { carryOut } from './carry-out.ts';
-import { messages, planView, rehearsalsView, resumeLine } from './view.ts';
+import { countMessages, planView, rehearsalsView, resumeLine } from './view.ts';
 
 /** One place, and what of it is replayed how. */
 interface Aim {
-  readonly place: Place;
+  readonly place: LetterPlaceOptions;
   /** Only what fits is seen. */
   readonly letters: DeadLetters;
   readonly options: ReplayOptions;
@@ -94,11 +94,11 @@ async function aimsOf(context: LettersContext): Promise<readonly Aim[]> {
 }
 
 /** A category is no matter of the place. */
-function fittingOf({ filter, tell }: Look, { letters }: Place): DeadLetters {
+function fittingOf({ filter, tell }: LetterLook, { letters }: LetterPlaceOptions): DeadLetters {
   const { category } = filter;
   return category === undefined
     ? letters
-    : chosenOf(letters, (letter) => tell(letter) === category);
+    : onlyChosen(letters, (letter) => tell(letter) === category);
 }
 
 /** What would happen; nothing is written. */
@@ -131,7 +131,7 @@ interface Planned extends Aim {
 async function planAll(
   context: LettersContext,
   aims: readonly Aim[],
-  desk: ReplayDesk,
+  desk: ReplayOperator,
 ): Promise<readonly Planned[]> {
   const planned: Planned[] = [];
   try {
@@ -145,7 +145,7 @@ async function planAll(
 
 interface Planning {
   readonly aim: Aim;
-  readonly desk: ReplayDesk;
+  readonly desk: ReplayOperator;
   /** Those that are on record; this one comes after them. */
   readonly planned: Planned[];
 }
@@ -175,7 +175,7 @@ async function planOne(context: LettersContext, { aim, desk, planned }: Planning
 async function forgetAll(
   { io: { clock } }: LettersContext,
   planned: readonly Planned[],
-  desk: ReplayDesk,
+  desk: ReplayOperator,
 ): Promise<void> {
   for (const { replay } of planned) await removeReplay(desk, replay.id, { clock });
 }
@@ -184,11 +184,11 @@ async function forgetAll(
 async function confirmed(
   context: LettersContext,
   planned: readonly Planned[],
-  desk: ReplayDesk,
+  desk: ReplayOperator,
 ): Promise<void> {
   const count = planned.reduce((sum, { replay }) => sum + replay.plan.count, 0);
   try {
-    await ask(context, `replay ${messages(count)}?`);
+    await ask(context, `replay ${countMessages(count)}?`);
   } catch (error) {
     await forgetAll(context, planned, desk);
     throw error;
@@ -199,7 +199,7 @@ async function confirmed(
 async function runAll(
   context: LettersContext,
   planned: readonly Planned[],
-  desk: ReplayDesk,
+  desk: ReplayOperator,
 ): Promise<ExitCode> {
   let code: ExitCode = EXIT.done;
   for (const [at, { replay, place }] of planned.entries()) {
@@ -222,7 +222,7 @@ async function runAll(
 // A place of which only some letters are seen, by what it cannot be asked itself.
 
 /** The same place; looks give only what fits. What is taken by its key is taken as before. */
-export function chosenOf(letters: DeadLetters, fits: (letter: Letter) => boolean): DeadLetters {
+export function onlyChosen(letters: DeadLetters, fits: (letter: Letter) => boolean): DeadLetters {
   return {
     name: letters.name,
     caution: () => letters.caution(),

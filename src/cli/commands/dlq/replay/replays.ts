@@ -11,7 +11,7 @@ import { safe } from '../../../../observe/logs/safe-text.ts';
 import {
   needReplay,
   type Replay,
-  type ReplayDesk,
+  type ReplayOperator,
   type ReplayOptions,
 } from '../../../../operator/replays.ts';
 import { sleep } from '../../../../system/wait.ts';
@@ -33,12 +33,12 @@ import {
 const PAGE = 500;
 
 /** The desk of a command over replays; there is none at a broker. */
-async function deskOf(context: CommandContext): Promise<ReplayDesk> {
+async function deskOf(context: CommandContext): Promise<ReplayOperator> {
   return (await atLetters(context).desk()).control;
 }
 
 /** The replay that a command names, also by the beginning of its id. */
-async function namedReplay(context: CommandContext, desk: ReplayDesk): Promise<Replay> {
+async function namedReplay(context: CommandContext, desk: ReplayOperator): Promise<Replay> {
   const [id = ''] = context.args;
   const replay = await getReplay(desk, id);
   if (replay !== undefined) return replay;
@@ -161,7 +161,7 @@ async function steer(context: CommandContext, wanted: 'pause' | 'cancel'): Promi
 }
 
 interface Asked {
-  readonly desk: ReplayDesk;
+  readonly desk: ReplayOperator;
   readonly wanted: 'pause' | 'cancel';
   readonly replay: Replay;
 }

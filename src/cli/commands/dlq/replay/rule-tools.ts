@@ -7,7 +7,7 @@ import { getReplay, reportReplay } from '../../../../dead-letters/replay/operati
 import { planReplay } from '../../../../dead-letters/replay/plan.ts';
 import { resumeReplay, runReplay } from '../../../../dead-letters/replay/run.ts';
 import type {
-  Health,
+  RuleHealth,
   HealthQuestion,
   OpenPlaces,
   ReplayRule,
@@ -15,8 +15,8 @@ import type {
   RulePlace,
   RuleTools,
 } from '../../../../dead-letters/rules/types.ts';
-import type { Control } from '../../../../operator/operator.ts';
-import type { Replay, ReplayDesk } from '../../../../operator/replays.ts';
+import type { Operator } from '../../../../operator/operator.ts';
+import type { Replay, ReplayOperator } from '../../../../operator/replays.ts';
 import type { Clock } from '../../../../ports/clock.ts';
 import type { LetterRoute } from '../../../../ports/dead-letters.ts';
 import { openChannel } from '../../../../rabbit/admin/inspect-broker.ts';
@@ -25,10 +25,10 @@ import { systemDice } from '../../../../system/clock.ts';
 import { randomName } from '../../../../system/ids.ts';
 import { TimeLimit } from '../../../../system/wait.ts';
 import { createClosers } from '../../../closers.ts';
-import { byOf, type Desk } from '../../../session.ts';
-import { roadOf } from '../../../url-user.ts';
+import { byOf, type Session } from '../../../session.ts';
+import { urlWithHeaders } from '../../../url-user.ts';
 import type { Reached } from '../../rabbit/reach.ts';
-import { type LettersContext, openPlaces, type Place } from '../letter-places.ts';
+import { type LettersContext, openPlaces, type LetterPlaceOptions } from '../letter-places.ts';
 
 /** What differs from one who runs rules to the other. */
 type Given = Pick<RuleTools, 'signal' | 'tell'>;
@@ -39,7 +39,7 @@ export async function ruleToolsOf(context: LettersContext, given: Given): Promis
   const { clock } = io;
   const loaded = await context.loaded();
   const desk = await context.desk();
-  const open = new Map<RulePlace['source'], Place>();
+  const open = new Map<RulePlace['source'], LetterPlaceOptions>();
   return {
     ...given,
     clock,
@@ -65,7 +65,7 @@ export async function ruleToolsOf(context: LettersContext, given: Given): Promis
 async function placesOf(
   context: LettersContext,
   rule: ReplayRule,
-  open: Map<RulePlace['source'], Place>,
+  open: Map<RulePlace['source'], LetterPlaceOptions>,
 ): Promise<OpenPlaces> {
   const { queue } = rule.when;
   const { atEnd, close } = createClosers();
@@ -90,9 +90,9 @@ async function placesOf(
   }
 }
 
-function handsOf(desk: Desk, { io }: LettersContext): RuleHands {
+function handsOf(desk: Session, { io }: LettersContext): RuleHands {
   const { clock } = io;
-  const deskAs = (by: string): ReplayDesk => desk.as(by);
+  const deskAs = (by: string): ReplayOperator => desk.as(by);
   const read = (id: string): Promise<Replay | undefined> => getReplay(desk.control, id);
   return {
     read,
@@ -124,9 +124,9 @@ const ANSWERS_WITHIN_MS: number = 5 * SECOND_MS;
 const TOLD_MAX = 3;
 
 /** Who can be asked. */
-export interface HealthParts {
+export interface RuleHealthParts {
   /** Only of the spool, and only when it is about one. */
-  readonly control: () => Promise<Pick<Control, 'pauses'>>;
+  readonly control: () => Promise<Pick<Operator, 'pauses'>>;
   /** The broker of the letters, where they lie in a queue. */
   readonly reached: Pick<Reached, 'amqp' | 'management'> | undefined;
   readonly clock: Clock;
@@ -139,8 +139,8 @@ type QueueRoute = Extract<LetterRoute, { readonly kind: 'queue' }>;
 /** `well`, or why not. */
 export async function healthOf(
   { rule, routes }: Pick<HealthQuestion, 'rule' | 'routes'>,
-  parts: HealthParts,
-): Promise<Health> {
+  parts: RuleHealthParts,
+): Promise<RuleHealth> {
   const { healthy } = rule;
   if (typeof healthy === 'object') return ofUrl(healthy.http, parts);
   const whys: string[] = [];
@@ -153,9 +153,9 @@ export async function healthOf(
   return whys.length === 0 ? 'well' : { why: whys.join('; ') };
 }
 
-async function ofUrl(url: string, { clock, hide }: HealthParts): Promise<Health> {
+async function ofUrl(url: string, { clock, hide }: RuleHealthParts): Promise<RuleHealth> {
   const limit = new TimeLimit(clock, ANSWERS_WITHIN_MS);
-  const road = roadOf(url);
+  const road = urlWithHeaders(url);
   try {
     const answer = await fetch(road.url, { signal: limit.signal, headers: road.headers });
     await answer.body?.cancel();
@@ -173,13 +173,13 @@ function causeOf(error: unknown): string {
   return textOf(asError(error).cause ?? error);
 }
 
-async function ofTopic(topic: string, { control }: HealthParts): Promise<string | undefined> {
+async function ofTopic(topic: string, { control }: RuleHealthParts): Promise<string | undefined> {
   const pauses = await (await control()).pauses();
   const pause = pauses.find((one) => topicMatches(one.topic, topic));
   return pause && `topic ${show(topic)} is paused by ${pause.by}: respool resume '${pause.topic}'`;
 }
 
-async function ofQueue(route: QueueRoute, parts: HealthParts): Promise<string | undefined> {
+async function ofQueue(route: QueueRoute, parts: RuleHealthParts): Promise<string | undefined> {
   const { exchange, key } = route;
   if (exchange === '') return ofOneQueue(key, parts);
   const queues = await queuesBehind(route, parts);
@@ -191,7 +191,7 @@ async function ofQueue(route: QueueRoute, parts: HealthParts): Promise<string | 
 /** The queues that an exchange leads to with this key, or why nobody can tell. */
 async function queuesBehind(
   { exchange, key }: QueueRoute,
-  { reached }: HealthParts,
+  { reached }: RuleHealthParts,
 ): Promise<readonly string[] | string> {
   const where = `exchange ${show(exchange)} with key ${show(key)}`;
   const management = reached?.management;
@@ -212,7 +212,10 @@ function isLed(type: string, pattern: string, key: string): boolean {
   return type === 'topic' ? topicMatches(pattern, key) : true;
 }
 
-async function ofOneQueue(queue: string, { reached }: HealthParts): Promise<string | undefined> {
+async function ofOneQueue(
+  queue: string,
+  { reached }: RuleHealthParts,
+): Promise<string | undefined> {
   if (reached === undefined) return `nobody can tell whether queue ${show(queue)} is consumed`;
   const channel = await openChannel(reached.amqp);
   try {

@@ -4,10 +4,10 @@ import type { LoadedConfig } from '../../../../config/load/load-config.ts';
 import { runRules } from '../../../../dead-letters/rules/run.ts';
 import type { RuleNews } from '../../../../dead-letters/rules/types.ts';
 import { numberText, safe } from '../../../../observe/logs/safe-text.ts';
-import { createControl } from '../../../../operator/spool-operator.ts';
+import { createOperator } from '../../../../operator/spool-operator.ts';
 import type { Spool } from '../../../../spool/spool.ts';
 import { withTimeout } from '../../../../system/wait.ts';
-import { byOf, type Desk } from '../../../session.ts';
+import { byOf, type Session } from '../../../session.ts';
 import type { CommandContext } from '../../../spec.ts';
 import { relative } from '../../../ui/times.ts';
 import type { ServeLog } from '../../serve/serve-log.ts';
@@ -15,7 +15,7 @@ import type { LettersContext } from '../letter-places.ts';
 import { ruleToolsOf } from './rule-tools.ts';
 
 /** Rules that run. */
-export interface RulesLife {
+export interface RulesService {
   /** Pauses what is on its way, and ends; waits for it no longer than this. */
   stop(withinMs: number): Promise<void>;
 }
@@ -27,13 +27,16 @@ interface RulesParts {
 }
 
 /** Starts the rules of the configuration over the spool of a service. */
-export async function startRules(context: CommandContext, parts: RulesParts): Promise<RulesLife> {
+export async function startRules(
+  context: CommandContext,
+  parts: RulesParts,
+): Promise<RulesService> {
   const { loaded, spool, log } = parts;
   const { rules } = loaded.config.deadLetters;
   const stop = new AbortController();
   const tools = await ruleToolsOf(contextOf(context, loaded, spool), {
     signal: stop.signal,
-    tell: teller(log),
+    tell: replayNotifier(log),
   });
   for (const { name, every } of rules) {
     log.say('info', `replays by rule ${name}, every ${String(every)}`, { rule: name });
@@ -53,9 +56,9 @@ export function contextOf(
   loaded: LoadedConfig,
   spool: Spool,
 ): LettersContext {
-  const as: Desk['as'] = (by) => createControl(spool, { by });
+  const as: Session['as'] = (by) => createOperator(spool, { by });
   const isSealed = loaded.config.seal !== undefined;
-  const desk: Desk = { control: as(byOf(context.io)), as, url: undefined, isSealed };
+  const desk: Session = { control: as(byOf(context.io)), as, url: undefined, isSealed };
   return {
     ...context,
     broker: undefined,
@@ -67,16 +70,24 @@ export function contextOf(
 // What rules tell of their rounds, in a line.
 
 /** A line for each round that came to something. */
-export function teller(log: ServeLog): (news: RuleNews) => void {
+export function replayNotifier(log: ServeLog): (news: RuleNews) => void {
   return (news) => {
     const isBad = news.result === 'stopped' || news.result === 'failed';
     const isQuiet = news.result === 'quiet';
-    log.say(isBad ? 'warn' : isQuiet ? 'debug' : 'info', `rule ${newsText(news)}`, news);
+    log.say(isBad ? 'warn' : isQuiet ? 'debug' : 'info', `rule ${replayNewsText(news)}`, news);
   };
 }
 
 /** One round in a few words. */
-export function newsText({ rule, result, because, sent, replays, at, nextAt }: RuleNews): string {
+export function replayNewsText({
+  rule,
+  result,
+  because,
+  sent,
+  replays,
+  at,
+  nextAt,
+}: RuleNews): string {
   const parts = [`${safe(rule)}: ${result}`];
   if (replays.length > 0) parts.push(`sent ${numberText(sent)} by ${replays.join(', ')}`);
   if (because !== undefined) parts.push(safe(because));

@@ -7,14 +7,14 @@ import type { ReplayRule, RuleState } from '../../../../dead-letters/rules/types
 import { textOf } from '../../../../core/errors.ts';
 import { atLetters, type LettersContext } from '../letter-places.ts';
 import { CommandError, EXIT, type ExitCode } from '../../../exit-codes.ts';
-import { openDesk } from '../../../session.ts';
+import { openSession } from '../../../session.ts';
 import { numberText, safe } from '../../../../observe/logs/safe-text.ts';
 import { levelOf, listenForTheEnd } from '../../serve/service.ts';
 import { createServeLog } from '../../serve/serve-log.ts';
 import type { CommandContext } from '../../../spec.ts';
 import { type Column, tableOf } from '../../../ui/table.ts';
 import { relative } from '../../../ui/times.ts';
-import { newsText, teller } from './rules-service.ts';
+import { replayNewsText, replayNotifier } from './rules-service.ts';
 import { ruleToolsOf } from './rule-tools.ts';
 
 const COLUMNS: readonly Column[] = [
@@ -55,7 +55,7 @@ export async function runRulesHere(given: CommandContext): Promise<ExitCode> {
 function atRules(given: CommandContext): LettersContext {
   const context = atLetters(given);
   let desk: ReturnType<LettersContext['desk']> | undefined;
-  return { ...context, desk: () => (desk ??= openDesk({ ...context, mayCreate: true })) };
+  return { ...context, desk: () => (desk ??= openSession({ ...context, mayCreate: true })) };
 }
 
 function rulesOf({ config }: LoadedConfig): readonly ReplayRule[] {
@@ -85,7 +85,7 @@ async function runOnce(context: LettersContext, rules: readonly ReplayRule[]): P
     const { result, again = 0 } = news;
     if (result === 'stopped' || result === 'failed' || again > 0) code = EXIT.refused;
     if (out.json) await out.object(news);
-    else await out.line(newsText(news));
+    else await out.line(replayNewsText(news));
   }
   return code;
 }
@@ -97,7 +97,7 @@ async function runOn(context: LettersContext, rules: readonly ReplayRule[]): Pro
   const { format, level, redact } = config.log;
   const log = createServeLog(io, out, { format, level: levelOf(context, level), hide, redact });
   const stop = new AbortController();
-  const tools = await ruleToolsOf(context, { signal: stop.signal, tell: teller(log) });
+  const tools = await ruleToolsOf(context, { signal: stop.signal, tell: replayNotifier(log) });
   for (const { name, every } of rules) {
     log.say('info', `rule ${name} looks every ${String(every)}`, { rule: name });
   }

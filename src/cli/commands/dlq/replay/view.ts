@@ -68,7 +68,9 @@ export function lineRow({ id, result, to = '', code = '', reason = '' }: ReplayL
 /** A plan in full; what looking cost was told before (cli/commands/dlq/open-look.ts). */
 export async function planView(out: Out, name: string, plan: ReplayPlan): Promise<string> {
   const { count, seen, groups, routes, cannot, oldestAt, newestAt } = plan;
-  const parts = [`${safe(name)}: ${messages(count)} of ${numberText(seen)} that were looked at`];
+  const parts = [
+    `${safe(name)}: ${countMessages(count)} of ${numberText(seen)} that were looked at`,
+  ];
   if (oldestAt !== null && newestAt !== null) {
     parts.push(`died ${exact(oldestAt)} to ${exact(newestAt)}`);
   }
@@ -170,11 +172,11 @@ function canariesText({ passed, failed, waiting, removed = 0 }: ReplayCanaries):
 }
 
 /** How many letters are decided. */
-export function decided({ sent, failed, parked, unsure, gone, left }: ReplayCounts): number {
+export function decidedText({ sent, failed, parked, unsure, gone, left }: ReplayCounts): number {
   return sent + failed + parked + unsure + gone + left;
 }
 
-export function messages(count: number): string {
+export function countMessages(count: number): string {
   return count === 1 ? '1 message' : `${numberText(count)} messages`;
 }
 

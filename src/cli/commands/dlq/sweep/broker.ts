@@ -10,7 +10,7 @@ import { type Broker, brokerAt } from '../../../../config/load/brokers.ts';
 import type { LoadedConfig } from '../../../../config/load/load-config.ts';
 import { RespoolError, show } from '../../../../core/errors.ts';
 import { CommandError } from '../../../exit-codes.ts';
-import { LEVEL, type OldSettings, type Said } from './legacy-options.ts';
+import { LEVEL, type OldSettings, type LegacyValue } from './legacy-options.ts';
 
 /** What names the broker. */
 export interface BrokerSources {
@@ -37,7 +37,7 @@ const TLS_PORT = 5671;
 const MANAGEMENT_PORT = 15_672;
 const OLD_PARTS = ['host', 'port', 'username', 'password', 'vhost', 'ssl'] as const;
 type Part = (typeof OLD_PARTS)[number];
-type Parts = { readonly [K in Part]?: Said<string | number | boolean> };
+type Parts = { readonly [K in Part]?: LegacyValue<string | number | boolean> };
 
 /** The broker that was named; `undefined` where nobody names one. */
 export function chooseBroker(sources: BrokerSources): ChosenBroker | undefined {
@@ -76,7 +76,10 @@ export function chooseBroker(sources: BrokerSources): ChosenBroker | undefined {
 }
 
 /** The one that counts most. Refused: two that count the same and differ. */
-export function pick<T>(what: string, candidates: readonly Said<T>[]): Said<T> | undefined {
+export function pick<T>(
+  what: string,
+  candidates: readonly LegacyValue<T>[],
+): LegacyValue<T> | undefined {
   const [best, ...others] = candidates.toSorted((one, other) => other.level - one.level);
   if (best === undefined) return undefined;
   const equal = others.filter(({ level }) => level === best.level);
@@ -95,8 +98,8 @@ function shown(value: unknown): string {
   return Array.isArray(value) ? value.map(show).join(', ') : show(value);
 }
 
-function urlsOf({ url, loaded, hasOldFile }: BrokerSources): readonly Said<string>[] {
-  const urls: Said<string>[] = [];
+function urlsOf({ url, loaded, hasOldFile }: BrokerSources): readonly LegacyValue<string>[] {
+  const urls: LegacyValue<string>[] = [];
   if (url !== undefined) urls.push({ value: url, level: LEVEL.flag, name: '--url' });
   const configured = loaded.config.rabbit.url;
   if (configured !== undefined) {
@@ -118,13 +121,13 @@ function originOf(
 }
 
 /** What a URL says, and what it means where it says nothing. */
-function partsOfUrl({ value, level, name }: Said<string>): Parts {
+function partsOfUrl({ value, level, name }: LegacyValue<string>): Parts {
   const url = URL.parse(value);
   if (url === null || !/^amqps?:$/.test(url.protocol)) {
     throw new CommandError('usage.invalid', `cannot use ${name} as a broker: allowed is amqp://…`);
   }
   const isTls = url.protocol === 'amqps:';
-  const one = (text: string, meant: string): Said<string> =>
+  const one = (text: string, meant: string): LegacyValue<string> =>
     text === ''
       ? { value: meant, level: level - 0.1, name }
       : { value: decoded(text, name), level, name };
@@ -168,7 +171,7 @@ function managementOf(
   { old, managementUrl, loaded, hasOldFile }: BrokerSources,
   { host, isTls, isOld }: { readonly host: string; readonly isTls: boolean; isOld: boolean },
 ): { readonly managementUrl: string | undefined; readonly isNamed: boolean } {
-  const candidates: Said<string>[] = [];
+  const candidates: LegacyValue<string>[] = [];
   const configured = loaded.config.rabbit.managementUrl;
   if (managementUrl !== undefined) {
     candidates.push({ value: managementUrl, level: LEVEL.flag, name: '--management-url' });

@@ -18,13 +18,13 @@ import { startListening } from './listen.ts';
 import { printRound } from './report.ts';
 import { inRounds } from './rounds.ts';
 import { type SweepRun, sweepOnce } from './run.ts';
-import type { Told } from './settings.ts';
+import type { SettingsReader } from './settings.ts';
 
 /** Runs without a success for so many spans are too many. */
 const SPANS_MAX = 2;
 
 /** Sweeps until SIGTERM or SIGINT. */
-export async function sweepUntilSignal(told: Told, everyMs: number): Promise<ExitCode> {
+export async function sweepUntilSignal(told: SettingsReader, everyMs: number): Promise<ExitCode> {
   const { context, settings } = told;
   const { io, out } = context;
   const over = new AbortController();
@@ -47,8 +47,8 @@ export async function sweepUntilSignal(told: Told, everyMs: number): Promise<Exi
 }
 
 async function listen(
-  { context, settings }: Told,
-  health: Health,
+  { context, settings }: SettingsReader,
+  health: SweepHealth,
 ): Promise<((run: SweepRun) => void) | undefined> {
   if (settings.listen === undefined) return undefined;
   const { createMetrics } = await import('./metrics.ts');
@@ -70,14 +70,14 @@ async function listen(
 }
 
 /** Whether what runs does what it should. */
-export interface Health {
+export interface SweepHealth {
   hear(run: SweepRun): void;
   /** Why it is not ready; none: it is. */
   readonly reasons: () => readonly string[];
 }
 
 /** Ready when the last run went well, and not too long ago. */
-export function createHealth(clock: Clock, everyMs: number): Health {
+export function createHealth(clock: Clock, everyMs: number): SweepHealth {
   let last: SweepRun | undefined;
   let wellAt: number | undefined;
   const startedAt = clock.monotonic();

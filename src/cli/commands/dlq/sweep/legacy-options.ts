@@ -10,7 +10,7 @@ import { flagOf, type Options } from '../../../options.ts';
 import type { OptionSpec } from '../../../spec.ts';
 
 /** What a setting says, and who said it. */
-export interface Said<T> {
+export interface LegacyValue<T> {
   readonly value: T;
   /** Who overrides whom: the highest wins. */
   readonly level: number;
@@ -29,19 +29,19 @@ export interface OldFile {
 
 /** What was said under old names. */
 export interface OldSettings {
-  readonly host?: Said<string>;
-  readonly port?: Said<number>;
-  readonly mgmtPort?: Said<number>;
-  readonly username?: Said<string>;
-  readonly password?: Said<string>;
-  readonly vhost?: Said<string>;
-  readonly ssl?: Said<boolean>;
-  readonly sslVerify?: Said<boolean>;
-  readonly dlq?: Said<string>;
-  readonly targetQueue?: Said<string>;
-  readonly maxRetries?: Said<number>;
-  readonly dedupFile?: Said<string>;
-  readonly dedupMaxAgeHours?: Said<number>;
+  readonly host?: LegacyValue<string>;
+  readonly port?: LegacyValue<number>;
+  readonly mgmtPort?: LegacyValue<number>;
+  readonly username?: LegacyValue<string>;
+  readonly password?: LegacyValue<string>;
+  readonly vhost?: LegacyValue<string>;
+  readonly ssl?: LegacyValue<boolean>;
+  readonly sslVerify?: LegacyValue<boolean>;
+  readonly dlq?: LegacyValue<string>;
+  readonly targetQueue?: LegacyValue<string>;
+  readonly maxRetries?: LegacyValue<number>;
+  readonly dedupFile?: LegacyValue<string>;
+  readonly dedupMaxAgeHours?: LegacyValue<number>;
 }
 
 interface Range {
@@ -206,7 +206,7 @@ export function oldSettings(
   return Object.fromEntries(said.filter(([, one]) => one !== undefined)) as OldSettings;
 }
 
-function flagSays({ key, kind }: OldName, options: Options): Said<unknown> | undefined {
+function flagSays({ key, kind }: OldName, options: Options): LegacyValue<unknown> | undefined {
   const name = key === 'sslVerify' ? '--no-ssl-verify' : flagOf(key);
   const by = { level: LEVEL.flag, name };
   if (kind === 'switch') {
@@ -220,7 +220,7 @@ function flagSays({ key, kind }: OldName, options: Options): Said<unknown> | und
 function fileSays(
   { yaml: [section, key], kind }: OldName,
   old: OldFile | undefined,
-): Said<unknown> | undefined {
+): LegacyValue<unknown> | undefined {
   const given = old?.sections[section]?.[key];
   if (old === undefined || given === undefined || given === null) return undefined;
   const name = `${section}.${key} in ${old.file}`;
@@ -230,7 +230,7 @@ function fileSays(
 function environmentSays(
   { env: name, kind }: OldName,
   env: Readonly<Record<string, string | undefined>>,
-): Said<unknown> | undefined {
+): LegacyValue<unknown> | undefined {
   const given = env[name] ?? '';
   // A variable that is set to nothing is not set, as everywhere in the configuration.
   if (given === '') return undefined;

@@ -11,11 +11,11 @@ import { numberText, safe } from '../../../../observe/logs/safe-text.ts';
 import { type Column, tableOf } from '../../../ui/table.ts';
 import { exact, span } from '../../../ui/times.ts';
 import type { SweepRun } from './run.ts';
-import type { SweepSettings } from './settings.ts';
+import type { SweepCommandSettings } from './settings.ts';
 
 const RIGHT = { align: 'right' as const };
 
-function columnsOf({ isDryRun }: SweepSettings): readonly Column[] {
+function columnsOf({ isDryRun }: SweepCommandSettings): readonly Column[] {
   return [
     { head: 'queue', isFlexible: true, isReason: true },
     { head: 'target', isFlexible: true },
@@ -49,7 +49,11 @@ const SHORT: { readonly [K in SweepEnd]?: string } = {
 };
 
 /** Prints a run: an object, or a table with its sum. */
-export async function printRun(out: Out, settings: SweepSettings, run: SweepRun): Promise<void> {
+export async function printRun(
+  out: Out,
+  settings: SweepCommandSettings,
+  run: SweepRun,
+): Promise<void> {
   const { reports, error } = run;
   if (error !== undefined) out.error(error);
   if (out.json) {
@@ -64,7 +68,11 @@ export async function printRun(out: Out, settings: SweepSettings, run: SweepRun)
 }
 
 /** Prints a run of many: one line, and one for each queue that failed or gave something. */
-export async function printRound(out: Out, settings: SweepSettings, run: SweepRun): Promise<void> {
+export async function printRound(
+  out: Out,
+  settings: SweepCommandSettings,
+  run: SweepRun,
+): Promise<void> {
   if (out.json) {
     await out.object(objectOf(settings, run));
     return;
@@ -118,7 +126,7 @@ function movedText(isDryRun: boolean): string {
   return isDryRun ? 'would move' : 'moved';
 }
 
-function sumOf({ isDryRun }: SweepSettings, { reports, tookMs }: SweepRun): string {
+function sumOf({ isDryRun }: SweepCommandSettings, { reports, tookMs }: SweepRun): string {
   const { moved, left } = totalOf(reports);
   const queues = reports.length === 1 ? '1 queue' : `${reports.length} queues`;
   const unseen = reports.reduce((all, report) => all + unseenOf(report), 0);
@@ -146,7 +154,7 @@ function totalOf(reports: readonly QueueSweep[]): {
 }
 
 /** One object: `queues` and `total` are ours, the rest is as the old tool's users read it. */
-function objectOf(settings: SweepSettings, run: SweepRun): Record<string, unknown> {
+function objectOf(settings: SweepCommandSettings, run: SweepRun): Record<string, unknown> {
   const { isWell, endedAt, tookMs, reports, problems, error } = run;
   const total = totalOf(reports);
   return {
@@ -169,7 +177,12 @@ function objectOf(settings: SweepSettings, run: SweepRun): Record<string, unknow
 }
 
 /** n.b. Neither user nor password. */
-function configOf({ broker, patterns, target, max }: SweepSettings): Record<string, unknown> {
+function configOf({
+  broker,
+  patterns,
+  target,
+  max,
+}: SweepCommandSettings): Record<string, unknown> {
   const { hostname, port, protocol } = new URL(broker.url);
   return {
     host: hostname.replace(/^\[(.*)\]$/, '$1'),

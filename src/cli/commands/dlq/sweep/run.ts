@@ -21,10 +21,10 @@ import {
   type SweepTotal,
 } from '../../../../rabbit/queues/sweep.ts';
 import { createClosers } from '../../../closers.ts';
-import { type Desk, openDesk } from '../../../session.ts';
+import { type Session, openSession } from '../../../session.ts';
 import { reach } from '../../rabbit/reach.ts';
 import type { CommandContext } from '../../../spec.ts';
-import type { Told } from './settings.ts';
+import type { SettingsReader } from './settings.ts';
 
 /** What a run came to. */
 export interface SweepRun {
@@ -46,7 +46,7 @@ export interface RunWatch {
 }
 
 /** Sweeps once. */
-export async function sweepOnce(told: Told, watch: RunWatch): Promise<SweepRun> {
+export async function sweepOnce(told: SettingsReader, watch: RunWatch): Promise<SweepRun> {
   const { clock } = told.context.io;
   const startedAt = clock.monotonic();
   const closers = createClosers();
@@ -76,7 +76,10 @@ export async function sweepOnce(told: Told, watch: RunWatch): Promise<SweepRun> 
 
 const NOTHING = { queues: [], problems: [], isWell: false };
 
-async function sweepAll({ context, settings }: Told, watch: RunWatch): Promise<SweepTotal> {
+async function sweepAll(
+  { context, settings }: SettingsReader,
+  watch: RunWatch,
+): Promise<SweepTotal> {
   const { patterns, target, max, limit, parallel, window, createsTarget, dedupe } = settings;
   const { connection, management } = await reach(context, settings.loaded, settings.broker);
   const { clock } = context.io;
@@ -123,11 +126,11 @@ interface Writer {
 }
 
 function writerOf(context: CommandContext, broker: string): Writer {
-  let desk: Promise<Desk> | undefined;
+  let desk: Promise<Session> | undefined;
   const events: EventOf<'sweep'>[] = [];
   return {
     audit: async (details) => {
-      desk ??= openDesk({ ...context, mayCreate: true });
+      desk ??= openSession({ ...context, mayCreate: true });
       await (await desk).control.recordAction('dlq.sweep', { broker, ...details });
     },
     note: (event) => void events.push(event),

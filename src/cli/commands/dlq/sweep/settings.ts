@@ -20,10 +20,16 @@ import type { CommandContext, Globals } from '../../../spec.ts';
 import { chooseBroker, pick } from './broker.ts';
 import { type Listen, listenOf } from './listen.ts';
 import { readOldFile } from './legacy-file.ts';
-import { DEATHS, LEVEL, type OldSettings, oldSettings, type Said } from './legacy-options.ts';
+import {
+  DEATHS,
+  LEVEL,
+  type OldSettings,
+  oldSettings,
+  type LegacyValue,
+} from './legacy-options.ts';
 
 /** Everything a sweep is told. */
-export interface SweepSettings {
+export interface SweepCommandSettings {
   /** Whether an old name was used. */
   readonly isOld: boolean;
   readonly broker: Broker;
@@ -50,8 +56,8 @@ export interface SweepSettings {
 }
 
 /** The settings, and the context in which they hold. */
-export interface Told {
-  readonly settings: SweepSettings;
+export interface SettingsReader {
+  readonly settings: SweepCommandSettings;
   /** As the command's; its output is JSON where the old name says so, its URL is a service. */
   readonly context: CommandContext;
 }
@@ -67,7 +73,7 @@ const WINDOW = { min: 1, max: 10_000 };
 const EVERY = { minMs: SECOND_MS, maxMs: 30 * DAY_MS };
 
 /** Reads everything, and refuses what does not fit together. Nothing is connected. */
-export async function readSettings(given: CommandContext): Promise<Told> {
+export async function readSettings(given: CommandContext): Promise<SettingsReader> {
   const { options, globals, io } = given;
   const out = outOf(given);
   const warn = (text: string): void => out.warn(text);
@@ -93,7 +99,7 @@ export async function readSettings(given: CommandContext): Promise<Told> {
   if (listen !== undefined && every === undefined) {
     throw usage('--listen is for a sweep that goes on: add --every, such as --every 5m');
   }
-  const settings: SweepSettings = {
+  const settings: SweepCommandSettings = {
     isOld,
     ...chosen,
     patterns,
@@ -165,7 +171,7 @@ function queuesOf(
   { options }: CommandContext,
   { dlq, targetQueue }: OldSettings,
   isOld: boolean,
-): Pick<SweepSettings, 'patterns' | 'target'> {
+): Pick<SweepCommandSettings, 'patterns' | 'target'> {
   const given = options.texts('queue');
   const queues = pick('queue', [
     ...(given.length === 0 ? [] : [{ value: given, level: LEVEL.flag, name: '--queue' }]),
@@ -195,7 +201,7 @@ function globOf(pattern: string): Glob {
 
 function maxOf({ options }: CommandContext, { maxRetries }: OldSettings): number {
   const given = options.number('max', DEATHS);
-  const candidates: Said<number>[] = [
+  const candidates: LegacyValue<number>[] = [
     ...(given === undefined ? [] : [{ value: given, level: LEVEL.flag, name: '--max' }]),
     ...(maxRetries === undefined ? [] : [maxRetries]),
   ];
@@ -206,7 +212,7 @@ function maxOf({ options }: CommandContext, { maxRetries }: OldSettings): number
 function dedupeOf(
   { dedupFile, dedupMaxAgeHours }: OldSettings,
   cwd: string,
-): SweepSettings['dedupe'] {
+): SweepCommandSettings['dedupe'] {
   if (dedupFile === undefined && dedupMaxAgeHours === undefined) return undefined;
   const hours = dedupMaxAgeHours?.value ?? OLD_DEDUP_HOURS;
   const file = path.resolve(cwd, dedupFile?.value ?? OLD_DEDUP_FILE);

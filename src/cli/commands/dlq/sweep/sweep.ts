@@ -7,7 +7,7 @@ import type { CommandContext } from '../../../spec.ts';
 import { sweepUntilSignal } from './daemon.ts';
 import { printRun } from './report.ts';
 import { type SweepRun, sweepOnce } from './run.ts';
-import { readSettings, type Told } from './settings.ts';
+import { readSettings, type SettingsReader } from './settings.ts';
 
 /** Sweeps; 0 when all went well, 1 when a queue did not. */
 export async function sweep(given: CommandContext): Promise<ExitCode> {
@@ -16,7 +16,7 @@ export async function sweep(given: CommandContext): Promise<ExitCode> {
   return everyMs === undefined ? sweepAndTell(told) : sweepUntilSignal(told, everyMs);
 }
 
-async function sweepAndTell(told: Told): Promise<ExitCode> {
+async function sweepAndTell(told: SettingsReader): Promise<ExitCode> {
   const { context, settings } = told;
   const { io, out } = context;
   const stop = stopOnSignal(io);

@@ -22,7 +22,7 @@ import { asError, RespoolError, show, textOf } from '../../../../core/errors.ts'
 import { compileGlob, type Glob } from '../../../../core/glob.ts';
 import { runCommand } from '../../../../deliver/exec/run.ts';
 import { safe } from '../../../../observe/logs/safe-text.ts';
-import type { Control } from '../../../../operator/operator.ts';
+import type { Operator } from '../../../../operator/operator.ts';
 import type { Clock } from '../../../../ports/clock.ts';
 import { passiveQueues } from '../../../../rabbit/admin/inspect-broker.ts';
 import { isLockName } from '../../../../rabbit/queues/lock.ts';
@@ -31,7 +31,7 @@ import { CommandError, EXIT, type ExitCode } from '../../../exit-codes.ts';
 import { usageOf } from '../../../options.ts';
 import type { CommandContext } from '../../../spec.ts';
 import { exact } from '../../../ui/times.ts';
-import { type Road, roadOf } from '../../../url-user.ts';
+import { type UrlWithHeaders, urlWithHeaders } from '../../../url-user.ts';
 import { listenForTheEnd } from '../../serve/service.ts';
 import { atLetters } from '../letter-places.ts';
 import { chooseBroker } from './broker.ts';
@@ -66,7 +66,7 @@ interface Watched {
 interface Watch {
   readonly context: CommandContext;
   readonly watched: Watched;
-  readonly control: Control;
+  readonly control: Operator;
   readonly above: number;
   readonly hook: Hook | undefined;
   /** How deep each was at the last look. */
@@ -127,7 +127,7 @@ function brokerOf(
   );
 }
 
-async function firedBefore({ records }: Control): Promise<Map<string, string>> {
+async function firedBefore({ records }: Operator): Promise<Map<string, string>> {
   const known = await records.list(WATCH_KIND);
   return new Map(known.map(({ key, value }) => [key, (value as { queue: string }).queue]));
 }
@@ -228,7 +228,7 @@ function lineOf({ event, at, queue, depth, above, growth, group }: Alert): strin
 }
 
 /** What bounced is dead, what is held is parked. */
-function spoolWatched(control: Control): Watched {
+function spoolWatched(control: Operator): Watched {
   const top = async (state: 'bounce' | 'hold'): Promise<string | undefined> => {
     const rows = await control.tally('fingerprint', { state: [state] });
     return rows.toSorted((one, other) => other.count - one.count)[0]?.key;
@@ -382,7 +382,7 @@ export function hookOf({ options, io }: CommandContext): Hook | undefined {
       'cannot use what was given as --webhook: allowed is a URL like https://host/path',
     );
   }
-  const road = roadOf(address);
+  const road = urlWithHeaders(address);
   return { name: `webhook ${url}`, tell: (alert) => post(road, alert, io.clock) };
 }
 
@@ -428,7 +428,7 @@ async function* bodyOf(alert: Alert): AsyncGenerator<Uint8Array> {
   yield Buffer.from(`${JSON.stringify(alert)}\n`);
 }
 
-async function post({ url, headers }: Road, alert: Alert, clock: Clock): Promise<void> {
+async function post({ url, headers }: UrlWithHeaders, alert: Alert, clock: Clock): Promise<void> {
   const order = {
     method: 'POST',
     headers: { 'content-type': 'application/json', ...headers },
