@@ -138,11 +138,11 @@ describe('metrics', () => {
     const root = path.join(import.meta.dirname, '../..');
     const script =
       "const { createRequire } = await import('node:module');" +
-      "await import('./src/cli/commands.ts'); await import('./src/cli/sweep/sweep.ts');" +
+      "await import('./src/cli/commands.ts'); await import('./src/cli/commands/dlq/sweep/sweep.ts');" +
       "const require = createRequire(process.cwd() + '/x.js');" +
       'const isLoaded = () => Object.keys(require.cache).some((one) => /prometheus/.test(one));' +
       'const before = isLoaded();' +
-      "await import('./src/cli/sweep/metrics.ts'); console.log(before, isLoaded());";
+      "await import('./src/cli/commands/dlq/sweep/metrics.ts'); console.log(before, isLoaded());";
     const words = ['--conditions=respool-source', '--input-type=module', '-e', script];
     const { stdout } = await promisify(execFile)(process.execPath, words, { cwd: root });
     expect(stdout.trim()).toBe('false true');

@@ -70,7 +70,7 @@ function literalsOf(file: string): readonly string[] {
 }
 
 function idsOfDoctor(): readonly string[] {
-  const folder = 'cli/doctor';
+  const folder = 'cli/commands/doctor';
   const files = readdirSync(path.join(ROOT, 'src', folder));
   const ids = files.flatMap((file) => literalsOf(`${folder}/${file}`));
   const examine = readFileSync(path.join(ROOT, 'src', folder, 'examine.ts'), 'utf8');
@@ -92,7 +92,7 @@ function idsOfDoctor(): readonly string[] {
 }
 
 function idsOfStores(): readonly string[] {
-  const files = ['postgres/diagnose.ts', 'nats/diagnose.ts', 's3/inspect.ts'];
+  const files = ['postgres/diagnose.ts', 'nats/diagnose.ts', 's3/diagnose.ts'];
   return files
     .flatMap((file) => literalsOf(`stores/${file}`))
     .filter((id) => !id.includes('$'))

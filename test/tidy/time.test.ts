@@ -46,7 +46,7 @@ const CASES: Readonly<Record<string, RuleCase>> = {
       'nodes/faults.ts': GIVES_UP,
       'nodes/idle-transaction.ts': 'works for so long at least; its rates are for torture',
       'outbox/faults/run.ts': GIVES_UP,
-      'rabbit/dead/faults/': GIVES_UP,
+      'rabbit/queues/faults/': GIVES_UP,
       'rabbit/faults/flow.ts': GIVES_UP,
       'torture/': 'a program of its own, which measures how long a recovery takes',
     },
@@ -92,7 +92,7 @@ const CASES: Readonly<Record<string, RuleCase>> = {
       'nodes/': AT_RANDOM,
       'outbox/faults-idle.test.ts': 'nothing should happen meanwhile, and no event tells of that',
       'outbox/faults/': AT_RANDOM,
-      'rabbit/dead/faults/': AT_RANDOM,
+      'rabbit/queues/faults/': AT_RANDOM,
       'rabbit/faults/': AT_RANDOM,
       'rabbit/publisher-source.test.ts':
         'the broker has its own clock; what waits there is waited for',

@@ -245,7 +245,7 @@ class Ground {
       aheadMs: this.#begun * (LEASE_MS + 1_000),
       ...(this.#id === undefined ? {} : { id: this.#id }),
     };
-    this.#last = startChild('../rabbit/dead/faults/replay-child.ts', order);
+    this.#last = startChild('../rabbit/queues/faults/replay-child.ts', order);
     return this.#last;
   }
 

@@ -145,5 +145,5 @@ async function sweepOn(order: Omit<SweepOrder, 'rounds'>, rounds: number): Promi
 }
 
 function begin(order: Omit<SweepOrder, 'rounds'>, rounds: number): Child {
-  return startChild('../rabbit/dead/faults/sweep-child.ts', { ...order, rounds });
+  return startChild('../rabbit/queues/faults/sweep-child.ts', { ...order, rounds });
 }
