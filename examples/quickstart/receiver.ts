@@ -1,6 +1,6 @@
 /**
  * The other side of `npm start`: a receiver as they are in real life. It takes most messages,
- * is overloaded for the first attempts of some, broken for others, and wants no more of the rest.
+ * is overloaded for the first attempts of some, broken for others, and refuses the rest.
  */
 
 import { createServer, type Server } from 'node:http';

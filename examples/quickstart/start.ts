@@ -27,9 +27,9 @@ const READY_WITHIN_MS = 60_000;
 
 await refuseTakenPort();
 console.log(`Nine customers are sent an order or an invoice. Their receivers:
-  ann, carl, dora                take it at once
+  ann, carl, dora                accept it at once
   busy-bob, busy-flo             are overloaded (503), take it at the third attempt
-  gone-gus                       wants no more (410): it bounces
+  gone-gus                       refuses permanently (410): it bounces
   down-dan, down-deb, down-dot   are broken (500): it waits, and is tried again
 `);
 const { server, port } = await startReceiver();

@@ -23,12 +23,12 @@ export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 /** What each number means, for people. */
 export const EXIT_CODES: readonly { readonly code: ExitCode; readonly meaning: string }[] = [
   { code: EXIT.done, meaning: 'done' },
-  { code: EXIT.refused, meaning: 'something was refused, is unknown or was found wrong' },
+  { code: EXIT.refused, meaning: 'something was refused, not found, or failed a check' },
   { code: EXIT.usage, meaning: 'wrong usage or configuration; nothing was done' },
   { code: EXIT.unavailable, meaning: 'the store or the service cannot be reached or used' },
   { code: EXIT.notConfirmed, meaning: 'not confirmed; nothing was done' },
   { code: EXIT.interrupted, meaning: 'interrupted by Ctrl-C' },
-  { code: EXIT.terminated, meaning: 'ended by SIGTERM before it was done' },
+  { code: EXIT.terminated, meaning: 'terminated by SIGTERM before it finished' },
 ];
 
 const EXIT_OF_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {

@@ -29,18 +29,18 @@ const STATES_MEANT: Readonly<Record<string, string>> = {
 export const FILTER_OPTIONS: readonly OptionSpec[] = [
   {
     flags: '--state <state>',
-    description: 'in this state; several with commas',
+    description: 'with this state; separate several with commas',
     choices: STATES,
     meant: STATES_MEANT,
     repeatable: true,
   },
   { flags: '--topic <pattern>', description: 'a topic; * for one word, # for any number' },
-  { flags: '--destination <name>', description: 'going there' },
+  { flags: '--destination <name>', description: 'with this destination' },
   { flags: '--header <name=value>', description: 'with this header, or any value of name' },
   { flags: '--code <code>', description: 'the code of its last failure or hold' },
   { flags: '--fingerprint <print>', description: 'the fingerprint of its last failure' },
-  { flags: '--text <text>', description: 'found in its id, topic or reason' },
-  { flags: '--older-than <span>', description: 'enqueued longer ago, such as 15m or 2d' },
+  { flags: '--text <text>', description: 'contained in its id, topic or reason' },
+  { flags: '--older-than <span>', description: 'enqueued longer ago than this, such as 15m or 2d' },
   { flags: '--since <when>', description: 'enqueued since then: 2h, or a time in ISO 8601' },
   {
     flags: '--lane <lane>',

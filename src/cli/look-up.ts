@@ -19,7 +19,7 @@ export async function lookUp(
   }
   const page = await control.page({ ids: [...new Set(ids)], limit: ids.length });
   for (const { where, reason } of page.corrupt) {
-    out.warn(`cannot read what lies at ${safe(where)}: ${safe(reason)}; see: respool check`);
+    out.warn(`cannot read the entry at ${safe(where)}: ${safe(reason)}; see: respool check`);
   }
   return new Map(page.entries.map((entry) => [entry.envelope.id, entry]));
 }

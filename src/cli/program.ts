@@ -18,10 +18,13 @@ import { readVersion } from '../system/version.ts';
 
 /** The options that every command takes, before or after its name. */
 export const GLOBAL_OPTIONS: readonly OptionSpec[] = [
-  { flags: '--config <file>', description: 'the configuration file; default: found upwards' },
+  {
+    flags: '--config <file>',
+    description: 'the configuration file; default: searched in this folder and those above',
+  },
   {
     flags: '--store <url>',
-    description: 'where messages lie, such as sqlite:./respool; for outbox, its database',
+    description: 'where messages are stored, such as sqlite:./respool; for outbox, its database',
   },
   {
     flags: '--url <url>',
@@ -30,9 +33,9 @@ export const GLOBAL_OPTIONS: readonly OptionSpec[] = [
       'a broker',
   },
   { flags: '--json', description: 'print JSON: lists one object per line' },
-  { flags: '--wide', description: 'tables in full: whole ids, nothing cut or left out' },
+  { flags: '--wide', description: 'full tables: nothing shortened or left out' },
   { flags: '--quiet', description: 'print results only' },
-  { flags: '--verbose', description: 'say more on stderr' },
+  { flags: '--verbose', description: 'more detailed messages on stderr' },
   { flags: '--no-color', description: 'no colours; NO_COLOR does the same' },
 ];
 

@@ -37,9 +37,9 @@ export interface OptionSpec {
 export type CommandGroup =
   | 'Start'
   | 'Messages'
-  | 'Steering'
-  | 'Looking'
-  | 'Looking after'
+  | 'Control'
+  | 'Inspect'
+  | 'Maintain'
   | 'RabbitMQ'
   | 'Dead letters'
   | 'Outbox';

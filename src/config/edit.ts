@@ -99,7 +99,7 @@ function settable(name: string): KeyKind {
 function aKey(key: string): RespoolError {
   return new RespoolError(
     'config.invalid',
-    `cannot set "${key}": a key does not belong on the command line, where everybody on the ` +
+    `cannot set "${key}": a key does not belong on the command line, where every user of this ` +
       'machine can read it; name its place, as "env:NAME" or "file:PATH"',
   );
 }

@@ -79,7 +79,7 @@ export type Ending = 'delivered' | 'bounced' | 'removed' | 'expired';
 export interface Status {
   readonly state: State;
   readonly lane: Lane;
-  /** The policy chosen for this message, or null: its handler's, or the default. */
+  /** The policy chosen for this message, or null: the handler's, or the default. */
   readonly policy: string | null;
   /** Raised by exactly one on every write. */
   readonly revision: number;

@@ -1,5 +1,5 @@
 /**
- * retryBudget — at most so many retries begin per minute.
+ * retryBudget — at most this many retries begin per minute.
  *
  * When everything fails at once, everything comes back at once. A budget keeps the retries from
  * taking the place of new messages, and the other side from being pushed over again.

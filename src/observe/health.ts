@@ -119,7 +119,7 @@ const REFUSES: HealthReason = {
 };
 const FULL: HealthReason = {
   code: 'store.full',
-  text: 'the disk is full: nothing new can be put down',
+  text: 'the disk is full: no new messages can be stored',
 };
 
 function storeTrouble(isAnswering: boolean, isRefusing = false): HealthReason | undefined {

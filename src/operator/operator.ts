@@ -87,7 +87,7 @@ export interface Operator {
     readonly onProgress?: (progress: CheckProgress) => void;
   }): Promise<CheckReport>;
   /**
-   * Brings every body, and every sealed entry, to the encryption of today while messages are
+   * Brings every body, and every sealed entry, to the current encryption while messages are
    * delivered; audited with its count before it begins. It can be stopped and run again.
    */
   rekey(options?: Omit<RekeyOptions, 'by'>): Promise<RekeyProgress>;

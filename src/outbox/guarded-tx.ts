@@ -81,7 +81,7 @@ export class GuardedTx<Client extends object = object> {
 function over(doing: string): RespoolError {
   return new RespoolError(
     'config.invalid',
-    `cannot ${doing}: its transaction is over; wait for everything you do in it before its ` +
+    `cannot ${doing}: its transaction has ended; await everything you do in it before its ` +
       'function ends',
   );
 }

@@ -297,7 +297,8 @@ function idOf(delivery: Exclude<OnceKey, string>): string {
   if (!hasGeneratedId(delivery)) return delivery.id;
   throw new RespoolError(
     'message.invalid',
-    `cannot do message "${delivery.id}" once: it came without an id, and this one was made up ` +
+    `cannot do message "${delivery.id}" once: it arrived without an id, and this one was ` +
+      `generated ` +
       'for this copy of it; take a key out of what it says, such as the number of an order',
   );
 }

@@ -40,7 +40,7 @@ export function createOutbox(options: OutboxOptions): unknown {
     const found = given.length === 0 ? 'none was given' : `given were ${given.join(' and ')}`;
     throw new RespoolError(
       'config.invalid',
-      'cannot make an outbox: it needs one of "pool", a pg.Pool of yours, "url" of a PostgreSQL ' +
+      'cannot make an outbox: it needs one of "pool" (your own pg.Pool), "url" of a PostgreSQL ' +
         `database, or "database" of better-sqlite3; ${found}`,
     );
   }
@@ -48,7 +48,7 @@ export function createOutbox(options: OutboxOptions): unknown {
   if (typeof url === 'string' && /^(?:sqlite|file):/i.test(url)) {
     throw new RespoolError(
       'config.invalid',
-      'cannot make an outbox in SQLite by "url": emits go through a handle of yours; give it as ' +
+      'cannot make an outbox in SQLite by "url": emits use your own handle; pass it as ' +
         '"database", as in createOutbox({ database: new Database(file) }) of better-sqlite3',
     );
   }

@@ -78,7 +78,7 @@ export class Wake {
       await this.#parts.tell();
     } catch (error) {
       // What was committed is there; relays look for themselves at least every second.
-      this.#parts.logger?.warn({ error: textOf(error) }, 'relays could not be told of an emit');
+      this.#parts.logger?.warn({ error: textOf(error) }, 'relays could not be woken after an emit');
     }
   }
 

@@ -345,7 +345,7 @@ function notRead(id: string): RespoolError {
   return new RespoolError(
     'config.invalid',
     `cannot keep the body of message "${id}": a transform of this spool ended before it had read ` +
-      'all of it; mend the transform, or take it out of "transforms"',
+      'all of it; fix the transform, or remove it from "transforms"',
   );
 }
 

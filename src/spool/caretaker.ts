@@ -245,7 +245,7 @@ export class Caretaker {
           updatedAt: now,
           because: {
             code: 'handler.missing',
-            text: `nobody handles topic "${envelope.topic}"; register a handler, then release`,
+            text: `there is no handler for topic "${envelope.topic}"; register one, then release`,
             by: 'caretaker',
           },
         },

@@ -362,7 +362,7 @@ function noBytes(name: string, given: unknown): RespoolError {
   return new RespoolError(
     'config.invalid',
     `transform "${name}" gave ${kindOf(given)} where bytes belong; allowed is a Uint8Array, or a ` +
-      'stream of them; mend the transform, or take it out of "transforms"',
+      'stream of them; fix the transform, or remove it from "transforms"',
   );
 }
 

@@ -163,7 +163,7 @@ async function leaseFinding(parts: CheckParts, entry: Entry): Promise<Finding | 
     if (holder === undefined) return undefined;
     const text = `it is in ${status.state} and yet has a holder`;
     const finding = { kind: 'lease' as const, id, where: id, text };
-    return repairedBy(parts, entry, finding, { ...rest, ...next }, 'its holder was taken away');
+    return repairedBy(parts, entry, finding, { ...rest, ...next }, 'its holder was removed');
   }
   const isBeyond = status.dueAt === null || status.dueAt > now + 10 * parts.leaseMs;
   if (!isBeyond) return undefined;

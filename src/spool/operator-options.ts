@@ -29,7 +29,7 @@ export interface PauseOptions {
 
 /** How a store is looked through. */
 export interface CheckOptions {
-  /** Also mends what can be mended; default false. */
+  /** Also repairs what can be repaired; default false. */
   readonly repair?: boolean;
   readonly by?: string;
   /** Hears how far it is, after each message and each body. */

@@ -30,7 +30,7 @@ export async function whyNotGiven(entries: EntryStore, id: string): Promise<stri
   return isWaiting
     ? `it waits for its turn behind another message of order key "${orderKey}", and goes by ` +
         'itself once that has ended; keyHeads() names the first of each key'
-    : 'somebody else has just taken it; look again with get()';
+    : 'it has just been claimed; read it again with get()';
 }
 
 function unordered(doing: string, store: string): RespoolError {

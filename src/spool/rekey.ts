@@ -1,5 +1,5 @@
 /**
- * rekey — brings every body to the encryption of today: another key, another cipher, none any more.
+ * rekey — brings every body to the current encryption: another key, another cipher, none any more.
  *
  *   read by its record ─▶ kept anew, under another ref ─▶ guarded commit ─▶ old ref to the reaper
  *
@@ -36,7 +36,7 @@ export interface RekeyOptions {
 
 /** How far a rekeying is, in messages. */
 export interface RekeyProgress {
-  /** How many had to be brought to the encryption of today, when it began. */
+  /** How many had to be brought to the current encryption, when it began. */
   readonly count: number;
   readonly done: number;
   /** Not done and not given up: active, or not looked at yet. */
@@ -83,7 +83,7 @@ const LATER_MAX = 50_000;
 /** What stops a run: it is about all messages, not about the one that met it. */
 const STOPPING = ['engine.stopping', 'store.full'] as const;
 
-/** Brings what fits to the encryption of today; resolves when nothing more can be done. */
+/** Brings what fits to the current encryption; resolves when nothing more can be done. */
 export async function rekey(parts: RekeyParts, options: RekeyOptions): Promise<RekeyProgress> {
   checkNames('rekey', options, ['filter', 'dryRun', 'signal', 'onProgress', 'by']);
   const { filter = {}, dryRun = false, by = 'program' } = options;

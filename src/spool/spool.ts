@@ -386,7 +386,7 @@ export class Spool {
     return (await import('./check-all.ts')).checkAll(this.#runtime, { by: BY_DEFAULT, ...options });
   }
 
-  /** Brings every body, and every sealed entry, to the encryption of today; delivery goes on. */
+  /** Brings every body, and every sealed entry, to the current encryption; delivery goes on. */
   async rekey(options: RekeyOptions = {}): Promise<RekeyProgress> {
     await this.#runtime.ready();
     return (await import('./rekey.ts')).rekey(this.#runtime, { by: BY_DEFAULT, ...options });

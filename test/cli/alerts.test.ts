@@ -85,7 +85,7 @@ test('rules are listed with where they stand, also through a service', async () 
   ]);
   const never = await shell.cli(['alerts', 'list']);
   expect(never.stdout).toMatch(/disk +disk < 0 % +never looked at/);
-  expect(never.stderr).toContain('nobody has looked at any rule: respool serve does');
+  expect(never.stderr).toContain('no rule has been evaluated yet: respool serve evaluates rules');
   const running = await serving(shell);
   await running.printed(/alert fired: held/);
   const [, url = ''] = await running.printed(/listening on (http:[^,"]+)/);
@@ -105,7 +105,7 @@ test('rules are listed with where they stand, also through a service', async () 
   expect(object).toMatchObject({ phase: 'quiet', lookedAt: expect.any(Number) as number });
   await ended(running);
   const after = await shell.cli(['alerts', 'list', 'disk']);
-  expect(after.stderr).toMatch(/^nobody looks now: last .* by /m);
+  expect(after.stderr).toMatch(/^rules are not being evaluated; last by /m);
 });
 
 test('rules that the service does not know yet, and notifications that were given up, are seen', async () => {
@@ -152,7 +152,7 @@ test('a check measures once, says what holds and what cannot be measured here, a
     { rule: 'held', value: 1, unit: 'count', holds: true },
     { rule: 'disk', unit: 'bytes', holds: false },
     { rule: 'disk-percent', unit: 'percent', holds: true, forMs: 300_000 },
-    { rule: 'rate', value: null, holds: null, why: 'only the process that delivers can tell' },
+    { rule: 'rate', value: null, holds: null, why: 'known only to the process that delivers' },
     { rule: 'lag', holds: null, why: expect.stringContaining('has no outbox') as string },
     { rule: 'dead', holds: null, why: expect.stringContaining('has no consumers') as string },
     { rule: 'old', unit: 'ms', holds: true },
@@ -160,7 +160,7 @@ test('a check measures once, says what holds and what cannot be measured here, a
   const text = (await shell.cli(['alerts', 'check', 'held', 'disk-percent', 'rate'])).stdout;
   expect(text).toMatch(/held +count held > 0 +1 +yes/);
   expect(text).toMatch(/disk-percent .* % +yes, fires after 5m/);
-  expect(text).toMatch(/rate .* unknown +only the process/);
+  expect(text).toMatch(/rate .* unknown +known only to the process/);
   const [held] = (await shell.cli(['alerts', 'list', '--json'])).objects();
   expect(held).toMatchObject({ phase: 'quiet', episode: 0 });
 });
@@ -220,7 +220,7 @@ test.each([
 test('without rules or receivers the commands say what to write', async () => {
   const shell = await shellWith({});
   expect((await shell.cli(['alerts', 'list'])).stderr).toContain('write some as "alerts.rules"');
-  expect((await shell.cli(['alerts', 'test'])).stderr).toContain('name receivers as "alerts.to"');
+  expect((await shell.cli(['alerts', 'test'])).stderr).toContain('add them as "alerts.to"');
 });
 
 test('the stats of a service have a forecast', async () => {

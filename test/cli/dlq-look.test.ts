@@ -76,7 +76,7 @@ describe('dlq list', () => {
     expect(await cli(['dlq', 'list', '--text', 'nowhere'])).toMatchObject({
       code: 0,
       stdout: '',
-      stderr: 'no letter fits\n',
+      stderr: 'no letters match\n',
     });
     const some = await cli(['dlq', 'list', '--limit', '3']);
     expect(some.stderr).toBe('the first 3; more with --limit, all with --json\n');

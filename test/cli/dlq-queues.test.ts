@@ -179,9 +179,9 @@ withService('rabbitmq', () => {
       const { cli, prefix, queue } = await queueShell();
       const ran = await cli(['dlq', 'list', '--queue', `${prefix}.nothing.*`]);
       expect(ran.code).toBe(2);
-      expect(ran.stderr).toContain(`no queue fits "${prefix}.nothing.*"`);
+      expect(ran.stderr).toContain(`no queue matches "${prefix}.nothing.*"`);
       const one = await cli(['dlq', 'list', '--queue', queue, '--queue', `${prefix}.x`]);
-      expect(one.stderr).toContain(`no queue fits "${prefix}.x"`);
+      expect(one.stderr).toContain(`no queue matches "${prefix}.x"`);
     });
 
     test('without the management API names do, and patterns do not', async () => {

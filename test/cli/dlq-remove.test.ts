@@ -110,7 +110,7 @@ describe('dlq remove', () => {
   test('nothing that fits is no failure', async () => {
     const { cli, audit } = await deadSpool();
     const ran = await cli(['dlq', 'remove', '--text', 'nowhere', '--yes']);
-    expect(ran).toMatchObject({ code: 0, stdout: 'no letter fits; nothing to do\n' });
+    expect(ran).toMatchObject({ code: 0, stdout: 'no letters match; nothing to do\n' });
     expect(await audit()).toEqual([]);
   });
 

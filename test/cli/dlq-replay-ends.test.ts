@@ -50,7 +50,7 @@ function awayStore(carried: ReplayResult): ReplayResult {
 test('an error of the store in the middle says how to go on', async () => {
   const { end, said, id } = await setup(awayStore);
   await expect(end()).rejects.toThrow('the disk is gone');
-  expect(said).toEqual([`when the cause is gone: respool dlq replays resume ${id}`]);
+  expect(said).toEqual([`when the cause is fixed: respool dlq replays resume ${id}`]);
 });
 
 test('a refusal says itself what to do', async () => {

@@ -123,7 +123,7 @@ describe('dlq replay', () => {
   test('where nothing fits nothing is done, and nothing is on record', async () => {
     const shell = await deadSpool();
     const ran = await shell.cli(['dlq', 'replay', '--code', 'none', '--yes']);
-    expect([ran.code, ran.stdout]).toEqual([0, 'no message fits; nothing to do\n']);
+    expect([ran.code, ran.stdout]).toEqual([0, 'no messages match; nothing to do\n']);
     expect(await listed(shell)).toEqual([]);
   });
 

@@ -37,10 +37,10 @@ describe('readiness', () => {
     expect(health.reasons()).toEqual(['broker away']);
     health.hear(runOf({ isWell: false, reports: [reportOf('a', { error: 'no target' })] }));
     expect(health.reasons()).toEqual(['a: no target']);
-    const problem = { text: 'no queue fits', isSkipped: false };
+    const problem = { text: 'no queue matches', isSkipped: false };
     const skipped = { text: 'it is a lock', isSkipped: true };
     health.hear(runOf({ isWell: false, problems: [problem, skipped] }));
-    expect(health.reasons()).toEqual(['no queue fits']);
+    expect(health.reasons()).toEqual(['no queue matches']);
     health.hear(runOf());
     expect(health.reasons()).toEqual([]);
   });

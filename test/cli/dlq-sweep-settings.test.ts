@@ -161,7 +161,7 @@ describe('an old name', () => {
     ]) {
       const told = await read(given);
       expect(checks?.(told)).toBe(false);
-      expect(told.stderr).toContain('certificates are not checked');
+      expect(told.stderr).toContain('certificates are not verified');
     }
     const strict = { config: { rabbit: { tls: { rejectUnauthorized: true } } } };
     expect(checks?.(await read({ ...strict, env: { RMQ_SSL_VERIFY: 'false' } }))).toBe(true);

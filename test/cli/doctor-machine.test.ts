@@ -113,7 +113,7 @@ describe('what can be seen', () => {
   test('metrics: off, for everybody, or for who has a token', async () => {
     const off = await examined({ metrics: { enabled: false } });
     expect(off.found('metrics')).toMatchObject({ level: 'note', todo: 'metrics.enabled: true' });
-    expect((await examined()).found('metrics')?.text).toMatch(/^everybody who reaches/);
+    expect((await examined()).found('metrics')?.text).toMatch(/^anyone who reaches/);
     const token = await examined({}, { env: { RESPOOL_TOKEN: 'x'.repeat(32) } });
     expect(token.found('metrics')).toMatchObject({ level: 'ok' });
   });
@@ -129,9 +129,9 @@ describe('what can be seen', () => {
   const rules = [{ name: 'dead', when: 'oldest deferred > 2h' }];
   const http = { http: { url: 'http://alerts.example/x' } };
   test.each([
-    [{ rules, to: { log: { log: 'warn' } } }, 'note', /1 rule of alerts, and nobody is told/],
+    [{ rules, to: { log: { log: 'warn' } } }, 'note', /1 rule without a receiver/],
     [{ rules, to: { me: { exec: ['true'] } } }, 'ok', /1 rule of alerts, 1 receiver/],
-    [{ to: { me: { exec: ['true'] } } }, 'note', /no rule that would tell/],
+    [{ to: { me: { exec: ['true'] } } }, 'note', /no rule that uses them/],
     [{ rules, to: { ops: http } }, 'ok', /1 receiver/],
   ])('alerts %j are %s', async (alerts, level, text) => {
     const { found } = await examined({ alerts });

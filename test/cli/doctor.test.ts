@@ -83,7 +83,7 @@ describe('messages', () => {
     expect(found['messages.bounced']).toMatchObject({ level: 'note', text: '1 bounced' });
     expect(found['messages.paused']?.text).toBe('"mail.*" is paused by tester@cli');
     expect(found['messages.deferred']?.level).toBe('ok');
-    expect(found['messages.nobody']?.todo).toBe('respool serve');
+    expect(found['messages.no-service']?.todo).toBe('respool serve');
     expect(found['store.entries.sqlite']?.text).toMatch(/^journal mode wal/);
   });
 
@@ -254,7 +254,7 @@ describe('the configuration', () => {
     expect(plain.found['routes.none']).toBeUndefined();
     const safe = { url: 'amqps://u@broker.example', queue: 'a', deliver: { exec: ['true'] } };
     const { found } = await examined(await configured({ consumers: [safe] }));
-    expect(found['routes']?.text).toBe('0 routes and 1 consumer, nothing odd');
+    expect(found['routes']?.text).toBe('0 routes and 1 consumer, no problems found');
   });
 
   test.each([
@@ -488,7 +488,7 @@ describe('the service', () => {
       expect(found['service']?.text).toBe(`respool ${version} answers at ${url}, ready`);
       expect(found['service.version']).toBeUndefined();
       expect(found['messages.waiting']?.level).toBe('ok');
-      expect(found['messages.nobody']).toBeUndefined();
+      expect(found['messages.no-service']).toBeUndefined();
       serving.signal('SIGTERM');
       await serving.ended;
     },
@@ -519,7 +519,7 @@ describe('the service', () => {
       expect(code).toBe(1);
       expect(found['service.store']).toMatchObject({ level: 'unsafe' });
       expect(found['service.store']?.text).toContain(`the service at ${url} has another store`);
-      if (store !== 'memory:') expect(found['messages.nobody']?.level).toBe('note');
+      if (store !== 'memory:') expect(found['messages.no-service']?.level).toBe('note');
       serving.signal('SIGTERM');
       await serving.ended;
     },

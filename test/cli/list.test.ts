@@ -129,7 +129,11 @@ describe('the table', () => {
 
   test('says when there is nothing', async () => {
     const { cli } = await setup({ hasStore: true });
-    expect(await cli(['list'])).toMatchObject({ code: 0, stdout: '', stderr: 'no message fits\n' });
+    expect(await cli(['list'])).toMatchObject({
+      code: 0,
+      stdout: '',
+      stderr: 'no messages match\n',
+    });
     expect(await cli(['list', '--json'])).toMatchObject({ code: 0, stdout: '', stderr: '' });
   });
 });

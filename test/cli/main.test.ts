@@ -99,6 +99,6 @@ describe.runIf(process.platform === 'linux')('a stdout that takes nothing', () =
     await once(child, 'exit');
     // Without anybody to stop it, it would not have got as far as to say that it was stopped.
     expect(child.exitCode).toBe(0);
-    expect(said).toMatch(/^warning: cannot print what happens: ENOSPC.*delivering goes on\n$/);
+    expect(said).toMatch(/^warning: cannot write the log: ENOSPC.*deliveries continue\n$/);
   });
 });

@@ -69,7 +69,8 @@ describe('wrong usage ends with 2 and the nearest name', () => {
     ],
     [
       ['config', 'set', 'stor', 'x'],
-      'cannot use "stor" as <key>: allowed is store, entries, bodies, transforms (did you mean "store"?); ' +
+      'cannot use "stor" as <key>: allowed is store, entries, bodies, transforms (did you mean ' +
+        '"store"?); ' +
         'see: respool config set --help',
     ],
     [['list', '--state'], 'option "--state <state>" argument missing'],
@@ -92,7 +93,7 @@ describe('options of every command', () => {
     expect((await cli(['pause', 'a', '--json'])).objects()).toHaveLength(1);
   });
 
-  test('--store chooses where messages lie', async () => {
+  test('--store chooses where messages are stored', async () => {
     const { cli, folder } = await setup();
     await cli(['--store', 'sqlite:./elsewhere', 'enqueue', 'a', '--body', 'x']);
     expect(await readdir(folder)).toEqual(['elsewhere']);

@@ -130,7 +130,7 @@ withService('rabbitmq', () => {
       expect(ran, ran.stderr).toMatchObject({ code: 0, stdout: 'discarded 1\n' });
       expect(asked).toEqual([
         `discard 1 message of ${dead}?`,
-        'they are gone for good: discard them?',
+        'they are permanently removed: discard them?',
       ]);
       expect(await depth(dead)).toBe(0);
     });

@@ -130,7 +130,7 @@ describe('by filters', () => {
   test('nothing that fits is nothing to do', async () => {
     const shell = await steering();
     const ran = await shell.cli(['retry', '--topic', 'nobody.*']);
-    expect(ran).toMatchObject({ code: 0, stdout: 'no message fits; nothing to do\n' });
+    expect(ran).toMatchObject({ code: 0, stdout: 'no messages match; nothing to do\n' });
   });
 
   test('refusals are shown with their reasons, and end with 1', async () => {

@@ -220,7 +220,7 @@ test('an error that nobody caught is told, and everything is stopped in order', 
   running.fail(new Error('a timer of a handler threw'));
   const ran = await running.ended;
   expect(ran.code).toBe(1);
-  expect(ran.stdout).toMatch(/stopping after an error that nobody caught: a timer of a handler/);
+  expect(ran.stdout).toMatch(/stopping after an uncaught error: a timer of a handler/);
   expect(ran.stdout).toMatch(/stopped\n$/);
   await expect(fetch(`${url}/healthz`)).rejects.toThrow();
 });

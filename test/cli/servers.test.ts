@@ -221,7 +221,7 @@ describe('config set', () => {
     const env = { DB_PASSWORD: CANARY };
     const ran = await shell.cli(['config', 'set', 'store', value], { env });
     expect(ran.code).toBe(0);
-    expect(ran.stderr).not.toContain('holds a password');
+    expect(ran.stderr).not.toContain('contains a password');
     const shown = await shell.cli(['config', '--json'], { env });
     expect(shown.stdout).toContain('postgres://(secret)@db.example/app');
     expect(shown.stdout + shown.stderr).not.toContain(CANARY);
@@ -236,7 +236,7 @@ describe('config set', () => {
         const ran = await shell.cli(['config', 'set', key, value, ...argv]);
         expect(ran.code).toBe(0);
         expect(ran.stdout + ran.stderr).not.toContain(CANARY);
-        expect(ran.stderr).toContain('holds a password');
+        expect(ran.stderr).toContain('contains a password');
       }
     },
   );

@@ -122,7 +122,7 @@ function standing({ status: { state, ending } }: Entry): string {
   return state === 'hold' ? 'held' : 'given up';
 }
 
-/** Where the operator's moves lead to from here, in at most so many of them. */
+/** Where the operator's moves lead to from here, in at most this many of them. */
 function reachable(entry: Entry, context: Case['context'], steps: number): Set<string> {
   const found = new Set([standing(entry)]);
   if (steps === 0) return found;

@@ -19,17 +19,17 @@ const GROUP_PAGES: Readonly<Record<CommandGroup, GroupPage>> = {
     title: 'Commands: messages',
     about: 'Enqueue messages, list them, and read one with its body.',
   },
-  Steering: {
+  Control: {
     name: 'control',
     title: 'Commands: control',
     about: 'Change what happens to messages: hold, release, retry, bounce, remove, pause.',
   },
-  Looking: {
+  Inspect: {
     name: 'inspect',
     title: 'Commands: inspect',
     about: 'Counts, backlog by age, live events, the audit record, and alerts.',
   },
-  'Looking after': {
+  Maintain: {
     name: 'maintain',
     title: 'Commands: maintain',
     about: 'Configuration, tokens, keys, consistency checks, diagnosis and benchmarks.',

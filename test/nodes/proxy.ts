@@ -53,7 +53,7 @@ interface Pair {
   isVanished: boolean;
 }
 
-/** A cut falls after at most so many bytes: within a statement or an answer, or between two. */
+/** A cut falls after at most this many bytes: within a statement or an answer, or between two. */
 const CUT_MAX_BYTES = 4_096;
 
 export class FaultProxy implements AsyncDisposable {

@@ -132,7 +132,7 @@ withService('postgres', () => {
       });
       await expect(working).rejects.toThrow('no stock');
       rolledBack.resolve();
-      expect(await Promise.all(late)).toEqual([expect.stringContaining('transaction is over')]);
+      expect(await Promise.all(late)).toEqual([expect.stringContaining('transaction has ended')]);
       expect([await orders(), await keys()]).toEqual([[], []]);
     }
     expect(await once(pool, 'k', (tx) => order(tx, 1), { schema })).toEqual(DONE);
@@ -179,7 +179,7 @@ withService('postgres', () => {
     const left: pg.PoolClient[] = [];
     await transaction(pool, (tx) => left.push(tx));
     const [over] = left as [pg.PoolClient];
-    await expect(once(over, 'k', work, { schema })).rejects.toThrow('its transaction is over');
+    await expect(once(over, 'k', work, { schema })).rejects.toThrow('its transaction has ended');
     expect(hasWorked).toBe(false);
     expect(await keys()).toEqual([]);
   });

@@ -24,7 +24,7 @@ const EMITS: Record<string, (outbox: Outbox, tx: AnyTx) => Promise<unknown>> = {
 
 /** What an emit says that comes too late, by us or by the library. */
 const REFUSED =
-  /no transaction|is over|already|rolled back|complete|current transaction is aborted/i;
+  /no transaction|has ended|is over|already|rolled back|complete|current transaction is aborted/i;
 
 withService('postgres', () => {
   for (const [name, use] of Object.entries(KINDS)) {
@@ -179,12 +179,12 @@ withService('postgres', () => {
     await outbox.transaction(async (other) => {
       await outbox.emit(other, 'other');
       await expect(outbox.emit(tx, 'a')).rejects.toThrow(
-        'cannot emit "a": its transaction is over',
+        'cannot emit "a": its transaction has ended',
       );
-      await expect(outbox.emitMany(tx, [])).rejects.toThrow('its transaction is over');
-      await expect(tx.query('SELECT 1')).rejects.toThrow('its transaction is over');
-      await expect(tx.query({ text: 'SELECT 1' })).rejects.toThrow('its transaction is over');
-      expect(() => tx.query('SELECT 1', () => undefined)).toThrow('its transaction is over');
+      await expect(outbox.emitMany(tx, [])).rejects.toThrow('its transaction has ended');
+      await expect(tx.query('SELECT 1')).rejects.toThrow('its transaction has ended');
+      await expect(tx.query({ text: 'SELECT 1' })).rejects.toThrow('its transaction has ended');
+      expect(() => tx.query('SELECT 1', () => undefined)).toThrow('its transaction has ended');
     });
     expect(await entries()).toHaveLength(1);
   });

@@ -242,7 +242,10 @@ withService('postgres', () => {
     const outbox = createOutbox({ pool: dead, logger });
     await outbox.wake();
     expect(warned).toEqual([
-      [{ error: expect.stringContaining('ECONNREFUSED') }, 'relays could not be told of an emit'],
+      [
+        { error: expect.stringContaining('ECONNREFUSED') },
+        'relays could not be woken after an emit',
+      ],
     ]);
     await outbox.close();
   });

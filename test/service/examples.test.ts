@@ -31,7 +31,7 @@ test('npm start shows messages delivered, deferred and bounced, and what to try 
   });
   await until(async () => printed.includes('npx respool shape'));
   // Who the receivers are and how they behave is said first, and the lines name the customer.
-  expect(printed).toMatch(/^Nine customers .*\n.*ann, carl, dora +take it at once\n/);
+  expect(printed).toMatch(/^Nine customers .*\n.*ann, carl, dora +accept it at once\n/);
   expect(printed).toMatch(/ ann-\w+ delivered topic=order\.new attempt=1/);
   expect(printed).toMatch(
     / busy-bob-\w+ deferred topic=order\.new attempt=1 wait=[\d.]+m?s next=[\d:.]+Z code=http\.503/,

@@ -122,7 +122,7 @@ describe('check', () => {
     await hand.commit([{ id, revision: 1, to }]);
     expect((await spool.check()).findings).toMatchObject([{ kind: 'lease', id }]);
     const { findings } = await spool.check({ repair: true });
-    expect(findings[0]?.repaired).toBe('its holder was taken away');
+    expect(findings[0]?.repaired).toBe('its holder was removed');
     expect(await status(id)).toMatchObject({ state: 'incoming', revision: 3 });
     expect((await spool.check()).findings).toEqual([]);
   });

@@ -161,7 +161,7 @@ function factsOf({ envelope, status, unhandled }: SeenEntry, view: View): [strin
     ['fingerprint', lastFailure?.fingerprint],
     ['attempts', countsOf(status)],
     ['holder', status.holder],
-    ['policy', status.policy ?? (isOutbox ? 'the default' : "its handler's, or the default")],
+    ['policy', status.policy ?? (isOutbox ? 'the default' : "the handler's, or the default")],
     ['priority', numberText(envelope.priority)],
     ['destination', envelope.destination],
     ['order key', envelope.orderKey],

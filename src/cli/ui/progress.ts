@@ -112,7 +112,7 @@ function createBar(io: Io): Progress {
   };
 }
 
-/** A bar and its numbers, in at most so many columns. */
+/** A bar and its numbers, in at most this many columns. */
 function lineOf(done: number, total: number | undefined, columns: number): string {
   if (total === undefined) return `${numberText(done)} done `.slice(0, columns);
   const numbers = `${numberText(done)} of ${numberText(total)} `;

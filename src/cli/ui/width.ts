@@ -34,7 +34,7 @@ export function widthOf(text: string): number {
   return columns;
 }
 
-/** The text in at most so many columns, with `…` where it was cut. */
+/** The text in at most this many columns, with `…` where it was cut. */
 export function cut(text: string, columns: number): string {
   if (columns < 1) return '';
   // Longer than any line can be: not worth measuring to its end.

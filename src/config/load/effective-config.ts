@@ -175,7 +175,7 @@ function ofFlags(said: ConfiguredValues): Values {
     if (key.isSecret === true) {
       throw new RespoolError(
         'config.invalid',
-        `cannot take "${name}" from the command line, where everybody on the machine can read ` +
+        `cannot take "${name}" from the command line, where every user of this machine can read ` +
           'it: set it in the environment, or its hash in the configuration file',
       );
     }

@@ -95,7 +95,7 @@ function deadLink(file: string): RespoolError {
   return new RespoolError(
     'config.invalid',
     `cannot read the configuration ${show(file)}: it is a link to a file that is not there; ` +
-      'mend the link or take it away',
+      'fix the link or remove it',
   );
 }
 

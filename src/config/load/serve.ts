@@ -67,7 +67,7 @@ function checkGuessable(sha256: string, key: string): void {
   if (!isGuessable) return;
   throw new RespoolError(
     'config.invalid',
-    `cannot use (secret) as "${key}": it is the hash of a word that everybody guesses; ` +
+    `cannot use (secret) as "${key}": it is the hash of a word that is easy to guess; ` +
       'run "respool token create --name NAME --role ROLE" and write the hash that it prints',
   );
 }

@@ -69,7 +69,7 @@ export async function decide(
   if (letter.replays >= settings.replaysMax) return parked(taken, by);
   const route = settings.to ?? letter.home;
   if (route === undefined) {
-    return left('replay.homeless', 'nobody knows where it came from');
+    return left('replay.homeless', 'its origin is unknown');
   }
   const to = routeText(route);
   const send: Fate = {

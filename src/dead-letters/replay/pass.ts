@@ -200,7 +200,7 @@ class Pass {
       return undefined;
     } catch (error) {
       this.#isOver = true;
-      const because = `cannot go on through ${letters.name}: ${textOf(error)}`;
+      const because = `cannot continue through ${letters.name}: ${textOf(error)}`;
       if (this.#found === 0 && isRespoolError(error, 'move.refused')) this.#busy = because;
       else tenure.halt.stop({ kind: 'end', state: 'stopped', because });
       return undefined;

@@ -139,7 +139,7 @@ interface Cannot {
 }
 
 const TEXTS: Readonly<Record<CannotKind, string>> = {
-  homeless: 'nobody knows where they came from; give a destination',
+  homeless: 'their origin is unknown; give a destination',
   'replayed-too-often': 'they were replayed too often, and will be parked',
   'transform-failed': 'the transform fails on them',
   'transform-skips': 'the transform leaves them where they are',

@@ -177,7 +177,7 @@ export function checkRunnable(replay: Replay, clock: Clock): void {
 export function lostError(id: string): RespoolError {
   return new RespoolError(
     'move.refused',
-    `cannot go on with replay "${id}": its lease was not renewed in time, and another process ` +
-      'may run it by now; look at it, and resume it if nobody does',
+    `cannot continue with replay "${id}": its lease was not renewed in time, and another process ` +
+      'another process may be running it; check, and resume it if none does',
   );
 }

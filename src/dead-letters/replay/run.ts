@@ -249,7 +249,7 @@ async function passes(parts: PassParts, limit: number): Promise<void> {
       // What others hold is not seen: it is neither gone nor sent.
       const because =
         `${ledger.wanted} letters of the plan were not seen, and others hold letters of ` +
-        `${letters.name}: they may be among them; resume it when nobody else works there`;
+        `${letters.name}: they may be among them; resume it when no other process works there`;
       tenure.halt.stop({ kind: 'end', state: 'stopped', because });
       return;
     }
@@ -307,7 +307,7 @@ async function removeLeftovers({ id, by, letters, ledger, tenure }: TidyParts): 
       sent.set(key, count - 1);
     }
   } catch (error) {
-    const because = `cannot take away what was sent already: ${textOf(error)}`;
+    const because = `cannot remove letters that were already sent: ${textOf(error)}`;
     tenure.halt.stop({ kind: 'end', state: 'stopped', because });
   }
 }

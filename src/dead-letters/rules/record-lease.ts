@@ -63,7 +63,8 @@ export function takeRule(parts: RuleLeaseParts): Promise<RecordLease<RuleState> 
 function goneError(rule: string): RespoolError {
   return new RespoolError(
     'move.refused',
-    `cannot go on with the rule "${rule}": there was no sign of life for too long, and another ` +
+    `cannot continue with the rule "${rule}": there was no sign of life for too long, and ` +
+      `another ` +
       'process has taken it over; nothing is to be done',
   );
 }

@@ -10,7 +10,7 @@ import type { AlertActionCall, AlertParts, AlertRule } from './types.ts';
 
 // What a rule does when it fires and when it is resolved.
 //
-// On record a deed is its key, so that it is done also when its rule is gone meanwhile.
+// On record a deed is its key, so that it is done also when its rule is no longer there.
 
 /** What is to be done when it fires, in the order of the actions. */
 export function actionsOnFiring({ actions }: AlertRule): readonly string[] {

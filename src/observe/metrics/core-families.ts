@@ -90,7 +90,7 @@ function counters(families: Families): Record<CounterName, NumberFamily> {
   const ofSource = (name: string, help: string): NumberFamily =>
     families.counter({ name, help, labels: OF_SOURCE });
   return {
-    accepted: ofTopic('accepted_total', 'Messages that were put down.'),
+    accepted: ofTopic('accepted_total', 'Accepted messages.'),
     duplicates: ofTopic('duplicates_total', 'Messages that were there already.'),
     delivered: ofTopic('delivered_total', 'Messages that were delivered.'),
     deferred: ofTopic('deferred_total', 'Attempts after which a message waits for the next one.'),
@@ -101,7 +101,7 @@ function counters(families: Families): Record<CounterName, NumberFamily> {
     }),
     held: ofTopic('held_total', 'Messages that were put on hold by a handler or a policy.'),
     released: ofTopic('released_total', 'Attempts that were given back, at no cost.'),
-    announced: ofTopic('announced_total', 'Bounces that a handler was told of.'),
+    announced: ofTopic('announced_total', 'Bounces announced to a bounce handler.'),
     archived: ofTopic('archived_total', 'Messages that were kept after their end.'),
     removed: ofTopic('removed_total', 'Messages that were removed for good.'),
     attempts: families.counter({
@@ -199,7 +199,7 @@ function gauges(families: Families): Record<GaugeName, NumberFamily> {
     engineSettling: ofSource('engine_settling', 'Verdicts on their way to the store.'),
     engineRunning: ofSource('engine_running', '1 while the engine runs, otherwise 0.'),
     pausedTopics: ofSource('paused_topics', 'Pauses in force.'),
-    statesAge: ofSource('states_age_seconds', 'Since the store last told the counts.'),
+    statesAge: ofSource('states_age_seconds', 'Seconds since the store last returned its counts.'),
     alertsFiring: families.gauge({
       name: 'alerts_firing',
       help: '1 from when a rule fires until it is resolved, otherwise 0.',

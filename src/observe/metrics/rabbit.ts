@@ -313,8 +313,8 @@ function familiesOf({ families }: MetricsContext) {
         'connected',
         'Consumers of this process that are subscribed, or are still though connected.',
       ),
-      paused: ofConsumer('paused', 'Consumers of this process that somebody paused.'),
-      blocked: ofConsumer('blocked', 'Consumers that wait since the broker takes no messages.'),
+      paused: ofConsumer('paused', 'Paused consumers of this process.'),
+      blocked: ofConsumer('blocked', 'Consumers that wait since the broker accepts no messages.'),
       buffered: ofConsumer('buffered', 'Deliveries that wait here for a slot.'),
       publishing: ofConsumer(
         'publishing',
@@ -325,7 +325,7 @@ function familiesOf({ families }: MetricsContext) {
       inFlight: ofPublisher('in_flight', 'Messages that are published and not yet confirmed.'),
       waiting: ofPublisher('waiting', 'Messages that wait for the broker or for room.'),
       connected: ofPublisher('connected', 'Publishers that are connected.'),
-      blocked: ofPublisher('blocked', 'Publishers that the broker takes no messages from.'),
+      blocked: ofPublisher('blocked', 'Publishers that the broker accepts no messages from.'),
     },
     fellBack: families.counter({
       name: 'rabbit_publisher_fell_back_total',

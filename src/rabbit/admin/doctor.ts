@@ -63,7 +63,7 @@ const ASSUMED = ', which is assumed, not verified';
 /** Nothing can be done about it afterwards, so it is said before. */
 const DELETED = ok(
   'queue.deleted',
-  'what lies in a queue when it is deleted is gone, and no setting brings it back: let respool ' +
+  'messages in a deleted queue are lost, whatever its settings: let respool ' +
     'rabbit topology migrate or drain empty a queue before',
 );
 
@@ -80,7 +80,7 @@ async function alarms(management: Management): Promise<readonly Finding[]> {
     return [
       bad(
         'broker.alarms',
-        `the broker takes no messages: alarm of ${where.join(', ') || 'some resource'}`,
+        `the broker accepts no messages: alarm of ${where.join(', ') || 'some resource'}`,
         'free memory or disk there; nothing is retried until then',
       ),
     ];
@@ -140,7 +140,7 @@ async function attempt(
     return await look();
   } catch (error) {
     const text = `cannot look at ${show(part)}${instead}: ${textOf(error)}`;
-    return [warn(`${part}.failed`, text, 'mend what the sentence names, and look again')];
+    return [warn(`${part}.failed`, text, 'fix what the message names, then check again')];
   }
 }
 
@@ -219,7 +219,7 @@ function lackFinding(user: string, { right, isVital }: Need, lacking: readonly s
   return warn(
     `user.${right}`,
     `${text}: it cannot declare the topology`,
-    `${todo}; or let somebody else declare it, and consume with declare: 'verify'`,
+    `${todo}; or let an administrator declare it, and consume with declare: 'verify'`,
   );
 }
 

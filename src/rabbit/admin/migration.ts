@@ -30,8 +30,8 @@ export function isInner(exchange: string, { exchanges, leaving }: Move): boolean
 }
 
 export const NEEDS_MANAGEMENT: string =
-  'give the management API: without it nobody sees which messages are still being dead-lettered ' +
-  'and what is bound, so no old queue is removed';
+  'give the management API: without it, messages that are still being dead-lettered cannot be ' +
+  'seen and what is bound, so no old queue is removed';
 
 export function runOut({ waitMs }: LeavingQueue): string {
   const when = waitMs === undefined ? 'when it is empty' : `in ${formatDuration(waitMs)}`;

@@ -95,7 +95,7 @@ function newName(old: string, { oldMains, plans, renamed }: Naming): string {
   if (name !== undefined && plans.some((plan) => plan.queue === name)) return name;
   throw invalid(
     name === undefined
-      ? `nobody said which queue takes over from ${show(old)}; name it in "renamed"`
+      ? `no successor of ${show(old)} is known; name it in "renamed"`
       : `"renamed" sends ${show(old)} to ${show(name)}, which is not in the new topology`,
   );
 }
@@ -125,7 +125,7 @@ function leavingQueue(
   const args = from.queues.find((queue) => queue.name === name)?.arguments;
   // n.b. Without a TTL of its own a queue lets each message wait by its own.
   if (role === 'wait' && waitMs === undefined && args === undefined) {
-    throw invalid(`nobody said how long messages wait in ${show(name)}; give its "waitMs"`);
+    throw invalid(`how long messages wait in ${show(name)} is unknown; give its "waitMs"`);
   }
   const deadLetters = args?.['x-dead-letter-exchange'];
   return {

@@ -103,7 +103,7 @@ function dropFinding({ spec, of }: Judged): Finding[] {
       'queue.drops',
       `the ${spec.role} queue ${show(spec.name)} has a length limit of ${show(limit)} and drops ` +
         'its oldest messages when it is full',
-      'set overflow reject-publish: then publishers are told, and keep the message',
+      'set overflow reject-publish: then publishers are refused, and keep the message',
     ),
   ];
 }
@@ -137,7 +137,7 @@ function lifeFinding({ spec, of }: Judged): Finding[] {
     found.push(
       bad(
         'queue.expires',
-        `the ${spec.role} queue ${show(spec.name)} is deleted with what is in it when nobody ` +
+        `the ${spec.role} queue ${show(spec.name)} is deleted with its messages when no consumer ` +
           `uses it for ${span}`,
         'take "expires" out of its policy or arguments',
       ),
@@ -154,7 +154,7 @@ function lifeFinding({ spec, of }: Judged): Finding[] {
     ...found,
     isShorter
       ? bad('queue.ttl', `${what} instead of ${formatDuration(planned)}: retries are early`, todo)
-      : bad('queue.ttl', `${what}: what nobody takes in time leaves it`, todo),
+      : bad('queue.ttl', `${what}: messages that are not consumed in time are removed`, todo),
   ];
 }
 

@@ -50,7 +50,7 @@ export async function removeOld(
   if (management === undefined) {
     if (there.length === 0 && migration.move.exchanges.length === 0) return true;
     todo.push(NEEDS_MANAGEMENT);
-    for (const { name } of there) keep(migration, name, 0, 'nobody can tell whether it is empty');
+    for (const { name } of there) keep(migration, name, 0, 'it is unknown whether it is empty');
     return false;
   }
   const at = { migration, management };

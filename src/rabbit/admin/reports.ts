@@ -81,7 +81,7 @@ export interface Finding {
   /** Stable, with dots: `queue.strategy`. */
   readonly name: string;
   readonly text: string;
-  /** What mends it; '' where nothing needs mending. */
+  /** How to fix it; '' where nothing needs fixing. */
   readonly todo: string;
 }
 

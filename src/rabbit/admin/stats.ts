@@ -215,7 +215,7 @@ function deadGrowing(queue: QueueStats, before: QueueStats | undefined): StatsHi
       queue: name,
       text: `the dead queue ${show(name)} grows: it has ${ready} messages and ${how}`,
       todo:
-        'read their header respool-ended-reason, mend the cause, then: ' +
+        'read their header respool-ended-reason, fix the cause, then: ' +
         `respool rabbit drain ${name}`,
     },
   ];

@@ -109,7 +109,7 @@ const UNSAFE: readonly string[] = [
     'or a broker that fails, loses the message. Give both sides the same delays.',
   'What the Spring side rejects goes to the dead-letter exchange with its routing key: without a ' +
     'queue bound there it is lost.',
-  'Anybody who may publish to the wait exchange can put messages into every queue bound to the ' +
+  'Everyone who may publish to the wait exchange can send messages to every queue bound to the ' +
     'return exchange.',
 ];
 

@@ -69,7 +69,8 @@ export class ReconnectingConnection {
 
   /** Why nothing can be sent at present, for a sentence about what was not. */
   get whyAway(): string {
-    if (this.#isBlocked) return 'the broker takes no messages at present (alarm of memory or disk)';
+    if (this.#isBlocked)
+      return 'the broker accepts no messages at present (alarm of memory or disk)';
     const why = this.#lastError === undefined ? '' : ` (${this.#lastError.message})`;
     return `there is no connection to the broker${why}`;
   }

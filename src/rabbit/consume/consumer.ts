@@ -292,7 +292,7 @@ export class Consumer implements AsyncDisposable {
   #onPublishing(event: ConnectionEvent): void {
     if (event.kind === 'down') this.#engine.trouble('publishing', event.error);
     if (event.kind === 'blocked') {
-      const text = `the broker takes no messages: ${event.reason}; nothing is begun until it does`;
+      const text = `the broker accepts no messages: ${event.reason}; consuming waits`;
       this.#engine.trouble('publishing', new RespoolError('broker.unavailable', text));
     }
     this.#change();

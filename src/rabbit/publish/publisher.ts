@@ -219,7 +219,7 @@ export class Publisher {
     }
     throw new RespoolError(
       'config.invalid',
-      `cannot tell what became of a message: a middleware answered ${show(answer)}; ` +
+      `the outcome of a message is unknown: a middleware answered ${show(answer)}; ` +
         'return what next() gives, or { id, via }',
     );
   }

@@ -170,15 +170,14 @@ const NOTHING = { version: '', policies: [], operatorPolicies: [] } as const;
 
 const TRUSTED: Caution = {
   kind: 'counted',
-  text: 'nobody could tell the delivery limit of this queue; it was said to be high enough',
+  text: 'the delivery limit of this queue is unknown; it was declared to be high enough',
 };
 
 function untold(queue: string, why: string, todo: string): Caution {
   return {
     kind: 'refused',
     text:
-      `nobody can tell whether the queue ${inFull(queue)} drops messages that are looked at: ` +
-      why,
+      `it is unknown whether the queue ${inFull(queue)} drops messages that are looked at: ` + why,
     remedy: `${todo}, or say that the delivery limit of this queue is high enough (--trust-limit)`,
   };
 }

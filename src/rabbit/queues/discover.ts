@@ -48,7 +48,7 @@ export async function findPairs(
     const pairs = pairsOf(glob, target, infos);
     for (const pair of pairs) if (!found.has(pair.queue)) found.set(pair.queue, pair);
     if (pairs.length === 0 && infos !== undefined) {
-      const text = `no queue fits the pattern ${inFull(glob.pattern)}`;
+      const text = `no queue matches the pattern ${inFull(glob.pattern)}`;
       problems.push({ pattern: glob.pattern, text, isSkipped: false });
     }
   }

@@ -102,7 +102,7 @@ export function checkDrain(options: DrainOptions): void {
     throw new RespoolError(
       'config.invalid',
       `cannot discard the messages of the queue ${show(queue)}: "confirm" is ${show(confirm)}; ` +
-        'give the name of the queue there to say that they may be gone for good',
+        'give the name of the queue there to say that they may be permanently removed',
     );
   }
   if (to === undefined) checkHome(queuePlaceOf(queue, plans), plans.length > 0);

@@ -356,7 +356,8 @@ class QueuePass implements Pass {
   #lost(cause?: unknown): RespoolError {
     return new RespoolError(
       'broker.unavailable',
-      `cannot go on with the messages of the queue ${show(this.#order.queue)}: the channel was ` +
+      `cannot continue with the messages of the queue ${show(this.#order.queue)}: the channel ` +
+        `was ` +
         'lost or the queue deleted; what was not done is still in the queue: start again',
       { cause },
     );

@@ -296,7 +296,7 @@ class QueueLetters implements door.DeadLetters {
     const to = given ?? letter.home;
     const name = show(letter.id);
     if (to === undefined) {
-      const reason = `nobody knows which queue message ${name} belongs to; say where to send it`;
+      const reason = `the queue of message ${name} is unknown; name where to send it`;
       return { kind: 'refuse', code: 'route.unknown', reason };
     }
     if (to.kind === 'topic') {
@@ -306,7 +306,7 @@ class QueueLetters implements door.DeadLetters {
       return { kind: 'refuse', code: 'route.invalid', reason };
     }
     if (to.exchange === '' && to.key === this.#queue) {
-      const reason = `cannot send message ${name} into the queue that it lies in; name another`;
+      const reason = `cannot send message ${name} to the queue it is in; name another`;
       return { kind: 'refuse', code: 'route.invalid', reason };
     }
     return to;

@@ -99,7 +99,7 @@ class FileJournal implements SweepJournal {
       const stat = await file.stat();
       if (!stat.isFile()) throw new Error('it is no file that keeps what is written');
       const { size } = stat;
-      if (size > FILE_MAX_BYTES) throw new Error(`it has ${size} bytes: it is no journal of ours`);
+      if (size > FILE_MAX_BYTES) throw new Error(`it has ${size} bytes: it is not a sweep journal`);
       // One character for each byte, whatever else is in it.
       this.#read(await readFile(this.#path, 'latin1'));
       // What a kill cut off must not run into the next line.

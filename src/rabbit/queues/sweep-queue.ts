@@ -189,7 +189,7 @@ class Sweep {
     const lock = await lockQueue(connection, queue);
     if (lock !== 'taken') return lock;
     const what = `cannot sweep the queue ${show(queue)}`;
-    this.#refuse('locked', `${what}: somebody else works on it; try again later`);
+    this.#refuse('locked', `${what}: another process is working on it; try again later`);
     return undefined;
   }
 

@@ -98,7 +98,7 @@ function different(error: unknown, { what }: TriedDeclaration): Account {
     const invalid = INVALID.exec(textOf(error))?.[1];
     return {
       code: 'config.invalid',
-      why: `the broker does not take it: ${invalid ?? said(error)}; correct the setting`,
+      why: `the broker refuses it: ${invalid ?? said(error)}; correct the setting`,
     };
   }
   return {
@@ -132,7 +132,7 @@ function refused(error: unknown, tried: TriedDeclaration): Account {
   const [, what = '', name = '', user = ''] = found;
   const permission = permissionFor(tried, what, name);
   const vhost = /in vhost '(.*?)'/s.exec(textOf(error))?.[1] ?? '/';
-  const { instead = "let somebody else declare it and use declare: 'verify' here" } = tried;
+  const { instead = "let an administrator declare it and use declare: 'verify' here" } = tried;
   const rest = tried.act === 'declare' && instead !== '' ? `, or ${instead}` : '';
   return {
     code: 'config.invalid',

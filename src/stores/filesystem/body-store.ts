@@ -271,7 +271,7 @@ async function* namesIn(path: string): AsyncGenerator<string> {
   }
 }
 
-/** When a file was last written; one that is gone meanwhile is not in any list. */
+/** When a file was last written; one that is no longer there is not in any list. */
 async function writtenAtOf(path: string): Promise<Millis> {
   try {
     return Math.floor((await stat(path)).mtimeMs);

@@ -85,7 +85,7 @@ function readFound(
     if (errnoOf(error) === 'EIO') return 'the disk cannot read the file (EIO)';
     throw error;
   }
-  if (bytes.length >= FILE_MAX_BYTES) return 'the file is longer than any of ours';
+  if (bytes.length >= FILE_MAX_BYTES) return 'the file is longer than any file of this store';
   const content = decodeContent(bytes, id);
   if (typeof content === 'string') return content;
   return { bytes: bytes.length, facts: factsOf(content.envelope, content.status) };

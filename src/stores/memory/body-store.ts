@@ -66,7 +66,7 @@ export function memoryBodies(options: MemoryBodiesOptions = {}): BodyStore {
         checkOpen();
         const body = bodies.get(ref);
         if (body === undefined) {
-          throw new RespoolError('body.missing', `cannot read body "${ref}": there is none`);
+          throw new RespoolError('body.missing', `cannot read body "${ref}": it does not exist`);
         }
         for (const chunk of body.chunks) yield Uint8Array.from(chunk);
       },

@@ -110,7 +110,7 @@ class NatsBodies implements BodyStore {
     const stored = await this.#inFlight.track(stream.last(this.#places.metaOf(ref)));
     const meta = stored === undefined ? undefined : readMeta(stored);
     if (meta === undefined) {
-      throw new RespoolError('body.missing', `cannot read body "${ref}": there is none`);
+      throw new RespoolError('body.missing', `cannot read body "${ref}": it does not exist`);
     }
     const hash = createHash('sha256');
     let size = 0;

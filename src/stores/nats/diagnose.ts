@@ -115,7 +115,8 @@ function examineSync(judged: JudgedBucket, { monitoringUrl }: Settings): StoreFi
   if (isBefore(version, SYNC_KNOWN)) {
     return worthKnowing(
       id,
-      `NATS ${version} writes to its disk within a minute and cannot be told to do it at once: a ` +
+      `NATS ${version} writes to its disk within a minute and cannot be configured to do it at ` +
+        `once: a ` +
         'power cut takes what it acknowledged since, and a kill on a busy machine may',
       `update the server to ${RECOMMENDED.join('.')} or newer, and set sync_interval: always`,
     );
@@ -163,7 +164,9 @@ export function examineStream(name: string, { config, state }: StreamInfo): Stor
   }
   const { retention = 'limits', max_msgs_per_subject: perSubject = -1 } = config;
   if (retention !== 'limits') {
-    const text = `${what} has retention ${show(retention)}: it keeps only what somebody asks for`;
+    const text =
+      `${what} has retention ${show(retention)}: it keeps only what consumers have not ` +
+      'acknowledged';
     findings.push(danger('retention', text, todo));
   }
   if (name.startsWith('OBJ_') && Number(perSubject) > 0) {

@@ -260,7 +260,8 @@ async function putSmall(
 function removed(ref: string): RespoolError {
   return new RespoolError(
     'store.unavailable',
-    `cannot go on writing body "${ref}": a part of it was removed or lost meanwhile; put it again`,
+    `cannot continue writing body "${ref}": a part of it was removed or lost meanwhile; put it ` +
+      `again`,
   );
 }
 

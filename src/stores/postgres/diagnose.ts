@@ -206,8 +206,12 @@ async function examineListening(
   const id = 'listen';
   const { listenUrl, names } = options;
   if (listenUrl === undefined) {
-    const text = 'no "listenUrl": what other processes write is looked for every 50 ms to 1 s';
-    return worthKnowing(id, text, 'give "listenUrl", usually the same address, to be told at once');
+    const text = 'no "listenUrl": writes of other processes are polled every 50 ms to 1 s';
+    return worthKnowing(
+      id,
+      text,
+      'give "listenUrl", usually the same address, to be woken at once',
+    );
   }
   const { Client } = await loadPg();
   const sockets = new Sockets(clock);
@@ -223,16 +227,16 @@ async function examineListening(
     await client.query({ text: `LISTEN ${channel}`, values: [], rowMode: 'array', types: TYPES });
     await ask(`SELECT pg_notify($1, '')`, [channel]);
     clock.after(NOTICE_MS, () => heard.resolve(false));
-    if (await heard.promise) return fine(id, 'other processes are told of new messages at once');
+    if (await heard.promise) return fine(id, 'other processes are woken at once by new messages');
     return danger(
       id,
-      'what is told by NOTIFY does not come through "listenUrl": it leads through a pool, or to ' +
+      'NOTIFY does not arrive through "listenUrl": it leads through a pool, or to ' +
         'another server',
       'let "listenUrl" lead straight to the server',
     );
   } catch (error) {
     const text = `"listenUrl" cannot be used: ${textOf(error)}`;
-    return danger(id, text, 'mend it, or take it out: a store does not open with it');
+    return danger(id, text, 'fix it, or remove it: a store does not open with it');
   } finally {
     cancel();
     sockets.ended();
@@ -269,7 +273,7 @@ async function examineConnections(
     `SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
   current_setting('max_connections')::int`,
   );
-  const own = pool === undefined ? `, a process of ours may take ${connections}` : '';
+  const own = pool === undefined ? `, one process may use ${connections}` : '';
   const text = `${String(used)} of ${String(max)} connections are taken${own}`;
   if (Number(used) < Number(max) * CONNECTIONS_NOTE) return fine('connections', text);
   const todo = 'raise max_connections, lower "connections" of the store, or use pgbouncer';

@@ -82,8 +82,8 @@ const CODES: Readonly<Record<StoreTrouble, ErrorCode>> = {
 
 const ADVICE: Readonly<Record<StoreTrouble, string>> = {
   again: 'others keep it locked; it is worth another try',
-  lost: 'the store goes on when the server is there again; if it never was, check the URL',
-  full: 'the server has no space left on its disk; the store goes on when there is some',
+  lost: 'the store continues when the server is there again; if it never was, check the URL',
+  full: 'the server has no space left on its disk; the store continues when there is some',
   corrupt: 'restore the database from a backup',
   refused: 'check the URL, the role and its rights',
   other: 'see what the server says',

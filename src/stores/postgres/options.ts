@@ -98,7 +98,7 @@ export function checkOptions(what: string, options: PostgresOptions): CheckedOpt
   if ((pool === undefined) === (url === undefined)) {
     throw new RespoolError(
       'config.invalid',
-      `cannot make ${what}: give either "pool", a pg.Pool of yours, or "url"`,
+      `cannot make ${what}: give either "pool" (your own pg.Pool) or "url"`,
     );
   }
   if (pool !== undefined && typeof pool.connect !== 'function') {

@@ -22,7 +22,7 @@ export interface S3Finding {
   readonly id: string;
   readonly level: 'ok' | 'note' | 'unsafe';
   readonly text: string;
-  /** What mends it; none where nothing needs mending. */
+  /** How to fix it; none where nothing needs fixing. */
   readonly todo?: string;
 }
 
@@ -144,7 +144,7 @@ function conditional(isConditional: boolean): S3Finding {
     level: 'note',
     text:
       'the server ignores If-None-Match: whether there is a body is asked before it is written, ' +
-      'and two processes that write one ref at the same moment are not told apart',
+      'and two processes that write one ref at the same moment cannot be distinguished',
     todo: 'nothing while refs are made by Respool: each is used once',
   };
 }

@@ -30,7 +30,7 @@ const CONFIG: readonly Words[] = [
   ],
   [
     /^InvalidObjectState$/,
-    'the body lies in an archive',
+    'the body is in an archive storage class',
     'restore it, and keep bodies out of there',
   ],
   [/^InvalidStorageClass$/, 'the server has no such storage class', 'choose another storageClass'],

@@ -203,7 +203,7 @@ function placeOf({ client, region, endpoint, credentials }: S3Options): Place {
     throw new RespoolError(
       'config.invalid',
       'cannot use "region", "endpoint" or "credentials" of s3 beside "client": ' +
-        'a client of yours has its own',
+        'your own client has its own',
     );
   }
   if (endpoint === undefined) return { region, endpoint, credentials };

@@ -8,7 +8,7 @@ export interface StoreFinding {
   readonly id: string;
   readonly level: 'ok' | 'note' | 'unsafe';
   readonly text: string;
-  /** What mends it; none where nothing needs mending. */
+  /** How to fix it; none where nothing needs fixing. */
   readonly todo?: string;
 }
 

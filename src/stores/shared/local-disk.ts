@@ -34,7 +34,7 @@ export async function checkLocalDisk(path: string): Promise<void> {
   if (name === undefined) return;
   throw new RespoolError(
     'store.unavailable',
-    `cannot open a store in "${path}": it lies on ${name}, where locks and fsync cannot be ` +
+    `cannot open a store in "${path}": it is on ${name}, where locks and fsync cannot be ` +
       'relied on; use a folder on a local disk',
   );
 }

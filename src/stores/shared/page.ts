@@ -66,7 +66,7 @@ function readPlace(text: string, request: Pick<PageRequest, 'order' | 'descendin
   }
   throw new RespoolError(
     'config.invalid',
-    `cannot go on with the list: ${JSON.stringify(text.slice(0, 80))} is not the end of a page ` +
+    `cannot continue the list: ${JSON.stringify(text.slice(0, 80))} is not the end of a page ` +
       'of this order; pass "next" of the page before, with the same order',
   );
 }

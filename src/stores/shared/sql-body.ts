@@ -36,7 +36,7 @@ export async function* readChunks(
     if (!(bytes instanceof Uint8Array) || bytes.byteLength === 0) {
       throw new RespoolError(
         'body.missing',
-        `cannot go on reading body "${ref}" at byte ${at} of ${size}: the rest is not there`,
+        `cannot continue reading body "${ref}" at byte ${at} of ${size}: the rest is not there`,
       );
     }
     yield new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -52,5 +52,5 @@ export function bodyTakenError(ref: string): RespoolError {
 }
 
 export function noBodyError(ref: string): RespoolError {
-  return new RespoolError('body.missing', `cannot read body "${ref}": there is none`);
+  return new RespoolError('body.missing', `cannot read body "${ref}": it does not exist`);
 }

@@ -116,7 +116,7 @@ async function write(line: Line, op: WriteOp, bytes: Uint8Array | null): Promise
   if (op.isFirst) throw bodyTakenError(op.ref);
   throw new RespoolError(
     'store.unavailable',
-    `cannot go on writing body "${op.ref}": it was removed meanwhile; put it again`,
+    `cannot continue writing body "${op.ref}": it was removed meanwhile; put it again`,
   );
 }
 

@@ -26,7 +26,7 @@ import { type Permit, Permits } from './order-permits.ts';
 import { type EntryRow, STATUS_SQL } from './row.ts';
 import { BOUND_LIMIT } from './schema.ts';
 
-/** One probe: a slot and a priority, up to a due time, at most so many. */
+/** One probe: a slot and a priority, up to a due time, at most this many. */
 interface Probe {
   readonly slot: StateKey;
   readonly priority: number;

@@ -141,7 +141,7 @@ function quickCheck(database: SqliteDatabase, { path, tables = '' }: FileSetting
     if (found === 'ok') continue;
     throw new RespoolError(
       'store.corrupt',
-      `cannot go on with "${path}" after a disk error: the check found "${String(found)}"; ` +
+      `cannot continue with "${path}" after a disk error: the check found "${String(found)}"; ` +
         'restore the file from a backup',
     );
   }

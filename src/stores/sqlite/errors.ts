@@ -67,7 +67,7 @@ export function storeError(error: unknown, { doing, path, whenFree }: AttemptedW
     return busy;
   }
   if (isFullCode(code) || DISK_PATTERN.test(code)) {
-    const after = whenFree ?? 'the store goes on by itself';
+    const after = whenFree ?? 'the store continues by itself';
     return diskError(doing, { error, code, whenFree: after });
   }
   return error instanceof Error ? error : new Error(because);

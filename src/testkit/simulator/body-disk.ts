@@ -1,6 +1,6 @@
 /**
  * body-disk — the bodies all processes of a simulated world share. A body is durable once it is put
- * and gone for good once it is removed: the worst case for both.
+ * and gone without a trace once it is removed: the worst case for both.
  */
 
 import type { Timeline } from './timeline.ts';

@@ -37,7 +37,7 @@ export function simBodies({ line, observer, faults }: SimBodiesParts): BodyStore
         const fault = faults.bodyFault();
         const found = fault === 'missing' ? undefined : shelf.get(ref);
         if (found === undefined) {
-          throw new RespoolError('body.missing', `cannot read body "${ref}": there is none`);
+          throw new RespoolError('body.missing', `cannot read body "${ref}": it does not exist`);
         }
         const copy = Uint8Array.from(found);
         if (fault === 'corrupt') copy[0] = (copy[0] ?? 0) ^ 1;

@@ -153,7 +153,7 @@ async function stopAll(world: SimWorld, run: (spanMs: number) => Promise<void>):
     const { envelope, status } = entry;
     if (status.state !== 'active' || isLeft(world.plan, envelope.topic)) continue;
     if (!isInTurn(entry)) continue;
-    world.findings.add('liveness', `"${envelope.id}" is active and nobody is there`);
+    world.findings.add('liveness', `"${envelope.id}" is active and no process runs`);
   }
 }
 

@@ -157,7 +157,7 @@ async function perform(
       return postponed('4s', 'not now');
     case 'hold':
       say({ kind: 'held' });
-      return held('somebody has to look');
+      return held('needs an operator');
     default:
       checkEffect(scene, claim);
       delivery.note('done-by', process.instance);

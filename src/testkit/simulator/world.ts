@@ -229,7 +229,7 @@ export class SimWorld {
     };
   }
 
-  /** A process is gone for good. */
+  /** A process has ended and is not started again. */
   end(process: SimProcess): void {
     process.kill();
     this.#gone.add(process.instance);

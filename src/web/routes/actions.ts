@@ -33,10 +33,14 @@ const ANSWERS = {
 
 /** Adds them to the app. */
 export function addActionRoutes(app: App): void {
-  addAction(app, 'hold', 'Nobody tries it until it is released.', reasonBody, (control, id, body) =>
-    control.hold([id], body.reason),
+  addAction(
+    app,
+    'hold',
+    'It is not attempted until it is released.',
+    reasonBody,
+    (control, id, body) => control.hold([id], body.reason),
   );
-  addAction(app, 'release', 'Lets a held message go on.', noBody, (control, id) =>
+  addAction(app, 'release', 'Releases a held message to its former state.', noBody, (control, id) =>
     control.release([id]),
   );
   addAction(app, 'retry', 'Due at once; also what bounced or is archived.', noBody, (control, id) =>

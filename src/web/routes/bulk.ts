@@ -172,7 +172,7 @@ function filterOf({ filter = {}, all }: BulkBody): ListFilter {
   if (!isEmpty || all === true) return filter;
   throw new RespoolError(
     'config.invalid',
-    'cannot act without a filter: give one, or "all": true for every message there is',
+    'cannot act without a filter: give one, or "all": true for all messages',
   );
 }
 

@@ -34,7 +34,7 @@ const replayBody = z.strictObject({
     .int()
     .nonnegative()
     .optional()
-    .describe('Only what was replayed so often before.'),
+    .describe('Only letters with this number of replays.'),
   change: z
     .strictObject({
       bodyBase64: base64.optional(),

@@ -124,7 +124,7 @@ export function addLookRoutes(app: App, shared: Memo): void {
   addEndpoint(app, {
     method: 'get',
     path: '/v1/pauses',
-    summary: 'Topics that nobody delivers now.',
+    summary: 'Topics that are currently not delivered.',
     role: 'read',
     answers: {
       200: { description: 'The pauses.', schema: z.object({ pauses: z.array(pause) }) },

@@ -121,7 +121,7 @@ function addMap(app: App): void {
   addEndpoint(app, {
     method: 'post',
     path,
-    summary: 'Puts a value; with a revision only if that is the present one (0: there is none).',
+    summary: 'Puts a value; with a revision only if that is the current one (0: none yet).',
     role: 'operate',
     params: kindParams,
     body: z.strictObject({

@@ -1,5 +1,5 @@
 /**
- * rekey — bodies brought to the encryption of today: counted first, then done behind the
+ * rekey — bodies brought to the current encryption: counted first, then done behind the
  * answer, one at a time. Who wants to know how far it is asks again.
  */
 
@@ -60,7 +60,7 @@ export function addRekeyRoutes(app: App, parts: RekeyParts): void {
     method: 'post',
     path: '/v1/rekey',
     summary:
-      'Brings bodies and sealed entries to the encryption of today: first a dry run, then with ' +
+      'Brings bodies and sealed entries to the current encryption: first a dry run, then with ' +
       'its confirm, in the background.',
     role: 'admin',
     body: rekeyBody,

@@ -51,7 +51,7 @@ export function checkListen(settings: ServeSettings): void {
   if (!hasTokens(settings)) {
     throw new RespoolError(
       'config.invalid',
-      `cannot listen on "${host}" without a token: everybody who reaches it could do everything; ` +
+      `cannot listen on "${host}" without a token: anyone who reaches it could do everything; ` +
         'set serve.token or serve.tokens, or listen on 127.0.0.1',
     );
   }

@@ -62,7 +62,7 @@ withService('rabbitmq', () => {
       expect(namesOf(findings, 'ok')).toEqual(
         expect.arrayContaining(['broker.version', 'broker.alarms', 'topology', 'queues']),
       );
-      expect(textOf(findings, 'queue.deleted')).toMatch(/is deleted is gone/);
+      expect(textOf(findings, 'queue.deleted')).toMatch(/in a deleted queue are lost/);
       expect(findings.every(({ level, todo }) => (level === 'ok') === (todo === ''))).toBe(true);
     }
   });

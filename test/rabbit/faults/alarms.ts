@@ -12,7 +12,7 @@ const LIMITS: Readonly<Record<Alarm, { readonly set: string[]; readonly clear: s
   disk: { set: ['set_disk_free_limit', '900000GB'], clear: ['set_disk_free_limit', '50MB'] },
 };
 
-/** From now on the broker takes no messages. */
+/** From now on the broker accepts no messages. */
 export async function setAlarm({ operator }: PrivateServer, alarm: Alarm): Promise<void> {
   await call(operator, LIMITS[alarm].set);
 }

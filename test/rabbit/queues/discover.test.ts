@@ -71,7 +71,7 @@ describe('findPairs', () => {
     const { pairs, problems } = await find(['a'], 'failed', '', 'x*', 'a');
     expect(pairs).toEqual([{ queue: 'a', target: 'failed' }]);
     expect(problems.map(({ pattern }) => pattern)).toEqual(['', 'x*']);
-    expect(problems[1]?.text).toMatch(/no queue fits/);
+    expect(problems[1]?.text).toMatch(/no queue matches/);
   });
 
   test('targets, locks, exclusive queues and streams are not swept', async () => {

@@ -137,7 +137,7 @@ withService('rabbitmq', () => {
     const table: readonly (readonly [LetterRoute | undefined, string, RegExp])[] = [
       [undefined, 'route.unknown', /nobody knows/],
       [{ kind: 'topic', topic: 'mail' }, 'route.invalid', /the topic "mail"/],
-      [{ kind: 'queue', exchange: '', key: queue }, 'route.invalid', /the queue that it lies in/],
+      [{ kind: 'queue', exchange: '', key: queue }, 'route.invalid', /the queue it is in/],
       [{ kind: 'queue', exchange: '', key: nowhere }, 'broker.unroutable', /no queue takes it/],
       [{ kind: 'queue', exchange: nowhere, key: 'k' }, 'broker.unroutable', /no exchange/],
       [{ kind: 'queue', exchange: '', key: full }, 'broker.unconfirmed', /refused it/],

@@ -137,7 +137,7 @@ describe('the journal', () => {
     await writeFile(path, '');
     await truncate(path, bytes);
     const journal = sweepJournal(path);
-    await expect(journal.open()).rejects.toThrow(/no journal of ours/);
+    await expect(journal.open()).rejects.toThrow(/not a sweep journal/);
     await journal.close();
     expect((await stat(path)).size).toBe(bytes);
   });

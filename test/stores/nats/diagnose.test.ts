@@ -72,7 +72,7 @@ withService('nats', (url) => {
   test('an old server is told, in a cluster as a danger, and with replicas as unsafe', async () => {
     const alone = await serverWith({ version: '2.9.10', cluster: '' });
     expect(alone.plain['version']?.level).toBe('note');
-    expect(alone.plain['sync']?.text).toContain('cannot be told to do it at once');
+    expect(alone.plain['sync']?.text).toContain('cannot be configured to do it at once');
     expect(alone.tripled['replicas']).toMatchObject({ level: 'unsafe' });
     const clustered = await serverWith({ version: '2.10.20', cluster: 'c' });
     expect(clustered.plain['version']).toMatchObject({ level: 'unsafe' });

@@ -47,7 +47,7 @@ describe.skipIf(reason !== '')(reason === '' ? title : `${title} (skipped: ${rea
     expect(durability).toBe('process');
     const sync = findings.find(({ id }) => id === 'sync');
     expect(sync?.level).toBe('note');
-    expect(sync?.text).toContain('cannot be told to do it at once');
+    expect(sync?.text).toContain('cannot be configured to do it at once');
     expect(sync?.todo).toContain('sync_interval: always');
   });
 

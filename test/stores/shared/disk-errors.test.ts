@@ -12,7 +12,7 @@ afterEach(async () => {
 
 function told(code: string, text: string): { code: string; message: string } {
   const error = Object.assign(new Error(text), { code });
-  return diskError('write to "x"', { error, code, whenFree: 'the store goes on by itself' });
+  return diskError('write to "x"', { error, code, whenFree: 'the store continues by itself' });
 }
 
 test.each([
@@ -34,7 +34,8 @@ test.each(['ENOSPC', 'EDQUOT', 'SQLITE_FULL'])('%s is store.full', (code) => {
   expect(told(code, 'said')).toMatchObject({
     code: 'store.full',
     message:
-      'cannot write to "x": there is no space left (said); free some, the store goes on by itself',
+      'cannot write to "x": there is no space left (said); free some, the store continues by ' +
+      'itself',
   });
 });
 

@@ -2,14 +2,14 @@
 
 import type { ArgumentSpec, CommandSpec } from '../../spec.ts';
 
-const GROUP = 'Looking';
+const GROUP = 'Inspect';
 const NAMES: readonly ArgumentSpec[] = [
   { name: '[rule...]', description: 'names of rules; default all' },
 ];
 
 const list: CommandSpec = {
   name: 'list',
-  summary: 'show the rules of the alerts, and where each stands',
+  summary: 'show the alert rules and their states',
   group: GROUP,
   description:
     'Shows every rule of "alerts.rules": whether it fires and since when, how often it has ' +
@@ -27,12 +27,12 @@ const list: CommandSpec = {
 
 const check: CommandSpec = {
   name: 'check',
-  summary: 'measure what the rules are about, once, and tell nobody',
+  summary: 'evaluate the alert rules once without notifying',
   group: GROUP,
   description:
-    'Measures each rule now, from here, and says whether its condition holds. Nothing is told ' +
-    'and nothing is written. Rates and whether a consumer or the relay is down are known only ' +
-    'to the process that delivers: for these, see respool alerts list.',
+    'Measures each rule now, from here, and says whether its condition holds. No receiver is ' +
+    'notified and nothing is written. Rates and whether a consumer or the relay is down are ' +
+    'known only to the process that delivers: for these, see respool alerts list.',
   arguments: NAMES,
   role: 'read',
   examples: [
@@ -44,17 +44,19 @@ const check: CommandSpec = {
 
 const testTelling: CommandSpec = {
   name: 'test',
-  summary: 'send a test notification to the receivers, and say what came back',
+  summary: 'send a test notification to the receivers and show the results',
   group: GROUP,
   description:
-    'Tells every receiver of the configuration, or those of one rule, that this is a test: at ' +
-    'once and without the spool, so it works without a running service. Ends with 1 when one of ' +
-    'them could not be told.',
-  arguments: [{ name: '[rule]', description: 'as this rule would tell; default every receiver' }],
+    'Sends a test notification to every receiver of the configuration, or to those of one rule: ' +
+    'at once and without the spool, so it works without a running service. Ends with 1 when one ' +
+    'of them could not be notified.',
+  arguments: [
+    { name: '[rule]', description: 'to the receivers of this rule; default: all receivers' },
+  ],
   options: [{ flags: '--to <receiver>', description: 'only this one', repeatable: true }],
   examples: [
-    { line: 'respool alerts test', does: 'tells everybody' },
-    { line: 'respool alerts test disk-low --to ops', does: 'as the rule would tell ops' },
+    { line: 'respool alerts test', does: 'notifies all receivers' },
+    { line: 'respool alerts test disk-low --to ops', does: 'notifies ops as the rule would' },
   ],
   run: async (context) => (await import('./check-alerts.ts')).testAlerts(context),
 };
@@ -62,7 +64,7 @@ const testTelling: CommandSpec = {
 /** `respool alerts` */
 export const alerts: CommandSpec = {
   name: 'alerts',
-  summary: 'rules that tell somebody: where they stand, and whether telling works',
+  summary: 'alert rules: their states, and tests of notifications',
   group: GROUP,
   subcommands: [list, check, testTelling],
 };

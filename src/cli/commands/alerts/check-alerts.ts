@@ -34,7 +34,7 @@ const LIST_COLUMNS: readonly Column[] = [
   { head: 'state' },
   { head: 'since', isOptional: true },
   { head: 'fired', align: 'right', isOptional: true },
-  { head: 'told', isOptional: true },
+  { head: 'notified', isOptional: true },
   { head: 'why', isFlexible: true, isReason: true },
 ];
 const CHECK_COLUMNS: readonly Column[] = [
@@ -87,9 +87,10 @@ async function lookOf(records: RecordStore, { config }: LoadedConfig): Promise<L
 }
 
 function lookNote({ turn, isSame }: Looked, now: number): string {
-  if (turn === undefined) return 'nobody has looked at any rule: respool serve does';
+  if (turn === undefined) return 'no rule has been evaluated yet: respool serve evaluates rules';
   const by = `${relative(turn.at, now)} by ${safe(turn.by)}`;
-  if (turn.until <= now) return `nobody looks now: last ${by}; respool serve does`;
+  if (turn.until <= now)
+    return `rules are not being evaluated; last by ${by}; respool serve evaluates rules`;
   if (!isSame) return `other rules are looked at, last ${by}: restart it for these`;
   return `looked at ${by}`;
 }
@@ -177,7 +178,7 @@ export async function checkAlerts(context: CommandContext): Promise<ExitCode> {
   for (const { name, when } of rules) {
     const isElsewhere = OF_SERVICE.has(when.measure.name);
     const reading: MeasureReading = isElsewhere
-      ? { why: 'only the process that delivers can tell' }
+      ? { why: 'known only to the process that delivers' }
       : await measures.read(when.measure, when.unit);
     const value = 'value' in reading ? reading.value : undefined;
     const why = 'why' in reading ? loaded.hide(reading.why) : undefined;
@@ -269,7 +270,7 @@ function receiversNamed(
   if (known.length === 0) {
     throw new CommandError(
       'usage.invalid',
-      'there is nobody to tell in the configuration: name receivers as "alerts.to", such as ' +
+      'the configuration has no receivers: add them as "alerts.to", such as ' +
         "{ ops: { http: { url: 'https://…' } } }",
     );
   }

@@ -42,7 +42,7 @@ interface Action {
 export const ACTION_ARGUMENTS: readonly ArgumentSpec[] = [
   {
     name: '[id...]',
-    description: 'messages, also by the beginning of an id; - reads ids from stdin; ALL: every one',
+    description: 'ids or their beginnings; - reads ids from stdin; ALL: all messages',
   },
 ];
 
@@ -50,7 +50,7 @@ export const ACTION_ARGUMENTS: readonly ArgumentSpec[] = [
 export const ACTION_OPTIONS: readonly OptionSpec[] = [
   ...FILTER_OPTIONS,
   { flags: '--yes', description: 'do not ask' },
-  { flags: '--dry-run', description: 'say how many it would be, and do nothing' },
+  { flags: '--dry-run', description: 'only count, change nothing' },
 ];
 
 const EXAMPLES_MAX = 3;
@@ -165,7 +165,7 @@ async function actOnMany(
   }
   if (bulk.count === 0) {
     if (out.json) await out.object({ action: action.verb, count: 0, ...NO_PROGRESS });
-    else await out.line('no message fits; nothing to do');
+    else await out.line('no messages match; nothing to do');
     return EXIT.done;
   }
   if (!options.flag('yes')) await tellExamples(out, control, bulk);
@@ -231,7 +231,7 @@ async function tellBulk(
 function bulkText({ done }: Action, progress: BulkProgress): string {
   const parts = [`${done} ${numberText(progress.done)}`];
   if (progress.refused > 0) parts.push(`refused ${numberText(progress.refused)}`);
-  if (progress.unknown > 0) parts.push(`gone meanwhile ${numberText(progress.unknown)}`);
+  if (progress.unknown > 0) parts.push(`no longer there ${numberText(progress.unknown)}`);
   return parts.join(', ');
 }
 

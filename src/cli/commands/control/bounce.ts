@@ -6,15 +6,15 @@ import type { CommandSpec } from '../../spec.ts';
 /** `respool bounce` */
 export const bounce: CommandSpec = {
   name: 'bounce',
-  summary: 'give messages up, and have that announced',
-  group: 'Steering',
+  summary: 'give messages up and announce it to bounce handlers',
+  group: 'Control',
   description:
-    'Gives messages up: they bounce, and bounce routes are told. ' +
+    'Gives messages up: they bounce, and bounce routes are notified. ' +
     'Filters without --state mean incoming, deferred and held ones.',
   arguments: ACTION_ARGUMENTS,
   options: [
     ...ACTION_OPTIONS,
-    { flags: '--reason <text>', description: 'why, for whoever looks later' },
+    { flags: '--reason <text>', description: 'the reason, kept with the message' },
   ],
   examples: [
     {

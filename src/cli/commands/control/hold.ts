@@ -6,15 +6,15 @@ import type { CommandSpec } from '../../spec.ts';
 /** `respool hold` */
 export const hold: CommandSpec = {
   name: 'hold',
-  summary: 'keep messages back until they are released',
-  group: 'Steering',
+  summary: 'hold messages until they are released',
+  group: 'Control',
   description:
     'Keeps messages back until they are released. ' +
     'Filters without --state mean incoming and deferred ones.',
   arguments: ACTION_ARGUMENTS,
   options: [
     ...ACTION_OPTIONS,
-    { flags: '--reason <text>', description: 'why, for whoever looks at the message later' },
+    { flags: '--reason <text>', description: 'the reason, kept with the message' },
   ],
   examples: [
     { line: 'respool hold 0198f0c2-8a3e-7c41-9d2b-5f60718293a4', does: 'holds one message' },

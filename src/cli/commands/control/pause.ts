@@ -9,8 +9,8 @@ import type { CommandSpec } from '../../spec.ts';
 /** `respool pause [topic]` */
 export const pause: CommandSpec = {
   name: 'pause',
-  summary: 'stop delivering, all or by topic',
-  group: 'Steering',
+  summary: 'pause deliveries, all or by topic',
+  group: 'Control',
   description:
     'Stops delivering the topics of a pattern, in every process that uses the store, until the ' +
     'same pattern is resumed. What comes in is kept. Without a topic it asks whether everything ' +

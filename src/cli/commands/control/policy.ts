@@ -16,7 +16,7 @@ import { tableOf } from '../../ui/table.ts';
 const explain: CommandSpec = {
   name: 'explain',
   summary: 'show a policy attempt by attempt',
-  group: 'Looking',
+  group: 'Inspect',
   description:
     'Shows when a message that always fails would be tried: the wait before each attempt and the ' +
     'time since the enqueue. A destination that names its own wait (Retry-After) is not in it.',
@@ -60,7 +60,7 @@ const explain: CommandSpec = {
 const list: CommandSpec = {
   name: 'list',
   summary: 'the policies that messages can name',
-  group: 'Looking',
+  group: 'Inspect',
   role: 'read',
   run: async (context) => {
     const { out } = context;
@@ -88,7 +88,7 @@ const list: CommandSpec = {
 export const setPolicy: CommandSpec = {
   name: 'set',
   summary: 'give messages another policy',
-  group: 'Steering',
+  group: 'Control',
   description:
     'Gives messages a policy by a name of the configuration. Attempts that were made count; the ' +
     'next wait is planned after the next failure. Filters without --state mean incoming, ' +
@@ -123,7 +123,7 @@ export const setPolicy: CommandSpec = {
 export const policy: CommandSpec = {
   name: 'policy',
   summary: 'explain retry policies, or give messages another one',
-  group: 'Steering',
+  group: 'Control',
   subcommands: [explain, list, setPolicy],
 };
 

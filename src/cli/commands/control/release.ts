@@ -1,4 +1,4 @@
-/** release — let held messages go on. */
+/** release — release held messages. */
 
 import { act, ACTION_ARGUMENTS, ACTION_OPTIONS } from './act.ts';
 import type { CommandSpec } from '../../spec.ts';
@@ -6,9 +6,10 @@ import type { CommandSpec } from '../../spec.ts';
 /** `respool release` */
 export const release: CommandSpec = {
   name: 'release',
-  summary: 'let held messages go on',
-  group: 'Steering',
-  description: 'Lets held messages go on where they were. Filters without --state mean held ones.',
+  summary: 'release held messages',
+  group: 'Control',
+  description:
+    'Releases held messages to their former state. Filters without --state mean held ones.',
   arguments: ACTION_ARGUMENTS,
   options: ACTION_OPTIONS,
   examples: [

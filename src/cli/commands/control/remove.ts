@@ -6,11 +6,11 @@ import type { CommandSpec } from '../../spec.ts';
 /** `respool remove` */
 export const remove: CommandSpec = {
   name: 'remove',
-  summary: 'take messages away, softly unless --hard',
-  group: 'Steering',
+  summary: 'remove messages; they can be restored, unless --hard',
+  group: 'Control',
   description:
     'Moves messages to the archive, from where retry brings them back for a while (retention.' +
-    'removed, default 7d). With --hard they and their bodies are gone for good. Filters ' +
+    'removed, default 7d). With --hard they and their bodies are permanently removed. Filters ' +
     'without --state leave archived messages alone, unless --hard is given.',
   arguments: ACTION_ARGUMENTS,
   options: [

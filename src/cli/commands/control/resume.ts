@@ -12,15 +12,15 @@ import { NAME_A_TOPIC, patternOf } from './pause.ts';
 export const resume: CommandSpec = {
   name: 'resume',
   summary: 'end a pause',
-  group: 'Steering',
+  group: 'Control',
   description:
-    'Ends a pause: the same pattern it was made with. Says what is still paused. Without a topic ' +
-    'it asks whether the pause of everything is meant; where there is no terminal to ask at, it ' +
-    'does nothing and ends with 4.',
+    'Ends a pause; give the pattern it was made with. Prints what is still paused. Without a ' +
+    'topic it asks whether the pause of everything is meant; without a terminal it does nothing ' +
+    'and exits with 4.',
   arguments: [
     {
       name: '[topic]',
-      description: 'the pattern that was paused; ALL or # for that of everything',
+      description: 'the pattern that was paused; ALL or # for everything',
     },
   ],
   options: [{ flags: '--yes', description: 'do not ask' }],

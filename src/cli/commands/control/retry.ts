@@ -6,8 +6,8 @@ import type { CommandSpec } from '../../spec.ts';
 /** `respool retry` */
 export const retry: CommandSpec = {
   name: 'retry',
-  summary: 'try messages now, also bounced and archived ones',
-  group: 'Steering',
+  summary: 'retry messages now, including bounced and archived ones',
+  group: 'Control',
   description:
     'Makes messages due at once. Bounced and archived ones start a new round of attempts, ' +
     'without an expiry that is over. Filters without --state mean deferred, held and bounced ' +

@@ -8,7 +8,7 @@ import { sweepCommands } from './sweep-commands.ts';
 /** `respool dlq …` */
 export const dlq: CommandSpec = {
   name: 'dlq',
-  summary: 'look through dead letters, repair and replay them, sweep dead queues',
+  summary: 'inspect, repair and replay dead letters, sweep dead queues',
   group: 'Dead letters',
   subcommands: [...lookCommands, ...sweepCommands, ...replayCommands],
 };

@@ -55,11 +55,11 @@ export async function printGroups(context: LettersContext): Promise<ExitCode> {
   }
   const now = io.clock.now();
   const rows = shown.map((group) => groupRow(group, notes.get(group.group)?.text ?? '', now));
-  if (rows.length === 0) out.note('no letter fits');
+  if (rows.length === 0) out.note('no letters match');
   else await out.line(await tableOf(out, GROUP_COLUMNS, rows));
   const unshown = shown.reduce((rest, { count }) => rest - count, seen);
   if (unshown > 0) {
-    const of = others > 0 ? 'groups beyond those that are told apart' : 'smaller groups';
+    const of = others > 0 ? 'further groups, not shown separately' : 'smaller groups';
     out.note(`and ${unshown} letters of ${of}; choose with filters`);
   }
   return look.code;

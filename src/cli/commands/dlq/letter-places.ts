@@ -283,7 +283,7 @@ async function namesOf(
   }
   const names = open.filter((name) => globs.some((glob) => glob.match(name) !== undefined));
   if (names.length <= QUEUES_MAX) return names.toSorted();
-  throw usage(`${names.length} queues fit, and at most ${QUEUES_MAX} are opened: name fewer`);
+  throw usage(`${names.length} queues match, but at most ${QUEUES_MAX} can be opened: name fewer`);
 }
 
 /** Whole names are asked for one by one: a broker may have very many others. */
@@ -316,7 +316,8 @@ function noQueue(
   const there = names.length === 0 ? 'there is none at all' : `there are ${told}${more}`;
   return new RespoolError(
     'config.invalid',
-    `no queue fits ${show(pattern)} in the virtual host ${show(vhost)} at ${address}: ${there}; ` +
+    `no queue matches ${show(pattern)} in the virtual host ${show(vhost)} at ${address}: ` +
+      `${there}; ` +
       'see: respool rabbit stats',
   );
 }

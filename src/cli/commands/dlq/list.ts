@@ -51,7 +51,7 @@ export async function list(context: LettersContext): Promise<ExitCode> {
   }
   if (rows.length > 0) await out.line(table(rows));
   if (out.json) return look.code;
-  if (shown === 0) out.note('no letter fits');
+  if (shown === 0) out.note('no letters match');
   else if (isMore) out.note(`the first ${shown}; more with --limit, all with --json`);
   return look.code;
 }
@@ -253,7 +253,7 @@ async function letterView(
 
 function homeText({ open }: FoundLetter): string {
   const { home } = open.letter;
-  if (home === undefined) return 'nobody knows: name it when you replay it';
+  if (home === undefined) return 'unknown: name it when you replay it';
   if (home.kind === 'topic') return `topic ${home.topic}`;
   return home.exchange === ''
     ? `queue ${home.key}`

@@ -13,11 +13,11 @@ const PLACES =
 const COSTS =
   'Nothing is changed. Where the broker counts each look as a delivery, that is said first; ' +
   'where it could drop what is looked at, the look is refused with what lifts that.';
-const LIMIT: OptionSpec = { flags: '--limit <count>', description: 'at most so many letters' };
+const LIMIT: OptionSpec = { flags: '--limit <count>', description: 'at most this many letters' };
 const YES: OptionSpec = { flags: '--yes', description: 'do not ask' };
 const DRY_RUN: OptionSpec = {
   flags: '--dry-run',
-  description: 'say how many it would be, and do nothing',
+  description: 'only count, change nothing',
 };
 const REMOVE_OPTIONS: readonly OptionSpec[] = [
   ...LOOK_OPTIONS,
@@ -50,7 +50,7 @@ const list: CommandSpec = {
     `same only where Respool made the ids. ${PLACES} ${COSTS}`,
   options: [
     ...LOOK_OPTIONS,
-    { ...LIMIT, description: 'at most so many; default 100, with --json all' },
+    { ...LIMIT, description: 'at most this many; default 100, with --json all' },
   ],
   examples: [
     { line: 'respool dlq list', does: 'what bounced or is held in the spool' },
@@ -107,7 +107,7 @@ const count: CommandSpec = {
 
 const groups: CommandSpec = {
   name: 'groups',
-  summary: 'show what dead letters died of, the most frequent cause first',
+  summary: 'group dead letters by cause, the most frequent first',
   group: GROUP,
   description:
     'Letters that died of the same cause at the same place are one group: the code, the reason ' +
@@ -116,7 +116,7 @@ const groups: CommandSpec = {
   options: [
     ...LOOK_OPTIONS,
     { flags: '--samples <count>', description: 'ids of each group, with --json; default 3' },
-    { ...LIMIT, description: 'at most so many groups' },
+    { ...LIMIT, description: 'at most this many groups' },
   ],
   examples: [
     { line: 'respool dlq groups', does: 'of the spool' },
@@ -128,7 +128,7 @@ const groups: CommandSpec = {
 
 const note: CommandSpec = {
   name: 'note',
-  summary: 'write down what is known about a group, or show it',
+  summary: 'add a note to a group, or show it',
   group: GROUP,
   description:
     'Keeps one note per group, with who wrote it and when; groups and letters are shown with it.',
@@ -153,7 +153,7 @@ const note: CommandSpec = {
 
 const remove: CommandSpec = {
   name: 'remove',
-  summary: 'take dead letters away; dlq restore brings them back, unless --hard',
+  summary: 'remove dead letters; dlq restore brings them back, unless --hard',
   group: GROUP,
   description:
     'What is removed from the spool is archived; what is removed from a queue is archived in the ' +
@@ -176,11 +176,11 @@ const remove: CommandSpec = {
 
 const purge: CommandSpec = {
   name: 'purge',
-  summary: 'remove all dead letters that fit, after their number was typed',
+  summary: 'remove all matching dead letters after confirming their number',
   group: GROUP,
   description:
-    'Counts what fits, and asks for that number. In scripts --count says it; where it differs, ' +
-    `nothing is done. What is removed is kept as by dlq remove, unless --hard. ${PLACES}`,
+    'Counts matching letters and asks for that number. In scripts give it with --count; if it ' +
+    `differs, nothing is done. What is removed is kept as by dlq remove, unless --hard. ${PLACES}`,
   options: [
     ...REMOVE_OPTIONS,
     { flags: '--count <number>', description: 'how many it must be; instead of typing it' },
@@ -195,11 +195,11 @@ const purge: CommandSpec = {
 
 const restore: CommandSpec = {
   name: 'restore',
-  summary: 'bring removed letters back: into their queue, or on hold in the spool',
+  summary: 'restore removed letters: into their queue, or on hold in the spool',
   group: GROUP,
   description:
     'What was removed from a queue is published into that queue again, confirmed, and then ' +
-    'removed from the archive. A message of the spool goes on hold: retry sends it; release ' +
+    'removed from the archive. A message of the spool is put on hold: retry sends it; release ' +
     'does, too, but puts what had bounced back to the bounces. ' +
     'Ids are those of the archive, or those that letters of queues had. What was removed at ' +
     'another broker, or in another virtual host, is refused. The original of a letter that a ' +
@@ -218,7 +218,7 @@ const restore: CommandSpec = {
     ),
     {
       flags: '--any-broker',
-      description: 'also what was removed at another broker than the one that is known here',
+      description: 'also letters that were removed at another broker',
     },
     LIMIT,
     YES,

@@ -19,7 +19,7 @@ export const PLACE_OPTIONS: readonly OptionSpec[] = [
   },
   {
     flags: '--trust-limit',
-    description: 'look although nobody can tell what the broker does after many looks',
+    description: 'look even if the delivery limit of the broker is unknown',
   },
 ];
 

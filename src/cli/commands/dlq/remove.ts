@@ -98,7 +98,7 @@ export async function purge(context: LettersContext): Promise<ExitCode> {
 function checkKinds(context: LettersContext): void {
   const isArchived = kindsOf(context)?.includes('archived') === true;
   if (!isArchived || context.options.flag('hard')) return;
-  throw usage('what is archived is removed already: add --hard to have it gone for good');
+  throw usage('archived letters are already removed: add --hard to remove them permanently');
 }
 
 interface Order {
@@ -242,10 +242,10 @@ async function tellTally(
     const verb = options.flag('hard') ? 'removed for good' : 'removed';
     const parts = [`${verb} ${numberText(removed)}`];
     if (failed > 0) parts.push(`left ${numberText(failed)}`);
-    if (gone > 0) parts.push(`gone meanwhile ${numberText(gone)}`);
+    if (gone > 0) parts.push(`no longer there ${numberText(gone)}`);
     if (unknown > 0) parts.push(`unknown ${numberText(unknown)}`);
     const isNothing = total === 0 && unknown === 0;
-    await out.line(isNothing ? 'no letter fits; nothing to do' : parts.join(', '));
+    await out.line(isNothing ? 'no letters match; nothing to do' : parts.join(', '));
   }
   return failed + unknown > 0 ? EXIT.refused : EXIT.done;
 }

@@ -26,8 +26,11 @@ const HOW_OPTIONS: readonly OptionSpec[] = [
     flags: '--to <place>',
     description: 'a queue, exchange:key, or for the spool a topic; default: where each came from',
   },
-  { flags: '--limit <count>', description: 'at most so many, of each queue' },
-  { flags: '--canary <count>', description: 'so many go first; default 10, 0: none' },
+  { flags: '--limit <count>', description: 'at most this many of each queue' },
+  {
+    flags: '--canary <count>',
+    description: 'number of letters to send first; default 10, 0: none',
+  },
   {
     flags: '--canary-wait <span>',
     description: 'within which their attempts have to end; default 10s',
@@ -40,7 +43,8 @@ const HOW_OPTIONS: readonly OptionSpec[] = [
   },
   {
     flags: '--replays-max <count>',
-    description: 'replayed so often, a message is parked; default "deadLetters.replaysMax", 3',
+    description:
+      'a letter that was replayed this many times is parked; default "deadLetters.replaysMax", 3',
   },
   UNSURE,
   { flags: '--transform <file>', description: 'a program that repairs messages on their way' },
@@ -54,11 +58,11 @@ const replay: CommandSpec = {
   summary: 'send dead letters again, as one operation that can be paused and resumed',
   group: GROUP,
   description:
-    'Looks for what fits, shows how many there are, where each will go and what cannot go, and ' +
-    'asks. Then sends the canaries, and the rest when they were delivered: it stops when too ' +
-    'many fail again, and when no attempt of one has ended within --canary-wait. In a queue a ' +
-    'canary counts when a consumer has taken it and it did not come back. On record is the ' +
-    'plan and what became of each message: after a crash it is resumed, and nothing is sent ' +
+    'Finds matching letters, shows how many there are, where each would go and which cannot be ' +
+    'sent, and asks. Then sends the canaries, and the rest when they were delivered: it stops ' +
+    'when too many fail again, and when no attempt of one has ended within --canary-wait. In a ' +
+    'queue a canary counts when a consumer has taken it and it did not come back. On record is ' +
+    'the plan and what became of each message: after a crash it is resumed, and nothing is sent ' +
     'twice. Each message goes where it came from, with a counter: replayed too often, it is ' +
     'parked. Ctrl-C pauses. Without --queue it is about the spool; several queues are replayed ' +
     'one after the other, each as an operation of its own. Ends with 1 when it was stopped, or ' +
@@ -86,13 +90,13 @@ const ONE: readonly ArgumentSpec[] = [
 
 const list: CommandSpec = {
   name: 'list',
-  summary: 'show the replays that are on record',
+  summary: 'list recorded replays',
   group: GROUP,
   description: 'Shows every replay, the newest first: what it is about, and how far it is.',
   options: [
     {
       flags: '--state <state>',
-      description: 'in this state; several with commas',
+      description: 'with this state; separate several with commas',
       choices: ['planned', 'running', 'paused', 'stopped', 'cancelled', 'done'],
       repeatable: true,
     },
@@ -107,7 +111,7 @@ const list: CommandSpec = {
 
 const show: CommandSpec = {
   name: 'show',
-  summary: 'show one replay: its plan, its options, how far it is',
+  summary: 'show one replay: its plan, options and progress',
   group: GROUP,
   description: 'Shows a replay in full, without what became of each message: see report.',
   arguments: ONE,
@@ -125,13 +129,13 @@ const pause: CommandSpec = {
     'stays where it is.',
   arguments: ONE,
   role: 'operate',
-  examples: [{ line: `respool dlq replays pause ${ID}`, does: 'until somebody resumes it' }],
+  examples: [{ line: `respool dlq replays pause ${ID}`, does: 'until it is resumed' }],
   run: async (context) => (await import('./replay/replays.ts')).pauseReplay(context),
 };
 
 const resume: CommandSpec = {
   name: 'resume',
-  summary: 'go on with a replay that was planned, paused or stopped, or whose process died',
+  summary: 'continue a replay that was planned, paused or stopped, or whose process died',
   group: GROUP,
   description:
     'Runs it here, to its end: what was sent is not sent again, what failed is tried once more. ' +
@@ -144,7 +148,7 @@ const resume: CommandSpec = {
     ...BROKER_OPTIONS,
   ],
   role: 'operate',
-  examples: [{ line: `respool dlq replays resume ${ID}`, does: 'goes on where it was' }],
+  examples: [{ line: `respool dlq replays resume ${ID}`, does: 'continues where it stopped' }],
   run: async (context) => (await import('./replay/replays.ts')).resumeReplay(context),
 };
 
@@ -187,7 +191,7 @@ const report: CommandSpec = {
 
 const forget: CommandSpec = {
   name: 'forget',
-  summary: 'take a replay that is over off the record',
+  summary: 'remove the record of a finished replay',
   group: GROUP,
   description:
     'Removes a replay that does not run, with its report. Messages are not touched; what was ' +
@@ -200,7 +204,7 @@ const forget: CommandSpec = {
 
 const rulesList: CommandSpec = {
   name: 'list',
-  summary: 'show the rules of the configuration, and what came of their last rounds',
+  summary: 'show the replay rules and the results of their last rounds',
   group: GROUP,
   description:
     'Shows every rule of "deadLetters.rules": when it ran last, what came of it, and when it is ' +
@@ -215,11 +219,12 @@ const rulesRun: CommandSpec = {
   summary: 'replay dead letters by the rules of the configuration, until a signal',
   group: GROUP,
   description:
-    'Looks at the pace of each rule of "deadLetters.rules" for letters that fit, asks whether ' +
-    'their destination is well, and replays them: the canary first, then the rest at the rate ' +
-    'of the rule. A rule that is stopped waits twice as long each time, up to an hour. Several ' +
-    'processes may run: a rule is run by one at a time. With --once one round of each rule, due ' +
-    'or not; that ends with 1 when a rule was stopped or failed, or messages failed again.',
+    'Checks for matching letters at the interval of each rule of "deadLetters.rules", asks ' +
+    'whether their destination is healthy, and replays them: the canary first, then the rest at ' +
+    'the rate of the rule. A rule that is stopped waits twice as long each time, up to an hour. ' +
+    'Several processes may run: a rule is run by one at a time. With --once one round of each ' +
+    'rule, due or not; that ends with 1 when a rule was stopped or failed, or messages failed ' +
+    'again.',
   options: [
     { flags: '--once', description: 'one round of each rule, then end' },
     ...BROKER_OPTIONS,
@@ -237,13 +242,13 @@ export const replayCommands: readonly CommandSpec[] = [
   replay,
   {
     name: 'replays',
-    summary: 'look after replays: list, show, pause, resume, cancel, report, forget',
+    summary: 'manage replays: list, show, pause, resume, cancel, report, forget',
     group: GROUP,
     subcommands: [list, show, pause, resume, cancel, report, forget],
   },
   {
     name: 'rules',
-    summary: 'replay dead letters without anybody asking',
+    summary: 'replay dead letters automatically by rules',
     group: GROUP,
     subcommands: [rulesList, rulesRun],
   },

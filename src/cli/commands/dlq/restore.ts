@@ -51,8 +51,8 @@ export async function restore(context: LettersContext): Promise<ExitCode> {
   if (args.length > 0 === patterns.length > 0) {
     throw new CommandError(
       'usage.invalid',
-      'say what to restore: either ids, - for ids from stdin, or --queue for what was kept of a ' +
-        'queue',
+      'say what to restore: either ids, - for ids from stdin, or --queue for letters ' +
+        'removed from a queue',
     );
   }
   const globs = patterns.map((pattern) => usageOf(() => compileGlob(pattern)));

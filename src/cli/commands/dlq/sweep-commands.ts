@@ -11,17 +11,17 @@ const BROKER_OPTION: OptionSpec = {
 
 const sweep: CommandSpec = {
   name: 'sweep',
-  summary: 'move what died too often from dead queues to a queue of permanent failures',
+  summary: 'move messages that died too often from dead queues to a queue for permanent failures',
   group: 'Dead letters',
   description:
-    'Goes once through each dead queue and moves what has died more often than --max to the ' +
-    'target, with confirms; the rest stays where it is, in its order. In names * stands for any ' +
-    'part and ? for one character; in the target they stand for what they stood for in the ' +
-    'queue, and a target without any is one for all. A queue that fails does not stop the ' +
-    'others; one that somebody else sweeps is left alone. Where a look could make the broker ' +
+    'Goes through each dead queue once and moves messages that have died more often than --max ' +
+    'to the target, with confirms; the rest stays where it is, in its order. In names * stands ' +
+    'for any part and ? for one character; in the target they stand for what they stood for in ' +
+    'the queue, and a target without any is one for all. A queue that fails does not stop the ' +
+    'others; one that another process is sweeping is skipped. Where a look could make the broker ' +
     'drop a message the queue is refused, with the policy that helps. Ends with 1 when a queue ' +
     'failed, was refused or is locked. ' +
-    'With --every it goes on until SIGTERM or Ctrl-C, with --listen it answers /healthz, ' +
+    'With --every it runs until SIGTERM or Ctrl-C, with --listen it answers /healthz, ' +
     '/readyz and /metrics. ' +
     'The settings of rmq_retry_checker hold under their old names, as flags, in its YAML file ' +
     'given by --config and in the environment (RMQ_HOST, RMQ_PORT, RMQ_MGMT_PORT, RMQ_USERNAME, ' +
@@ -43,7 +43,7 @@ const sweep: CommandSpec = {
       description: 'where to, with as many * and ? as the queues or none',
     },
     { flags: '--max <count>', description: 'deaths that a message may have; default 3' },
-    { flags: '--limit <count>', description: 'move at most so many in a run' },
+    { flags: '--limit <count>', description: 'move at most this many in a run' },
     { flags: '--parallel <count>', description: 'queues at once; default 4' },
     {
       flags: '--window <count>',
@@ -63,7 +63,7 @@ const sweep: CommandSpec = {
     },
     {
       flags: '--trust-limit',
-      description: 'sweep although nobody can tell what the broker does after many looks',
+      description: 'sweep even if the delivery limit of the broker is unknown',
     },
     { flags: '--dry-run', description: 'say what it would move, and move nothing' },
     { flags: '--every <span>', description: 'again and again, such as 5m, until a signal' },
@@ -87,7 +87,7 @@ const sweep: CommandSpec = {
     },
     {
       line: "respool dlq sweep --queue 'dlq.*' --target 'dead.*' --every 5m --listen :9419",
-      does: 'goes on, with health and metrics on this machine',
+      does: 'keeps running, with health and metrics on this machine',
     },
     { line: 'respool dlq sweep --config config.yaml', does: 'as rmq_retry_checker did' },
   ],
@@ -98,13 +98,13 @@ const sweep: CommandSpec = {
 
 const watch: CommandSpec = {
   name: 'watch',
-  summary: 'tell when a dead queue fills up, and when it is back',
+  summary: 'notify when a dead queue fills up, and when it is back to normal',
   group: 'Dead letters',
   description:
-    'Looks how many messages lie in dead queues, or without --queue in the spool (dead: ' +
-    'bounced, parked: held), and tells once when there are more than --above and once when there ' +
-    'no longer are. What was told is remembered in the store, so that a restart tells nothing ' +
-    'twice. No message is looked at. A hook that fails is called again at the next round. ' +
+    'Counts the messages in dead queues, or without --queue in the spool (dead: bounced, ' +
+    'parked: held), and notifies once when there are more than --above and once when there no ' +
+    'longer are. The state is stored, so a restart repeats no notification. ' +
+    'No message is read. A hook that fails is called again at the next round. ' +
     '--exec gets the alert as JSON on stdin and as DLQ_EVENT, DLQ_QUEUE and DLQ_DEPTH; --webhook ' +
     'gets it as JSON by POST. SIGTERM or Ctrl-C ends it.',
   options: [
@@ -124,7 +124,7 @@ const watch: CommandSpec = {
     { line: "respool dlq watch --queue '*.dlq'", does: 'a line when one is no longer empty' },
     {
       line: "respool dlq watch --queue '*.dlq' --above 100 --webhook https://chat.example/hook",
-      does: 'tells a chat',
+      does: 'notifies a chat',
     },
   ],
   role: 'operate',

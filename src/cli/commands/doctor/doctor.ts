@@ -12,17 +12,17 @@ const LEVEL_COLUMNS = 8;
 /** `respool doctor` */
 export const doctor: CommandSpec = {
   name: 'doctor',
-  summary: 'say what is unsafe here, and how to mend it',
-  group: 'Looking after',
+  summary: 'report what is unsafe, and how to fix it',
+  group: 'Maintain',
   description:
     'Looks at versions, configuration, stores and their disk, the clock, the service and the ' +
-    'messages. Changes nothing, and makes no store where there is none; a bucket of S3 has a ' +
+    'messages. Changes nothing, and creates no store; a bucket of S3 has a ' +
     'probe of one byte for a moment, to see what it allows. Each line is ok, note or unsafe; ' +
     'with --json it has a stable id, and the last one counts. Ends with 1 when something is ' +
     'unsafe.',
   examples: [
     { line: 'respool doctor', does: 'the whole report' },
-    { line: "respool doctor --json | jq -r 'select(.todo) | .text'", does: 'what needs mending' },
+    { line: "respool doctor --json | jq -r 'select(.todo) | .text'", does: 'what needs fixing' },
   ],
   role: 'read',
   run: async (context) => {

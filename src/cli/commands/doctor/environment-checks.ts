@@ -46,7 +46,7 @@ const DANGEROUS_OPTIONS: readonly (readonly [RegExp, string])[] = [
   [/--insecure-http-parser/, 'takes broken HTTP, which can smuggle requests'],
   [/--tls-min-v1\.[01]\b/, 'allows TLS that is broken'],
   [/--inspect(?:-brk)?=(?!127\.|localhost|\[::1\]|\d+(?:\s|$))\S/, 'lets strangers debug it'],
-  [/--unhandled-rejections=(?:none|warn)/, 'goes on after errors that nobody caught'],
+  [/--unhandled-rejections=(?:none|warn)/, 'continues after uncaught errors'],
 ];
 
 /** What the environment does to every Node program that is started here. */
@@ -56,7 +56,8 @@ export function examineEnvironment(env: Environment): DoctorFinding[] {
     findings.push(
       unsafe(
         'environment.tls',
-        'NODE_TLS_REJECT_UNAUTHORIZED=0: every certificate is believed, so anybody can listen',
+        'NODE_TLS_REJECT_UNAUTHORIZED=0: every certificate is accepted, so connections can be ' +
+          'intercepted',
         'unset it; name your own authority in the option "ca" of http()',
       ),
     );
@@ -79,7 +80,7 @@ export function examineEnvironment(env: Environment): DoctorFinding[] {
       ),
     );
   }
-  return findings.length > 0 ? findings : [ok('environment', 'the environment is harmless')];
+  return findings.length > 0 ? findings : [ok('environment', 'no unsafe environment variables')];
 }
 
 /** Compares the clock with what cannot be, and with the times the file system writes. */

@@ -108,7 +108,7 @@ async function load({
   try {
     return { loaded: await loadConfig(options) };
   } catch (error) {
-    const problem = unsafe('config', textOf(error), 'mend it; then: respool config check');
+    const problem = unsafe('config', textOf(error), 'fix it; then: respool config check');
     try {
       return { loaded: await loadConfig({ ...options, routes: false }), problem };
     } catch {
@@ -156,6 +156,6 @@ async function attempt(
     return await part();
   } catch (error) {
     const text = `cannot look at this: ${textOf(error)}`;
-    return [unsafe(`${id}.failed`, text, 'mend what the sentence names, and look again')];
+    return [unsafe(`${id}.failed`, text, 'fix what the message names, then check again')];
   }
 }

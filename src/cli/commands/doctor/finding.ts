@@ -9,7 +9,7 @@ export interface DoctorFinding {
   readonly id: string;
   readonly level: Level;
   readonly text: string;
-  /** What mends it; none where nothing needs mending. */
+  /** How to fix it; none where nothing needs fixing. */
   readonly todo?: string;
 }
 

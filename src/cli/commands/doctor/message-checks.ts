@@ -76,8 +76,8 @@ export function examineStats(stats: Stats, isServed: boolean): DoctorFinding[] {
     );
   }
   if (waiting > 0 && !isServed) {
-    const text = 'messages wait and no service answers; a program of yours may deliver them';
-    findings.push(worthKnowing('messages.nobody', text, 'respool serve'));
+    const text = 'messages wait and no service is running; your own program may deliver them';
+    findings.push(worthKnowing('messages.no-service', text, 'respool serve'));
   }
   return findings;
 }

@@ -43,7 +43,7 @@ function examineMetrics({ config }: LoadedConfig): DoctorFinding {
   }
   return worthKnowing(
     id,
-    'everybody who reaches the service can read /metrics, with names of topics and queues',
+    'anyone who reaches the service can read /metrics, with names of topics and queues',
     'respool token create, and put its line into serve.tokens',
   );
 }
@@ -96,11 +96,11 @@ function reachOf(rules: number, kinds: readonly string[]): DoctorFinding[] {
   const count = rules === 1 ? '1 rule' : `${rules} rules`;
   if (rules === 0 && kinds.length === 0) return [];
   if (rules === 0) {
-    const text = 'there are receivers of alerts, and no rule that would tell them something';
+    const text = 'there are alert receivers, but no rule that uses them';
     return [worthKnowing(id, text, 'write rules into alerts.rules')];
   }
   if (kinds.every((kind) => kind === 'log')) {
-    const text = `${count} of alerts, and nobody is told: what fires is only in the log`;
+    const text = `${count} without a receiver: alerts appear only in the log`;
     return [worthKnowing(id, text, 'name a receiver with http or exec in alerts.to')];
   }
   const who = kinds.length === 1 ? '1 receiver' : `${kinds.length} receivers`;

@@ -49,7 +49,9 @@ async function examineSecrets(file: string, loaded: LoadedConfig): Promise<Docto
   const id = 'config.secrets';
   const todo = `chmod 600 "${file}", or keep secrets in the environment`;
   if ((mode & OTHERS_READ) !== 0) {
-    return [unsafe(id, `"${file}" holds secrets and everybody on the machine can read it`, todo)];
+    return [
+      unsafe(id, `"${file}" contains secrets and every user of this machine can read it`, todo),
+    ];
   }
   if ((mode & GROUP_READ) !== 0) {
     return [worthKnowing(id, `"${file}" holds secrets and its group can read it`, todo)];
@@ -130,9 +132,9 @@ export async function examineRoutes({ config }: LoadedConfig): Promise<DoctorFin
   const count = rest === 1 ? '1 route' : `${rest} routes`;
   if (length > 0) {
     const consumers = length === 1 ? '1 consumer' : `${length} consumers`;
-    return [ok('routes', `${count} and ${consumers}, nothing odd`), ...assumed];
+    return [ok('routes', `${count} and ${consumers}, no problems found`), ...assumed];
   }
-  return [ok('routes', `${count}, nothing odd`)];
+  return [ok('routes', `${count}, no problems found`)];
 }
 
 /** Brokers are not asked here: what is said of a queue is what the configuration says. */

@@ -197,15 +197,15 @@ export function fileSystem(id: string, type: number): DoctorFinding {
   const full = `${id}.file-system`;
   const refused = refusedFileSystem(type);
   if (refused !== undefined) {
-    const text = `it lies on ${refused}, where locks and fsync cannot be relied on`;
+    const text = `it is on ${refused}, where locks and fsync cannot be relied on`;
     return unsafe(full, text, 'use a folder on a local disk');
   }
   const name = FILE_SYSTEMS.get(type >>> 0);
   if (name === 'tmpfs') {
-    return unsafe(full, 'it lies in memory (tmpfs): a restart empties it', 'use a disk');
+    return unsafe(full, 'it is in memory (tmpfs): a restart empties it', 'use a disk');
   }
   if (name === 'overlayfs') {
-    const text = 'it lies in the layer of a container (overlayfs), and goes with the container';
+    const text = 'it is in the layer of a container (overlayfs), and goes with the container';
     return worthKnowing(full, text, 'mount a volume there');
   }
   return ok(full, `file system ${name ?? `of type 0x${(type >>> 0).toString(16)}`}`);
@@ -252,7 +252,7 @@ async function examineRights(id: string, folder: string): Promise<DoctorFinding[
   const { mode } = await stat(folder);
   const todo = `chmod 700 "${folder}"`;
   if ((mode & 0o007) !== 0) {
-    return [unsafe(full, `everybody on the machine can look into "${folder}"`, todo)];
+    return [unsafe(full, `every user of this machine can look into "${folder}"`, todo)];
   }
   if ((mode & 0o070) !== 0)
     return [worthKnowing(full, `the group can look into "${folder}"`, todo)];
@@ -329,7 +329,7 @@ async function examineServer(
     return { findings: named, durability, isThere, isAway: false };
   } catch (error) {
     if (!isRespoolError(error)) throw error;
-    const todo = error.code === 'peer.missing' ? 'install it' : 'mend what the sentence names';
+    const todo = error.code === 'peer.missing' ? 'install it' : 'fix what the message names';
     const finding = unsafe(`${id}.reached`, textOf(error), todo);
     return { findings: [finding], isThere: false, isAway: true };
   }

@@ -46,7 +46,7 @@ function validity(validToMs: Millis, now: Millis): DoctorFinding {
   const leftMs = validToMs - now;
   const todo = 'renew it, and start the service again';
   if (leftMs <= 0) return unsafe(id, `the certificate ended ${span(-leftMs)} ago`, todo);
-  const text = `the certificate holds for ${span(leftMs)}`;
+  const text = `the certificate is valid for ${span(leftMs)}`;
   return leftMs < EXPIRES_SOON_MS ? worthKnowing(id, text, todo) : ok(id, text);
 }
 
@@ -54,6 +54,6 @@ async function keyRights(file: string): Promise<DoctorFinding[]> {
   if (process.platform === 'win32') return [];
   const { mode } = await stat(file);
   if ((mode & OTHERS_READ) === 0) return [];
-  const text = `everybody on the machine can read the private key "${file}"`;
+  const text = `every user of this machine can read the private key "${file}"`;
   return [unsafe('serve.tls.key', text, `chmod 600 "${file}"`)];
 }

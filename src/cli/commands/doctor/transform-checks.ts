@@ -19,7 +19,7 @@ import { type DoctorFinding, worthKnowing, ok, unsafe } from './finding.ts';
 const OTHERS_READ = 0o004;
 const GROUP_READ = 0o040;
 const KEYS_TODO =
-  'where the service runs the key must be there: look from its environment, or mend its place';
+  'where the service runs the key must be there: look from its environment, or correct its path';
 
 /** Keys at one place of the configuration. */
 interface Holder {
@@ -57,7 +57,7 @@ async function examineOne(id: string, transform: Transform): Promise<DoctorFindi
     return [ok(id, `bodies are compressed with ${name}`)];
   } catch (error) {
     return [
-      unsafe(id, textOf(error), 'mend it, or take another codec: gzip and zstd are always there'),
+      unsafe(id, textOf(error), 'fix it, or use another codec: gzip and zstd are always there'),
     ];
   }
 }
@@ -124,7 +124,7 @@ async function examineKeyFiles({ id, keys }: Holder): Promise<DoctorFinding[]> {
     findings.push(
       (mode & OTHERS_READ) === 0
         ? worthKnowing(key, `"${file}" holds a key and its group can read it`, todo)
-        : unsafe(key, `"${file}" holds a key and everybody on the machine can read it`, todo),
+        : unsafe(key, `"${file}" holds a key and every user of this machine can read it`, todo),
     );
   }
   return findings;
@@ -144,7 +144,7 @@ function examineLengths(list: readonly unknown[], made: readonly Transform[]): D
     .find(isPlainObject);
   if (!isCompressed || encrypted === undefined || encrypted['pad'] === true) return [];
   const text =
-    'bodies are compressed, then encrypted: their length tells a little of what is in them';
+    'bodies are compressed, then encrypted: their length reveals something about their content';
   return [
     worthKnowing('transforms.length', text, 'pad: true hides most of it, where that matters'),
   ];

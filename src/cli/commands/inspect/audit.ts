@@ -44,12 +44,12 @@ function withShortIds(what: string): string {
 export const audit: CommandSpec = {
   name: 'audit',
   summary: 'show what operators did',
-  group: 'Looking',
+  group: 'Inspect',
   description:
     'Shows the last 50 records, oldest first. Each was written before the action, with the ' +
     'messages it was asked for: also those that refused it.',
   options: [
-    { flags: '--limit <count>', description: 'the last so many; default 50' },
+    { flags: '--limit <count>', description: 'the last n records; default 50' },
     { flags: '--after <number>', description: 'only above this number' },
   ],
   examples: [{ line: 'respool audit --limit 1000 --json', does: 'one object per record' }],

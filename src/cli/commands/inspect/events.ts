@@ -10,7 +10,7 @@ import { timeOfDay } from '../../ui/times.ts';
 export const events: CommandSpec = {
   name: 'events',
   summary: 'follow what happens in the running service',
-  group: 'Looking',
+  group: 'Inspect',
   description:
     'Prints one line per event until Ctrl-C. Events live in the process that delivers, so this ' +
     'needs a running service: the configured address, or --url.',

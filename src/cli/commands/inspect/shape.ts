@@ -14,7 +14,7 @@ const ROWS_MAX = 500;
 export const shape: CommandSpec = {
   name: 'shape',
   summary: 'show what waits, by topic and age',
-  group: 'Looking',
+  group: 'Inspect',
   description:
     'Counts what waits (incoming, active and deferred) by topic and age. T is the total; the ' +
     'columns are ages in minutes, each up to its number, the last beyond it.',

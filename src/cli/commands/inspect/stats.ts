@@ -27,8 +27,8 @@ const COLUMNS: readonly Column[] = [
 /** `respool stats` */
 export const stats: CommandSpec = {
   name: 'stats',
-  summary: 'show the spool in numbers',
-  group: 'Looking',
+  summary: 'show counts, rates and the forecast',
+  group: 'Inspect',
   options: [{ flags: '--watch', description: 'again every 5 seconds, until Ctrl-C' }],
   examples: [
     { line: 'respool stats', does: 'how many, since when, what is paused' },
@@ -96,8 +96,8 @@ async function textOfStats(out: Out, found: Stats): Promise<string> {
 function forecastLine(forecast: Forecast, windowMs = 0): string {
   const { backlog, drainsInMs, fullInMs, ...rates } = forecast;
   const [into, out] = [rates.inPerSecond, rates.outPerSecond].map(rateText);
-  const never = windowMs < FLOW_LEAST_MS ? 'wait, it is too early to tell' : 'do not get fewer';
-  const ends = drainsInMs === null ? never : `are gone in ${span(drainsInMs)}`;
+  const never = windowMs < FLOW_LEAST_MS ? 'waiting; too early for a forecast' : 'not draining';
+  const ends = drainsInMs === null ? never : `drained in ${span(drainsInMs)}`;
   const drains = backlog === 0 ? 'nothing waits' : `${numberText(backlog)} ${ends}`;
   const full = fullInMs === null ? '' : `, the disk is full in ${span(fullInMs)}`;
   return `forecast  ${drains} (${into}/s in, ${out}/s out)${full}`;

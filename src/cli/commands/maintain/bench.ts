@@ -21,7 +21,7 @@ const FIRST_LOOK_MS = 600;
 export const bench: CommandSpec = {
   name: 'bench',
   summary: 'measure the disk and the stores of this machine',
-  group: 'Looking after',
+  group: 'Maintain',
   description:
     'Measures in a temporary folder beside the configured store, so on the same disk: how long ' +
     'an fsync takes, and how many messages of 1 KiB are enqueued and delivered with 50 in ' +

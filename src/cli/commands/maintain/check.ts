@@ -12,8 +12,8 @@ import { tableOf } from '../../ui/table.ts';
 /** `respool check [--repair]` */
 export const check: CommandSpec = {
   name: 'check',
-  summary: 'look for damage in the store, and repair what can be',
-  group: 'Looking after',
+  summary: 'check the store for damage, and repair it',
+  group: 'Maintain',
   description:
     'Reads every message and every body once: bodies that are missing or changed, bodies that ' +
     'belong to nothing, what cannot be decoded, leases that cannot be. With --repair damaged ' +
@@ -32,7 +32,7 @@ export const check: CommandSpec = {
     const { io, options, out } = context;
     const repair = options.flag('repair');
     if (repair) {
-      const question = 'repair what is found: hold messages, remove loose bodies?';
+      const question = 'repair: hold damaged messages and remove orphaned bodies?';
       await ask(context, question, 'add --yes to do it, or leave --repair out to look');
     }
     const { control } = await context.desk();

@@ -11,12 +11,12 @@ import { type Column, tableOf } from '../../ui/table.ts';
 const SETTABLE = ['store', 'entries', 'bodies', 'transforms'] as const;
 
 const PASSWORD_NOTE =
-  'The address holds a password, which is now in the file, and in the history of your shell. ' +
+  'The address contains a password, which is now in the file and in your shell history. ' +
   "Better: respool config set store 'postgres://app:${DB_PASSWORD}@host/db', and DB_PASSWORD in " +
   'the environment or in .env.';
 
 const SHOW_DESCRIPTION =
-  'Prints every value that holds, secrets hidden, and where it came from: a flag, the ' +
+  'Prints the effective values, with secrets hidden, and where each came from: a flag, the ' +
   'configuration file, the environment or a default, in this order of precedence.';
 
 async function showConfig(context: CommandContext): Promise<undefined> {
@@ -47,16 +47,16 @@ async function showConfig(context: CommandContext): Promise<undefined> {
 
 const show: CommandSpec = {
   name: 'show',
-  summary: 'print the configuration that holds (the default)',
-  group: 'Looking after',
+  summary: 'print the effective configuration (default)',
+  group: 'Maintain',
   description: SHOW_DESCRIPTION,
   run: showConfig,
 };
 
 const check: CommandSpec = {
   name: 'check',
-  summary: 'say whether the configuration is right',
-  group: 'Looking after',
+  summary: 'check the configuration',
+  group: 'Maintain',
   description: 'Reads and checks the configuration, opens nothing. Ends with 2 when it is wrong.',
   run: async (context) => {
     const { out } = context;
@@ -69,8 +69,8 @@ const check: CommandSpec = {
 
 const set: CommandSpec = {
   name: 'set',
-  summary: 'change where messages are kept, and what is done to their bodies',
-  group: 'Looking after',
+  summary: 'change the store or the transforms',
+  group: 'Maintain',
   description:
     'Changes one key of a JSON or YAML configuration file; comments stay. The result is checked ' +
     'before it is written. Messages are not moved: empty the old place first. Bodies that are ' +
@@ -110,7 +110,7 @@ const set: CommandSpec = {
     if (shown !== value && !value.includes('${')) out.note(PASSWORD_NOTE);
     for (const removed of done.removed) out.note(`took out ${removed}: it says the same otherwise`);
     const old = key === 'transforms' ? 'as before' : 'with the old place';
-    out.note(`A running service goes on ${old} until it is started again.`);
+    out.note(`A running service continues with ${old} until it is restarted.`);
     return undefined;
   },
 };
@@ -119,7 +119,7 @@ const set: CommandSpec = {
 export const config: CommandSpec = {
   name: 'config',
   summary: 'print, check or change the configuration',
-  group: 'Looking after',
+  group: 'Maintain',
   description: SHOW_DESCRIPTION,
   examples: [
     { line: 'respool config', does: 'every value and where it came from' },

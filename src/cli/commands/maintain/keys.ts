@@ -1,14 +1,14 @@
-/** keys — make a key for encryption. Nothing is written down here. */
+/** keys — generate a key for encryption. Nothing is written down here. */
 
 import type { CommandSpec } from '../../spec.ts';
 
 const generate: CommandSpec = {
   name: 'generate',
-  summary: 'make a key',
-  group: 'Looking after',
+  summary: 'generate a key',
+  group: 'Maintain',
   description:
     'Makes a random key of 32 bytes and prints it in base64, this one time. How to use it is ' +
-    'printed on stderr. What is encrypted with a key is lost with it: keep a copy elsewhere.',
+    'printed on stderr. Without its key, encrypted data is lost: keep a copy of the key elsewhere.',
   examples: [
     { line: '(umask 077; respool keys generate > k1.key)', does: 'a key in a file of your own' },
   ],
@@ -22,7 +22,7 @@ const generate: CommandSpec = {
     );
     out.note('  transforms: [zstd, { encrypt: { keys: { k1: "env:SPOOL_KEY" } } }]');
     out.note('To change keys, add the new one, set primary to its id, and run: respool rekey');
-    out.note('What is encrypted with a key is lost with it: keep a copy elsewhere.');
+    out.note('Without its key, encrypted data is lost: keep a copy of the key elsewhere.');
     return undefined;
   },
 };
@@ -30,8 +30,8 @@ const generate: CommandSpec = {
 /** `respool keys generate` */
 export const keys: CommandSpec = {
   name: 'keys',
-  summary: 'make a key for the encryption of bodies',
-  group: 'Looking after',
+  summary: 'generate a key for the encryption of bodies',
+  group: 'Maintain',
   description: 'Makes keys for encrypt and seal. A configuration names the places of keys.',
   subcommands: [generate],
 };

@@ -19,8 +19,8 @@ const SEAL_NOTE =
 /** `respool rekey` */
 export const rekey: CommandSpec = {
   name: 'rekey',
-  summary: 'encrypt what is stored as the configuration says now',
-  group: 'Looking after',
+  summary: 're-encrypt stored data with the configured keys',
+  group: 'Maintain',
   description:
     'Counts the bodies and sealed entries that are encrypted otherwise than new ones would be: ' +
     'with another key or cipher, not at all, or no longer. Asks, then brings them to the ' +
@@ -28,7 +28,7 @@ export const rekey: CommandSpec = {
     'it is through, no stored body needs the old key. Ends with 1 when some are left.',
   options: [
     { flags: '--yes', description: 'do not ask' },
-    { flags: '--dry-run', description: 'say how many it would be, and do nothing' },
+    { flags: '--dry-run', description: 'only count, change nothing' },
   ],
   examples: [
     { line: 'respool rekey --dry-run', does: 'how many are encrypted otherwise' },

@@ -1,4 +1,4 @@
-/** token — make a token for the service, or the SHA-256 of one. Nothing is written down here. */
+/** token — create a token for the service, or the SHA-256 of one. Nothing is written down here. */
 
 import { createHash, randomBytes } from 'node:crypto';
 import type { Readable } from 'node:stream';
@@ -27,8 +27,8 @@ const ROLE = {
 
 const create: CommandSpec = {
   name: 'create',
-  summary: 'make a token',
-  group: 'Looking after',
+  summary: 'create a token',
+  group: 'Maintain',
   description:
     'Makes a random token and prints it, this one time. Its SHA-256 is all that belongs into the ' +
     'configuration; the line for it is printed on stderr.',
@@ -55,10 +55,10 @@ const create: CommandSpec = {
 const hash: CommandSpec = {
   name: 'hash',
   summary: 'the SHA-256 of a token that is read from stdin',
-  group: 'Looking after',
+  group: 'Maintain',
   description:
     'Reads a token from stdin and prints its SHA-256, for serve.tokens. A token is never taken ' +
-    'from the command line: everybody on the machine can read that.',
+    'from the command line: every user of this machine can read that.',
   options: [NAME, ROLE],
   examples: [
     { line: 'respool token hash < token.txt', does: 'the SHA-256 of the token in a file' },
@@ -78,8 +78,8 @@ const hash: CommandSpec = {
 /** `respool token create|hash` */
 export const token: CommandSpec = {
   name: 'token',
-  summary: 'make a token for the service',
-  group: 'Looking after',
+  summary: 'create a token for the service',
+  group: 'Maintain',
   description: 'Makes tokens for the service. A configuration holds only their SHA-256.',
   subcommands: [create, hash],
 };
@@ -133,7 +133,7 @@ async function readToken(stdin: Readable): Promise<string> {
   // What was given may be most of a token: it is not shown.
   throw new CommandError(
     'usage.invalid',
-    'cannot use what stdin holds as a token: allowed is one line of 1 to 512 visible ASCII ' +
+    'cannot use the input as a token: allowed is one line of 1 to 512 visible ASCII ' +
       'characters',
   );
 }

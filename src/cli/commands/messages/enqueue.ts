@@ -1,4 +1,4 @@
-/** enqueue — put a message down. When the id is printed, the message is kept. */
+/** enqueue — enqueue a message. When the id is printed, the message is kept. */
 
 import { open } from 'node:fs/promises';
 import path from 'node:path';
@@ -16,7 +16,7 @@ const JSON_TYPE = 'application/json';
 /** `respool enqueue` */
 export const enqueue: CommandSpec = {
   name: 'enqueue',
-  summary: 'put a message down',
+  summary: 'enqueue a message',
   group: 'Messages',
   description:
     'Puts a message down and prints its id; then it is durable. The body comes from --body, ' +
@@ -36,7 +36,7 @@ export const enqueue: CommandSpec = {
     { flags: '--delay <span>', description: 'not before this much later, such as 15m' },
     { flags: '--expires <span>', description: 'bounces if it was not delivered within' },
     { flags: '--destination <name>', description: 'where it goes, for limits' },
-    { flags: '--id <id>', description: 'an id of yours; the same again is a duplicate' },
+    { flags: '--id <id>', description: 'an id you choose; the same id again is a duplicate' },
     { flags: '--dedupe-key <key>', description: 'the same key again is a duplicate' },
     { flags: '--order-key <key>', description: 'one at a time, in order, among those of this key' },
   ],

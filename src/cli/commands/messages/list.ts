@@ -25,7 +25,7 @@ export const list: CommandSpec = {
       choices: ['id', 'dueAt', 'updatedAt', 'priority', 'attempts'],
     },
     { flags: '--desc', description: 'the other way round' },
-    { flags: '--limit <count>', description: 'at most so many; default 100, with --json all' },
+    { flags: '--limit <count>', description: 'at most this many; default 100, with --json all' },
   ],
   examples: [
     { line: 'respool list --state deferred --order dueAt', does: 'what waits, the next first' },
@@ -63,7 +63,7 @@ async function printList(
       ...(after === undefined ? {} : { after }),
     });
     for (const { where, reason } of page.corrupt) {
-      out.warn(`cannot read what lies at ${safe(where)}: ${safe(reason)}; see: respool check`);
+      out.warn(`cannot read the entry at ${safe(where)}: ${safe(reason)}; see: respool check`);
     }
     const now = io.clock.now();
     if (out.json) for (const entry of page.entries) await out.object(messageObject(entry));
@@ -75,6 +75,6 @@ async function printList(
     after = page.next;
   } while (after !== undefined && shown < limit);
   if (out.json) return;
-  if (shown === 0) out.note('no message fits');
+  if (shown === 0) out.note('no messages match');
   else if (after !== undefined) out.note(`the first ${shown}; more with --limit, all with --json`);
 }

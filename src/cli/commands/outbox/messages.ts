@@ -57,7 +57,7 @@ const listed = overOutbox(list, {
     { line: 'respool outbox list --state bounce --json', does: 'what is dead, one object each' },
     {
       line: "respool outbox list --sent --topic 'order.*'",
-      does: 'what was sent, the first first',
+      does: 'what was sent, the oldest first',
     },
   ],
 });
@@ -66,7 +66,7 @@ const LOOKING: readonly CommandSpec[] = [
   {
     ...listed,
     options: [
-      { flags: '--sent', description: 'what was sent and is kept in parts' },
+      { flags: '--sent', description: 'sent messages kept in partitions' },
       ...(listed.options ?? []),
     ],
     run: async (context) => {
@@ -106,7 +106,7 @@ const STEERING: readonly CommandSpec[] = [
   }),
   overOutbox(release, {
     description:
-      'Lets held messages go on where they were. Filters without --state mean held ones.',
+      'Releases held messages to their former state. Filters without --state mean held ones.',
     examples: [{ line: "respool outbox release --topic 'mail.*'", does: 'counts, asks, releases' }],
   }),
   overOutbox(retry, {
@@ -131,8 +131,8 @@ const STEERING: readonly CommandSpec[] = [
   }),
   overOutbox(remove, {
     description:
-      'Takes messages out of the way, and the next of their key goes on. Retry brings them back ' +
-      'for 7 days; with --hard they are gone for good.',
+      'Removes messages, so that the next message of their key is sent. Retry brings them back ' +
+      'for 7 days; with --hard they are permanently removed.',
     examples: [
       { line: `respool outbox remove ${ID}`, does: 'skips a message that holds up its key' },
     ],
@@ -158,7 +158,8 @@ const STEERING: readonly CommandSpec[] = [
   overOutbox(pause, {
     description:
       'Stops sending the routing keys of a pattern, in every relay of the outbox, until the same ' +
-      'pattern is resumed. Emits go on. Without a pattern it asks whether everything is meant.',
+      'pattern is resumed. Emits are not affected. Without a pattern it asks whether everything ' +
+      'is meant.',
     examples: [
       { line: 'respool outbox pause ALL', does: 'sends nothing until respool outbox resume ALL' },
       { line: "respool outbox pause 'mail.*'", does: 'keeps mail back, sends the rest' },

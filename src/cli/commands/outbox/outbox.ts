@@ -6,7 +6,7 @@ import { outboxMessages } from './messages.ts';
 
 const init: CommandSpec = {
   name: 'init',
-  summary: 'make the tables of the outbox, or bring them up to date',
+  summary: 'create or upgrade the tables of the outbox',
   group: 'Outbox',
   description:
     'Makes the tables that are missing, in one transaction and under a lock, so that several may ' +
@@ -22,7 +22,7 @@ const init: CommandSpec = {
 
 const sql: CommandSpec = {
   name: 'sql',
-  summary: 'print the SQL that makes the tables',
+  summary: 'print the SQL that creates the tables',
   group: 'Outbox',
   description:
     'Prints what init runs in an empty database, for migrations of your own or for a role that ' +
@@ -44,14 +44,14 @@ const sql: CommandSpec = {
 
 const relay: CommandSpec = {
   name: 'relay',
-  summary: 'send on what is committed, until a signal',
+  summary: 'run the relay, which sends committed messages, until a signal',
   group: 'Outbox',
   description:
     'Sends the messages of the outbox to "outbox.relay.to" of the configuration, as respool ' +
     'serve does, but without a spool of its own and without HTTP; or to where --exchange with ' +
     '--url (amqp://…), --spool or --http says. Several may run at once. A target that is away ' +
     'is tried again until it is there. Prints a line for what changes and what goes wrong, with ' +
-    '--verbose one for every message. SIGTERM or Ctrl-C stops: what is on its way is finished. ' +
+    '--verbose one for every message. SIGTERM or Ctrl-C stops: messages in flight are finished. ' +
     `${PLACE} ` +
     'Ends with 0 after a signal, with 3 when its tables are missing.',
   options: [...OUTBOX_OPTIONS, ...RELAY_OPTIONS],
@@ -69,7 +69,7 @@ const relay: CommandSpec = {
 
 const stats: CommandSpec = {
   name: 'stats',
-  summary: 'show the outbox in numbers, and which keys are stuck',
+  summary: 'show counts of the outbox, and keys that are stuck',
   group: 'Outbox',
   description:
     'Shows what is pending, held, dead and sent, since when, and the keys whose first message is ' +
@@ -88,7 +88,7 @@ const stats: CommandSpec = {
 /** `respool outbox init|sql|relay|stats`, and the commands of a spool over its messages. */
 export const outbox: CommandSpec = {
   name: 'outbox',
-  summary: 'send on what an application emits in its transactions, and look after it',
+  summary: 'transactional outbox: relay, inspect and control its messages',
   group: 'Outbox',
   subcommands: [init, sql, relay, stats, ...outboxMessages],
 };

@@ -26,13 +26,13 @@ export async function printSent(context: CommandContext): Promise<undefined> {
   const { topic, ...others } = filterOf(options) ?? {};
   const isOrdered = options.text('order') !== undefined || options.flag('desc');
   if (Object.keys(others).length > 0 || isOrdered) {
-    throw usage('--sent goes with --topic and --limit only: what was sent has no state any more');
+    throw usage('--sent goes with --topic and --limit only: sent messages have no state');
   }
   const limit =
     options.number('limit', { min: 1, max: LIMIT_MAX }) ?? (out.json ? LIMIT_MAX : SHOWN_DEFAULT);
   const { openSent } = await openOutbox(context);
   if (openSent === undefined) {
-    throw usage('--sent is of PostgreSQL: in SQLite see what is kept with --state archived');
+    throw usage('--sent needs PostgreSQL; in SQLite use --state archived');
   }
   const reader = await openSent();
   context.atEnd(() => reader.close());
@@ -52,7 +52,7 @@ export async function printSent(context: CommandContext): Promise<undefined> {
     after = next;
   } while (after !== undefined && shown < limit);
   if (out.json) return undefined;
-  if (shown === 0) out.note('nothing is kept in parts; what is kept otherwise: --state archived');
+  if (shown === 0) out.note('no sent messages in partitions; others: --state archived');
   else if (after !== undefined) out.note(`the first ${shown}; more with --limit, all with --json`);
   return undefined;
 }

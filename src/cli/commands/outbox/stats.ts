@@ -199,7 +199,8 @@ function hintsOf(shown: readonly StuckKey[]): string[] {
   if (first !== undefined) {
     hints.push(
       `→ respool outbox retry ${id}    tries it now`,
-      `→ respool outbox remove ${id}   skips it: the next of its key goes on, retry brings it back`,
+      `→ respool outbox remove ${id}   skips it: the next message of its key is sent; retry ` +
+        `brings it back`,
     );
   }
   return hints;

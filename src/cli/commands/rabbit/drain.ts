@@ -70,7 +70,7 @@ export async function drain(context: CommandContext): Promise<ExitCode> {
     return EXIT.done;
   }
   await ask(context, `${verb} ${what}${where}?`);
-  if (to === 'discard') await ask(context, 'they are gone for good: discard them?');
+  if (to === 'discard') await ask(context, 'they are permanently removed: discard them?');
   const report = await moveWith(context, count, (signal, onProgress) =>
     drainQueue({ ...order, onProgress, signal }),
   );
@@ -150,7 +150,7 @@ async function tell(
     const parts = [`${verb === 'move' ? 'moved' : 'discarded'} ${numberText(moved)}`];
     if (skipped > 0) parts.push(`left ${numberText(skipped)}`);
     if (homeless > 0) {
-      parts.push(`left ${numberText(homeless)} whose queue nobody knows: name one with --to`);
+      parts.push(`left ${numberText(homeless)} whose queue is unknown: name one with --to`);
     }
     if (ENDS[end] !== '') parts.push(ENDS[end]);
     await out.line(parts.join(', '));

@@ -29,7 +29,7 @@ const consume: CommandSpec = {
 
 const plan: CommandSpec = {
   name: 'plan',
-  summary: 'say what applying would change',
+  summary: 'show what applying would change',
   group: 'RabbitMQ',
   description:
     `Compares what the queues need with the broker, and changes nothing. ${BROKER} Ends with 1 ` +
@@ -63,7 +63,7 @@ const apply: CommandSpec = {
 
 const verify: CommandSpec = {
   name: 'verify',
-  summary: 'say what is not as the queues need it',
+  summary: 'compare the broker with what the queues need',
   group: 'RabbitMQ',
   description:
     'Looks whether everything is there, with the management API also whether it is as it should ' +
@@ -76,7 +76,7 @@ const verify: CommandSpec = {
 
 const exportIt: CommandSpec = {
   name: 'export',
-  summary: 'write out what the queues need',
+  summary: 'export what the queues need',
   group: 'RabbitMQ',
   description:
     'Prints exchanges, queues, bindings and policies, for those who declare them otherwise. No ' +
@@ -110,11 +110,11 @@ const dump: CommandSpec = {
 
 const migrate: CommandSpec = {
   name: 'migrate',
-  summary: 'bring a queue and its messages to another topology',
+  summary: 'migrate a queue and its messages to another topology',
   group: 'RabbitMQ',
   description:
-    'Declares the new topology, moves what lies in the old queues with confirms, and removes ' +
-    'what is then empty, unbound and without consumers. The new one is that of the ' +
+    'Declares the new topology, moves messages from the old queues with confirms, and removes ' +
+    'queues that are then empty, unbound and without consumers. The new one is that of the ' +
     'configuration or of --queue, the old one what --from-… says. Says what it would do, and ' +
     'asks. It can be stopped and run again. Ends with 1 while something of the old is left.',
   options: [
@@ -158,7 +158,7 @@ const topology: CommandSpec = {
 
 const stats: CommandSpec = {
   name: 'stats',
-  summary: 'show the queues in numbers',
+  summary: 'show counts and rates of the queues',
   group: 'RabbitMQ',
   description:
     'Shows main, wait, dead, parked and unrouted queues: how many messages, how fast, and what ' +
@@ -176,7 +176,7 @@ const stats: CommandSpec = {
 
 const drain: CommandSpec = {
   name: 'drain',
-  summary: 'put what lies in a dead, parked, wait or unrouted queue back to work',
+  summary: 'move the messages of a dead, parked, wait or unrouted queue back to work',
   group: 'RabbitMQ',
   description:
     'Moves messages with confirms back to the queue they belong to, or to another one, at most ' +
@@ -186,11 +186,11 @@ const drain: CommandSpec = {
   options: [
     { flags: '--to <queue>', description: 'where to; default: back to where each belongs' },
     { flags: '--discard', description: 'throw them away for good' },
-    { flags: '--limit <count>', description: 'at most so many' },
+    { flags: '--limit <count>', description: 'at most this many' },
     { flags: '--keep-attempts', description: 'attempts that were made count' },
     MANAGEMENT_OPTION,
     YES,
-    { flags: '--dry-run', description: 'say how many it would be, and do nothing' },
+    { flags: '--dry-run', description: 'only count, change nothing' },
   ],
   examples: [
     { line: 'respool rabbit drain orders.dlq', does: 'counts, asks, and sends them again' },
@@ -204,7 +204,7 @@ const drain: CommandSpec = {
 
 const doctor: CommandSpec = {
   name: 'doctor',
-  summary: 'say what is unsafe at the broker, and how to mend it',
+  summary: 'report what is unsafe at the broker, and how to fix it',
   group: 'RabbitMQ',
   description:
     'Looks at queue types, strategies, delivery limits, bindings, permissions, versions and ' +
@@ -217,7 +217,7 @@ const doctor: CommandSpec = {
 /** `respool rabbit consume|topology|stats|drain|doctor` */
 export const rabbit: CommandSpec = {
   name: 'rabbit',
-  summary: 'consume queues of RabbitMQ, and look after them',
+  summary: 'consume and operate RabbitMQ queues',
   group: 'RabbitMQ',
   subcommands: [consume, topology, stats, drain, doctor],
 };

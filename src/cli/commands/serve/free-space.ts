@@ -7,7 +7,7 @@ import type { DiskSpace } from '../../../observe/alerts/external-measures.ts';
 /** What is free there; some file systems have no size, and look full. */
 export async function freeBytesAt(place: string): Promise<number> {
   const { freeBytes, totalBytes } = await spaceAt(place);
-  if (!(totalBytes > 0)) throw new Error(`the disk of "${place}" does not tell its size`);
+  if (!(totalBytes > 0)) throw new Error(`the size of the disk of "${place}" is unknown`);
   return freeBytes;
 }
 

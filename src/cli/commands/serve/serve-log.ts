@@ -49,7 +49,7 @@ export function createServeLog(io: Io, out: Out, options: LogOptions): ServeLog 
       return;
     }
     if (missed > 0) {
-      const text = `${missed} lines were not printed: nobody read them in time`;
+      const text = `${missed} lines were dropped: the reader of the log was too slow`;
       const at = io.clock.now();
       io.stdout.write(`${isJson ? jsonLine({ at, level: 'warn', text }) : text}\n`);
       missed = 0;
@@ -84,7 +84,7 @@ function stayWithoutReader(io: Io, out: Out): void {
   io.onUnwritten?.((error) => {
     if (isTold) return;
     isTold = true;
-    out.warn(`cannot print what happens: ${textOf(error)}; delivering goes on`);
+    out.warn(`cannot write the log: ${textOf(error)}; deliveries continue`);
   });
 }
 

@@ -15,7 +15,7 @@ const OPTIONS: readonly OptionSpec[] = FLAGGED.map(({ key, flag, kind, type }) =
 /** `respool serve` */
 export const serve: CommandSpec = {
   name: 'serve',
-  summary: 'deliver messages and answer on HTTP',
+  summary: 'run the service: deliver messages and serve the HTTP API',
   group: 'Start',
   description:
     'Delivers the messages of the configured routes and serves the HTTP API, by default on ' +

@@ -244,7 +244,7 @@ async function wind(running: Running, end: ServiceEnd, clock: Clock): Promise<vo
   const { configured, service, log, loaded, consumers, relay, rules, alerts } = running;
   const { stopWithin } = loaded.config.serve;
   if (end.kind === 'error') {
-    log.say('error', `stopping after an error that nobody caught: ${textOf(end.error)}`);
+    log.say('error', `stopping after an uncaught error: ${textOf(end.error)}`);
   } else {
     log.say('info', `stopping after ${end.signal}, within ${String(stopWithin)}`, {
       signal: end.signal,

@@ -31,12 +31,12 @@ interface CompletionPlace {
  */
 const EVERYWHERE: readonly OptionSpec[] = [
   { flags: '--config <file>', description: 'the configuration file' },
-  { flags: '--store <url>', description: 'where messages lie' },
+  { flags: '--store <url>', description: 'where messages are stored' },
   { flags: '--url <url>', description: 'a running service' },
   { flags: '--json', description: 'print JSON' },
-  { flags: '--wide', description: 'tables in full: whole ids, nothing cut or left out' },
+  { flags: '--wide', description: 'full tables: nothing shortened or left out' },
   { flags: '--quiet', description: 'print results only' },
-  { flags: '--verbose', description: 'say more on stderr' },
+  { flags: '--verbose', description: 'more detailed messages on stderr' },
   { flags: '--no-color', description: 'no colours' },
   { flags: '-h, --help', description: 'print help' },
 ];

@@ -13,11 +13,11 @@ const MESSAGES = 'localhost:7667/v1/topics/order.new/messages';
 /** `respool init` */
 export const init: CommandSpec = {
   name: 'init',
-  summary: 'write a first configuration and a receiver to try it with',
+  summary: 'write a configuration and a receiver to try it with',
   group: 'Start',
   description:
     'Writes a configuration with one route and a small receiver in plain Node into this ' +
-    'folder. Then says what to type. What is there already is never replaced without --force.',
+    'folder. Then prints the next steps. Existing files are never replaced without --force.',
   options: [
     {
       flags: '--format <format>',
@@ -29,7 +29,7 @@ export const init: CommandSpec = {
       flags: '--receiver-port <port>',
       description: `where the receiver listens, 1 to ${PORT_MAX}; default ${RECEIVER_PORT}`,
     },
-    { flags: '--force', description: 'replace what is there; it is kept as .bak' },
+    { flags: '--force', description: 'replace existing files; the old ones are kept as .bak' },
   ],
   examples: [
     { line: 'respool init', does: 'in an empty folder: all that a first service needs' },
@@ -96,12 +96,12 @@ async function printNext({ out }: CommandContext, hasReceiver: boolean): Promise
   };
   const lines = [
     '',
-    hasReceiver ? 'Next, each in a terminal of its own:' : 'Next:',
+    hasReceiver ? 'Next, each in its own terminal:' : 'Next:',
     '',
     ...(hasReceiver ? [`  node ${RECEIVER}`] : []),
     '  npx respool serve',
     '',
-    'Then post some messages and see what became of them:',
+    'Then post some messages and see what happens to them:',
     '',
     post('ann', 'delivered'),
     ...(hasReceiver

@@ -52,7 +52,7 @@ export function checkInsert(
     }
     const invocation = ledger.invocationOf(entry);
     if (invocation === undefined || invocation.digest !== body.digest) {
-      findings.add('integrity', `"${id}" came in with a body that nobody enqueued`);
+      findings.add('integrity', `"${id}" came in with a body that was never enqueued`);
       continue;
     }
     checkTwins(scene, entry);

@@ -46,10 +46,10 @@ export async function carryOut(context: CommandContext, carried: ReplayResult): 
     if (stoppedBy === undefined) return codeOf(ended);
     // Also when it was over before it heard of it: what comes after it is not wanted any more.
     const isPaused = ended.state === 'paused';
-    throw endedBy(stoppedBy, isPaused ? `; go on with: ${resumeLine(ended.id)}` : '');
+    throw endedBy(stoppedBy, isPaused ? `; continue with: ${resumeLine(ended.id)}` : '');
   } catch (error) {
     bar.clear();
-    if (isMishap(error)) out.note(`when the cause is gone: ${resumeLine(replay.id)}`);
+    if (isMishap(error)) out.note(`when the cause is fixed: ${resumeLine(replay.id)}`);
     throw error;
   } finally {
     stop.off();
@@ -69,7 +69,7 @@ async function tell({ out }: CommandContext, replay: Replay): Promise<void> {
   const why = because === undefined ? '' : `: ${safe(because)}`;
   await out.line(`replay ${safe(id)} is ${state}${why}`);
   await out.line(countsText(counts, plan.count));
-  if (state === 'stopped') out.note(`when the cause is gone: ${resumeLine(id)}`);
+  if (state === 'stopped') out.note(`when the cause is fixed: ${resumeLine(id)}`);
   const { waiting = 0, removed = 0 } = canaries ?? {};
   if (state === 'stopped' && waiting + removed > 0) {
     out.note(`to send the rest without canaries: ${resumeLine(id)} --canary 0`);

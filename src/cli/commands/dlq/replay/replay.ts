@@ -56,7 +56,7 @@ export async function replayLetters(given: CommandContext): Promise<ExitCode> {
   const { control } = await context.desk();
   const planned = await planAll(context, aims, control);
   if (planned.length === 0) {
-    if (!out.json) await out.line('no message fits; nothing to do');
+    if (!out.json) await out.line('no messages match; nothing to do');
     return EXIT.done;
   }
   if (options.flag('planOnly')) {

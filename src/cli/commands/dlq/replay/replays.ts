@@ -156,7 +156,7 @@ async function steer(context: CommandContext, wanted: 'pause' | 'cancel'): Promi
     await out.line(`replay ${safe(id)} is ${state}: ${countsText(counts, plan.count)}`);
   }
   if (replay.state !== 'running') return EXIT.done;
-  out.note(`whoever runs it was asked to ${wanted}, and has not done so yet`);
+  out.note(`the process that runs it was asked to ${wanted} and has not done so yet`);
   return EXIT.refused;
 }
 

@@ -196,7 +196,7 @@ async function queuesBehind(
   const where = `exchange ${show(exchange)} with key ${show(key)}`;
   const management = reached?.management;
   if (management === undefined) {
-    return `without the management API nobody knows where ${where} leads; use "healthy: { http }"`;
+    return `without the management API it is unknown where ${where} leads; use "healthy: { http }"`;
   }
   const type = (await management.exchanges()).find(({ name }) => name === exchange)?.type;
   if (type === undefined) return `exchange ${show(exchange)} is not there`;
@@ -216,7 +216,7 @@ async function ofOneQueue(
   queue: string,
   { reached }: RuleHealthParts,
 ): Promise<string | undefined> {
-  if (reached === undefined) return `nobody can tell whether queue ${show(queue)} is consumed`;
+  if (reached === undefined) return `it is unknown whether queue ${show(queue)} is consumed`;
   const channel = await openChannel(reached.amqp);
   try {
     const { consumerCount } = await channel.checkQueue(queue);

@@ -104,7 +104,7 @@ async function runOn(context: LettersContext, rules: readonly ReplayRule[]): Pro
   const running = runRules(rules, tools);
   const end = await ending;
   if (end.kind === 'signal') log.say('info', `stopping after ${end.signal}`);
-  else log.say('error', `stopping after an error that nobody caught: ${textOf(end.error)}`);
+  else log.say('error', `stopping after an uncaught error: ${textOf(end.error)}`);
   stop.abort();
   await running;
   log.say('info', 'stopped');

@@ -61,7 +61,7 @@ async function listen(
   });
   atEnd(() => listening.close());
   if (!isLoopback(settings.listen.host)) {
-    out.warn('whoever reaches this address can read the names of queues and their numbers');
+    out.warn('anyone who can reach this address can read the names of queues and their counts');
   }
   const { url } = listening;
   if (out.json) await out.object({ url });

@@ -44,7 +44,7 @@ const ENDS: Readonly<Record<SweepEnd, string>> = {
 /** Why a queue was not gone through to its end, where nobody asked for that. */
 const SHORT: { readonly [K in SweepEnd]?: string } = {
   quiet: 'not all was seen: another consumer has it for himself; stop that one',
-  held: 'not all was seen: too many stay, and what lies behind them is not reached',
+  held: 'not all messages were seen: too many stay, and those behind them were not reached',
   time: 'not all was seen: a queue is left after 10 minutes; the next run begins anew',
 };
 

@@ -144,7 +144,7 @@ function writerOf(context: CommandContext, broker: string): Writer {
         }
       } catch (error) {
         // An older service, or one that is gone by now: what was swept is in the report.
-        context.out.detail(`nobody was told of the sweep: ${textOf(error)}`);
+        context.out.detail(`the sweep could not be reported: ${textOf(error)}`);
       }
     },
   };

@@ -97,7 +97,7 @@ export async function readSettings(given: CommandContext): Promise<SettingsReade
   const every = options.span('every');
   const listen = options.filled('listen');
   if (listen !== undefined && every === undefined) {
-    throw usage('--listen is for a sweep that goes on: add --every, such as --every 5m');
+    throw usage('--listen needs a sweep that keeps running: add --every, such as --every 5m');
   }
   const settings: SweepCommandSettings = {
     isOld,
@@ -163,7 +163,7 @@ function warnOf({ password, sslVerify }: OldSettings, warn: (text: string) => vo
     );
   }
   if (sslVerify?.value === false) {
-    warn(`${sslVerify.name}: certificates are not checked, anybody may be the broker`);
+    warn(`${sslVerify.name}: certificates are not verified, so any server can pose as the broker`);
   }
 }
 

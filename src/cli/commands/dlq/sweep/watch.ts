@@ -202,7 +202,7 @@ async function tell(
       fired.delete(key);
     }
   } catch (error) {
-    out.warn(`cannot tell that ${queue} ${alert.event}: ${textOf(error)}; trying again`);
+    out.warn(`cannot notify that ${queue} ${alert.event}: ${textOf(error)}; trying again`);
     return;
   }
   if (out.json) await out.object(alert);
@@ -328,7 +328,7 @@ async function namesOf(
   if (names.length <= QUEUES_MAX) return names;
   throw new RespoolError(
     'limit.exceeded',
-    `${names.length} queues fit, and at most ${QUEUES_MAX} are watched: name fewer`,
+    `${names.length} queues match, but at most ${QUEUES_MAX} can be watched: name fewer`,
   );
 }
 
