@@ -85,16 +85,16 @@ export async function ourSweep({ broker, managementUrl }: Place, errand: Errand)
 export async function ourReplay({ broker, managementUrl }: Place, errand: Errand): Promise<Sample> {
   const folder = await mkdtemp(path.join(tmpdir(), 'respool-bench-'));
   const spool = createSpool({ path: folder });
-  const desk = createOperator(spool, { by: 'bench' });
+  const operator = createOperator(spool, { by: 'bench' });
   const management = createManagement({ url: managementUrl });
   try {
     return await timed(broker, errand, async ({ dead }) => {
       const letters = createQueueLetters({ url: broker.url, management, queue: dead });
       const source = { kind: 'queue', queue: dead, broker: 'bench' } as const;
       const options = { window: errand.inFlight, canary: 0 };
-      const { id } = await planReplay(desk, letters, source, options);
+      const { id } = await planReplay(operator, letters, source, options);
       return async () => {
-        const { state, because } = await runReplay(desk, letters, id);
+        const { state, because } = await runReplay(operator, letters, id);
         if (state !== 'done') throw new Error(`the replay is ${state}: ${because}`);
         await letters.close();
       };

@@ -30,7 +30,7 @@ const MADE_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/
 
 /** What the ids are for. */
 export interface IdUse {
-  readonly control: Pick<Operator, 'get' | 'page'>;
+  readonly operator: Pick<Operator, 'get' | 'page'>;
   readonly out: Pick<Out, 'note'>;
   /** Whether the messages are changed. */
   readonly isActing: boolean;
@@ -113,7 +113,7 @@ export class TypedIds {
   }
 
   /** The ids that are meant; a typed one that fits none is left as it is. */
-  wholeIds({ out, isActing }: Omit<IdUse, 'control'>): readonly string[] {
+  wholeIds({ out, isActing }: Omit<IdUse, 'operator'>): readonly string[] {
     const whole = new Set(this.#whole);
     for (const { text, found } of this.#typed) {
       const isWhole = this.#exact.has(text) || found.size === 0;
@@ -163,7 +163,7 @@ async function wholeId(typed: string, use: IdUse): Promise<string> {
 function onlyOf(
   typed: string,
   ids: readonly string[],
-  { out, isActing }: Omit<IdUse, 'control'>,
+  { out, isActing }: Omit<IdUse, 'operator'>,
 ): string {
   const [first, ...others] = ids;
   if (first === undefined) return typed;
@@ -176,12 +176,12 @@ function onlyOf(
 }
 
 /** Ids that begin and end so; one more than are named at the most. */
-async function candidatesOf(typed: string, { control }: IdUse): Promise<readonly string[]> {
+async function candidatesOf(typed: string, { operator }: IdUse): Promise<readonly string[]> {
   const { prefix, suffix } = endsOf(typed);
   const found: string[] = [];
   let after: string | undefined;
   for (let pages = 0; pages < PAGES_MAX; pages += 1) {
-    const page = await control.page({
+    const page = await operator.page({
       idPrefix: prefix,
       limit: suffix === '' ? CANDIDATES_MAX + 1 : PAGE_MAX,
       ...(after === undefined ? {} : { after }),
@@ -201,16 +201,16 @@ async function candidatesOf(typed: string, { control }: IdUse): Promise<readonly
   );
 }
 
-async function idsThere(ids: readonly string[], { control }: IdUse): Promise<ReadonlySet<string>> {
+async function idsThere(ids: readonly string[], { operator }: IdUse): Promise<ReadonlySet<string>> {
   const [only] = ids;
   if (only === undefined) return new Set();
   if (ids.length > 1) {
-    const { entries, corrupt } = await control.page({ ids: [...new Set(ids)], limit: ids.length });
+    const { entries, corrupt } = await operator.page({ ids: [...new Set(ids)], limit: ids.length });
     const damaged = corrupt.flatMap(({ id }) => (id === undefined ? [] : [id]));
     return new Set([...entries.map(({ envelope }) => envelope.id), ...damaged]);
   }
   try {
-    return new Set((await control.get(only)) === undefined ? [] : [only]);
+    return new Set((await operator.get(only)) === undefined ? [] : [only]);
   } catch (error) {
     // A damaged entry matches as well: reading it reports the damage.
     if (isRespoolError(error, 'store.corrupt')) return new Set([only]);

@@ -7,17 +7,17 @@ import { safe } from '../observe/logs/safe-text.ts';
 
 /** The messages there are, by their ids; at most 500 are asked for. */
 export async function lookUp(
-  control: Operator,
+  operator: Operator,
   ids: readonly string[],
   out: Out,
 ): Promise<ReadonlyMap<string, SeenEntry>> {
   if (ids.length === 0) return new Map();
   const [id = ''] = ids;
   if (ids.length === 1) {
-    const entry = await control.get(id);
+    const entry = await operator.get(id);
     return new Map(entry === undefined ? [] : [[id, entry]]);
   }
-  const page = await control.page({ ids: [...new Set(ids)], limit: ids.length });
+  const page = await operator.page({ ids: [...new Set(ids)], limit: ids.length });
   for (const { where, reason } of page.corrupt) {
     out.warn(`cannot read the entry at ${safe(where)}: ${safe(reason)}; see: respool check`);
   }

@@ -316,7 +316,7 @@ async function perform({ name, spec, args, values }: Call, io: Io): Promise<numb
   const closers: (() => Promise<void> | void)[] = [];
   const globals = globalsOf(values);
   const atEnd = (close: () => Promise<void> | void): void => void closers.push(close);
-  let desk: Promise<Session> | undefined;
+  let session: Promise<Session> | undefined;
   const context: CommandContext = {
     args,
     options: new Options(values),
@@ -324,7 +324,7 @@ async function perform({ name, spec, args, values }: Call, io: Io): Promise<numb
     io,
     out,
     commands,
-    desk: () => (desk ??= openSession({ globals, io, out, atEnd, ...wishesOf(spec) })),
+    session: () => (session ??= openSession({ globals, io, out, atEnd, ...wishesOf(spec) })),
     atEnd,
   };
   let code: number = EXIT.done;

@@ -1,12 +1,12 @@
 /**
- * session — which desk a command works at: a service's, or one over the store itself.
+ * session — where a command works: through a service, or on the store itself.
  *
  *   --url, RESPOOL_URL    the service there
  *   sqlite:               the store itself; processes share it. Who wants to know what only the
  *                         service knows asks that, where one has the store open
  *   file:                 the store itself; when another process owns it, the service whose
  *                         address that left in the lock
- *   memory:               the service at the configured address; the store lives in it
+ *   memory:               the service at the configured address; the store is in its memory
  *   postgres: nats:       the store itself; processes on any machine share it
  *   a store of the file   itself; when another process owns it, the service at the address
  *
@@ -32,10 +32,10 @@ import { safe } from '../observe/logs/safe-text.ts';
 
 /** Where a command works, and in whose name. */
 export interface Session {
-  readonly control: Operator;
-  /** The same desk in another name, for what is done without anybody asking. */
+  readonly operator: Operator;
+  /** An operator of another name, for automatic actions. */
   readonly as: (by: string) => Operator;
-  /** The id of the store, where the desk works on the store itself: spool.storeId. */
+  /** The id of the store, if the session works on the store itself: spool.storeId. */
   readonly storeId?: () => Promise<string | undefined>;
   /** The address of the service it goes through; undefined when it works on the store itself. */
   readonly url: string | undefined;
@@ -43,7 +43,7 @@ export interface Session {
   readonly isSealed: boolean;
 }
 
-/** What opening a desk needs. */
+/** What opening a session needs. */
 export interface SessionParts {
   readonly globals: { readonly config?: string; readonly store?: string; readonly url?: string };
   readonly io: Io;
@@ -58,14 +58,14 @@ export interface SessionParts {
 /** How long a service may take to say that it is there. */
 const ANSWERS_WITHIN_MS: number = 2 * SECOND_MS;
 
-/** Opens the desk that the options and the configuration lead to. */
+/** Opens the session that options and configuration lead to. */
 export async function openSession(parts: SessionParts): Promise<Session> {
   const named = namedUrl(parts);
-  if (named !== undefined) return serviceDesk(parts, named);
+  if (named !== undefined) return serviceSession(parts, named);
   const loaded = await readConfig(parts, {}, { routes: false });
   // A file .env may name a service too.
   const fromFile = namedUrl(parts);
-  if (fromFile !== undefined) return serviceDesk(parts, fromFile);
+  if (fromFile !== undefined) return serviceSession(parts, fromFile);
   const { refuseFiles, storesOf } = await import('../config/open/stores.ts');
   const stores = await storesOf(loaded.config, loaded.folder);
   const { place, entries, isThere } = stores;
@@ -74,7 +74,7 @@ export async function openSession(parts: SessionParts): Promise<Session> {
     const service = await askHealth(parts, url);
     if ('storeId' in service) {
       if (!isSameStore(service.storeId, { place })) throw otherService(url, 'memory:');
-      return serviceDesk(parts, url, loaded);
+      return serviceSession(parts, url, loaded);
     }
     throw new RespoolError(
       'store.unavailable',
@@ -85,11 +85,11 @@ export async function openSession(parts: SessionParts): Promise<Session> {
   await refuseFiles(stores);
   if (parts.mayCreate !== true && !((await isThere?.()) ?? true)) throw noStore(place, loaded);
   if (entries.traits.processes === 'many') {
-    return (await sharingDesk(parts, place, loaded)) ?? storeDesk(parts, loaded);
+    return (await sharingSession(parts, place, loaded)) ?? storeSession(parts, loaded);
   }
   const ownersUrl = async (): Promise<string | undefined> =>
     place.kind === 'given' ? url : ownerOf(place);
-  return sharedDesk(parts, loaded, ownersUrl);
+  return sharedSession(parts, loaded, ownersUrl);
 }
 
 /** A look must not leave a store behind: it would hide that this is the wrong folder. */
@@ -107,22 +107,22 @@ function noStore(place: StorePlace, loaded: LoadedConfig): RespoolError {
   );
 }
 
-/** The desk of the running service: the address that was given, was left, or is configured. */
+/** A session with the running service: the address that was given, was left, or is configured. */
 export async function openService(parts: SessionParts): Promise<Session> {
   const named = namedUrl(parts);
-  if (named !== undefined) return serviceDesk(parts, named);
+  if (named !== undefined) return serviceSession(parts, named);
   const loaded = await readConfig(parts, {}, { routes: false });
   const { storesOf } = await import('../config/open/stores.ts');
   const { place } = await storesOf(loaded.config, loaded.folder);
   const owner = await ownerOf(place);
   const fromFile = namedUrl(parts);
-  if (fromFile !== undefined) return serviceDesk(parts, fromFile);
+  if (fromFile !== undefined) return serviceSession(parts, fromFile);
   // A store that has a lock would name its service: whatever answers at the configured address may
   // be the service of another spool.
   if (owner === undefined && place.path !== undefined) throw noService(place.path);
   const url = owner ?? configuredUrl(loaded);
   if (owner === undefined) await refuseOther(parts, loaded, { url, place });
-  return serviceDesk(parts, url, loaded);
+  return serviceSession(parts, url, loaded);
 }
 
 /** Of a store on servers nobody says where its service is: what answers may have another one. */
@@ -197,7 +197,7 @@ export function namedUrl({
   return globals.url ?? (io.env['RESPOOL_URL'] || undefined);
 }
 
-async function serviceDesk(
+async function serviceSession(
   { io, out }: SessionParts,
   url: string,
   loaded?: LoadedConfig,
@@ -217,7 +217,7 @@ async function serviceDesk(
       ...(token === undefined ? {} : { token }),
     });
   const isSealed = loaded?.config.seal !== undefined;
-  return { control: as(byOf(io)), as, url, isSealed };
+  return { operator: as(byOf(io)), as, url, isSealed };
 }
 
 /** There is no flag for a token: every user of a machine can read the command lines of others. */
@@ -234,7 +234,7 @@ function tokenAdvice(isSent: boolean, hasHash: boolean): string {
     : 'it wants a token: set RESPOOL_TOKEN to yours, in the environment';
 }
 
-async function storeDesk(parts: SessionParts, loaded: LoadedConfig): Promise<Session> {
+async function storeSession(parts: SessionParts, loaded: LoadedConfig): Promise<Session> {
   return deskOver(await ownSpool(parts, loaded), parts.io, loaded);
 }
 
@@ -243,7 +243,7 @@ async function deskOver(spool: Spool, io: Io, loaded: LoadedConfig): Promise<Ses
   const topics = await routedTopics(loaded);
   const as = (by: string): Operator => createOperator(spool, { by, topics });
   const isSealed = loaded.config.seal !== undefined;
-  return { control: as(byOf(io)), as, url: undefined, storeId: () => spool.storeId(), isSealed };
+  return { operator: as(byOf(io)), as, url: undefined, storeId: () => spool.storeId(), isSealed };
 }
 
 /** The topics that have a route; undefined if the configuration does not say. */
@@ -264,7 +264,7 @@ export function isOwnStore({ origins }: Pick<LoadedConfig, 'origins'>): boolean 
   return ['store', 'entries'].every((key) => origins.get(key)?.from !== 'flag');
 }
 
-async function sharedDesk(
+async function sharedSession(
   parts: SessionParts,
   loaded: LoadedConfig,
   ownersUrl: () => Promise<string | undefined>,
@@ -278,7 +278,7 @@ async function sharedDesk(
     const url = await ownersUrl();
     if (url === undefined) throw error;
     const service = await askHealth(parts, url);
-    if ('storeId' in service) return serviceDesk(parts, url, loaded);
+    if ('storeId' in service) return serviceSession(parts, url, loaded);
     const text = `${error.message}; its service at ${url} did not answer: ${service.silence}`;
     throw new RespoolError('store.unavailable', text, { cause: error });
   }
@@ -305,18 +305,18 @@ export async function ownerOf({ kind, path }: StorePlace): Promise<string | unde
   return serviceAddress(path);
 }
 
-/** The desk of a service on a store that is shared, where it is wanted and lets us in. */
-async function sharingDesk(
+/** A session with the service on a shared store, if it is preferred and admits us. */
+async function sharingSession(
   parts: SessionParts,
   place: StorePlace,
   loaded: LoadedConfig,
 ): Promise<Session | undefined> {
   const url = parts.prefersService === true ? await ownerOf(place) : undefined;
   if (url === undefined || 'silence' in (await askHealth(parts, url))) return undefined;
-  const desk = await serviceDesk(parts, url, loaded);
+  const session = await serviceSession(parts, url, loaded);
   try {
-    await desk.control.pauses();
-    return desk;
+    await session.operator.pauses();
+    return session;
   } catch (error) {
     // Without a token of the service there is still the store.
     parts.out.detail(`the service did not let us in: ${textOf(error)}`);

@@ -86,8 +86,8 @@ export interface CommandContext {
   readonly isOutbox?: true;
   /** All commands, for what is made of them. */
   readonly commands: readonly CommandSpec[];
-  /** The desk to work at, opened at the first call and closed when the command ends. */
-  readonly desk: () => Promise<Session>;
+  /** The session, opened at the first call and closed when the command ends. */
+  readonly session: () => Promise<Session>;
   /** Called when the command ends, however it ends; the last first. */
   readonly atEnd: (close: () => Promise<void> | void) => void;
 }

@@ -15,7 +15,7 @@ export interface GroupNote {
   readonly at: Millis;
 }
 
-/** What notes need of a desk. */
+/** What notes need of an operator. */
 export type NotesOperator = Pick<ReplayOperator, 'by' | 'records' | 'recordAction'>;
 
 /** The longest note. */
@@ -28,36 +28,39 @@ const GROUP_PATTERN = /^[0-9a-z]{11}$/;
 
 /** Writes the note on a group, in the place of the one before. */
 export async function noteGroup(
-  desk: NotesOperator,
+  operator: NotesOperator,
   { group, text, at }: Omit<GroupNote, 'by'>,
 ): Promise<GroupNote> {
   checkGroup(group);
   const kept = checkText(text);
-  const isNew = (await desk.records.get(KIND, group)) === undefined;
-  if (isNew && (await desk.records.list(KIND)).length >= NOTES_MAX) {
+  const isNew = (await operator.records.get(KIND, group)) === undefined;
+  if (isNew && (await operator.records.list(KIND)).length >= NOTES_MAX) {
     throw new RespoolError(
       'limit.exceeded',
       `cannot note on group ${show(group)}: ${NOTES_MAX} groups have notes; forget some first`,
     );
   }
-  const note: GroupNote = { group, text: kept, by: desk.by, at };
-  await desk.recordAction('dlq.note', { group, text: kept });
-  await desk.records.put(KIND, group, note);
+  const note: GroupNote = { group, text: kept, by: operator.by, at };
+  await operator.recordAction('dlq.note', { group, text: kept });
+  await operator.records.put(KIND, group, note);
   return note;
 }
 
 /** The note on a group. */
-export async function noteOf(desk: NotesOperator, group: string): Promise<GroupNote | undefined> {
+export async function noteOf(
+  operator: NotesOperator,
+  group: string,
+): Promise<GroupNote | undefined> {
   checkGroup(group);
-  const found = await desk.records.get(KIND, group);
+  const found = await operator.records.get(KIND, group);
   return found === undefined ? undefined : readNote(group, found.value);
 }
 
 /** All notes, by group. */
 export async function notesOf(
-  desk: Pick<NotesOperator, 'records'>,
+  operator: Pick<NotesOperator, 'records'>,
 ): Promise<ReadonlyMap<string, GroupNote>> {
-  const found = await desk.records.list(KIND);
+  const found = await operator.records.list(KIND);
   return new Map(
     found.flatMap(({ key, value }) => {
       const note = readNote(key, value);
@@ -75,11 +78,11 @@ function readNote(group: string, value: unknown): GroupNote | undefined {
 }
 
 /** Forgets the note on a group; whether there was one. */
-export async function forgetNote(desk: NotesOperator, group: string): Promise<boolean> {
+export async function forgetNote(operator: NotesOperator, group: string): Promise<boolean> {
   checkGroup(group);
-  if ((await desk.records.get(KIND, group)) === undefined) return false;
-  await desk.recordAction('dlq.forgetNote', { group });
-  await desk.records.remove(KIND, group);
+  if ((await operator.records.get(KIND, group)) === undefined) return false;
+  await operator.recordAction('dlq.forgetNote', { group });
+  await operator.records.remove(KIND, group);
   return true;
 }
 

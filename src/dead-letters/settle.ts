@@ -30,7 +30,7 @@ const ASKED_MAX = 500;
 
 /** Settles them; results in their order. */
 export async function settleTogether(
-  control: Operator,
+  operator: Operator,
   orders: readonly SettleOrder[],
 ): Promise<readonly Settled[]> {
   const groups = new Map<string, number[]>();
@@ -44,7 +44,7 @@ export async function settleTogether(
   // One after the other: a repaired body is in memory as long as its call.
   for (const places of groups.values()) {
     const some = places.map((at) => orders[at]).filter((order) => order !== undefined);
-    const results = await settleAlike(control, some);
+    const results = await settleAlike(operator, some);
     for (const [at, place] of places.entries()) settled[place] = results[at] ?? { kind: 'gone' };
   }
   return settled;
@@ -59,7 +59,7 @@ function nameOf({ letter, fate }: SettleOrder, at: number): string {
 }
 
 function settleAlike(
-  control: Operator,
+  operator: Operator,
   orders: readonly SettleOrder[],
 ): Promise<readonly Settled[]> {
   const [first] = orders;
@@ -69,18 +69,18 @@ function settleAlike(
     case 'leave':
       return Promise.resolve(letters.map(() => ({ kind: 'done' })));
     case 'send':
-      return send(control, letters, fate);
+      return send(operator, letters, fate);
     case 'park':
-      return park(control, letters, fate);
+      return park(operator, letters, fate);
     case 'remove':
-      return remove(control, letters, fate);
+      return remove(operator, letters, fate);
     default:
       return unreachable(fate);
   }
 }
 
 async function send(
-  control: Operator,
+  operator: Operator,
   letters: readonly Letter[],
   { to, replay, isCanary, change: repair }: SendFate,
 ): Promise<readonly Settled[]> {
@@ -102,8 +102,8 @@ async function send(
     ...(change === undefined ? {} : { change }),
     ...(first === undefined ? {} : { replays: first.replays }),
   };
-  const call = (ids: readonly string[]): Promise<ActionResult[]> => control.replay(ids, order);
-  return settledBy(control, letters, {
+  const call = (ids: readonly string[]): Promise<ActionResult[]> => operator.replay(ids, order);
+  return settledBy(operator, letters, {
     call,
     isDone: ({ letter, found }) =>
       replayedBy(found.envelope.headers) === replay && found.status.replays > letter.replays,
@@ -116,23 +116,23 @@ function topicOf({ topic }: Letter, to: LetterRoute | undefined): string | undef
 }
 
 function park(
-  control: Operator,
+  operator: Operator,
   letters: readonly Letter[],
   { code, reason }: Extract<Fate, { kind: 'park' }>,
 ): Promise<readonly Settled[]> {
-  return ifThere(control, letters, {
-    call: (ids) => control.hold(ids, `${code}: ${reason}`),
+  return ifThere(operator, letters, {
+    call: (ids) => operator.hold(ids, `${code}: ${reason}`),
     isDone: ({ found }) => found.status.state === 'hold',
   });
 }
 
 function remove(
-  control: Operator,
+  operator: Operator,
   letters: readonly Letter[],
   { hard, reason }: Extract<Fate, { kind: 'remove' }>,
 ): Promise<readonly Settled[]> {
-  return ifThere(control, letters, {
-    call: (ids) => control.remove(ids, { hard, reason }),
+  return ifThere(operator, letters, {
+    call: (ids) => operator.remove(ids, { hard, reason }),
     isDone: ({ found }) => !hard && found.status.ending === 'removed',
   });
 }
@@ -145,21 +145,21 @@ interface Doing {
 
 /** A hold or a removal asks nobody how often the message was replayed: so we look before. */
 async function ifThere(
-  control: Operator,
+  operator: Operator,
   letters: readonly Letter[],
   doing: Doing,
 ): Promise<readonly Settled[]> {
-  const found = await look(control, letters);
+  const found = await look(operator, letters);
   if (!(found instanceof Map)) return letters.map(() => found);
   const isHere = (letter: Letter): boolean => isSame(letter, found.get(letter.id));
   const here = letters.filter(isHere);
-  const results = await settledBy(control, here, doing);
+  const results = await settledBy(operator, here, doing);
   const byId = new Map(here.map(({ id }, at) => [id, results[at]]));
   return letters.map(({ id }) => byId.get(id) ?? { kind: 'gone' });
 }
 
 async function settledBy(
-  control: Operator,
+  operator: Operator,
   letters: readonly Letter[],
   { call, isDone }: Doing,
 ): Promise<readonly Settled[]> {
@@ -171,14 +171,14 @@ async function settledBy(
     if (!isRespoolError(error)) throw error;
     const { code, message } = error;
     results = letters.map(({ id }) => ({ id, result: 'refused', why: message }));
-    return looked(control, letters, { results, isDone, code });
+    return looked(operator, letters, { results, isDone, code });
   }
-  return looked(control, letters, { results, isDone, code: 'move.refused' });
+  return looked(operator, letters, { results, isDone, code: 'move.refused' });
 }
 
 /** What is not simply done is looked at, all together. */
 async function looked(
-  control: Operator,
+  operator: Operator,
   letters: readonly Letter[],
   how: {
     readonly results: readonly ActionResult[];
@@ -188,7 +188,7 @@ async function looked(
 ): Promise<readonly Settled[]> {
   const { results, isDone, code } = how;
   const open = letters.filter((_, at) => results[at]?.result === 'refused');
-  const found = open.length === 0 ? new Map<string, Found>() : await look(control, open);
+  const found = open.length === 0 ? new Map<string, Found>() : await look(operator, open);
   return letters.map((letter, at): Settled => {
     const { result = 'unknown', why: reason = '' } = results[at] ?? {};
     if (result === 'done') return { kind: 'done' };
@@ -208,14 +208,14 @@ function isSame(letter: Letter, found: Found | undefined): boolean {
 
 /** What they are now; a store that does not answer leaves them where they were. */
 async function look(
-  control: Operator,
+  operator: Operator,
   letters: readonly Letter[],
 ): Promise<Map<string, Found> | Extract<Settled, { kind: 'failed' }>> {
   const found = new Map<string, Found>();
   try {
     for (let from = 0; from < letters.length; from += ASKED_MAX) {
       const ids = letters.slice(from, from + ASKED_MAX).map(({ id }) => id);
-      const { entries } = await control.page({ ids, limit: ASKED_MAX });
+      const { entries } = await operator.page({ ids, limit: ASKED_MAX });
       for (const entry of entries) found.set(entry.envelope.id, entry);
     }
   } catch (error) {

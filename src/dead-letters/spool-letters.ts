@@ -1,7 +1,7 @@
 /**
  * spool-letters — what a spool gave up, as dead letters: bounced, held and archived messages.
  *
- * Over a desk, so the same beside a store and through a service. Nothing is locked: every write is
+ * Over an Operator, so the same on a store and through a service. Nothing is locked: every write is
  * a compare-and-swap, and who was quicker wins. Settles that come together go in one call.
  */
 
@@ -83,13 +83,13 @@ const BATCH = { batchMax: 500, inFlightMax: 2 } as const;
 
 /** The dead letters of a spool. */
 export function createSpoolLetters(
-  control: Operator,
+  operator: Operator,
   options: SpoolLettersOptions = {},
 ): DeadLetters {
   checkNames('the letters of a spool', options, ['kinds']);
   const { kinds = ['dead', 'parked'] } = options;
   for (const kind of kinds) checkOneOf('kinds', kind, KINDS);
-  return new SpoolLetters(control, kinds);
+  return new SpoolLetters(operator, kinds);
 }
 
 /** What tells a letter in hand from others, and who counts it. */
@@ -99,14 +99,14 @@ interface Token {
 
 class SpoolLetters implements DeadLetters {
   readonly name = 'spool';
-  readonly #control: Operator;
+  readonly #operator: Operator;
   readonly #kinds: readonly LetterKind[];
   readonly #line: BatchLine<SettleOrder, Settled>;
 
-  constructor(control: Operator, kinds: readonly LetterKind[]) {
-    this.#control = control;
+  constructor(operator: Operator, kinds: readonly LetterKind[]) {
+    this.#operator = operator;
     this.#kinds = kinds;
-    this.#line = createBatchLine((orders) => settleTogether(control, orders), BATCH);
+    this.#line = createBatchLine((orders) => settleTogether(operator, orders), BATCH);
   }
 
   async caution(): Promise<{ readonly kind: 'free' }> {
@@ -114,7 +114,7 @@ class SpoolLetters implements DeadLetters {
   }
 
   async count(): Promise<number> {
-    const counts = await this.#control.count();
+    const counts = await this.#operator.count();
     return this.#kinds.reduce((sum, kind) => sum + counts[STATE_OF[kind]], 0);
   }
 
@@ -159,7 +159,7 @@ class SpoolLetters implements DeadLetters {
     const delivered: string[] = [];
     const gone: string[] = [];
     for (const some of chunksOf(ids.filter((id) => ID_PATTERN.test(id)))) {
-      const page = await this.#control.page({ ids: some, limit: PAGE_MAX });
+      const page = await this.#operator.page({ ids: some, limit: PAGE_MAX });
       const found = new Map(page.entries.map((entry) => [entry.envelope.id, entry]));
       for (const id of some) {
         const entry = found.get(id);
@@ -191,7 +191,7 @@ class SpoolLetters implements DeadLetters {
       let after: string | undefined;
       do {
         const place = after === undefined ? {} : { after };
-        const page = await this.#control.page({ ...filter, ...place, limit: PAGE_MAX });
+        const page = await this.#operator.page({ ...filter, ...place, limit: PAGE_MAX });
         for (const entry of page.entries) {
           signal?.throwIfAborted();
           // What came later would keep a walk going for as long as messages are given up.
@@ -213,7 +213,7 @@ class SpoolLetters implements DeadLetters {
       let page: Awaited<ReturnType<Operator['page']>> | undefined;
       do {
         const place = page?.next === undefined ? {} : { after: page.next };
-        page = await this.#control.page({ ...asked, ...place, descending: true, limit: 1 });
+        page = await this.#operator.page({ ...asked, ...place, descending: true, limit: 1 });
       } while (page.entries.length === 0 && page.next !== undefined);
       return { asked, last: page.entries[0] };
     } catch (error) {
@@ -240,7 +240,7 @@ class SpoolLetters implements DeadLetters {
 
   async #body({ id }: Letter): Promise<Uint8Array> {
     const parts: Uint8Array[] = [];
-    for await (const part of await this.#control.body(id)) parts.push(part);
+    for await (const part of await this.#operator.body(id)) parts.push(part);
     return parts.length === 1 && parts[0] !== undefined ? parts[0] : Buffer.concat(parts);
   }
 }

@@ -25,7 +25,7 @@ import type { RekeyOptions, RekeyProgress } from '../spool/rekey.ts';
 import type { ReplayOrder } from '../spool/replay.ts';
 import type { KeptCopy } from '../ports/dead-letters.ts';
 
-/** An operator's desk. */
+/** The control plane: what an operator can see and do. */
 export interface Operator {
   /** Whose name is written into the audit record. */
   readonly by: string;
@@ -134,7 +134,7 @@ export interface Bulk {
   run(options?: { readonly signal?: AbortSignal }): AsyncIterable<BulkProgress>;
 }
 
-/** A desk in the process of the spool: there a bulk action can be done step by step. */
+/** An operator in the process of the spool, where a bulk action can be done step by step. */
 export interface SpoolOperator extends Operator {
   /** Writes action, filter and count into the audit record; before the first step. */
   beginBulk(action: BulkAction, bulk: Pick<Bulk, 'count' | 'filter'>): Promise<void>;

@@ -147,7 +147,7 @@ export interface ReplayLine {
   readonly reason?: string;
 }
 
-/** What replays need of a desk. */
+/** What replays need of an operator. */
 export interface ReplayOperator {
   readonly by: string;
   readonly records: RecordStore;
@@ -191,11 +191,11 @@ export function isRunBySomebody({ state, runner }: Replay, now: Millis): boolean
 
 /** Writes into the audit record what is about to be done to a replay. */
 export function auditReplay(
-  desk: ReplayOperator,
+  operator: ReplayOperator,
   action: string,
   { id, source, plan }: Pick<Replay, 'id' | 'source' | 'plan'>,
 ): Promise<void> {
-  return desk.recordAction(`replay.${action}`, { replay: id, source, count: plan.count });
+  return operator.recordAction(`replay.${action}`, { replay: id, source, count: plan.count });
 }
 
 function unknownReplay(id: string): RespoolError {

@@ -1,5 +1,5 @@
 /**
- * spool-operator — control over a spool in this process: the spool's own functions, with the
+ * spool-operator — an operator over a spool in this process: the spool's own functions, with the
  * operator's name in every audit record.
  */
 
@@ -16,7 +16,7 @@ import { recordsWithEvents } from './records-with-events.ts';
 import { shapeOf } from './shape.ts';
 import { serializedEvents } from './serialize-event.ts';
 
-/** Whose desk it is, and what it can tell of an engine. */
+/** The operator's name, and where the figures of an engine come from. */
 export interface OperatorOptions {
   /** Whose name is written into the audit record. */
   readonly by: string;
@@ -31,7 +31,7 @@ export interface OperatorOptions {
   readonly topics?: readonly string[] | undefined;
 }
 
-/** A desk over a spool, for the operator of this name. */
+/** An operator of this name over a spool. */
 export function createOperator(
   spool: Spool,
   { by, meter, disk, topics }: OperatorOptions,

@@ -1,7 +1,7 @@
 /**
  * actions — what an operator may do, as one set of functions: used by the spool's own methods and
  * by
- * control/. Each is written to the audit record before it acts.
+ * operator/. Each is written to the audit record before it acts.
  */
 
 import type { Entry, Envelope, Headers } from '../core/entry.ts';

@@ -13,7 +13,7 @@ async function asking(shell: RabbitShell, { hasManagement = true } = {}) {
   const amqp = await connectAmqp(shell.url);
   const management = createManagement({ url: shell.managementUrl });
   const parts: RuleHealthParts = {
-    control: async () => ({ pauses: async () => [] }),
+    operator: async () => ({ pauses: async () => [] }),
     reached: { amqp, management: hasManagement ? management : undefined },
     clock: systemClock,
     hide: (text) => text,

@@ -77,7 +77,7 @@ async function removed(
       source: keep === undefined ? { kind: 'spool', kinds: ['dead'] } : QUEUE,
     },
     count,
-    control: { keep: keep ?? (async () => undefined) },
+    operator: { keep: keep ?? (async () => undefined) },
     fate: { kind: 'remove', hard: false, reason: 'x', by: 'ada' },
     tally,
     isFitting: () => true,

@@ -10,7 +10,7 @@ type Raise = (signal: 'SIGINT' | 'SIGTERM') => void;
 async function setup(change: (carried: ReplayResult) => ReplayResult = (carried) => carried) {
   const world = await setupReplay(30);
   const { clock } = world;
-  const { desk, letters } = world.process();
+  const { operator, letters } = world.process();
   const replay = await world.plan({ canary: 0 });
   const said: string[] = [];
   const listeners = new Set<Raise>();
@@ -33,18 +33,18 @@ async function setup(change: (carried: ReplayResult) => ReplayResult = (carried)
     raise: (signal: 'SIGINT' | 'SIGTERM') => {
       for (const listener of listeners) listener(signal);
     },
-    end: () => drive(clock, carryOut(context, change({ desk, letters, replay }))),
+    end: () => drive(clock, carryOut(context, change({ operator, letters, replay }))),
   };
 }
 
 /** A store that is away as soon as something was sent. */
 function awayStore(carried: ReplayResult): ReplayResult {
-  const { desk } = carried;
-  const append: typeof desk.records.append = (kind, record) =>
+  const { operator } = carried;
+  const append: typeof operator.records.append = (kind, record) =>
     JSON.stringify(record).includes('results')
       ? Promise.reject(new RespoolError('store.unavailable', 'the disk is gone'))
-      : desk.records.append(kind, record);
-  return { ...carried, desk: { ...desk, records: { ...desk.records, append } } };
+      : operator.records.append(kind, record);
+  return { ...carried, operator: { ...operator, records: { ...operator.records, append } } };
 }
 
 test('an error of the store in the middle says how to go on', async () => {

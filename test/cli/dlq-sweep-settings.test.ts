@@ -61,7 +61,7 @@ async function read({ options = {}, globals = {}, env = {}, ...files }: Given): 
     io,
     out: createOut(io, { json: options['json'] === true, ...quiet }),
     commands,
-    desk: () => Promise.reject(new Error('nobody asks')),
+    session: () => Promise.reject(new Error('nobody asks')),
     atEnd: () => undefined,
   });
   return { ...told, stderr: String(stderr.read() ?? ''), folder };

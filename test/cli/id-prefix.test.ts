@@ -98,11 +98,11 @@ test('what a table shows of ids of one moment can be typed', async () => {
 
 test('one whose end is looked for among too many ids is refused, since others may fit', async () => {
   const entries = [{ envelope: { id: ONE } }];
-  const control = {
+  const operator = {
     get: async () => undefined,
     page: async () => ({ entries, corrupt: [], next: 'more' }),
   } as unknown as Operator;
-  const use = { control, out: { note: () => undefined }, isActing: true };
+  const use = { operator, out: { note: () => undefined }, isActing: true };
   await expect(wholeIds(['01a1…0000'], use)).rejects.toMatchObject({ code: 'usage.invalid' });
 });
 

@@ -1,4 +1,4 @@
-/** open-desk — on the store itself, or through the service that owns it. */
+/** session — on the store itself, or through the service that owns it. */
 import { createHash } from 'node:crypto';
 import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';

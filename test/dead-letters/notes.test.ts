@@ -13,29 +13,29 @@ import { setup } from '../spool/setup.ts';
 
 const GROUP = '0123456789a';
 
-async function deskOf(): Promise<SpoolOperator> {
+async function operatorOf(): Promise<SpoolOperator> {
   const { spool } = await setup();
   return createOperator(spool, { by: 'ada' });
 }
 
 test('a note is kept with who wrote it and when, and the next takes its place', async () => {
-  const desk = await deskOf();
-  expect(await noteOf(desk, GROUP)).toBeUndefined();
-  const note = await noteGroup(desk, { group: GROUP, text: ' vendor is told ', at: 7 });
+  const operator = await operatorOf();
+  expect(await noteOf(operator, GROUP)).toBeUndefined();
+  const note = await noteGroup(operator, { group: GROUP, text: ' vendor is told ', at: 7 });
   expect(note).toEqual({ group: GROUP, text: 'vendor is told', by: 'ada', at: 7 });
-  await noteGroup(desk, { group: GROUP, text: 'fixed', at: 8 });
-  expect(await noteOf(desk, GROUP)).toMatchObject({ text: 'fixed', at: 8 });
-  expect([...(await notesOf(desk)).keys()]).toEqual([GROUP]);
+  await noteGroup(operator, { group: GROUP, text: 'fixed', at: 8 });
+  expect(await noteOf(operator, GROUP)).toMatchObject({ text: 'fixed', at: 8 });
+  expect([...(await notesOf(operator)).keys()]).toEqual([GROUP]);
 });
 
 test('writing and forgetting are on the audit record, before they are done', async () => {
-  const desk = await deskOf();
+  const operator = await operatorOf();
   const order: string[] = [];
   const watched = {
     by: 'ada',
     recordAction: async (action: string) => void order.push(action),
     records: {
-      ...desk.records,
+      ...operator.records,
       put: async () => {
         order.push('put');
         return 'done' as const;
@@ -50,51 +50,51 @@ test('writing and forgetting are on the audit record, before they are done', asy
 });
 
 test('what has no note is not forgotten, and not audited', async () => {
-  const desk = await deskOf();
-  expect(await forgetNote(desk, GROUP)).toBe(false);
-  expect(await desk.audit()).toEqual([]);
+  const operator = await operatorOf();
+  expect(await forgetNote(operator, GROUP)).toBe(false);
+  expect(await operator.audit()).toEqual([]);
 });
 
 test.each(['', '  ', 'x'.repeat(NOTE_MAX_CHARS + 1), '\ud800'])(
   'refuses the note %j',
   async (text) => {
-    const desk = await deskOf();
-    await expect(noteGroup(desk, { group: GROUP, text, at: 1 })).rejects.toMatchObject({
+    const operator = await operatorOf();
+    await expect(noteGroup(operator, { group: GROUP, text, at: 1 })).rejects.toMatchObject({
       code: 'message.invalid',
     });
-    expect(await desk.audit()).toEqual([]);
+    expect(await operator.audit()).toEqual([]);
   },
 );
 
 test.each(['', 'short', 'UPPERCASE01', '../../etc/p'])('refuses the group %j', async (group) => {
-  const desk = await deskOf();
-  await expect(noteGroup(desk, { group, text: 'x', at: 1 })).rejects.toThrow(/11 of 0-9 a-z/);
-  await expect(forgetNote(desk, group)).rejects.toMatchObject({ code: 'message.invalid' });
+  const operator = await operatorOf();
+  await expect(noteGroup(operator, { group, text: 'x', at: 1 })).rejects.toThrow(/11 of 0-9 a-z/);
+  await expect(forgetNote(operator, group)).rejects.toMatchObject({ code: 'message.invalid' });
 });
 
 test('there are at most 10,000 groups with a note', async () => {
-  const desk = await deskOf();
+  const operator = await operatorOf();
   const full = Array.from({ length: 10_000 }, (_, at) => ({
     key: `${at}`,
     value: {},
     revision: 1,
   }));
-  const crowded = { ...desk, records: { ...desk.records, list: async () => full } };
+  const crowded = { ...operator, records: { ...operator.records, list: async () => full } };
   await expect(noteGroup(crowded, { group: GROUP, text: 'x', at: 1 })).rejects.toMatchObject({
     code: 'limit.exceeded',
   });
-  await noteGroup(desk, { group: GROUP, text: 'x', at: 1 });
+  await noteGroup(operator, { group: GROUP, text: 'x', at: 1 });
   await noteGroup(crowded, { group: GROUP, text: 'changed', at: 2 });
-  expect(await noteOf(desk, GROUP)).toMatchObject({ text: 'changed' });
+  expect(await noteOf(operator, GROUP)).toMatchObject({ text: 'changed' });
 });
 
 test('what somebody else wrote in the place of a note is none, and does no harm', async () => {
-  const desk = await deskOf();
+  const operator = await operatorOf();
   const odd = [null, 'text', 7, {}, { text: 7, by: 'ada', at: 1 }, { text: 'x', by: {}, at: 1 }];
   for (const value of [...odd, { text: 'x', by: 'ada', at: 'then' }]) {
-    await desk.records.put('dlq.notes', GROUP, value);
-    expect(await noteOf(desk, GROUP)).toBeUndefined();
-    expect([...(await notesOf(desk))]).toEqual([]);
+    await operator.records.put('dlq.notes', GROUP, value);
+    expect(await noteOf(operator, GROUP)).toBeUndefined();
+    expect([...(await notesOf(operator))]).toEqual([]);
   }
-  expect(await forgetNote(desk, GROUP)).toBe(true);
+  expect(await forgetNote(operator, GROUP)).toBe(true);
 });

@@ -36,14 +36,14 @@ async function make(ground: Ground, isFar: boolean): Promise<LettersUnderTest> {
   const store: FaultyStore = faultyStore(ground.entries);
   const spool = createSpool({ entries: store, bodies: ground.bodies });
   const near = createOperator(spool, { by: 'suite' });
-  const { control, stop } = isFar ? await served(spool) : { control: near, stop: undefined };
+  const { operator, stop } = isFar ? await served(spool) : { operator: near, stop: undefined };
   const arrivedAt = (isOther: boolean) => async () => {
     const entries = await all(spool.list({ state: 'incoming' }));
     const there = entries.filter(({ envelope }) => (envelope.topic === OTHER) === isOther);
     return Promise.all(there.map(async ({ envelope: { id } }) => arrivalOf(spool, id)));
   };
   return {
-    letters: createSpoolLetters(control),
+    letters: createSpoolLetters(operator),
     put: async (samples) => {
       for (const sample of samples) await giveUp(spool, sample);
     },
@@ -75,12 +75,12 @@ async function make(ground: Ground, isFar: boolean): Promise<LettersUnderTest> {
   };
 }
 
-/** The desk of a service over the spool. */
+/** The operator of a service over the spool. */
 async function served(
   spool: Spool,
-): Promise<{ readonly control: Operator; readonly stop: () => Promise<void> }> {
+): Promise<{ readonly operator: Operator; readonly stop: () => Promise<void> }> {
   const service = createService({
-    control: (by) => createOperator(spool, { by }),
+    operator: (by) => createOperator(spool, { by }),
     settings: SETTINGS,
     bodyMaxBytes: 1_000_000,
     isReady: () => true,
@@ -91,7 +91,7 @@ async function served(
     service.beginStop();
     await service.stop();
   };
-  return { control: connectOperator({ url, by: 'suite' }), stop };
+  return { operator: connectOperator({ url, by: 'suite' }), stop };
 }
 
 async function giveUp(spool: Spool, sample: LetterSample): Promise<void> {

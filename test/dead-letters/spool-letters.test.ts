@@ -9,8 +9,8 @@ import { all, codeOf, setup as world, type World, type WorldOptions } from '../s
 
 async function setup(options: WorldOptions = {}) {
   const one = await world({ isStarted: false, ...options });
-  const control = createOperator(one.spool, { by: 'ann' });
-  return { ...one, control, letters: createSpoolLetters(control) };
+  const operator = createOperator(one.spool, { by: 'ann' });
+  return { ...one, operator, letters: createSpoolLetters(operator) };
 }
 
 interface Given {
@@ -112,7 +112,7 @@ describe('a letter of a spool', () => {
   });
 
   test('of the archive is one only where that was asked for; a kept copy has no home', async () => {
-    const { spool, control, letters } = await setup({
+    const { spool, operator, letters } = await setup({
       retention: { delivered: { archive: '1d' } },
     });
     await spool.enqueue({ id: 'm-1', topic: 'a' });
@@ -121,9 +121,9 @@ describe('a letter of a spool', () => {
     await spool.remove(['m-2'], { reason: 'spam' });
     const headers = { 'respool-amqp': '{}' };
     const copy = { id: 'x', topic: 'rabbit.q', headers, body: Buffer.of(1), reason: 'removed' };
-    await control.keep([copy]);
+    await operator.keep([copy]);
     expect(await lettersIn(letters)).toEqual([]);
-    const archive = createSpoolLetters(control, { kinds: ['archived'] });
+    const archive = createSpoolLetters(operator, { kinds: ['archived'] });
     const found = await lettersIn(archive);
     expect(
       found
@@ -209,15 +209,15 @@ describe('looking', () => {
   });
 
   test('goes on where a store answers with an empty page that has a next', async () => {
-    const { spool, control } = await setup();
+    const { spool, operator } = await setup();
     for (const id of ['m-1', 'm-2']) await bounce({ spool }, { id });
     // As a sealed one does when it looked at very many.
     const slow = createSpoolLetters({
-      ...control,
+      ...operator,
       page: async (options = {}) => {
         const { after, ...asked } = options;
         if (after === undefined) return { entries: [], corrupt: [], next: 'start' };
-        return control.page(after === 'start' ? asked : options);
+        return operator.page(after === 'start' ? asked : options);
       },
     });
     expect(await idsIn(slow, { code: 'smtp.550' })).toEqual(['m-1', 'm-2']);
@@ -245,7 +245,7 @@ describe('settling', () => {
   });
 
   test('gives each letter its own repair, also when they come together', async () => {
-    const { spool, letters, control } = await setup();
+    const { spool, letters, operator } = await setup();
     for (const id of ['m-1', 'm-2', 'm-3']) await bounce({ spool }, { id });
     const settling: Promise<Settled>[] = [];
     for await (const taken of letters.take({ isWanted: () => true })) {
@@ -254,7 +254,7 @@ describe('settling', () => {
     }
     expect(await Promise.all(settling)).toEqual([DONE, DONE, DONE]);
     const texts = ['m-1', 'm-2', 'm-3'].map(async (id) =>
-      Buffer.concat(await all(await control.body(id))).toString(),
+      Buffer.concat(await all(await operator.body(id))).toString(),
     );
     expect(await Promise.all(texts)).toEqual(['mended m-1', 'mended m-2', 'mended m-3']);
   });
@@ -320,13 +320,13 @@ describe('settling', () => {
   });
 
   test('parking what is parked, and removing what was removed softly, is done', async () => {
-    const { spool, control, letters, status } = await setup();
+    const { spool, operator, letters, status } = await setup();
     await bounce({ spool }, { id: 'm-1' });
     const park: Fate = { kind: 'park', code: 'replay.limit', reason: 'enough', by: 'ann' };
     expect(await settleAtOnce(letters, park)).toEqual([DONE]);
     expect(await settleAtOnce(letters, park)).toEqual([DONE]);
     expect((await status('m-1')).because).toMatchObject({ text: 'replay.limit: enough' });
-    const archive = createSpoolLetters(control, { kinds: ['archived', 'parked'] });
+    const archive = createSpoolLetters(operator, { kinds: ['archived', 'parked'] });
     const remove: Fate = { kind: 'remove', hard: false, reason: 'old', by: 'ann' };
     expect(await settleAtOnce(archive, remove)).toEqual([DONE]);
     expect(await settleAtOnce(archive, remove)).toEqual([DONE]);

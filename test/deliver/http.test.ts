@@ -222,20 +222,20 @@ describe('through the engine', () => {
 
   test('a 410 bounces, and the notice goes to another URL', async () => {
     const gone = await receiver(answer(410, 'no such hook'));
-    const desk = await receiver();
+    const operator = await receiver();
     const { spool } = await createTestSpool();
     onTestFinished(() => spool.stop());
     spool.handle('webhook.*', http({ url: gone.url, allow }));
-    spool.onBounce('webhook.*', http({ url: desk.url, allow }));
+    spool.onBounce('webhook.*', http({ url: operator.url, allow }));
     const announced = new Promise<SpoolEvent>((resolve) => spool.on('announced', resolve));
     await spool.enqueue({ topic: 'webhook.new', body: 'hello' });
     await announced;
     expect(gone.seen).toHaveLength(1);
-    expect(desk.seen[0]?.headers).toMatchObject({
+    expect(operator.seen[0]?.headers).toMatchObject({
       'respool-lane': 'notice',
       'respool-last-code': 'http.410',
     });
-    expect(desk.seen[0]?.body.toString()).toBe('hello');
+    expect(operator.seen[0]?.body.toString()).toBe('hello');
   });
 
   test('the time limit of a route ends the request', async () => {

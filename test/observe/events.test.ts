@@ -105,22 +105,22 @@ test('a replay is told whenever it comes to another state', async () => {
   await clock.advance('1m');
   const told: SpoolEvent[] = [];
   spool.on('replay', (event) => void told.push(event));
-  const desk = createOperator(spool, { by: 'ann' });
-  const letters = createSpoolLetters(desk, { kinds: ['dead'] });
+  const operator = createOperator(spool, { by: 'ann' });
+  const letters = createSpoolLetters(operator, { kinds: ['dead'] });
   const source = { kind: 'spool', kinds: ['dead'] } as const;
   const options = { canary: 2, canaryWait: '1m' } as const;
-  const { id } = await planReplay(desk, letters, source, options, { clock });
+  const { id } = await planReplay(operator, letters, source, options, { clock });
   const counts = { sent: 0, failed: 0, again: 0 };
   const about = { kind: 'replay', replay: id, by: 'ann' };
   expect(told).toEqual([{ at: expect.any(Number), ...about, state: 'planned', ...counts }]);
-  await drive(clock, runReplay(desk, letters, id, { clock }));
+  await drive(clock, runReplay(operator, letters, id, { clock }));
   expect(told.slice(1)).toMatchObject([
     { ...about, state: 'running' },
     { ...about, state: 'stopped', sent: 2, again: 2, because: expect.stringMatching(/2 of 2/) },
   ]);
   isBroken = false;
-  const second = await planReplay(desk, letters, source, options, { clock });
-  await drive(clock, runReplay(desk, letters, second.id, { clock }));
+  const second = await planReplay(operator, letters, source, options, { clock });
+  await drive(clock, runReplay(operator, letters, second.id, { clock }));
   expect(told.slice(3)).toMatchObject([
     { replay: second.id, state: 'planned' },
     { replay: second.id, state: 'running' },

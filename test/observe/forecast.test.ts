@@ -48,36 +48,36 @@ test('a flow that has just begun says nothing about the end of a backlog', async
   const { spool, clock } = await setup();
   const meter = new ThroughputMeter(spool);
   onTestFinished(() => meter.stop());
-  const control = createOperator(spool, { by: 'tester', meter });
+  const operator = createOperator(spool, { by: 'tester', meter });
   spool.handle('a', () => undefined);
   await spool.enqueue({ topic: 'later', delay: '1h' });
   await clock.advance(5 * SECOND);
   for (let at = 0; at < 5; at += 1) await spool.enqueue({ topic: 'a' });
-  expect((await control.stats()).forecast).toMatchObject({ drainsInMs: null });
+  expect((await operator.stats()).forecast).toMatchObject({ drainsInMs: null });
   await clock.advance(MINUTE);
   // A clock that goes back does not bring what was counted before it.
   await spool.enqueue({ topic: 'a' });
   clock.jump(-MINUTE * 10);
-  expect((await control.stats()).flow).toMatchObject({ windowMs: 0, accepted: 0 });
+  expect((await operator.stats()).flow).toMatchObject({ windowMs: 0, accepted: 0 });
 });
 
 test('the stats of a process that delivers tell when its backlog is gone', async () => {
   const { spool, clock } = await setup();
   const meter = new ThroughputMeter(spool);
   onTestFinished(() => meter.stop());
-  const control = createOperator(spool, { by: 'tester', meter, disk: { fullInMs: 7_000 } });
+  const operator = createOperator(spool, { by: 'tester', meter, disk: { fullInMs: 7_000 } });
   spool.handle('a', () => undefined);
   for (let at = 0; at < 60; at += 1) await spool.enqueue({ topic: 'a' });
   for (let at = 0; at < 10; at += 1) await spool.enqueue({ topic: 'later', delay: '1h' });
   await clock.advance(MINUTE - 1);
-  const { forecast } = await control.stats();
+  const { forecast } = await operator.stats();
   expect(forecast).toMatchObject({ backlog: 10, drainsInMs: null, fullInMs: 7_000 });
   expect(forecast?.inPerSecond).toBeCloseTo(70 / 60, 1);
   expect(forecast?.outPerSecond).toBeCloseTo(1, 1);
   await clock.advance(2 * MINUTE);
-  expect((await control.stats()).forecast).toMatchObject({ inPerSecond: 0, outPerSecond: 0 });
+  expect((await operator.stats()).forecast).toMatchObject({ inPerSecond: 0, outPerSecond: 0 });
   await spool.stop();
-  expect((await control.stats()).forecast).toBeUndefined();
+  expect((await operator.stats()).forecast).toBeUndefined();
 });
 
 test('a disk that fills up is full at a time; one that does not, or cannot be asked, never', async () => {

@@ -113,11 +113,11 @@ describe('replays', () => {
     for (let at = 0; at < 8; at += 1) await spool.enqueue({ topic: 'mail' });
     await clock.advance(60_000);
     isBroken = false;
-    const desk = createOperator(spool, { by: 'ann' });
-    const letters = createSpoolLetters(desk, { kinds: ['dead'] });
+    const operator = createOperator(spool, { by: 'ann' });
+    const letters = createSpoolLetters(operator, { kinds: ['dead'] });
     const source = { kind: 'spool', kinds: ['dead'] } as const;
-    const { id } = await planReplay(desk, letters, source, {}, { clock });
-    await drive(clock, runReplay(desk, letters, id, { clock }));
+    const { id } = await planReplay(operator, letters, source, {}, { clock });
+    await drive(clock, runReplay(operator, letters, id, { clock }));
     const told = await scrape();
     expect(told.value('respool_replays_total', { state: 'planned' })).toBe(1);
     expect(told.value('respool_replays_total', { state: 'done' })).toBe(1);

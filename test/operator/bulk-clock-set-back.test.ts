@@ -16,11 +16,11 @@ import { setup } from '../spool/setup.ts';
 const HOUR = 3_600_000;
 
 async function run(
-  desk: SpoolOperator,
+  operator: SpoolOperator,
   action: BulkAction,
   filter: Parameters<SpoolOperator['prepare']>[1] = {},
 ): Promise<{ readonly count: number } & Partial<BulkProgress>> {
-  const bulk = await desk.prepare(action, filter);
+  const bulk = await operator.prepare(action, filter);
   let progress: BulkProgress | undefined;
   for await (const one of bulk.run()) progress = one;
   return { count: bulk.count, ...progress };
@@ -41,13 +41,13 @@ async function fill(spool: Spool, clock: SimClock): Promise<void> {
 async function inMemory() {
   const { spool, clock, status } = await setup({ policies: { default: fixed('1h') } });
   await fill(spool, clock);
-  return { spool, clock, status, desk: createOperator(spool, { by: 'ann' }) };
+  return { spool, clock, status, operator: createOperator(spool, { by: 'ann' }) };
 }
 
 describe('after the clock was set back by an hour', () => {
   test('a retry makes incoming and deferred messages due, and leaves archived ones', async () => {
-    const { spool, clock, status, desk } = await inMemory();
-    expect(await run(desk, { kind: 'retry' })).toMatchObject({ count: 3, done: 3, refused: 0 });
+    const { spool, clock, status, operator } = await inMemory();
+    expect(await run(operator, { kind: 'retry' })).toMatchObject({ count: 3, done: 3, refused: 0 });
     for (const id of ['m-1', 'm-2', 'm-3']) {
       expect(await status(id)).toMatchObject({ state: 'incoming', dueAt: clock.now() });
     }
@@ -68,8 +68,8 @@ describe('after the clock was set back by an hour', () => {
       await rm(folder, { recursive: true, force: true });
     });
     await fill(spool, clock);
-    const desk = createOperator(spool, { by: 'ann' });
-    const retried = await run(desk, { kind: 'retry' }, { topic: 'mail' });
+    const operator = createOperator(spool, { by: 'ann' });
+    const retried = await run(operator, { kind: 'retry' }, { topic: 'mail' });
     expect(retried).toMatchObject({ count: 2, done: 2 });
     expect((await spool.get('m-1'))?.status.dueAt).toBe(clock.now());
   });
@@ -79,13 +79,14 @@ describe('after the clock was set back by an hour', () => {
     ['bounce', 3],
     ['remove', 3],
   ] as const)('%s reaches them too', async (kind, count) => {
-    const { desk } = await inMemory();
-    expect(await run(desk, { kind })).toMatchObject({ count, done: count });
+    const { operator } = await inMemory();
+    expect(await run(operator, { kind })).toMatchObject({ count, done: count });
   });
 
   test('states and ages of the filter are taken as they are', async () => {
-    const { desk } = await inMemory();
-    const count = async (filter: object) => (await desk.prepare({ kind: 'retry' }, filter)).count;
+    const { operator } = await inMemory();
+    const count = async (filter: object) =>
+      (await operator.prepare({ kind: 'retry' }, filter)).count;
     expect(await count({ state: 'deferred' })).toBe(1);
     expect(await count({ state: 'incoming' })).toBe(2);
     expect(await count({ since: '1m' })).toBe(3);
@@ -93,8 +94,8 @@ describe('after the clock was set back by an hour', () => {
   });
 
   test('no more is touched than was counted', async () => {
-    const { spool, desk } = await inMemory();
-    const bulk = await desk.prepare({ kind: 'hold' }, {});
+    const { spool, operator } = await inMemory();
+    const bulk = await operator.prepare({ kind: 'hold' }, {});
     await spool.enqueueMany([{ topic: 'mail' }, { topic: 'mail' }]);
     let progress: BulkProgress | undefined;
     for await (const one of bulk.run()) progress = one;
@@ -107,6 +108,6 @@ test('a clock that was not set back: a retry means no incoming message', async (
   await spool.pause();
   await spool.enqueueMany([{ topic: 'a' }, { topic: 'a', delay: '1h' }]);
   await clock.advance('2m');
-  const desk = createOperator(spool, { by: 'ann' });
-  expect(await run(desk, { kind: 'retry' })).toMatchObject({ count: 1, done: 1 });
+  const operator = createOperator(spool, { by: 'ann' });
+  expect(await run(operator, { kind: 'retry' })).toMatchObject({ count: 1, done: 1 });
 });

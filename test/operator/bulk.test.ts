@@ -7,9 +7,9 @@ import { createSpool, fixed } from 'respool';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { setup } from '../spool/setup.ts';
 
-async function desk() {
+async function operator() {
   const parts = await setup({ policies: { slow: fixed('1h') } });
-  return { ...parts, desk: createOperator(parts.spool, { by: 'ann' }) };
+  return { ...parts, operator: createOperator(parts.spool, { by: 'ann' }) };
 }
 
 async function last<T>(items: AsyncIterable<T>): Promise<T | undefined> {
@@ -20,7 +20,7 @@ async function last<T>(items: AsyncIterable<T>): Promise<T | undefined> {
 
 describe('a bulk action', () => {
   test('is counted and not done before it is run', async () => {
-    const { spool, desk: ann } = await desk();
+    const { spool, operator: ann } = await operator();
     await spool.enqueueMany([{ topic: 'a' }, { topic: 'a' }, { topic: 'b' }]);
     const bulk = await ann.prepare({ kind: 'hold' }, { topic: 'a' });
     expect(bulk).toMatchObject({ count: 2 });
@@ -29,7 +29,7 @@ describe('a bulk action', () => {
   });
 
   test('touches what fits, in steps, and tells how far it is', async () => {
-    const { spool, desk: ann } = await desk();
+    const { spool, operator: ann } = await operator();
     const messages = Array.from({ length: 1_200 }, () => ({ topic: 'a' }));
     await spool.enqueueMany([...messages, { topic: 'b' }]);
     const bulk = await ann.prepare({ kind: 'hold', reason: 'the receiver moves' }, { topic: 'a' });
@@ -42,7 +42,7 @@ describe('a bulk action', () => {
   });
 
   test('has action, filter and count on record before its first step', async () => {
-    const { spool, desk: ann } = await desk();
+    const { spool, operator: ann } = await operator();
     const { id } = await spool.enqueue({ topic: 'a' });
     const bulk = await ann.prepare({ kind: 'remove', hard: true }, { topic: 'a' });
     await last(bulk.run());
@@ -54,7 +54,7 @@ describe('a bulk action', () => {
   });
 
   test('does not touch what came after the count', async () => {
-    const { spool, clock, desk: ann } = await desk();
+    const { spool, clock, operator: ann } = await operator();
     await spool.enqueue({ topic: 'a' });
     const bulk = await ann.prepare({ kind: 'hold' }, { topic: 'a' });
     await clock.advance('1s');
@@ -64,7 +64,7 @@ describe('a bulk action', () => {
   });
 
   test('touches no more than were counted, whatever fits by then', async () => {
-    const { spool, desk: ann } = await desk();
+    const { spool, operator: ann } = await operator();
     await spool.enqueue({ topic: 'a' });
     const bulk = await ann.prepare({ kind: 'hold' }, { topic: 'a' });
     await spool.enqueue({ topic: 'a' });
@@ -73,7 +73,7 @@ describe('a bulk action', () => {
   });
 
   test('means the ages of the moment it was counted', async () => {
-    const { spool, clock, desk: ann } = await desk();
+    const { spool, clock, operator: ann } = await operator();
     const { id: old } = await spool.enqueue({ topic: 'a' });
     await clock.advance('2h');
     await spool.enqueue({ topic: 'a' });
@@ -88,7 +88,7 @@ describe('a bulk action', () => {
   });
 
   test('says what was refused, and why', async () => {
-    const { spool, desk: ann } = await desk();
+    const { spool, operator: ann } = await operator();
     await spool.enqueueMany(Array.from({ length: 12 }, () => ({ topic: 'a' })));
     const bulk = await ann.prepare({ kind: 'release' }, { state: 'incoming' });
     const progress = await last(bulk.run());
@@ -98,7 +98,7 @@ describe('a bulk action', () => {
   });
 
   test('can be retry, bounce, policy and release too', async () => {
-    const { spool, desk: ann } = await desk();
+    const { spool, operator: ann } = await operator();
     const { id } = await spool.enqueue({ topic: 'a', delay: '1h' });
     const state = async () => (await spool.get(id))?.status.state;
     await last((await ann.prepare({ kind: 'retry' }, { ids: [id] })).run());
@@ -113,7 +113,7 @@ describe('a bulk action', () => {
   });
 
   test('stops between two steps when it is asked to', async () => {
-    const { spool, desk: ann } = await desk();
+    const { spool, operator: ann } = await operator();
     await spool.enqueueMany(Array.from({ length: 600 }, () => ({ topic: 'a' })));
     const abort = new AbortController();
     const run = async () => {
@@ -125,7 +125,7 @@ describe('a bulk action', () => {
   });
 
   test('is refused when there is no such action or policy, before anything is on record', async () => {
-    const { spool, desk: ann } = await desk();
+    const { spool, operator: ann } = await operator();
     const wrong = (action: unknown) => ann.prepare(action as { kind: 'release' }, {});
     await expect(wrong({ kind: 'burn' })).rejects.toMatchObject({
       code: 'config.invalid',
@@ -141,7 +141,7 @@ describe('a bulk action', () => {
   });
 
   test('can be done step by step, by who keeps the place', async () => {
-    const { spool, desk: ann } = await desk();
+    const { spool, operator: ann } = await operator();
     await spool.enqueueMany(Array.from({ length: 3 }, () => ({ topic: 'a' })));
     const bulk = await ann.prepare({ kind: 'hold' }, { topic: 'a' });
     await ann.beginBulk({ kind: 'hold' }, bulk);
@@ -167,7 +167,7 @@ describe('a bulk action', () => {
     [{ kind: 'policy', policy: 'slow' }, ['incoming', 'deferred', 'hold']],
   ] as const)('%j without states is for %j: archived ones are named or left', async (...given) => {
     const [action, states] = given;
-    const { spool, desk: ann } = await desk();
+    const { spool, operator: ann } = await operator();
     await spool.enqueueMany([
       { topic: 'a', id: 'incoming' },
       { topic: 'a', id: 'deferred', delay: '1h' },

@@ -7,25 +7,25 @@ import { setup } from '../spool/setup.ts';
 describe('stats', () => {
   test('count each state, with its oldest message, the next due time and what is paused', async () => {
     const { spool, clock } = await setup();
-    const desk = createOperator(spool, { by: 'ann' });
+    const operator = createOperator(spool, { by: 'ann' });
     const began = clock.now();
     await spool.enqueue({ topic: 'a', delay: '1h' });
     await clock.advance('1m');
     await spool.enqueue({ topic: 'a', delay: '3h' });
-    await desk.pause('b.*');
-    const stats = await desk.stats();
+    await operator.pause('b.*');
+    const stats = await operator.stats();
     expect(stats.states.deferred).toEqual({ count: 2, oldestAt: began });
     expect(stats.states.hold).toEqual({ count: 0, oldestAt: null });
     expect(stats.nextDueAt).toBe(began + 3_600_000);
     expect(stats.paused).toEqual([{ topic: 'b.*', by: 'ann', at: clock.now() }]);
-    expect(await desk.pauses()).toEqual(stats.paused);
+    expect(await operator.pauses()).toEqual(stats.paused);
     expect(stats.at).toBe(clock.now());
   });
 
   test('tell load and flow only where messages are delivered', async () => {
     const { spool, clock } = await setup({ policies: { default: fixed('1h', { attempts: 2 }) } });
     const meter = new ThroughputMeter(spool);
-    const desk = createOperator(spool, { by: 'ann', meter });
+    const operator = createOperator(spool, { by: 'ann', meter });
     spool.handle('good', () => new Promise<void>((resolve) => void clock.after(20, resolve)));
     spool.handle('bad', () => Promise.reject(new Error('no')));
     // Notices of bounces are not what went through.
@@ -33,13 +33,13 @@ describe('stats', () => {
     spool.onBounce('gone', () => Promise.reject(new Error('nobody to tell')));
     for (const topic of ['good', 'bad', 'gone']) await spool.enqueue({ topic });
     await clock.advance(20);
-    const { load, flow } = await desk.stats();
+    const { load, flow } = await operator.stats();
     expect(load).toMatchObject({ isRunning: true, running: 0 });
     expect(flow).toMatchObject({ accepted: 3, delivered: 1, deferred: 1, bounced: 1, held: 0 });
     expect(flow?.tookMs).toEqual({ p50: 20, p95: 20, p99: 20, max: 20 });
     expect(flow?.ageMs).toMatchObject({ p50: 20 });
     await clock.advance('2m');
-    expect((await desk.stats()).flow).toMatchObject({
+    expect((await operator.stats()).flow).toMatchObject({
       windowMs: 60_000,
       accepted: 0,
       delivered: 0,
@@ -47,7 +47,7 @@ describe('stats', () => {
     });
     meter.stop();
     await spool.stop();
-    const looking = await desk.stats();
+    const looking = await operator.stats();
     expect([looking.load, looking.flow]).toEqual([undefined, undefined]);
   });
 });
@@ -55,7 +55,7 @@ describe('stats', () => {
 describe('shape', () => {
   test('counts what waits by topic and age', async () => {
     const { spool, clock } = await setup();
-    const desk = createOperator(spool, { by: 'ann' });
+    const operator = createOperator(spool, { by: 'ann' });
     const put = (topic: string) => spool.enqueue({ topic, delay: '30d', destination: 'acme' });
     await put('old');
     await clock.advance('2d');
@@ -64,7 +64,7 @@ describe('shape', () => {
     await put('new');
     await spool.enqueue({ topic: 'held', delay: '1d', id: 'held' });
     await spool.hold(['held']);
-    const shape = await desk.shape();
+    const shape = await operator.shape();
     expect(shape.boundsMs.map((ms) => ms / 60_000)).toEqual([
       5, 10, 20, 40, 80, 160, 320, 640, 1_280,
     ]);
@@ -81,17 +81,17 @@ describe('shape', () => {
 
   test('counts by destination, and other states when asked to', async () => {
     const { spool } = await setup();
-    const desk = createOperator(spool, { by: 'ann' });
+    const operator = createOperator(spool, { by: 'ann' });
     const { id } = await spool.enqueue({ topic: 'a', destination: 'acme' });
     await spool.enqueue({ topic: 'a' });
-    expect((await desk.shape({ by: 'destination' })).rows).toMatchObject([
+    expect((await operator.shape({ by: 'destination' })).rows).toMatchObject([
       { key: 'acme', total: 1 },
     ]);
     await spool.hold([id]);
-    expect((await desk.shape({ filter: { state: 'hold' } })).rows).toMatchObject([
+    expect((await operator.shape({ filter: { state: 'hold' } })).rows).toMatchObject([
       { key: 'a', total: 1 },
     ]);
-    const wrong = desk.shape({ by: 'colour' as 'topic' });
+    const wrong = operator.shape({ by: 'colour' as 'topic' });
     await expect(wrong).rejects.toMatchObject({ code: 'config.invalid' });
   });
 });
@@ -99,9 +99,9 @@ describe('shape', () => {
 describe('events', () => {
   test('are told from the call on, of the kinds that were asked for, until the signal', async () => {
     const { spool, clock } = await setup();
-    const desk = createOperator(spool, { by: 'ann' });
+    const operator = createOperator(spool, { by: 'ann' });
     const abort = new AbortController();
-    const events = desk.events({ signal: abort.signal, kinds: ['accepted', 'held'] });
+    const events = operator.events({ signal: abort.signal, kinds: ['accepted', 'held'] });
     const { id } = await spool.enqueue({ topic: 'a' });
     await spool.pause();
     await clock.settle();
@@ -115,9 +115,9 @@ describe('events', () => {
 
   test('that a slow listener missed are counted, not kept', async () => {
     const { spool } = await setup();
-    const desk = createOperator(spool, { by: 'ann' });
+    const operator = createOperator(spool, { by: 'ann' });
     const abort = new AbortController();
-    const events = desk.events({ signal: abort.signal, kinds: ['accepted'] });
+    const events = operator.events({ signal: abort.signal, kinds: ['accepted'] });
     await spool.enqueueMany(Array.from({ length: 1_005 }, () => ({ topic: 'a' })));
     let count = 0;
     for await (const event of events) {
@@ -131,9 +131,9 @@ describe('events', () => {
 
   test('carry an error as its text and its code', async () => {
     const { spool, store, clock } = await setup();
-    const desk = createOperator(spool, { by: 'ann' });
+    const operator = createOperator(spool, { by: 'ann' });
     const abort = new AbortController();
-    const events = desk.events({ signal: abort.signal, kinds: ['trouble'] });
+    const events = operator.events({ signal: abort.signal, kinds: ['trouble'] });
     store.faults.plan = () => 'before';
     await clock.advance('2m');
     for await (const event of events) {
@@ -154,12 +154,12 @@ test('policies are named, the default among them', async () => {
   expect(names.toSorted()).toEqual(['default', 'slow']);
 });
 
-test('messages come in through a desk too, one or many', async () => {
+test('messages come in through an operator too, one or many', async () => {
   const { spool } = await setup();
-  const desk = createOperator(spool, { by: 'ann' });
-  const { id } = await desk.enqueue({ topic: 'a', body: 'hello' });
-  await desk.enqueueMany([{ topic: 'b' }]);
+  const operator = createOperator(spool, { by: 'ann' });
+  const { id } = await operator.enqueue({ topic: 'a', body: 'hello' });
+  await operator.enqueueMany([{ topic: 'b' }]);
   let text = '';
-  for await (const part of await desk.body(id)) text += Buffer.from(part).toString();
+  for await (const part of await operator.body(id)) text += Buffer.from(part).toString();
   expect([text, (await spool.count()).incoming]).toEqual(['hello', 2]);
 });

@@ -1,16 +1,16 @@
-/** What a desk has for dead letters: records of their kinds only, audit lines, copies, replays. */
+/** What an operator has for dead letters: records of their kinds only, audit, copies, replays. */
 import { createOperator } from 'respool/operator';
 import { describe, expect, test } from 'vitest';
 import { codeOf, setup } from '../spool/setup.ts';
 
-async function desk() {
+async function operator() {
   const world = await setup({ isStarted: false });
   return { ...world, ann: createOperator(world.spool, { by: 'ann' }) };
 }
 
 describe('records', () => {
   test('are durable facts of kinds that begin with dlq.', async () => {
-    const { ann } = await desk();
+    const { ann } = await operator();
     const { records } = ann;
     expect(await records.put('dlq.notes', 'g', 'look at this', 0)).toBe('done');
     expect(await records.get('dlq.notes', 'g')).toMatchObject({ value: 'look at this' });
@@ -25,7 +25,7 @@ describe('records', () => {
   test.each(['audit', 'pause', 'dlq', 'dlq.', '', 'DLQ.x'])(
     'of kind "%s" are refused',
     async (kind) => {
-      const { ann } = await desk();
+      const { ann } = await operator();
       const { records } = ann;
       const asked = [
         records.append(kind, 1),
@@ -42,7 +42,7 @@ describe('records', () => {
 });
 
 test('what is about to be done is on the audit record, in the operator’s name', async () => {
-  const { ann } = await desk();
+  const { ann } = await operator();
   await ann.recordAction('dlq.sweep', { queue: 'orders.dlq' });
   expect(await ann.audit()).toMatchObject([
     { by: 'ann', action: 'dlq.sweep', ids: [], details: { queue: 'orders.dlq' } },
@@ -50,7 +50,7 @@ test('what is about to be done is on the audit record, in the operator’s name'
 });
 
 test('copies and replays are the spool’s own, in the operator’s name', async () => {
-  const { ann, spool } = await desk();
+  const { ann, spool } = await operator();
   await ann.keep([{ id: 'x', topic: 'a', headers: {}, body: Buffer.of(1), reason: 'changed' }]);
   const [found] = (await ann.page({ state: 'archived' })).entries;
   expect(found?.status.because).toMatchObject({ text: 'changed', by: 'ann' });

@@ -1,28 +1,28 @@
-/** control: the operator's desk — the spool's own actions, in one operator's name. */
+/** control: the operator — the spool's own actions, in one operator's name. */
 import { createOperator } from 'respool/operator';
 import { fixed } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { lock } from '../spool/sample-transforms.ts';
 import { failing, setup } from '../spool/setup.ts';
 
-describe('a desk', () => {
+describe('an operator', () => {
   test('writes its operator’s name into every record', async () => {
     const { spool } = await setup({ policies: { slow: fixed('1h') } });
-    const desk = createOperator(spool, { by: 'ann' });
-    expect(desk.by).toBe('ann');
+    const operator = createOperator(spool, { by: 'ann' });
+    expect(operator.by).toBe('ann');
     const { id } = await spool.enqueue({ topic: 'a' });
-    await desk.hold([id], 'look at this');
-    await desk.release([id]);
-    await desk.setPolicy([id], 'slow');
-    await desk.bounce([id], 'enough');
-    await desk.retryNow([id]);
-    await desk.pause('a.*');
-    await desk.resume('a.*');
-    await desk.pause('#');
-    await desk.resume('#');
-    await desk.remove([id], { reason: 'spam' });
-    await desk.remove([id], { hard: true });
-    const lines = await desk.audit();
+    await operator.hold([id], 'look at this');
+    await operator.release([id]);
+    await operator.setPolicy([id], 'slow');
+    await operator.bounce([id], 'enough');
+    await operator.retryNow([id]);
+    await operator.pause('a.*');
+    await operator.resume('a.*');
+    await operator.pause('#');
+    await operator.resume('#');
+    await operator.remove([id], { reason: 'spam' });
+    await operator.remove([id], { hard: true });
+    const lines = await operator.audit();
     expect(lines.every(({ by }) => by === 'ann')).toBe(true);
     expect(lines.map(({ action, details }) => [action, details])).toEqual([
       ['hold', { reason: 'look at this' }],
@@ -37,22 +37,22 @@ describe('a desk', () => {
       ['remove', { hard: false, reason: 'spam' }],
       ['remove', { hard: true, reason: 'removed by an operator' }],
     ]);
-    expect(await desk.audit(9, 1)).toMatchObject([{ sequence: 10 }]);
+    expect(await operator.audit(9, 1)).toMatchObject([{ sequence: 10 }]);
   });
 
   test('does what the spool does', async () => {
     const { spool, clock } = await setup({ policies: { default: fixed('1h') } });
-    const desk = createOperator(spool, { by: 'ann' });
+    const operator = createOperator(spool, { by: 'ann' });
     const { handler, attempts } = failing(1);
     spool.handle('a', handler);
     const { id } = await spool.enqueue({ topic: 'a', id: 'mine' });
     await clock.settle();
-    expect(await desk.hold([id, 'nobody'])).toEqual([
+    expect(await operator.hold([id, 'nobody'])).toEqual([
       { id, result: 'done' },
       { id: 'nobody', result: 'unknown' },
     ]);
-    expect((await desk.get(id))?.status.because).toMatchObject({ by: 'ann' });
-    expect(await desk.release([id])).toEqual([{ id, result: 'done' }]);
+    expect((await operator.get(id))?.status.because).toMatchObject({ by: 'ann' });
+    expect(await operator.release([id])).toEqual([{ id, result: 'done' }]);
     await clock.settle();
     expect(attempts).toEqual([1, 2]);
   });
@@ -66,46 +66,46 @@ describe('a desk', () => {
       isStarted: false,
       transforms: [lock({ k1: 3 }, 'k1')],
     });
-    const desk = createOperator(spool, { by: 'ann' });
+    const operator = createOperator(spool, { by: 'ann' });
     const told: number[] = [];
-    const report = await desk.rekey({ onProgress: ({ done }) => told.push(done) });
+    const report = await operator.rekey({ onProgress: ({ done }) => told.push(done) });
     expect(report).toMatchObject({ count: 1, done: 1, left: 0 });
     expect(told).toEqual([0, 1]);
-    expect((await desk.get(id))?.envelope.body.encodings).toEqual(['lock;key=k1']);
-    expect(await desk.audit()).toMatchObject([
+    expect((await operator.get(id))?.envelope.body.encodings).toEqual(['lock;key=k1']);
+    expect(await operator.audit()).toMatchObject([
       { by: 'ann', action: 'rekey', details: { count: 1, to: 'lock;key=k1' } },
     ]);
   });
 
   test('looks as the spool looks', async () => {
-    // A desk over handlers also tells what has none: see unhandled.test.ts.
+    // An operator over handlers also tells what has none: see unhandled.test.ts.
     const { spool } = await setup({ isStarted: false });
-    const desk = createOperator(spool, { by: 'ann' });
+    const operator = createOperator(spool, { by: 'ann' });
     await spool.enqueueMany([
       { topic: 'a', body: Buffer.alloc(50_000) },
       { topic: 'b', delay: '1h' },
     ]);
-    expect(await desk.count()).toEqual(await spool.count());
-    expect(await desk.page({ topic: 'b' })).toEqual(await spool.page({ topic: 'b' }));
-    expect(await desk.page()).toMatchObject({ entries: [{}, {}] });
-    expect(await desk.tally('topic')).toEqual(await spool.tally('topic'));
-    expect(await desk.tally('topic', { state: 'deferred' })).toMatchObject([{ key: 'b' }]);
-    expect(await desk.check()).toEqual({ entries: 2, bodies: 1, findings: [] });
-    expect(await desk.get('nobody')).toBeUndefined();
+    expect(await operator.count()).toEqual(await spool.count());
+    expect(await operator.page({ topic: 'b' })).toEqual(await spool.page({ topic: 'b' }));
+    expect(await operator.page()).toMatchObject({ entries: [{}, {}] });
+    expect(await operator.tally('topic')).toEqual(await spool.tally('topic'));
+    expect(await operator.tally('topic', { state: 'deferred' })).toMatchObject([{ key: 'b' }]);
+    expect(await operator.check()).toEqual({ entries: 2, bodies: 1, findings: [] });
+    expect(await operator.get('nobody')).toBeUndefined();
   });
 
   test('repairs when it is asked to', async () => {
     const { spool, bodies } = await setup();
-    const desk = createOperator(spool, { by: 'ann' });
+    const operator = createOperator(spool, { by: 'ann' });
     const { id } = await spool.enqueue({ topic: 'a', body: Buffer.alloc(50_000) });
     await bodies.remove([(await spool.get(id))?.envelope.body.ref ?? '']);
-    expect((await desk.check({ repair: true })).findings).toMatchObject([
+    expect((await operator.check({ repair: true })).findings).toMatchObject([
       { kind: 'body.missing', id, repaired: 'it was held' },
     ]);
-    expect((await desk.get(id))?.status.state).toBe('hold');
+    expect((await operator.get(id))?.status.state).toBe('hold');
   });
 
-  test('two desks over one spool keep their names apart', async () => {
+  test('two operators over one spool keep their names apart', async () => {
     const { spool } = await setup();
     const { id } = await spool.enqueue({ topic: 'a' });
     await createOperator(spool, { by: 'ann' }).hold([id]);

@@ -1,4 +1,4 @@
-/** A desk tells which messages wait without a handler, where its process can know. */
+/** An operator tells which messages wait without a handler, where its process can know. */
 import { fixed } from 'respool';
 import { createOperator } from 'respool/operator';
 import { expect, test } from 'vitest';
@@ -6,13 +6,13 @@ import { setup, type World } from '../spool/setup.ts';
 
 const traits = { processes: 'many' } as const;
 
-/** The topics of messages that the desk calls unhandled: in a page, and one by one. */
+/** The topics of messages that the operator calls unhandled: in a page, and one by one. */
 async function unhandled({ spool }: Pick<World, 'spool'>, topics?: string[]): Promise<string[]> {
-  const desk = createOperator(spool, { by: 'ann', topics });
-  const { entries } = await desk.page({ limit: 500 });
+  const operator = createOperator(spool, { by: 'ann', topics });
+  const { entries } = await operator.page({ limit: 500 });
   const inPage = entries.filter((one) => one.unhandled === true);
   for (const { envelope, ...rest } of entries) {
-    expect((await desk.get(envelope.id))?.unhandled).toBe(rest.unhandled);
+    expect((await operator.get(envelope.id))?.unhandled).toBe(rest.unhandled);
   }
   return inPage.map(({ envelope }) => envelope.topic).toSorted();
 }

@@ -3,7 +3,7 @@ import { type EventKind, fixed, held, PermanentError, type SpoolEvent } from 're
 import { describe, expect, test } from 'vitest';
 import { failing, makeGate, MINUTE, setup } from './setup.ts';
 
-/** Kinds that need a broker, an outbox, a desk or rules. */
+/** Kinds that need a broker, an outbox, an operator or rules. */
 type Beside = 'topology' | 'relay' | 'sweep' | 'replay' | 'alert';
 
 describe('events', () => {

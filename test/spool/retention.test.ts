@@ -138,8 +138,8 @@ describe('a bounced message', () => {
     const { spool, clock, status } = world;
     const { id } = await spool.enqueue({ topic: 'other', delay: '1h' });
     // Which handlers there are is known only where they are registered.
-    const desk = await setup({ with: world, isStarted: false });
-    await desk.spool.bounce([id]);
+    const operator = await setup({ with: world, isStarted: false });
+    await operator.spool.bounce([id]);
     await clock.settle();
     expect(await status(id)).toMatchObject({ state: 'bounce', ending: 'bounced' });
     spool.onBounce('other', () => undefined);

@@ -10,12 +10,12 @@ async function standing() {
   const begun = Promise.withResolvers<void>();
   const goOn = Promise.withResolvers<void>();
   const world = await setup({
-    desk: (desk) => ({
+    operator: (operator) => ({
       check: async (options) => {
         options?.onProgress?.({ seen: 1, total: 4 });
         begun.resolve();
         await goOn.promise;
-        return desk.check(options);
+        return operator.check(options);
       },
     }),
   });

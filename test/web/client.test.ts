@@ -1,4 +1,4 @@
-/** The desk over HTTP does what the desk beside the spool does. */
+/** The operator over HTTP does what the operator beside the spool does. */
 import { fixed, RespoolError } from 'respool';
 import { createOperator } from 'respool/operator';
 import { describe, expect, test } from 'vitest';
@@ -181,7 +181,7 @@ describe('a look', () => {
 });
 
 describe('an action', () => {
-  test('is done in the name of the desk', async () => {
+  test('is done in the name of the operator', async () => {
     const { far, spool } = await connected({ spool: { policies: { slow: fixed('1h') } } });
     await spool.enqueue({ topic: 'a', id: 'x' });
     const done = [{ id: 'x', result: 'done' }];
@@ -226,7 +226,7 @@ describe('an action', () => {
 describe('trouble', () => {
   test('comes back with the code the service gave it', async () => {
     const { far } = await connected({
-      desk: () => ({
+      operator: () => ({
         enqueue: () => Promise.reject(new RespoolError('store.full', 'the disk is full')),
       }),
     });
@@ -269,7 +269,7 @@ describe('trouble', () => {
 
   test('is told when a body is cut off on its way', async () => {
     const { far, spool } = await connected({
-      desk: () => ({
+      operator: () => ({
         body: async () =>
           (async function* () {
             for (let at = 0; at < 3; at += 1) yield Buffer.alloc(100);

@@ -80,9 +80,9 @@ describe('events', () => {
       heard = resolve;
     });
     const { spool, url } = await setup({
-      desk: (desk) => ({
+      operator: (operator) => ({
         events: (options) => {
-          const stream = desk.events(options);
+          const stream = operator.events(options);
           heard();
           return stream;
         },
@@ -180,7 +180,7 @@ describe('events', () => {
   test('leave nothing behind when a listener goes', async () => {
     let isOver = false;
     const { port } = await setup({
-      desk: () => ({
+      operator: () => ({
         events: ({ signal }) =>
           (async function* () {
             try {

@@ -139,7 +139,7 @@ describe('a token', () => {
   test('is never written to a log, nor are bodies and header values', async () => {
     const world = await setup({
       settings: TOKENS,
-      desk: () => ({
+      operator: () => ({
         stats: () => Promise.reject(new Error('bad\nline\u2028break \u001b[31m')),
       }),
     });
@@ -363,7 +363,7 @@ describe('bytes that are no request', () => {
 
 test('an error of ours says nothing of the machine', async () => {
   const { ask, logs } = await setup({
-    desk: () => ({ policies: () => Promise.reject(new Error('secret place /etc/shadow')) }),
+    operator: () => ({ policies: () => Promise.reject(new Error('secret place /etc/shadow')) }),
   });
   const answer = await ask('/v1/policies');
   expect(answer.status).toBe(500);

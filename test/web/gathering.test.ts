@@ -8,7 +8,7 @@ import { rejection } from '../spool/setup.ts';
 const gathered = async (change: Partial<SpoolOperator> = {}) => {
   const { spool } = await createTestSpool();
   const enqueued: string[] = [];
-  const desk: SpoolOperator = {
+  const operator: SpoolOperator = {
     ...createOperator(spool, { by: 'ann' }),
     enqueue: async ({ topic }) => {
       enqueued.push(topic);
@@ -19,33 +19,33 @@ const gathered = async (change: Partial<SpoolOperator> = {}) => {
   const turns: (() => void)[] = [];
   const clock = new SimClock();
   clock.soon = (call) => void turns.push(call);
-  return { desk: new PostBatcher(clock).over(desk), enqueued, turns };
+  return { operator: new PostBatcher(clock).over(operator), enqueued, turns };
 };
 
 test('messages wait for the end of the turn, and no longer', async () => {
-  const { desk, enqueued, turns } = await gathered();
-  const first = desk.enqueue({ topic: 'a' });
+  const { operator, enqueued, turns } = await gathered();
+  const first = operator.enqueue({ topic: 'a' });
   await Promise.resolve();
-  const second = desk.enqueue({ topic: 'b' });
+  const second = operator.enqueue({ topic: 'b' });
   expect([enqueued, turns.length]).toEqual([[], 1]);
   turns[0]?.();
   expect(enqueued).toEqual(['a', 'b']);
   expect([(await first).id, (await second).id]).toEqual(['a', 'b']);
-  const third = desk.enqueue({ topic: 'c' });
+  const third = operator.enqueue({ topic: 'c' });
   expect(turns).toHaveLength(2);
   turns[1]?.();
   expect((await third).id).toBe('c');
 });
 
 test('one that fails does not concern the others', async () => {
-  const { desk, turns } = await gathered({
+  const { operator, turns } = await gathered({
     enqueue: ({ topic }) => {
       if (topic === 'bad') throw new Error('no');
       return Promise.resolve({ id: topic, duplicate: false });
     },
   });
-  const bad = rejection(desk.enqueue({ topic: 'bad' }));
-  const good = desk.enqueue({ topic: 'good' });
+  const bad = rejection(operator.enqueue({ topic: 'bad' }));
+  const good = operator.enqueue({ topic: 'good' });
   turns[0]?.();
   expect((await bad).message).toBe('no');
   expect((await good).id).toBe('good');

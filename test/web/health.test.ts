@@ -46,11 +46,11 @@ describe('/readyz', () => {
     let isFull = false;
     const { ready, service, store } = await world({
       parts: { isReady: () => isReady },
-      desk: (desk) => ({
+      operator: (operator) => ({
         enqueue: (message) =>
           isFull
             ? Promise.reject(new RespoolError('store.full', 'no room'))
-            : desk.enqueue(message),
+            : operator.enqueue(message),
       }),
     });
     const starting = await ready();
@@ -101,11 +101,11 @@ describe('/readyz', () => {
   test('says when the store can be read and takes no message, until it takes one', async () => {
     let isLocked = true;
     const { ready, post, clock } = await world({
-      desk: (desk) => ({
+      operator: (operator) => ({
         enqueue: (message) =>
           isLocked
             ? Promise.reject(new RespoolError('store.unavailable', 'somebody has locked it'))
-            : desk.enqueue(message),
+            : operator.enqueue(message),
       }),
     });
     expect((await ready()).status).toBe(200);

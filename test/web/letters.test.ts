@@ -19,7 +19,7 @@ const COPY = { id: 'Order/17', topic: 'rabbit.q', headers: { a: 'b' }, reason: '
 
 async function far(more: Parameters<typeof setup>[0] = {}) {
   const world = await setup({ spool: { unhandled: 'leave' }, ...more });
-  return { ...world, desk: connectOperator({ url: world.url, by: 'ann' }) };
+  return { ...world, operator: connectOperator({ url: world.url, by: 'ann' }) };
 }
 
 async function giveUp(spool: Spool, id: string, body: Uint8Array = Buffer.from('hi')) {
@@ -31,12 +31,12 @@ async function giveUp(spool: Spool, id: string, body: Uint8Array = Buffer.from('
 
 describe('a replay through a service', () => {
   test('sends messages once more, repaired, in the name of its caller', async () => {
-    const { desk, spool } = await far();
+    const { operator, spool } = await far();
     await giveUp(spool, 'm-1');
     const body = Uint8Array.from({ length: 256 }, (_, at) => at);
     const change = { body, contentType: 'text/csv', headers: { add: 'é', drop: null } };
     const order = { replay: 'r1', topic: 'b', replays: 0, change };
-    expect(await desk.replay(['m-1', 'nobody', '../x'], order)).toEqual([
+    expect(await operator.replay(['m-1', 'nobody', '../x'], order)).toEqual([
       { id: 'm-1', result: 'done' },
       { id: 'nobody', result: 'unknown' },
       { id: '../x', result: 'unknown' },
@@ -45,29 +45,29 @@ describe('a replay through a service', () => {
       topic: 'b',
       headers: { add: 'é', 'content-type': 'text/csv', 'respool-replay': 'r1' },
     });
-    expect([...(await bytesOf(await desk.body('m-1')))]).toEqual([...body]);
+    expect([...(await bytesOf(await operator.body('m-1')))]).toEqual([...body]);
     expect((await spool.audit()).at(-1)).toMatchObject({ by: 'ann', action: 'replay' });
-    expect(await desk.replay(['m-1'], { replay: 'r2', replays: 0 })).toMatchObject([
+    expect(await operator.replay(['m-1'], { replay: 'r2', replays: 0 })).toMatchObject([
       { result: 'refused', why: expect.stringContaining('sent again meanwhile') },
     ]);
   });
 
   test('refuses what the spool refuses, and bodies that no request can hold', async () => {
-    const { desk, spool } = await far();
+    const { operator, spool } = await far();
     await giveUp(spool, 'm-1');
-    expect(await codeOf(desk.replay(['m-1'], { replay: 'r1', topic: 'no good' }))).toBe(
+    expect(await codeOf(operator.replay(['m-1'], { replay: 'r1', topic: 'no good' }))).toBe(
       'message.invalid',
     );
     const body = new Uint8Array(12_000_001);
-    expect(await rejection(desk.replay(['m-1'], { replay: 'r1', change: { body } }))).toMatchObject(
-      {
-        code: 'limit.exceeded',
-        message: expect.stringContaining('do it at the store itself'),
-      },
-    );
+    expect(
+      await rejection(operator.replay(['m-1'], { replay: 'r1', change: { body } })),
+    ).toMatchObject({
+      code: 'limit.exceeded',
+      message: expect.stringContaining('do it at the store itself'),
+    });
     // More than the spool takes: that message is refused, with the limit.
     const large = { replay: 'r1', change: { body: new Uint8Array(1_000_001) } };
-    expect(await desk.replay(['m-1'], large)).toMatchObject([
+    expect(await operator.replay(['m-1'], large)).toMatchObject([
       { result: 'refused', why: expect.stringContaining('limits.bodyBytes') },
     ]);
   });
@@ -75,26 +75,26 @@ describe('a replay through a service', () => {
 
 describe('copies through a service', () => {
   test('lie archived when it resolves, however many requests they need', async () => {
-    const { desk, spool } = await far();
+    const { operator, spool } = await far();
     const large = new Uint8Array(900_000).fill(7);
     const copies = Array.from({ length: 610 }, (_, at) => ({
       ...COPY,
       body: at < 6 ? large : Buffer.from(String(at)),
     }));
-    await desk.keep(copies);
+    await operator.keep(copies);
     const found = await all(spool.list({ state: 'archived' }));
     expect(found).toHaveLength(610);
     expect(found[0]?.envelope.headers).toEqual({ a: 'b', 'respool-original-of': 'Order/17' });
     expect(found[0]?.status.because).toMatchObject({ code: 'letter.kept', by: 'ann' });
-    expect(await bytesOf(await desk.body(found[0]?.envelope.id ?? ''))).toHaveLength(900_000);
-    await desk.keep([]);
+    expect(await bytesOf(await operator.body(found[0]?.envelope.id ?? ''))).toHaveLength(900_000);
+    await operator.keep([]);
   });
 
   test('say how many were kept before one was refused', async () => {
-    const { desk } = await far();
+    const { operator } = await far();
     const copies = Array.from({ length: 501 }, () => ({ ...COPY, body: Buffer.from('x') }));
     copies[500] = { ...COPY, topic: 'no good', body: Buffer.from('x') };
-    expect(await rejection(desk.keep(copies))).toMatchObject({
+    expect(await rejection(operator.keep(copies))).toMatchObject({
       code: 'message.invalid',
       message: expect.stringContaining('500 of 501 copies were kept before'),
     });
@@ -103,8 +103,8 @@ describe('copies through a service', () => {
 
 describe('records through a service', () => {
   test('are the same as beside the store', async () => {
-    const { desk } = await far();
-    const { records } = desk;
+    const { operator } = await far();
+    const { records } = operator;
     expect(await records.append('dlq.replay.1', { a: [1, null] })).toBe(1);
     expect(await records.append('dlq.replay.1', 'two')).toBe(2);
     expect(await records.read('dlq.replay.1', 0, 1)).toEqual([
@@ -127,8 +127,8 @@ describe('records through a service', () => {
   });
 
   test('come in pages of bounded size, and whole all the same', async () => {
-    const { desk, ask } = await far();
-    const { records } = desk;
+    const { operator, ask } = await far();
+    const { records } = operator;
     const long = 'x'.repeat(900_000);
     for (let at = 0; at < 7; at += 1) {
       await records.append('dlq.long', long);
@@ -148,9 +148,9 @@ describe('records through a service', () => {
   });
 
   test('of other kinds are out of reach', async () => {
-    const { desk, ask, post } = await far();
-    expect(await codeOf(desk.records.append('audit', {}))).toBe('config.invalid');
-    expect(await codeOf(desk.records.list('pause'))).toBe('config.invalid');
+    const { operator, ask, post } = await far();
+    expect(await codeOf(operator.records.append('audit', {}))).toBe('config.invalid');
+    expect(await codeOf(operator.records.list('pause'))).toBe('config.invalid');
     expect(await refusal(ask('/v1/records/audit'))).toEqual([400, 'config.invalid']);
     expect(await refusal(ask('/v1/records/dlq.'))).toEqual([400, 'config.invalid']);
     expect(await refusal(post('/v1/records/pause/values', { key: '#', value: 1 }))).toEqual([
@@ -162,8 +162,8 @@ describe('records through a service', () => {
 });
 
 test('a line of the audit record has the name of the caller', async () => {
-  const { desk, spool } = await far();
-  await desk.recordAction('sweep', { queue: 'orders.dlq', moved: 3 });
+  const { operator, spool } = await far();
+  await operator.recordAction('sweep', { queue: 'orders.dlq', moved: 3 });
   expect(await spool.audit()).toMatchObject([
     { by: 'ann', action: 'sweep', ids: [], details: { queue: 'orders.dlq', moved: 3 } },
   ]);

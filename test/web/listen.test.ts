@@ -128,11 +128,11 @@ describe('a full disk', () => {
   test('is not ready, until a post comes through or some time has gone by', async () => {
     let isFull = true;
     const { ask, post, clock } = await setup({
-      desk: (desk) => ({
+      operator: (operator) => ({
         enqueue: (message) =>
           isFull
             ? Promise.reject(new RespoolError('store.full', 'no room'))
-            : desk.enqueue(message),
+            : operator.enqueue(message),
       }),
     });
     const ready = async (): Promise<number> => (await ask('/readyz')).status;

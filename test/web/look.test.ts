@@ -204,7 +204,7 @@ describe('a body', () => {
   test('that is only asked about, or let go of half way, is not kept open', async () => {
     let open = 0;
     const { ask, spool, port } = await setup({
-      desk: () => ({
+      operator: () => ({
         body: async () =>
           (async function* () {
             open += 1;
@@ -235,7 +235,7 @@ describe('a body', () => {
       yield Buffer.alloc(100, 3);
       throw new RespoolError('body.corrupt', 'the digest differs');
     };
-    const { port, spool } = await setup({ desk: () => ({ body: async () => body() }) });
+    const { port, spool } = await setup({ operator: () => ({ body: async () => body() }) });
     await spool.enqueue({ topic: 'a', id: 'x', body: Buffer.alloc(300) });
     const wire = await openWire(
       port,
@@ -260,7 +260,7 @@ describe('a body', () => {
       ['body.corrupt', 500],
       ['body.missing', 410],
     ] as const) {
-      const { ask, spool } = await setup({ desk: () => failing(code) });
+      const { ask, spool } = await setup({ operator: () => failing(code) });
       await spool.enqueue({ topic: 'a', id: 'x', body: 'x' });
       expect(await refusal(ask('/v1/messages/x/body'))).toEqual([status, code]);
     }

@@ -41,7 +41,7 @@ describe('the document', () => {
   test('has every route that is served, and no other', async () => {
     const world = await setup();
     const app = createApp({
-      control: createOperator(world.spool, { by: 'a' }),
+      operator: createOperator(world.spool, { by: 'a' }),
       clock: world.clock,
       bodyMaxBytes: 1,
       eventsMax: 1,

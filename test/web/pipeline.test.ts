@@ -122,14 +122,14 @@ describe('requests that are sent without waiting for answers', () => {
   test('are worked on one at a time', async () => {
     let [running, most, asked] = [0, 0, 0];
     const { port } = await setup({
-      desk: (desk) => ({
+      operator: (operator) => ({
         policies: async () => {
           asked += 1;
           running += 1;
           most = Math.max(most, running);
           await new Promise((next) => setImmediate(next));
           running -= 1;
-          return desk.policies();
+          return operator.policies();
         },
       }),
     });

@@ -33,7 +33,7 @@ async function standing(more: WorldOptions = {}) {
     await Promise.race([goOn.promise, stopped]);
     return at(2, 1);
   };
-  const world = await setup({ desk: () => ({ rekey }), ...more });
+  const world = await setup({ operator: () => ({ rekey }), ...more });
   return { ...world, asked, begun: begun.promise, goOn: goOn.resolve, fail: goOn.reject };
 }
 
@@ -134,7 +134,7 @@ describe('an end before everything is done', () => {
   });
 });
 
-describe('the desk over HTTP', () => {
+describe('the operator over HTTP', () => {
   test('does it for real: the bodies are encrypted afterwards', async () => {
     const transforms = [encrypt({ keys: { k1: generateKey() } })];
     const { url, spool } = await setup({ spool: { transforms } });

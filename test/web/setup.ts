@@ -30,8 +30,8 @@ export interface WorldOptions {
   readonly settings?: Partial<ServeSettings>;
   readonly spool?: SpoolOptions;
   readonly parts?: Partial<ServiceParts>;
-  /** What of the desk is otherwise. */
-  readonly desk?: (desk: SpoolOperator) => Partial<SpoolOperator>;
+  /** What of the operator is otherwise. */
+  readonly operator?: (operator: SpoolOperator) => Partial<SpoolOperator>;
   /** Listens unless this is false. */
   readonly isListening?: boolean;
 }
@@ -69,9 +69,9 @@ export async function setup(options: WorldOptions = {}): Promise<World> {
   await spool.start();
   const logs: string[] = [];
   const service = createService({
-    control: (by) => {
-      const desk = createOperator(spool, { by });
-      return { ...desk, ...options.desk?.(desk) };
+    operator: (by) => {
+      const operator = createOperator(spool, { by });
+      return { ...operator, ...options.operator?.(operator) };
     },
     settings: { ...SETTINGS, ...settings },
     bodyMaxBytes: BODY_MAX_BYTES,

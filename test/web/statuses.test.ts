@@ -21,7 +21,7 @@ const RETRY_AFTER: Readonly<Record<number, string>> = { 503: '5', 507: '30' };
 
 test.each(ERROR_CODES)('%s is answered the same by raw and JSON posts', async (code) => {
   const { ask, post, spool } = await setup({
-    desk: () => ({ enqueue: () => Promise.reject(new RespoolError(code, 'what happened')) }),
+    operator: () => ({ enqueue: () => Promise.reject(new RespoolError(code, 'what happened')) }),
   });
   const answers = [
     await ask('/v1/topics/a/messages', { method: 'POST', body: 'x' }),

@@ -30,54 +30,54 @@ interface OperationTools {
 }
 
 /** All replays on record, the latest first. */
-export async function listReplays(desk: Pick<ReplayOperator, 'records'>): Promise<Replay[]> {
-  const found = await desk.records.list(REPLAYS_KIND);
+export async function listReplays(operator: Pick<ReplayOperator, 'records'>): Promise<Replay[]> {
+  const found = await operator.records.list(REPLAYS_KIND);
   // Ids sort by the time they were made.
   return found.flatMap((record) => readReplay(record) ?? []).reverse();
 }
 
 /** A replay as it is on record; undefined when there is none of this id. */
 export async function getReplay(
-  desk: Pick<ReplayOperator, 'records'>,
+  operator: Pick<ReplayOperator, 'records'>,
   id: string,
 ): Promise<Replay | undefined> {
-  const found = await desk.records.get(REPLAYS_KIND, id);
+  const found = await operator.records.get(REPLAYS_KIND, id);
   return found === undefined ? undefined : replayIn(found);
 }
 
 /** Asks whoever runs it to pause; what is on its way ends first. */
 export function pauseReplay(
-  desk: ReplayOperator,
+  operator: ReplayOperator,
   id: string,
   tools: OperationTools = {},
 ): Promise<Replay> {
-  return ask('pause', { desk, id, tools });
+  return ask('pause', { operator, id, tools });
 }
 
 /** Ends a replay for good: what was not sent stays where it is. */
 export function cancelReplay(
-  desk: ReplayOperator,
+  operator: ReplayOperator,
   id: string,
   tools: OperationTools = {},
 ): Promise<Replay> {
-  return ask('cancel', { desk, id, tools });
+  return ask('cancel', { operator, id, tools });
 }
 
 /** Forgets a replay and its log; not one that runs. The letters are not touched. */
 export async function removeReplay(
-  desk: ReplayOperator,
+  operator: ReplayOperator,
   id: string,
   { clock = systemClock }: OperationTools = {},
 ): Promise<void> {
-  const replay = await needReplay(desk.records, id);
+  const replay = await needReplay(operator.records, id);
   if (isRunBySomebody(replay, clock.now())) throw refused('remove', replay, 'cancel it first');
-  await auditReplay(desk, 'remove', replay);
-  await removeJournal(desk.records, id);
-  await desk.records.remove(REPLAYS_KIND, id);
+  await auditReplay(operator, 'remove', replay);
+  await removeJournal(operator.records, id);
+  await operator.records.remove(REPLAYS_KIND, id);
 }
 
 interface Asked {
-  readonly desk: ReplayOperator;
+  readonly operator: ReplayOperator;
   readonly id: string;
   readonly tools: OperationTools;
 }
@@ -86,17 +86,17 @@ const STATES = { pause: 'paused', cancel: 'cancelled' } as const;
 
 async function ask(
   wanted: 'pause' | 'cancel',
-  { desk, id, tools: { clock = systemClock } }: Asked,
+  { operator, id, tools: { clock = systemClock } }: Asked,
 ): Promise<Replay> {
-  const { records, by } = desk;
+  const { records, by } = operator;
   const check = (replay: Replay) => {
     const isOver = replay.state === 'done' || replay.state === 'cancelled';
     if (isOver) throw refused(wanted, replay, 'there is nothing left to do');
   };
   const found = await needReplay(records, id);
   check(found);
-  await auditReplay(desk, wanted, found);
-  const counts = await countsOf(wanted, found, { desk, clock });
+  await auditReplay(operator, wanted, found);
+  const counts = await countsOf(wanted, found, { operator, clock });
   return changeReplay(records, id, (replay) => {
     check(replay);
     const now = clock.now();
@@ -119,7 +119,7 @@ async function ask(
 async function countsOf(
   wanted: 'pause' | 'cancel',
   found: Replay,
-  { desk: { records }, clock }: Pick<Asked, 'desk'> & { readonly clock: Clock },
+  { operator: { records }, clock }: Pick<Asked, 'operator'> & { readonly clock: Clock },
 ): Promise<ReplayCounts | undefined> {
   if (found.state === 'planned' || isRunBySomebody(found, clock.now())) return undefined;
   const ledger = await LetterProgress.load(records, found.id);
@@ -141,10 +141,10 @@ function refused(what: string, { id, state }: Replay, remedy: string): RespoolEr
 
 /** One line per letter of which something is known; the last word counts. */
 export async function* reportReplay(
-  desk: Pick<ReplayOperator, 'records'>,
+  operator: Pick<ReplayOperator, 'records'>,
   id: string,
 ): AsyncIterable<ReplayLine> {
-  await needReplay(desk.records, id);
-  const ledger = await LetterProgress.load(desk.records, id);
+  await needReplay(operator.records, id);
+  const ledger = await LetterProgress.load(operator.records, id);
   yield* ledger.lines();
 }

@@ -45,7 +45,7 @@ const LOOK_MAX = 1_000_000;
 
 /** Looks once, freezes what fits under a new id, and puts the plan on record. */
 export async function planReplay(
-  desk: ReplayOperator,
+  operator: ReplayOperator,
   letters: DeadLetters,
   source: ReplaySource,
   options: ReplayOptions,
@@ -60,7 +60,7 @@ export async function planReplay(
   const now = clock.now();
   const replay: Replay = {
     id: createIdMaker(dice)(now),
-    by: desk.by,
+    by: operator.by,
     createdAt: now,
     updatedAt: now,
     source,
@@ -70,10 +70,10 @@ export async function planReplay(
     counts: NO_COUNTS,
     ...(transform === undefined ? {} : { transformDigest: transform.digest }),
   };
-  await auditReplay(desk, 'plan', replay);
+  await auditReplay(operator, 'plan', replay);
   // The record comes last: without it nobody knows of the log, and nobody runs half a plan.
-  await writePlan(desk.records, replay.id, items);
-  if ((await desk.records.put(REPLAYS_KIND, replay.id, replay, 0)) === 'done') return replay;
+  await writePlan(operator.records, replay.id, items);
+  if ((await operator.records.put(REPLAYS_KIND, replay.id, replay, 0)) === 'done') return replay;
   throw new RespoolError(
     'store.unavailable',
     `there is a replay "${replay.id}" already; try again`,

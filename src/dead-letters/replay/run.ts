@@ -59,46 +59,46 @@ export interface RunTools {
 
 /** Runs a planned replay to its end, or until it is told otherwise. */
 export function runReplay(
-  desk: ReplayOperator,
+  operator: ReplayOperator,
   letters: DeadLetters,
   id: string,
   tools: RunTools = {},
 ): Promise<Replay> {
-  return carryOut('run', { desk, letters, id, tools });
+  return carryOut('run', { operator, letters, id, tools });
 }
 
 /** Goes on where a replay was paused, stopped or left by its process. */
 export function resumeReplay(
-  desk: ReplayOperator,
+  operator: ReplayOperator,
   letters: DeadLetters,
   id: string,
   tools: RunTools = {},
 ): Promise<Replay> {
-  return carryOut('resume', { desk, letters, id, tools });
+  return carryOut('resume', { operator, letters, id, tools });
 }
 
 interface Order {
-  readonly desk: ReplayOperator;
+  readonly operator: ReplayOperator;
   readonly letters: DeadLetters;
   readonly id: string;
   readonly tools: RunTools;
 }
 
 async function carryOut(action: 'run' | 'resume', order: Order): Promise<Replay> {
-  const { desk, letters, id, tools } = order;
+  const { operator, letters, id, tools } = order;
   const { clock = systemClock, dice = systemDice, signal, onProgress } = tools;
-  const { records } = desk;
+  const { records } = operator;
   const before = await needReplay(records, id);
   checkRunnable(before, clock);
   const transform = await sameTransform(before.options, before.transformDigest, tools.transform);
   await checkCaution(letters);
-  await auditReplay(desk, action, before);
+  await auditReplay(operator, action, before);
   let ledger: LetterProgress | undefined;
   const tenure = await ReplayLease.begin({
     records,
     clock,
     id,
-    name: `${desk.by}/${randomName(dice)}`,
+    name: `${operator.by}/${randomName(dice)}`,
     progress: () => progressOf(ledger, before),
     onProgress,
   });
@@ -149,7 +149,7 @@ interface Scene {
 
 /** Canaries, watch, rest; a text when the last look had no answer. */
 async function sendAll(order: Order, scene: Scene): Promise<string | undefined> {
-  const { desk, letters, id, tools } = order;
+  const { operator, letters, id, tools } = order;
   const { before, ledger, tenure, transform, clock } = scene;
   const { unsure, canary } = tools;
   const settings = replaySettings({
@@ -157,14 +157,14 @@ async function sendAll(order: Order, scene: Scene): Promise<string | undefined> 
     ...(unsure === undefined ? {} : { unsure }),
     ...(canary === undefined ? {} : { canary }),
   });
-  const journal = new Journal(desk.records, id, clock);
+  const journal = new Journal(operator.records, id, clock);
   const guard = new FailureGuard(settings.stopAbove);
   const news = new OutcomeListener({ id, letters, ledger, journal, guard, clock });
   const pace = new Pace(clock, settings.rate);
-  const { by } = desk;
+  const { by } = operator;
   const now = () => clock.now();
   const keep: PassParts['keep'] = (copies) =>
-    desk.keep(copies.map((copy) => withBrokerHeader(copy, before.source)));
+    operator.keep(copies.map((copy) => withBrokerHeader(copy, before.source)));
   const deciding = { id, by, settings, transform };
   const aids = { guard, pace, news, tenure, clock, now, keep };
   const parts = { ...deciding, letters, ledger, journal, ...aids };

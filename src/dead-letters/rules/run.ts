@@ -35,7 +35,7 @@ async function liveOf(rule: ReplayRule, tools: RuleTools): Promise<void> {
   const { clock, signal } = tools;
   while (!signal.aborted) {
     try {
-      const state = await stateOf(tools.desk(byOfRule(rule)).records, rule.name);
+      const state = await stateOf(tools.operator(byOfRule(rule)).records, rule.name);
       const waitMs = waitOf(state, tools);
       if (waitMs > 0) await sleep(clock, waitMs, signal);
       else if ((await roundOf(rule, tools)) === undefined) {
@@ -69,7 +69,7 @@ function waitOf(state: RuleState, { clock, runner }: RuleTools): number {
 
 async function roundOf(rule: ReplayRule, tools: RuleTools): Promise<RuleNews | undefined> {
   const { clock, runner } = tools;
-  const { records } = tools.desk(byOfRule(rule));
+  const { records } = tools.operator(byOfRule(rule));
   const lease = await takeRule({ records, rule: rule.name, runner, clock });
   if (lease === undefined) return undefined;
   const round = await runRound(rule, tools, lease);

@@ -150,7 +150,7 @@ export interface RuleNews {
 /** What rules need. */
 export interface RuleTools {
   /** Where the state of rules is kept, and what they do is written down first. */
-  readonly desk: (by: string) => Pick<ReplayOperator, 'records' | 'recordAction'>;
+  readonly operator: (by: string) => Pick<ReplayOperator, 'records' | 'recordAction'>;
   readonly openPlaces: (rule: ReplayRule) => Promise<OpenPlaces>;
   readonly health: (question: HealthQuestion) => Promise<RuleHealth>;
   readonly hands: RuleHands;

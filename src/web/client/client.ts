@@ -1,5 +1,5 @@
 /**
- * client — the operator's desk over HTTP: the same door as the desk beside a spool, for commands
+ * client — an operator over HTTP: the same interface as the one over a spool, for commands
  * and programs that talk to a running service.
  */
 
@@ -49,7 +49,7 @@ import { sendMany, sendMessage } from './post.ts';
 
 export type { ClientOptions } from './http.ts';
 
-/** The desk of a running service. Nothing is sent before something is asked. */
+/** An operator over a running service. Connects at the first request. */
 export function connectOperator(options: ClientOptions): Operator {
   const client = new ServiceClient(options);
   const { by = 'local' } = options;
@@ -161,7 +161,7 @@ async function prepare(
   action: BulkAction,
   filter: ListFilter,
 ): Promise<Bulk> {
-  // Whoever holds a desk has asked for everything by giving no filter; HTTP wants it said.
+  // In the library no filter means all messages; over HTTP that must be explicit.
   const json = { action, filter, all: true };
   const dry = await client.ask('/v1/bulk', forms.dryRun, { method: 'POST', json });
   const { count, confirm, filter: fixed } = dry;
@@ -327,7 +327,7 @@ const PATH = '/v1/rekey';
 /** How often the service is asked how far it is. */
 const LOOK_EVERY_MS = 500;
 
-/** The rekeying of a desk. What was counted last is what is confirmed: nothing is counted twice. */
+/** Rekeying over HTTP. The last count is what is confirmed: nothing is counted twice. */
 function createRekey(client: ServiceClient): Operator['rekey'] {
   let counted: (Dry & { readonly about: string }) | undefined;
   const count = async (filter: RekeyOptions['filter'] = {}): Promise<Dry> => {

@@ -20,7 +20,7 @@ const BODY_MAX_BYTES = 12_000_000;
 const BATCH_MAX = 500;
 const BATCH_MAX_BYTES = 4_194_304;
 
-/** What of a desk is about dead letters. */
+/** The part of an operator that is about dead letters. */
 export function letters(
   client: ServiceClient,
 ): Pick<Operator, 'keep' | 'recordAction' | 'records' | 'replay' | 'tellSweep'> {

@@ -38,19 +38,27 @@ export function addActionRoutes(app: App): void {
     'hold',
     'It is not attempted until it is released.',
     reasonBody,
-    (control, id, body) => control.hold([id], body.reason),
+    (operator, id, body) => operator.hold([id], body.reason),
   );
-  addAction(app, 'release', 'Releases a held message to its former state.', noBody, (control, id) =>
-    control.release([id]),
+  addAction(
+    app,
+    'release',
+    'Releases a held message to its former state.',
+    noBody,
+    (operator, id) => operator.release([id]),
   );
-  addAction(app, 'retry', 'Due at once; also what bounced or is archived.', noBody, (control, id) =>
-    control.retryNow([id]),
+  addAction(
+    app,
+    'retry',
+    'Due at once; also what bounced or is archived.',
+    noBody,
+    (operator, id) => operator.retryNow([id]),
   );
-  addAction(app, 'bounce', 'Gives it up.', reasonBody, (control, id, body) =>
-    control.bounce([id], body.reason),
+  addAction(app, 'bounce', 'Gives it up.', reasonBody, (operator, id, body) =>
+    operator.bounce([id], body.reason),
   );
-  addAction(app, 'policy', 'Gives it another policy.', policyBody, (control, id, body) =>
-    control.setPolicy([id], body.policy),
+  addAction(app, 'policy', 'Gives it another policy.', policyBody, (operator, id, body) =>
+    operator.setPolicy([id], body.policy),
   );
   addRemove(app);
   addPauses(app);
@@ -61,7 +69,7 @@ function addAction<B>(
   name: string,
   summary: string,
   body: z.ZodType<B>,
-  act: (control: Operator, id: string, body: B) => Promise<ActionResult[]>,
+  act: (operator: Operator, id: string, body: B) => Promise<ActionResult[]>,
 ): void {
   addEndpoint(app, {
     method: 'post',
@@ -72,8 +80,8 @@ function addAction<B>(
     body,
     isBodyOptional: name !== 'policy',
     answers: ANSWERS,
-    answer: async ({ params, body: given, control }) =>
-      answerOf(await act(control, params.id, given)),
+    answer: async ({ params, body: given, operator }) =>
+      answerOf(await act(operator, params.id, given)),
   });
 }
 
@@ -86,11 +94,11 @@ function addRemove(app: App): void {
     params: idParams,
     query: z.strictObject({ hard: flagSchema.optional(), reason }),
     answers: ANSWERS,
-    answer: async ({ params, query, control, caller }) => {
+    answer: async ({ params, query, operator, caller }) => {
       const hard = query.hard === 'true';
       if (hard) checkRole(caller, 'admin');
       const why = query.reason === undefined ? {} : { reason: query.reason };
-      return answerOf(await control.remove([params.id], { hard, ...why }));
+      return answerOf(await operator.remove([params.id], { hard, ...why }));
     },
   });
 }
@@ -107,8 +115,8 @@ function addPauses(app: App): void {
     body: pauseBody,
     isBodyOptional: true,
     answers,
-    answer: async ({ body, control }) => {
-      await control.pause(body.topic);
+    answer: async ({ body, operator }) => {
+      await operator.pause(body.topic);
       return Response.json({ ok: true });
     },
   });
@@ -120,8 +128,8 @@ function addPauses(app: App): void {
     body: resumeBody,
     isBodyOptional: true,
     answers,
-    answer: async ({ body, control }) => {
-      await control.resume(body.topic);
+    answer: async ({ body, operator }) => {
+      await operator.resume(body.topic);
       return Response.json({ ok: true });
     },
   });

@@ -74,24 +74,24 @@ export function addBulkRoutes(app: App, { clock }: { readonly clock: Clock }): v
       200: { description: 'A count, a progress, or results by id.', schema: answerSchema },
       409: { description: 'The confirmation does not fit, or more fits now.', schema: errorSchema },
     },
-    answer: async ({ body, caller, control }) => {
+    answer: async ({ body, caller, operator }) => {
       const { action, ids, confirm } = body;
       if (action.kind === 'remove' && action.hard === true) checkRole(caller, 'admin');
-      if (ids !== undefined) return byIds(control, body, ids);
+      if (ids !== undefined) return byIds(operator, body, ids);
       const filter = filterOf(body);
       if (confirm === undefined || body.dryRun === true) {
-        const { count, filter: fixed } = await control.prepare(action, filter);
+        const { count, filter: fixed } = await operator.prepare(action, filter);
         const signed = confirms.sign(action, filter, { count, filter: fixed });
         return Response.json({ count, filter: fixed, ...signed });
       }
-      return confirmed(control, confirms, { ...body, confirm, filter });
+      return confirmed(operator, confirms, { ...body, confirm, filter });
     },
   });
 }
 
 /** What was confirmed, for as many messages as one request may act on. */
 async function confirmed(
-  control: SpoolOperator,
+  operator: SpoolOperator,
   confirms: Confirmations,
   { action, filter: asked, confirm, after: given }: BulkBody & Confirmed,
 ): Promise<Response> {
@@ -99,17 +99,17 @@ async function confirmed(
   const { count, filter } = counted;
   const position = given === undefined ? undefined : confirms.useNext(confirm, given);
   if (position === undefined) {
-    const now = await control.prepare(action, filter);
+    const now = await operator.prepare(action, filter);
     if (now.count > count) throw moreFit(count, now.count);
     confirms.begin(confirm, counted);
-    await control.beginBulk(action, counted);
+    await operator.beginBulk(action, counted);
   }
   const left = count - (position?.seen ?? 0);
   const max = Math.min(REQUEST_MAX, left);
   let after: string | undefined = position?.after;
   let progress = NO_PROGRESS;
   do {
-    const step = await control.stepBulk(action, {
+    const step = await operator.stepBulk(action, {
       filter,
       max: max - progress.seen,
       ...(after === undefined ? {} : { after }),
@@ -128,7 +128,7 @@ interface Confirmed {
 }
 
 async function byIds(
-  control: Operator,
+  operator: Operator,
   { action, filter, confirm, dryRun }: BulkBody,
   ids: readonly string[],
 ): Promise<Response> {
@@ -138,29 +138,29 @@ async function byIds(
       'cannot use "ids" together with "filter", "confirm" or "dryRun": ids are acted on at once',
     );
   }
-  return Response.json({ results: await actOn(control, action, ids) });
+  return Response.json({ results: await actOn(operator, action, ids) });
 }
 
 function actOn(
-  control: Operator,
+  operator: Operator,
   action: BulkAction,
   ids: readonly string[],
 ): Promise<ActionResult[]> {
   switch (action.kind) {
     case 'hold':
-      return control.hold(ids, action.reason);
+      return operator.hold(ids, action.reason);
     case 'release':
-      return control.release(ids);
+      return operator.release(ids);
     case 'retry':
-      return control.retryNow(ids);
+      return operator.retryNow(ids);
     case 'bounce':
-      return control.bounce(ids, action.reason);
+      return operator.bounce(ids, action.reason);
     case 'remove': {
       const { hard = false, reason } = action;
-      return control.remove(ids, { hard, ...(reason === undefined ? {} : { reason }) });
+      return operator.remove(ids, { hard, ...(reason === undefined ? {} : { reason }) });
     }
     case 'policy':
-      return control.setPolicy(ids, action.policy);
+      return operator.setPolicy(ids, action.policy);
     default:
       return unreachable(action);
   }

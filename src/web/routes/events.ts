@@ -47,13 +47,13 @@ export function addEventRoutes(app: App, parts: EventParts): void {
         type: 'text/event-stream',
       },
     },
-    answer: ({ query, control, request }) => {
+    answer: ({ query, operator, request }) => {
       const kinds = kindsOf(query.kinds);
       if (listeners >= parts.max) throw tooMany(parts.max);
       listeners += 1;
       const over = new AbortController();
       const signal = AbortSignal.any([over.signal, parts.signal, request.signal]);
-      const events = control.events({ signal, ...(kinds === undefined ? {} : { kinds }) });
+      const events = operator.events({ signal, ...(kinds === undefined ? {} : { kinds }) });
       const leave = (): void => {
         if (over.signal.aborted) return;
         listeners -= 1;

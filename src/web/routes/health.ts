@@ -19,7 +19,7 @@ import { STORE_HEADER } from '../wire-texts.ts';
 
 /** What health is found out from. */
 export interface HealthParts {
-  readonly control: Operator;
+  readonly operator: Operator;
   readonly clock: Clock;
   /** Fires when the service stops. */
   readonly signal: AbortSignal;
@@ -125,10 +125,10 @@ function answerOf({ ready: isReady, checks: looked, reasons: why, notes }: Healt
 }
 
 /** Asks the store, once for all who want to know at the same time. */
-function storeCheck({ control, clock }: HealthParts): () => Promise<boolean> {
+function storeCheck({ operator, clock }: HealthParts): () => Promise<boolean> {
   let asking: Promise<boolean> | undefined;
   return () => {
-    asking ??= answersWithin(() => control.page({ limit: 1 }), READY_WITHIN_MS, clock).finally(
+    asking ??= answersWithin(() => operator.page({ limit: 1 }), READY_WITHIN_MS, clock).finally(
       () => {
         asking = undefined;
       },

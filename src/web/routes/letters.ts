@@ -85,8 +85,8 @@ export function addLetterRoutes(app: App): void {
         schema: z.object({ results: z.array(resultSchema) }),
       },
     },
-    answer: async ({ body: { ids, ...order }, control }) =>
-      Response.json({ results: await control.replay(ids, orderOf(order)) }),
+    answer: async ({ body: { ids, ...order }, operator }) =>
+      Response.json({ results: await operator.replay(ids, orderOf(order)) }),
   });
   addEndpoint(app, {
     method: 'post',
@@ -98,12 +98,12 @@ export function addLetterRoutes(app: App): void {
     maxBytes: JSON_MAX_BYTES,
     hint: LARGER,
     answers: ok,
-    answer: async ({ body: { copies }, control }) => {
+    answer: async ({ body: { copies }, operator }) => {
       const given = copies.map(({ bodyBase64, ...copy }) => ({
         ...copy,
         body: Buffer.from(bodyBase64, 'base64'),
       }));
-      await control.keep(given);
+      await operator.keep(given);
       return Response.json({ ok: true });
     },
   });
@@ -114,8 +114,8 @@ export function addLetterRoutes(app: App): void {
     role: 'operate',
     body: auditBody,
     answers: ok,
-    answer: async ({ body: { action, details }, control }) => {
-      await control.recordAction(action, details);
+    answer: async ({ body: { action, details }, operator }) => {
+      await operator.recordAction(action, details);
       return Response.json({ ok: true });
     },
   });
@@ -126,8 +126,8 @@ export function addLetterRoutes(app: App): void {
     role: 'operate',
     body: sweepBody,
     answers: ok,
-    answer: async ({ body: { error, ...swept }, control }) => {
-      await control.tellSweep({ ...swept, ...(error === undefined ? {} : { error }) });
+    answer: async ({ body: { error, ...swept }, operator }) => {
+      await operator.tellSweep({ ...swept, ...(error === undefined ? {} : { error }) });
       return Response.json({ ok: true });
     },
   });

@@ -102,7 +102,7 @@ export function addLookRoutes(app: App, shared: Memo): void {
     summary: 'The policies messages can name.',
     role: 'read',
     answers: { 200: { description: 'By name.', schema: policiesSchema } },
-    answer: async ({ control }) => Response.json({ policies: await control.policies() }),
+    answer: async ({ operator }) => Response.json({ policies: await operator.policies() }),
   });
   addEndpoint(app, {
     method: 'get',
@@ -116,9 +116,9 @@ export function addLookRoutes(app: App, shared: Memo): void {
         schema: headsSchema,
       },
     },
-    answer: async ({ query, control }) => {
+    answer: async ({ query, operator }) => {
       const max = query.max === undefined ? undefined : wholeOf('max', query.max);
-      return Response.json({ heads: await control.keyHeads(max) });
+      return Response.json({ heads: await operator.keyHeads(max) });
     },
   });
   addEndpoint(app, {
@@ -129,7 +129,7 @@ export function addLookRoutes(app: App, shared: Memo): void {
     answers: {
       200: { description: 'The pauses.', schema: z.object({ pauses: z.array(pause) }) },
     },
-    answer: async ({ control }) => Response.json({ pauses: await control.pauses() }),
+    answer: async ({ operator }) => Response.json({ pauses: await operator.pauses() }),
   });
   addEndpoint(app, {
     method: 'get',
@@ -139,11 +139,11 @@ export function addLookRoutes(app: App, shared: Memo): void {
     isLarge: true,
     query: auditQuery,
     answers: { 200: { description: 'Records above the sequence.', schema: auditSchema } },
-    answer: async ({ query, control }) => {
+    answer: async ({ query, operator }) => {
       const after = query.after === undefined ? 0 : wholeOf('after', query.after);
       const max = query.max === undefined ? AUDIT_DEFAULT : wholeOf('max', query.max);
       checkNumber('max', max, { min: 1, max: AUDIT_MAX });
-      return Response.json({ records: await control.audit(after, max) });
+      return Response.json({ records: await operator.audit(after, max) });
     },
   });
   addCheck(app);
@@ -171,13 +171,13 @@ function addCheck(app: App): void {
     body: z.strictObject({ repair: z.boolean().optional() }),
     isBodyOptional: true,
     answers: { 200: { description: 'What was found.', schema: checkSchema } },
-    answer: async ({ body, control }) => {
-      const own = { by: control.by, seen: 0, total: 0 };
+    answer: async ({ body, operator }) => {
+      const own = { by: operator.by, seen: 0, total: 0 };
       running.add(own);
       try {
         const repair = body.repair === true;
         const onProgress = (now: CheckProgress): void => void Object.assign(own, now);
-        return Response.json(await control.check({ repair, onProgress }));
+        return Response.json(await operator.check({ repair, onProgress }));
       } finally {
         running.delete(own);
       }
@@ -195,7 +195,8 @@ function addCounts(app: App, shared: Memo): void {
     summary: 'The spool in numbers; at most 5 s old.',
     role: 'read',
     answers: { 200: { description: 'The numbers.', schema: statsSchema } },
-    answer: async ({ control }) => Response.json(await shared.get('stats', () => control.stats())),
+    answer: async ({ operator }) =>
+      Response.json(await shared.get('stats', () => operator.stats())),
   });
   addEndpoint(app, {
     method: 'get',
@@ -205,12 +206,12 @@ function addCounts(app: App, shared: Memo): void {
     query: shapeQuery,
     lists: FILTER_LISTS,
     answers: { 200: { description: 'The table.', schema: shapeSchema } },
-    answer: async ({ query, control }) => {
+    answer: async ({ query, operator }) => {
       const filter = filterOf(query);
       const by = (query['by'] ?? 'topic') as 'topic' | 'destination';
       const options = Object.keys(filter).length === 0 ? { by } : { by, filter };
       const question = `shape ${JSON.stringify(options)}`;
-      return Response.json(await shared.get(question, () => control.shape(options)));
+      return Response.json(await shared.get(question, () => operator.shape(options)));
     },
   });
   addEndpoint(app, {
@@ -222,11 +223,11 @@ function addCounts(app: App, shared: Memo): void {
     query: tallyQuery,
     lists: FILTER_LISTS,
     answers: { 200: { description: 'The counts.', schema: tallySchema } },
-    answer: async ({ query, control }) => {
+    answer: async ({ query, operator }) => {
       const filter = filterOf(query);
       const by = query['by'] as TallyBy;
       const question = `tally ${by} ${JSON.stringify(filter)}`;
-      const rows = await shared.get(question, () => control.tally(by, filter));
+      const rows = await shared.get(question, () => operator.tally(by, filter));
       return Response.json({ rows });
     },
   });

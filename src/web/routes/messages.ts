@@ -79,11 +79,11 @@ export function addMessageRoutes(
       413: { description: 'The body is too large.', schema: errorSchema },
       507: { description: 'The disk is full.', schema: errorSchema },
     },
-    answer: ({ body, control, request }) => {
+    answer: ({ body, operator, request }) => {
       const given = request.headers.get('idempotency-key');
       const key = given === null ? null : textOfHeader('idempotency-key', given);
-      if (Array.isArray(body)) return postMany(control, body, key, bodyMaxBytes);
-      return postOne(control, body, key, bodyMaxBytes);
+      if (Array.isArray(body)) return postMany(operator, body, key, bodyMaxBytes);
+      return postOne(operator, body, key, bodyMaxBytes);
     },
   });
   addEndpoint(app, {
@@ -106,8 +106,8 @@ export function addMessageRoutes(
         }),
       },
     },
-    answer: async ({ query, control }) => {
-      const { entries, corrupt, next } = await control.page(pageOf(query));
+    answer: async ({ query, operator }) => {
+      const { entries, corrupt, next } = await operator.page(pageOf(query));
       return Response.json({ messages: entries.map(viewOf), corrupt, next });
     },
   });
@@ -123,8 +123,8 @@ function addOneMessage(app: App): void {
     role: 'read',
     params: idParams,
     answers: { 200: { description: 'The message.', schema: messageSchema }, 404: unknown },
-    answer: async ({ params, control }) => {
-      return Response.json(viewOf(await known(control, params.id)));
+    answer: async ({ params, operator }) => {
+      return Response.json(viewOf(await known(operator, params.id)));
     },
   });
   addEndpoint(app, {
@@ -143,9 +143,9 @@ function addOneMessage(app: App): void {
       410: { description: 'The body is not kept any more.', schema: errorSchema },
       500: { description: 'The body is damaged.', schema: errorSchema },
     },
-    answer: async ({ params, control }) => {
-      const { envelope } = await known(control, params.id);
-      return bodyAnswer(envelope, await control.body(params.id));
+    answer: async ({ params, operator }) => {
+      const { envelope } = await known(operator, params.id);
+      return bodyAnswer(envelope, await operator.body(params.id));
     },
   });
 }
@@ -155,14 +155,14 @@ function viewOf(view: MessageView): object {
   return { id: view.envelope.id, ...view };
 }
 
-async function known(control: Operator, id: string): Promise<MessageView> {
-  const entry = await control.get(id);
+async function known(operator: Operator, id: string): Promise<MessageView> {
+  const entry = await operator.get(id);
   if (entry !== undefined) return entry;
   throw new RespoolError('message.unknown', `there is no message "${id}"`);
 }
 
 async function postOne(
-  control: Operator,
+  operator: Operator,
   given: NewMessage,
   key: string | null,
   maxBytes: number,
@@ -170,12 +170,12 @@ async function postOne(
   const message = messageOf(given, maxBytes);
   const { dedupeKey = key } = message;
   if (key !== null && dedupeKey !== key) throw keysDiffer();
-  const enqueued = await control.enqueue(dedupeKey === null ? message : { ...message, dedupeKey });
+  const enqueued = await operator.enqueue(dedupeKey === null ? message : { ...message, dedupeKey });
   return Response.json(enqueued, { status: enqueued.duplicate ? 200 : 201 });
 }
 
 async function postMany(
-  control: Operator,
+  operator: Operator,
   given: readonly NewMessage[],
   key: string | null,
   maxBytes: number,
@@ -187,7 +187,7 @@ async function postMany(
     );
   }
   const messages = given.map((one) => messageOf(one, maxBytes));
-  const enqueued = await control.enqueueMany(messages);
+  const enqueued = await operator.enqueueMany(messages);
   const isNews = enqueued.some(({ duplicate }) => !duplicate);
   return Response.json(enqueued, { status: isNews ? 201 : 200 });
 }

@@ -53,19 +53,19 @@ export function rawTopic({ method, path }: Inlet): string | undefined {
 export function postRaw(
   inlet: Inlet,
   topic: string,
-  { control, limit }: { readonly control: Operator; readonly limit: ByteLimit },
+  { operator, limit }: { readonly operator: Operator; readonly limit: ByteLimit },
 ): Promise<Enqueued> {
   if (inlet.query !== '') throw new RespoolError('message.invalid', NO_QUERY);
   const message = messageOf(inlet, decoded(topic));
   if (inlet.length === 0 && inlet.isUnframed) throw withoutLength();
-  if (!isOnePiece(inlet)) return control.enqueue({ ...message, body: inlet.stream(limit) });
+  if (!isOnePiece(inlet)) return operator.enqueue({ ...message, body: inlet.stream(limit) });
   const isForm =
     message.headers['content-type'] === FORM_TYPE &&
     inlet.header('respool-header-content-type') === undefined;
   return inlet.read(limit).then((body) => {
     // What curl -d says of everything. A form never begins like this.
     if (isForm && isJson(body)) message.headers['content-type'] = JSON_TYPE;
-    return control.enqueue({ ...message, body });
+    return operator.enqueue({ ...message, body });
   });
 }
 

@@ -53,11 +53,11 @@ function addLog(app: App): void {
       max: whole.optional().describe('1 to 1,000; default 1,000.'),
     }),
     answers: { 200: { description: 'Records, and next where there are more.', schema: logSchema } },
-    answer: async ({ params, query, control }) => {
+    answer: async ({ params, query, operator }) => {
       const after = query.after === undefined ? 0 : wholeOf('after', query.after);
       const max = query.max === undefined ? RECORDS_MAX : wholeOf('max', query.max);
       checkNumber('max', max, { min: 1, max: RECORDS_MAX });
-      const all = await control.records.read(params.kind, after, max);
+      const all = await operator.records.read(params.kind, after, max);
       const records = beginningOf(all);
       const isCut = records.length < all.length;
       return Response.json({ records, ...(isCut ? { next: records.at(-1)?.sequence } : {}) });
@@ -71,9 +71,9 @@ function addLog(app: App): void {
     params: kindParams,
     body: z.strictObject({ record: z.unknown() }),
     answers: { 200: { description: 'Durable.', schema: z.object({ sequence: z.number() }) } },
-    answer: async ({ params, body, control }) => {
+    answer: async ({ params, body, operator }) => {
       const record = given('record', body.record);
-      return Response.json({ sequence: await control.records.append(params.kind, record) });
+      return Response.json({ sequence: await operator.records.append(params.kind, record) });
     },
   });
   addEndpoint(app, {
@@ -84,8 +84,8 @@ function addLog(app: App): void {
     params: kindParams,
     query: z.strictObject({ upTo: whole }),
     answers: ok,
-    answer: async ({ params, query, control }) => {
-      await control.records.trim(params.kind, wholeOf('upTo', query.upTo));
+    answer: async ({ params, query, operator }) => {
+      await operator.records.trim(params.kind, wholeOf('upTo', query.upTo));
       return Response.json({ ok: true });
     },
   });
@@ -105,12 +105,12 @@ function addMap(app: App): void {
       after: key.optional().describe('The next of the page before.'),
     }),
     answers: { 200: { description: 'Values, and next where there are more.', schema: mapSchema } },
-    answer: async ({ params: { kind }, query, control }) => {
+    answer: async ({ params: { kind }, query, operator }) => {
       if (query.key !== undefined) {
-        const found = await control.records.get(kind, query.key);
+        const found = await operator.records.get(kind, query.key);
         return Response.json({ values: found === undefined ? [] : [found] });
       }
-      const all = (await control.records.list(kind)).toSorted(byKey);
+      const all = (await operator.records.list(kind)).toSorted(byKey);
       const { after } = query;
       const left = after === undefined ? all : all.filter((one) => one.key > after);
       const values = beginningOf(left);
@@ -132,9 +132,9 @@ function addMap(app: App): void {
     answers: {
       200: { description: 'What came of it.', schema: z.object({ result: z.string() }) },
     },
-    answer: async ({ params, body, control }) => {
+    answer: async ({ params, body, operator }) => {
       const value = given('value', body.value);
-      const { records } = control;
+      const { records } = operator;
       const result = await records.put(params.kind, body.key, value, body.revision);
       return Response.json({ result });
     },
@@ -147,8 +147,8 @@ function addMap(app: App): void {
     params: kindParams,
     query: z.strictObject({ key }),
     answers: ok,
-    answer: async ({ params, query, control }) => {
-      await control.records.remove(params.kind, query.key);
+    answer: async ({ params, query, operator }) => {
+      await operator.records.remove(params.kind, query.key);
       return Response.json({ ok: true });
     },
   });

@@ -70,15 +70,15 @@ export function addRekeyRoutes(app: App, parts: RekeyParts): void {
       202: { description: 'It has begun.', schema: stateSchema },
       409: { description: 'The confirmation does not fit, or one runs.', schema: errorSchema },
     },
-    answer: async ({ body: { filter = {}, dryRun, confirm }, control }) => {
+    answer: async ({ body: { filter = {}, dryRun, confirm }, operator }) => {
       if (confirm === undefined || dryRun === true) {
-        const { count } = await control.rekey({ filter, dryRun: true });
+        const { count } = await operator.rekey({ filter, dryRun: true });
         return Response.json({ count, ...confirms.sign(ACTION, filter, { count, filter }) });
       }
       const counted = confirms.read(confirm, ACTION, filter);
       runs.checkFree();
       confirms.begin(confirm, counted);
-      runs.begin(control, filter, counted.count);
+      runs.begin(operator, filter, counted.count);
       return Response.json(runs.state, { status: 202 });
     },
   });
@@ -139,13 +139,13 @@ class Runs {
     );
   }
 
-  begin(control: SpoolOperator, filter: ListFilter, count: number): void {
+  begin(operator: SpoolOperator, filter: ListFilter, count: number): void {
     const stop = new AbortController();
-    this.#by = control.by;
+    this.#by = operator.by;
     this.#error = undefined;
     this.#progress = { ...NOTHING, count, left: count };
     const signal = AbortSignal.any([stop.signal, this.#parts.signal]);
-    this.#running = { stop, ended: this.#run(control, filter, signal) };
+    this.#running = { stop, ended: this.#run(operator, filter, signal) };
   }
 
   async stop(): Promise<void> {
@@ -154,12 +154,12 @@ class Runs {
     await ended;
   }
 
-  async #run(control: SpoolOperator, filter: ListFilter, signal: AbortSignal): Promise<void> {
+  async #run(operator: SpoolOperator, filter: ListFilter, signal: AbortSignal): Promise<void> {
     const onProgress = (progress: RekeyProgress): void => {
       this.#progress = progress;
     };
     try {
-      this.#progress = await control.rekey({ filter, signal, onProgress });
+      this.#progress = await operator.rekey({ filter, signal, onProgress });
     } catch (error) {
       this.#error = this.#told(error, signal);
     } finally {

@@ -17,7 +17,7 @@ import { JSON_TYPE } from './writing.ts';
 /** What comes with each request to the app. */
 export interface Bindings {
   readonly caller: Caller;
-  readonly control: SpoolOperator;
+  readonly operator: SpoolOperator;
   /** Reads the body, for who wants one. */
   read(limit: ByteLimit): Promise<Uint8Array>;
   readonly budget: ByteBudget;
@@ -28,7 +28,7 @@ export interface Bindings {
 export type App = OpenAPIHono<{ Bindings: Bindings }>;
 
 /** A request whose parts fit their schemas. */
-export interface EndpointRequest<P, Q, B> extends Pick<Bindings, 'caller' | 'control'> {
+export interface EndpointRequest<P, Q, B> extends Pick<Bindings, 'caller' | 'operator'> {
   readonly params: P;
   readonly query: Q;
   readonly body: B;
@@ -84,7 +84,7 @@ export function addEndpoint<P, Q, B>(app: App, endpoint: Endpoint<P, Q, B>): voi
   describeEndpoint(app, endpoint);
   app.on(method.toUpperCase(), path.replaceAll(/\{(\w+)\}/g, ':$1'), async (context) => {
     const { env, req } = context;
-    const { caller, control } = env;
+    const { caller, operator } = env;
     if (role !== undefined) checkRole(caller, role);
     const { searchParams } = new URL(req.url);
     const params = parsed(endpoint.params, req.param(), 'path') as P;
@@ -95,7 +95,7 @@ export function addEndpoint<P, Q, B>(app: App, endpoint: Endpoint<P, Q, B>): voi
       // Last: nothing of it comes into memory before everything else is known to be right.
       const bytes = await bytesOf(endpoint, env, share);
       const body = bodyOf(endpoint, bytes, req.raw) as B;
-      const asked = { caller, control, request: req.raw, params, query, body };
+      const asked = { caller, operator, request: req.raw, params, query, body };
       if (endpoint.isLarge !== true) return await endpoint.answer(asked);
       return await env.turns.run(() =>
         // A caller that went away while it waited hears nothing of it.

@@ -50,13 +50,13 @@ import {
 // difference that stood out of the noise. (November 2026, 2 busy cores)
 
 interface Waiting {
-  readonly desk: SpoolOperator;
+  readonly operator: SpoolOperator;
   readonly message: Message;
   readonly resolve: (enqueued: Promise<Enqueued>) => void;
   readonly reject: (error: Error) => void;
 }
 
-/** Makes desks whose enqueues of one turn go together. */
+/** Makes operators whose enqueues of one turn of the event loop are stored together. */
 export class PostBatcher {
   readonly #clock: Clock;
   #waiting: Waiting[] = [];
@@ -65,14 +65,14 @@ export class PostBatcher {
     this.#clock = clock;
   }
 
-  /** The same desk, but for its enqueue. */
-  over(desk: SpoolOperator): SpoolOperator {
-    return { ...desk, enqueue: (message) => this.#enqueue(desk, message) };
+  /** The same operator, but for its enqueue. */
+  over(operator: SpoolOperator): SpoolOperator {
+    return { ...operator, enqueue: (message) => this.#enqueue(operator, message) };
   }
 
-  #enqueue(desk: SpoolOperator, message: Message): Promise<Enqueued> {
+  #enqueue(operator: SpoolOperator, message: Message): Promise<Enqueued> {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ desk, message, resolve, reject });
+      this.#waiting.push({ operator, message, resolve, reject });
       if (this.#waiting.length === 1) this.#clock.soon(() => this.#putDown());
     });
   }
@@ -80,9 +80,9 @@ export class PostBatcher {
   #putDown(): void {
     const waiting = this.#waiting;
     this.#waiting = [];
-    for (const { desk, message, resolve, reject } of waiting) {
+    for (const { operator, message, resolve, reject } of waiting) {
       try {
-        resolve(desk.enqueue(message));
+        resolve(operator.enqueue(message));
       } catch (error) {
         reject(asError(error));
       }
@@ -92,8 +92,8 @@ export class PostBatcher {
 
 /** What the service is made of. */
 export interface ServiceParts {
-  /** The desk of the caller of this name. */
-  control(by: string): SpoolOperator;
+  /** The operator of this name. */
+  operator(by: string): SpoolOperator;
   readonly settings: ServeSettings;
   /** The largest body the spool takes. */
   readonly bodyMaxBytes: number;
@@ -135,8 +135,8 @@ export interface Service {
 const FULL_FOR_MS = 30_000;
 /** The same after a post that the store could not take. */
 const REFUSING_FOR_MS = 5_000;
-/** Desks that are kept at hand, at the most. */
-const DESKS_MAX = 100;
+/** Maximum number of cached operators. */
+const OPERATORS_MAX = 100;
 const FREE_PATHS = new Set(['/healthz', '/readyz', '/openapi.json']);
 
 /** Makes the service; nothing listens yet. */
@@ -151,7 +151,7 @@ class WebService implements Service {
   readonly #bodyLimit: ByteLimit;
   readonly #stopping = new AbortController();
   readonly #gathering: PostBatcher;
-  readonly #desks = new Map<string, SpoolOperator>();
+  readonly #operators = new Map<string, SpoolOperator>();
   readonly #budget = new ByteBudget();
   /**
    * Posts whose bodies are being read here, for which a stop waits before the spool takes nothing
@@ -303,7 +303,7 @@ class WebService implements Service {
   #post(inlet: Inlet, topic: string, caller: Caller): ReturnType<typeof postRaw> {
     checkRole(caller, 'post');
     if (isOnePiece(inlet)) this.#posts.add(inlet);
-    return postRaw(inlet, topic, { control: this.#desk(caller.by), limit: this.#bodyLimit });
+    return postRaw(inlet, topic, { operator: this.#operator(caller.by), limit: this.#bodyLimit });
   }
 
   #endPost(inlet: Inlet): void {
@@ -341,7 +341,7 @@ class WebService implements Service {
     });
     const answer = await app.fetch(bare, {
       caller,
-      control: this.#desk(caller.by),
+      operator: this.#operator(caller.by),
       budget: this.#budget,
       turns: this.#turns,
       read: (limit: ByteLimit) => inlet.read(limit),
@@ -353,20 +353,20 @@ class WebService implements Service {
     return new Response(null, answer);
   }
 
-  #desk(by: string): SpoolOperator {
-    const found = this.#desks.get(by);
+  #operator(by: string): SpoolOperator {
+    const found = this.#operators.get(by);
     if (found !== undefined) return found;
-    const desk = this.#gathering.over(this.#parts.control(by));
-    if (this.#desks.size >= DESKS_MAX) this.#desks.clear();
-    this.#desks.set(by, desk);
-    return desk;
+    const operator = this.#gathering.over(this.#parts.operator(by));
+    if (this.#operators.size >= OPERATORS_MAX) this.#operators.clear();
+    this.#operators.set(by, operator);
+    return operator;
   }
 
   #loadApp(): Promise<App> {
     const { settings, bodyMaxBytes, version, metrics } = this.#parts;
     this.#app ??= import('./app.ts').then(({ createApp }) =>
       createApp({
-        control: this.#desk('service'),
+        operator: this.#operator('service'),
         clock: this.#clock,
         bodyMaxBytes,
         eventsMax: settings.limits.events,

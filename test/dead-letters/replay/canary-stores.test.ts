@@ -43,11 +43,11 @@ async function setup(kind: string) {
       throw new PermanentError('mail.refused', 'no such user');
     });
   }
-  const desk = createOperator(spool, { by: 'ann' });
-  const letters = createSpoolLetters(desk, { kinds: ['dead'] });
+  const operator = createOperator(spool, { by: 'ann' });
+  const letters = createSpoolLetters(operator, { kinds: ['dead'] });
   const options = { canary: 3, canaryWait: '0s' } as const;
-  const { id } = await planReplay(desk, letters, SOURCE, options);
-  return { spool, other, desk, letters, id };
+  const { id } = await planReplay(operator, letters, SOURCE, options);
+  return { spool, other, operator, letters, id };
 }
 
 /** Begins to deliver, and resolves when so many were delivered. */
@@ -70,14 +70,14 @@ async function sentIds(spool: Spool): Promise<string[]> {
 
 describe.each(ENTRIES)('in %s', (kind) => {
   test('canaries that another process delivered passed, though nothing is left of them', async () => {
-    const { spool, other, desk, letters, id } = await setup(kind);
-    const stopped = await runReplay(desk, letters, id);
+    const { spool, other, operator, letters, id } = await setup(kind);
+    const stopped = await runReplay(operator, letters, id);
     expect(stopped).toMatchObject({ state: 'stopped', canaries: { waiting: 3 } });
     const ids = await sentIds(spool);
     expect(ids).toHaveLength(3);
     await deliver(other, 3);
-    await expect.poll(async () => (await desk.page({ ids })).entries).toEqual([]);
-    expect(await resumeReplay(desk, letters, id)).toMatchObject({
+    await expect.poll(async () => (await operator.page({ ids })).entries).toEqual([]);
+    expect(await resumeReplay(operator, letters, id)).toMatchObject({
       state: 'done',
       counts: { sent: COUNT, again: 0 },
       canaries: { passed: 3, failed: 0, waiting: 0 },
@@ -85,13 +85,13 @@ describe.each(ENTRIES)('in %s', (kind) => {
   });
 
   test('a canary that was removed by hand stops it, and nothing else is sent', async () => {
-    const { spool, other, desk, letters, id } = await setup(kind);
-    await runReplay(desk, letters, id);
+    const { spool, other, operator, letters, id } = await setup(kind);
+    await runReplay(operator, letters, id);
     const [first = '', ...ids] = await sentIds(spool);
-    await desk.remove([first], { hard: true });
+    await operator.remove([first], { hard: true });
     await deliver(other, 2);
-    await expect.poll(async () => (await desk.page({ ids })).entries).toEqual([]);
-    expect(await resumeReplay(desk, letters, id)).toMatchObject({
+    await expect.poll(async () => (await operator.page({ ids })).entries).toEqual([]);
+    expect(await resumeReplay(operator, letters, id)).toMatchObject({
       state: 'stopped',
       counts: { sent: 3 },
       canaries: { passed: 2, failed: 0, waiting: 0, removed: 1 },

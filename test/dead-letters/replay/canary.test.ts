@@ -47,21 +47,21 @@ async function bounced(topics: readonly string[], entries: EntryStore = memory()
   for (const topic of topics) await spool.enqueue({ topic, body: 'x' });
   await clock.advance('1m');
   expect((await spool.count()).bounce).toBe(topics.length);
-  const desk = createOperator(spool, { by: 'ann' });
-  const letters = createSpoolLetters(desk, { kinds: ['dead'] });
+  const operator = createOperator(spool, { by: 'ann' });
+  const letters = createSpoolLetters(operator, { kinds: ['dead'] });
   const plan = async (options: ReplayOptions) =>
-    (await planReplay(desk, letters, SOURCE, options, { clock })).id;
+    (await planReplay(operator, letters, SOURCE, options, { clock })).id;
   return {
     spool,
     clock,
-    desk,
+    operator,
     letters,
     delivered,
     receivers,
     plan,
-    run: (id: string) => drive(clock, runReplay(desk, letters, id, { clock })),
+    run: (id: string) => drive(clock, runReplay(operator, letters, id, { clock })),
     resume: (id: string, tools: RunTools = {}) =>
-      drive(clock, resumeReplay(desk, letters, id, { clock, ...tools })),
+      drive(clock, resumeReplay(operator, letters, id, { clock, ...tools })),
   };
 }
 
@@ -70,11 +70,11 @@ const works: Receiver = () => undefined;
 
 describe('a canary without an ended attempt', () => {
   test('stops the replay while nothing is delivered; a resume goes on with the same ones', async () => {
-    const { spool, desk, plan, run, resume, receivers, delivered, clock } = await bounced(
+    const { spool, operator, plan, run, resume, receivers, delivered, clock } = await bounced(
       mails(20),
     );
     receivers.set('mail', works);
-    await desk.pause('#');
+    await operator.pause('#');
     const id = await plan(THREE);
     const stopped = await run(id);
     expect(stopped).toMatchObject({
@@ -86,7 +86,7 @@ describe('a canary without an ended attempt', () => {
     expect((await spool.count()).bounce).toBe(17);
     // Still nothing: the three are watched on, and no others are sent.
     expect(await resume(id)).toMatchObject({ state: 'stopped', counts: { sent: 3 } });
-    await desk.resume('#');
+    await operator.resume('#');
     expect(await resume(id)).toMatchObject({
       state: 'done',
       counts: { sent: 20, again: 0 },
@@ -115,9 +115,9 @@ describe('a canary without an ended attempt', () => {
 
   test('stops it when one of several topics is paused, with the right numbers', async () => {
     const topics = ['mail', 'sms', 'mail', 'mail', 'sms', 'mail'];
-    const { spool, desk, plan, run, receivers } = await bounced(topics);
+    const { spool, operator, plan, run, receivers } = await bounced(topics);
     receivers.set('mail', works).set('sms', works);
-    await desk.pause('sms');
+    await operator.pause('sms');
     const stopped = await run(await plan(THREE));
     expect(stopped.because).toMatch(/^2 of 3 canaries were attempted; nothing else was sent/);
     expect(stopped).toMatchObject({ canaries: { passed: 2, failed: 0, waiting: 1 } });
@@ -126,19 +126,19 @@ describe('a canary without an ended attempt', () => {
   });
 
   test('can be cancelled; all letters are where they were, or wait as sent', async () => {
-    const { spool, desk, plan, run, clock } = await bounced(mails(8));
-    await desk.pause('#');
+    const { spool, operator, plan, run, clock } = await bounced(mails(8));
+    await operator.pause('#');
     const id = await plan(THREE);
     await run(id);
-    const cancelled = await cancelReplay(desk, id, { clock });
+    const cancelled = await cancelReplay(operator, id, { clock });
     expect(cancelled).toMatchObject({ state: 'cancelled', counts: { sent: 3, unsure: 0 } });
     expect(await spool.count()).toMatchObject({ bounce: 5, incoming: 3 });
     await spool.stop();
   });
 
   test('is passed over when an operator resumes without canaries', async () => {
-    const { spool, desk, plan, run, resume } = await bounced(mails(8));
-    await desk.pause('#');
+    const { spool, operator, plan, run, resume } = await bounced(mails(8));
+    await operator.pause('#');
     const id = await plan(THREE);
     await run(id);
     const done = await resume(id, { canary: 0 });
@@ -147,8 +147,8 @@ describe('a canary without an ended attempt', () => {
   });
 
   test('stops it also when the guard never stops', async () => {
-    const { spool, desk, plan, run } = await bounced(mails(8));
-    await desk.pause('#');
+    const { spool, operator, plan, run } = await bounced(mails(8));
+    await operator.pause('#');
     const stopped = await run(await plan({ ...THREE, stopAbove: 100 }));
     expect(stopped).toMatchObject({ state: 'stopped', counts: { sent: 3 } });
     await spool.stop();
@@ -201,16 +201,16 @@ describe('a canary whose attempt failed', () => {
 
 describe('a canary that is not there any more', () => {
   test('was removed by an operator: it stops, says so, and a resume sends others', async () => {
-    const { spool, desk, plan, run, resume, receivers } = await bounced(mails(20));
+    const { spool, operator, plan, run, resume, receivers } = await bounced(mails(20));
     receivers.set('mail', works);
-    await desk.pause('#');
+    await operator.pause('#');
     const id = await plan(THREE);
     expect(await run(id)).toMatchObject({ state: 'stopped', canaries: { waiting: 3 } });
-    const waiting = (await desk.page({ state: 'incoming' })).entries;
+    const waiting = (await operator.page({ state: 'incoming' })).entries;
     const [first, second] = waiting.map(({ envelope }) => envelope.id);
-    await desk.remove([first ?? ''], { hard: true });
-    await desk.remove([second ?? '']);
-    await desk.resume('#');
+    await operator.remove([first ?? ''], { hard: true });
+    await operator.remove([second ?? '']);
+    await operator.resume('#');
     const stopped = await resume(id);
     expect(stopped).toMatchObject({
       state: 'stopped',
@@ -228,12 +228,12 @@ describe('a canary that is not there any more', () => {
   });
 
   test('was removed, while others wait: it tells the two apart', async () => {
-    const { spool, desk, plan, run, resume } = await bounced(mails(8));
-    await desk.pause('#');
+    const { spool, operator, plan, run, resume } = await bounced(mails(8));
+    await operator.pause('#');
     const id = await plan(THREE);
     await run(id);
-    const [first] = (await desk.page({ state: 'incoming' })).entries;
-    await desk.remove([first?.envelope.id ?? ''], { hard: true });
+    const [first] = (await operator.page({ state: 'incoming' })).entries;
+    await operator.remove([first?.envelope.id ?? ''], { hard: true });
     const stopped = await resume(id);
     expect(stopped.because).toMatch(
       /^0 of 3 canaries were attempted, 1 was removed before it was delivered; nothing else was/,
@@ -246,25 +246,25 @@ describe('a canary that is not there any more', () => {
     const retention = { bounced: { archive: '1m' } } as const;
     const { spool, clock } = await createTestSpool({ retention });
     spool.handle('mail', refuse);
-    const desk = createOperator(spool, { by: 'ann' });
-    await desk.pause('#');
+    const operator = createOperator(spool, { by: 'ann' });
+    await operator.pause('#');
     const all = await Promise.all(mails(8).map((topic) => spool.enqueue({ topic, body: 'x' })));
-    await desk.hold(all.map(({ id }) => id));
-    const letters = createSpoolLetters(desk, { kinds: ['parked'] });
+    await operator.hold(all.map(({ id }) => id));
+    const letters = createSpoolLetters(operator, { kinds: ['parked'] });
     const source = { kind: 'spool', kinds: ['parked'] } as const;
-    const { id } = await planReplay(desk, letters, source, THREE, { clock });
-    await drive(clock, runReplay(desk, letters, id, { clock }));
-    await desk.resume('#');
+    const { id } = await planReplay(operator, letters, source, THREE, { clock });
+    await drive(clock, runReplay(operator, letters, id, { clock }));
+    await operator.resume('#');
     await clock.advance('1h');
     expect(Object.values(await spool.count())).toEqual([0, 0, 0, 5, 0, 0]);
-    const stopped = await drive(clock, resumeReplay(desk, letters, id, { clock }));
+    const stopped = await drive(clock, resumeReplay(operator, letters, id, { clock }));
     expect(stopped).toMatchObject({
       state: 'stopped',
       counts: { sent: 3, again: 3 },
       canaries: { passed: 0, failed: 3, waiting: 0 },
     });
     const lines: object[] = [];
-    for await (const { result, code } of reportReplay(desk, id)) lines.push({ result, code });
+    for await (const { result, code } of reportReplay(operator, id)) lines.push({ result, code });
     expect(lines).toEqual(
       Array.from({ length: 3 }, () => ({ result: 'again', code: 'mail.refused' })),
     );
@@ -272,12 +272,12 @@ describe('a canary that is not there any more', () => {
   });
 
   test('was delivered while no replay ran, also long ago: it passed', async () => {
-    const { spool, desk, plan, run, resume, receivers, clock } = await bounced(mails(8));
+    const { spool, operator, plan, run, resume, receivers, clock } = await bounced(mails(8));
     receivers.set('mail', works);
-    await desk.pause('#');
+    await operator.pause('#');
     const id = await plan(THREE);
     await run(id);
-    await desk.resume('#');
+    await operator.resume('#');
     await clock.advance('1d');
     expect(await spool.count()).toMatchObject({ incoming: 0, archived: 0, bounce: 5 });
     expect(await resume(id)).toMatchObject({ state: 'done', canaries: { passed: 3 } });
@@ -285,28 +285,28 @@ describe('a canary that is not there any more', () => {
   });
 
   test('leaves nothing in the store: it is removed at once, and its log with the replay', async () => {
-    const { spool, desk, plan, run, receivers, clock } = await bounced(mails(8));
+    const { spool, operator, plan, run, receivers, clock } = await bounced(mails(8));
     receivers.set('mail', works);
     const id = await plan(THREE);
     expect(await run(id)).toMatchObject({ state: 'done' });
     await clock.settle();
     expect(Object.values(await spool.count())).toEqual([0, 0, 0, 0, 0, 0]);
-    await removeReplay(desk, id, { clock });
-    expect(await desk.records.read(`dlq.replay.${id}`, 0, 100)).toEqual([]);
+    await removeReplay(operator, id, { clock });
+    expect(await operator.records.read(`dlq.replay.${id}`, 0, 100)).toEqual([]);
     await spool.stop();
   });
 
   test('and whose replay is not on record any more leaves no log behind', async () => {
-    const { spool, desk, plan, run, receivers, clock, delivered } = await bounced(mails(8));
+    const { spool, operator, plan, run, receivers, clock, delivered } = await bounced(mails(8));
     receivers.set('mail', works);
-    await desk.pause('#');
+    await operator.pause('#');
     const id = await plan(THREE);
     await run(id);
-    await removeReplay(desk, id, { clock });
-    await desk.resume('#');
+    await removeReplay(operator, id, { clock });
+    await operator.resume('#');
     await clock.advance('1m');
     expect(delivered).toHaveLength(3);
-    expect(await desk.records.read(`dlq.replay.${id}`, 0, 100)).toEqual([]);
+    expect(await operator.records.read(`dlq.replay.${id}`, 0, 100)).toEqual([]);
     await spool.stop();
   });
 });
@@ -314,9 +314,9 @@ describe('a canary that is not there any more', () => {
 test('how a canary ended is on record before it is gone, and nothing else is', async () => {
   const shared = createMemoryData();
   const store = faultyStore(memory({ shared }));
-  const { spool, desk, plan, run, resume, receivers, clock } = await bounced(mails(8), store);
+  const { spool, operator, plan, run, resume, receivers, clock } = await bounced(mails(8), store);
   receivers.set('mail', works);
-  await desk.pause('#');
+  await operator.pause('#');
   const id = await plan(THREE);
   await run(id);
   // A producer cannot make a canary of its message.
@@ -324,10 +324,10 @@ test('how a canary ended is on record before it is gone, and nothing else is', a
   await spool.enqueue({ topic: 'mail', headers });
   // It has delivered, and dies before the write that removes the messages.
   store.faults.plan = (operation) => (operation === 'commit' ? 'before' : 'ok');
-  await desk.resume('#').catch(() => undefined);
+  await operator.resume('#').catch(() => undefined);
   await clock.advance('5s');
   const ends = async () => {
-    const log = await desk.records.read(`dlq.replay.${id}`, 0, 1_000);
+    const log = await operator.records.read(`dlq.replay.${id}`, 0, 1_000);
     return log.filter(({ record }) => (record as { kind: string }).kind === 'canary');
   };
   expect(new Set((await ends()).map(({ record }) => (record as CanaryEnd).id)).size).toBe(3);
@@ -340,12 +340,12 @@ test('how a canary ended is on record before it is gone, and nothing else is', a
 });
 
 test('letters that are parked on the way are no canaries', async () => {
-  const { spool, desk, plan, run, receivers, clock } = await bounced(mails(6));
+  const { spool, operator, plan, run, receivers, clock } = await bounced(mails(6));
   // The first three were replayed before.
   await run(await plan({ canary: 0, max: 3, stopAbove: 100 }));
   await clock.advance('1m');
   receivers.set('mail', works);
-  await desk.pause('#');
+  await operator.pause('#');
   const stopped = await run(await plan({ ...THREE, canary: 2, replaysMax: 1 }));
   expect(stopped).toMatchObject({
     state: 'stopped',
@@ -356,23 +356,23 @@ test('letters that are parked on the way are no canaries', async () => {
 });
 
 test('a process that dies between canaries and rest: the next one watches the same canaries', async () => {
-  const { spool, desk, letters, plan, resume, receivers, clock } = await bounced(mails(20));
-  await desk.pause('#');
+  const { spool, operator, letters, plan, resume, receivers, clock } = await bounced(mails(20));
+  await operator.pause('#');
   const id = await plan({ ...THREE, canaryWait: '1h' });
   const dead = onlyChosen(letters, () => true);
   const silent = { ...dead, since: () => new Promise<never>(() => undefined) };
-  const running = runReplay(desk, silent, id, { clock });
+  const running = runReplay(operator, silent, id, { clock });
   running.catch(() => undefined);
   await clock.advance('5s');
   expect((await spool.count()).bounce).toBe(17);
   // Its lease is never renewed again.
-  const { records } = desk;
+  const { records } = operator;
   const found = await records.get('dlq.replays', id);
   const replay = found?.value as { runner: { name: string; until: number } };
   const runner = { name: 'dead', until: clock.now() };
   await records.put('dlq.replays', id, { ...replay, runner }, found?.revision ?? 0);
   receivers.set('mail', works);
-  await desk.resume('#');
+  await operator.resume('#');
   await clock.advance('2s');
   const done = await resume(id);
   expect(done).toMatchObject({ state: 'done', counts: { sent: 20 }, canaries: { passed: 3 } });
@@ -381,20 +381,20 @@ test('a process that dies between canaries and rest: the next one watches the sa
 
 describe('at its end a replay', () => {
   test('without more letters than canaries waits for their attempts, and says what failed', async () => {
-    const { spool, desk, plan, run } = await bounced(mails(3));
+    const { spool, operator, plan, run } = await bounced(mails(3));
     const id = await plan({ canary: 10, canaryWait: '1m' });
     const done = await run(id);
     expect(done).toMatchObject({ state: 'done', counts: { sent: 3, again: 3 } });
     expect(done.because).toBe('3 of 3 letters that were sent failed again');
     const results: string[] = [];
-    for await (const { result } of reportReplay(desk, id)) results.push(result);
+    for await (const { result } of reportReplay(operator, id)) results.push(result);
     expect(results).toEqual(['again', 'again', 'again']);
     await spool.stop();
   });
 
   test('tells how many were not attempted yet', async () => {
-    const { spool, desk, plan, run } = await bounced(mails(5));
-    await desk.pause('#');
+    const { spool, operator, plan, run } = await bounced(mails(5));
+    await operator.pause('#');
     const done = await run(await plan({ canary: 0 }));
     expect(done).toMatchObject({ state: 'done', counts: { sent: 5, again: 0, waiting: 5 } });
     expect(done.because).toBeUndefined();

@@ -113,7 +113,7 @@ describe('a process that dies', () => {
     const as = world.process();
     let isAsleep = false;
     const records = {
-      ...as.desk.records,
+      ...as.operator.records,
       put: async (...args: Parameters<typeof world.records.put>) => {
         if (isAsleep) throw new Error('the store is away');
         return world.records.put(...args);
@@ -124,7 +124,7 @@ describe('a process that dies', () => {
       isAsleep = true;
       await new Promise<void>((resolve) => void world.clock.after(40_000, resolve));
     };
-    const asleep = world.run(id, { as: { ...as, desk: { ...as.desk, records } } });
+    const asleep = world.run(id, { as: { ...as, operator: { ...as.operator, records } } });
     await expect(asleep).rejects.toThrow(/lease was not renewed/);
     expect(world.place.sent.length).toBeLessThan(COUNT);
     world.place.hold = undefined;
@@ -145,13 +145,17 @@ describe('a process that dies', () => {
       throw new Error('no answer');
     };
     const records = {
-      ...as.desk.records,
+      ...as.operator.records,
       append: async (kind: string, record: unknown) => {
         if (!JSON.stringify(record).includes('"intent"')) throw new Error('the process died');
         return world.records.append(kind, record);
       },
     };
-    const dying = { ...as, letters: { ...as.letters, settle }, desk: { ...as.desk, records } };
+    const dying = {
+      ...as,
+      letters: { ...as.letters, settle },
+      operator: { ...as.operator, records },
+    };
     await expect(world.run(id, { as: dying })).rejects.toThrow(/died/);
     await leaseOver(world);
     expect((await world.resume(id)).counts).toMatchObject({ sent: 1, again: 1, unsure: 0 });

@@ -58,16 +58,18 @@ describe.each(['before', 'after'])('a store that fails once, %s it wrote', (when
           if (isNow) throw new Error('no answer');
           return answer;
         };
-      const store = as.desk.records;
+      const store = as.operator.records;
       const records: typeof store = {
         ...store,
         append: faulty((kind, record) => store.append(kind, record)),
         put: faulty((kind, key, value, revision) => store.put(kind, key, value, revision)),
       };
-      await world.run(id, { as: { ...as, desk: { ...as.desk, records } } }).catch(() => undefined);
+      await world
+        .run(id, { as: { ...as, operator: { ...as.operator, records } } })
+        .catch(() => undefined);
       isReached = calls >= fails;
       await world.clock.advance('31s');
-      const found = await getReplay(as.desk, id);
+      const found = await getReplay(as.operator, id);
       const replay = found?.state === 'done' ? found : await world.resume(id);
       const where = `call ${fails}`;
       const { sent, unsure, failed, gone, left, parked } = replay.counts;
@@ -152,7 +154,7 @@ describe('a replay whose process died', () => {
     'tells after a cancel what may have been sent (step %i)',
     async (dies) => {
       const { world, id } = await died(dies);
-      const { counts } = await cancelReplay(world.process().desk, id, { clock: world.clock });
+      const { counts } = await cancelReplay(world.process().operator, id, { clock: world.clock });
       expect(counts.unsure).toBeGreaterThan(0);
       const lines = await world.report(id);
       const told = (result: string) =>
@@ -169,8 +171,8 @@ describe('a replay whose process died', () => {
 
   test('tells after a pause how far it was, and what is unsure is left to the resume', async () => {
     const { world, id } = await died(40);
-    const { desk } = world.process();
-    const paused = await pauseReplay(desk, id, { clock: world.clock });
+    const { operator } = world.process();
+    const paused = await pauseReplay(operator, id, { clock: world.clock });
     expect(paused.counts).toMatchObject({ sent: (await world.report(id)).length, unsure: 0 });
     const { state, counts } = await world.resume(id);
     expect([state, counts.sent + counts.unsure]).toEqual(['done', COUNT]);
@@ -179,9 +181,9 @@ describe('a replay whose process died', () => {
 
   test('tells what may have been sent also when it was paused before it is cancelled', async () => {
     const { world, id } = await died(40);
-    const { desk } = world.process();
-    await pauseReplay(desk, id, { clock: world.clock });
-    const { counts } = await cancelReplay(desk, id, { clock: world.clock });
+    const { operator } = world.process();
+    await pauseReplay(operator, id, { clock: world.clock });
+    const { counts } = await cancelReplay(operator, id, { clock: world.clock });
     const unsure = (await world.report(id)).filter(({ result }) => result === 'unsure');
     expect([counts.unsure, unsure.length > 0]).toEqual([unsure.length, true]);
   });
@@ -197,7 +199,7 @@ describe('a replay whose process died', () => {
         yield* as.letters.take(options);
       },
     };
-    clock.after(500, () => void cancelReplay(as.desk, id, { clock }));
+    clock.after(500, () => void cancelReplay(as.operator, id, { clock }));
     const { state, counts } = await world.resume(id, { as: { ...as, letters } });
     expect(state).toBe('cancelled');
     const unsure = (await world.report(id)).filter(({ result }) => result === 'unsure');
@@ -207,7 +209,7 @@ describe('a replay whose process died', () => {
   test('is cancelled as before where nothing was begun', async () => {
     const world = await setup(3);
     const { id } = await world.plan();
-    const { counts } = await cancelReplay(world.process().desk, id, { clock: world.clock });
+    const { counts } = await cancelReplay(world.process().operator, id, { clock: world.clock });
     expect([counts.sent, counts.unsure, await world.report(id)]).toEqual([0, 0, []]);
     expect(world.place.items[0]?.letter.id).toBe(idOf(0));
   });

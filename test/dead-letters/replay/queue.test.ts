@@ -41,7 +41,7 @@ async function setup(type: (typeof TYPES)[number]): Promise<Setup> {
   const store = memory();
   await store.open();
   onTestFinished(() => store.close());
-  const desk: ReplayOperator = {
+  const operator: ReplayOperator = {
     by: 'ann',
     records: store.records,
     recordAction: async () => undefined,
@@ -57,8 +57,8 @@ async function setup(type: (typeof TYPES)[number]): Promise<Setup> {
     mend: () => {
       isBroken = false;
     },
-    begin: () => planReplay(desk, letters, source, { canary: 5, canaryWait: '2s' }),
-    run: (id) => runReplay(desk, letters, id),
+    begin: () => planReplay(operator, letters, source, { canary: 5, canaryWait: '2s' }),
+    run: (id) => runReplay(operator, letters, id),
   };
 }
 

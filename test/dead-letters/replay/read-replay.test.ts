@@ -13,7 +13,7 @@ const KIND = 'dlq.replays';
 test('does not keep the others from being listed, and is neither run nor changed', async () => {
   const { records, plan, process, run } = await setup(3);
   const good = await plan();
-  const { desk } = process();
+  const { operator } = process();
   const odd: unknown[] = [
     null,
     7,
@@ -32,10 +32,10 @@ test('does not keep the others from being listed, and is neither run nor changed
   const corrupt = { code: 'store.corrupt' };
   for (const value of odd) {
     await records.put(KIND, 'odd', value);
-    expect((await listReplays(desk)).map(({ id }) => id)).toEqual([good.id]);
-    await expect(getReplay(desk, 'odd')).rejects.toMatchObject(corrupt);
-    await expect(pauseReplay(desk, 'odd')).rejects.toMatchObject(corrupt);
-    await expect(cancelReplay(desk, 'odd')).rejects.toMatchObject(corrupt);
+    expect((await listReplays(operator)).map(({ id }) => id)).toEqual([good.id]);
+    await expect(getReplay(operator, 'odd')).rejects.toMatchObject(corrupt);
+    await expect(pauseReplay(operator, 'odd')).rejects.toMatchObject(corrupt);
+    await expect(cancelReplay(operator, 'odd')).rejects.toMatchObject(corrupt);
     await expect(run('odd')).rejects.toMatchObject(corrupt);
     expect((await records.get(KIND, 'odd'))?.value).toEqual(value);
   }
@@ -43,9 +43,9 @@ test('does not keep the others from being listed, and is neither run nor changed
 
 test('a replay reads as it was written, at its plan and at its end', async () => {
   const { plan, run, process } = await setup(3);
-  const { desk } = process();
+  const { operator } = process();
   const planned = await plan();
-  expect(await getReplay(desk, planned.id)).toEqual(planned);
+  expect(await getReplay(operator, planned.id)).toEqual(planned);
   const done = await run(planned.id);
-  expect(await getReplay(desk, planned.id)).toEqual(done);
+  expect(await getReplay(operator, planned.id)).toEqual(done);
 });

@@ -94,11 +94,11 @@ describe('a plan', () => {
   test('a place that refuses to be looked at is neither planned nor run', async () => {
     const { plan, place, process } = await setup(1);
     const { id } = await plan();
-    const { desk, letters } = process();
+    const { operator, letters } = process();
     const refused = { kind: 'refused', text: 'looking drops', remedy: 'set a policy' } as const;
     const door = { ...letters, caution: async () => refused };
-    await expect(planReplay(desk, door, SOURCE, {})).rejects.toThrow(/drops; set a policy/);
-    await expect(runReplay(desk, door, id)).rejects.toThrow(/drops; set a policy/);
+    await expect(planReplay(operator, door, SOURCE, {})).rejects.toThrow(/drops; set a policy/);
+    await expect(runReplay(operator, door, id)).rejects.toThrow(/drops; set a policy/);
     expect(place.looks).toBe(1);
   });
 });
@@ -220,12 +220,12 @@ describe('a run', () => {
     const { place, plan, process, clock } = await setup(40);
     const { id } = await plan({ ...NO_CANARY, rate: 10 });
     const [one, other] = [process(), process()];
-    const first = runReplay(one.desk, one.letters, id, { clock });
-    const second = runReplay(other.desk, other.letters, id, { clock });
+    const first = runReplay(one.operator, one.letters, id, { clock });
+    const second = runReplay(other.operator, other.letters, id, { clock });
     const ends = await drive(clock, Promise.allSettled([first, second]));
     expect(ends.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected']);
     expect(everywhere(place)).toEqual(named(40));
-    await expect(runReplay(one.desk, one.letters, id, { clock })).rejects.toThrow(/it is done/);
+    await expect(runReplay(one.operator, one.letters, id, { clock })).rejects.toThrow(/it is done/);
   });
 
   test('an id that nobody knows is said to be unknown', async () => {
@@ -367,8 +367,8 @@ describe('from outside', () => {
   test('a replay is paused within about a second, resumed and finished', async () => {
     const { place, plan, run, resume, process, clock } = await setup(50);
     const { id } = await plan({ ...NO_CANARY, rate: 10 });
-    const { desk } = process();
-    clock.after(1_500, () => void pauseReplay(desk, id, { clock }));
+    const { operator } = process();
+    clock.after(1_500, () => void pauseReplay(operator, id, { clock }));
     expect(await run(id)).toMatchObject({ state: 'paused' });
     expect(place.sent.length).toBeGreaterThan(10);
     expect(place.sent.length).toBeLessThan(30);
@@ -382,12 +382,12 @@ describe('from outside', () => {
     async (after) => {
       const { place, plan, run, resume, process, clock } = await setup(50);
       const { id } = await plan({ canary: 10, canaryWait: '5s', rate: 5 });
-      const { desk } = process();
+      const { operator } = process();
       let isAsked = false;
       place.hold = async () => {
         if (isAsked || place.sent.length < after) return;
         isAsked = true;
-        await cancelReplay(desk, id, { clock });
+        await cancelReplay(operator, id, { clock });
       };
       const replay = await run(id);
       expect(replay.state).toBe('cancelled');
@@ -418,8 +418,8 @@ describe('from outside', () => {
   test('a cancel or a pause reaches a replay that watches its canaries', async () => {
     const { plan, run, process, clock } = await setup(50);
     const { id } = await plan({ canary: 5, canaryWait: '1h' });
-    const { desk } = process();
-    clock.after(5_000, () => void pauseReplay(desk, id, { clock }));
+    const { operator } = process();
+    clock.after(5_000, () => void pauseReplay(operator, id, { clock }));
     expect(await run(id)).toMatchObject({ state: 'paused', counts: { sent: 5 } });
     expect(clock.monotonic()).toBeLessThan(10_000);
   });
@@ -427,10 +427,10 @@ describe('from outside', () => {
   test('one that nobody runs is paused and cancelled at once', async () => {
     const { plan, process, clock, audit } = await setup(5);
     const { id } = await plan();
-    const { desk } = process();
-    expect((await pauseReplay(desk, id, { clock })).state).toBe('paused');
-    expect((await cancelReplay(desk, id, { clock })).state).toBe('cancelled');
-    await expect(pauseReplay(desk, id, { clock })).rejects.toThrow(/cannot pause .* cancelled/);
+    const { operator } = process();
+    expect((await pauseReplay(operator, id, { clock })).state).toBe('paused');
+    expect((await cancelReplay(operator, id, { clock })).state).toBe('cancelled');
+    await expect(pauseReplay(operator, id, { clock })).rejects.toThrow(/cannot pause .* cancelled/);
     expect(audit).toEqual(['replay.plan', 'replay.pause', 'replay.cancel']);
   });
 
@@ -446,21 +446,21 @@ describe('from outside', () => {
     const { id } = await plan();
     await clock.advance(10);
     const { id: later } = await plan();
-    const { desk } = process();
-    expect((await listReplays(desk)).map((one) => one.id)).toEqual([later, id]);
-    await removeReplay(desk, id, { clock });
-    expect(await getReplay(desk, id)).toBeUndefined();
+    const { operator } = process();
+    expect((await listReplays(operator)).map((one) => one.id)).toEqual([later, id]);
+    await removeReplay(operator, id, { clock });
+    expect(await getReplay(operator, id)).toBeUndefined();
     expect(await records.read(`dlq.replay.${id}`, 0, 10)).toEqual([]);
-    expect((await listReplays(desk)).map((one) => one.id)).toEqual([later]);
+    expect((await listReplays(operator)).map((one) => one.id)).toEqual([later]);
   });
 
   test('one that runs is not forgotten', async () => {
     const { plan, run, process, clock, place } = await setup(5);
     const { id } = await plan(NO_CANARY);
-    const { desk } = process();
+    const { operator } = process();
     let refusal: unknown;
     place.hold = async () => {
-      await removeReplay(desk, id, { clock }).catch((error: unknown) => (refusal = error));
+      await removeReplay(operator, id, { clock }).catch((error: unknown) => (refusal = error));
     };
     await run(id);
     expect(String(refusal)).toMatch(/cannot remove .* it is running; cancel it first/);

@@ -1,4 +1,4 @@
-/** setup — a replay in virtual time: a place of letters in memory, a desk, and processes that die. */
+/** setup — a replay in virtual time: a place of letters in memory, an operator, and processes that die. */
 import { memory } from '../../../src/stores/memory/index.ts';
 import {
   type KeptCopy,
@@ -20,10 +20,10 @@ import { createPlace, type MemoryPlace } from './memory-letters.ts';
 
 export const SOURCE = { kind: 'queue', queue: 'dead', broker: 'main' } as const;
 
-/** A process: its own door and desk, and a moment at which it dies. */
+/** A process: its own door and operator, and a moment at which it dies. */
 export interface Process {
   readonly letters: DeadLetters;
-  readonly desk: ReplayOperator;
+  readonly operator: ReplayOperator;
   /** Steps that it took so far. */
   readonly steps: () => number;
   readonly isDead: () => boolean;
@@ -63,14 +63,15 @@ export async function setup(count = 0): Promise<Setup> {
     audit,
     kept,
     process,
-    plan: (options = {}) => planReplay(main.desk, main.letters, SOURCE, options, { clock, dice }),
+    plan: (options = {}) =>
+      planReplay(main.operator, main.letters, SOURCE, options, { clock, dice }),
     run: (id, { as = main, ...tools } = {}) =>
-      drive(clock, runReplay(as.desk, as.letters, id, { clock, dice, ...tools })),
+      drive(clock, runReplay(as.operator, as.letters, id, { clock, dice, ...tools })),
     resume: (id, { as = main, ...tools } = {}) =>
-      drive(clock, resumeReplay(as.desk, as.letters, id, { clock, dice, ...tools })),
+      drive(clock, resumeReplay(as.operator, as.letters, id, { clock, dice, ...tools })),
     report: async (id) => {
       const lines = [];
-      for await (const line of reportReplay(main.desk, id)) lines.push(line);
+      for await (const line of reportReplay(main.operator, id)) lines.push(line);
       return lines;
     },
   };
@@ -150,7 +151,7 @@ function createProcess({ place, records, audit, kept, dies }: ProcessParts): Pro
     waitingAt: through(async (routes) => door.waitingAt?.(routes)),
     close: () => door.close(),
   };
-  const desk: ReplayOperator = {
+  const operator: ReplayOperator = {
     by: 'tester',
     records: {
       ...records,
@@ -162,5 +163,5 @@ function createProcess({ place, records, audit, kept, dies }: ProcessParts): Pro
     recordAction: through(async (action: string) => void audit.push(action)),
     keep: through(async (copies: readonly KeptCopy[]) => void kept.push(...copies)),
   };
-  return { letters, desk, steps: () => steps, isDead: () => isDead };
+  return { letters, operator, steps: () => steps, isDead: () => isDead };
 }

@@ -20,20 +20,20 @@ async function setup(count: number) {
   });
   for (let at = 0; at < count; at += 1) await spool.enqueue({ topic: 'mail.send', body: 'x' });
   await clock.advance('1m');
-  const desk = createOperator(spool, { by: 'ann' });
-  const letters = createSpoolLetters(desk, { kinds: ['dead'] });
+  const operator = createOperator(spool, { by: 'ann' });
+  const letters = createSpoolLetters(operator, { kinds: ['dead'] });
   const replay = async (options: ReplayOptions): Promise<Replay> => {
-    const { id } = await planReplay(desk, letters, SOURCE, options, { clock });
-    return drive(clock, runReplay(desk, letters, id, { clock }));
+    const { id } = await planReplay(operator, letters, SOURCE, options, { clock });
+    return drive(clock, runReplay(operator, letters, id, { clock }));
   };
   const mend = () => {
     isBroken = false;
   };
-  return { spool, clock, desk, delivered, replay, mend };
+  return { spool, clock, operator, delivered, replay, mend };
 }
 
 test('what bounced is delivered, canaries first, each once', async () => {
-  const { spool, desk, delivered, replay, mend, clock } = await setup(40);
+  const { spool, operator, delivered, replay, mend, clock } = await setup(40);
   expect((await spool.count()).bounce).toBe(40);
   mend();
   const beganMs = clock.monotonic();
@@ -43,7 +43,7 @@ test('what bounced is delivered, canaries first, each once', async () => {
   await clock.advance('1m');
   expect(new Set(delivered).size).toBe(40);
   expect(delivered).toHaveLength(40);
-  const actions = (await desk.audit()).map(({ action }) => action);
+  const actions = (await operator.audit()).map(({ action }) => action);
   expect(actions).toEqual(expect.arrayContaining(['replay.plan', 'replay.run']));
   await spool.stop();
 });

@@ -138,7 +138,9 @@ describe('on the way', () => {
     const { id } = await plan({ canary: 0, transform: file });
     const as = process();
     const keep = () => Promise.reject(new Error('the disk is full'));
-    await expect(run(id, { as: { ...as, desk: { ...as.desk, keep } } })).rejects.toThrow(/disk/);
+    await expect(run(id, { as: { ...as, operator: { ...as.operator, keep } } })).rejects.toThrow(
+      /disk/,
+    );
     expect(place.sent).toEqual([]);
     expect(await resume(id)).toMatchObject({ state: 'done', counts: { sent: 5, unsure: 0 } });
   });
@@ -149,7 +151,7 @@ describe('a file', () => {
     const { place, plan, run, resume, clock, process } = await setup(5);
     const file = await fileOf('export default ({ id }) => globalThis.hangs?.(id);');
     const { id } = await plan({ canary: 0, window: 2, transform: file });
-    const { desk, letters } = process();
+    const { operator, letters } = process();
     const hang = (then: () => void) => {
       const hangs = (name: string) => {
         if (name !== idOf(3)) return undefined;
@@ -159,12 +161,12 @@ describe('a file', () => {
       Reflect.set(globalThis, 'hangs', hangs);
     };
     onTestFinished(() => void Reflect.deleteProperty(globalThis, 'hangs'));
-    hang(() => void pauseReplay(desk, id, { clock }));
+    hang(() => void pauseReplay(operator, id, { clock }));
     expect(await run(id)).toMatchObject({ state: 'paused', counts: { sent: 3, unsure: 0 } });
     const stop = new AbortController();
     hang(() => stop.abort());
     const options = { transform: file };
-    const planned = planReplay(desk, letters, SOURCE, options, { clock, signal: stop.signal });
+    const planned = planReplay(operator, letters, SOURCE, options, { clock, signal: stop.signal });
     await expect(drive(clock, planned)).rejects.toThrow(/abort/i);
     Reflect.deleteProperty(globalThis, 'hangs');
     expect(await resume(id)).toMatchObject({ state: 'done', counts: { sent: 5 } });

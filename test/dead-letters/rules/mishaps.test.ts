@@ -30,7 +30,7 @@ function setup() {
   };
   const records = { ...ground.records, put };
   const tools = (given: Partial<RuleTools> = {}) =>
-    ground.tools({ desk: () => ({ records, recordAction: async () => undefined }), ...given });
+    ground.tools({ operator: () => ({ records, recordAction: async () => undefined }), ...given });
   return { ground, store, tools, finish: () => over.resolve() };
 }
 
@@ -111,8 +111,8 @@ test('a rule whose state cannot be written does not take the others with it', as
       return ground.records.put(kind, key, ...rest);
     },
   };
-  const desk: RuleTools['desk'] = () => ({ records, recordAction: async () => undefined });
-  const all = await runRulesOnce([ruleOf({ name: 'bad' }), ruleOf()], tools({ desk }));
+  const operator: RuleTools['operator'] = () => ({ records, recordAction: async () => undefined });
+  const all = await runRulesOnce([ruleOf({ name: 'bad' }), ruleOf()], tools({ operator }));
   expect(all).toMatchObject([
     { rule: 'bad', result: 'failed', because: 'the store is full' },
     { rule: 'r', result: 'done' },

@@ -358,8 +358,8 @@ test('a rule whose state cannot be read goes on when it can', async () => {
       return ground.records.get(kind, key);
     },
   };
-  const desk = () => ({ records, recordAction: async () => undefined });
-  const running = runRules([ruleOf()], ground.tools({ desk }));
+  const operator = () => ({ records, recordAction: async () => undefined });
+  const running = runRules([ruleOf()], ground.tools({ operator }));
   await ground.clock.settle();
   expect(ground.news).toMatchObject([{ result: 'failed', because: 'disk is gone' }]);
   isBroken = false;

@@ -138,7 +138,7 @@ export class Ground {
 
   tools(given: Partial<RuleTools> = {}): RuleTools {
     return {
-      desk: () => ({ records: this.records, recordAction: async () => undefined }),
+      operator: () => ({ records: this.records, recordAction: async () => undefined }),
       openPlaces: async () => ({
         places: this.places,
         close: async () => {

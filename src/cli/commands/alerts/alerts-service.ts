@@ -154,30 +154,30 @@ function alertActions(parts: AlertActionParts): AlertParts['act'] {
 }
 
 async function doOne(parts: AlertActionParts, deed: AlertActionCall, by: string): Promise<void> {
-  const control = createOperator(parts.spool, { by });
+  const operator = createOperator(parts.spool, { by });
   switch (deed.kind) {
     case 'pause': {
-      const isPaused = (await control.pauses()).some(({ topic }) => topic === deed.topic);
-      if (!isPaused) await control.pause(deed.topic);
+      const isPaused = (await operator.pauses()).some(({ topic }) => topic === deed.topic);
+      if (!isPaused) await operator.pause(deed.topic);
       return;
     }
     case 'resume': {
-      const pauses = await control.pauses();
+      const pauses = await operator.pauses();
       const isOurs = pauses.some(
         (pause) => pause.topic === deed.topic && deed.madeBy.includes(pause.by),
       );
-      if (isOurs) await control.resume(deed.topic);
+      if (isOurs) await operator.resume(deed.topic);
       return;
     }
     case 'hold': {
       const action = { kind: 'hold', reason: `held by ${by}` } as const;
-      const bulk = await control.prepare(action, { topic: deed.topic });
+      const bulk = await operator.prepare(action, { topic: deed.topic });
       if (bulk.count === 0) return;
       for await (const _ of bulk.run({ signal: parts.signal }));
       return;
     }
     default:
-      await control.recordAction('alert.replay', { rule: deed.rule });
+      await operator.recordAction('alert.replay', { rule: deed.rule });
       await replay(parts, deed.rule);
   }
 }

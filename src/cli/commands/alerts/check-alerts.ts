@@ -56,10 +56,10 @@ export async function listAlerts(context: CommandContext): Promise<ExitCode> {
   const { io, out, args } = context;
   const loaded = await readConfig(context, {}, { routes: 'alerts' });
   const rules = rulesOf(loaded, args);
-  const { control } = await context.desk();
-  const found = await control.records.list(STATE_KIND);
+  const { operator } = await context.session();
+  const found = await operator.records.list(STATE_KIND);
   const states = new Map(found.map(({ key, value }) => [key, value as AlertState]));
-  const look = await lookOf(control.records, loaded);
+  const look = await lookOf(operator.records, loaded);
   const rows: string[][] = [];
   for (const rule of rules) {
     const state = states.get(rule.name);
@@ -68,7 +68,7 @@ export async function listAlerts(context: CommandContext): Promise<ExitCode> {
   }
   if (out.json) return EXIT.done;
   await out.line(await tableOf(out, LIST_COLUMNS, rows));
-  for (const note of [lookNote(look, io.clock.now()), await lostNote(control)]) {
+  for (const note of [lookNote(look, io.clock.now()), await lostNote(operator)]) {
     if (note !== undefined) out.note(note);
   }
   return EXIT.done;
@@ -96,9 +96,9 @@ function lookNote({ turn, isSame }: Looked, now: number): string {
 }
 
 /** n.b. Told is what was put down: whether it arrived is for the messages to say. */
-async function lostNote(control: Pick<Operator, 'tally'>): Promise<string | undefined> {
+async function lostNote(operator: Pick<Operator, 'tally'>): Promise<string | undefined> {
   const topic = `${ALERT_TOPIC}.#`;
-  const rows = await control.tally('state', { topic, state: ['deferred', 'bounce'] });
+  const rows = await operator.tally('state', { topic, state: ['deferred', 'bounce'] });
   const countOf = (state: string): number => rows.find(({ key }) => key === state)?.count ?? 0;
   const [waiting, lost] = [countOf('deferred'), countOf('bounce')];
   if (waiting + lost === 0) return undefined;
@@ -162,14 +162,14 @@ export async function checkAlerts(context: CommandContext): Promise<ExitCode> {
   const rules = rulesOf(loaded, args);
   const { storesOf } = await import('../../../config/open/stores.ts');
   const { place } = await storesOf(loaded.config, loaded.folder);
-  const { control } = await context.desk();
+  const { operator } = await context.session();
   const measures = createMeasures({
     ...externalMeasuresOf({ loaded, place, atEnd }),
     spool: {
       now: () => io.clock.now(),
       // Nothing happens here: what comes of events is asked of nobody.
       on: () => () => undefined,
-      tally: (by, filter) => control.tally(by, filter),
+      tally: (by, filter) => operator.tally(by, filter),
     },
     clock: io.clock,
     wanted: [],

@@ -33,7 +33,7 @@ interface Action {
   /** `retried`: we have … */
   readonly done: string;
   /** Does it to messages of these ids. */
-  readonly byIds: (control: Operator, ids: readonly string[]) => Promise<ActionResult[]>;
+  readonly byIds: (operator: Operator, ids: readonly string[]) => Promise<ActionResult[]>;
   /** Asked besides, by ids and by filters: for what cannot be undone. */
   readonly warning?: string;
 }
@@ -84,11 +84,11 @@ async function actOnIds(context: CommandContext, action: Action): Promise<ExitCo
   const total = args.includes('-') ? undefined : args.length;
   const isDry = options.flag('dryRun');
   if (action.warning !== undefined && !isDry) await ask(context, action.warning);
-  const { control } = await context.desk();
-  if (isDry) await checkPolicyKnown(control, action.bulk);
+  const { operator } = await context.session();
+  if (isDry) await checkPolicyKnown(operator, action.bulk);
   const bar = createProgress(io, out);
   try {
-    const use = { control, out, isActing: true };
+    const use = { operator, out, isActing: true };
     for await (const { ids, bad } of idBatches(args, io, (typed) => wholeIds(typed, use))) {
       bar.clear();
       for (const line of bad) await tellBadLine(out, line);
@@ -96,8 +96,8 @@ async function actOnIds(context: CommandContext, action: Action): Promise<ExitCo
       if (ids.length === 0) continue;
       bar.show(sum(counts), total);
       const results = isDry
-        ? await rehearse(control, ids, action.bulk, context)
-        : await action.byIds(control, ids);
+        ? await rehearse(operator, ids, action.bulk, context)
+        : await action.byIds(operator, ids);
       bar.clear();
       for (const result of results) {
         counts[result.result] += 1;
@@ -155,8 +155,8 @@ async function actOnMany(
   filter: ListFilter,
 ): Promise<ExitCode> {
   const { out, options } = context;
-  const { control } = await context.desk();
-  const bulk = await during(context, COUNTING, () => control.prepare(action.bulk, filter));
+  const { operator } = await context.session();
+  const bulk = await during(context, COUNTING, () => operator.prepare(action.bulk, filter));
   const count = messages(bulk.count);
   if (options.flag('dryRun')) {
     if (out.json) await out.object({ action: action.verb, count: bulk.count, dryRun: true });
@@ -168,7 +168,7 @@ async function actOnMany(
     else await out.line('no messages match; nothing to do');
     return EXIT.done;
   }
-  if (!options.flag('yes')) await tellExamples(out, control, bulk);
+  if (!options.flag('yes')) await tellExamples(out, operator, bulk);
   await ask(context, `${action.verb} ${count}?`);
   if (action.warning !== undefined) await ask(context, action.warning);
   const progress = await runBulk(context, action, bulk);
@@ -176,8 +176,8 @@ async function actOnMany(
   return progress.refused > 0 ? EXIT.refused : EXIT.done;
 }
 
-async function tellExamples(out: Out, control: Operator, { filter, count }: Bulk): Promise<void> {
-  const { entries } = await control.page({ ...filter, limit: EXAMPLES_MAX });
+async function tellExamples(out: Out, operator: Operator, { filter, count }: Bulk): Promise<void> {
+  const { entries } = await operator.page({ ...filter, limit: EXAMPLES_MAX });
   for (const { envelope, status } of entries) {
     out.note(`  ${safe(envelope.id)} ${safe(status.state)} ${safe(envelope.topic)}`);
   }
@@ -255,14 +255,14 @@ const ANY_RETENTION: Retention = {
 
 /** What would become of these messages now. `done` means: would be. */
 async function rehearse(
-  control: Operator,
+  operator: Operator,
   ids: readonly string[],
   bulk: BulkAction,
   { io, out }: Pick<CommandContext, 'io' | 'out'>,
 ): Promise<ActionResult[]> {
-  const found = await lookUp(control, ids, out);
+  const found = await lookUp(operator, ids, out);
   const action = operatorAction(bulk);
-  const context = { now: io.clock.now(), by: control.by, retention: ANY_RETENTION };
+  const context = { now: io.clock.now(), by: operator.by, retention: ANY_RETENTION };
   return ids.map((id) => {
     const entry = found.get(id);
     if (entry === undefined) return { id, result: 'unknown' };
@@ -274,9 +274,9 @@ async function rehearse(
 }
 
 /** Refuses a policy that is not known where the messages are. */
-async function checkPolicyKnown(control: Operator, bulk: BulkAction): Promise<void> {
+async function checkPolicyKnown(operator: Operator, bulk: BulkAction): Promise<void> {
   if (bulk.kind !== 'policy') return;
-  const names = (await control.policies()).map(({ name }) => name);
+  const names = (await operator.policies()).map(({ name }) => name);
   if (names.includes(bulk.policy)) return;
   throw new RespoolError(
     'policy.unknown',

@@ -29,7 +29,7 @@ export const bounce: CommandSpec = {
       bulk: { kind: 'bounce', ...(reason === undefined ? {} : { reason }) },
       verb: 'bounce',
       done: 'bounced',
-      byIds: (control, ids) => control.bounce(ids, reason),
+      byIds: (operator, ids) => operator.bounce(ids, reason),
     });
   },
 };

@@ -30,7 +30,7 @@ export const hold: CommandSpec = {
       bulk: { kind: 'hold', ...(reason === undefined ? {} : { reason }) },
       verb: 'hold',
       done: 'held',
-      byIds: (control, ids) => control.hold(ids, reason),
+      byIds: (operator, ids) => operator.hold(ids, reason),
     });
   },
 };

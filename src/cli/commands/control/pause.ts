@@ -28,9 +28,9 @@ export const pause: CommandSpec = {
     const [given] = args;
     if (given === undefined) await ask(context, 'pause every topic?', NAME_A_TOPIC);
     const topic = usageOf(() => checkTopicPattern(patternOf(given)), ['message.invalid']);
-    const { control } = await context.desk();
-    await control.pause(topic);
-    if (out.json) await out.object({ paused: topic, by: control.by });
+    const { operator } = await context.session();
+    await operator.pause(topic);
+    if (out.json) await out.object({ paused: topic, by: operator.by });
     else await out.line(`paused ${topic === '#' ? 'everything' : safe(topic)}`);
     return undefined;
   },

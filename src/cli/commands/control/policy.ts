@@ -113,7 +113,7 @@ export const setPolicy: CommandSpec = {
         bulk: { kind: 'policy', policy: name },
         verb: 'set the policy of',
         done: 'set the policy of',
-        byIds: (control, some) => control.setPolicy(some, name),
+        byIds: (operator, some) => operator.setPolicy(some, name),
       },
     );
   },
@@ -135,8 +135,8 @@ interface Known {
 /** The policies of the service that was named, otherwise of the configuration; no store needed. */
 async function known(context: CommandContext): Promise<Known> {
   if (namedUrl(context) !== undefined) {
-    const { control } = await context.desk();
-    return { policies: await control.policies(), backoffs: {} };
+    const { operator } = await context.session();
+    return { policies: await operator.policies(), backoffs: {} };
   }
   const { config } = await readConfig(context, {}, { routes: false });
   const { postfix } = await import('../../../core/policy.ts');

@@ -21,6 +21,6 @@ export const release: CommandSpec = {
       bulk: { kind: 'release' },
       verb: 'release',
       done: 'released',
-      byIds: (control, ids) => control.release(ids),
+      byIds: (operator, ids) => operator.release(ids),
     }),
 };

@@ -34,7 +34,7 @@ export const remove: CommandSpec = {
       bulk: { kind: 'remove', ...details },
       verb: 'remove',
       done: hard ? 'removed for good' : 'removed',
-      byIds: (control, ids) => control.remove(ids, details),
+      byIds: (operator, ids) => operator.remove(ids, details),
       ...(hard ? { warning: 'remove for good, with the bodies? nothing brings them back' } : {}),
     });
   },

@@ -34,10 +34,10 @@ export const resume: CommandSpec = {
     const [given] = args;
     if (given === undefined) await ask(context, 'resume every topic?', NAME_A_TOPIC);
     const topic = usageOf(() => checkTopicPattern(patternOf(given)), ['message.invalid']);
-    const { control } = await context.desk();
-    const before = await control.pauses();
+    const { operator } = await context.session();
+    const before = await operator.pauses();
     const wasPaused = before.some((pause) => pause.topic === topic);
-    if (wasPaused) await control.resume(topic);
+    if (wasPaused) await operator.resume(topic);
     const rest = before.map((pause) => pause.topic).filter((other) => other !== topic);
     const name = topic === '#' ? 'everything' : safe(topic);
     if (out.json) await out.object({ resumed: wasPaused ? topic : null, paused: rest });

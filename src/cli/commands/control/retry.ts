@@ -27,6 +27,6 @@ export const retry: CommandSpec = {
       bulk: { kind: 'retry' },
       verb: 'retry',
       done: 'retried',
-      byIds: (control, ids) => control.retryNow(ids),
+      byIds: (operator, ids) => operator.retryNow(ids),
     }),
 };

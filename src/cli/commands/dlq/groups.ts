@@ -46,8 +46,8 @@ export async function printGroups(context: LettersContext): Promise<ExitCode> {
     rules,
     ...(samples === undefined ? {} : { samples }),
   });
-  const desk = await deskIfAny(context);
-  const notes = desk === undefined ? new Map<string, never>() : await notesOf(desk.control);
+  const session = await deskIfAny(context);
+  const notes = session === undefined ? new Map<string, never>() : await notesOf(session.operator);
   const shown = groups.slice(0, max);
   if (out.json) {
     for (const group of shown) await out.object({ ...group, note: notes.get(group.group) ?? null });
@@ -130,17 +130,17 @@ export async function note(context: LettersContext): Promise<ExitCode> {
   if (isForgotten && text !== undefined) {
     throw new CommandError('usage.invalid', 'use a text or --forget, not both');
   }
-  const { control } = await context.desk();
+  const { operator } = await context.session();
   if (isForgotten) {
-    const had = await forgetNote(control, group);
+    const had = await forgetNote(operator, group);
     if (out.json) await out.object({ group, forgotten: had });
     else await out.line(had ? 'forgotten' : 'there is no note on this group');
     return EXIT.done;
   }
   const found =
     text === undefined
-      ? await noteOf(control, group)
-      : await noteGroup(control, { group, text, at: io.clock.now() });
+      ? await noteOf(operator, group)
+      : await noteGroup(operator, { group, text, at: io.clock.now() });
   if (out.json) await out.object({ group, note: found ?? null });
   else if (text !== undefined) await out.line('noted');
   else if (found === undefined) await out.line('there is no note on this group');

@@ -1,9 +1,9 @@
 /**
  * letter-places — where the dead letters lie that a command is about: the spool, or queues of
- * RabbitMQ by name or pattern; and the desk that what is done there is put on record at.
+ * RabbitMQ by name or pattern; and the session that records what is done there.
  *
- *   --url amqp://…    the broker; the desk is that of the configuration
- *   --url http://…    the service whose desk it is; the broker is --broker, or the configuration's
+ *   --url amqp://…    the broker; the session is that of the configuration
+ *   --url http://…    the service; the broker is --broker, or that of the configuration
  */
 
 import { type Broker, brokerAt, brokersOf } from '../../../config/load/brokers.ts';
@@ -45,7 +45,7 @@ export interface PlaceOptions {
   readonly isTrusted?: boolean | undefined;
 }
 
-/** The context of a command over dead letters: its desk is never the broker. */
+/** The context of a command over dead letters: its session is never the broker. */
 export interface LettersContext extends CommandContext {
   /** The broker that was named. */
   readonly broker: string | undefined;
@@ -77,7 +77,7 @@ export function atLetters(
   const broker = named ?? (isBroker ? url : undefined);
   const globals = isBroker || url === undefined ? rest : { ...rest, url };
   const out = warningOnce(context.out);
-  let desk: Promise<Session> | undefined;
+  let session: Promise<Session> | undefined;
   let loaded: Promise<LoadedConfig> | undefined;
   const flags = {
     'rabbit.url': broker,
@@ -87,12 +87,12 @@ export function atLetters(
     ...context,
     globals,
     broker,
-    desk: () => (desk ??= openSession({ ...context, globals, out, mayCreate })),
+    session: () => (session ??= openSession({ ...context, globals, out, mayCreate })),
     loaded: () => (loaded ??= readConfig({ ...context, out }, flags, { routes: 'queues' })),
   };
 }
 
-/** The configuration is read for the desk, and for the broker: what is odd there is said once. */
+/** The configuration is read for the session and for the broker: a problem is reported once. */
 function warningOnce(out: Out): Out {
   const said = new Set<string>();
   return {
@@ -105,13 +105,13 @@ function warningOnce(out: Out): Out {
 }
 
 /**
- * The desk, for what a look over queues can do without: a look makes no store, and where there is
+ * The session, which a look over queues can do without: a look makes no store, and where there is
  * none there are no notes either.
  */
 export async function deskIfAny(context: LettersContext): Promise<Session | undefined> {
-  if (context.options.texts('queue').length === 0) return context.desk();
+  if (context.options.texts('queue').length === 0) return context.session();
   try {
-    return await context.desk();
+    return await context.session();
   } catch (error) {
     if (!isRespoolError(error, 'store.unavailable')) throw error;
     context.out.detail(`without notes on groups: ${safe(error.message)}`);
@@ -213,8 +213,8 @@ async function spoolPlace(
   kinds: readonly LetterKind[],
 ): Promise<LetterPlaceOptions> {
   const { createSpoolLetters } = await import('../../../dead-letters/spool-letters.ts');
-  const { control } = await context.desk();
-  const letters = createSpoolLetters(control, { kinds });
+  const { operator } = await context.session();
+  const letters = createSpoolLetters(operator, { kinds });
   context.atEnd(() => letters.close());
   return { letters, source: { kind: 'spool', kinds }, name: letters.name };
 }

@@ -63,12 +63,12 @@ export async function showLetter(context: LettersContext): Promise<ExitCode> {
   const isSpool = options.texts('queue').length === 0;
   const kinds = kindsOf(context) ?? (isSpool ? ALL_KINDS : undefined);
   const look = await openLook(context, { kinds });
-  const desk = await deskIfAny(context);
+  const session = await deskIfAny(context);
   const [id = given] =
-    isSpool && desk !== undefined
-      ? await wholeLetterIds([given], { control: desk.control, out, isActing: false })
+    isSpool && session !== undefined
+      ? await wholeLetterIds([given], { operator: session.operator, out, isActing: false })
       : [given];
-  const shown = await viewsOf(context, look, { id, isSpool, control: desk?.control });
+  const shown = await viewsOf(context, look, { id, isSpool, operator: session?.operator });
   for (const [at, text] of shown.entries()) {
     await (out.json ? out.object(text) : out.line(at === 0 ? String(text) : `\n${String(text)}`));
   }
@@ -83,21 +83,21 @@ export async function showLetter(context: LettersContext): Promise<ExitCode> {
 interface Shown {
   readonly id: string;
   readonly isSpool: boolean;
-  readonly control: Operator | undefined;
+  readonly operator: Operator | undefined;
 }
 
 /** The letters of an id, as text or as objects; a queue is gone through once. */
 async function viewsOf(
   context: LettersContext,
   look: LetterLook,
-  { id, isSpool, control }: Shown,
+  { id, isSpool, operator }: Shown,
 ): Promise<readonly unknown[]> {
   const typed = new TypedIds(isSpool ? [] : [id], isSpool ? [id] : []);
   const views = new Map<string, unknown[]>();
   for await (const found of look.letters(typed.search)) {
     const { letter } = found.open;
     const others = views.get(letter.id) ?? [];
-    views.set(letter.id, [...others, await viewOf(context, found, control)]);
+    views.set(letter.id, [...others, await viewOf(context, found, operator)]);
   }
   const [whole = id] = typed.wholeIds({ out: context.out, isActing: false });
   return views.get(whole) ?? [];
@@ -106,9 +106,9 @@ async function viewsOf(
 async function viewOf(
   { io, out }: LettersContext,
   found: FoundLetter,
-  control: Operator | undefined,
+  operator: Operator | undefined,
 ): Promise<unknown> {
-  const note = control === undefined ? undefined : await noteOf(control, found.open.letter.group);
+  const note = operator === undefined ? undefined : await noteOf(operator, found.open.letter.group);
   return out.json
     ? exportLetter(found.open, { category: found.category, note: note ?? null })
     : letterView(out, found, { now: io.clock.now(), note: note?.text });

@@ -151,10 +151,10 @@ async function carryOut(
   },
 ): Promise<void> {
   const { options } = context;
-  const { control } = await context.desk();
+  const { operator } = await context.session();
   const isHard = options.flag('hard');
   const reason = options.filled('reason') ?? 'removed by an operator';
-  await recordWithIds(control, `dlq.${order.action}`, {
+  await recordWithIds(operator, `dlq.${order.action}`, {
     places: counted.map(({ place }) => place.source),
     filter: { ...look.filter.query, ...categoryPart(look) },
     ...(ids === undefined ? {} : { ids }),
@@ -162,14 +162,14 @@ async function carryOut(
     hard: isHard,
     reason,
   });
-  const fate = { kind: 'remove' as const, hard: isHard, reason, by: control.by };
+  const fate = { kind: 'remove' as const, hard: isHard, reason, by: operator.by };
   await moveWith(context, total, async (signal, onProgress) => {
     for (const one of counted) {
       const { place, count } = one;
       const isFitting = matchingLetters(look, ids, one);
       const tell = (moved: number, skipped: number): void =>
         onProgress({ queue: place.name, moved, skipped, total: count });
-      await new Removal({ place, count, control, fate, tally, isFitting, tell }).run(signal);
+      await new Removal({ place, count, operator, fate, tally, isFitting, tell }).run(signal);
     }
   });
 }
@@ -283,7 +283,7 @@ interface RemovalParts {
   readonly place: LetterPlaceOptions;
   /** At most so many. */
   readonly count: number;
-  readonly control: Pick<Operator, 'keep'>;
+  readonly operator: Pick<Operator, 'keep'>;
   readonly fate: Fate & { readonly kind: 'remove' };
   readonly tally: RemovalTally;
   readonly isFitting: (letter: Letter) => boolean;
@@ -388,9 +388,9 @@ export class Removal {
   async #keep(batch: readonly InHand[]): Promise<readonly InHand[]> {
     const copies = batch.flatMap(({ copy }) => (copy === undefined ? [] : [copy]));
     if (copies.length === 0) return batch;
-    const { control } = this.#parts;
+    const { operator } = this.#parts;
     try {
-      await control.keep(copies);
+      await operator.keep(copies);
       return batch;
     } catch (error) {
       if (!isUnkept(error)) throw error;
@@ -398,7 +398,7 @@ export class Removal {
     const kept: InHand[] = [];
     for (const one of batch) {
       try {
-        if (one.copy !== undefined) await control.keep([one.copy]);
+        if (one.copy !== undefined) await operator.keep([one.copy]);
         kept.push(one);
       } catch (error) {
         await this.#leave(one.taken, error);

@@ -58,11 +58,11 @@ export async function restore(context: LettersContext): Promise<ExitCode> {
   const globs = patterns.map((pattern) => usageOf(() => compileGlob(pattern)));
   const limit = options.number('limit', LIMIT) ?? RESTORED_MAX;
   const ids = (await spoolIdsOf(context)).slice(0, limit);
-  const { control } = await context.desk();
+  const { operator } = await context.session();
   const { found, not } =
     globs.length > 0
-      ? await archivedOfQueues(control, globs, limit)
-      : await archivedByIds(control, ids, limit);
+      ? await archivedOfQueues(operator, globs, limit)
+      : await archivedByIds(operator, ids, limit);
   if (options.flag('dryRun')) {
     if (out.json) await out.object({ action: 'restore', count: found.length, dryRun: true });
     else await out.line(`would restore ${letters(found.length)}`);
@@ -74,14 +74,14 @@ export async function restore(context: LettersContext): Promise<ExitCode> {
   const put = await putter(context, found);
   if (found.length > 0) {
     const about = globs.length > 0 ? { queues: patterns } : { ids };
-    await recordWithIds(control, 'dlq.restore', { ...about, count: found.length });
+    await recordWithIds(operator, 'dlq.restore', { ...about, count: found.length });
   }
   const results: Restored[] = [...not];
   await moveWith(context, found.length, async (signal, onProgress) => {
     let moved = 0;
     for (const batch of batchesOf(found)) {
       if (signal.aborted) return;
-      results.push(...(await restoreBatch(control, batch, put)));
+      results.push(...(await restoreBatch(operator, batch, put)));
       moved += batch.length;
       onProgress({ queue: '', moved, skipped: 0, total: found.length });
     }
@@ -181,19 +181,19 @@ function refusal(text: string): RespoolError {
 
 /** Read again: somebody may have been quicker. */
 async function restoreBatch(
-  control: Operator,
+  operator: Operator,
   batch: readonly ArchivedCopy[],
   put: Put,
 ): Promise<readonly Restored[]> {
   const ids = batch.map(({ id }) => id);
-  const entries = await entriesOf(control, ids);
+  const entries = await entriesOf(operator, ids);
   const gone = ids.filter((id) => !entries.has(id));
   const there = ids.flatMap((id) => entries.get(id) ?? []);
   return [
     ...gone.map((id): Restored => ({ id, result: 'unknown' })),
-    ...(await putBack(control, there.filter(isCopy), put)),
+    ...(await putBack(operator, there.filter(isCopy), put)),
     ...(await holdAll(
-      control,
+      operator,
       there.filter((entry) => !isCopy(entry)),
     )),
   ];
@@ -201,11 +201,11 @@ async function restoreBatch(
 
 /** Into their queues in the order in which they were removed; given up when the broker has them. */
 async function putBack(
-  control: Operator,
+  operator: Operator,
   copies: readonly SeenEntry[],
   put: Put,
 ): Promise<readonly Restored[]> {
-  const bodies = await Promise.all(copies.map(({ envelope }) => bodyOf(control, envelope.id)));
+  const bodies = await Promise.all(copies.map(({ envelope }) => bodyOf(operator, envelope.id)));
   const sent = await Promise.all(
     copies.map(async ({ envelope: { id, headers } }, at): Promise<Restored> => {
       const to = headers[ARCHIVED_QUEUE_HEADER] ?? '';
@@ -221,7 +221,7 @@ async function putBack(
   );
   const ids = sent.filter(({ result }) => result === 'done').map(({ id }) => id);
   if (ids.length === 0) return sent;
-  const removed = await control.remove(ids, { hard: true, reason: 'restored to its queue' });
+  const removed = await operator.remove(ids, { hard: true, reason: 'restored to its queue' });
   const kept = new Map(removed.map((one) => [one.id, one]));
   return sent.map((one) => {
     const { result, why } = kept.get(one.id) ?? {};
@@ -232,21 +232,21 @@ async function putBack(
 }
 
 async function holdAll(
-  control: Operator,
+  operator: Operator,
   entries: readonly SeenEntry[],
 ): Promise<readonly Restored[]> {
   const not = entries.filter((entry) => !wasRemoved(entry)).map(notRemoved);
   const ids = entries.filter(wasRemoved).map(({ envelope }) => envelope.id);
   if (ids.length === 0) return not;
-  const held = await control.hold(ids, 'restored by an operator');
+  const held = await operator.hold(ids, 'restored by an operator');
   return [...held.map((one) => (one.result === 'done' ? { ...one, to: 'hold' } : one)), ...not];
 }
 
 /** One that cannot be read does not keep the others away. */
-async function bodyOf(control: Operator, id: string): Promise<Uint8Array | Error> {
+async function bodyOf(operator: Operator, id: string): Promise<Uint8Array | Error> {
   const pieces: Uint8Array[] = [];
   try {
-    for await (const piece of await control.body(id)) pieces.push(piece);
+    for await (const piece of await operator.body(id)) pieces.push(piece);
     return Buffer.concat(pieces);
   } catch (error) {
     return asError(error);
@@ -312,12 +312,12 @@ const PAGE_MAX = 500;
 
 /** What was removed from these queues, in the order in which it was. */
 async function archivedOfQueues(
-  control: Operator,
+  operator: Operator,
   globs: readonly Glob[],
   limit: number,
 ): Promise<FoundArchivedCopy> {
   const found: ArchivedCopy[] = [];
-  for await (const entry of keptCopies(control)) {
+  for await (const entry of keptCopies(operator)) {
     const queue = headerOf(entry, ARCHIVED_QUEUE_HEADER);
     if (queue === undefined || !isOfRemoval(entry)) continue;
     if (!globs.some((glob) => glob.match(queue) !== undefined)) continue;
@@ -329,11 +329,11 @@ async function archivedOfQueues(
 
 /** By the id of the entry, or by that of the letter that it is a copy of: there may be several. */
 async function archivedByIds(
-  control: Operator,
+  operator: Operator,
   ids: readonly string[],
   limit: number,
 ): Promise<FoundArchivedCopy> {
-  const own = await entriesOf(control, ids);
+  const own = await entriesOf(operator, ids);
   const found = new Map<string, ArchivedCopy>();
   for (const entry of own.values()) {
     if (isCopy(entry) || wasRemoved(entry)) found.set(entry.envelope.id, keptOf(entry));
@@ -341,7 +341,7 @@ async function archivedByIds(
   const named = new Set(ids);
   const removed = new Set<string>();
   const changed = new Map<string, SeenEntry>();
-  for await (const entry of keptCopies(control)) {
+  for await (const entry of keptCopies(operator)) {
     const original = headerOf(entry, ORIGINAL_HEADER);
     if (original === undefined || !named.has(original)) continue;
     if (isOfRemoval(entry)) {
@@ -357,14 +357,14 @@ async function archivedByIds(
 
 /** These entries as they are now, by id. */
 async function entriesOf(
-  control: Operator,
+  operator: Operator,
   ids: readonly string[],
 ): Promise<ReadonlyMap<string, SeenEntry>> {
   const found = new Map<string, SeenEntry>();
   const possible = [...new Set(ids)].filter((id) => ID_PATTERN.test(id));
   for (let from = 0; from < possible.length; from += PAGE_MAX) {
     const some = possible.slice(from, from + PAGE_MAX);
-    const { entries } = await control.page({ ids: some, limit: PAGE_MAX });
+    const { entries } = await operator.page({ ids: some, limit: PAGE_MAX });
     for (const entry of entries) found.set(entry.envelope.id, entry);
   }
   return found;
@@ -416,10 +416,10 @@ function headerOf({ envelope: { headers } }: SeenEntry, name: string): string | 
 }
 
 /** All copies of the archive, in the order in which they were kept. */
-async function* keptCopies(control: Operator): AsyncGenerator<SeenEntry> {
+async function* keptCopies(operator: Operator): AsyncGenerator<SeenEntry> {
   let after: string | undefined;
   do {
-    const page = await control.page({
+    const page = await operator.page({
       code: KEPT_CODE,
       state: 'archived',
       limit: PAGE_MAX,

@@ -62,8 +62,8 @@ export async function spoolIdsOf(context: CommandContext): Promise<readonly stri
   const typed = args.filter((arg) => arg !== '-');
   const others = await idsOf({ ...context, args: args.filter((arg) => arg === '-') });
   if (typed.length === 0) return others;
-  const { control } = await context.desk();
-  const whole = await wholeLetterIds(typed, { control, out, isActing: true });
+  const { operator } = await context.session();
+  const whole = await wholeLetterIds(typed, { operator, out, isActing: true });
   return [...new Set([...whole, ...others])];
 }
 
@@ -106,15 +106,15 @@ const AUDIT_IDS_IDS_MAX = 1_000;
 
 /** Writes the lines; durable when it resolves. */
 export async function recordWithIds(
-  control: Pick<Operator, 'recordAction'>,
+  operator: Pick<Operator, 'recordAction'>,
   action: string,
   { ids, ...details }: Readonly<Record<string, unknown>> & { readonly ids?: readonly string[] },
 ): Promise<void> {
-  if (ids === undefined) return control.recordAction(action, details);
+  if (ids === undefined) return operator.recordAction(action, details);
   const parts = Math.max(Math.ceil(ids.length / AUDIT_IDS_IDS_MAX), 1);
   for (let part = 0; part < parts; part += 1) {
     const some = ids.slice(part * AUDIT_IDS_IDS_MAX, (part + 1) * AUDIT_IDS_IDS_MAX);
     const place = parts === 1 ? {} : { part: part + 1, parts };
-    await control.recordAction(action, { ...details, ids: some, ...place });
+    await operator.recordAction(action, { ...details, ids: some, ...place });
   }
 }

@@ -68,28 +68,28 @@ export async function* examine(context: CommandContext): AsyncGenerator<DoctorFi
   yield* service.findings;
   // With an address there is nothing to look at where no service answers.
   if (named !== undefined && !service.isThere) return;
-  const desk = deskOnce(context);
+  const session = deskOnce(context);
   let isServed = service.isThere;
   // Whatever has the configured address may be the service of another store.
   if (named === undefined && owner === undefined && isServed) {
     yield* await attempt('service', async () => {
       const { place } = stores;
-      const storeId = hasEntries ? await (await desk()).storeId?.() : undefined;
+      const storeId = hasEntries ? await (await session()).storeId?.() : undefined;
       if (isSameStore(service.storeId, { place, storeId })) return [];
       isServed = false;
       return [otherStore(url, place.path ?? place.address ?? `${place.kind}:`)];
     });
   }
   yield* await attempt('messages', () =>
-    look(context, loaded, { place: stores.place, isServed, hasEntries, desk }),
+    look(context, loaded, { place: stores.place, isServed, hasEntries, session }),
   );
 }
 
-/** The desk, opened when it is wanted; what is odd about the configuration is told already. */
+/** The session, opened on demand; problems of the configuration are reported already. */
 function deskOnce(context: CommandContext): () => Promise<Session> {
-  let desk: Promise<Session> | undefined;
+  let session: Promise<Session> | undefined;
   const out = { ...context.out, warn: () => undefined };
-  return () => (desk ??= openSession({ ...context, out }));
+  return () => (session ??= openSession({ ...context, out }));
 }
 
 /** What a server or its package says is not in our hand. */
@@ -122,20 +122,20 @@ interface Looking {
   readonly place: StorePlace;
   readonly isServed: boolean;
   readonly hasEntries: boolean;
-  readonly desk: () => Promise<Session>;
+  readonly session: () => Promise<Session>;
 }
 
 async function look(
   context: CommandContext,
   loaded: LoadedConfig,
-  { place, isServed, hasEntries, desk }: Looking,
+  { place, isServed, hasEntries, session }: Looking,
 ): Promise<DoctorFinding[]> {
   if (!hasEntries && place.kind !== 'memory') return [];
   if (place.kind === 'memory' && !isServed) return [];
   try {
-    const { control, url } = await desk();
+    const { operator, url } = await session();
     const isOwn = namedUrl(context) === undefined && isOwnStore(loaded);
-    return await examineMessages(control, {
+    return await examineMessages(operator, {
       clock: context.io.clock,
       isServed: isServed || url !== undefined,
       routes: isOwn ? loaded.config.routes : [],

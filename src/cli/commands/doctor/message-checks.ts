@@ -25,11 +25,11 @@ interface MessageCheckContext {
 
 /** What the store holds, as an operator sees it. */
 export async function examineMessages(
-  control: Operator,
+  operator: Operator,
   { clock, isServed, routes }: MessageCheckContext,
 ): Promise<DoctorFinding[]> {
-  const stats = await control.stats();
-  const newest = await control.page({ order: 'updatedAt', descending: true, limit: 1 });
+  const stats = await operator.stats();
+  const newest = await operator.page({ order: 'updatedAt', descending: true, limit: 1 });
   return [
     ...examineStats(stats, isServed),
     ...examineNewest(newest.entries[0]?.status.updatedAt, clock.now()),
@@ -42,8 +42,8 @@ export async function examineMessages(
           ),
         ]
       : []),
-    ...(await examineRouting(control, routes)),
-    ...(await examinePolicies(control)),
+    ...(await examineRouting(operator, routes)),
+    ...(await examinePolicies(operator)),
   ];
 }
 
@@ -82,9 +82,9 @@ export function examineStats(stats: Stats, isServed: boolean): DoctorFinding[] {
   return findings;
 }
 
-async function examinePolicies(control: Operator): Promise<DoctorFinding[]> {
-  const known = new Set((await control.policies()).map(({ name }) => name));
-  const { entries } = await control.page({
+async function examinePolicies(operator: Operator): Promise<DoctorFinding[]> {
+  const known = new Set((await operator.policies()).map(({ name }) => name));
+  const { entries } = await operator.page({
     state: ['incoming', 'active', 'deferred', 'hold'],
     limit: SAMPLE_MAX,
   });
@@ -116,12 +116,12 @@ type Routes = readonly Pick<EffectiveRoute, 'topic' | 'deliver'>[];
 
 /** Topics without a route, and destinations without an address. */
 async function examineRouting(
-  control: Pick<Operator, 'tally'>,
+  operator: Pick<Operator, 'tally'>,
   routes: Routes,
 ): Promise<DoctorFinding[]> {
   // That nothing is delivered from here is said where routes are looked at.
   if (routes.length === 0) return [];
-  const topics = await control.tally('topic', WAITING);
+  const topics = await operator.tally('topic', WAITING);
   const unrouted: TallyRow[] = [];
   const byDestination: { readonly row: TallyRow; readonly at: number; readonly urls: object }[] =
     [];
@@ -137,7 +137,7 @@ async function examineRouting(
   }
   const findings = unroutedFinding(unrouted);
   for (const one of byDestination.slice(0, TOPICS_MAX)) {
-    findings.push(...(await examineDestinations(control, one)));
+    findings.push(...(await examineDestinations(operator, one)));
   }
   return findings;
 }
@@ -153,10 +153,10 @@ function unroutedFinding(rows: readonly TallyRow[]): DoctorFinding[] {
 }
 
 async function examineDestinations(
-  control: Pick<Operator, 'tally'>,
+  operator: Pick<Operator, 'tally'>,
   { row, at, urls }: { readonly row: TallyRow; readonly at: number; readonly urls: object },
 ): Promise<DoctorFinding[]> {
-  const rows = await control.tally('destination', { ...WAITING, topic: row.key });
+  const rows = await operator.tally('destination', { ...WAITING, topic: row.key });
   const unknown = rows.filter(({ key }) => !Object.hasOwn(urls, key));
   const named = rows.reduce((sum, { count }) => sum + count, 0);
   const none = Math.max(0, row.count - named);

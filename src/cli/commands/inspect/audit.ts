@@ -9,7 +9,7 @@ import { exact, relative } from '../../ui/times.ts';
 
 const LIMIT_DEFAULT = 50;
 const LIMIT_MAX = 1_000_000;
-/** Records in one answer of a desk, at the most. */
+/** Maximum records in one answer. */
 const STEP_MAX = 1_000;
 const IDS_SHOWN = 3;
 /** Of a record that cannot be read, at the most. */
@@ -54,11 +54,11 @@ export const audit: CommandSpec = {
   ],
   examples: [{ line: 'respool audit --limit 1000 --json', does: 'one object per record' }],
   role: 'read',
-  run: async ({ desk, io, options, out }) => {
+  run: async ({ session, io, options, out }) => {
     const limit = options.number('limit', { min: 1, max: LIMIT_MAX }) ?? LIMIT_DEFAULT;
     const after = options.number('after', { min: 0, max: Number.MAX_SAFE_INTEGER }) ?? 0;
-    const { control } = await desk();
-    const lines = await lastOf(control, after, limit);
+    const { operator } = await session();
+    const lines = await lastOf(operator, after, limit);
     // Records have no id of their own; their number is one.
     if (out.json)
       for (const line of lines) await out.object({ id: String(line.sequence), ...line });
@@ -68,12 +68,12 @@ export const audit: CommandSpec = {
   },
 };
 
-/** A desk reads forwards only; what is in front of the last so many is let go on the way. */
-async function lastOf(control: Operator, after: number, limit: number): Promise<Line[]> {
+/** Records are read forwards only; those before the last n are dropped on the way. */
+async function lastOf(operator: Operator, after: number, limit: number): Promise<Line[]> {
   let lines: Line[] = [];
   let at = after;
   for (;;) {
-    const step = await control.audit(at, STEP_MAX);
+    const step = await operator.audit(at, STEP_MAX);
     lines = [...lines, ...step].slice(-limit);
     const last = step.at(-1);
     if (last === undefined || last.sequence <= at) return lines;

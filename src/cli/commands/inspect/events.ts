@@ -30,12 +30,12 @@ export const events: CommandSpec = {
   run: async (context) => {
     const { io, options, out } = context;
     const kinds = options.texts('kind') as readonly EventKind[];
-    const { control } = await openService(context);
+    const { operator } = await openService(context);
     const stop = new AbortController();
     const { signal } = stop;
     context.atEnd(io.onSignal(() => stop.abort()));
     try {
-      for await (const event of control.events({
+      for await (const event of operator.events({
         signal,
         ...(kinds.length === 0 ? {} : { kinds }),
       })) {

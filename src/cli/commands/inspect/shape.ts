@@ -7,7 +7,7 @@ import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandSpec } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 
-/** Rows that a desk answers with, at the most. */
+/** Maximum rows in one answer. */
 const ROWS_MAX = 500;
 
 /** `respool shape` */
@@ -27,11 +27,11 @@ export const shape: CommandSpec = {
     { line: 'respool shape --by destination --state deferred', does: 'who cannot be reached' },
   ],
   role: 'read',
-  run: async ({ desk, options, out }) => {
+  run: async ({ session, options, out }) => {
     const filter = filterOf(options);
     const by = options.text('by') as 'topic' | 'destination' | undefined;
-    const { control } = await desk();
-    const found = await control.shape({
+    const { operator } = await session();
+    const found = await operator.shape({
       ...(by === undefined ? {} : { by }),
       ...(filter === undefined ? {} : { filter }),
     });

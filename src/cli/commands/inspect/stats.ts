@@ -36,21 +36,21 @@ export const stats: CommandSpec = {
   ],
   prefersService: true,
   role: 'read',
-  run: async ({ desk, io, options, out }) => {
-    const { control } = await desk();
-    if (options.flag('watch')) await watch(control, io, out);
-    else await print(out, await control.stats());
+  run: async ({ session, io, options, out }) => {
+    const { operator } = await session();
+    if (options.flag('watch')) await watch(operator, io, out);
+    else await print(out, await operator.stats());
     return undefined;
   },
 };
 
-async function watch(control: Operator, io: Io, out: Out): Promise<void> {
+async function watch(operator: Operator, io: Io, out: Out): Promise<void> {
   const redraws = !out.json && io.isTTY('stdout');
   const over = new AbortController();
   const off = io.onSignal(() => over.abort());
   try {
     while (!over.signal.aborted) {
-      await print(out, await control.stats(), redraws ? CLEAR : '');
+      await print(out, await operator.stats(), redraws ? CLEAR : '');
       await sleep(io.clock, REDRAWN_EVERY_MS, over.signal);
     }
   } finally {

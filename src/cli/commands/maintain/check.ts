@@ -35,10 +35,10 @@ export const check: CommandSpec = {
       const question = 'repair: hold damaged messages and remove orphaned bodies?';
       await ask(context, question, 'add --yes to do it, or leave --repair out to look');
     }
-    const { control } = await context.desk();
+    const { operator } = await context.session();
     const bar = createProgress(io, out);
     const onProgress = ({ seen, total }: CheckProgress): void => bar.show(seen, total);
-    const report = await control.check({ repair, onProgress }).finally(() => bar.clear());
+    const report = await operator.check({ repair, onProgress }).finally(() => bar.clear());
     await (out.json ? tellLines(out, report) : tellTable(out, report));
     return endOf(report);
   },

@@ -37,8 +37,8 @@ export const rekey: CommandSpec = {
   role: 'admin',
   run: async (context) => {
     const { options, out } = context;
-    const { control } = await context.desk();
-    const { count } = await during(context, COUNTING, () => control.rekey({ dryRun: true }));
+    const { operator } = await context.session();
+    const { count } = await during(context, COUNTING, () => operator.rekey({ dryRun: true }));
     if (options.flag('dryRun')) {
       if (out.json) await out.object({ action: 'rekey', count, dryRun: true });
       else await out.line(`would rekey ${messages(count)}`);
@@ -51,7 +51,7 @@ export const rekey: CommandSpec = {
     }
     await ask(context, `rekey ${messages(count)}?`);
     const code = await tell(out, await runRekey(context, count));
-    if ((await context.desk()).isSealed) out.note(SEAL_NOTE);
+    if ((await context.session()).isSealed) out.note(SEAL_NOTE);
     return code;
   },
 };
@@ -59,10 +59,10 @@ export const rekey: CommandSpec = {
 const NOTHING: RekeyProgress = { count: 0, done: 0, left: 0, unreadable: 0, troubles: [] };
 
 async function runRekey(
-  { desk, io, out }: CommandContext,
+  { session, io, out }: CommandContext,
   counted: number,
 ): Promise<RekeyProgress> {
-  const { control } = await desk();
+  const { operator } = await session();
   const stop = stopOnSignal(io);
   const bar = createProgress(io, out);
   let last: RekeyProgress = { ...NOTHING, count: counted, left: counted };
@@ -71,7 +71,7 @@ async function runRekey(
     bar.show(progress.count - progress.left, progress.count);
   };
   try {
-    return await control.rekey({ signal: stop.signal, onProgress });
+    return await operator.rekey({ signal: stop.signal, onProgress });
   } catch (error) {
     const stoppedBy = stop.by();
     if (stoppedBy === undefined) throw error;

@@ -43,7 +43,11 @@ export const cat: CommandSpec = {
     const bar = idProgress(context);
     try {
       const whole: MakeWhole = async (typed) =>
-        wholeIds(typed, { ...context, control: (await context.desk()).control, isActing: false });
+        wholeIds(typed, {
+          ...context,
+          operator: (await context.session()).operator,
+          isActing: false,
+        });
       for await (const { ids, bad } of idBatches(context.args, context.io, whole)) {
         for (const id of ids) {
           await printBody(context, id);
@@ -61,9 +65,9 @@ export const cat: CommandSpec = {
   },
 };
 
-async function printBody({ desk, io, options, out }: CommandContext, id: string): Promise<void> {
-  const { control } = await desk();
-  const body = await control.body(id);
+async function printBody({ session, io, options, out }: CommandContext, id: string): Promise<void> {
+  const { operator } = await session();
+  const body = await operator.body(id);
   if (out.json) await out.object(await jsonOf(id, body));
   else if (options.flag('raw') || !io.isTTY('stdout')) {
     for await (const piece of body) await out.write(piece);

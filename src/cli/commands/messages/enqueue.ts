@@ -47,14 +47,14 @@ export const enqueue: CommandSpec = {
   createsStore: true,
   role: 'post',
   run: async (context) => {
-    const { args, desk, options, out } = context;
+    const { args, session, options, out } = context;
     const topic = usageOf(() => checkTopic(args[0]), ['message.invalid']);
     const { body, type } = await bodyOf(context);
     const headers = headersOf(options.texts('header'), { said: options.text('contentType'), type });
     const message: Message = { topic, headers, body, ...optionsOf(context) };
-    const { control } = await desk();
-    await warnOfUnknownPolicy(context, control, message.policy);
-    const { id, duplicate } = await control.enqueue(message);
+    const { operator } = await session();
+    await warnOfUnknownPolicy(context, operator, message.policy);
+    const { id, duplicate } = await operator.enqueue(message);
     if (out.json) await out.object({ id, duplicate });
     else await out.line(safe(id));
     if (duplicate && !out.json) out.note('a duplicate: this is the id of the first one');
@@ -159,19 +159,19 @@ function unreadable(file: string, why: string): CommandError {
 /** It is kept all the same: whoever delivers may know the policy, or learn it. */
 async function warnOfUnknownPolicy(
   { out }: CommandContext,
-  control: Operator,
+  operator: Operator,
   policy: string | undefined,
 ): Promise<void> {
   if (policy === undefined) return;
-  const names = await policyNames(control);
+  const names = await policyNames(operator);
   if (names === undefined || names.includes(policy)) return;
   out.warn(`policy "${policy}" is not known here: known are ${names.join(', ')}`);
 }
 
 /** Undefined where who may post may not look. */
-async function policyNames(control: Operator): Promise<readonly string[] | undefined> {
+async function policyNames(operator: Operator): Promise<readonly string[] | undefined> {
   try {
-    return (await control.policies()).map(({ name }) => name);
+    return (await operator.policies()).map(({ name }) => name);
   } catch {
     return undefined;
   }

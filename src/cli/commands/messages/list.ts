@@ -48,16 +48,16 @@ export const list: CommandSpec = {
 };
 
 async function printList(
-  { desk, io, isOutbox, out }: CommandContext,
+  { session, io, isOutbox, out }: CommandContext,
   query: PageOptions,
   limit: number,
 ): Promise<void> {
-  const { control } = await desk();
+  const { operator } = await session();
   const table = pagedTable(out, LIST_COLUMNS);
   let shown = 0;
   let after: string | undefined;
   do {
-    const page = await control.page({
+    const page = await operator.page({
       ...query,
       limit: Math.min(PAGE_MAX, limit - shown),
       ...(after === undefined ? {} : { after }),

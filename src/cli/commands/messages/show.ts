@@ -26,7 +26,7 @@ export const show: CommandSpec = {
     { line: 'respool show 0198f0c2-8a3e', does: 'the same, where no other id begins like that' },
   ],
   role: 'read',
-  run: async ({ args, desk, io, isOutbox, out }) => {
+  run: async ({ args, session, io, isOutbox, out }) => {
     let missing = 0;
     let shown = 0;
     const bar = idProgress({ args, io, out });
@@ -43,14 +43,14 @@ export const show: CommandSpec = {
       },
     };
     const whole: MakeWhole = async (typed) =>
-      wholeIds(typed, { control: (await desk()).control, out: aside, isActing: false });
+      wholeIds(typed, { operator: (await session()).operator, out: aside, isActing: false });
     for await (const { ids, bad } of idBatches(args, io, whole)) {
       missing += bad.length;
       for (const { why } of bad) aside.error(new CommandError('usage.invalid', why));
       if (ids.length === 0) continue;
       bar.show(shown + missing);
-      const { control } = await desk();
-      const found = await lookUp(control, ids, aside);
+      const { operator } = await session();
+      const found = await lookUp(operator, ids, aside);
       for (const id of ids) {
         const entry = found.get(id);
         if (entry === undefined) {

@@ -1,4 +1,4 @@
-/** session — the desk of an operator over an outbox: every command of a spool works there. */
+/** session — an operator over an outbox, where every command of a spool works. */
 
 import {
   type ConfiguredOutbox,
@@ -11,16 +11,16 @@ import type { CommandContext } from '../../spec.ts';
 import { chooseOutbox } from './choose.ts';
 import { placeText } from './relay-service.ts';
 
-/** The same context with its desk over the outbox that options and configuration lead to. */
+/** The same context with its session over the outbox that options and configuration lead to. */
 export function withOutbox(context: CommandContext): CommandContext {
-  let desk: Promise<Session> | undefined;
-  return { ...context, isOutbox: true, desk: () => (desk ??= openOutboxDesk(context)) };
+  let session: Promise<Session> | undefined;
+  return { ...context, isOutbox: true, session: () => (session ??= openOutboxSession(context)) };
 }
 
-async function openOutboxDesk(context: CommandContext): Promise<Session> {
+async function openOutboxSession(context: CommandContext): Promise<Session> {
   const { outbox } = await openOutbox(context);
   const as: Session['as'] = (by) => createOperator(outbox.spool, { by });
-  return { control: as(byOf(context.io)), as, url: undefined, isSealed: false };
+  return { operator: as(byOf(context.io)), as, url: undefined, isSealed: false };
 }
 
 /** The outbox, closed when the command ends. */

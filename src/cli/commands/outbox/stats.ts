@@ -64,27 +64,27 @@ interface Told {
 export async function printStats(context: CommandContext): Promise<undefined> {
   const { io, out } = context;
   const { outbox, info } = await openOutbox(context);
-  const control = createOperator(outbox.spool, { by: byOf(io) });
-  const stats = await control.stats();
-  const due = await dueOf(control, stats.at);
-  const told = { info, stats, due, stuck: await stuckOf(control, stats.at, out) };
+  const operator = createOperator(outbox.spool, { by: byOf(io) });
+  const stats = await operator.stats();
+  const due = await dueOf(operator, stats.at);
+  const told = { info, stats, due, stuck: await stuckOf(operator, stats.at, out) };
   if (out.json) await out.object(objectOf(told));
   else await out.line(await textOf(out, told));
   return undefined;
 }
 
 /** What is due; one that waits behind another of its key counts until a relay has seen that. */
-async function dueOf(control: Operator, now: Millis): Promise<number> {
-  const rows = await control.tally('state', { state: ['incoming', 'deferred'], dueBefore: now });
+async function dueOf(operator: Operator, now: Millis): Promise<number> {
+  const rows = await operator.tally('state', { state: ['incoming', 'deferred'], dueBefore: now });
   return rows.reduce((sum, { count }) => sum + count, 0);
 }
 
 /** Keys whose first message does not go; of more than 500 heads, held and deferred ones first. */
-async function stuckOf(control: Operator, now: Millis, out: Out): Promise<readonly StuckKey[]> {
-  const heads = await control.keyHeads(HEADS_MAX);
+async function stuckOf(operator: Operator, now: Millis, out: Out): Promise<readonly StuckKey[]> {
+  const heads = await operator.keyHeads(HEADS_MAX);
   const stuck = heads.filter((head) => isStuck(head, now));
   const found = await lookUp(
-    control,
+    operator,
     stuck.map(({ id }) => id),
     out,
   );

@@ -99,7 +99,7 @@ export async function serveUntilSignal(
   const disk = diskMeterOf(context, configured);
   metrics?.watchMeters({ meter, disk });
   const service = createService({
-    control: (by) => createOperator(spool, { by, meter, disk }),
+    operator: (by) => createOperator(spool, { by, meter, disk }),
     settings: config.serve,
     bodyMaxBytes: config.limits?.bodyBytes ?? BODY_MAX_BYTES_DEFAULT,
     clock: context.io.clock,

@@ -17,7 +17,7 @@ import { countsText, decidedText, resumeLine } from './view.ts';
 
 /** What is run, and where. */
 export interface ReplayResult {
-  readonly desk: ReplayOperator;
+  readonly operator: ReplayOperator;
   readonly letters: DeadLetters;
   readonly replay: Replay;
   /** Other than planned. */
@@ -27,7 +27,7 @@ export interface ReplayResult {
 /** Runs it, and tells what came of it; a signal throws, with how to resume. */
 export async function carryOut(context: CommandContext, carried: ReplayResult): Promise<ExitCode> {
   const { io, out } = context;
-  const { desk, letters, replay, how } = carried;
+  const { operator, letters, replay, how } = carried;
   const stop = stopOnSignal(io);
   const bar = createProgress(io, out);
   const { count } = replay.plan;
@@ -39,7 +39,7 @@ export async function carryOut(context: CommandContext, carried: ReplayResult): 
   };
   const run = replay.state === 'planned' ? runReplay : resumeReplay;
   try {
-    const ended = await run(desk, letters, replay.id, tools);
+    const ended = await run(operator, letters, replay.id, tools);
     bar.clear();
     await tell(context, ended);
     const stoppedBy = stop.by();

@@ -53,8 +53,8 @@ export async function replayLetters(given: CommandContext): Promise<ExitCode> {
   }
   const aims = await aimsOf(context);
   if (options.flag('dryRun')) return showPlans(context, aims);
-  const { control } = await context.desk();
-  const planned = await planAll(context, aims, control);
+  const { operator } = await context.session();
+  const planned = await planAll(context, aims, operator);
   if (planned.length === 0) {
     if (!out.json) await out.line('no messages match; nothing to do');
     return EXIT.done;
@@ -66,8 +66,8 @@ export async function replayLetters(given: CommandContext): Promise<ExitCode> {
     }
     return EXIT.done;
   }
-  await confirmed(context, planned, control);
-  return runAll(context, planned, control);
+  await confirmed(context, planned, operator);
+  return runAll(context, planned, operator);
 }
 
 async function aimsOf(context: LettersContext): Promise<readonly Aim[]> {
@@ -131,13 +131,13 @@ interface Planned extends Aim {
 async function planAll(
   context: LettersContext,
   aims: readonly Aim[],
-  desk: ReplayOperator,
+  operator: ReplayOperator,
 ): Promise<readonly Planned[]> {
   const planned: Planned[] = [];
   try {
-    for (const aim of aims) await planOne(context, { aim, desk, planned });
+    for (const aim of aims) await planOne(context, { aim, operator, planned });
   } catch (error) {
-    await forgetAll(context, planned, desk);
+    await forgetAll(context, planned, operator);
     throw error;
   }
   return planned;
@@ -145,12 +145,15 @@ async function planAll(
 
 interface Planning {
   readonly aim: Aim;
-  readonly desk: ReplayOperator;
+  readonly operator: ReplayOperator;
   /** Those that are on record; this one comes after them. */
   readonly planned: Planned[];
 }
 
-async function planOne(context: LettersContext, { aim, desk, planned }: Planning): Promise<void> {
+async function planOne(
+  context: LettersContext,
+  { aim, operator, planned }: Planning,
+): Promise<void> {
   const { io, out } = context;
   const { place, letters, options, transform } = aim;
   if ((await place.letters.count()) === 0) return;
@@ -161,13 +164,13 @@ async function planOne(context: LettersContext, { aim, desk, planned }: Planning
     ...(transform === undefined ? {} : { transform }),
   };
   const { id, plan } = await interruptible(io, NOTHING_DONE, async (signal) => {
-    const replay = await planReplay(desk, letters, place.source, options, { ...tools, signal });
+    const replay = await planReplay(operator, letters, place.source, options, { ...tools, signal });
     planned.push({ ...aim, replay });
     return replay;
   }).finally(() => bar.clear());
   if (plan.count === 0) {
     planned.pop();
-    await removeReplay(desk, id, { clock: io.clock });
+    await removeReplay(operator, id, { clock: io.clock });
   } else if (!out.json) out.note(await planView(out, place.name, plan));
 }
 
@@ -175,22 +178,22 @@ async function planOne(context: LettersContext, { aim, desk, planned }: Planning
 async function forgetAll(
   { io: { clock } }: LettersContext,
   planned: readonly Planned[],
-  desk: ReplayOperator,
+  operator: ReplayOperator,
 ): Promise<void> {
-  for (const { replay } of planned) await removeReplay(desk, replay.id, { clock });
+  for (const { replay } of planned) await removeReplay(operator, replay.id, { clock });
 }
 
 /** Returns when the answer is yes; otherwise nothing is left of the plans. */
 async function confirmed(
   context: LettersContext,
   planned: readonly Planned[],
-  desk: ReplayOperator,
+  operator: ReplayOperator,
 ): Promise<void> {
   const count = planned.reduce((sum, { replay }) => sum + replay.plan.count, 0);
   try {
     await ask(context, `replay ${countMessages(count)}?`);
   } catch (error) {
-    await forgetAll(context, planned, desk);
+    await forgetAll(context, planned, operator);
     throw error;
   }
 }
@@ -199,12 +202,12 @@ async function confirmed(
 async function runAll(
   context: LettersContext,
   planned: readonly Planned[],
-  desk: ReplayOperator,
+  operator: ReplayOperator,
 ): Promise<ExitCode> {
   let code: ExitCode = EXIT.done;
   for (const [at, { replay, place }] of planned.entries()) {
     try {
-      const ended = await carryOut(context, { desk, letters: place.letters, replay });
+      const ended = await carryOut(context, { operator, letters: place.letters, replay });
       if (ended !== EXIT.done) code = ended;
     } catch (error) {
       const later = planned.slice(at + 1);

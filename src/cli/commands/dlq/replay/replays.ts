@@ -32,26 +32,26 @@ import {
 
 const PAGE = 500;
 
-/** The desk of a command over replays; there is none at a broker. */
-async function deskOf(context: CommandContext): Promise<ReplayOperator> {
-  return (await atLetters(context).desk()).control;
+/** The operator of a command over replays; there is none at a broker. */
+async function operatorOf(context: CommandContext): Promise<ReplayOperator> {
+  return (await atLetters(context).session()).operator;
 }
 
 /** The replay that a command names, also by the beginning of its id. */
-async function namedReplay(context: CommandContext, desk: ReplayOperator): Promise<Replay> {
+async function namedReplay(context: CommandContext, operator: ReplayOperator): Promise<Replay> {
   const [id = ''] = context.args;
-  const replay = await getReplay(desk, id);
+  const replay = await getReplay(operator, id);
   if (replay !== undefined) return replay;
   const typed = new TypedIds([id]);
-  const fitting = isMadeId(id) ? [] : (await allReplays(desk)).filter((one) => typed.notes(one.id));
+  const fitting = isMadeId(id) ? [] : (await allReplays(operator)).filter((one) => typed.notes(one.id));
   const [whole] = typed.wholeIds({ out: context.out, isActing: true });
-  return fitting.find((one) => one.id === whole) ?? needReplay(desk.records, id);
+  return fitting.find((one) => one.id === whole) ?? needReplay(operator.records, id);
 }
 
 export async function listReplays(context: CommandContext): Promise<ExitCode> {
   const { io, out, options } = context;
   const states = options.texts('state');
-  const replays = (await allReplays(await deskOf(context))).filter(
+  const replays = (await allReplays(await operatorOf(context))).filter(
     ({ state }) => states.length === 0 || states.includes(state),
   );
   if (out.json) {
@@ -70,7 +70,7 @@ export async function listReplays(context: CommandContext): Promise<ExitCode> {
 
 export async function showReplay(context: CommandContext): Promise<ExitCode> {
   const { io, out } = context;
-  const replay = await namedReplay(context, await deskOf(context));
+  const replay = await namedReplay(context, await operatorOf(context));
   if (out.json) await out.object(replay);
   else await out.line(await replayView(out, replay, io.clock.now()));
   return EXIT.done;
@@ -79,15 +79,15 @@ export async function showReplay(context: CommandContext): Promise<ExitCode> {
 export async function reportReplay(context: CommandContext): Promise<ExitCode> {
   const { out, options } = context;
   const results = options.texts('result');
-  const desk = await deskOf(context);
-  const { id } = await namedReplay(context, desk);
+  const operator = await operatorOf(context);
+  const { id } = await namedReplay(context, operator);
   const draw = pagedTable(out, LINE_COLUMNS);
   let rows: string[][] = [];
   const print = async (): Promise<void> => {
     if (rows.length > 0) await out.line(draw(rows));
     rows = [];
   };
-  for await (const line of linesOf(desk, id)) {
+  for await (const line of linesOf(operator, id)) {
     if (results.length > 0 && !results.includes(line.result)) continue;
     if (out.json) await out.object(line);
     else rows.push(lineRow(line));
@@ -119,8 +119,8 @@ export async function cancelReplay(context: CommandContext): Promise<ExitCode> {
 export async function resumeReplay(given: CommandContext): Promise<ExitCode> {
   const context = atLetters(given);
   const { options } = context;
-  const desk = (await context.desk()).control;
-  const replay = await namedReplay(context, desk);
+  const operator = (await context.session()).operator;
+  const replay = await namedReplay(context, operator);
   const isTrusted = options.flag('trustLimit');
   const { letters } = await openSource(context, replay.source, { isTrusted });
   const unsure = options.text('unsure') as ReplayOptions['unsure'];
@@ -129,14 +129,14 @@ export async function resumeReplay(given: CommandContext): Promise<ExitCode> {
     ...(unsure === undefined ? {} : { unsure }),
     ...(canary === undefined ? {} : { canary }),
   };
-  return carryOut(context, { desk, letters, replay, how });
+  return carryOut(context, { operator, letters, replay, how });
 }
 
 export async function forgetReplay(context: CommandContext): Promise<ExitCode> {
   const { io, out } = context;
-  const desk = await deskOf(context);
-  const { id } = await namedReplay(context, desk);
-  await operations.removeReplay(desk, id, { clock: io.clock });
+  const operator = await operatorOf(context);
+  const { id } = await namedReplay(context, operator);
+  await operations.removeReplay(operator, id, { clock: io.clock });
   if (out.json) await out.object({ id, result: 'forgotten' });
   else await out.line(`replay ${safe(id)} is forgotten`);
   return EXIT.done;
@@ -146,10 +146,10 @@ const ASK = { pause: operations.pauseReplay, cancel: operations.cancelReplay } a
 
 async function steer(context: CommandContext, wanted: 'pause' | 'cancel'): Promise<ExitCode> {
   const { io, out } = context;
-  const desk = await deskOf(context);
-  const { id } = await namedReplay(context, desk);
-  const asked = await ASK[wanted](desk, id, { clock: io.clock });
-  const replay = await obeyed(context, { desk, wanted, replay: asked });
+  const operator = await operatorOf(context);
+  const { id } = await namedReplay(context, operator);
+  const asked = await ASK[wanted](operator, id, { clock: io.clock });
+  const replay = await obeyed(context, { operator, wanted, replay: asked });
   if (out.json) await out.object(replay);
   else {
     const { state, counts, plan } = replay;
@@ -161,13 +161,16 @@ async function steer(context: CommandContext, wanted: 'pause' | 'cancel'): Promi
 }
 
 interface Asked {
-  readonly desk: ReplayOperator;
+  readonly operator: ReplayOperator;
   readonly wanted: 'pause' | 'cancel';
   readonly replay: Replay;
 }
 
 /** Waits until whoever runs it has let go, or is believed in no longer. */
-async function obeyed({ io }: CommandContext, { desk, wanted, replay }: Asked): Promise<Replay> {
+async function obeyed(
+  { io }: CommandContext,
+  { operator, wanted, replay }: Asked,
+): Promise<Replay> {
   const { clock } = io;
   const endsAt = clock.monotonic() + OBEYED_WITHIN_MS;
   const stop = new AbortController();
@@ -177,9 +180,10 @@ async function obeyed({ io }: CommandContext, { desk, wanted, replay }: Asked): 
     while (last.state === 'running' && clock.monotonic() < endsAt) {
       stop.signal.throwIfAborted();
       await sleep(clock, LOOK_EVERY_MS, stop.signal);
-      last = (await operations.getReplay(desk, last.id)) ?? last;
+      last = (await operations.getReplay(operator, last.id)) ?? last;
       const isOver = last.runner === undefined || last.runner.until <= clock.now();
-      if (last.state === 'running' && isOver) last = await ASK[wanted](desk, last.id, { clock });
+      if (last.state === 'running' && isOver)
+        last = await ASK[wanted](operator, last.id, { clock });
     }
     return last;
   } finally {

@@ -1,4 +1,4 @@
-/** rule-tools — what rules work with here: the places of a command line, a desk, and replays. */
+/** rule-tools — what rules work with here: the places of a command line, a session, replays. */
 
 import { SECOND_MS } from '../../../../core/duration.ts';
 import { asError, show, textOf } from '../../../../core/errors.ts';
@@ -38,21 +38,21 @@ export async function ruleToolsOf(context: LettersContext, given: Given): Promis
   const { io } = context;
   const { clock } = io;
   const loaded = await context.loaded();
-  const desk = await context.desk();
+  const session = await context.session();
   const open = new Map<RulePlace['source'], LetterPlaceOptions>();
   return {
     ...given,
     clock,
-    desk: (by) => desk.as(by),
+    operator: (by) => session.as(by),
     runner: `${byOf(io)}/${randomName(systemDice)}`,
     categories: loaded.config.deadLetters.categories,
-    hands: handsOf(desk, context),
+    hands: handsOf(session, context),
     openPlaces: (rule) => placesOf(context, rule, open),
     health: ({ rule, source, routes }) =>
       healthOf(
         { rule, routes },
         {
-          control: () => Promise.resolve(desk.control),
+          operator: () => Promise.resolve(session.operator),
           reached: open.get(source)?.reached,
           clock,
           hide: loaded.hide,
@@ -90,21 +90,21 @@ async function placesOf(
   }
 }
 
-function handsOf(desk: Session, { io }: LettersContext): RuleHands {
+function handsOf(session: Session, { io }: LettersContext): RuleHands {
   const { clock } = io;
-  const deskAs = (by: string): ReplayOperator => desk.as(by);
-  const read = (id: string): Promise<Replay | undefined> => getReplay(desk.control, id);
+  const operatorAs = (by: string): ReplayOperator => session.as(by);
+  const read = (id: string): Promise<Replay | undefined> => getReplay(session.operator, id);
   return {
     read,
     plan: ({ letters, source }, options, by) =>
-      planReplay(deskAs(by), letters, source, options, { clock }),
+      planReplay(operatorAs(by), letters, source, options, { clock }),
     run: async ({ letters }, id, { by, signal }) => {
       const isNew = (await read(id))?.state === 'planned';
-      return (isNew ? runReplay : resumeReplay)(deskAs(by), letters, id, { clock, signal });
+      return (isNew ? runReplay : resumeReplay)(operatorAs(by), letters, id, { clock, signal });
     },
     unsure: async (id) => {
       const ids: string[] = [];
-      for await (const line of reportReplay(desk.control, id)) {
+      for await (const line of reportReplay(session.operator, id)) {
         if (line.result === 'unsure') ids.push(line.id);
       }
       return ids;
@@ -126,7 +126,7 @@ const TOLD_MAX = 3;
 /** Who can be asked. */
 export interface RuleHealthParts {
   /** Only of the spool, and only when it is about one. */
-  readonly control: () => Promise<Pick<Operator, 'pauses'>>;
+  readonly operator: () => Promise<Pick<Operator, 'pauses'>>;
   /** The broker of the letters, where they lie in a queue. */
   readonly reached: Pick<Reached, 'amqp' | 'management'> | undefined;
   readonly clock: Clock;
@@ -173,8 +173,8 @@ function causeOf(error: unknown): string {
   return textOf(asError(error).cause ?? error);
 }
 
-async function ofTopic(topic: string, { control }: RuleHealthParts): Promise<string | undefined> {
-  const pauses = await (await control()).pauses();
+async function ofTopic(topic: string, { operator }: RuleHealthParts): Promise<string | undefined> {
+  const pauses = await (await operator()).pauses();
   const pause = pauses.find((one) => topicMatches(one.topic, topic));
   return pause && `topic ${show(topic)} is paused by ${pause.by}: respool resume '${pause.topic}'`;
 }

@@ -58,12 +58,12 @@ export function contextOf(
 ): LettersContext {
   const as: Session['as'] = (by) => createOperator(spool, { by });
   const isSealed = loaded.config.seal !== undefined;
-  const desk: Session = { control: as(byOf(context.io)), as, url: undefined, isSealed };
+  const session: Session = { operator: as(byOf(context.io)), as, url: undefined, isSealed };
   return {
     ...context,
     broker: undefined,
     loaded: () => Promise.resolve(loaded),
-    desk: () => Promise.resolve(desk),
+    session: () => Promise.resolve(session),
   };
 }
 

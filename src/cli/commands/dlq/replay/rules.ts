@@ -32,7 +32,7 @@ export async function listRules(given: CommandContext): Promise<ExitCode> {
   const context = atRules(given);
   const { io, out } = context;
   const rules = rulesOf(await context.loaded());
-  const { records } = (await context.desk()).control;
+  const { records } = (await context.session()).operator;
   const now = io.clock.now();
   const rows: string[][] = [];
   for (const rule of rules) {
@@ -54,8 +54,8 @@ export async function runRulesHere(given: CommandContext): Promise<ExitCode> {
 /** The state of rules is kept in the store, which is made where there is none. */
 function atRules(given: CommandContext): LettersContext {
   const context = atLetters(given);
-  let desk: ReturnType<LettersContext['desk']> | undefined;
-  return { ...context, desk: () => (desk ??= openSession({ ...context, mayCreate: true })) };
+  let session: ReturnType<LettersContext['session']> | undefined;
+  return { ...context, session: () => (session ??= openSession({ ...context, mayCreate: true })) };
 }
 
 function rulesOf({ config }: LoadedConfig): readonly ReplayRule[] {

@@ -126,21 +126,21 @@ interface Writer {
 }
 
 function writerOf(context: CommandContext, broker: string): Writer {
-  let desk: Promise<Session> | undefined;
+  let session: Promise<Session> | undefined;
   const events: EventOf<'sweep'>[] = [];
   return {
     audit: async (details) => {
-      desk ??= openSession({ ...context, mayCreate: true });
-      await (await desk).control.recordAction('dlq.sweep', { broker, ...details });
+      session ??= openSession({ ...context, mayCreate: true });
+      await (await session).operator.recordAction('dlq.sweep', { broker, ...details });
     },
     note: (event) => void events.push(event),
     tell: async () => {
-      if (desk === undefined) return;
+      if (session === undefined) return;
       try {
-        const { control } = await desk;
+        const { operator } = await session;
         for (const { queue, target, moved, left, error } of events) {
           const why = error === undefined ? {} : { error: reasonText(error) };
-          await control.tellSweep({ queue, target, moved, left, ...why });
+          await operator.tellSweep({ queue, target, moved, left, ...why });
         }
       } catch (error) {
         // An older service, or one that is gone by now: what was swept is in the report.

@@ -66,7 +66,7 @@ interface Watched {
 interface Watch {
   readonly context: CommandContext;
   readonly watched: Watched;
-  readonly control: Operator;
+  readonly operator: Operator;
   readonly above: number;
   readonly hook: Hook | undefined;
   /** How deep each was at the last look. */
@@ -85,11 +85,11 @@ export async function watchDeadQueues(given: CommandContext): Promise<ExitCode> 
   const globs = options.texts('queue').map((one) => usageOf(() => compileGlob(one)));
   const context = atLetters(given);
   const chosen = globs.length === 0 ? undefined : brokerOf(given, await context.loaded());
-  const { control } = await context.desk();
+  const { operator } = await context.session();
   const watched =
-    chosen === undefined ? spoolWatched(control) : queuesWatched(context, globs, chosen);
-  const fired = await firedBefore(control);
-  const watch: Watch = { context, watched, control, above, hook, before: new Map(), fired };
+    chosen === undefined ? spoolWatched(operator) : queuesWatched(context, globs, chosen);
+  const fired = await firedBefore(operator);
+  const watch: Watch = { context, watched, operator, above, hook, before: new Map(), fired };
   const over = new AbortController();
   const ending = listenForTheEnd(given).then((end) => {
     over.abort();
@@ -174,7 +174,7 @@ async function tell(
   { queue, depth, group }: Depth & { readonly depth: number },
   key: string,
 ): Promise<void> {
-  const { context, watched, control, above, hook, before, fired } = watch;
+  const { context, watched, operator, above, hook, before, fired } = watch;
   const { io, out } = context;
   const last = before.get(queue);
   const alert: Alert = {
@@ -190,7 +190,7 @@ async function tell(
   try {
     await hook?.tell(alert);
     if (alert.event === 'fired') {
-      await control.records.put(WATCH_KIND, key, {
+      await operator.records.put(WATCH_KIND, key, {
         queue,
         place: watched.place,
         above,
@@ -198,7 +198,7 @@ async function tell(
       });
       fired.set(key, queue);
     } else {
-      await control.records.remove(WATCH_KIND, key);
+      await operator.records.remove(WATCH_KIND, key);
       fired.delete(key);
     }
   } catch (error) {
@@ -228,16 +228,16 @@ function lineOf({ event, at, queue, depth, above, growth, group }: Alert): strin
 }
 
 /** What bounced is dead, what is held is parked. */
-function spoolWatched(control: Operator): Watched {
+function spoolWatched(operator: Operator): Watched {
   const top = async (state: 'bounce' | 'hold'): Promise<string | undefined> => {
-    const rows = await control.tally('fingerprint', { state: [state] });
+    const rows = await operator.tally('fingerprint', { state: [state] });
     return rows.toSorted((one, other) => other.count - one.count)[0]?.key;
   };
   return {
     place: 'spool',
     fits: () => true,
     look: async () => {
-      const { bounce, hold } = await control.count();
+      const { bounce, hold } = await operator.count();
       return [
         { queue: 'dead', depth: bounce, group: () => top('bounce') },
         { queue: 'parked', depth: hold, group: () => top('hold') },
