@@ -129,7 +129,7 @@ async function timed(
   return { value: (count * 1_000) / tookMs };
 }
 
-/** As a message has them that failed five times in handlers of ours, and was given up. */
+/** As a message has them that failed five times in our handlers, and was given up. */
 function headersOf(home: string): Readonly<Record<string, unknown>> {
   const at = 1_790_000_000_000;
   return {

@@ -116,7 +116,7 @@ async function drive(load: Load, one: (caller: string) => Promise<void>): Promis
   };
 }
 
-/** A body of so many bytes. */
+/** A body of this many bytes. */
 export function bytes(count: number): Uint8Array {
   // Not all alike, so that nothing on the way can be clever about it.
   return Uint8Array.from({ length: count }, (_, at) => (at * 167 + (at >> 3)) & 0xff);

@@ -3,7 +3,7 @@
  * consumers as processes, and somebody who writes.
  *
  *   drain  rows first, then the relays: how fast they get through
- *   flow   everybody at once: so many a second, or as many as go, and how long each took
+ *   flow   everybody at once: this many a second, or as many as go, and how long each took
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -34,7 +34,7 @@ export interface Seen {
   readonly at: readonly number[];
 }
 
-/** Puts messages down, so many in a transaction. */
+/** Puts messages down, this many in a transaction. */
 export interface Writer {
   /** Resolves when they are committed: their ids, and when the commit was asked for. */
   write(count: number): Promise<{ readonly ids: readonly string[]; readonly at: number }>;

@@ -32,7 +32,7 @@ export class Broker {
     this.url = url;
   }
 
-  /** Enough for the time, whoever is quicker. */
+  /** Enough for the time, whichever is quicker. */
   countFor({ inFlight, forMs }: Errand): number {
     return Math.ceil(((FIRST_RATE[inFlight] ?? 1_000) * forMs) / 1_000);
   }
@@ -52,7 +52,7 @@ export class Broker {
     });
   }
 
-  /** Declares a plan, and puts so many messages into its queue. */
+  /** Declares a plan, and puts this many messages into its queue. */
   async lay({ queue, topology }: QueuePlan, count: number): Promise<void> {
     const { channel } = await this.hands();
     for (const { name, type, ...options } of topology.exchanges) {
@@ -124,7 +124,7 @@ export class Count {
   }
 }
 
-/** Keeps so many calls on their way for a time; how many ended per second. */
+/** Keeps this many calls on their way for a time; how many ended per second. */
 export async function inFlight(
   { inFlight: count, forMs }: Errand,
   call: () => Promise<unknown>,

@@ -12,7 +12,7 @@ import { BODY, type Broker, type Errand } from './rabbit-broker.ts';
 
 const WAIT_MS = 1_000;
 const MESSAGES = 1_000;
-/** Spread over so many parts of a second: retries do not come all at once. */
+/** Spread over this many parts of a second: retries do not come all at once. */
 const PARTS = 20;
 
 type StyleName = 'shared' | 'perDelay' | 'perAttempt';

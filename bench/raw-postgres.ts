@@ -56,7 +56,7 @@ DELETE FROM "${schema}".contents k USING gone WHERE k.seq = gone.seq`;
   };
 }
 
-/** Inserts copies of a row, so many in one statement; resolves with their ids. */
+/** Inserts copies of a row, this many in one statement; resolves with their ids. */
 export function inserter(
   client: Client,
   schema: string,

@@ -176,7 +176,7 @@ function openFile(path: string, name: string): Database.Database {
   return database;
 }
 
-/** A file of ours with its tables, and the rows of one message. */
+/** Our own file with its tables, and the rows of one message. */
 async function template(path: string, load: Load): Promise<{ entry: Row; content: Row }> {
   const spool = createSpool({
     entries: sqlite({ path }),

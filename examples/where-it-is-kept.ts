@@ -18,7 +18,7 @@ const client = new S3Client({
   forcePathStyle: true,
   credentials: { accessKeyId: username, secretAccessKey: password },
 });
-// In a program of yours they come from a safe place, and stay the same: 'env:K1', 'file:./k2.key'.
+// In your own program they come from a safe place, and stay the same: 'env:K1', 'file:./k2.key'.
 const [k1, k2] = [generateKey(), generateKey()];
 
 const spool = createSpool({

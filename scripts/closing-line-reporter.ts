@@ -35,7 +35,7 @@ export default class ClosingLineReporter implements Reporter {
 
 function closingLine({ passed, failed, skipped }: Tally): string {
   const line = `${passed} passed, ${failed} failed`;
-  // On a line of its own: whoever reads the last one wants to know two things.
+  // On a line of its own: anyone who reads the last one wants to know two things.
   return skipped === 0 ? line : `${skipped} skipped, each with its reason in its title\n${line}`;
 }
 

@@ -75,7 +75,7 @@ async function given(troubles: string[]): Promise<Found | undefined> {
 
 /** The one that tests start by themselves: looked at once, then theirs. */
 async function installed(troubles: string[]): Promise<Found | undefined> {
-  // Whoever named a broker means that one.
+  // Anyone who named a broker means that one.
   if (troubles.length > 0) return undefined;
   const keeper = await startKeeper('owned');
   try {

@@ -116,7 +116,7 @@ function isTimeout(error: unknown): boolean {
   return error instanceof Error && error.name === 'TimeoutError';
 }
 
-/** Resolves when so many messages of this run were delivered or bounced, as the service tells. */
+/** Resolves when this many messages of this run were delivered or bounced, as the service tells. */
 async function endings(count: number): Promise<void> {
   const ended = new Set<string>();
   let rest = '';

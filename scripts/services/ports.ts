@@ -13,7 +13,7 @@ const LAST_PORT = 32_000;
 
 const handedOut = new Set<number>();
 
-/** A port that is free now. Whoever takes it must be ready for somebody having been quicker. */
+/** A port that is free now. Anyone who takes it must expect that another process was quicker. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = randomInt(FIRST_PORT, LAST_PORT);

@@ -19,7 +19,7 @@ const CONNECTIONS_MAX = 200;
 /** The test password of a container, whose port is on loopback only. */
 const DOCKER_PASSWORD = 'respool';
 
-/** PostgreSQL, as the machine's packages or a folder of yours have it. */
+/** PostgreSQL, as the machine's packages or your own folder have it. */
 export const postgres: Recipe = {
   name: 'postgres',
   gives: ['postgres'],

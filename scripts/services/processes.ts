@@ -20,7 +20,7 @@ export interface LaunchOptions {
   readonly account?: Account | undefined;
 }
 
-/** A process of ours. */
+/** Our own process. */
 export interface Launched {
   readonly pid: number;
   readonly hasEnded: () => boolean;

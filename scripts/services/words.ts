@@ -10,7 +10,7 @@ export type ServerName = (typeof SERVER_NAMES)[number];
 /** What a test can ask for: every server by its name, and the second door of RabbitMQ. */
 export type ServiceName = ServerName | 'rabbitmq-management';
 
-/** The variable that names a server of yours; what it names is used as it is, and never stopped. */
+/** The variable that names your own server; what it names is used as it is, and never stopped. */
 export const VARIABLES: Readonly<Record<ServiceName, string>> = {
   postgres: 'RESPOOL_TEST_POSTGRES_URL',
   pgbouncer: 'RESPOOL_TEST_PGBOUNCER_URL',

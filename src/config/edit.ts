@@ -104,7 +104,7 @@ function aKey(key: string): RespoolError {
   );
 }
 
-/** One store for both, or one for each: whoever sets the one takes the other out. */
+/** One store for both, or one for each: anyone who sets the one takes the other out. */
 function inTheWay(key: string): readonly string[] {
   if (key === 'store') return ['entries', 'bodies'];
   return key === 'entries' || key === 'bodies' ? ['store'] : [];

@@ -60,7 +60,7 @@ export function codeIn(error: object): { readonly code?: string } {
   return typeof code === 'string' ? { code } : {};
 }
 
-/** Stops the program where it is wrong; a failed assertion is a bug of ours, never bad input. */
+/** Stops the program where it is wrong; a failed assertion is our own bug, never bad input. */
 export function assert(claim: unknown, text: string): asserts claim {
   if (!claim) throw new Error(`bug in respool: ${text}`);
 }

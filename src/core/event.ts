@@ -206,7 +206,7 @@ export type EventOf<K extends EventKind> = Extract<SpoolEvent, { readonly kind: 
 /** What happened, as a stream tells it: `missed` stands for what a slow reader did not hear. */
 export type StreamedEvent = SpoolEvent | Missed;
 
-/** So many events were not told: whoever reads was too slow. */
+/** This many events were not reported: the reader was too slow. */
 export interface Missed {
   readonly at: Millis;
   readonly kind: 'missed';

@@ -233,7 +233,7 @@ class SpoolLetters implements DeadLetters {
     };
   }
 
-  /** A spool hides nothing from a look, whoever works on it. */
+  /** A spool hides nothing from a look, whatever process works on it. */
   async isAlone(): Promise<boolean> {
     return true;
   }

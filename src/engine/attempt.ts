@@ -348,7 +348,7 @@ export class LiveAttempt implements TimedClaim {
     };
   }
 
-  /** One attempt, one verdict: whoever comes second finds it judged. */
+  /** One attempt, one verdict: the second one finds it judged. */
   #finish(verdict: Verdict, outcome?: Outcome): void {
     if (this.#isJudged) return;
     this.#isJudged = true;
@@ -430,7 +430,7 @@ export class LiveAttempt implements TimedClaim {
   }
 }
 
-/** Not by the policy: an outage of ours may not use up the attempts, or the age, of a message. */
+/** Not by the policy: our own outage may not use up the attempts, or the age, of a message. */
 function waitingFor({ code, message }: RespoolError): Verdict {
   const because = { code, text: reasonText(message), by: 'engine' };
   return { kind: 'defer', delayMs: OUTAGE_WAIT_MS, because, costsAttempt: false };

@@ -46,9 +46,9 @@ interface ClaimAnswer {
 const FIRST = 4;
 const FEW_MAX = 32;
 const MANY_MAX = 1_000;
-/** Handlers that are busy for more than so many times as long as a claim takes gain nothing. */
+/** Handlers that are busy for more than this many times as long as a claim takes gain nothing. */
 const QUICK_FACTOR = 4;
-/** After one that should not have waited, so many answers say nothing. */
+/** After one that should not have waited, this many answers say nothing. */
 const REST_ANSWERS = 100;
 /** How long a message may wait for a slot until it is given back. */
 export const PREFETCH_WAIT_MS = 1_000;
@@ -74,7 +74,7 @@ export class Prefetch {
     return this.#count > 0 && 2 * waiting <= this.#count;
   }
 
-  /** How many to ask for with so many free slots, while so many wait. */
+  /** How many to ask for with this many free slots, while this many wait. */
   max(free: number, waiting: number): number {
     if (free === 0 && !this.wantsMore(waiting)) return 0;
     return free + Math.max(0, this.#count - waiting);
@@ -139,12 +139,12 @@ export class ClaimRounds {
     return this.#parts.clock.monotonic() + this.#parts.source.leaseMs;
   }
 
-  /** How many to ask for while so many wait: what there is room for, and some ahead. */
+  /** How many to ask for while this many wait: what there is room for, and some ahead. */
   #max(parked: number): number {
     const { free } = this.#slots;
     const { concurrency } = this.#parts.slots;
     if (!this.hasLimits) return this.#ahead.max(free, parked);
-    // So many wait for one handler or destination that it must have room before more are taken.
+    // This many wait for one handler or destination that it must have room before more are taken.
     if (parked >= PARKED_PER_SLOT_MAX * concurrency) return 0;
     // Many that wait mean that destinations fill up within a batch: ask for one at a time.
     return parked >= concurrency ? Math.min(1, free) : free;
@@ -162,7 +162,7 @@ export class ClaimRounds {
     return round;
   }
 
-  /** An answer brought so many, while so many were still waiting; whether it was full. */
+  /** An answer brought this many, while this many were still waiting; whether it was full. */
   answered({ demand, askedAt }: ClaimRound, count: number, waiting: number): boolean {
     const isFull = count >= demand.max;
     const isStarved = this.#slots.running + waiting === 0;

@@ -312,7 +312,7 @@ export class Engine implements AttemptHost {
     return this.#rounds.ask(this.#parked.size, paused);
   }
 
-  /** The next round, before so many claims begin; undefined where it has to wait for them. */
+  /** The next round, before this many claims begin; undefined where it has to wait for them. */
   #askEarly(last: ClaimRound, coming: number): Promise<void> | undefined {
     const paused = this.parts.paused();
     const isOpen = this.#phase === 'running' && this.#settling < SETTLING_MAX;

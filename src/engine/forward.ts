@@ -51,7 +51,7 @@ export function forward(sink: Sink, options: ForwardOptions = {}): Handler {
   });
   const line = createBatchLine(
     async (waiting: readonly Waiting[]) => {
-      // Given back while it waited in line: whoever has it next would send it a second time.
+      // Given back while it waited in line: the next holder would send it a second time.
       const parcels = waiting.flatMap(({ parcel, signal }) => (signal.aborted ? [] : [parcel]));
       const answers = parcels.length === 0 ? [] : await sink.send(parcels);
       const outcomes = new Map(
@@ -79,7 +79,7 @@ export function forward(sink: Sink, options: ForwardOptions = {}): Handler {
       enqueuedAt,
       ...(orderKey === undefined ? {} : { orderKey }),
     };
-    // Its time is over while the body was read: whoever comes next would send it a second time.
+    // Its time is over while the body was read: the next one would send it a second time.
     delivery.signal.throwIfAborted();
     return line.add([{ parcel, signal: delivery.signal }], ([outcome]) => outcome as Outcome);
   };

@@ -29,7 +29,7 @@ export interface Reservation {
   readonly leaseEndsAt: number;
 }
 
-/** What whoever waits for a message is told when another has taken it over. */
+/** What the caller that waits for a message is told when another has taken it over. */
 export function isOvertaken({ id }: Claim, when: string): RespoolError {
   return new RespoolError(
     'move.refused',

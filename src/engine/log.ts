@@ -49,7 +49,7 @@ const redactor = createRedactor();
 
 /**
  * Writes an event to the logger at the level it deserves. Gives what the logger answers: of one
- * that is written async, whoever calls takes the failure.
+ * that is written async, the caller that calls takes the failure.
  */
 export function logEvent(logger: Logger, event: SpoolEvent): unknown {
   const level = levelOf(event);

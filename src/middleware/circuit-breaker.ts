@@ -1,7 +1,7 @@
 /**
  * circuitBreaker — stops knocking at a door that stays shut.
  *
- *   closed ─so many transient failures in a row─▶ open ─after a while─▶ half-open
+ *   closed ─this many transient failures in a row─▶ open ─after a while─▶ half-open
  *   half-open ─one delivery goes well─▶ closed     half-open ─it does not─▶ open
  *
  * The states are cockatiel's. Ours is what counts as a failure, that nobody waits inside a slot,
@@ -32,7 +32,7 @@ export type CircuitChange = 'closed' | 'open' | 'half-open';
 
 /** What `circuitBreaker()` takes. */
 export interface CircuitBreakerOptions {
-  /** So many transient failures in a row open it, 1 to 10,000; 5 unless given. */
+  /** This many transient failures in a row open it, 1 to 10,000; 5 unless given. */
   readonly failures?: number;
   /** An open circuit lets one delivery try after this, `'30s'` unless given. */
   readonly halfOpenAfter?: Duration;

@@ -30,7 +30,7 @@ export type BatchHandler<Body = unknown> = (
 export interface BatchOptions<Body = unknown> {
   /** Called with 1 to `max` deliveries; what it throws fails all of them. */
   readonly handler: BatchHandler<Body>;
-  /** So many at most, 1 to 10,000. More than the handler's concurrency never come together. */
+  /** This many at most, 1 to 10,000. More than the handler's concurrency never come together. */
   readonly max: number;
   /** The first of a batch waits for others no longer than this, up to a minute. */
   readonly within: Duration;

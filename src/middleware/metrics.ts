@@ -1,4 +1,4 @@
-/** metrics — tells a hook of yours when an attempt starts and how it ended. */
+/** metrics — tells your own hook when an attempt starts and how it ended. */
 
 import type { Outcome } from '../core/outcome.ts';
 import type { Clock } from '../ports/clock.ts';

@@ -16,7 +16,7 @@ import { notNow } from './run.ts';
 
 /** What `retryBudget()` takes. */
 export interface RetryBudgetOptions {
-  /** So many retries may begin in any 60 seconds, 1 to 100,000. */
+  /** This many retries may begin in any 60 seconds, 1 to 100,000. */
   readonly perMinute: number;
   /** The machine's unless given; a test gives its virtual one. */
   readonly clock?: Clock;

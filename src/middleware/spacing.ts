@@ -3,7 +3,7 @@
  *
  * Without it, ten thousand that were postponed in the same second would all come back in the same
  * second, and all but one would be postponed again. A place in the line is a guess, no promise:
- * whoever comes back is asked again.
+ * anyone who comes back is asked again.
  */
 
 import { MINUTE_MS } from '../core/duration.ts';

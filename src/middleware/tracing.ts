@@ -1,4 +1,4 @@
-/** tracing — a span of yours around every attempt. Any tracer fits; none is needed to install. */
+/** tracing — your own span around every attempt. Any tracer fits; none is needed to install. */
 
 import type { Outcome } from '../core/outcome.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';

@@ -39,7 +39,7 @@ export interface HealthCheck {
 
 /** How it is. */
 export interface Health {
-  /** Whoever answers is alive: nothing that heals by itself is a reason to end a process. */
+  /** Anyone who answers is alive: nothing that heals by itself is a reason to end a process. */
   readonly live: true;
   readonly ready: boolean;
   /** Everything that was looked at. */

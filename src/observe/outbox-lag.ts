@@ -8,7 +8,7 @@ import type { Entry } from '../core/entry.ts';
 import type { State } from '../core/state.ts';
 import type { WatchedOutbox } from './metrics/types.ts';
 
-/** Of those that wait to be tried again, so many are looked at for the oldest. */
+/** Of those that wait to be tried again, this many are looked at for the oldest. */
 const LOOKED_AT_MAX = 100;
 
 /** What the tables told. */

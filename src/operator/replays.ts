@@ -27,10 +27,10 @@ export interface ReplayOptions {
   readonly query?: LetterQuery;
   /** Where to; default: the home of each letter. */
   readonly to?: LetterRoute;
-  /** At most so many letters. */
+  /** At most this many letters. */
   readonly max?: number;
   /**
-   * So many go first, and the rest only when an attempt of each has ended and not too many failed
+   * This many go first, and the rest only when an attempt of each has ended and not too many failed
    * again; default 10. In a queue: when a consumer has taken each, and not too many came back.
    */
   readonly canary?: number;
@@ -40,9 +40,9 @@ export interface ReplayOptions {
   readonly rate?: number;
   /** On their way at once, 1 to 1,000; default 100. */
   readonly window?: number;
-  /** Stops when more than so many percent of them fail, or fail again; default 20, 100: never. */
+  /** Stops when more than this many percent of them fail, or fail again; default 20, 100: never. */
   readonly stopAbove?: number;
-  /** A letter that was replayed so often is parked instead; default 3. */
+  /** A letter that was replayed this often is parked instead; default 3. */
   readonly replaysMax?: number;
   /** What may have been sent already after a crash: left where it is (default), or sent again. */
   readonly unsure?: 'leave' | 'send';
@@ -129,7 +129,7 @@ export interface Replay {
   readonly counts: ReplayCounts;
   /** Of the run that sent or watched canaries last. */
   readonly canaries?: ReplayCanaries;
-  /** What whoever runs it is asked to do next. */
+  /** What the process that runs it is asked to do next. */
   readonly wanted?: 'pause' | 'cancel';
   /** Who runs it, and until when that is believed without a sign of life. */
   readonly runner?: { readonly name: string; readonly until: Millis };
@@ -205,7 +205,7 @@ function unknownReplay(id: string): RespoolError {
   );
 }
 
-// A replay as it lies in the store. Whoever operates through a service can write
+// A replay as it lies in the store. Anyone who operates through a service can write
 // there: what is none must not keep the others from being listed, nor be run.
 
 type Fields = Readonly<Record<string, unknown>>;

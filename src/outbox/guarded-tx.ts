@@ -1,5 +1,5 @@
 /**
- * guarded-tx — a connection for as long as one transaction of ours is on it.
+ * guarded-tx — a connection for as long as one of our transactions is on it.
  *
  * `fn` may leave something behind that goes on after the end, such as the others of a Promise.all
  * of which one failed. By then the connection may be in another transaction; so each gets a face of
@@ -23,7 +23,7 @@ export function guardedTxOf(given: unknown): GuardedTx | undefined {
   return typeof given === 'object' && given !== null ? known.get(given) : undefined;
 }
 
-/** One transaction of ours. */
+/** One of our transactions. */
 export class GuardedTx<Client extends object = object> {
   /** The connection, until the end. */
   readonly tx: Client;

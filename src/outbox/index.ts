@@ -1,5 +1,5 @@
 /**
- * The outbox: emit in a transaction of yours, a relay that sends on what is committed, listeners on
+ * The outbox: emit in your own transaction, a relay that sends on what is committed, listeners on
  * the other side, and effects that happen once.
  */
 

@@ -1,7 +1,7 @@
 /**
  * libraries — transactions of Kysely, Drizzle, Knex and Prisma as the one method that we need.
  *
- * Typed by their shape and never imported: whoever uses one has it. Statements go through the
+ * Typed by their shape and never imported: anyone who uses one has it. Statements go through the
  * library itself, so that its logs and hooks see them.
  */
 

@@ -86,14 +86,14 @@ interface Key {
 
 /**
  * Runs `fn` in a transaction and remembers `key` in it; a key that was done before runs nothing.
- * With a pool it begins and commits one of its own; with a transaction of yours it is a part of it.
+ * With a pool it begins and commits one of its own; with your own transaction it is a part of it.
  * With a database of better-sqlite3 it is synchronous. If `fn` throws, nothing has happened.
  * Several on one transaction run one after the other; wait for them before you do anything else in
  * it: what comes in between is undone with one that fails.
  *
  * The key is a text, or a delivery, which stands for its id. n.b. A message of others that came
  * without an id is given a new one each time it comes: its delivery is refused, so take a key out
- * of what it says. `delivery.id` as a text cannot be told from a key of yours.
+ * of what it says. `delivery.id` as a text cannot be told from your own key.
  */
 export function once<Database extends SqliteDatabase, T>(
   database: Database,

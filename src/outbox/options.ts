@@ -28,7 +28,7 @@ interface PostgresPlace extends OutboxBase {
   readonly listenUrl?: string;
 }
 
-/** An outbox in a PostgreSQL database, over a pool of yours. */
+/** An outbox in a PostgreSQL database, over your own pool. */
 export interface PoolOutboxOptions<Pool extends PgPool = PgPool> extends PostgresPlace {
   /** A `pg.Pool` that you own: it stays open when the outbox closes. */
   readonly pool: Pool;
@@ -40,7 +40,7 @@ export interface UrlOutboxOptions extends PostgresPlace {
   readonly url: string;
 }
 
-/** An outbox in the file of a better-sqlite3 database of yours. */
+/** An outbox in the file of your own better-sqlite3 database. */
 export interface DatabaseOutboxOptions<Database extends SqliteDatabase = SqliteDatabase>
   extends OutboxBase {
   readonly database: Database;

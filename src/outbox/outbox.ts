@@ -15,7 +15,7 @@ import type { ClientOf } from './transaction.ts';
 export type OutboxOptions = PoolOutboxOptions | UrlOutboxOptions | DatabaseOutboxOptions;
 
 /**
- * Makes an outbox: messages that are emitted in a transaction of yours, and sent on by a relay when
+ * Makes an outbox: messages that are emitted in your own transaction, and sent on by a relay when
  * it is committed. Nothing is opened yet. On better-sqlite3, emits are synchronous.
  */
 export function createOutbox<Database extends SqliteDatabase>(

@@ -309,7 +309,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     return this.#spool;
   }
 
-  /** Ends what the outbox opened itself; relays are stopped by whoever made them. */
+  /** Ends what the outbox opened itself; relays are stopped by the caller that made them. */
   async close(): Promise<void> {
     await this.#wake.idle();
     try {

@@ -93,7 +93,7 @@ class Suspects {
 /** How much goes through. */
 export type RelayBreakerState = 'open' | 'shut' | 'probing';
 
-/** What a valve is made of. */
+/** What the breaker needs. */
 interface RelayBreakerParts {
   readonly clock: Clock;
   /** False for a target that is never gone as a whole. */
@@ -503,7 +503,7 @@ const NO_BODY: Uint8Array = new Uint8Array();
 
 type RelayRouteSaid = Awaited<ReturnType<Handler>>;
 
-/** The same handler; the valve hears of its outcomes. */
+/** The same handler; the breaker hears of its outcomes. */
 export function behindBreaker(valve: RelayBreaker, deliver: Handler): Handler {
   const codes = hasOneAddress(deliver) ? [GONE, UNREACHABLE] : [GONE];
   return async (delivery) => {

@@ -119,7 +119,7 @@ function isUnordered({ orderKey }: Parcel, error: unknown): boolean {
 
 /**
  * What the spool refuses now it refuses the next time, too; but an order that it does not keep is
- * mended over there, and those behind it in the key wait until then.
+ * fixed over there, and those behind it in the key wait until then.
  */
 function failureOf(error: unknown, parcel: Parcel): Failure {
   const { permanence, code, reason } = classify(error);

@@ -85,7 +85,7 @@ function exchangeTarget(
   return { ...target, name: `exchange "${exchange}"`, reach: () => sink.reach(), close };
 }
 
-/** Whoever made the sink closes it. */
+/** The caller that made the sink closes it. */
 function sinkTarget(sink: Sink, options: ForwardOptions): Target {
   let unlisten = (): void => undefined;
   return {

@@ -20,7 +20,7 @@ export interface TxClient {
   }>;
 }
 
-/** What gives connections: a `pg.Pool` of yours. */
+/** What gives connections: your own `pg.Pool`. */
 export interface TxPool {
   connect(): Promise<TxClient & { release(error?: Error | boolean): void }>;
 }
@@ -60,7 +60,7 @@ export async function transaction<Pool extends TxPool, T>(
   const speaker: Speaker = client as Speaker;
   let lost: Error | undefined;
   // A connection that breaks while nobody asks it anything says so by an event, and without a
-  // listener ends the process. Whoever asks next hears of it.
+  // listener ends the process. The caller that asks next hears of it.
   const onError = (error: Error): void => {
     lost = error;
   };

@@ -21,7 +21,7 @@ import {
   type PrismaTx,
 } from './libraries.ts';
 
-/** A transaction of yours: a client of `pg`, or that of Kysely, Drizzle, Knex or Prisma. */
+/** Your own transaction: a client of `pg`, or that of Kysely, Drizzle, Knex or Prisma. */
 export type AnyTx = SqlTx | KyselyTx | DrizzleTx | KnexTx | PrismaTx;
 
 /** Takes a transaction of a library that we know; `doing` begins the error, as `emit "a.b"`. */

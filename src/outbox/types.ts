@@ -84,7 +84,7 @@ export type CleanUp = Duration | { readonly partition: Duration; readonly keep: 
 export type RelayTarget =
   /** An exchange of RabbitMQ, confirmed and routed. */
   | { readonly amqp: string; readonly exchange: string; readonly tls?: TlsOptions }
-  /** A sink of yours, or `rabbitSink(…)`, `spoolSink(…)`. */
+  /** Your own sink, or `rabbitSink(…)`, `spoolSink(…)`. */
   | Sink
   /** A route, such as `http({ url })` of `respool/deliver`. */
   | { readonly deliver: Handler };

@@ -47,7 +47,7 @@ export interface Letter {
   readonly group: string;
   /** How often it died, by everything that counted it. */
   readonly deaths: number;
-  /** Attempts of handlers of ours; 0 where none counted. */
+  /** Attempts of our handlers; 0 where none counted. */
   readonly attempts: number;
   /** How often an operator sent it again, and by which replay last. */
   readonly replays: number;
@@ -89,7 +89,7 @@ export type Caution =
 
 export interface LetterLookOptions {
   readonly query?: LetterQuery;
-  /** Looks at so many at the most, fitting or not; default 100,000. */
+  /** Looks at this many at the most, fitting or not; default 100,000. */
   readonly max?: number;
   readonly signal?: AbortSignal;
 }

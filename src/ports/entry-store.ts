@@ -197,7 +197,7 @@ export interface EntryStore {
   /** Durable when it resolves. An entry may come in active (hand-off). All or none on an error. */
   insert(entries: readonly Entry[]): Promise<readonly ('stored' | Duplicate)[]>;
   /**
-   * Due entries by priority, then due time, then id. Survives our crash, not needfully a power
+   * Due entries by priority, then due time, then id. Survives our crash, not necessarily a power
    * cut.
    */
   claim(request: ClaimRequest): Promise<readonly Entry[]>;

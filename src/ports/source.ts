@@ -66,7 +66,7 @@ export interface Source {
   wait(demand: Demand, signal: AbortSignal): Promise<void>;
   /**
    * The body, decoded; verified at its end. Whoever reads it with `heldMaxBytes` reads no more than
-   * so many of the last bytes when it asks for the next part: memory before may be used again.
+   * this many of the last bytes when it asks for the next part: memory before may be used again.
    */
   body(claim: Claim, heldMaxBytes?: number): AsyncIterable<Uint8Array>;
   /**

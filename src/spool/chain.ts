@@ -89,7 +89,7 @@ export class Chain {
     return this.#codecs?.(encoding, context) !== undefined;
   }
 
-  /** By the list of today, or by a codec of ours: those read without being configured. */
+  /** By the list of today, or by our own codec: those read without being configured. */
   #reader(encoding: string, context: ReadContext): BodyReader | undefined {
     for (const transform of this.#transforms) {
       const reader = readerOf(transform, encoding, context);
@@ -183,7 +183,7 @@ export class ReadChain {
     return holdOf(this.#steps[0]?.at);
   }
 
-  /** Whoever reads it may say how much of it is still read when more is asked for. */
+  /** Anyone who reads it may say how much of it is still read when more is asked for. */
   stream(stored: Stream, readerHoldsMaxBytes?: number): Stream {
     const source: { failure?: { readonly error: unknown } } = {};
     const blame = this.#blame(source);
@@ -337,7 +337,7 @@ function isRead(transform: Transform, encoding: string, context: ReadContext): b
   try {
     return transform.reader(encoding, context) !== undefined;
   } catch {
-    // Whoever says that an encoding is damaged says that it is one of its own.
+    // Anyone who says that an encoding is damaged says that it is one of its own.
     return true;
   }
 }

@@ -210,7 +210,7 @@ async function holdIfIdle(
   text: string,
 ): Promise<{ repaired?: string }> {
   const { status } = entry;
-  // Nothing more can be done about it, whoever held it: a check tomorrow need not cry again.
+  // It is held already: the next check need not report it again.
   if (status.state === 'hold') return { repaired: 'it is held' };
   if (!parts.repair || status.state === 'active') return {};
   // It has ended before: its next attempt finds that out and ends it again.

@@ -83,7 +83,7 @@ export class FairTurns {
     return isIdle ? [] : KINDS.filter((kind) => kinds.has(kind) && this.#isDue(kind, now));
   }
 
-  /** How many of so many slots each of these kinds has a right to. */
+  /** How many of this many slots each of these kinds has a right to. */
   shares(max: number, kinds: ReadonlySet<ClaimKind>): ReadonlyMap<ClaimKind, number> {
     const asked = TURNS.filter((kind) => kinds.has(kind));
     const busy = asked.filter((kind) => !this.#lookAt.has(kind));
@@ -104,7 +104,7 @@ export class FairTurns {
     return lookAt <= now || lookAt > now + LOOK_EVERY_MS;
   }
 
-  /** A round of claims brought so many of a kind. */
+  /** A round of claims brought this many of a kind. */
   note(kind: ClaimKind, count: number, now: Millis): void {
     if (kind === DEFERRED && this.#retryAt <= now) this.#retryAt = Number.POSITIVE_INFINITY;
     this.#given += count;

@@ -44,7 +44,7 @@ export interface OwnedRecord<V> extends RecordPlace {
 export interface LeaseRecord<V> extends OwnedRecord<V> {
   readonly leaseMs: number;
   readonly now: () => Millis;
-  /** The value with a lease of ours until this time. */
+  /** The value with our own lease until this time. */
   readonly hold: (value: V, until: Millis) => V;
 }
 

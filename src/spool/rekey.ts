@@ -238,7 +238,7 @@ class Rekeying {
       return true;
     }
     const { ref, place } = kept.info;
-    // Asked, not believed: a store that repeats a write of ours may call it stale.
+    // Asked, not believed: a store that repeats our own write may call it stale.
     const isUnused = place === 'store' && (await isOrphan(entries, ref));
     if (isUnused) await bodySettings.bodies.remove([ref]);
     return false;
@@ -258,7 +258,7 @@ class Rekeying {
 
   #isOldBody({ envelope }: Entry): boolean {
     const { chain } = this.#parts.bodySettings;
-    // Whoever tries it will be told what is wrong with it.
+    // Anyone who tries it will be told what is wrong with it.
     if (isDamaged(envelope)) return true;
     return envelope.body.place !== 'none' && !chain.isEncryptedAs(this.#to, envelope.body);
   }

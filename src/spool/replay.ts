@@ -35,7 +35,7 @@ export interface ReplayOrder {
   readonly replay: string;
   /** Another topic for them. */
   readonly topic?: string;
-  /** Only what was replayed so often before; others are refused: somebody was quicker. */
+  /** Only what was replayed this often before; others are refused: somebody was quicker. */
   readonly replays?: number;
   /** What a repair makes of them; what is absent stays. */
   readonly change?: LetterChange;
@@ -129,7 +129,7 @@ async function repaired(
       ...(inline === undefined ? {} : { inlineBody: inline }),
     },
     onStale: async () => {
-      // Asked, not believed: a store that repeats a write of ours may call it stale.
+      // Asked, not believed: a store that repeats our own write may call it stale.
       const isUnused = info.place === 'store' && (await isOrphan(entries, info.ref));
       if (isUnused) await bodySettings.bodies.remove([info.ref]);
     },

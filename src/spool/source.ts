@@ -44,7 +44,7 @@ import type { StoreClock } from './store-clock.ts';
 // The event of a message that has come to its end and is kept for a while.
 // Built only when somebody hears it.
 //
-// Promise: told after it is on record, and only by whoever wrote it.
+// Promise: told after it is on record, and only by its writer.
 
 /** Tells that a message has come to be archived, if that is what it has come to. */
 export function emitArchived(

@@ -77,7 +77,7 @@ export function beginSends(
   };
 }
 
-/** What is no table of headers is refused by whoever takes the message. */
+/** What is no table of headers is refused by the receiver of the message. */
 export function isTable(headers: unknown): headers is Headers {
   return typeof headers === 'object' && headers !== null && !Array.isArray(headers);
 }

@@ -80,7 +80,7 @@ export const WHOLE_HOLDS_BYTES = 0;
 const RESERVED_MAX_BYTES: number = 32 * 2 ** 20;
 const USED_MIN = 0.75;
 
-/** All bytes of a stream in one memory. So many are expected; what comes is what counts. */
+/** All bytes of a stream in one memory. This many are expected; what comes is what counts. */
 export async function wholeOf(
   stream: AsyncIterable<Uint8Array>,
   expectedBytes: number,

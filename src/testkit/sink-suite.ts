@@ -34,7 +34,7 @@ export type SinkMaker = () => Promise<SinkUnderTest>;
 
 /** Which of the optional parts of the suite fit this sink. */
 export interface SinkAbilities {
-  /** The other side can be made unreachable, and be mended. */
+  /** The other side can be made unreachable, and be fixed. */
   readonly canBreak: boolean;
   /** There are parcels that the other side refuses. */
   readonly canRefuse: boolean;
@@ -202,7 +202,7 @@ const CASES: readonly SinkCase[] = [
   },
 ];
 
-/** How often a mended side is tried; each try may wait for it as long as the sink does. */
+/** How often a fixed side is tried; each try may wait for it as long as the sink does. */
 const MENDED_TRIES = 50;
 
 async function untilConfirmed(sink: Sink, parcel: Parcel): Promise<void> {

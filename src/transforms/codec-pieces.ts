@@ -72,7 +72,7 @@ export async function* resumed(
       yield value;
     }
   } finally {
-    // Whoever stops in the middle lets the source close what it has open.
+    // Anyone who stops in the middle lets the source close what it has open.
     if (!isOver) await rest.return?.();
   }
 }
@@ -107,7 +107,7 @@ export function joined(parts: readonly Bytes[]): Bytes {
   return parts.length === 1 && first !== undefined ? first : Buffer.concat(parts);
 }
 
-/** The same in memory that is used again: for whoever is done with a piece before the next. */
+/** The same in memory that is used again: for anyone who is done with a piece before the next. */
 export function createJoin(maxBytes: number): Join {
   let memory: Buffer | undefined;
   return (parts) => {

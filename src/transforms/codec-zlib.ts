@@ -296,7 +296,7 @@ function zstd(node: Zlib): Family {
   };
 }
 
-// One zlib stream of Node, driven step by step by whoever reads the result.
+// One zlib stream of Node, driven step by step by the reader of the result.
 //
 //   write(piece) ─▶ outputs until the piece is worked off ─▶ next piece … end() ─▶ last outputs
 //

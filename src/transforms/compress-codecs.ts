@@ -37,7 +37,7 @@ export type CodecSources = Readonly<Record<StoredCodec, CodecSource>>;
 /** What is recorded of a body that was left as it was. */
 export const PLAIN = 'plain';
 
-/** A body may unpack to so many times its size without saying so beforehand. */
+/** A body may unpack to this many times its size without saying so beforehand. */
 const RATIO_MAX = 200;
 /** Ratios count only past this many plain bytes: what is smaller harms nobody. */
 export const RATIO_FREE_BYTES: number = 1024 * 1024;

@@ -205,7 +205,7 @@ function hasGain(plainBytes: number, packedBytes: number): boolean {
 /**
  * The highest ratio that a reader can come to who is given the packed bytes in steps of 64 KiB.
  *
- * When so many steps are out, they cannot hold more plain bytes than were taken in until then.
+ * When this many steps are out, they cannot hold more plain bytes than were taken in until then.
  */
 class RatioMeter {
   #plainBytes = 0;

@@ -41,7 +41,7 @@ export class Chunks {
     this.#header = header;
     // n.b. A KeyObject once: bytes would cost a third of a chunk's time with every chunk.
     this.#key = createSecretKey(new Uint8Array(derived, 0, DERIVED_BYTES));
-    // A copy: whoever holds a view of it would hold the cipher's key as well.
+    // A copy: anyone who holds a view of it would hold the cipher's key as well.
     this.#digestKey = new Uint8Array(derived.slice(DERIVED_BYTES));
     this.#nonce.set(header.prefix, 0);
     this.#known = Buffer.concat([header.bytes, Buffer.from(id, 'utf8')]);

@@ -40,7 +40,7 @@ export class LentChunks {
     this.#lent = heldMaxBytes === undefined ? undefined : new LentMemory(heldMaxBytes, free);
   }
 
-  /** So many bytes of these parts were given out, and more is asked for. */
+  /** This many bytes of these parts were given out, and more is asked for. */
   next(parts: readonly Uint8Array[], givenBytes: number): void {
     this.#lent?.give(parts, givenBytes);
     this.#lent?.asked();

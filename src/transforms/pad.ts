@@ -11,12 +11,12 @@ const MARK = 0x80;
 const ZEROS: Uint8Array = new Uint8Array(64 * 1_024);
 const MARK_PIECE: Uint8Array = Uint8Array.of(MARK);
 
-/** The length that so many bytes have once they are padded, with the mark. */
+/** The length that this many bytes have once they are padded, with the mark. */
 export function paddedLength(bytes: number): number {
   return padme(bytes + 1);
 }
 
-/** The padding after so many bytes. */
+/** The padding after this many bytes. */
 export function* paddingAfter(bytes: number): Generator<Uint8Array> {
   yield* padding(paddedLength(bytes) - bytes - 1);
 }

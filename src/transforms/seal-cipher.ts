@@ -78,9 +78,9 @@ const SALTED_KEYS_MAX = 1_000;
 /** Tokens that are kept; codes, fingerprints and destinations come again and again. */
 const TOKENS_MAX = 10_000;
 const NONCE_POOL_BYTES = 3_072;
-/** Whoever holds leases waits no longer for a key; it may still come for the next. */
+/** A holder of leases waits no longer for a key; it may still come for the next. */
 const PATIENCE_MS = 1_000;
-/** Whoever holds leases does not ask again so soon for a key that could not be had. */
+/** A holder of leases does not ask again so soon for a key that could not be had. */
 const OUTAGE_KEPT_MS = 5_000;
 const OUTAGES_MAX = 1_000;
 
@@ -166,7 +166,7 @@ export class SealCipher {
   }
 
   /**
-   * The same for whoever holds leases: waits a second at most, and for a while repeats what it
+   * The same for a holder of leases: waits a second at most, and for a while repeats what it
    * found, the very error, without asking again.
    */
   needSoon(ids: Iterable<string>): MissingKeys | Promise<MissingKeys> {

@@ -40,7 +40,7 @@ export interface Out extends OutOptions {
   detail(text: string): void;
   /**
    * A line that says what is unsafe or odd; also with `--quiet`. Further lines, where they are
-   * kept, are indented: none of them can pass for a warning of ours.
+   * kept, are indented: none of them can pass for our own warning.
    */
   warn(text: string, options?: SafeOptions): void;
   /** Says what went wrong: a sentence, or an object with `--json`. */

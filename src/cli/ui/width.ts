@@ -1,5 +1,5 @@
 /**
- * width — how many columns a text takes in a terminal, and cutting it to so many.
+ * width — how many columns a text takes in a terminal, and cutting it to this many.
  *
  * For text that went through safe(): no controls, no escapes.
  */

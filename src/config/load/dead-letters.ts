@@ -18,7 +18,7 @@ export interface DeadLettersConfig {
   readonly categories?: readonly CategoryRule[];
   /** When letters are replayed without anybody asking, by `respool dlq rules run`. */
   readonly rules?: readonly ReplayRuleConfig[];
-  /** A letter that was replayed so often is parked instead, 1 to 1,000; default 3. */
+  /** A letter that was replayed this often is parked instead, 1 to 1,000; default 3. */
   readonly replaysMax?: number;
   /** The queue for what is parked; default: that of the letter's own topology. */
   readonly parkedQueue?: string;

@@ -217,7 +217,7 @@ async function outboxRoom(
   return { outboxOf, hasRelay };
 }
 
-/** Sentences about the files of TLS that whoever reads the configuration needs. */
+/** Sentences about the files of TLS that anyone who reads the configuration needs. */
 async function unreadableFiles(
   { serve, rabbit }: EffectiveConfig,
   routes: LoadOptions['routes'],

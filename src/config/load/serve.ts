@@ -24,7 +24,7 @@ export function tokensOf(given: unknown): readonly TokenConfig[] {
     names.add(name);
     const { sha256 } = token;
     if (typeof sha256 !== 'string' || !/^[0-9a-f]{64}$/i.test(sha256)) {
-      // Whoever puts the token itself here must not find it in a log.
+      // Anyone who puts the token itself here must not find it in a log.
       throw new RespoolError(
         'config.invalid',
         `cannot use (secret) as "${key}.sha256": allowed is a token's SHA-256, 64 hex digits`,
@@ -36,7 +36,7 @@ export function tokensOf(given: unknown): readonly TokenConfig[] {
   });
 }
 
-/** Refuses a token that would lie in a file as it is: whoever reads the file could use it. */
+/** Refuses a token that would lie in a file as it is: anyone who reads the file could use it. */
 export function checkTokenAtRest(value: unknown, where?: string): void {
   if (isTokenHash(value)) return;
   const said = where === undefined ? '' : `, from ${where}`;

@@ -159,7 +159,7 @@ export interface ConsumerConfig {
   readonly declare?: 'apply' | 'verify' | 'none';
   /** Waits that have a queue beside those of the policy; default 1m and 1h. */
   readonly waits?: readonly Duration[];
-  /** After so many lost consumers a message is parked, 0 to 1,000,000; default 10. */
+  /** After this many lost consumers a message is parked, 0 to 1,000,000; default 10. */
   readonly maxLost?: number;
   /** As for routes. */
   readonly deliver: RouteConfig['deliver'];

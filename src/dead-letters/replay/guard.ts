@@ -20,7 +20,7 @@ export class FailureGuard {
   #inRow = 0;
   #last = '';
 
-  /** Above so many percent it stops; 100: never. */
+  /** Above this many percent it stops; 100: never. */
   constructor(stopAbove: number) {
     this.#stopAbove = stopAbove;
   }

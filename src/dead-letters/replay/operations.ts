@@ -45,7 +45,7 @@ export async function getReplay(
   return found === undefined ? undefined : replayIn(found);
 }
 
-/** Asks whoever runs it to pause; what is on its way ends first. */
+/** Asks the process that runs it to pause; what is on its way ends first. */
 export function pauseReplay(
   operator: ReplayOperator,
   id: string,

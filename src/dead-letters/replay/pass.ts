@@ -55,11 +55,11 @@ const BATCH_SECONDS = 1;
 
 /** How far a pass goes. */
 export interface ReplayPassOrder {
-  /** Acts on so many letters at the most. */
+  /** Acts on this many letters at the most. */
   readonly limit: number;
   /**
    * When so many are found, all are settled before more are asked for. n.b. A pass that ends takes
-   * back what is in hand: whoever asks for more than there is has to begin again.
+   * back what is in hand: the caller that asks for more than there is has to begin again.
    */
   readonly pauseAt: number;
 }
@@ -90,7 +90,7 @@ class Pass {
   #dispatching: Promise<void> = Promise.resolve();
   #room = Promise.withResolvers<void>();
   #asked: Promise<IteratorResult<TakenLetter>> | undefined;
-  /** Lets whoever waits for a letter go on without one. */
+  /** Lets the caller that waits for a letter go on without one. */
   #interrupt: (why: 'lull' | undefined) => void = () => undefined;
   readonly #onHalt = (): void => this.#interrupt(undefined);
   #endWatch: () => void = () => undefined;
@@ -173,7 +173,7 @@ class Pass {
     this.#returned += 1;
   }
 
-  /** Tells whoever waits with a part of a batch that none came for a while. */
+  /** Tells the caller that waits with a part of a batch that none came for a while. */
   #watch(foundBefore: number): void {
     const found = this.#found;
     if (this.#batch.length > 0 && found === foundBefore) this.#interrupt('lull');
@@ -185,7 +185,7 @@ class Pass {
     const { letters, tenure } = this.#parts;
     try {
       const asked = (this.#asked ??= taking.next());
-      // A dispatch that breaks halts the run, and whoever waits here hears of it there.
+      // A dispatch that breaks halts the run, and the caller that waits here hears of it there.
       const next = await new Promise<IteratorResult<TakenLetter> | 'lull' | undefined>(
         (resolve, reject) => {
           this.#interrupt = resolve;
@@ -215,7 +215,7 @@ class Pass {
       await this.#leave(taken);
       return;
     }
-    // A program of the user may never answer: whoever pauses or cancels does not wait for it.
+    // A program of the user may never answer: anyone who pauses or cancels does not wait for it.
     const signal = transform === undefined ? undefined : tenure.halt.signal;
     const plan = await unlessAborted(decide(this.#parts, taken, claim), signal);
     if (plan === undefined) return ledger.release(claim);

@@ -5,7 +5,7 @@
  *   begin ─▶ beat, beat, … ─▶ end
  *              └─ pause or cancel wanted · the lease is lost ─▶ halt
  *
- * Promise: two processes never run the same replay; whoever cannot renew its lease in time sends
+ * Promise: two processes never run the same replay; one that cannot renew its lease in time sends
  * nothing more.
  */
 

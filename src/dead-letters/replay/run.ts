@@ -37,7 +37,7 @@ import { type LetterTransform, sameTransform } from './transform.ts';
 
 /** Missing letters that are put down at once. */
 const MISSING_STEP = 1_000;
-/** Somebody else who works on the place is waited for so long, and asked for so often. */
+/** Somebody else who works on the place is waited for so long, and asked for this often. */
 const BUSY_MAX_MS: number = 15 * SECOND_MS;
 const BUSY_EVERY_MS = SECOND_MS;
 
@@ -235,7 +235,7 @@ async function passes(parts: PassParts, limit: number): Promise<void> {
     const { found, acted, returned, busy } = await runPass(parts, { limit: rest, pauseAt });
     if (tenure.halt.reason?.kind === 'broken') throw tenure.halt.reason.error;
     if (busy !== undefined) {
-      // Whoever looks at a queue has it for a moment: that is no reason to stop.
+      // Anyone who looks at a queue has it for a moment: that is no reason to stop.
       await sleep(clock, BUSY_EVERY_MS, tenure.halt.signal);
       if (clock.monotonic() - freeMs < BUSY_MAX_MS) continue;
       return tenure.halt.stop({ kind: 'end', state: 'stopped', because: busy });

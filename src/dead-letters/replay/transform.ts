@@ -42,7 +42,7 @@ export type Repair = (
 
 /** A user's file, loaded. */
 export interface LetterTransform {
-  /** Its whole path: whoever resumes may be elsewhere. */
+  /** Its whole path: anyone who resumes may be elsewhere. */
   readonly file: string;
   /** Of the file's text. */
   readonly digest: string;

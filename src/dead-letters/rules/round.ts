@@ -195,7 +195,7 @@ class RoundOfRule {
 
   async #run(place: RulePlace, { id, counts: before }: Replay): Promise<Part> {
     const { tools, lease, signal } = this.#parts;
-    // Before anything is sent: whoever comes after a crash, or after a round that could not say
+    // Before anything is sent: anyone who comes after a crash, or after a round that could not say
     // how it ended, has to know of it, and that nobody paused it on purpose.
     const replays = [...this.#known];
     await lease.change((state) => ({ ...state, replays, isInterrupted: true }));

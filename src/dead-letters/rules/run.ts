@@ -100,7 +100,7 @@ async function roundOf(rule: ReplayRule, tools: RuleTools): Promise<RuleNews | u
   return whole;
 }
 
-/** The time until the next round, after so many failures in a row. */
+/** The time until the next round, after this many failures in a row. */
 export function pauseOf({ every }: Pick<ReplayRule, 'every'>, failures: number): number {
   const everyMs = durationMs(every, 'every');
   const maxMs = Math.max(everyMs, RULE_PAUSE_MAX_MS);

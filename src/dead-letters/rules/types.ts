@@ -46,11 +46,11 @@ export interface ReplayRuleConfig {
   readonly every?: Duration;
   /** Letters per second, 1 to 100,000; default 10. */
   readonly rate?: number;
-  /** Replayed so often, a letter is parked, 1 to 1,000; default `deadLetters.replaysMax`. */
+  /** Replayed this often, a letter is parked, 1 to 1,000; default `deadLetters.replaysMax`. */
   readonly times?: number;
   /** Letters per round, 1 to 5,000; default 1,000. */
   readonly max?: number;
-  /** So many go first, and the rest only when they do not fail again, 0 to 1,000; default 1. */
+  /** This many go first, and the rest only when they do not fail again, 0 to 1,000; default 1. */
   readonly canary?: number;
 }
 

@@ -20,7 +20,7 @@ import { checkExecOptions, describeExec, type ExecOptions, type ExecSettings } f
 import { type Command, OUTPUT_KEPT_BYTES, runCommand, type RunResult, StartError } from './run.ts';
 
 const REASON_LINE_MAX_CHARS = 200;
-/** The operator's mistake, which waiting does not mend. */
+/** The operator's mistake, which waiting does not fix. */
 const CANNOT_START = new Set([
   'ENOENT',
   'EACCES',
@@ -173,7 +173,7 @@ function headerVariables({ headers: own, trace }: Delivery): Record<string, stri
   for (const name of Object.keys(headers).sort()) {
     const value = headers[name];
     const variable = `RESPOOL_HEADER_${name.toUpperCase().replaceAll(/[^A-Z0-9_]/g, '_')}`;
-    // A variable cannot carry NUL; messages of ours have none.
+    // A variable cannot carry NUL; our messages have none.
     if (value === undefined || value.includes('\0') || Object.hasOwn(variables, variable)) continue;
     variables[variable] = value;
   }

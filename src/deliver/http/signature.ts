@@ -5,7 +5,7 @@ import { RespoolError } from '../../core/errors.ts';
 
 /** A shorter key could be guessed. */
 const KEY_MIN_BYTES = 16;
-/** So many keys may be valid at once; two are enough to change one for another. */
+/** This many keys may be valid at once; two are enough to change one for another. */
 const KEYS_MAX = 8;
 const ENCODED = /^whsec_([A-Za-z0-9+/]+={0,2})$/;
 

@@ -1,8 +1,8 @@
 /**
- * deliver-notice — what a rule owes its receivers, put down in the spool, or told without it.
+ * deliver-notice — the pending notifications of a rule, enqueued in the spool or sent without it.
  *
- * Promise: whoever was told is taken off what is owed, so nobody is told again when the store is
- * back.
+ * Promise: a receiver that was notified is no longer pending, so it is not notified again when the
+ * store is back.
  */
 
 import type { Millis } from '../../core/duration.ts';

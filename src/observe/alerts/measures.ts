@@ -34,7 +34,7 @@ export interface Measures {
   read(measure: Measure, unit: Unit): Promise<MeasureReading>;
   /** Where the backlog goes that the measure is about; undefined: nobody can tell now. */
   forecast(measure?: Measure): Promise<BacklogForecast | undefined>;
-  /** What was counted here, for whoever looks at the rules; undefined: no rule is about it. */
+  /** What was counted here, for anyone who looks at the rules; undefined: no rule is about it. */
   flows?(): { readonly flows: WindowRates; readonly longestMs: number } | undefined;
   /** What others on the store have counted is added from now on. */
   hearOthers?(others: readonly WindowRates[]): void;
@@ -167,7 +167,7 @@ class SpoolMeasures implements Measures {
       case 'time to drain':
         return this.#drain(measure);
       default:
-        // Whoever looks knows whether the store answered.
+        // Anyone who looks knows whether the store answered.
         return { value: 0 };
     }
   }

@@ -23,11 +23,11 @@ export type Receivers = ReadonlyMap<string, Handler>;
 const TOLD_WITHIN_MS = 60_000;
 /** Notifications for one receiver that are on their way at once. */
 const CONCURRENCY = 4;
-/** Whoever delivers alerts goes first. */
+/** The process that delivers alerts goes first. */
 const PRIORITY = 0;
 const CONTENT_TYPE = 'application/json';
 
-/** Tried for three days: whoever is told may be down for as long as what it is about. */
+/** Tried for three days: the receiver may be down for as long as what it is about. */
 const ALERT_POLICY: RetryPolicy = exponential({
   first: '5s',
   factor: 2,

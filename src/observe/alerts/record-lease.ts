@@ -1,7 +1,7 @@
 /**
  * record-lease — of several processes on one store one looks at the rules, in rounds.
  *
- * Promise: a compare-and-swap for each round. Whoever gives no sign of life for the time of the
+ * Promise: a compare-and-swap for each round. Anyone who gives no sign of life for the time of the
  * lease is followed by another; what that means for `for` is told as a gap.
  */
 
@@ -19,7 +19,7 @@ import type { AlertRule } from './types.ts';
 
 const TURN_KIND = 'alert.turn';
 const TURN_KEY = 'rounds';
-/** So many rounds may be missed. */
+/** This many rounds may be missed. */
 const LEASE_ROUNDS = 3;
 
 /** Who looks at the rules. */

@@ -2,7 +2,7 @@
 
 import type { Millis } from '../../core/duration.ts';
 
-/** A span is counted in so many parts. */
+/** A span is counted in this many parts. */
 const PARTS = 60;
 
 interface Part {

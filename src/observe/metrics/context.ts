@@ -12,7 +12,7 @@ import type { MetricAlias } from './types.ts';
 /** The label of a name: itself, or `other`. */
 export type LabelOf = (name: string) => string;
 
-/** Made by `createMetrics`, given to whoever watches. */
+/** Made by `createMetrics`, given to all that watch. */
 export interface MetricsContext {
   readonly families: Families;
   readonly core: CoreFamilies;

@@ -13,7 +13,7 @@
  *   families.close()              takes everything out of the registry again
  *
  * A name is given without the prefix; one with `prefix: ''` is an alias and stands as it is. The
- * values of labels come in the order of `labels`. Whoever makes rows bounds their number
+ * values of labels come in the order of `labels`. Anyone who makes rows bounds their number
  * (context.ts).
  *
  * Why not the library's own counters: `inc()` looks labels up by building a key of them, for each

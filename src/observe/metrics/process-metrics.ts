@@ -14,7 +14,7 @@ let ofProcess: Registry | undefined;
  * way to take them out.
  *
  * n.b. the library has no way to end its collecting: a timer of 100 ms, which lets the process
- * end, and two observers. So it collects once for a process, whoever asks how often.
+ * end, and two observers. So it collects once for a process, however often it is asked.
  */
 export function processMetrics(registry: Registry): () => void {
   if (ofProcess === undefined) {

@@ -92,7 +92,7 @@ export type WatchedPublisher = Pick<Publisher, 'load'>;
 
 /** Whom to ask about queues besides the consumer's own connection. */
 export interface WatchConsumerOptions {
-  /** A client of yours, or where one is made; without it depths and consumers only are told. */
+  /** Your own client, or where one is made; without it depths and consumers only are told. */
   readonly management?: Management | ManagementOptions;
   /** The label `exchange_name` of the alias `outbox`; default: none. */
   readonly exchange?: string;

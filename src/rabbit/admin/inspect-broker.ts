@@ -12,7 +12,7 @@ import { refusalCode } from '../topology/explain.ts';
 import type { QueuePlan, QueueRole, QueueSpec } from '../topology/model.ts';
 import type { AnyConnection, LookOptions } from './reports.ts';
 
-/** Up to so many queues are asked for one by one; beyond it the whole list is cheaper. */
+/** Up to this many queues are asked for one by one; beyond it the whole list is cheaper. */
 const ASKED_SINGLY_MAX = 40;
 const ROLES: readonly QueueRole[] = ['main', 'wait', 'dead', 'parked', 'unrouted'];
 

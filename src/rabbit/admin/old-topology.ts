@@ -180,7 +180,7 @@ function ownExchanges(from: Topology, to: Topology): string[] {
   return from.exchanges.map(({ name }) => name).filter((name) => own.has(name) && !stays.has(name));
 }
 
-/** The copy for the new topology; undefined: it is none of ours, and stays. */
+/** The copy for the new topology; undefined: it is not ours, and stays. */
 export function newPlaceOf(
   message: AmqpMessage,
   queue: LeavingQueue,
@@ -197,7 +197,7 @@ export function newPlaceOf(
   return changedCopy(message, { to, owner: plan.queue, from: oldMain, id, keepsEnding, wire });
 }
 
-/** Where headers of ours name a queue, no other is guessed: it may be somebody else's. */
+/** Where our headers name a queue, no other is guessed: it may be somebody else's. */
 function oldOwner(message: AmqpMessage, { mains }: Move): string | undefined {
   const sure = sureOwner(message);
   const said = sure === undefined ? [likelyOwner(message), message.fields.routingKey] : [sure];

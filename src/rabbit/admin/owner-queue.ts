@@ -46,7 +46,7 @@ export function ownerQueueOf(
   );
 }
 
-/** The main queue that headers of ours name. */
+/** The main queue that our headers name. */
 export function sureOwner({ properties }: AmqpMessage): string | undefined {
   const { 'return-to': back, [H.queue]: queue } = properties.headers ?? {};
   return nameOr(back) ?? nameOr(queue);

@@ -1,6 +1,6 @@
 /**
  * queue-safety — whether queues, as they are at the broker, can lose messages: arguments and
- * policies taken together, whoever declared them. Pure.
+ * policies taken together, whichever client declared them. Pure.
  */
 
 import { formatDuration } from '../../core/duration.ts';

@@ -36,7 +36,7 @@ import {
 
 /** The broker counts every 5 s: the second count must not be the first once more. */
 const COUNT_AGAIN_MS = 6 * SECOND_MS;
-/** So often, and so far apart, is it counted before a number that may be old is believed. */
+/** This often, and so far apart, is it counted before a number that may be old is believed. */
 const LOOKS_MAX = 20;
 const LOOK_EVERY_MS = SECOND_MS;
 

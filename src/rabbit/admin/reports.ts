@@ -1,6 +1,6 @@
 /**
  * reports — what operators are told and what they can ask for: the data behind `stats`, `doctor`,
- * `drain`, `migrate` and `dump`, for whoever prints it.
+ * `drain`, `migrate` and `dump`, for anyone who prints it.
  */
 
 import type { Clock } from '../../ports/clock.ts';
@@ -118,7 +118,7 @@ export interface DrainOptions {
   readonly to?: Route | ((message: AmqpMessage) => Route) | 'discard';
   /** Needed to discard: the name of the queue once more. */
   readonly confirm?: string;
-  /** At most so many; default: as many as there were at the beginning. */
+  /** At most this many; default: as many as there were at the beginning. */
   readonly max?: number;
   /** Only these; the others stay where they are. */
   readonly match?: (message: AmqpMessage) => boolean;

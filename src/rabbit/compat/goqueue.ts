@@ -288,7 +288,7 @@ function write(message: AmqpMessage, successor: Successor): Properties {
     [ACTION, past.routingKey],
   ] as const) {
     headers[code] = value;
-    // Whoever counts by the names of the document goes on counting by them.
+    // Anyone who counts by the names of the document goes on counting by them.
     if (headers[document] !== undefined) headers[document] = value;
   }
   return {

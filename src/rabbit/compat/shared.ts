@@ -3,7 +3,7 @@
  * consumer at a time.
  *
  * Promise: queues and exchanges are declared exactly as the other system's code declares them
- * (whoever declares second is refused otherwise), its counters are read and written as it does
+ * (a second declarer is refused otherwise), its counters are read and written as it does
  * itself, and our own headers ride along. Safety beyond that is added by policies of the broker.
  */
 
@@ -123,7 +123,7 @@ export function queueOf(name: string, role: QueueSpec['role'], args: Table): Que
   return { name, role, durable: true, exclusive: false, autoDelete: false, arguments: args };
 }
 
-/** A policy of ours for queues of theirs; above those of priority 0, which it replaces there. */
+/** Our own policy for queues of theirs; above those of priority 0, which it replaces there. */
 export function policyOf(name: string, pattern: string, definition: Table): PolicySpec {
   return { name: `respool.${name}`, pattern, definition, priority: 1 };
 }

@@ -1,7 +1,7 @@
 /**
  * connection — two connections to one broker, to be shared by consumers and publishers.
  *
- * One consumes, one publishes: a broker under an alarm stops reading from whoever publishes, and
+ * One consumes, one publishes: a broker under an alarm stops reading from all publishers, and
  * would no longer see the acks of that connection.
  */
 
@@ -158,7 +158,7 @@ function pairOf(
   };
 }
 
-/** What each of several brokers said; what no waiting mends comes first. */
+/** What each of several brokers said; what no waiting fixes comes first. */
 function noneAnswers(failures: readonly unknown[]): unknown {
   const lasting = failures.find((error) => !isRespoolError(error, 'broker.unavailable'));
   if (lasting !== undefined) return lasting;

@@ -19,7 +19,7 @@ export type ConnectionEvent =
   | { readonly kind: 'blocked'; readonly reason: string }
   | { readonly kind: 'unblocked' };
 
-/** What a link is made of. */
+/** What the connection needs. */
 export interface ReconnectingConnectionParts {
   readonly clock: Clock;
   readonly dice: Dice;

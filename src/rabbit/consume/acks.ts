@@ -14,7 +14,7 @@ const OPEN = 0;
 const SETTLED = 1;
 const ANSWERED = 2;
 
-/** Past so many answered tags at its head the list is cut. */
+/** Past this many answered tags at its head the list is cut. */
 const CUT_AT = 1_024;
 
 interface AcksParts {

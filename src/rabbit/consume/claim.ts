@@ -133,7 +133,7 @@ export class RabbitEnvelope implements Envelope {
  */
 function bornAt({ firstAt, expiresAfterMs = 0 }: Past, message: AmqpMessage, now: Millis): Millis {
   if (firstAt <= 0) return now;
-  // Copies of ours have no expiration that a broker would act upon.
+  // Our copies have no expiration that a broker would act upon.
   if (message.properties.expiration === undefined) return firstAt;
   const latestAt = Math.min(now, firstAt + SECOND_MS - 1);
   return latestAt + expiresAfterMs > now ? latestAt : now;

@@ -1,7 +1,7 @@
 /**
  * forward-and-ack — messages that go on to another queue: published and confirmed, then acked.
  *
- *   forward()   once; what goes wrong is thrown, and tried again by whoever asked
+ *   forward()   once; what goes wrong is thrown, and tried again by the caller that asked
  *   pass()      without a handler, until it works or the channel is gone
  *   count()     the same, to raise the count of a classic queue; nothing begins meanwhile
  *
@@ -41,7 +41,7 @@ export interface ForwardResult {
 }
 
 const RETRY = { firstMs: 100, maxMs: 5_000 };
-/** So often a count is tried to be written before a message begins with it in memory only. */
+/** This often a count is tried to be written before a message begins with it in memory only. */
 const COUNT_TRIES_MAX = 3;
 
 /** What one source passes on. */

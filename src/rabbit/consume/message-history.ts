@@ -236,7 +236,7 @@ function textOr<T>(value: unknown, otherwise: T): string | T {
   return typeof value === 'string' ? value : otherwise;
 }
 
-/** n.b. Longer ones cannot be written again: whoever wrote them, it was not us. */
+/** n.b. Longer ones cannot be written again: another program wrote them, not Respool. */
 function nameOr(value: unknown, otherwise: string): string {
   const name = textOr(value, otherwise);
   return Buffer.byteLength(name) <= NAME_MAX_BYTES ? name : otherwise;

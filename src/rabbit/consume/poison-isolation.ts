@@ -20,7 +20,7 @@ import type { QueuePlan } from '../topology/model.ts';
 
 /** How long one is held: others of the same prefetch come in the same moment. */
 const HELD_MS = 50;
-/** So often again while others come and go. */
+/** This often again while others come and go. */
 const HOLDS_MAX = 20;
 /** How long the others wait, or as near to it as there is a wait queue. */
 const LATER_MS = 1_000;

@@ -53,7 +53,7 @@ export interface RabbitSourceParts {
 const LEASE_MS = 60 * 60_000;
 /** The wait before the next try to subscribe, and before a message is passed on again. */
 const RETRY = { firstMs: 100, maxMs: 5_000 };
-/** So often everything is looked at that messages come back by. */
+/** This often everything is looked at that messages come back by. */
 const LOOK_EVERY_MS = 60_000;
 /** Tries to subscribe at first, where the connection was lost meanwhile. */
 const OPEN_TRIES = 5;

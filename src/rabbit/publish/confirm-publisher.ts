@@ -53,7 +53,7 @@ interface ReturnedRoute {
 
 const NOTHING: Outgoing = { exchange: '', key: '', content: Buffer.alloc(0), properties: {} };
 
-/** Past so many settled ones at its head a list is cut. */
+/** Past this many settled ones at its head a list is cut. */
 const CUT_AT = 1_024;
 
 /** All messages of one outlet. */

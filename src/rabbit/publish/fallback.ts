@@ -227,7 +227,7 @@ class Forwarding {
 }
 
 function noop(): void {
-  // Whoever waits for a turn does not care how the one before ended.
+  // The caller that waits for a turn does not care how the one before ended.
 }
 
 const FORWARDINGS = new WeakMap<FallbackSpool, Map<string, Forwarding>>();

@@ -1,11 +1,11 @@
 /**
- * publish-breaker — what a message of a publisher passes before the outlet.
+ * publish-breaker — stops publishing while the broker is away or blocks, and wakes the fallback.
  *
  *   shut ─first message: connect, declare─▶ open           away ─fallbackAfter─▶ stuck ─back─▶ open
  *
- * Shut: the first try to connect tells what no waiting will mend (a missing package, a wrong URL),
+ * Shut: the first try to connect tells what no waiting will fix (a missing package, a wrong URL),
  * and the exchange is declared, once for each connection. Stuck: the broker has been away, or
- * blocked by an alarm, for too long; whoever has a fallback is told at once, also those whose
+ * blocked by an alarm, for too long; anyone who has a fallback is told at once, also those whose
  * message is on its way.
  */
 
@@ -20,7 +20,7 @@ import type {
 } from '../connection/reconnecting-connection.ts';
 import type { ConfirmPublisher, ConfirmPublisherLimits } from './confirm-publisher.ts';
 
-/** What a gate is made of. */
+/** What the breaker needs. */
 export interface PublishBreakerParts {
   readonly link: ReconnectingConnection;
   readonly outlet: ConfirmPublisher;
@@ -32,7 +32,7 @@ export interface PublishBreakerParts {
   readonly stuckAfterMs: number | undefined;
 }
 
-/** Sends through an outlet. */
+/** Sends through a confirm publisher. */
 export class PublishBreaker {
   readonly #parts: PublishBreakerParts;
   readonly #unlisten: () => void;
@@ -124,7 +124,7 @@ export class PublishBreaker {
     this.#isOpen = true;
   }
 
-  /** One try is enough to know what will not mend itself; an outlet waits for the rest. */
+  /** One try is enough to know what will not fix itself; an outlet waits for the rest. */
   async #connect(isNeeded: boolean): Promise<AmqpConnection | undefined> {
     const { link, clock, limits } = this.#parts;
     try {

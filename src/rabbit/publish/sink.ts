@@ -84,7 +84,7 @@ const NAMES = [
 const MAX_BYTES: number = 16 * 2 ** 20;
 const MAX_BYTES_CAP: number = 512 * 2 ** 20;
 
-/** The parcels are in memory already, in the hands of whoever sends: nothing is saved here. */
+/** The parcels are in memory already, in the hands of the sender: nothing is saved here. */
 const NO_LIMIT = {
   waitingMax: Number.POSITIVE_INFINITY,
   waitingMaxBytes: Number.POSITIVE_INFINITY,
@@ -164,7 +164,7 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
 
 async function reach(link: ReconnectingConnection, exchange: string): Promise<void> {
   const connection = await link.tryConnect().catch((error: unknown) => {
-    // Goes on, so that it is there when the first parcel comes; what no waiting mends ends here.
+    // Goes on, so that it is there when the first parcel comes; what no waiting fixes ends here.
     if (isRespoolError(error, 'broker.unavailable')) link.connected().catch(() => undefined);
     throw error;
   });

@@ -2,7 +2,7 @@
  * archive-copy — a message of a queue as a copy that a spool can keep, and back into its queue.
  *
  * What comes back is what was there, but for what the broker would refuse or act upon: the user id
- * and `x-death` (kept in headers of ours), CC, and its own counts of deliveries. Always persistent.
+ * and `x-death` (kept in our headers), CC, and its own counts of deliveries. Always persistent.
  *
  * Why: docs/decisions/0039-removal-keeps-a-copy-in-the-spool.md
  */

@@ -27,7 +27,7 @@ export interface DeathRule {
   readonly queues?: readonly string[] | undefined;
 }
 
-/** Only so many entries are read: a hostile header may hold any number. */
+/** Only this many entries are read: a hostile header may hold any number. */
 const ENTRIES_MAX = 1_000;
 
 /** How often the message with these headers died. */

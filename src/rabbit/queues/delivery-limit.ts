@@ -17,7 +17,7 @@ import type { Management } from '../admin/management/index.ts';
 import { appliedPolicy } from '../topology/effective.ts';
 import { inFull, quoted } from '../topology/explain.ts';
 
-/** From here on a limit is none: nobody looks so often. */
+/** From here on a limit is none: nobody looks this often. */
 const LIMIT_SAFE = 1_000_000;
 /** What a quorum queue has from 4.0 on where nobody set a limit. */
 const LIMIT_DEFAULT = 20;
@@ -28,7 +28,7 @@ export interface CautionOptions {
   readonly management: Management | undefined;
   /** Of the broker, as it said when the connection was opened; asked for when it is not known. */
   readonly version: string | undefined;
-  /** Whoever asks says that looking drops nothing; taken where nobody can tell. */
+  /** The caller that asks says that looking drops nothing; taken where nobody can tell. */
   readonly isTrusted?: boolean;
 }
 

@@ -57,7 +57,7 @@ export async function drainQueue(options: DrainOptions): Promise<DrainReport> {
     );
   } finally {
     await outlet.close();
-    // n.b. Links of ours over a connection that was passed in: that one stays open.
+    // n.b. Our links over a connection that was passed in: that one stays open.
     if (isOwned) await connection.close();
   }
 }

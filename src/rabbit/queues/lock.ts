@@ -1,6 +1,6 @@
 /**
  * lock — one at a time works through a dead queue: an exclusive queue at the broker, which goes
- * with the connection that declared it. Nothing is left behind by whoever is killed.
+ * with the connection that declared it. Nothing is left behind by a process that is killed.
  *
  * Why: docs/decisions/0033-the-dead-queue-lock-is-an-exclusive-queue.md
  */
@@ -23,7 +23,7 @@ export interface QueueLock {
   release(): Promise<void>;
 }
 
-/** n.b. Whoever declares an exclusive queue may do so again: the broker sees one connection. */
+/** n.b. Anyone who declares an exclusive queue may do so again: the broker sees one connection. */
 const held = new WeakMap<AmqpConnection, Set<string>>();
 
 /** Takes the lock of a queue, on the connection that will consume; does not wait. */

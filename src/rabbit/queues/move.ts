@@ -21,7 +21,7 @@ import { lostAtTheEnd, openPass, type Pass, type PassEnd, Walk } from './pass.ts
 import type { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import type { DrainEnd, DrainReport, MoveProgress } from '../admin/reports.ts';
 
-/** Progress is told at most once for so many messages. */
+/** Progress is told at most once for this many messages. */
 const TOLD_EVERY = 100;
 
 export const WINDOW_DEFAULT = 100;
@@ -157,7 +157,7 @@ class Mover {
       if (errand !== 'discard') await this.#tools.outlet.send(errand);
     } catch (error) {
       this.#error ??= asError(error);
-      // Makes room, so that whoever waits for the next message sees the error.
+      // Makes room, so that the caller that waits for the next message sees the error.
       pass.leave(message);
       return;
     }

@@ -1,9 +1,9 @@
 /**
- * other-consumers — whether nobody else holds messages of a queue. What others hold cannot be seen:
- * it is neither given to us nor gone.
+ * other-consumers — whether other clients hold messages of a queue. Such messages cannot be seen:
+ * they are neither delivered to us nor gone.
  *
- * Consumers are told at once. Whoever holds messages without one is told by the management API
- * only, up to 5 s late, and for so long it may still count what we held ourselves.
+ * The broker reports consumers at once. Messages that are held without a consumer are shown by the
+ * management API only, up to 5 s late; until then it may still count what we held ourselves.
  */
 
 import type { Clock } from '../../ports/clock.ts';

@@ -24,9 +24,9 @@ const HELD_MAX_DEFAULT = 100_000;
 const PASS_MAX_MS = 10 * MINUTE_MS;
 /** So long without a message, and we ask how many are left. */
 const QUIET_MS = 1_000;
-/** So many quiet spans with messages left: somebody else has the queue for himself. */
+/** This many quiet spans with messages left: somebody else has the queue for himself. */
 const QUIET_MAX = 3;
-/** Given ones are dropped from the line of arrivals so many at a time. */
+/** Given ones are dropped from the line of arrivals this many at a time. */
 const GIVEN_MAX = 256;
 
 /** Which messages to go through. */
@@ -232,7 +232,7 @@ class QueuePass implements Pass {
     });
   }
 
-  /** Gives the next message to whoever waits for it, or tells that there is none. */
+  /** Gives the next message to the caller that waits for it, or tells that there is none. */
   #wake(): void {
     const waiter = this.#waiter;
     if (waiter === undefined) return;
@@ -421,7 +421,7 @@ export class Walk {
     this.#asked = asked;
     const step = await new Promise<Step | undefined>((resolve, reject) => {
       this.#onAbort = () => resolve(undefined);
-      // Whoever closes the walk meanwhile does not wait for it.
+      // Anyone who closes the walk meanwhile does not wait for it.
       asked.then(resolve, reject);
     });
     if (step === undefined) return undefined;

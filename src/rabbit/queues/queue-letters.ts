@@ -212,7 +212,7 @@ class QueueLetters implements door.DeadLetters {
     try {
       return await this.#lock(amqp, 'look at');
     } catch (error) {
-      // Whoever may read and not declare can look all the same.
+      // Anyone who may read and not declare can look all the same.
       if (isRespoolError(error) && refusalCode(error.cause) === FORBIDDEN) return undefined;
       throw error;
     }
@@ -401,7 +401,7 @@ export interface QueueLettersOptions {
   readonly parkedQueue?: string;
   /** Looks also where nobody can tell what the broker does after many looks; default: false. */
   readonly isTrusted?: boolean;
-  /** A look goes through so many at the most, unless it says so itself; default 100,000. */
+  /** A look goes through this many at the most, unless it says so itself; default 100,000. */
   readonly lookMax?: number;
   readonly clock?: Clock;
   /** Told once, before the first look, where looking is not free. */

@@ -207,7 +207,7 @@ export class RequeueBlocks {
 
   /**
    * n.b. A queue gives a consumer all it may have in one step. With room for everything that was
-   * given back before, whoever is killed puts it back as a whole, in its order.
+   * given back before, a process that is killed puts it back as a whole, in its order.
    */
   get #first(): number {
     const { averageBytes } = this.#parts;

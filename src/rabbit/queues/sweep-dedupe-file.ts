@@ -76,7 +76,7 @@ class FileJournal implements SweepJournal {
   /** Queues with entries that may still be needed. */
   readonly #unsettled = new Set<string>();
   #file: FileHandle | undefined;
-  /** So many bytes at its beginning are not ours. */
+  /** This many bytes at its beginning are not ours. */
   #othersBytes = 0;
   #waiting: Waiting[] = [];
   /** Written with what comes next. */

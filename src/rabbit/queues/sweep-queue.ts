@@ -82,9 +82,9 @@ function beginningOf({ properties }: AmqpMessage, queue: string): Record<string,
 
 /** What a message is taken to be where the broker has not counted yet. */
 const AVERAGE_BYTES: number = 16 * 2 ** 10;
-/** Progress is told once for so many messages. */
+/** Progress is told once for this many messages. */
 const TOLD_EVERY = 100;
-/** So many stay, at the most: what lies behind them would never be seen. */
+/** This many stay, at the most: what lies behind them would never be seen. */
 const HELD_MAX = 1_000_000;
 
 /** Sweeps one queue; what goes wrong is in the report. */
@@ -293,7 +293,7 @@ class Sweep {
     } catch (error) {
       this.#fail(error);
     }
-    // n.b. With its channel the message went back: whoever copies it now copies it twice.
+    // n.b. With its channel the message went back: anyone who copies it now copies it twice.
     if (this.#isRecorded && !pass.isLost && signal?.aborted !== true) {
       this.#take(pass, message, deaths);
       return;

@@ -184,7 +184,7 @@ async function sweepPairs(
   const budget = { left: options.limit ?? Number.POSITIVE_INFINITY };
   try {
     const connect = (): Promise<AmqpConnection> => connection.consuming.tryConnect();
-    // Whoever cannot be reached at all is no failure of one queue.
+    // A broker that cannot be reached at all is no failure of one queue.
     await connect();
     await journal?.open();
     const tools = { connect, outlet, management, clock, journal, budget };

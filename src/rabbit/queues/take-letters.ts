@@ -185,7 +185,7 @@ export class LetterBatch {
       case 'ack':
         return this.walk.pass.isLost ? BACK : this.#ack(message, 'it is where it was');
       case 'publish':
-        // n.b. With its channel the message went back: whoever sends it now sends it twice.
+        // n.b. With its channel the message went back: anyone who sends it now sends it twice.
         return this.walk.pass.isLost ? BACK : this.#publish(message, deed.outgoing);
       default:
         return unreachable(deed);

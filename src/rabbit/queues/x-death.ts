@@ -14,7 +14,7 @@ export interface Death {
   readonly at: Millis | undefined;
 }
 
-/** Only so many are read: a hostile header may hold any number. */
+/** Only this many are read: a hostile header may hold any number. */
 const DEATHS_READ_MAX = 200;
 
 /** The copy of a stripped `x-death` that we keep is shorter. */

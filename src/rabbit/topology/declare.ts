@@ -44,7 +44,7 @@ export async function applyTopology(
   if (management !== undefined) await setPolicies(management, policies);
   await declareQueues(connection, queues);
   await bind(connection, bindings);
-  // Whoever looks now shall not see what was there before.
+  // Anyone who looks now shall not see what was there before.
   management?.forget();
   const names = policies.map(({ name }) => name);
   return {

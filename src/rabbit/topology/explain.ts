@@ -24,7 +24,7 @@ export interface Difference {
   readonly want: string | undefined;
 }
 
-/** The error for whoever asked, with the broker's own as its cause. */
+/** The error for the caller that asked, with the broker's own as its cause. */
 export function explainRefusal(error: unknown, tried: TriedDeclaration): RespoolError {
   if (isRespoolError(error)) return error;
   const { code, why } = account(error, tried);
@@ -157,7 +157,7 @@ function permissionFor(tried: TriedDeclaration, what: string, name: string): str
     case 'check':
     case 'declare':
     case 'delete':
-      // Whoever names a dead-letter or alternate exchange must be allowed to write to it.
+      // Anyone who names a dead-letter or alternate exchange must be allowed to write to it.
       return what === tried.what && name === tried.name ? 'configure' : 'write';
     default:
       return unreachable(tried.act);

@@ -247,7 +247,7 @@ function bindingsOf({ bindings }: Topology): readonly BindingSpec[] {
   return bindings.filter(({ exchange }) => exchange !== '');
 }
 
-// What is at the broker under names of ours and is not in a topology: wait queues of
+// What is at the broker under our names and is not in a topology: wait queues of
 // former delays, bindings that were taken out of the settings. Pure.
 //
 // n.b. Wait queues of shared() and of perDelay({ by: 'exchange' }) serve several queues: what one

@@ -9,7 +9,7 @@ import type {
 import type { Management } from '../admin/management/index.ts';
 import type { Topology } from './model.ts';
 
-/** Up to so many queues are asked for one by one; beyond it the whole list is cheaper. */
+/** Up to this many queues are asked for one by one; beyond it the whole list is cheaper. */
 const ASKED_SINGLY_MAX = 40;
 
 export interface Snapshot {

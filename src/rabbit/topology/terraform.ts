@@ -130,7 +130,7 @@ function block(type: string, label: string, lines: readonly Line[]): string {
   return `resource "${type}" "${label}" {\n${written(lines, '  ')}}\n`;
 }
 
-/** Laid out as `terraform fmt` does it, so that a file of ours is not changed by its first run. */
+/** Laid out as `terraform fmt` does it, so that our own file is not changed by its first run. */
 function written(lines: readonly Line[], indent: string): string {
   return lines
     .map((line, at) => {

@@ -1,6 +1,6 @@
 /**
  * verify — whether everything of a topology is at the broker, without changing anything: for users
- * who may not configure, and for whoever wants to be sure.
+ * who may not configure, and for the caller that wants to be sure.
  *
  * AMQP only tells what exists; the management API tells arguments, bindings, policies and what
  * holds when they are taken together.

@@ -29,7 +29,7 @@ import { setAside } from './quarantine.ts';
 /** Closing must not take long because many messages came and went. */
 const CLEAR_MS = 200;
 
-/** So many failed fsyncs, and the disk is not trusted any more. */
+/** This many failed fsyncs, and the disk is not trusted any more. */
 const SYNC_FAILURES_MAX = 3;
 
 /** One call on its way. */

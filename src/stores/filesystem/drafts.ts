@@ -104,7 +104,7 @@ function attempt(act: () => void): Error | undefined {
 // n.b. A spare may be written over only when the rename that made it one is on the disk. Otherwise
 // a power cut could bring its old name back, with another message's bytes behind it.
 
-/** So many stay for changes when the disk is full; new messages do not get them. */
+/** This many stay for changes when the disk is full; new messages do not get them. */
 const RESERVE = 32;
 
 /** A file in the spare directory. */

@@ -140,7 +140,7 @@ class FilesystemStore implements EntryStore {
 
   async insert(entries: readonly Entry[]): Promise<readonly ('stored' | Duplicate)[]> {
     for (const { envelope, inlineBody } of entries) {
-      // The id is part of a file's name: asked here too, whoever calls.
+      // The id is part of a file's name: asked here too, the caller that calls.
       checkId(envelope.id);
       if ((inlineBody?.length ?? 0) <= INLINE_MAX_BYTES) continue;
       throw new RespoolError(

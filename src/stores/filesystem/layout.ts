@@ -243,7 +243,7 @@ function parseHolder(text: string): string | undefined {
   try {
     return decodeURIComponent(text);
   } catch {
-    // Not a name of ours, then; the caller sees that it does not come out the same.
+    // Not our own name, then; the caller sees that it does not come out the same.
     return undefined;
   }
 }

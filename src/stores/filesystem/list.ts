@@ -43,7 +43,7 @@ const TALLY_READS_MAX = 10_000;
 /** Files read at once. */
 const READS_AT_ONCE = 16;
 
-/** Up to so many entries a tally goes through them all, above it uses what was counted along. */
+/** Up to this many entries a tally goes through them all, above it uses what was counted along. */
 const TALLY_FREELY_MAX = 50_000;
 
 /** How often a file that keeps moving is looked for. */

@@ -15,7 +15,7 @@ import { CORRUPT } from './layout.ts';
 const NAME_KEPT_CHARS = 200;
 
 /**
- * So many reasons are read when the store opens; a person looks into the directory for the rest.
+ * This many reasons are read when the store opens; a person looks into the directory for the rest.
  */
 const LISTED_MAX = 1_000;
 

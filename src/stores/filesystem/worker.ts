@@ -17,7 +17,7 @@ const IDLE_MS = 20;
 /** How long files are removed before the next request is looked for. */
 const TIDY_MS = 10;
 
-/** So many files too many are removed even while messages move. */
+/** This many files too many are removed even while messages move. */
 const SURPLUS_MAX = 20_000;
 
 const { path, sync, spareMax } = workerData as {

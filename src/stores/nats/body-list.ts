@@ -16,7 +16,7 @@ import type { Stream } from './stream.ts';
 const ALL = '';
 /** Messages that are read at once. */
 const PAGE_MAX = 500;
-/** So many unfinished objects are remembered; of more, the oldest are looked at right away. */
+/** This many unfinished objects are remembered; of more, the oldest are looked at right away. */
 const UNFINISHED_MAX = 10_000;
 const DROPS_AT_ONCE = 64;
 
@@ -64,7 +64,7 @@ export async function* listBodies(
   }
 }
 
-/** Takes out the oldest ones beyond so many. */
+/** Takes out the oldest ones beyond this many. */
 function takeOldest(unfinished: Map<string, string>, max: number): Map<string, string> {
   const taken = new Map<string, string>();
   for (const [nuid, ref] of unfinished) {

@@ -1,5 +1,5 @@
 /**
- * bucket — the way to a stream of ours: connect, judge the server, make or check the stream.
+ * bucket — the way to our own stream: connect, judge the server, make or check the stream.
  *
  * What is unsafe is refused here, before anything is written; what is weaker than it looks is told.
  */
@@ -18,7 +18,7 @@ const REPLICAS_SAFE = [2, 9, 21] as const;
 const SYNC_KNOWN = [2, 10, 0] as const;
 /** Older ones may lose a whole stream of a cluster when processes are killed. */
 const CLUSTER_SAFE = [2, 10, 23] as const;
-/** So many replicas survive the loss of a machine. */
+/** This many replicas survive the loss of a machine. */
 const NODE_LOSS_REPLICAS = 3;
 const NAME_TAKEN = 10_058;
 const MONITORING_TIMEOUT_MS = 5_000;

@@ -52,7 +52,7 @@ export class Catalog {
   /** Raised when the stream is read from its beginning again. */
   round = 0;
   readonly #tree = new DueTree<Row>();
-  /** Ids that a claim of ours has in hand: other claims do not see them meanwhile. */
+  /** Ids that our own claim has in hand: other claims do not see them meanwhile. */
   readonly #busy = new Set<string>();
   /** What we removed, until the stream has told us of it: older messages of it may still come. */
   readonly #removed = new Map<string, number>();
@@ -268,7 +268,7 @@ export class Catalog {
 }
 
 const WORDS_MAX = 10_000;
-/** So many times as many entries are looked at when several processes are after the same ones. */
+/** This many times as many entries are looked at when several processes are after the same ones. */
 const SPREAD_OVER = 4;
 
 /** The `max` rows with the lowest numbers, in the order they were in. */

@@ -13,10 +13,10 @@ import type { Row } from './catalog.ts';
 import { entryOf, hashNumber } from './row.ts';
 import type { EntryWrites } from './entry-writes.ts';
 
-/** Looks again so often for what others took away; after that the claim returns what it has. */
+/** Looks again this often for what others took away; after that the claim returns what it has. */
 const ROUNDS_MAX = 20;
 
-/** A store that met no other in so many claims takes the first ones again. */
+/** A store that met no other in this many claims takes the first ones again. */
 const CALM_CLAIMS = 16;
 
 /** Whether others are after the same entries; one per store. */

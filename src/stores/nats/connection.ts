@@ -44,7 +44,7 @@ interface Waiting {
   readonly gate: Gate;
 }
 
-/** What a line is made of. */
+/** What a connection needs. */
 export interface ServerConnectionParts {
   readonly connection: NatsConnection;
   readonly makeHeaders: () => NatsHeaders;
@@ -270,7 +270,7 @@ export class ServerConnection {
   }
 }
 
-/** Lets so many in at once; others wait in their order. */
+/** Lets this many in at once; others wait in their order. */
 class Gate {
   readonly #max: number;
   #queue: (() => void)[] = [];
@@ -292,7 +292,7 @@ class Gate {
     this.#letIn();
   }
 
-  /** n.b. In a loop: whoever leaves at once, as without a connection, must not nest the next. */
+  /** n.b. In a loop: anyone who leaves at once, as without a connection, must not nest the next. */
   #letIn(): void {
     if (this.#isLetting) return;
     this.#isLetting = true;

@@ -8,7 +8,7 @@ import type { Content } from './row.ts';
 /** What an entry costs beside its bytes. */
 const OVERHEAD_BYTES = 1_500;
 
-/** Contents by id and sequence, up to so many bytes; the oldest go first. */
+/** Contents by id and sequence, up to this many bytes; the oldest go first. */
 export class Cache {
   readonly #maxBytes: number;
   readonly #contents = new Map<string, { readonly seq: number; readonly content: Content }>();

@@ -53,7 +53,7 @@ const INLINE_MAX_BYTES = 16 * 1024;
 /** Of `maxBytes`, what inserts may fill: claims and removals of a full bucket need room too. */
 const FILL_MAX = 0.9;
 
-/** Who has to know of the leases of others is told so often at most. */
+/** Who has to know of the leases of others is told this often at most. */
 const LATER_MS = 1_000;
 
 /** Keeps entries in a bucket of NATS JetStream. */
@@ -117,7 +117,7 @@ class NatsStore implements EntryStore {
     return this.#opening.close();
   }
 
-  /** The server's clock: the time it gives to a message of ours. */
+  /** The server's clock: the time it gives to our own message. */
   async now(): Promise<Millis> {
     const { stream, prefix, makeToken } = this.#checkOpen();
     const subject = `${prefix}g.${this.instance}.clock`;

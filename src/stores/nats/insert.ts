@@ -6,7 +6,7 @@
  * higher sequence than its own; everybody who follows the stream comes to the same answer.
  *
  *   died after the entry: it is not there for anyone, and is swept out later
- *   died after the key:   it is there; whoever asks again is told so
+ *   died after the key:   it is there; the caller that asks again is told so
  *   a key that points to no entry, or to one without this key: was left behind, may be taken over
  *   an unborn entry in the way of its own repetition: is helped to its key first, not overwritten
  *
@@ -162,7 +162,7 @@ interface Birth {
   readonly startedAt: number;
 }
 
-/** The entry is written; now its key has to point to it, or to whoever was first. */
+/** The entry is written; now its key has to point to it, or to the first one. */
 async function settleKey(
   keeper: EntryWrites,
   birth: Birth,

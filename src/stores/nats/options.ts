@@ -11,7 +11,7 @@ import type { NatsConnection } from './client.ts';
 export interface NatsOptions {
   /** Where the server is, such as `nats://127.0.0.1:4222`; several are joined by commas. */
   readonly url?: string;
-  /** A connection of yours, instead of `url`; it is not closed with the store. */
+  /** Your own connection, instead of `url`; it is not closed with the store. */
   readonly connection?: NatsConnection;
   /** What else the package's `connect` shall know, such as credentials or TLS; with `url` only. */
   readonly connect?: object;

@@ -5,7 +5,7 @@
  * A message may be stored, delivered and removed by another process while the answer to its insert
  * is lost. Then nothing lies under its key, and writing it again would deliver it twice. So every
  * insert draws a number. All steps of that entry carry it, and so do the marker over it and the
- * grave that outlives both by ten minutes. Whoever is about to repeat an insert has the stream
+ * grave that outlives both by ten minutes. Anyone who is about to repeat an insert has the stream
  * followed up to its end, and knows by the number what became of the first one, also after a
  * restart of the server: graves are messages like any other.
  */

@@ -7,7 +7,7 @@
  *   $KV.<bucket>.l.<kind>.<token>    a line of a log of records
  *   $KV.<bucket>.m.<kind>.<hash>     a value of a map of records
  *
- * The facts that claims, lists and counts need ride in a header: whoever follows the stream is
+ * The facts that claims, lists and counts need ride in a header: anyone who follows the stream is
  * sent headers only, never bodies.
  */
 
@@ -116,7 +116,7 @@ export function writeFacts(facts: Facts): string {
   return text.replaceAll(NOT_ASCII, escapeUnit);
 }
 
-/** Facts from the text of a header; undefined when it is none of ours. */
+/** Facts from the text of a header; undefined when it is not ours. */
 export function readFacts(text: string): Facts | undefined {
   let list: unknown;
   try {
@@ -183,7 +183,7 @@ export function readValue(data: Uint8Array): Omit<Content, 'birth'> | string {
   }
 }
 
-/** The entry for whoever asked, with bytes of its own. */
+/** The entry for the caller that asked, with bytes of its own. */
 export function entryOf({ status, envelope, tail, bodyAt }: Omit<Content, 'birth'>): Entry {
   return bodyAt < 0
     ? { envelope, status }

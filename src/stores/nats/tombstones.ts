@@ -4,10 +4,10 @@
  * An entry is removed by a marker over its key: a plain write, judged and kept like any other. The
  * marker itself must go too, or the bucket grows for ever. But a server that is killed may forget
  * that a message was taken out (2.9 and 2.10 both do), and the entry below a marker would be back.
- * So before markers go, one message names up to 500 of them: a grave. It stays for ten minutes,
- * longer than a server needs to write its own notes; who reads the stream after a crash finds it,
- * and removes again what came back. Graves also tell other processes whose feed was too late to see
- * the marker.
+ * So before markers go, one message names up to 500 of them: a tombstone. It stays for ten
+ * minutes, longer than a server needs to sync its own state; a process that reads the stream after
+ * a crash finds it, and removes again what came back. Tombstones also inform other processes whose
+ * feed was too late to see the marker.
  */
 
 import { RespoolError } from '../../core/errors.ts';
@@ -15,11 +15,11 @@ import type { Clock } from '../../ports/clock.ts';
 import { TOMBSTONE } from './row.ts';
 import type { Stream } from './stream.ts';
 
-/** Removals in one grave. */
+/** Maximum removals in one tombstone. */
 const GRAVE_MAX = 500;
-/** How long removals are gathered. */
+/** How long removals are collected for one tombstone. */
 const GATHER_MS = 100;
-/** How long a grave is kept; servers sync their notes every 2 minutes at the latest. */
+/** How long a tombstone is kept; servers sync their state every 2 minutes at the latest. */
 export const TOMBSTONE_KEPT_MS: number = 10 * 60_000;
 const LEVEL_EVERY_MS = 60_000;
 const MARK_EVERY_MS = 10_000;
@@ -34,7 +34,7 @@ export interface PendingTombstone {
   readonly birth?: number | undefined;
 }
 
-/** What graves are made with. */
+/** What tombstones need. */
 export interface TombstonesParts {
   readonly stream: Stream;
   readonly clock: Clock;
@@ -165,7 +165,7 @@ function writeBurial({ name, seq, birth = 0 }: PendingTombstone): string {
   return birth === 0 ? `${name}:${seq}` : `${name}:${seq}:${birth}`;
 }
 
-/** What a grave names. */
+/** What a tombstone names. */
 export function readTombstone(text: string): readonly PendingTombstone[] {
   return text.split(' ').flatMap((word) => {
     const [name = '', seq, birth] = word.split(':');

@@ -6,7 +6,7 @@
  * Chunks are committed as they come, and no transaction is open while a caller's stream runs. Only
  * the last write waits for the disk: it takes along what was written before, and counts it, since a
  * server that crashed meanwhile may have forgotten a chunk. A body that fits one chunk is a row of
- * a batch that it shares with whoever writes at the same time.
+ * a batch that it shares with anyone who writes at the same time.
  */
 
 import { RespoolError, textOf } from '../../core/errors.ts';

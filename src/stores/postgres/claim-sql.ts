@@ -35,7 +35,7 @@ export interface ClaimSearch {
 
 /**
  * Through the due index: with a glance at what is left out, straight, or straight to the very first
- * rows whoever is ahead of them; or by flows.
+ * rows whatever is ahead of them; or by flows.
  */
 export type ClaimWay = 'glance' | 'straight' | 'front' | 'flows';
 
@@ -132,7 +132,7 @@ function foundIn(slots: readonly StateKey[], more = ''): string {
 
 /**
  * The first due rows, as many as are wanted, with those that wait for another of their key. Short
- * to plan, and never walks far; whoever meets one that waits has to look on in another way.
+ * to plan, and never walks far; anyone who meets one that waits has to look on in another way.
  */
 export function searchByFront(names: Names, search: ClaimSearch): ClaimSqlParts {
   const { slots, order } = search;

@@ -10,7 +10,7 @@
 
 import type { ClaimRequest } from '../../ports/entry-store.ts';
 
-/** So many glances in a row that were filled make a filter trusted, for so many claims. */
+/** This many glances in a row that were filled make a filter trusted, for this many claims. */
 const TRUSTED_AFTER = 4;
 const TRUSTED_FOR = 64;
 /** A claim that takes so long, and so many times as long as the quickest, has walked too far. */

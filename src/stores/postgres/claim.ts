@@ -93,7 +93,7 @@ function byOrder(a: EntryRow, b: EntryRow): number {
 /** Later than everything. */
 const EVER: number = Number.MAX_SAFE_INTEGER;
 
-/** After a glance that was too short, so many look twice as far. */
+/** After a glance that was too short, this many look twice as far. */
 const WIDE_CLAIMS = 64;
 
 /** Where keys have an order: so often a claim looks on, so many times as far, up to this far. */
@@ -101,7 +101,7 @@ const ROUNDS_MAX = 6;
 const GLANCE_GROWTH = 4;
 const GLANCE_MAX = 2_000;
 
-/** After one that waits for its turn was met, so many claims expect more of them. */
+/** After one that waits for its turn was met, this many claims expect more of them. */
 const CROWDED_CLAIMS = 4;
 
 /** A claim, and the slots of its states. */

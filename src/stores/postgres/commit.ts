@@ -34,7 +34,7 @@ import type { Names } from './names.ts';
 import { type Ask, NOW_SQL } from './connection.ts';
 import type { OrderKeyTurns } from './order-keys.ts';
 
-/** After a key was met, so many batches expect more of them. */
+/** After a key was met, this many batches expect more of them. */
 const KEYED_BATCHES = 16;
 
 /** What became of one; a text says why it was refused. */

@@ -259,7 +259,7 @@ function configOf({ connectTimeoutMs }: CheckedOptions, url: string, sockets: So
   };
 }
 
-// Whether the server, or a pool of ours, runs out of connections.
+// Whether the server, or our own pool, runs out of connections.
 
 /** From this share of its connections on, a server is nearly full. */
 const CONNECTIONS_NOTE = 0.8;
@@ -316,11 +316,11 @@ interface HorizonSpans {
 }
 
 const SPANS: HorizonSpans = { noteSeconds: 5, unsafeSeconds: 60 };
-/** A slot so many transactions behind holds back everything since. */
+/** A slot this many transactions behind holds back everything since. */
 const SLOT_AGE_MAX = 1_000_000;
 
 /**
- * Who holds back the cleaning here: whoever has a snapshot in this database. Of those in others
+ * Who holds back the cleaning here: anyone who has a snapshot in this database. Of those in others
  * only one that has written does, since every snapshot is as old as the oldest of these.
  */
 const HOLDS_BACK = '(datname = current_database() OR backend_xid IS NOT NULL)';

@@ -25,7 +25,7 @@ const COSTLY_MS = 50;
 const COSTLY_FACTOR = 4;
 const COSTLY_MORE_MS = 5;
 const COSTLY_LOOKS = 2;
-/** A look from the very beginning every so often: so many times what the last one took. */
+/** A look from the very beginning every this often: this many times what the last one took. */
 const FULL_FACTOR = 20;
 const FULL_EVERY_MIN_MS = 5_000;
 const FULL_EVERY_MAX_MS = 30_000;

@@ -159,7 +159,7 @@ function sqlOf({ table }: Names, isForced: boolean) {
   const forced = isForced ? ", set_config('synchronous_commit', 'on', true)" : '';
   return {
     sync: CONFIRM_SQL.replace('SELECT', `SELECT (SELECT mark FROM ${table.crashes})${forced},`),
-    // Whoever comes second finds the mark of the first.
+    // The second one finds the mark of the first.
     mark: `INSERT INTO ${table.crashes} (one, mark) VALUES (true, $1)
   ON CONFLICT (one) DO UPDATE SET one = true RETURNING mark`,
   };

@@ -59,7 +59,7 @@ import { insertWithin } from './insert-within.ts';
 /** An entry store in PostgreSQL. */
 export interface PostgresStore extends EntryStore {
   /**
-   * Inserts in a transaction of yours, on its client: the messages are there if you commit, and
+   * Inserts in your own transaction, on its client: the messages are there if you commit, and
    * were never there if you do not; where there is none they are refused. A duplicate is told and
    * fails nothing. Works without `open()` where the tables are there; an error of the server comes
    * as it is.

@@ -19,7 +19,7 @@ const LOOK_MIN_MS = 50;
 const LOOK_MAX_MS = 1_000;
 const RECONNECT_MS = 1_000;
 
-/** Whoever wants to be woken. */
+/** The caller that wants to be woken. */
 type Call = () => void;
 
 /** What wake-ups go by. */
@@ -71,7 +71,7 @@ export class Notifications {
 
   async open(): Promise<void> {
     this.#isOpen = true;
-    // What comes from here on is news to whoever watches, also if that begins later.
+    // What comes from here on is news to all that watch, also if that begins later.
     await this.#server.run('look at what is there', (ask) => this.#ask(ask));
     if (this.#options.listenUrl === undefined) return;
     // Tried again and told as every other call: that server may be away for a moment, too.
@@ -98,7 +98,7 @@ export class Notifications {
     };
   }
 
-  /** An insert of so many rows is about to go. */
+  /** An insert of this many rows is about to go. */
   beginInsert(rows: number): void {
     this.#begun += rows;
   }
@@ -220,7 +220,7 @@ export class Notifications {
       this.#lookMs = isNews ? LOOK_MIN_MS : Math.min(2 * this.#lookMs, LOOK_MAX_MS);
       if (isNews && this.#isOpen) this.#wake();
     } catch {
-      // Whoever uses the store hears of it there; the watch only goes on.
+      // Anyone who uses the store hears of it there; the watch only goes on.
     }
     if (this.#isOpen && this.#calls.size > 0) this.#lookSoon(this.#lookMs);
   }
@@ -267,6 +267,6 @@ function lookSql(
 }
 
 async function end(listener: PgListener): Promise<void> {
-  // What it still waited for fails, and whoever waited for that hears of it.
+  // What it still waited for fails, and the caller that waited for that hears of it.
   await listener.end().catch(() => undefined);
 }

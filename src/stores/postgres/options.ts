@@ -16,7 +16,7 @@ import type { Logger } from '../../ports/logger.ts';
 import type { PgPool } from './client.ts';
 import { type Names, namesOf } from './names.ts';
 
-/** How a PostgreSQL store is made: with a pool of yours, or with a URL. */
+/** How a PostgreSQL store is made: with your own pool, or with a URL. */
 export interface PostgresOptions {
   /** A `pg.Pool` that you own: it is used, and stays open when the store closes. */
   readonly pool?: PgPool;

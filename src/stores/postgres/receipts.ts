@@ -22,9 +22,9 @@ interface Receipt {
   readonly number: number;
 }
 
-/** Receipts that were answered are removed so many at a time. */
+/** Receipts that were answered are removed this many at a time. */
 const REMOVE_AT = 256;
-/** All others, as of a process that died, are removed by whoever opens the store after this. */
+/** All others, as of a process that died, are removed by the next process that opens the store. */
 const KEEP_FOR = '1 day';
 
 /** The receipts of one opened store. */

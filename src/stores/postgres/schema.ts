@@ -35,7 +35,7 @@ export const FLOW_KEY_SQL = '(slot + 0)';
 /** The condition of `entries_flow`: the keys in which entries wait for a claim in numbers. */
 const WAITING_SQL = `${FLOW_KEY_SQL} IN (${WAITING_KEYS.join(', ')})`;
 
-/** How long a change of tables waits for a lock: whoever comes behind it waits as well. */
+/** How long a change of tables waits for a lock: anyone who comes behind it waits as well. */
 export const LOCK_WAIT = '5s';
 
 /** Rows come and go: a hundredth of a large table, or a thousand rows, is when to clean up. */

@@ -21,11 +21,11 @@ import type { CheckedOptions } from './options.ts';
 import { LOCK_WAIT } from './schema.ts';
 import { type Ask, BEGIN_SQL, type Server } from './connection.ts';
 
-/** So many parts are there beyond the present one. */
+/** This many parts are there beyond the present one. */
 const PARTS_AHEAD = 2;
-/** Looked after at least so often, and twice for each part. */
+/** Looked after at least this often, and twice for each part. */
 const TEND_MAX_MS = 3_600_000;
-/** Whoever commits waits behind us while we wait for a lock, so we do not wait for long. */
+/** Anyone who commits waits behind us while we wait for a lock, so we do not wait for long. */
 const TEND_LOCK_WAIT = '500ms';
 /** What lies in the default part for too long is removed in bites. */
 const BITE_ROWS = 1_000;
@@ -124,7 +124,7 @@ export class SentPartitions {
   }
 }
 
-/** One process at a time; whoever comes second finds it done. */
+/** One process at a time; the second one finds it done. */
 async function begin(ask: Ask, names: Names, lockWait: string): Promise<void> {
   await ask(BEGIN_SQL);
   await ask("SELECT set_config('lock_timeout', $1, true)", [lockWait]);

@@ -27,7 +27,7 @@ export function keyOf(prefix: string, ref: string): string {
   return `${prefix}${shardOf(ref)}/${checkRef(ref)}`;
 }
 
-/** The ref of a key; undefined for what is not a body of ours. */
+/** The ref of a key; undefined for what is not our own body. */
 export function refOfKey(prefix: string, key: string): string | undefined {
   if (!key.startsWith(prefix)) return undefined;
   const [shard = '', ref = '', ...rest] = key.slice(prefix.length).split('/');

@@ -11,7 +11,7 @@ import type { Logger } from '../../ports/logger.ts';
 import { systemClock } from '../../system/clock.ts';
 import type { S3ClientLike, S3Credentials } from './client.ts';
 
-/** How bodies are kept in a bucket: with a client of yours, or with an address. */
+/** How bodies are kept in a bucket: with your own client, or with an address. */
 export interface S3Options {
   /** An `S3Client` that you own: it is used, and not destroyed when the store closes. */
   readonly client?: S3ClientLike;
@@ -36,7 +36,7 @@ export interface S3Options {
   readonly storageClass?: string;
   /**
    * Whether requests carry checksums of the newer kind: `when-supported` (default), or
-   * `when-required` for servers that refuse them. Ignored with a client of yours.
+   * `when-required` for servers that refuse them. Ignored with your own client.
    */
   readonly checksums?: 'when-supported' | 'when-required';
   /** Larger bodies go in parts of this many bytes, 5 MiB to 1 GiB; default 8 MiB. */
@@ -45,9 +45,9 @@ export interface S3Options {
   readonly partsAtOnce?: number;
   /** How long a request may take with all its tries, `'1s'` to `'1h'`; default `'60s'`. */
   readonly requestTimeout?: Duration;
-  /** How often the package tries a request, 1 to 20; default 4. Ignored with a client of yours. */
+  /** How often the package tries a request, 1 to 20; default 4. Ignored with your own client. */
   readonly attemptsMax?: number;
-  /** Connections to the server at once, 1 to 500; default 50. Ignored with a client of yours. */
+  /** Connections to the server at once, 1 to 500; default 50. Ignored with your own client. */
   readonly connections?: number;
   /** Makes the bucket when it is not there; default false. */
   readonly createBucket?: boolean;

@@ -199,7 +199,7 @@ class PartSender {
       this.#onTheWay.delete(sending);
     });
     this.#onTheWay.add(sending);
-    // A failure is kept for whoever waits next; it must not be unhandled until then.
+    // A failure is kept for the caller that waits next; it must not be unhandled until then.
     sending.catch((error: unknown) => {
       this.#trouble ??= { error };
     });

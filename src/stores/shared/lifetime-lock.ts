@@ -24,7 +24,7 @@ export interface LifetimeLock {
   note(text: string): Promise<void>;
   /**
    * Lets go of the lock and removes its file. Idempotent. With `keepFile` the file stays and tells
-   * others that whoever held it is gone.
+   * others that its holder is gone.
    */
   release(options?: { readonly keepFile?: boolean }): Promise<void>;
 }
@@ -46,7 +46,7 @@ export async function takeLifetimeLock(path: string): Promise<LifetimeLock | und
     }
     const database = lockFile(openDatabase, path);
     if (database === undefined) return undefined;
-    // A holder removes the file before it lets go. Whoever opened the old file in between has
+    // A holder removes the file before it lets go. Anyone who opened the old file in between has
     // locked a file that no longer has a name, so the lock counts only if the name still means that
     // file.
     if (before === (await identity(path))) return createLock(path, database);

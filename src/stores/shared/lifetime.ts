@@ -5,7 +5,7 @@
  * left open that nobody knows of.
  */
 
-// A store that is opened and closed by whoever comes, in any order, also at once.
+// A store that is opened and closed by anyone who comes, in any order, also at once.
 //
 // Promise: opens share one try; one that failed is not for good, and does not undo a later one that
 // has begun already; a close waits for the opening it ends.

@@ -2,7 +2,7 @@
  * sqliteBodies — bodies in a SQLite file, in chunks of 256 KiB, streamed both ways.
  *
  * No transaction is open while a caller's stream runs. A body that fits one chunk costs one batch,
- * shared with whoever writes at the same time.
+ * shared with anyone who writes at the same time.
  */
 
 import { RespoolError } from '../../core/errors.ts';

@@ -23,7 +23,7 @@ export class Checkpointer {
   #nextAt: number;
   #isMoving = false;
 
-  /** Moves a log of so many pages. */
+  /** Moves a log of this many pages. */
   constructor(logPages: number, moves: CheckpointCalls) {
     this.#logPages = logPages;
     this.#moves = moves;

@@ -118,7 +118,7 @@ export class Claims {
       const first = rows.find(this.#isToldOf(true));
       if (first !== undefined) return first[1];
       if (rows.length < want) return null;
-      // So many at once come only until the next claim, which puts them behind.
+      // This many at once come only until the next claim, which puts them behind.
       if (want === LOOK_MAX) return rows.at(-1)?.[1] ?? null;
     }
     return null;

@@ -56,7 +56,7 @@ const HEADS_MAX = 500;
 /** An entry store in a SQLite file. */
 export interface SqliteStore extends EntryStore {
   /**
-   * Inserts through a better-sqlite3 database of yours, in its open transaction: the messages are
+   * Inserts through your own better-sqlite3 database, in its open transaction: the messages are
    * there if you commit, and were never there if you do not. A duplicate is told and fails nothing.
    * Works without `open()` where the tables are there; all of them or none on an error.
    */
@@ -64,7 +64,7 @@ export interface SqliteStore extends EntryStore {
     database: SqliteDatabase,
     entries: readonly Entry[],
   ): readonly ('stored' | Duplicate)[];
-  /** Tells those who watch this store that something may be due, as after a commit of yours. */
+  /** Tells those who watch this store that something may be due, as after your own commit. */
   wake(): void;
   keyHeads(max: number): Promise<readonly KeyHead[]>;
 }
@@ -100,7 +100,7 @@ export function sqlite(options: SqliteOptions, parts: Partial<FileParts> = {}): 
       await closing.catch(() => undefined);
       if (opened !== undefined) return;
       const path = await prepareFile(checked, 'respool.db');
-      // Loaded when it is needed: whoever imports Respool may not open a store.
+      // Loaded when it is needed: anyone who imports Respool may not open a store.
       const { openFileClient } = await import('./file-client.ts');
       const line = await openFileClient<EntryTalk>('entries', path, checked, all);
       opened = { line, instances: await joinInstances(line, { path, tables, instance }) };
@@ -324,7 +324,7 @@ function watch(clock: Clock, onDue: () => void, probe: () => Promise<string>): (
       if (version !== undefined && version !== present && !isOver) onDue();
       version = present;
     } catch {
-      // Whoever uses the store hears of it there; the watch only goes on.
+      // Anyone who uses the store hears of it there; the watch only goes on.
     }
     if (!isOver) cancel = clock.after(PROBE_MS, () => void look());
   }

@@ -66,7 +66,7 @@ export interface FileClient<Talk extends FileTalk> {
   close(): Promise<void>;
 }
 
-/** What a line stands on. */
+/** What the client of a file needs; tests replace it. */
 export interface FileParts {
   readonly clock: Clock;
   readonly dice: Dice;

@@ -224,7 +224,7 @@ function startThread(
 const SLOW_MS = 10;
 /** What an operation may take besides: a large batch on a quick disk takes its time as well. */
 const OPERATION_MS = 0.03;
-/** So many slow ones of the last few: not the one that moved the log, but the disk. */
+/** This many slow ones of the last few: not the one that moved the log, but the disk. */
 const SLOW_MAX = 3;
 const LAST_FEW = 10;
 /** After a single one of this length nobody waits for a second. */
@@ -342,7 +342,7 @@ class MovingSeat implements FileThread {
   /** Not before the thread has the file open: the last to close it moves the whole log. */
   async #leave(): Promise<void> {
     this.#hasLeft = true;
-    // Nobody waits for it; whoever asked has an answer, which must not become an error.
+    // Nobody waits for it; the caller that asked has an answer, which must not become an error.
     await this.#own.close().catch(() => undefined);
   }
 }

@@ -2,7 +2,7 @@
  * insert-within — inserts in a transaction of the user's, through the user's own better-sqlite3
  * handle.
  *
- * Synchronous, and without a connection of ours: the messages come and go with the transaction.
+ * Synchronous, and without our own connection: the messages come and go with the transaction.
  * Promise: nothing is remembered from one call to the next but prepared statements. The number of a
  * flow that a transaction made is gone with its rollback, so it is asked for each time.
  */

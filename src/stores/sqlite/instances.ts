@@ -77,7 +77,7 @@ export async function serviceOfFile(
     if (address === undefined) continue;
     const lock = await takeLifetimeLock(path.join(folder, name));
     if (lock === undefined) return address;
-    // Gone, and its address with it; its messages are ended by whoever delivers.
+    // Gone, and its address with it; its messages are ended by the process that delivers.
     await lock.release({ keepFile: true });
   }
   return undefined;

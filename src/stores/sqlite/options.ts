@@ -24,7 +24,7 @@ export interface SqliteOptions {
   readonly path: string;
   /**
    * What the names of the tables begin with, such as `outbox_`, 1 to 31 of `a-z 0-9 _`: then `path`
-   * is a database file of yours, which has to be there, and nothing else in it is touched. Default
+   * is your own database file, which has to be there, and nothing else in it is touched. Default
    * nothing: the file is the store's alone.
    */
   readonly tables?: string;

@@ -92,7 +92,7 @@ function hasMadeRoom(open: Pick<OpenFile<never>, 'makeRoom'>): boolean {
     open.makeRoom();
     return true;
   } catch {
-    // No room for that either; whoever needs it is told by the write that fails.
+    // No room for that either; the caller that needs it is told by the write that fails.
     return false;
   }
 }

@@ -196,7 +196,7 @@ interface Place {
 }
 
 /**
- * Makes the tables, or brings them up to date, through a better-sqlite3 database of yours; in your
+ * Makes the tables, or brings them up to date, through your own better-sqlite3 database; in your
  * transaction, if there is one. Nothing else in the file is touched, its journal mode neither.
  */
 export function migrateSqlite(database: SqliteDatabase, options: SqliteSchemaOptions = {}): void {

@@ -62,7 +62,7 @@ export async function* lentPieces(
   }
 }
 
-/** Reads every part as late as somebody may who holds so many bytes. */
+/** Reads every part as late as somebody may who holds this many bytes. */
 export async function readBehind(
   stream: AsyncIterable<Uint8Array>,
   heldMaxBytes: number,

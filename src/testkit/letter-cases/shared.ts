@@ -75,7 +75,7 @@ export interface LettersAbilities {
   readonly canFailAgain: boolean;
   /** `since` tells what was delivered. */
   readonly canTellDelivered: boolean;
-  /** Sending can be made impossible, and be mended. */
+  /** Sending can be made impossible, and be fixed. */
   readonly canBreak: boolean;
   /** There are letters whose home nobody knows. */
   readonly canBeHomeless: boolean;

@@ -149,7 +149,7 @@ export class SimWorld {
     this.#register(seat);
     seat.isUp = true;
     spool.start().catch(() => {
-      // A process that cannot start is started again by whoever looks after it.
+      // A process that cannot start is started again by its supervisor.
       if (!process.isDead) this.kill(seat, 1_000);
     });
   }

@@ -92,7 +92,7 @@ export function demandOf(max: number, topics: readonly string[] = ['#']): Demand
 /** Time limit for a message, in ms of the real clock; only reached if the message never comes. */
 const CLAIM_TIMEOUT_MS = 120_000;
 
-/** Claims exactly so many, waiting for those that are still on their way. */
+/** Claims exactly this many, waiting for those that are still on their way. */
 export async function claimAll(
   { source }: Pick<SourceWorld, 'source'>,
   count: number,

@@ -198,7 +198,7 @@ function part(id: string): string {
 }
 
 // A check through a service: one request for the report, and a look every second at
-// how far it is for whoever wants to know.
+// how far it is for the caller that wants to know.
 
 type CheckOptions = NonNullable<Parameters<Operator['check']>[0]>;
 
@@ -236,7 +236,7 @@ const headsForm: AnswerForm<{ heads: KeyHead[] }> = fields<{ heads: KeyHead[] }>
   ),
 });
 
-/** Asks for so many, or for as many as the service tells unasked. */
+/** Asks for this many, or for as many as the service tells unasked. */
 async function askHeads(
   client: ServiceClient,
   max: number | undefined,

@@ -33,7 +33,7 @@ export async function* eventsOf(
       if (event !== undefined) yield event;
     }
   } catch (error) {
-    // Whoever fired the signal knows that it is over.
+    // Anyone who fired the signal knows that it is over.
     if (signal.aborted) return;
     throw error instanceof UnexpectedAnswer ? client.strange(error.message) : error;
   }

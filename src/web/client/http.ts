@@ -233,7 +233,7 @@ export class ServiceClient {
   }
 }
 
-/** Checked here: the error of whoever sends it would show it. */
+/** Checked here: the error of its sender would show it. */
 function checkToken(token: string): string {
   if (/^[\x21-\x7e]{1,1024}$/.test(token)) return token;
   throw new RespoolError(

@@ -11,7 +11,7 @@ import { SharedText } from '../server/shared-reads.ts';
 
 type Read = () => Promise<MetricsText>;
 
-/** A text is good for so many times as long as it took: scrapes have a tenth of the time. */
+/** A text is good for this many times as long as it took: scrapes have a tenth of the time. */
 const REST_FACTOR = 10;
 const REST_MAX_MS = 10_000;
 

@@ -311,7 +311,7 @@ class WebService implements Service {
     this.#whenNoPosts.check();
   }
 
-  /** A message is down: whoever waits for it may go on, and the disk has room. */
+  /** A message is down: the caller that waits for it may go on, and the disk has room. */
   #isPut(inlet: Inlet): void {
     this.#endPost(inlet);
     this.#fullAt = undefined;
@@ -348,7 +348,7 @@ class WebService implements Service {
     });
     for (const [name, value] of Object.entries(SAFE_HEADERS)) answer.headers.set(name, value);
     if (!isHead) return answer;
-    // Whoever began to read for it must hear that nobody will.
+    // Anyone who began to read for it must hear that no one will.
     await answer.body?.cancel();
     return new Response(null, answer);
   }

@@ -164,7 +164,7 @@ async function writeLines(lines: AsyncIterable<string>, file: string): Promise<n
       piece = '';
     }
     await handle.appendFile(piece);
-    // Whoever exports before a removal counts on the file.
+    // Anyone who exports before a removal counts on the file.
     await handle.sync();
   } finally {
     await handle.close();

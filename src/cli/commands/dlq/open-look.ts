@@ -127,7 +127,7 @@ async function* lettersOf(
   }
 }
 
-/** A place to look into, for whoever does it himself. */
+/** A place to look into, for those who do it themselves. */
 export function addLooked(
   context: LettersContext,
   place: LetterPlaceOptions,

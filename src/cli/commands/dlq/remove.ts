@@ -281,7 +281,7 @@ export interface RemovalTally {
 
 interface RemovalParts {
   readonly place: LetterPlaceOptions;
-  /** At most so many. */
+  /** At most this many. */
   readonly count: number;
   readonly operator: Pick<Operator, 'keep'>;
   readonly fate: Fate & { readonly kind: 'remove' };

@@ -1,4 +1,4 @@
-/** doctor — looks at everything a spool stands on, and says what is unsafe and how to mend it. */
+/** doctor — looks at everything a spool stands on, and says what is unsafe and how to fix it. */
 
 import type { DoctorFinding, Level } from './finding.ts';
 import { EXIT } from '../../exit-codes.ts';

@@ -1,6 +1,6 @@
 /**
  * observability-checks — what can be seen of the service: its log, metrics, traces and alerts.
- * Whoever sees nothing learns of trouble from others.
+ * Anyone who sees nothing learns of trouble from others.
  */
 
 import type { LoadedConfig } from '../../../config/load/load-config.ts';

@@ -156,7 +156,7 @@ function unreadable(file: string, why: string): CommandError {
   return new CommandError('usage.invalid', text);
 }
 
-/** It is kept all the same: whoever delivers may know the policy, or learn it. */
+/** It is kept all the same: the process that delivers may know the policy, or learn it. */
 async function warnOfUnknownPolicy(
   { out }: CommandContext,
   operator: Operator,

@@ -13,7 +13,7 @@ import type { CommandContext } from '../../spec.ts';
 import { chooseRelay } from './choose.ts';
 import { startRelay } from './relay-service.ts';
 
-/** Sends until SIGTERM or SIGINT, or until something that no waiting mends. */
+/** Sends until SIGTERM or SIGINT, or until something that no waiting fixes. */
 export async function relayUntilSignal(context: CommandContext): Promise<ExitCode> {
   const { io, out, atEnd } = context;
   const ending = listenForTheEnd(context);

@@ -11,7 +11,7 @@ import type { CommandContext } from '../../spec.ts';
 import { startConsumers } from './consumers-service.ts';
 import { chooseConsumers, readRabbitConfig, WRITE_DOWN } from './queues.ts';
 
-/** Consumes until SIGTERM or SIGINT, or until something that no waiting mends. */
+/** Consumes until SIGTERM or SIGINT, or until something that no waiting fixes. */
 export async function consumeUntilSignal(context: CommandContext): Promise<ExitCode> {
   const { io, out, atEnd } = context;
   const ending = listenForTheEnd(context);

@@ -17,7 +17,7 @@ const AGAIN: BackoffRange = { firstMs: SECOND_MS, maxMs: 30 * SECOND_MS };
 export interface RetriedStartParts {
   readonly clock: Clock;
   readonly log: ServeLog;
-  /** Hears of what no waiting mends, such as a queue with other arguments; then it ends there. */
+  /** Hears of what no waiting fixes, such as a queue with other arguments; then it ends there. */
   readonly onRefused?: (error: unknown) => void;
   /** Whether a spool writes into the same log: its messages may have the same ids. */
   readonly isBesideSpool?: boolean;
@@ -28,7 +28,7 @@ export interface RetriedStart {
   readonly start: () => Promise<void>;
   /** What cannot be done while it is away: `consume orders`. */
   readonly doing: string;
-  /** The code of the error that waiting mends. */
+  /** The code of the error that waiting fixes. */
   readonly awayCode: ErrorCode;
   /** For the log. */
   readonly fields: object;

@@ -24,7 +24,7 @@ export interface WrittenFile {
 }
 
 const BACKUPS_MAX = 100;
-/** Anchored: a folder of this name further down is none of ours. */
+/** Anchored: a folder of this name further down is not ours. */
 const IGNORED = '/respool/';
 
 /** Writes all, or refuses before the first. */

@@ -83,7 +83,7 @@ async function filesOf(
   const config = {
     name: await fileNameOf(format, folder),
     text: configText(format, port),
-    // Two configurations in one folder are refused by whoever reads them.
+    // Two configurations in one folder are refused by all that read them.
     rivals: EXTENSIONS.map((extension) => `respool.config.${extension}`),
   };
   return hasReceiver ? [config, { name: RECEIVER, text: receiverText(port) }] : [config];

@@ -74,7 +74,7 @@ export interface Management extends AsyncDisposable {
   /** Whether there was one. */
   deletePolicy(name: string): Promise<boolean>;
   whoAmI(): Promise<{ readonly name: string; readonly tags: readonly string[] }>;
-  /** Of a user; default: of whoever asks. */
+  /** Of a user; default: of the caller that asks. */
   permissions(user?: string): Promise<Permissions>;
   alarms(): Promise<AlarmReport>;
   /** Everything in the virtual host, as RabbitMQ exports it. */

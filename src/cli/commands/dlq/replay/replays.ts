@@ -166,7 +166,7 @@ interface Asked {
   readonly replay: Replay;
 }
 
-/** Waits until whoever runs it has let go, or is believed in no longer. */
+/** Waits until the process that runs it has let go, or is believed in no longer. */
 async function obeyed(
   { io }: CommandContext,
   { operator, wanted, replay }: Asked,

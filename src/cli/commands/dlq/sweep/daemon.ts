@@ -20,7 +20,7 @@ import { inRounds } from './rounds.ts';
 import { type SweepRun, sweepOnce } from './run.ts';
 import type { SettingsReader } from './settings.ts';
 
-/** Runs without a success for so many spans are too many. */
+/** Runs without a success for this many spans are too many. */
 const SPANS_MAX = 2;
 
 /** Sweeps until SIGTERM or SIGINT. */

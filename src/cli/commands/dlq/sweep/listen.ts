@@ -73,7 +73,7 @@ export async function startListening({ host, port }: Listen, answers: Answers): 
 function listenerOf(answers: Answers): RequestListener {
   return (request, response) => {
     answer(request, response, answers).catch((error: unknown) => {
-      // Whoever asks hears of it; the work goes on.
+      // The caller that asks hears of it; the work goes on.
       json(response, 500, { error: textOf(error) });
     });
   };
