@@ -11,7 +11,11 @@ import { openClient, openStore, ownSchema } from './setup.ts';
 /** A store, and another transaction that has two of its four entries locked. */
 async function lockTwo() {
   const schema = ownSchema();
-  const store: PostgresStore = await openStore({ schema, statementTimeout: '60s', retryFor: '1ms' });
+  const store: PostgresStore = await openStore({
+    schema,
+    statementTimeout: '60s',
+    retryFor: '1ms',
+  });
   await store.insert(sampleEntries(4, 'm'));
   const client = await openClient();
   await client.query('BEGIN');

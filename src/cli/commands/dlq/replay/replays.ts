@@ -43,7 +43,9 @@ async function namedReplay(context: CommandContext, operator: ReplayOperator): P
   const replay = await getReplay(operator, id);
   if (replay !== undefined) return replay;
   const typed = new TypedIds([id]);
-  const fitting = isMadeId(id) ? [] : (await allReplays(operator)).filter((one) => typed.notes(one.id));
+  const fitting = isMadeId(id)
+    ? []
+    : (await allReplays(operator)).filter((one) => typed.notes(one.id));
   const [whole] = typed.wholeIds({ out: context.out, isActing: true });
   return fitting.find((one) => one.id === whole) ?? needReplay(operator.records, id);
 }
