@@ -179,7 +179,7 @@ export class RelayBreaker {
     return this.#state;
   }
 
-  /** The sink, behind this valve; closing it is up to who made it. */
+  /** The sink, behind this breaker; closing it is up to who made it. */
   before(sink: Sink): Sink {
     const send: Sink['send'] = async (parcels) => {
       const answers = new Map<Parcel, unknown>();
@@ -193,7 +193,7 @@ export class RelayBreaker {
     return { name: sink.name, send, close: () => Promise.resolve() };
   }
 
-  /** The handler, behind this valve: while it probes, one message after the other. */
+  /** The handler, behind this breaker: while it probes, one message after the other. */
   guard(handler: Handler): Handler {
     return async (delivery) => {
       const { id, signal } = delivery;
@@ -218,7 +218,7 @@ export class RelayBreaker {
     if (outcome.kind !== 'failed' || !isSilent(outcome.failure)) return outcome;
     if (this.#guilty.delete(id)) return outcome;
     const { code, reason } = outcome.failure;
-    // Due at once: while the valve is shut nobody here takes it, and others may reach the target.
+    // Due at once: while the breaker is shut nobody here takes it, and others may reach the target.
     const delayMs = this.#aside?.ids.has(id) === true ? this.#aside.ms : 0;
     return { kind: 'postponed', delayMs, reason, code };
   }
@@ -488,11 +488,11 @@ export class UnconfirmedWindow {
   }
 }
 
-// A handler as the target of a relay, behind the valve of that.
+// A handler as the target of a relay, behind the breaker of that.
 //
 // A route may lead to many places, so each message is judged by itself: one place that is gone must
 // not hold up what goes elsewhere. But where the target is known to be gone as a whole, all that
-// wait would only spend their attempts: the valve is told, and shuts.
+// wait would only spend their attempts: the breaker is told, and shuts.
 
 /** A handler that says so speaks of the whole target. */
 const GONE = 'broker.unavailable';
@@ -504,7 +504,7 @@ const NO_BODY: Uint8Array = new Uint8Array();
 type RelayRouteSaid = Awaited<ReturnType<Handler>>;
 
 /** The same handler; the breaker hears of its outcomes. */
-export function behindBreaker(valve: RelayBreaker, deliver: Handler): Handler {
+export function behindBreaker(breaker: RelayBreaker, deliver: Handler): Handler {
   const codes = hasOneAddress(deliver) ? [GONE, UNREACHABLE] : [GONE];
   return async (delivery) => {
     let said: RelayRouteSaid = undefined;
@@ -517,12 +517,12 @@ export function behindBreaker(valve: RelayBreaker, deliver: Handler): Handler {
     const found = thrown === undefined ? failureIn(said) : classify(thrown.error);
     const isGone = found?.permanence === 'transient' && codes.includes(found.code);
     if (isGone) {
-      // As sent without an answer: the valve then knows one message from a place that is gone.
+      // As sent without an answer: the breaker then knows one message from a place that is gone.
       const silence = failure('transient', 'sink.unanswered', found.reason);
-      await tell(valve, delivery, silence);
-      const judged = valve.judge(delivery.id, failed(silence));
+      await tell(breaker, delivery, silence);
+      const judged = breaker.judge(delivery.id, failed(silence));
       if (judged.kind !== 'failed') return judged;
-    } else await tell(valve, delivery, 'confirmed');
+    } else await tell(breaker, delivery, 'confirmed');
     if (thrown !== undefined) throw thrown.error;
     return said;
   };
@@ -552,7 +552,7 @@ function failureIn(said: RelayRouteSaid): Failure | undefined {
 
 /** Afterwards, so that a handler may take as long as it likes. */
 async function tell(
-  valve: RelayBreaker,
+  breaker: RelayBreaker,
   { id, topic, headers, envelope }: Delivery,
   answer: 'confirmed' | Failure,
 ): Promise<void> {
@@ -568,5 +568,5 @@ async function tell(
     send: () => Promise.resolve([answer]),
     close: () => Promise.resolve(),
   };
-  await valve.before(heard).send([parcel]);
+  await breaker.before(heard).send([parcel]);
 }

@@ -185,7 +185,7 @@ export class Relay implements AsyncDisposable {
   readonly #settings: RelaySettings;
   readonly #target: Target;
   readonly #handler: Handler;
-  readonly #valve: RelayBreaker;
+  readonly #breaker: RelayBreaker;
   readonly #runtime: Runtime;
   readonly #spool: Spool;
   #phase: 'ready' | 'running' | 'ended' = 'ready';
@@ -205,7 +205,7 @@ export class Relay implements AsyncDisposable {
     this.#target = targetOf(options.to, { ...settings, clock, dice, tracer });
     this.#runtime = new Runtime(spoolOptions(parts, settings, options));
     this.#spool = new Spool(this.#runtime);
-    this.#valve = new RelayBreaker({
+    this.#breaker = new RelayBreaker({
       clock,
       ...settings,
       isProbed: this.#target.isProbed,
@@ -227,7 +227,7 @@ export class Relay implements AsyncDisposable {
       load: () => this.#spool.load,
     });
     for (const kind of SETTLED) this.#spool.on(kind, () => window.look());
-    this.#handler = window.before(this.#valve.guard(this.#target.handlerWith(this.#valve)));
+    this.#handler = window.before(this.#breaker.guard(this.#target.handlerWith(this.#breaker)));
   }
 
   /** What it is doing now, in numbers. */
@@ -236,7 +236,7 @@ export class Relay implements AsyncDisposable {
     const since = downSince === undefined ? {} : { downSince };
     const { now } = this.#runtime.pauses;
     const paused = now === 'all' ? [EVERYTHING] : now;
-    return { ...this.#spool.load, target: this.#valve.state, ...since, paused };
+    return { ...this.#spool.load, target: this.#breaker.state, ...since, paused };
   }
 
   /** Hears of events of a kind, or of all with `'*'`. Returns the way to stop. */
@@ -262,7 +262,7 @@ export class Relay implements AsyncDisposable {
       throw new RespoolError('config.invalid', `cannot start the relay: ${how}; make another`);
     }
     this.#phase = 'running';
-    this.#handle(this.#valve.state);
+    this.#handle(this.#breaker.state);
     try {
       await this.#spool.start();
     } catch (error) {
@@ -302,7 +302,7 @@ export class Relay implements AsyncDisposable {
   async #stop(within: Duration): Promise<void> {
     this.#phase = 'ended';
     this.#cancelForget();
-    this.#valve.close();
+    this.#breaker.close();
     try {
       await this.#spool.stop({ within });
     } finally {
@@ -314,7 +314,7 @@ export class Relay implements AsyncDisposable {
     return this.#phase === 'running';
   }
 
-  /** Has as much claimed as goes through the valve: without a handler, nothing is. */
+  /** Has as much claimed as goes through the breaker: without a handler, nothing is. */
   #handle(state: RelayBreakerState): void {
     this.#unhandle();
     this.#unhandle = () => undefined;

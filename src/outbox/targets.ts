@@ -21,8 +21,8 @@ export interface Target {
   readonly name: string;
   /** Whether it can be gone as a whole: then one message asks before more are sent. */
   readonly isProbed: boolean;
-  /** `valve` is asked before each send, and told of its answers. */
-  handlerWith(valve: RelayBreaker): Handler;
+  /** `breaker` is asked before each send, and told of its answers. */
+  handlerWith(breaker: RelayBreaker): Handler;
   /** Asks it once without a message; an error says why nothing can be sent. */
   reach?(): Promise<void>;
   /** Lets go of what was opened here. */
@@ -91,10 +91,10 @@ function sinkTarget(sink: Sink, options: ForwardOptions): Target {
   return {
     name: `sink "${sink.name}"`,
     isProbed: true,
-    handlerWith(valve) {
-      unlisten = sink.onBack?.(() => valve.call()) ?? unlisten;
-      const send = forward(valve.before(sink), options);
-      return async (delivery) => valve.judge(delivery.id, (await send(delivery)) as Outcome);
+    handlerWith(breaker) {
+      unlisten = sink.onBack?.(() => breaker.call()) ?? unlisten;
+      const send = forward(breaker.before(sink), options);
+      return async (delivery) => breaker.judge(delivery.id, (await send(delivery)) as Outcome);
     },
     close: () => {
       unlisten();
@@ -118,7 +118,7 @@ function routeTarget(to: { readonly deliver: Handler }): Target {
   return {
     name: 'a route',
     isProbed: false,
-    handlerWith: (valve) => behindBreaker(valve, deliver),
+    handlerWith: (breaker) => behindBreaker(breaker, deliver),
     close: () => Promise.resolve(),
   };
 }

@@ -57,7 +57,7 @@ export interface EntryWritesParts {
   readonly stream: Stream;
   readonly catalog: Catalog;
   readonly cache: Cache;
-  readonly graves: Tombstones;
+  readonly tombstones: Tombstones;
   readonly clock: Clock;
   /** `$KV.<bucket>.` */
   readonly prefix: string;
@@ -175,14 +175,14 @@ export class EntryWrites {
     const stored = await stream.last(this.#subjectOf(id));
     if (stored?.header(TOKEN) === token) return stored.seq;
     if (stored !== undefined && birthOf(stored) === birth) return MOVED_ON;
-    // Removed for good, it is named in a grave; the stream keeps that for long enough.
+    // Removed for good, it is named in a tombstone; the stream keeps that for long enough.
     await caughtUp();
     return births.isSeen(birth) ? MOVED_ON : undefined;
   }
 
   /** Removes an entry of this sequence, and lets go of its dedupe key. */
   async remove(id: string, expected: number, key: string | undefined): Promise<boolean> {
-    const { stream, makeToken, graves } = this.#parts;
+    const { stream, makeToken, tombstones } = this.#parts;
     const row = this.catalog.rows.get(id);
     const birth = row?.seq === expected ? row.birth : 0;
     const seq = await stream.write(this.#subjectOf(id), '', {
@@ -199,8 +199,8 @@ export class EntryWrites {
     this.cache.delete(id);
     const holder = key === undefined ? undefined : this.catalog.keys.get(key);
     const burial = { name: `e${id}`, seq, birth };
-    if (holder?.id === id) graves.add([burial, { name: `d${key}`, seq: holder.seq }]);
-    else graves.add([burial]);
+    if (holder?.id === id) tombstones.add([burial, { name: `d${key}`, seq: holder.seq }]);
+    else tombstones.add([burial]);
     return true;
   }
 

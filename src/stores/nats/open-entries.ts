@@ -63,11 +63,11 @@ export async function openEntries(
   // A store that is opened again has the same instance, and must not use its tokens again.
   const session = randomName(systemDice);
   const makeToken = createTokenMaker(`${instance}.${session}`);
-  const graves = new Tombstones({
+  const tombstones = new Tombstones({
     stream,
     clock,
     makeToken,
-    makeSubject: (grave) => `${prefix}g.${session}.${grave}`,
+    makeSubject: (tombstone) => `${prefix}g.${session}.${tombstone}`,
   });
   const restartsForget = bucket.replicas === 1;
   const rewind = createRewind(settings, { stream, cache, onTrouble, keeper: () => keeper });
@@ -79,11 +79,11 @@ export async function openEntries(
     restartsForget,
     isFar: bucket.isClustered,
     onBirth: (id, birth) => births.note(id, birth),
-    bury: (burials) => graves.add(burials),
+    bury: (burials) => tombstones.add(burials),
     onRestart: () => {
       births.forget();
       rewind.begin();
-      graves.clear();
+      tombstones.clear();
     },
     rewind,
     onDue,
@@ -92,7 +92,7 @@ export async function openEntries(
     stream,
     catalog,
     cache,
-    graves,
+    tombstones,
     clock,
     prefix,
     makeToken,
@@ -103,7 +103,7 @@ export async function openEntries(
     caughtUp: () => watcher.caughtUp(),
   });
   const close = async (): Promise<void> => {
-    await graves.close().catch(() => undefined);
+    await tombstones.close().catch(() => undefined);
     watcher.close();
     await bucket.close();
   };

@@ -5,9 +5,9 @@
  * A message may be stored, delivered and removed by another process while the answer to its insert
  * is lost. Then nothing lies under its key, and writing it again would deliver it twice. So every
  * insert draws a number. All steps of that entry carry it, and so do the marker over it and the
- * grave that outlives both by ten minutes. Anyone who is about to repeat an insert has the stream
+ * tombstone that outlives both by ten minutes. A process about to repeat an insert has the stream
  * followed up to its end, and knows by the number what became of the first one, also after a
- * restart of the server: graves are messages like any other.
+ * restart of the server: tombstones are messages like any other.
  */
 
 import { systemDice } from '../../system/clock.ts';

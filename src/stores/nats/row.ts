@@ -3,7 +3,7 @@
  *
  *   $KV.<bucket>.e.<shard>.<id>      an entry: status, envelope, inline bytes, one after the other
  *   $KV.<bucket>.d.<shard>.<hash>    who holds a dedupe key
- *   $KV.<bucket>.g.<instance>.<n>    graves: what was removed lately (see tombstones.ts)
+ *   $KV.<bucket>.g.<instance>.<n>    tombstones: what was removed lately (see tombstones.ts)
  *   $KV.<bucket>.l.<kind>.<token>    a line of a log of records
  *   $KV.<bucket>.m.<kind>.<hash>     a value of a map of records
  *
@@ -21,7 +21,7 @@ import { type Lane, type State, STATES } from '../../core/state.ts';
 export const FACTS = 'Rs-Facts';
 /** The header with the id that holds a dedupe key. */
 export const HOLDS = 'Rs-Holds';
-/** The header with what lies in a grave. */
+/** The header with what lies in a tombstone. */
 export const TOMBSTONE = 'Rs-Grave';
 /** The header every tool for KV knows a removed key by. */
 export const OPERATION = 'KV-Operation';

@@ -54,7 +54,7 @@ export class Tombstones {
   /** The server process whose sequences these are. */
   #restarts: number;
   #levelledAt: number;
-  /** Where the stream ended at a time: graves before it are as old as that. */
+  /** Where the stream ended at a time: tombstones before it are as old as that. */
   #marks: { readonly at: number; readonly seq: number }[] = [];
 
   constructor(parts: TombstonesParts) {
@@ -148,7 +148,7 @@ export class Tombstones {
     throw new RespoolError('store.unavailable', 'cannot take out markers: the server is another');
   }
 
-  /** Takes out graves that are old enough. */
+  /** Takes out tombstones that are old enough. */
   async #level(): Promise<void> {
     const { stream, clock, makeSubject } = this.#parts;
     const now = clock.monotonic();

@@ -3,7 +3,7 @@
  *
  * When the feed breaks it is opened again behind what was applied. It starts from the beginning
  * when that would not do: the server process is another one (it may have forgotten writes or
- * removals), the stream is shorter than we knew, or we were away for longer than graves are kept.
+ * removals), the stream is shorter than we knew, or we were away longer than tombstones are kept.
  *
  * `caughtUp` is how one process sees what another has written: it asks where the stream ends and
  * waits until the feed has come that far.
@@ -23,7 +23,7 @@ import { Sweeper } from './sweeper.ts';
 const AGAIN_MS = 250;
 /** The feed is usually there within a millisecond. */
 const LOOK_AFTER_MS = 25;
-/** Away for longer, graves may have been missed. */
+/** Away for longer, tombstones may have been missed. */
 const AWAY_MAX_MS = TOMBSTONE_KEPT_MS / 2;
 
 /** What a watcher needs. */
@@ -232,22 +232,22 @@ export class Watcher {
     this.#parts.onDue('now');
   }
 
-  /** Entries whose removal was seen, and whose grave was lost as well. */
+  /** Entries whose removal was seen, and whose tombstone was lost as well. */
   #returned(): Row[] {
     const { catalog, rewind } = this.#parts;
     return [...catalog.rows.values()].filter(({ id, birth }) => rewind.wasRemoved(id, birth));
   }
 
-  /** Takes out graves and markers of records that are old by the server's own clock. */
+  /** Takes out tombstones and markers of records that are old by the server's own clock. */
   async #levelGraves(): Promise<void> {
     const { stream, prefix, bury } = this.#parts;
     const oldBefore = this.#newestAt - TOMBSTONE_KEPT_MS;
     const old = this.#dated.filter(({ storedAt }) => storedAt < oldBefore);
     this.#dated = [];
     bury(old.filter(({ name }) => name !== 'g'));
-    const grave = old.findLast(({ name }) => name === 'g');
-    if (grave === undefined) return;
-    await stream.purge(`${prefix}g.>`, grave.seq + 1).catch(() => undefined);
+    const tombstone = old.findLast(({ name }) => name === 'g');
+    if (tombstone === undefined) return;
+    await stream.purge(`${prefix}g.>`, tombstone.seq + 1).catch(() => undefined);
   }
 
   #again(): void {

@@ -79,7 +79,7 @@ withService('nats', (url) => {
     // The second one may see what the first has put right already.
     const [error] = heard.flat();
     expect(error?.code).toBe('store.corrupt');
-    // Whether "a" is named too depends on whether its grave was written before or after.
+    // Whether "a" is named too depends on whether its tombstone was written before or after.
     expect(error?.message).toMatch(/lost writes/);
     // Also for who opens the bucket later.
     const fresh = await openStore({ url: url(), bucket });
@@ -103,7 +103,7 @@ withService('nats', (url) => {
     });
     await spool.start();
     await expect.poll(() => spool.get(id)).toBeUndefined();
-    // Its grave is written: without that, the process would still write it, and nothing be missing.
+    // Its tombstone is written: without that, the process would still write it, and nothing be missing.
     const hasGrave = async () => (await messages()).some(({ header }) => header.has('Rs-Grave'));
     await expect.poll(hasGrave).toBe(true);
     await goBackTo(earlier);

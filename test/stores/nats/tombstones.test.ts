@@ -5,7 +5,7 @@ import { Tombstones, readTombstone } from '../../../src/stores/nats/tombstones.t
 import type { Stream } from '../../../src/stores/nats/stream.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 
-/** Graves over a stream that notes what is taken out; `write` is what a grave meets. */
+/** Tombstones over a stream that notes what is taken out; `write` is what a tombstone meets. */
 function setup(write: () => Promise<number>) {
   const dropped: number[] = [];
   const stream = {
@@ -15,19 +15,19 @@ function setup(write: () => Promise<number>) {
     drop: (seq: number) => Promise.resolve(dropped.push(seq) > 0),
     purge: () => Promise.resolve(),
   };
-  const graves = new Tombstones({
+  const tombstones = new Tombstones({
     stream: stream as unknown as Stream,
     clock: systemClock,
     makeSubject: (name) => name,
     makeToken: () => 'token',
   });
-  return { graves, dropped, stream };
+  return { tombstones, dropped, stream };
 }
 
-test('markers are taken out behind their grave', async () => {
-  const { graves, dropped } = setup(() => Promise.resolve(9));
-  graves.add([{ name: 'ea', seq: 5 }]);
-  await graves.close();
+test('markers are taken out behind their tombstone', async () => {
+  const { tombstones, dropped } = setup(() => Promise.resolve(9));
+  tombstones.add([{ name: 'ea', seq: 5 }]);
+  await tombstones.close();
   expect(dropped).toEqual([5]);
 });
 
@@ -35,43 +35,43 @@ test('what waited when the server was started again is not taken out by its old 
   let fail: (error: Error) => void = () => {};
   let begun = (): void => {};
   const isBegun = new Promise<void>((resolve) => (begun = resolve));
-  const { graves, dropped } = setup(() => {
+  const { tombstones, dropped } = setup(() => {
     begun();
     return new Promise((_, reject) => (fail = reject));
   });
-  graves.add([{ name: 'ea', seq: 5 }]);
+  tombstones.add([{ name: 'ea', seq: 5 }]);
   await isBegun;
-  graves.clear();
+  tombstones.clear();
   fail(new Error('the connection broke'));
-  await graves.close();
-  expect([graves.waiting, dropped]).toEqual([0, []]);
+  await tombstones.close();
+  expect([tombstones.waiting, dropped]).toEqual([0, []]);
 });
 
 test('a server that is back takes nothing out by sequences of before, also before we have read it anew', async () => {
   let answer: (seq: number) => void = () => {};
   let begun = (): void => {};
   const isBegun = new Promise<void>((resolve) => (begun = resolve));
-  const { graves, dropped, stream } = setup(() => {
+  const { tombstones, dropped, stream } = setup(() => {
     begun();
     return new Promise((resolve) => (answer = resolve));
   });
-  graves.add([{ name: 'ea', seq: 5 }]);
+  tombstones.add([{ name: 'ea', seq: 5 }]);
   await isBegun;
   stream.line.restarts = 1;
   answer(9);
-  await graves.close();
+  await tombstones.close();
   expect(dropped).toEqual([]);
 });
 
 test('without a connection, closing waits for nothing', async () => {
-  const { graves, stream } = setup(() => new Promise(() => {}));
+  const { tombstones, stream } = setup(() => new Promise(() => {}));
   stream.line.isConnected = false;
-  graves.add([{ name: 'ea', seq: 5 }]);
-  await graves.close();
-  expect(graves.waiting).toBe(1);
+  tombstones.add([{ name: 'ea', seq: 5 }]);
+  await tombstones.close();
+  expect(tombstones.waiting).toBe(1);
 });
 
-test('a grave names what was removed, and which life of it where that is known', () => {
+test('a tombstone names what was removed, and which life of it where that is known', () => {
   expect(readTombstone('ea:5:77 dkey:6 :7 eb')).toEqual([
     { name: 'ea', seq: 5, birth: 77 },
     { name: 'dkey', seq: 6, birth: undefined },
