@@ -135,7 +135,7 @@ withService('rabbitmq', () => {
       'x-overflow': 'reject-publish',
     });
     const table: readonly (readonly [LetterRoute | undefined, string, RegExp])[] = [
-      [undefined, 'route.unknown', /nobody knows/],
+      [undefined, 'route.unknown', /is unknown/],
       [{ kind: 'topic', topic: 'mail' }, 'route.invalid', /the topic "mail"/],
       [{ kind: 'queue', exchange: '', key: queue }, 'route.invalid', /the queue it is in/],
       [{ kind: 'queue', exchange: '', key: nowhere }, 'broker.unroutable', /no queue takes it/],
