@@ -96,7 +96,10 @@ export async function takeLease<V>(
   return taken === undefined ? undefined : before;
 }
 
-/** Gives the lease back, with a last change; undefined: it was not ours any more. */
+/**
+ * Gives the lease back, with a last change; undefined: it was not ours any more. Callers wait for
+ * its end before they take the lease again under the same name: it would free the new one.
+ */
 export function releaseLease<V>(
   lease: OwnedRecord<V>,
   change: (value: V) => V = (value) => value,
