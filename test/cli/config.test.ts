@@ -91,7 +91,7 @@ test('set transforms takes the name of a codec, or a list in JSON', async () => 
   const { cli, file } = await configured('lease: 30s # ours\n');
   const ran = await cli(['config', 'set', 'transforms', 'zstd']);
   expect(ran).toMatchObject({ code: 0, stdout: `transforms is zstd in ${file}\n` });
-  expect(ran.stderr).toContain('goes on as before until');
+  expect(ran.stderr).toContain('continues as before until');
   expect(await readFile(file, 'utf8')).toBe('lease: 30s # ours\ntransforms: zstd\n');
   const list = '["gzip", {"encrypt": {"keys": {"k1": "env:K1"}}}]';
   expect((await cli(['config', 'set', 'transforms', list])).code).toBe(0);

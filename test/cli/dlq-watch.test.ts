@@ -99,7 +99,7 @@ withService('rabbitmq', () => {
       await chmod(script, 0o755);
       await put(queue, ['a', 'b']);
       const running = watching(shell, ['--queue', queue, '--exec', 'sh hook.sh']);
-      await running.printed(/warning: cannot tell .* ended with 3: broken/);
+      await running.printed(/warning: cannot notify .* ended with 3: broken/);
       await running.printed(/ fired /);
       expect(await stopped(running)).toHaveLength(1);
       const told = (await readFile(path.join(folder, 'told.txt'), 'utf8')).trim().split('\n');
@@ -118,7 +118,7 @@ withService('rabbitmq', () => {
       });
       await put(queue, ['a']);
       const running = watching(shell, ['--queue', queue, '--webhook', url]);
-      await running.printed(/warning: cannot tell .* answered 500/);
+      await running.printed(/warning: cannot notify .* answered 500/);
       await running.printed(/ fired /);
       await stopped(running);
       expect(bodies).toHaveLength(2);

@@ -180,7 +180,7 @@ export class Fleet {
       settle,
       leaseMs,
     };
-    const child = startChild('./node-child.ts', order);
+    const child = startChild('../nodes/node-child.ts', order);
     this.#children.push(child);
     this.#burials.set(child, this.#bury(child, producers));
   }

@@ -63,7 +63,7 @@ withService('rabbitmq', (url) => {
       for (const error of refused) {
         expect(error).toMatchObject({
           code: 'message.invalid',
-          message: expect.stringMatching(/came without an id.*take a key out of what it says/),
+          message: expect.stringMatching(/arrived without an id.*take a key out of what it says/),
         });
       }
       expect(database.prepare('SELECT count(*) FROM outbox_inbox').pluck().get()).toBe(0);

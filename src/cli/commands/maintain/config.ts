@@ -110,7 +110,7 @@ const set: CommandSpec = {
     if (shown !== value && !value.includes('${')) out.note(PASSWORD_NOTE);
     for (const removed of done.removed) out.note(`took out ${removed}: it says the same otherwise`);
     const old = key === 'transforms' ? 'as before' : 'with the old place';
-    out.note(`A running service continues with ${old} until it is restarted.`);
+    out.note(`A running service continues ${old} until it is restarted.`);
     return undefined;
   },
 };
