@@ -4,6 +4,7 @@
  *   redact, createRedactor   fields of a log line: by their names, and by how their texts look
  *   redactText, redactUrls   a text that nobody made for a log: by how secrets look in it
  *   KnownSecrets, hideKnown  secrets that are known, wherever they are quoted
+ *   hideUrl, hideValues, hideArguments   settings of a handler
  *
  * Pure. Every line that leaves through a logger passes through here. Promise: `redact` never
  * throws, whatever it is given, changes nothing of it, and what comes out holds no cycle and only
@@ -119,7 +120,7 @@ export interface RedactOptions {
 }
 
 /** Makes lines fit to be seen. */
-export interface Redactor {
+interface Redactor {
   fields(fields: object): Record<string, unknown>;
   text(text: string): string;
 }
@@ -397,4 +398,79 @@ export class KnownSecrets {
     }
     return typeof value === 'function' ? '(function)' : '(object)';
   }
+}
+
+// What ready-made handlers show of their settings: URLs, headers, arguments.
+
+/** Names of secrets that are common only in the query of a URL. */
+const SECRET_PARAMETER = /^(?:code|pwd)$/i;
+/** Minimum length of a part of a path that looks like a random secret. */
+const RANDOM_MIN_CHARS = 16;
+const USERINFO = /(\b[a-z][a-z0-9+.-]*:\/\/)[^\s/?#@]*@/gi;
+
+/** Names and values, with those hidden that look secret. */
+export function hideValues(values: Readonly<Record<string, string>>): Record<string, string> {
+  const shown = Object.entries(values).map(([name, value]) => [
+    name,
+    mayBeSecretName(name) ? HIDDEN : hideUserinfo(value),
+  ]);
+  return Object.fromEntries(shown) as Record<string, string>;
+}
+
+/** A URL without user and password, and with the parts hidden that look secret. */
+export function hideUrl(url: URL): string {
+  const shown = new URL(url);
+  shown.username = '';
+  shown.password = '';
+  if (shown.hash !== '') shown.hash = HIDDEN;
+  // Knowing the path of a webhook is often enough to call it.
+  const segments = shown.pathname.split('/');
+  shown.pathname = segments.map((text) => (looksRandom(text) ? HIDDEN : text)).join('/');
+  for (const [name] of secretParameters(url)) shown.searchParams.set(name, 'secret');
+  return shown.href;
+}
+
+/** The parts of path and query that `hideUrl` hides; those of the query decoded. */
+export function urlSecrets(url: URL): readonly string[] {
+  const segments = url.pathname.split('/').filter(looksRandom);
+  return [...segments, ...secretParameters(url).map(([, value]) => value)];
+}
+
+function secretParameters(url: URL): readonly (readonly [name: string, value: string])[] {
+  return [...url.searchParams].filter(
+    ([name, value]) => mayBeSecretName(name) || SECRET_PARAMETER.test(name) || looksRandom(value),
+  );
+}
+
+/** Long, and letters mixed with digits or capitals: generated rather than named. */
+function looksRandom(text: string): boolean {
+  if (text.length < RANDOM_MIN_CHARS || !/[a-z]/i.test(text)) return false;
+  return /\d/.test(text) || /[a-z][A-Z]+[a-z]*[A-Z]/.test(text);
+}
+
+/** Scheme and host of a text that is not a valid URL. */
+export function hideBrokenUrl(text: string): string {
+  const [, scheme = '', rest = ''] = /^([a-z][a-z0-9+.-]*:\/\/)?(.*)$/is.exec(text) ?? [];
+  const place = rest.slice(rest.lastIndexOf('@') + 1);
+  const host = place.split(/[/?#]/, 1)[0] ?? '';
+  return `${scheme}${host}${host.length < place.length ? '/…' : ''}`;
+}
+
+/** The arguments of a command, with the values of options hidden that look secret. */
+export function hideArguments(list: readonly string[]): string[] {
+  return list.map((text, at) => {
+    const [, name = '', value] = /^(-*[\w.-]+)[=:](.*)$/s.exec(text) ?? [];
+    if (value !== undefined && mayBeSecretName(name)) {
+      return `${text.slice(0, name.length + 1)}${HIDDEN}`;
+    }
+    const before = list[at - 1] ?? '';
+    return before.startsWith('-') && !/[=:]/.test(before) && mayBeSecretName(before)
+      ? HIDDEN
+      : hideUserinfo(text);
+  });
+}
+
+/** A text without users and passwords in its URLs. */
+function hideUserinfo(text: string): string {
+  return text.replaceAll(USERINFO, '$1');
 }

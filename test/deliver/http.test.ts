@@ -266,7 +266,7 @@ describe('a secret that has no value', () => {
     expect(await brief(handler)).toMatch(/^held http\.secret: /);
     expect(seen).toEqual([]);
     expect(handler.describe()['secret']).toBe('(missing)');
-    expect(() => handler.check?.()).toThrow(/"secret" is there and has no value; set the variable/);
+    expect(() => handler.check?.()).toThrow(/"secret" has no value; set the variable/);
   });
 
   test('is another thing than no secret at all', async () => {

@@ -1,26 +1,48 @@
 /**
- * exec — delivers a message by running a command over it: body on its input, envelope in its
- * environment, its exit code is the answer.
+ * exec — delivers a message by running a command: the body is its input, the envelope is in its
+ * environment, and its exit code is the answer.
  *
- * Promise: no shell, exit code 0 is delivered, what is not positively final is tried again.
+ * Promise: no shell is involved, exit code 0 means delivered, and what is not certainly permanent
+ * is tried again.
  */
 
 import path from 'node:path';
-import { formatDuration } from '../../core/duration.ts';
+import { DAY_MS, type Duration, durationMs, formatDuration } from '../../core/duration.ts';
 import { textOf } from '../../core/errors.ts';
 import { failure } from '../../core/failure.ts';
-import { delivered, failed, held, type Outcome } from '../../core/outcome.ts';
+import { checkNames } from '../../core/limits.ts';
+import { type Outcome, delivered, failed, held } from '../../core/outcome.ts';
+import { type Command, OUTPUT_KEPT_BYTES, type RunResult, StartError, runCommand } from './run.ts';
+import { checkOptionList, checkRecord, checkTexts, invalidOption } from '../option-checks.ts';
+import { type ReadyHandler, plainText } from '../ready-handler.ts';
+import { hideArguments, hideValues } from '../../core/redact.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Delivery } from '../../ports/handler.ts';
 import { systemClock } from '../../system/clock.ts';
 import { TimeLimit } from '../../system/wait.ts';
-import { plainText } from '../plain-text.ts';
-import type { ReadyHandler } from '../ready-handler.ts';
-import { checkExecOptions, describeExec, type ExecOptions, type ExecSettings } from './options.ts';
-import { type Command, OUTPUT_KEPT_BYTES, runCommand, type RunResult, StartError } from './run.ts';
+
+/** What `exec()` takes besides the command. */
+export interface ExecOptions {
+  /** The folder in which the command runs and relative programs are resolved; default: ours. */
+  readonly cwd?: string;
+  /** Environment variables for the command, besides the inherited ones. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** Environment variables of ours to pass on; default PATH, HOME, LANG, TZ and the like. */
+  readonly inherit?: readonly string[];
+  /** After this the command gets SIGTERM; default `'5m'`. */
+  readonly timeout?: Duration;
+  /** How long after SIGTERM it is killed; default `'5s'`. */
+  readonly killAfter?: Duration;
+  /** Exit codes that are tried again, besides 75 and all codes in no list. */
+  readonly transient?: readonly number[];
+  /** Exit codes that give the message up, besides 64 to 68, 77 and 78 of sysexits. */
+  readonly permanent?: readonly number[];
+  /** Exit codes that put the message on hold for an operator; default none. */
+  readonly hold?: readonly number[];
+}
 
 const REASON_LINE_MAX_CHARS = 200;
-/** The operator's mistake, which waiting does not fix. */
+/** Errors of the operator, which waiting does not fix. */
 const CANNOT_START = new Set([
   'ENOENT',
   'EACCES',
@@ -36,18 +58,18 @@ export function exec(command: readonly string[] | string, options: ExecOptions =
   return makeExec(command, options, {});
 }
 
-/** What tests put in the place of the real thing. */
-interface ExecParts {
+/** What tests replace. */
+interface ExecInternals {
   readonly clock?: Clock;
 }
 
-/** `exec()` with its parts. */
+/** `exec()`, with replaceable internals. */
 export function makeExec(
   command: readonly string[] | string,
   options: ExecOptions,
-  parts: ExecParts,
+  internals: ExecInternals,
 ): ReadyHandler {
-  const { clock = systemClock } = parts;
+  const { clock = systemClock } = internals;
   const settings = checkExecOptions(command, options);
   const deliver = async (delivery: Delivery): Promise<Outcome> => {
     const limit = new TimeLimit(clock, settings.timeoutMs, delivery.signal);
@@ -57,10 +79,10 @@ export function makeExec(
         signal: limit.signal,
       });
       note(delivery, result);
-      return concluded(result, settings, limit);
+      return outcomeOf(result, settings, limit);
     } catch (error) {
-      // Anything else is an error of the body, and the engine knows what that means.
-      if (error instanceof StartError) return notStarted(error, settings);
+      // Anything else is an error of the body, which the engine handles.
+      if (error instanceof StartError) return startFailure(error, settings);
       throw error;
     } finally {
       limit.stop();
@@ -69,7 +91,7 @@ export function makeExec(
   return Object.assign(deliver, {
     describe: () => describeExec(settings),
     from: (folder: string) =>
-      makeExec(command, { ...options, cwd: path.resolve(folder, options.cwd ?? '.') }, parts),
+      makeExec(command, { ...options, cwd: path.resolve(folder, options.cwd ?? '.') }, internals),
   });
 }
 
@@ -77,7 +99,7 @@ function commandOf(delivery: Delivery, settings: ExecSettings): Command {
   const { program, args, killAfterMs } = settings;
   const cwd = path.resolve(settings.cwd ?? '.');
   return {
-    // A bare name is looked for along PATH, everything else from the folder of the command.
+    // A bare name is looked up in PATH, a path is relative to the folder of the command.
     program: /[/\\]/.test(program) ? path.resolve(cwd, program) : program,
     args,
     cwd,
@@ -88,23 +110,23 @@ function commandOf(delivery: Delivery, settings: ExecSettings): Command {
 
 function note(delivery: Delivery, { exitCode, output, errors }: RunResult): void {
   if (exitCode !== null) delivery.note('exec-exit', String(exitCode));
-  const said = plainText(output, OUTPUT_KEPT_BYTES);
-  const complained = plainText(errors, OUTPUT_KEPT_BYTES);
-  if (said !== '') delivery.note('exec-output', said);
-  if (complained !== '') delivery.note('exec-errors', complained);
+  const outputText = plainText(output, OUTPUT_KEPT_BYTES);
+  const errorText = plainText(errors, OUTPUT_KEPT_BYTES);
+  if (outputText !== '') delivery.note('exec-output', outputText);
+  if (errorText !== '') delivery.note('exec-errors', errorText);
 }
 
-function concluded(result: RunResult, settings: ExecSettings, limit: TimeLimit): Outcome {
+function outcomeOf(result: RunResult, settings: ExecSettings, limit: TimeLimit): Outcome {
   const { program, timeoutMs, exits } = settings;
   const { exitCode, endSignal } = result;
   const why = lastLine(result.errorsEnd);
   const transient = (code: string, text: string): Outcome =>
     failed(failure('transient', code, `"${program}" ${text}${why === '' ? '' : `: ${why}`}`));
-  // Whatever it made of being told to end: it was not done by then.
+  // Whatever its exit code after SIGTERM: it had not finished by then.
   if (limit.isOver) {
     return transient('exec.timeout', `did not finish within ${formatDuration(timeoutMs)}`);
   }
-  if (limit.signal.aborted) return transient('exec.aborted', 'was called off');
+  if (limit.signal.aborted) return transient('exec.aborted', 'was cancelled');
   if (exitCode === null) return transient('exec.signal', `was ended by signal ${endSignal}`);
   if (exitCode === 0) return delivered();
   const code = `exec.${exitCode}`;
@@ -114,25 +136,25 @@ function concluded(result: RunResult, settings: ExecSettings, limit: TimeLimit):
   return failed(failure(meaning, code, reason));
 }
 
-/** The last line with something in it: that is where programs say what stopped them. */
+/** The last line that is not empty, where programs report why they failed. */
 function lastLine(bytes: Uint8Array): string {
   const lines = new TextDecoder().decode(bytes).split(/[\r\n]+/);
   return plainText(lines.findLast((line) => line.trim() !== '') ?? '', REASON_LINE_MAX_CHARS);
 }
 
-function notStarted(error: StartError, { program, cwd }: ExecSettings): Outcome {
+function startFailure(error: StartError, { program, cwd }: ExecSettings): Outcome {
   const where = cwd === undefined ? '' : ` in "${cwd}"`;
   const reason = `cannot start "${program}"${where}: ${textOf(error)}`;
   if (CANNOT_START.has(error.code)) return held(reason, 'exec.missing');
   return failed(failure('transient', 'exec.start', reason));
 }
 
-// What a command knows about its message, as environment variables.
+// The environment variables in which a command finds its message.
 //
-// Promise: nothing of a message gets a name outside RESPOOL_, so that no header can be taken for
-// PATH or LD_PRELOAD; and nothing of ours is passed on that is not named.
+// Promise: variables made from a message begin with RESPOOL_, so that no header can become PATH or
+// LD_PRELOAD; and of our own variables only those listed are passed on.
 
-/** The whole environment of the command. */
+/** All environment variables of the command. */
 export function environmentOf(
   delivery: Delivery,
   { inherit, env }: ExecSettings,
@@ -173,9 +195,150 @@ function headerVariables({ headers: own, trace }: Delivery): Record<string, stri
   for (const name of Object.keys(headers).sort()) {
     const value = headers[name];
     const variable = `RESPOOL_HEADER_${name.toUpperCase().replaceAll(/[^A-Z0-9_]/g, '_')}`;
-    // A variable cannot carry NUL; our messages have none.
+    // A variable cannot contain NUL.
     if (value === undefined || value.includes('\0') || Object.hasOwn(variables, variable)) continue;
     variables[variable] = value;
   }
   return variables;
+}
+
+// The options, checked when `exec()` is called.
+
+/** What an exit code means for the message. */
+type ExitMeaning = 'transient' | 'permanent' | 'hold';
+
+/** Command and options, checked and with defaults. */
+interface ExecSettings {
+  readonly program: string;
+  readonly args: readonly string[];
+  readonly cwd: string | undefined;
+  readonly env: Readonly<Record<string, string>>;
+  readonly inherit: readonly string[];
+  readonly timeoutMs: number;
+  readonly killAfterMs: number;
+  readonly exits: ReadonlyMap<number, ExitMeaning>;
+}
+
+const KNOWN = [
+  'cwd',
+  'env',
+  'inherit',
+  'timeout',
+  'killAfter',
+  'transient',
+  'permanent',
+  'hold',
+] as const;
+
+/** Default of `inherit`: what programs need, and nothing that contains secrets. */
+const INHERITED: readonly string[] = (
+  'PATH HOME USER LOGNAME SHELL LANG LANGUAGE LC_ALL LC_CTYPE TZ TMPDIR TEMP TMP ' +
+  'SYSTEMROOT SystemRoot PATHEXT COMSPEC'
+).split(' ');
+
+/** Exit codes of sysexits with a meaning of their own. */
+const DEFAULT_EXITS: readonly (readonly [number, ExitMeaning])[] = [
+  [64, 'permanent'],
+  [65, 'permanent'],
+  [66, 'permanent'],
+  [67, 'permanent'],
+  [68, 'permanent'],
+  [75, 'transient'],
+  [77, 'permanent'],
+  [78, 'permanent'],
+];
+
+const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]{0,127}$/;
+const COMMAND_ALLOWED =
+  "a list such as ['./send.sh', '--fast'], or the name of a program without blanks; " +
+  'there is no shell in between';
+const EXIT_ALLOWED = 'a list of exit codes 1 to 255';
+
+/** Checks all options, so that mistakes show at the start and not with the first message. */
+function checkExecOptions(command: unknown, options: ExecOptions): ExecSettings {
+  if (typeof options !== 'object' || options === null) {
+    throw invalidOption('options of exec()', options, "an object such as { timeout: '5m' }");
+  }
+  checkNames('exec()', options, KNOWN);
+  const { cwd } = options;
+  if (cwd !== undefined && !isPlain(cwd)) throw invalidOption('cwd', cwd, 'the path of a folder');
+  return {
+    ...checkCommand(command),
+    cwd,
+    env: checkEnvironment(options.env ?? {}),
+    inherit: checkTexts('inherit', options.inherit ?? INHERITED, 'names of variables', isVariable),
+    timeoutMs: durationMs(options.timeout ?? '5m', 'timeout', { minMs: 1, maxMs: DAY_MS }),
+    killAfterMs: durationMs(options.killAfter ?? '5s', 'killAfter', { maxMs: DAY_MS }),
+    exits: checkExits(options),
+  };
+}
+
+function checkCommand(command: unknown): Pick<ExecSettings, 'program' | 'args'> {
+  const isName = typeof command === 'string';
+  // "program argument" in one string is meant for a shell, which we do not use.
+  if (isName && /\s/.test(command)) throw invalidOption('command', command, COMMAND_ALLOWED);
+  const list = checkOptionList('command', isName ? [command] : command, COMMAND_ALLOWED);
+  const wrong = list.findIndex((part, at) => !(isPlain(part) || (part === '' && at > 0)));
+  if (list.length === 0 || wrong >= 0) throw invalidOption('command', command, COMMAND_ALLOWED);
+  const [program = '', ...args] = list as readonly string[];
+  return { program, args };
+}
+
+function checkEnvironment(env: unknown): Readonly<Record<string, string>> {
+  const pairs = checkRecord('env', env, 'an object of names to texts');
+  for (const [name, value] of pairs) {
+    if (!isVariable(name) || name.startsWith('RESPOOL_')) {
+      throw invalidOption('env', name, 'names of A-Z a-z 0-9 _ that do not begin with RESPOOL_');
+    }
+    // The value is not shown: it may be a secret.
+    if (value.includes('\0')) throw invalidOption(`env.${name}`, '…', 'a text without NUL');
+  }
+  return Object.fromEntries(pairs);
+}
+
+function checkExits(options: ExecOptions): ReadonlyMap<number, ExitMeaning> {
+  const own = new Map<number, ExitMeaning>();
+  for (const meaning of ['transient', 'permanent', 'hold'] as const) {
+    for (const code of checkOptionList(meaning, options[meaning] ?? [], EXIT_ALLOWED)) {
+      if (typeof code !== 'number' || !Number.isInteger(code) || code < 1 || code > 255) {
+        throw invalidOption(meaning, code, EXIT_ALLOWED);
+      }
+      if ((own.get(code) ?? meaning) !== meaning) {
+        throw invalidOption(
+          meaning,
+          code,
+          `an exit code that is not in "${own.get(code)}" as well`,
+        );
+      }
+      own.set(code, meaning);
+    }
+  }
+  return new Map([...DEFAULT_EXITS, ...own]);
+}
+
+function isPlain(text: unknown): text is string {
+  return typeof text === 'string' && text !== '' && !text.includes('\0');
+}
+
+function isVariable(name: string): boolean {
+  return VARIABLE.test(name);
+}
+
+/** The settings for display, without secrets. */
+function describeExec(settings: ExecSettings): Readonly<Record<string, unknown>> {
+  const { program, args, cwd, exits } = settings;
+  const withMeaning = (wanted: ExitMeaning) =>
+    [...exits].filter(([, meaning]) => meaning === wanted).map(([code]) => code);
+  return {
+    kind: 'exec',
+    command: [program, ...hideArguments(args)],
+    ...(cwd === undefined ? {} : { cwd }),
+    env: hideValues(settings.env),
+    inherit: settings.inherit,
+    timeoutMs: settings.timeoutMs,
+    killAfterMs: settings.killAfterMs,
+    transient: withMeaning('transient'),
+    permanent: withMeaning('permanent'),
+    hold: withMeaning('hold'),
+  };
 }

@@ -2,10 +2,10 @@
  * run — one run of a command: body in, start of its output out, and an end in time.
  *
  *   running ─exit─▶ ended
- *   running ─time limit, signal─▶ told to end (TERM) ─killAfterMs─▶ killed (KILL) ─▶ ended
+ *   running ─timeout, signal─▶ SIGTERM ─killAfterMs─▶ SIGKILL ─▶ ended
  *
- * The command leads a process group of its own, so that what it started ends with it when it is
- * stopped, and with us when we end without waiting for it. Memory stays bounded whatever it writes.
+ * The command leads its own process group, so that its children are stopped together with it, also
+ * when our process exits first. Memory stays bounded whatever it writes.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process';
@@ -13,11 +13,11 @@ import { Readable, type Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { asError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
-import { oneBehind } from '../whole-body.ts';
+import { oneBehind } from '../ready-handler.ts';
 
-/** So much of each output is kept. */
+/** Bytes kept of the start and of the end of each output. */
 export const OUTPUT_KEPT_BYTES = 1_024;
-/** A child of the command may hold its output open for ever; so long we wait for the rest. */
+/** How long to wait for the rest of the output, which a child of the command may keep open. */
 const OUTPUT_GRACE_MS = 1_000;
 
 /** What to run. */
@@ -29,7 +29,7 @@ export interface Command {
   readonly killAfterMs: number;
 }
 
-/** How it ended. */
+/** How a command ended. */
 export interface RunResult {
   /** Null when a signal ended it. */
   readonly exitCode: number | null;
@@ -62,16 +62,16 @@ export async function runCommand(
   const child = start(command);
   const ended = endOf(child, clock);
   const { stdin, stdout, stderr } = child;
-  // n.b. without a free file descriptor there are no streams, and the error comes a moment later.
-  if (!stdin || !stdout || !stderr) return ended.then(withoutStreams);
+  // n.b. Without a free file descriptor there are no streams, and the error arrives later.
+  if (!stdin || !stdout || !stderr) return ended.then(throwNoStreams);
   const output = new Excerpt(stdout);
   const errors = new Excerpt(stderr);
   const stopper = new Stopper(child, command.killAfterMs, clock);
   const stop = (): void => stopper.stop();
   let broken: { readonly error: unknown } | undefined;
-  const fed = feed(stdin, body, (error) => {
+  const feeding = feed(stdin, body, (error) => {
     broken = { error };
-    // Before its input ends: it must not take the part that was readable for the whole.
+    // Before its input ends: it must not mistake the readable part for the whole body.
     if (child.exitCode === null && child.signalCode === null) kill(child, 'SIGKILL');
   });
   if (signal.aborted) stop();
@@ -79,7 +79,7 @@ export async function runCommand(
   try {
     const [exitCode, endSignal] = await ended;
     stdin.destroy();
-    await fed;
+    await feeding;
     if (broken !== undefined) throw asError(broken.error);
     const { start } = output;
     return { exitCode, endSignal, output: start, errors: errors.start, errorsEnd: errors.end };
@@ -101,16 +101,16 @@ function start({ program, args, cwd, env }: Command): ChildProcess {
       windowsHide: true,
     });
   } catch (error) {
-    // Some errors of the system are thrown, others come as an event.
+    // Some system errors are thrown, others arrive as an event.
     throw new StartError(asError(error));
   }
 }
 
-function withoutStreams(): never {
+function throwNoStreams(): never {
   throw new StartError(new Error('the command has no input and output'));
 }
 
-/** Gives the body to the command as fast as it reads; that it does not read is its own affair. */
+/** Writes the body to the command as fast as it reads; it need not read all of it. */
 async function feed(
   stdin: Writable,
   body: AsyncIterable<Uint8Array>,
@@ -119,33 +119,33 @@ async function feed(
   try {
     await pipeline(Readable.from(oneBehind(body, onError), { objectMode: false }), stdin);
   } catch {
-    // EPIPE and the like: the exit code decides. An error of the body has been told.
+    // EPIPE and the like: the exit code decides. `onError` has an error of the body already.
   }
 }
 
-/** Exit code and signal, once the command has ended and said what it had to say. */
+/** Exit code and signal, once the command has ended and its output is complete. */
 function endOf(child: ChildProcess, clock: Clock): Promise<[number | null, string | null]> {
   return new Promise((resolve, reject) => {
     child.on('error', (error) => reject(new StartError(error)));
     child.once('exit', (exitCode, endSignal) => {
       const end = (): void => {
-        callOff();
+        cancel();
         resolve([exitCode, endSignal]);
       };
-      const callOff = clock.after(OUTPUT_GRACE_MS, end);
+      const cancel = clock.after(OUTPUT_GRACE_MS, end);
       child.once('close', end);
     });
   });
 }
 
-/** Ends a command that takes too long, with all it started. */
+/** Stops a command and its children. */
 class Stopper {
   readonly #child: ChildProcess;
   readonly #killAfterMs: number;
   readonly #clock: Clock;
   readonly #onExit = (): void => this.#atExit();
   #isStopping = false;
-  #callOff: (() => void) | undefined;
+  #cancelKill: (() => void) | undefined;
 
   constructor(child: ChildProcess, killAfterMs: number, clock: Clock) {
     this.#child = child;
@@ -159,18 +159,18 @@ class Stopper {
     if (this.#isStopping) return;
     this.#isStopping = true;
     kill(this.#child, 'SIGTERM');
-    this.#callOff = this.#clock.after(this.#killAfterMs, () => kill(this.#child, 'SIGKILL'));
+    this.#cancelKill = this.#clock.after(this.#killAfterMs, () => kill(this.#child, 'SIGKILL'));
   }
 
-  /** The command has ended; what it left behind ends now. */
+  /** The command has ended: kills the children it left, if it was stopped. */
   done(): void {
-    this.#callOff?.();
+    this.#cancelKill?.();
     if (this.#isStopping) kill(this.#child, 'SIGKILL');
     running.delete(this.#onExit);
     if (running.size === 0) process.removeListener('exit', endRunning);
   }
 
-  /** Our process ends now: nobody would stop the command in time, or hear how it ended. */
+  /** Our process exits: nothing else would stop the command in time. */
   #atExit(): void {
     const { exitCode, signalCode } = this.#child;
     const isRunning = exitCode === null && signalCode === null;
@@ -178,7 +178,7 @@ class Stopper {
   }
 }
 
-/** One for each command that runs; one listener for all of them, and none without a command. */
+/** What to do on exit of our process, per running command; they share one listener. */
 const running = new Set<() => void>();
 
 function endRunning(): void {
@@ -190,7 +190,7 @@ function kill(child: ChildProcess, signal: 'SIGTERM' | 'SIGKILL'): void {
   try {
     process.kill(-child.pid, signal);
   } catch {
-    // Nobody is left in the group, or there are no groups on this machine.
+    // The group is empty, or the system has no process groups.
     child.kill(signal);
   }
 }

@@ -9,39 +9,39 @@ import { RespoolError, show } from '../../core/errors.ts';
 import { failure } from '../../core/failure.ts';
 import { delivered, failed, type Outcome } from '../../core/outcome.ts';
 import { checkOptionList } from '../option-checks.ts';
-import { plainText } from '../plain-text.ts';
+import { plainText } from '../ready-handler.ts';
 
-/** A status of its own, or a whole class of them such as `'5xx'`. */
+/** A status such as `404`, or a class such as `'5xx'`. */
 export type StatusRule = number | string;
 
-/** Statuses to what they mean; a number says more than a class. */
+/** What statuses mean; a status takes precedence over its class. */
 export type StatusRules = ReadonlyMap<StatusRule, 'transient' | 'permanent'>;
 
-/** What a response was. */
+/** A response, as far as it matters. */
 export interface Answer {
   readonly status: number;
   readonly retryAfter: string | undefined;
-  /** The first words of its body, without secrets. */
+  /** The start of its body, without secrets. */
   readonly start: string;
 }
 
-/** So much of a response is kept in the reason of a failure. */
+/** Maximum length of the part of a response that the reason of a failure quotes. */
 const REASON_RESPONSE_MAX_CHARS = 200;
 const RULE_ALLOWED = "a list of statuses 300 to 599 and classes such as '5xx'";
 const CLASS = /^[345]xx$/;
 
-/** What answers mean unless the options say otherwise. */
+/** What statuses mean by default. */
 export const DEFAULT_RULES: StatusRules = new Map<StatusRule, 'transient' | 'permanent'>([
   [408, 'transient'],
   [425, 'transient'],
   [429, 'transient'],
   ['5xx', 'transient'],
   ['4xx', 'permanent'],
-  // Redirects are not followed, and the address that answers so will not change by waiting.
+  // Redirects are not followed, and waiting does not change the address.
   ['3xx', 'permanent'],
 ]);
 
-/** The rules of the options `transient` and `permanent`; no status may be in both. */
+/** The rules in the options `transient` and `permanent`; no status may be in both. */
 export function checkStatusRules(transient: unknown, permanent: unknown): StatusRules {
   const rules = new Map<StatusRule, 'transient' | 'permanent'>();
   for (const [name, list] of [
@@ -74,7 +74,7 @@ function isRule(rule: unknown): rule is StatusRule {
   return Number.isInteger(rule) && Number(rule) >= 300 && Number(rule) <= 599;
 }
 
-/** The outcome that a response means. */
+/** The outcome of a response. */
 export function outcomeOfAnswer(
   answer: Answer,
   {
@@ -92,9 +92,9 @@ export function outcomeOfAnswer(
   const { status } = answer;
   if (status >= 200 && status <= 299) return delivered();
   const permanence = lookUp(rules, status) ?? lookUp(DEFAULT_RULES, status) ?? 'transient';
-  const said = plainText(answer.start, REASON_RESPONSE_MAX_CHARS);
+  const start = plainText(answer.start, REASON_RESPONSE_MAX_CHARS);
   const redirect = status >= 300 && status <= 399 ? '; redirects are not followed' : '';
-  const reason = `${host} answered ${status}${redirect}${said === '' ? '' : `: ${said}`}`;
+  const reason = `${host} answered ${status}${redirect}${start === '' ? '' : `: ${start}`}`;
   const waitMs = permanence === 'transient' ? retryAfterMs(answer.retryAfter, now) : undefined;
   return failed(
     failure(
@@ -110,23 +110,23 @@ function lookUp(rules: StatusRules, status: number): 'transient' | 'permanent' |
   return rules.get(status) ?? rules.get(`${Math.floor(status / 100)}xx`);
 }
 
-/** The three ways in which HTTP writes a date, all in GMT. */
+/** The three date formats of HTTP, all in GMT. */
 const HTTP_DATES = [
   /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT$/,
   /^[A-Z][a-z]{5,8}, \d{2}-[A-Z][a-z]{2}-\d{2} \d\d:\d\d:\d\d GMT$/,
   /^[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}$/,
 ];
 
-/** The wait of a `Retry-After` header; undefined without one that asks to wait at all. */
+/** The wait that a `Retry-After` header asks for; undefined if none, 0 or in the past. */
 function retryAfterMs(header: string | undefined, now: Millis): number | undefined {
   const text = header?.trim() ?? '';
   let waitMs = Number.NaN;
-  // Any number of digits: an absurd wait is cut by the limit, not passed over.
+  // Any number of digits: an absurd wait is limited, not ignored.
   if (/^\d+$/.test(text)) waitMs = Number(text) * SECOND_MS;
   else if (HTTP_DATES.some((shape) => shape.test(text))) {
-    // n.b. the oldest form does not say that it means GMT.
+    // n.b. The oldest format omits GMT.
     waitMs = Date.parse(text.endsWith('GMT') ? text : `${text} GMT`) - now;
   }
-  // "At once" or a moment gone by is no reason to pass over the policy's own patience.
+  // With 0 or a time in the past, the policy decides how long to wait.
   return waitMs > 0 ? waitMs : undefined;
 }

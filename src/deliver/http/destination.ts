@@ -1,19 +1,19 @@
 /**
- * destination — where requests may go: URLs from the options only, checked when they are given,
- * and hosts that may be private because the options name them.
+ * destination — where requests may go: only to URLs in the options, which are checked when the
+ * handler is made, and only to public addresses unless the options allow the host.
  */
 
 import { isIP, isIPv4, isIPv6 } from 'node:net';
 import { RespoolError, show } from '../../core/errors.ts';
-import { checkTexts, refused } from '../option-checks.ts';
-import { hideBrokenUrl, hideUrl } from '../redact.ts';
+import { checkTexts, invalidOption } from '../option-checks.ts';
+import { hideBrokenUrl, hideUrl } from '../../core/redact.ts';
 
-/** All addresses of a name. */
+/** Resolves a host name to all its addresses. */
 export type Resolve = (
   hostname: string,
 ) => Promise<readonly { readonly address: string; readonly family: number }[]>;
 
-/** A name leads to an address that requests must not go to. */
+/** A host resolves to an address that is not public. */
 export class AddressRefused extends Error {
   override readonly name = 'AddressRefused';
 
@@ -26,10 +26,10 @@ export class AddressRefused extends Error {
   }
 }
 
-/** Hosts, or hosts with a port, that may have addresses that are not public. */
+/** The hosts, with or without a port, that need no public address. */
 export class AllowList {
   readonly #hosts: ReadonlySet<string>;
-  /** As given, for those who ask. */
+  /** As written in the option. */
   readonly entries: readonly string[];
 
   constructor(allow: unknown) {
@@ -46,7 +46,7 @@ export class AllowList {
 const ALLOW_ALLOWED =
   "exact host names or addresses, with a port if you like, such as 'localhost' or '10.0.0.5:8080'";
 
-/** An entry of `allow` as it is compared: `host`, or `host port`. */
+/** An entry of `allow` in normal form: `host`, or `host port`. */
 function hostOf(entry: string): string | undefined {
   if (isIPv6(entry)) return hostOf(`[${entry}]`);
   const [, name = '', port] = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?$/i.exec(entry) ?? [];
@@ -55,14 +55,18 @@ function hostOf(entry: string): string | undefined {
   return port === undefined ? host : `${host} ${Number(port)}`;
 }
 
-/** Refuses a URL that requests must not or cannot go to. */
+/** Refuses a URL that is invalid or not allowed. */
 export function checkUrl(what: string, value: unknown, allow: AllowList): URL {
   if (typeof value !== 'string' || value.length > URL_MAX_CHARS || !URL.canParse(value)) {
-    throw refused(what, typeof value === 'string' ? hideBrokenUrl(value) : value, URL_ALLOWED);
+    throw invalidOption(
+      what,
+      typeof value === 'string' ? hideBrokenUrl(value) : value,
+      URL_ALLOWED,
+    );
   }
   const url = new URL(value);
   if (url.username !== '' || url.password !== '') {
-    // The value is not named: it carries a password.
+    // The value is not shown: it contains a password.
     throw new RespoolError(
       'config.invalid',
       `cannot use a URL with user or password as "${what}": allowed is ${URL_ALLOWED}; ` +
@@ -71,7 +75,7 @@ export function checkUrl(what: string, value: unknown, allow: AllowList): URL {
   }
   const isHttp = url.protocol === 'http:' || url.protocol === 'https:';
   if (!isHttp || value.includes('#') || url.hostname === '') {
-    throw refused(what, hideUrl(url), URL_ALLOWED);
+    throw invalidOption(what, hideUrl(url), URL_ALLOWED);
   }
   const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
   const why = literalRefusal(host);
@@ -93,24 +97,24 @@ function portOf(url: URL): number {
   return Number(url.port) || (url.protocol === 'https:' ? 443 : 80);
 }
 
-/** What is known without asking a resolver: addresses, and names that always mean this machine. */
+/** Why a host is refused without resolving it: an address, or a name of this machine. */
 function literalRefusal(host: string): string | undefined {
   if (isIP(host) !== 0) return whyRefused(host);
   return /(?:^|\.)localhost\.?$/.test(host) ? 'loopback' : undefined;
 }
 
-// Which network addresses a request may go to.
+// Which network addresses are public.
 //
-// Pure. Promise: what is not plainly a public address is refused, also when it is wrapped into an
-// IPv6 address that some gateway would unwrap.
+// Pure. Promise: every address that is not certainly public is refused, including one embedded in
+// an IPv6 address that a gateway would translate.
 
-/** Beginnings of IPv4 addresses that are not public, with how many bits count. */
+/** IPv4 ranges that are not public: prefix, its length in bits, and what it is. */
 const REFUSED_V4: readonly (readonly [start: string, bits: number, what: string])[] = [
   ['0.0.0.0', 8, 'unspecified'],
   ['10.0.0.0', 8, 'private'],
   ['100.64.0.0', 10, 'shared by a carrier'],
   ['127.0.0.0', 8, 'loopback'],
-  // A cloud's machines find their keys here, and it is in no reserved range.
+  // Serves credentials to machines of a cloud, and is in no reserved range.
   ['168.63.129.16', 32, 'cloud metadata'],
   ['169.254.0.0', 16, 'link-local'],
   ['172.16.0.0', 12, 'private'],
@@ -126,7 +130,7 @@ const REFUSED_V4: readonly (readonly [start: string, bits: number, what: string]
   ['240.0.0.0', 4, 'reserved'],
 ];
 
-/** The same for IPv6; outside 2000::/3 nothing is public anyway, the words are for people. */
+/** The same for IPv6. Nothing outside 2000::/3 is public; the words are for the error text. */
 const REFUSED_V6: typeof REFUSED_V4 = [
   ['::', 128, 'unspecified'],
   ['::1', 128, 'loopback'],
@@ -139,25 +143,26 @@ const REFUSED_V6: typeof REFUSED_V4 = [
   ['3fff::', 20, 'documentation'],
 ];
 
-/** Where an IPv6 address carries an IPv4 address: its beginning, its bits, the first byte. */
-const WRAPPING_V6: readonly (readonly [start: string, bits: number, at: number])[] = [
+/** IPv6 ranges that embed an IPv4 address: prefix, length in bits, offset of the address. */
+const EMBEDDING_V6: readonly (readonly [start: string, bits: number, at: number])[] = [
   ['::ffff:0:0', 96, 12],
   ['64:ff9b::', 96, 12],
   ['2002::', 16, 2],
 ];
 
-/** Why an address is refused, in a word or two; undefined for a public one. */
+/** Why an address is refused; undefined for a public one. */
 export function whyRefused(address: string): string | undefined {
   const bytes = bytesOf(address);
   if (bytes === undefined) return 'not an address';
-  if (bytes.length === 4) return listed(REFUSED_V4, bytes);
-  const wrapping = WRAPPING_V6.find(([start, bits]) => beginsWith(bytes, start, bits));
-  if (wrapping !== undefined) return listed(REFUSED_V4, bytes.slice(wrapping[2], wrapping[2] + 4));
-  const why = listed(REFUSED_V6, bytes);
+  if (bytes.length === 4) return rangeOf(REFUSED_V4, bytes);
+  const embedding = EMBEDDING_V6.find(([start, bits]) => beginsWith(bytes, start, bits));
+  if (embedding !== undefined)
+    return rangeOf(REFUSED_V4, bytes.slice(embedding[2], embedding[2] + 4));
+  const why = rangeOf(REFUSED_V6, bytes);
   return why ?? (beginsWith(bytes, '2000::', 3) ? undefined : 'reserved');
 }
 
-function listed(list: typeof REFUSED_V4, bytes: readonly number[]): string | undefined {
+function rangeOf(list: typeof REFUSED_V4, bytes: readonly number[]): string | undefined {
   return list.find(([start, bits]) => beginsWith(bytes, start, bits))?.[2];
 }
 

@@ -17,55 +17,50 @@ import type { Clock } from '../../ports/clock.ts';
 import type { Delivery } from '../../ports/handler.ts';
 import { systemClock } from '../../system/clock.ts';
 import { TimeLimit } from '../../system/wait.ts';
-import { plainText } from '../plain-text.ts';
-import type { ReadyHandler } from '../ready-handler.ts';
-import { hideEchoes } from '../redact.ts';
-import { oneBehind } from '../whole-body.ts';
+import { type ReadyHandler, oneBehind, plainText } from '../ready-handler.ts';
 import type { Agents } from './agent.ts';
 import { type Answer, outcomeOfAnswer } from './answer.ts';
-import { isSwallowed } from './connection-reuse.ts';
 import { AddressRefused, type Resolve, whyRefused } from './destination.ts';
-import { HeaderIllegal, requestHeaders, requestKey } from './headers.ts';
+import { HeaderIllegal, hideEchoes, requestHeaders, requestKey, Signer } from './request.ts';
 import { checkHttpOptions, describeHttp, type HttpOptions, type HttpSettings } from './options.ts';
-import { Signer } from './signature.ts';
 
 /** Bodies up to this are read whole, verified and sent in one go; larger ones are streamed. */
 const WHOLE_MAX_BYTES = 256 * 2 ** 10;
-/** So much of a response is kept with the message. */
+/** Maximum length of the part of a response that is stored with the message. */
 const NOTE_RESPONSE_BYTES = 256;
-/** A connection that was closed while it was idle says so within a way there and back. */
-const SWALLOWED_WITHIN_MS = 1_000;
+/** Maximum time in which a connection that was closed while idle fails: about a round trip. */
+const LOST_WITHIN_MS = 1_000;
 const SECRET_MISSING =
-  'cannot sign: "secret" is there and has no value; set the variable it comes from, or leave the ' +
-  'option out to send unsigned requests';
+  'cannot sign: "secret" has no value; set the variable it comes from, or omit the option to ' +
+  'send unsigned requests';
 
-/** Delivers by HTTP request; the options are checked at once, connections are made when needed. */
+/** Delivers by HTTP request. Options are checked at once, connections are opened on demand. */
 export function http(options: HttpOptions): ReadyHandler {
   return makeHttp(options, {});
 }
 
-/** What tests put in the place of the real thing. */
-interface HttpParts {
+/** What tests replace. */
+interface HttpInternals {
   readonly clock?: Clock;
   readonly resolve?: Resolve;
   readonly whyRefused?: (address: string) => string | undefined;
 }
 
-/** `http()` with its parts. */
-export function makeHttp(options: HttpOptions, parts: HttpParts): ReadyHandler {
+/** `http()`, with replaceable internals. */
+export function makeHttp(options: HttpOptions, internals: HttpInternals): ReadyHandler {
   const settings = checkHttpOptions(options);
-  const clock = parts.clock ?? systemClock;
+  const clock = internals.clock ?? systemClock;
   let agents: Promise<Agents> | undefined;
   const open = async (): Promise<Agents> => {
-    // Loaded with the first delivery: importing and configuring stay cheap.
+    // Loaded with the first delivery, so that importing and configuring stay cheap.
     const { makeAgents } = await import('./agent.ts');
     return makeAgents({
       connections: settings.connections,
       timeoutMs: settings.timeoutMs,
       ca: settings.ca,
       isAllowed: (hostname, port) => settings.allow.has(hostname, port),
-      whyRefused: parts.whyRefused ?? whyRefused,
-      resolve: parts.resolve,
+      whyRefused: internals.whyRefused ?? whyRefused,
+      resolve: internals.resolve,
     });
   };
   const deliver = async (delivery: Delivery): Promise<Outcome> => {
@@ -73,7 +68,7 @@ export function makeHttp(options: HttpOptions, parts: HttpParts): ReadyHandler {
     const url = urlOf(settings, delivery);
     if (url === undefined) return unknownDestination(delivery);
     agents ??= open().catch((error: unknown) => {
-      // Tried anew with the next delivery.
+      // The next delivery tries again.
       agents = undefined;
       throw error;
     });
@@ -88,7 +83,7 @@ export function makeHttp(options: HttpOptions, parts: HttpParts): ReadyHandler {
       const closing = agents;
       agents = undefined;
       const open = await closing;
-      await Promise.all([open?.kept.close(), open?.fresh.close()]);
+      await Promise.all([open?.pooled.close(), open?.fresh.close()]);
     },
   });
 }
@@ -106,7 +101,7 @@ function unknownDestination({ envelope }: Delivery): Outcome {
   return held(`${what}; name it in the option "urls"`, 'destination.unknown');
 }
 
-/** One request, and everything it depends on. */
+/** What one request depends on. */
 interface Sending {
   readonly delivery: Delivery;
   readonly url: URL;
@@ -114,7 +109,10 @@ interface Sending {
   readonly clock: Clock;
 }
 
-async function request({ kept, fresh }: Agents, sending: Sending): Promise<Outcome> {
+async function request(
+  { pooled, fresh, isLostOnReuse }: Agents,
+  sending: Sending,
+): Promise<Outcome> {
   const { delivery, settings, clock } = sending;
   const { size } = delivery.envelope.body;
   const whole = size <= WHOLE_MAX_BYTES ? await delivery.body() : undefined;
@@ -126,7 +124,7 @@ async function request({ kept, fresh }: Agents, sending: Sending): Promise<Outco
     return failed(failure('permanent', 'http.header', error.message));
   }
   Object.assign(headers, await sign(sending, whole));
-  // Not counted: reading our own disk for the signature is no fault of the receiver.
+  // From here on: reading our own disk for the signature does not count.
   const limit = new TimeLimit(clock, settings.timeoutMs, delivery.signal);
   let broken: { readonly error: unknown } | undefined;
   const send = async (agent: Agent): Promise<Answer> => {
@@ -139,20 +137,20 @@ async function request({ kept, fresh }: Agents, sending: Sending): Promise<Outco
   };
   try {
     const sentAt = clock.monotonic();
-    const answer = await send(kept).catch((error: unknown) => {
-      // A receiver that took its time before it closed may well have worked on the request.
-      const isLate = clock.monotonic() - sentAt > SWALLOWED_WITHIN_MS;
+    const answer = await send(pooled).catch((error: unknown) => {
+      // A receiver that closed later may have processed the request.
+      const isLate = clock.monotonic() - sentAt > LOST_WITHIN_MS;
       const isOver = broken !== undefined || limit.signal.aborted;
-      if (isOver || isLate || !isSwallowed(error)) throw error;
+      if (isOver || isLate || !isLostOnReuse(error)) throw error;
       return send(fresh);
     });
-    return concluded(sending, answer);
+    return outcomeOf(sending, answer);
   } catch (error) {
-    // The body could not be read: that says nothing about the receiver.
+    // The body could not be read, which is not a failure of the receiver.
     if (broken !== undefined) throw broken.error;
     const { url } = sending;
     const hide = (text: string) => hideEchoes(text, { url, headers, keys: settings.keys });
-    return unanswered(error, limit, { ...sending, hide });
+    return outcomeOfError(error, limit, { ...sending, hide });
   } finally {
     limit.stop();
   }
@@ -168,7 +166,7 @@ async function sign(
   const seconds = Math.floor(clock.now() / SECOND_MS);
   const signer = new Signer(settings.keys, id, seconds);
   if (whole === undefined) {
-    // The signature comes before the body: a body too large to hold is read twice.
+    // The signature is sent before the body, so a large body is read twice.
     for await (const part of delivery.stream()) {
       delivery.signal.throwIfAborted();
       signer.update(part);
@@ -183,12 +181,12 @@ async function sign(
 
 function streamOf(delivery: Delivery, onError: (error: unknown) => void): Readable {
   const body = Readable.from(oneBehind(delivery.stream(), onError), { objectMode: false });
-  // Told through the request; without a listener it would end the process as well.
+  // Reported by the request; without a listener it would also end the process.
   body.on('error', () => undefined);
   return body;
 }
 
-/** Sends the request and reads the start of the response; the rest of it is let go. */
+/** Sends the request and reads the start of the response. */
 async function exchange(
   agent: Agent,
   {
@@ -221,8 +219,8 @@ async function exchange(
 }
 
 /**
- * The first bytes of a response. It is read on to its end, so that the connection can be used
- * again; past the limit the connection is dropped.
+ * The first bytes of a response. It is read to its end so that the connection can be reused; a
+ * response beyond the limit closes the connection.
  */
 async function startOf(
   body: Dispatcher.ResponseData['body'],
@@ -238,25 +236,24 @@ async function startOf(
         kept += parts.at(-1)?.length ?? 0;
       }
       total += part.length;
-      // Leaving the loop destroys the body, and its connection with it.
+      // Leaving the loop destroys the body and closes its connection.
       if (total > maxBytes) break;
     }
   } catch {
-    // The status has decided already: what a receiver answered holds, also when it then hangs
-    // or breaks off in the middle of words that nobody needs.
+    // The status counts, even if the receiver then hangs or breaks off.
   }
   return Buffer.concat(parts);
 }
 
-function concluded({ delivery, url, settings, clock }: Sending, answer: Answer): Outcome {
+function outcomeOf({ delivery, url, settings, clock }: Sending, answer: Answer): Outcome {
   delivery.note('http-status', String(answer.status));
-  const said = plainText(answer.start, NOTE_RESPONSE_BYTES);
-  if (said !== '') delivery.note('http-response', said);
+  const start = plainText(answer.start, NOTE_RESPONSE_BYTES);
+  if (start !== '') delivery.note('http-response', start);
   const { rules, retryAfterMaxMs } = settings;
   return outcomeOfAnswer(answer, { host: url.host, rules, retryAfterMaxMs, now: clock.now() });
 }
 
-function unanswered(
+function outcomeOfError(
   error: unknown,
   limit: TimeLimit,
   { url, settings, hide }: Sending & { readonly hide: (text: string) => string },
@@ -267,17 +264,17 @@ function unanswered(
     return failed(failure('transient', 'http.timeout', text));
   }
   if (limit.signal.aborted) {
-    const text = `the request to ${url.host} was called off before there was an answer`;
+    const text = `the request to ${url.host} was cancelled before there was an answer`;
     return failed(failure('transient', 'http.aborted', text));
   }
   return failed(networkFailure(error, url.host, hide));
 }
 
-// A request without a response, as a failure. Always tried again.
+// A request without a response is a transient failure.
 
 const REASON_MAX_CHARS = 200;
 
-/** The first that fits decides; codes of Node, of OpenSSL and of undici. */
+/** Error codes of Node, OpenSSL and undici; the first pattern that matches decides. */
 const CODES: readonly (readonly [RegExp, string])[] = [
   [
     /^(?:UND_ERR_CONNECT_TIMEOUT|ETIMEDOUT|ECONNREFUSED|EHOST|ENET|EADDR|EAI_|E?NOTFOUND|ENODATA)/,
@@ -291,23 +288,23 @@ const CODES: readonly (readonly [RegExp, string])[] = [
   [/^(?:HPE_|UND_ERR_HEADERS_OVERFLOW|UND_ERR_RES)/, 'http.protocol'],
 ];
 
-/** The failure behind an error of the network; `host` is named, the rest of the URL is not. */
+/** The failure for a network error; it names the host and no other part of the URL. */
 function networkFailure(thrown: unknown, host: string, hide: (text: string) => string): Failure {
   const error = innermost(asError(thrown));
   const own = (error as { code?: unknown }).code;
   const text = typeof own === 'string' ? own : '';
-  // n.b. the parser's errors have no code of their own in every release of undici; and an answer
-  // that nobody asked for, such as "100 Continue", has the code of a broken socket.
+  // n.b. In some releases of undici, errors of the parser have no code, and an unexpected response
+  // such as "100 Continue" has the code of a broken socket.
   const isUnasked = text === 'UND_ERR_SOCKET' && /^bad (?:response|upgrade)$/.test(error.message);
   const isParser = text === '' && error.name === 'HTTPParserError';
   const mark = isParser || isUnasked ? 'HPE_' : text;
   const code = CODES.find(([pattern]) => pattern.test(mark))?.[1] ?? 'http.error';
-  const said = plainText(hide(textOf(error)), REASON_MAX_CHARS);
-  const aside = text === '' || said.includes(text) ? '' : ` (${text})`;
-  return failure('transient', code, `no answer from ${host}: ${said}${aside}`);
+  const reason = plainText(hide(textOf(error)), REASON_MAX_CHARS);
+  const aside = text === '' || reason.includes(text) ? '' : ` (${text})`;
+  return failure('transient', code, `no answer from ${host}: ${reason}${aside}`);
 }
 
-/** Several addresses were tried and each has its error: the first one is told. */
+/** The first of the errors, if several addresses were tried. */
 function innermost(error: Error): Error {
   const first: unknown = error instanceof AggregateError ? error.errors[0] : undefined;
   return first === undefined ? error : asError(first);

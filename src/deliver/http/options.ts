@@ -2,49 +2,48 @@
 
 import { X509Certificate } from 'node:crypto';
 import { DAY_MS, type Duration, durationMs } from '../../core/duration.ts';
+import { RespoolError } from '../../core/errors.ts';
 import { checkNames, checkNumber, checkOneOf, KEY_MAX_CHARS } from '../../core/limits.ts';
-import { HIDDEN } from '../../core/redact.ts';
+import { HIDDEN, hideUrl, hideValues } from '../../core/redact.ts';
 import { AllowList, checkUrl } from './destination.ts';
-import { hideUrl, hideValues } from '../redact.ts';
 import { checkStatusRules, DEFAULT_RULES, type StatusRule, type StatusRules } from './answer.ts';
-import { checkRecord, checkTexts, refused } from '../option-checks.ts';
-import { checkSecrets } from './signature.ts';
+import { checkRecord, checkTexts, invalidOption } from '../option-checks.ts';
 
 /** What `http()` takes; either `url` or `urls`. */
 export interface HttpOptions {
   /** Where every message goes; `http:` or `https:`, without user and password. */
   readonly url?: string;
-  /** Destinations to URLs; a message without a known `destination` is held. */
+  /** URLs by destination; a message without a known `destination` is held. */
   readonly urls?: Readonly<Record<string, string>>;
-  /** `POST` unless said otherwise. */
+  /** Default `POST`. */
   readonly method?: 'POST' | 'PUT' | 'PATCH';
   /** Sent with every request. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** Names of message headers to send along, none unless said otherwise. */
+  /** Names of message headers to send along; default none. */
   readonly forward?: readonly string[];
-  /** For messages without a `content-type` header; `application/octet-stream` by default. */
+  /** For messages without a `content-type` header; default `application/octet-stream`. */
   readonly contentType?: string;
-  /** Signs requests as Standard Webhooks; each text of a list makes one signature. */
+  /** Signs requests by Standard Webhooks; each secret of a list makes one signature. */
   readonly secret?: string | readonly string[] | undefined;
   /** Statuses that are tried again, besides 408, 425, 429 and `'5xx'`. */
   readonly transient?: readonly StatusRule[];
-  /** Statuses that are final, besides all other 4xx and 3xx. */
+  /** Statuses that give the message up, besides all other 4xx and 3xx. */
   readonly permanent?: readonly StatusRule[];
-  /** The longest wait that a `Retry-After` can ask for, `'1d'` unless said otherwise. */
+  /** The longest wait that a `Retry-After` can ask for; default `'1d'`. */
   readonly retryAfterMax?: Duration;
-  /** For one request from connecting to the end of the response, `'30s'` by default. */
+  /** Limit for one request, from connecting to the end of the response; default `'30s'`. */
   readonly timeout?: Duration;
-  /** So much of a response is read before its connection is dropped, 64 KiB by default. */
+  /** How much of a response is read before its connection is closed; default 64 KiB. */
   readonly responseMaxBytes?: number;
-  /** Sockets to one origin at most, 50 unless said otherwise. */
+  /** Maximum number of sockets per origin; default 50. */
   readonly connections?: number;
-  /** Hosts, or `host:port`, that may have addresses that are not public; none by default. */
+  /** Hosts, or `host:port`, whose addresses need not be public; default none. */
   readonly allow?: readonly string[];
-  /** Certificates of own authorities in PEM, trusted besides those of the machine. */
+  /** Certificates in PEM of authorities to trust besides those of the machine. */
   readonly ca?: string;
 }
 
-/** The options in the form the handler works with. */
+/** The options, checked and with defaults. */
 export interface HttpSettings {
   readonly url: URL | undefined;
   readonly urls: ReadonlyMap<string, URL>;
@@ -55,7 +54,7 @@ export interface HttpSettings {
   readonly forward: readonly string[];
   readonly contentType: string;
   readonly keys: readonly Buffer[];
-  /** The option was there, without a value. */
+  /** The option `secret` is present without a value. */
   readonly isSecretMissing: boolean;
   readonly rules: StatusRules;
   readonly retryAfterMaxMs: number;
@@ -89,23 +88,23 @@ const CONNECTIONS = { default: 50, max: 10_000 };
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$/;
 // oxlint-disable-next-line no-control-regex -- CR, LF, NUL and the like would end the header.
 const HEADER_VALUE = /^[\t\u0020-\u007e\u0080-\u00ff]{0,8192}$/;
-/** These say how a request is framed and where it goes, or are written by the handler itself. */
+/** Headers that frame or route a request, or that the handler writes itself. */
 const RESERVED_HEADER = new RegExp(
   '^(?:connection|content-length|content-type|expect|host|http2-settings|idempotency-key' +
     '|keep-alive|te|trailer|transfer-encoding|upgrade|(?:proxy|respool|webhook)-.*)$',
 );
 
-/** Checks everything, so that a mistake is found at the start and not with the first message. */
+/** Checks all options, so that mistakes show at the start and not with the first message. */
 export function checkHttpOptions(options: HttpOptions): HttpSettings {
   if (typeof options !== 'object' || options === null) {
-    throw refused('options of http()', options, "an object such as { url: 'https://…' }");
+    throw invalidOption('options of http()', options, "an object such as { url: 'https://…' }");
   }
   checkNames('http()', options, KNOWN);
   const allow = new AllowList(options.allow ?? []);
   const headers = checkFixedHeaders(options.headers ?? {});
   const { contentType = 'application/octet-stream', ca } = options;
   if (typeof contentType !== 'string' || !/^[\w.+-]+\/[\u0020-\u007e]{1,250}$/.test(contentType)) {
-    throw refused('contentType', contentType, "a media type such as 'application/json'");
+    throw invalidOption('contentType', contentType, "a media type such as 'application/json'");
   }
   if (ca !== undefined) checkCertificates(ca);
   return {
@@ -115,7 +114,7 @@ export function checkHttpOptions(options: HttpOptions): HttpSettings {
     forward: checkForward(options.forward ?? [], headers),
     contentType,
     keys: options.secret === undefined ? [] : checkSecrets(options.secret),
-    // Most often a variable that was forgotten: never unsigned by mistake.
+    // Usually a variable that was not set: requests must not become unsigned by mistake.
     isSecretMissing: 'secret' in options && options.secret === undefined,
     rules: checkStatusRules(options.transient, options.permanent),
     retryAfterMaxMs: durationMs(options.retryAfterMax ?? DAY_MS, 'retryAfterMax'),
@@ -136,12 +135,12 @@ export function checkHttpOptions(options: HttpOptions): HttpSettings {
 
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g;
 
-/** Read now: otherwise every connection would fail over it, later and less clearly. */
+/** Checked now: otherwise every connection would fail, later and less clearly. */
 function checkCertificates(ca: unknown): void {
-  const found = typeof ca === 'string' ? (ca.match(CERTIFICATE) ?? []) : [];
-  if (found.length > 0 && found.every(isCertificate)) return;
-  // The value is not named: a key may have been given by mistake.
-  throw refused('ca', HIDDEN, 'one or more certificates as PEM text');
+  const certificates = typeof ca === 'string' ? (ca.match(CERTIFICATE) ?? []) : [];
+  if (certificates.length > 0 && certificates.every(isCertificate)) return;
+  // The value is not shown: it may be a key by mistake.
+  throw invalidOption('ca', HIDDEN, 'one or more certificates as PEM text');
 }
 
 function isCertificate(text: string): boolean {
@@ -157,7 +156,7 @@ function checkUrls(
   allow: AllowList,
 ): Pick<HttpSettings, 'url' | 'urls'> {
   if ((url === undefined) === (urls === undefined)) {
-    throw refused(
+    throw invalidOption(
       'url',
       url,
       'one of the two: "url" for all messages, or "urls" by their destination',
@@ -165,24 +164,56 @@ function checkUrls(
   }
   if (urls === undefined) return { url: checkUrl('url', url, allow), urls: new Map() };
   const pairs = checkRecord('urls', urls, 'an object of destinations to URLs');
-  if (pairs.length === 0) throw refused('urls', urls, 'at least one destination');
+  if (pairs.length === 0) throw invalidOption('urls', urls, 'at least one destination');
   const checked = pairs.map(([name, value]) => {
     if (name === '' || name.length > KEY_MAX_CHARS) {
-      throw refused('urls', name, `destinations of 1 to ${KEY_MAX_CHARS} characters`);
+      throw invalidOption('urls', name, `destinations of 1 to ${KEY_MAX_CHARS} characters`);
     }
     return [name, checkUrl(`urls.${name}`, value, allow)] as const;
   });
   return { url: undefined, urls: new Map(checked) };
 }
 
+/** Minimum length of a signing key. */
+const KEY_MIN_BYTES = 16;
+/** Maximum number of signing keys; two are enough to rotate them. */
+const KEYS_MAX = 8;
+const ENCODED = /^whsec_([A-Za-z0-9+/]+={0,2})$/;
+
+/** The keys of the option `secret`; a text that begins with `whsec_` is base64. */
+function checkSecrets(secret: unknown): readonly Buffer[] {
+  const list: readonly unknown[] = Array.isArray(secret) ? secret : [secret];
+  if (list.length === 0 || list.length > KEYS_MAX) throw secretRefused(`a list of ${list.length}`);
+  return list.map((one) => {
+    if (typeof one !== 'string')
+      throw secretRefused(one === null ? 'null' : `a value of ${typeof one}`);
+    if (one.startsWith('whsec_') && !ENCODED.test(one))
+      throw secretRefused('whsec_ without base64');
+    const encoded = ENCODED.exec(one)?.[1];
+    const key = encoded === undefined ? Buffer.from(one) : Buffer.from(encoded, 'base64');
+    if (key.length < KEY_MIN_BYTES) throw secretRefused(`a secret of ${key.length} bytes`);
+    return key;
+  });
+}
+
+function secretRefused(what: string): RespoolError {
+  // The value is not shown: it is a secret, or meant to be one.
+  return new RespoolError(
+    'config.invalid',
+    `cannot use ${what} as "secret": allowed is a text of ${KEY_MIN_BYTES} bytes or more, ` +
+      `'whsec_' and base64 of as many, or a list of 1 to ${KEYS_MAX} such texts; ` +
+      'leave the option out to send unsigned requests',
+  );
+}
+
 function checkFixedHeaders(headers: unknown): Readonly<Record<string, string>> {
   const checked: Record<string, string> = Object.create(null) as Record<string, string>;
   for (const [name, value] of checkRecord('headers', headers, 'an object of names to texts')) {
     const lower = checkHeaderName('headers', name);
-    if (Object.hasOwn(checked, lower)) throw refused('headers', name, 'each name once');
-    // The value is not named: headers carry passwords and tokens.
+    if (Object.hasOwn(checked, lower)) throw invalidOption('headers', name, 'each name once');
+    // The value is not shown: headers carry passwords and tokens.
     if (!HEADER_VALUE.test(value)) {
-      throw refused(`headers.${name}`, HIDDEN, 'one line of up to 8,192 Latin-1 characters');
+      throw invalidOption(`headers.${name}`, HIDDEN, 'one line of up to 8,192 Latin-1 characters');
     }
     checked[lower] = value;
   }
@@ -197,14 +228,14 @@ function checkForward(
   return names.map((name) => {
     const lower = checkHeaderName('forward', name);
     if (!Object.hasOwn(headers, lower)) return lower;
-    throw refused('forward', name, 'a name that is not in "headers" as well');
+    throw invalidOption('forward', name, 'a name that is not in "headers" as well');
   });
 }
 
 function checkHeaderName(what: string, name: string): string {
   const lower = name.toLowerCase();
   if (HEADER_NAME.test(name) && !RESERVED_HEADER.test(lower)) return lower;
-  throw refused(
+  throw invalidOption(
     what,
     name,
     'a header name, and none that says how the request is framed or that the handler writes ' +
@@ -212,7 +243,7 @@ function checkHeaderName(what: string, name: string): string {
   );
 }
 
-/** The settings as they may be shown. */
+/** The settings for display, without secrets. */
 export function describeHttp(settings: HttpSettings): Readonly<Record<string, unknown>> {
   const { url, urls, keys, rules, allow, ca } = settings;
   const withRule = (wanted: string) =>
