@@ -13,7 +13,7 @@ import { checkKey, checkNames } from '../core/limits.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery } from '../ports/handler.ts';
 import type { SqlTx } from '../ports/sql.ts';
-import { hasGeneratedId } from '../rabbit/consume/generated-id.ts';
+import { hasGeneratedId } from '../rabbit/consume/message-history.ts';
 import { Values } from '../stores/postgres/arrays.ts';
 import { outsideTransaction, TxCheck } from '../stores/postgres/tx-check.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';

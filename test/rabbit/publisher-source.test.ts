@@ -5,7 +5,6 @@ import { fixed } from 'respool';
 import { type Fate, sourceSuite, type SourceUnderTest } from 'respool/testkit';
 import { createConnection } from '../../src/rabbit/connection/connection.ts';
 import { consumerSettings } from '../../src/rabbit/consume/options.ts';
-import { ConfirmPublisher } from '../../src/rabbit/publish/confirm-publisher.ts';
 import { RabbitSource } from '../../src/rabbit/consume/source.ts';
 import { applyTopology } from '../../src/rabbit/topology/declare.ts';
 import { perDelay } from '../../src/rabbit/topology/per-delay.ts';
@@ -35,15 +34,13 @@ withService('rabbitmq', (url) => {
       type,
     });
     const connection = createConnection({ url: url() });
-    const outlet = new ConfirmPublisher(connection.publishing, systemClock);
     const { plan, wire, subscription, maxLost } = settings;
     const source = new RabbitSource({
-      link: connection.consuming,
-      outlet: () => outlet,
+      connection,
       plan,
       wire,
       clock: systemClock,
-      subscription,
+      subscribe: subscription,
       maxLost,
       bufferedMaxMs: 60_000,
       makeId: () => name,
@@ -84,7 +81,6 @@ withService('rabbitmq', (url) => {
       dispose: async () => {
         await source.cease();
         await source.close();
-        await outlet.close();
         await connection.close();
         for (const queue of plan.topology.queues) await channel.deleteQueue(queue.name);
         for (const one of plan.topology.exchanges) await channel.deleteExchange(one.name);

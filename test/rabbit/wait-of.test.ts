@@ -1,6 +1,6 @@
 /** How long a deferred message waits in all is what its wait queues do, not what was asked for. */
 import { expect, test } from 'vitest';
-import { restingPlace, waitMsOf } from '../../src/rabbit/consume/verdict-routes.ts';
+import { remainingWait, totalWaitMs } from '../../src/rabbit/consume/settle.ts';
 import type { QueuePlan } from '../../src/rabbit/topology/model.ts';
 import type { Past } from '../../src/rabbit/consume/message-history.ts';
 
@@ -23,12 +23,12 @@ test.each([
   ['the shortest queue where it is shorter than any', [1_000, 5_000], 10, 1_000],
 ] as const)('it waits in %s', (_, waitsMs, askedMs, totalMs) => {
   const plan = planOf(waitsMs);
-  expect(waitMsOf(restingPlace(past(askedMs), plan), plan)).toBe(totalMs);
+  expect(totalWaitMs(remainingWait(past(askedMs), plan), plan)).toBe(totalMs);
 });
 
 test('a step that does not wait is due at once', () => {
   const plan = planOf([1_000]);
-  expect(waitMsOf({ route: { exchange: '', routingKey: 'q' } as never, past: past(0) }, plan)).toBe(
-    0,
-  );
+  expect(
+    totalWaitMs({ route: { exchange: '', routingKey: 'q' } as never, past: past(0) }, plan),
+  ).toBe(0);
 });

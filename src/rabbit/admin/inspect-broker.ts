@@ -4,8 +4,12 @@
  */
 
 import { RespoolError, textOf } from '../../core/errors.ts';
-import type { AmqpChannel, AmqpConnection, QueueState } from '../connection/amqp.ts';
-import { closeChannel } from '../connection/close-channel.ts';
+import {
+  type AmqpChannel,
+  type AmqpConnection,
+  closeChannel,
+  type QueueState,
+} from '../connection/amqp.ts';
 import type { BindingInfo, ExchangeInfo, PolicyInfo, QueueInfo } from './management/answers.ts';
 import type { Management } from './management/index.ts';
 import { refusalCode } from '../topology/explain.ts';

@@ -13,7 +13,7 @@ import { show } from '../../core/errors.ts';
 import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { createIdMaker } from '../../system/ids.ts';
-import { closeChannel } from '../connection/close-channel.ts';
+import { closeChannel } from '../connection/amqp.ts';
 import { connectionOf } from '../connection/connection.ts';
 import { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import { applyTopology } from '../topology/declare.ts';

@@ -1,6 +1,6 @@
 /**
- * amqp — the part of amqplib that we use, as structural types: pass its connection in, or let
- * client.ts load it.
+ * amqp — the part of amqplib that we use, as structural types, so that its connection can be passed
+ * in or loaded by client.ts; and how a channel is closed.
  */
 
 /** A value in a table of headers or arguments, as amqplib reads and writes it. */
@@ -125,4 +125,23 @@ export interface AmqpConnection extends Emitter {
   createChannel(): Promise<AmqpChannel>;
   createConfirmChannel(): Promise<AmqpConfirmChannel>;
   close(): Promise<void>;
+}
+
+/** How long a broker may take to answer a close, in milliseconds. */
+export const CLOSE_TIMEOUT_MS = 3_000;
+
+/**
+ * Closes a channel. n.b. The promise of amqplib never settles when the connection ends before the
+ * broker's answer; the channel's own event does.
+ */
+export function closeChannel(channel: AmqpChannel): Promise<void> {
+  return new Promise((resolve) => {
+    channel.on('close', () => resolve());
+    try {
+      channel.close().then(resolve, () => resolve());
+    } catch {
+      // It is closed already.
+      resolve();
+    }
+  });
 }

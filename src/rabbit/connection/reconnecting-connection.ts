@@ -9,8 +9,7 @@
 import { asError, RespoolError, textOf } from '../../core/errors.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
 import { backoff, endsWithin, Sleeper } from '../../system/wait.ts';
-import type { AmqpConnection } from './amqp.ts';
-import { CLOSE_TIMEOUT_MS } from './close-channel.ts';
+import { type AmqpConnection, CLOSE_TIMEOUT_MS } from './amqp.ts';
 
 /** What happens to a link. */
 export type ConnectionEvent =

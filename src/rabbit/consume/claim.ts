@@ -1,4 +1,6 @@
-/** claim — a delivery of the broker as an engine sees it: its envelope, its past, its intake. */
+/**
+ * claim — a delivery of the broker as the engine sees it: its envelope, its history, its channel.
+ */
 
 import { createHash } from 'node:crypto';
 import { type Millis, SECOND_MS } from '../../core/duration.ts';
@@ -10,24 +12,25 @@ import type { ClaimableState } from '../../core/state.ts';
 import { LOST_MAX } from '../../core/verdict.ts';
 import type { Claim } from '../../ports/source.ts';
 import type { AmqpMessage, Table } from '../connection/amqp.ts';
-import type { Subscription } from './subscription.ts';
+import type { DeliveryChannel } from './delivery-channel.ts';
 import type { Past, HistoryWire } from './message-history.ts';
 
-/** What a claim is made of. */
-export interface ClaimParts {
+/** What is known of a delivery when it arrives. */
+export interface IncomingDelivery {
   readonly message: AmqpMessage;
-  readonly intake: Subscription;
+  readonly channel: DeliveryChannel;
   readonly past: Past;
   readonly queue: string;
   readonly id: string;
-  /** Deliveries in a row that were lost, and how many are borne. */
+  /** Deliveries in a row that were lost with their consumer. */
   readonly lost: number;
+  /** How many of those are tolerated. */
   readonly maxLost: number;
   readonly content: Buffer;
-  /** Why the body cannot be what its wire says. */
+  /** Why the body cannot be read as its wire format demands. */
   readonly misfit?: Error;
   readonly now: Millis;
-  /** When it came (monotonic). */
+  /** When it arrived (monotonic). */
   readonly arrivedAt: number;
 }
 
@@ -40,28 +43,31 @@ export class RabbitClaim implements Claim {
   readonly lost: number;
   readonly claimedFrom: ClaimableState;
   readonly policy: string | null;
-  readonly intake: Subscription;
+  readonly channel: DeliveryChannel;
+  /** It was lost so often that it may be what ends its consumers. */
+  readonly isSuspect: boolean;
   readonly content: Buffer;
   readonly arrivedAt: number;
   /** When it comes back from its wait queue, once its deferral is on its way. */
   dueAt: number | undefined;
 
-  constructor(parts: ClaimParts) {
-    this.arrivedAt = parts.arrivedAt;
-    const { past, id, lost, maxLost } = parts;
+  constructor(delivery: IncomingDelivery) {
+    const { past, id, lost, maxLost } = delivery;
+    this.arrivedAt = delivery.arrivedAt;
     this.id = id;
-    this.envelope = new RabbitEnvelope(parts);
+    this.envelope = new RabbitEnvelope(delivery);
     this.attempt = past.attempts + 1;
-    // Judged without a handler, and parked: it may be what ends its consumers.
+    // Judged without a handler, and parked.
     const isPoison = lost > maxLost;
+    this.isSuspect = !isPoison && lost * 2 > maxLost;
     this.lost = isPoison ? Math.max(lost, LOST_MAX + 1) : lost;
     this.claimedFrom = isPoison ? 'active' : past.attempts > 0 ? 'deferred' : 'incoming';
     this.policy = past.policy ?? null;
-    this.intake = parts.intake;
-    this.content = parts.content;
+    this.channel = delivery.channel;
+    this.content = delivery.content;
   }
 
-  /** The body, to be given away: what somebody writes into it must not go into a retry. */
+  /** A copy of the body for a handler: what it writes into it must not go into a retry. */
   copy(): Buffer {
     return Buffer.from(this.content);
   }
@@ -84,7 +90,7 @@ export class RabbitClaim implements Claim {
   }
 }
 
-/** The envelope of an AMQP message; what few handlers ask for is made when they ask. */
+/** The envelope of an AMQP message; what few handlers need is computed on demand. */
 export class RabbitEnvelope implements Envelope {
   readonly id: string;
   readonly topic: string;
@@ -98,7 +104,7 @@ export class RabbitEnvelope implements Envelope {
   #headers: Headers | undefined;
   #body: BodyInfo | undefined;
 
-  constructor({ message, past, queue, id, content, misfit, now }: ClaimParts) {
+  constructor({ message, past, queue, id, content, misfit, now }: IncomingDelivery) {
     this.misfit = misfit;
     this.id = id;
     this.message = message;
@@ -128,8 +134,8 @@ export class RabbitEnvelope implements Envelope {
 }
 
 /**
- * Since when its time runs. n.b. AMQP tells whole seconds, by the publisher's clock; and the broker
- * gives out nothing whose time is over: where it seems so, the clocks differ.
+ * When its time to live began. n.b. AMQP has whole seconds, by the publisher's clock; and the
+ * broker delivers nothing that has expired: if it seems to, the clocks differ.
  */
 function bornAt({ firstAt, expiresAfterMs = 0 }: Past, message: AmqpMessage, now: Millis): Millis {
   if (firstAt <= 0) return now;
@@ -160,7 +166,7 @@ class RabbitBody implements BodyInfo {
   }
 }
 
-/** The user's headers as text; ours are told by other means. */
+/** The user's headers as text; our own are read into the history. */
 function textHeaders(headers: Table | undefined): Headers {
   const texts: Record<string, string> = {};
   for (const [name, value] of Object.entries(headers ?? {})) {
@@ -176,14 +182,14 @@ function headerText(value: unknown): string {
   return JSON.stringify(value) ?? '';
 }
 
-/** How often the broker says that it delivered this before; once at least. */
+/** How often the broker delivered this before, by its own headers; at least once. */
 export function brokerCount(headers: Table | undefined): number {
   const counts = [headers?.['x-delivery-count'], headers?.['x-acquired-count']];
   const known = counts.filter((count) => typeof count === 'number' && count > 0);
   return Math.max(1, ...(known as number[]));
 }
 
-/** The payload; a body that is not what the wire says goes to its handler's judgement. */
+/** The payload; a body that its wire format cannot read fails in the handler. */
 export function payloadOf(
   message: AmqpMessage,
   wire: HistoryWire,

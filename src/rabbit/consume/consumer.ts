@@ -1,7 +1,9 @@
 /**
- * consumer — a handler on a queue: engine, source and topology put together.
+ * consumer — a handler on a queue: engine, source and topology combined.
  *
- *   idle ─start()─▶ running ─stop()─▶ idle      (and again, unless the connection was its own)
+ *   idle ─start()─▶ running ─stop()─▶ idle      (ended, if the connection was its own)
+ *
+ * Created by `createConsumer`; a consumer that has started reconnects by itself.
  */
 
 import { type Duration, durationMs, MINUTE_MS } from '../../core/duration.ts';
@@ -26,50 +28,43 @@ import type { Claim } from '../../ports/source.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { createIdMaker, randomName } from '../../system/ids.ts';
 import { endsWithin } from '../../system/wait.ts';
-import type { AmqpConnection } from '../connection/amqp.ts';
-import { CLOSE_TIMEOUT_MS } from '../connection/close-channel.ts';
+import { type AmqpConnection, CLOSE_TIMEOUT_MS } from '../connection/amqp.ts';
 import { connectionOf, type RabbitConnection } from '../connection/connection.ts';
 import { type ConsumerOptions, type ConsumerSettings, consumerSettings } from './options.ts';
 import { handlerOf, type RabbitHandler } from './delivery.ts';
 import type { ConnectionEvent } from '../connection/reconnecting-connection.ts';
 import type { StatsOptions, StatsReport } from '../admin/reports.ts';
 import { queueStats } from '../admin/stats.ts';
-import { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import { RabbitSource } from './source.ts';
 import { applyTopology } from '../topology/declare.ts';
 import type { QueuePlan } from '../topology/model.ts';
 import { verifyTopology } from '../topology/verify.ts';
 import { queuePlace } from '../connection/traced-place.ts';
 
-/** What a consumer is doing. */
+/** The state of a consumer, in numbers. */
 export interface ConsumerLoad extends EngineLoad {
   /** Whether it is subscribed. */
   readonly isConnected: boolean;
-  /** Whether both its connections are there, subscribed or not. */
+  /** Whether both its connections are open, subscribed or not. */
   readonly isUp: boolean;
-  /** Somebody said `pause()`. */
+  /** Paused by `pause()`. */
   readonly isPaused: boolean;
-  /** The broker takes no messages at present, so that nothing is begun. */
+  /** The broker accepts no messages at present, so no handler is started. */
   readonly isBlocked: boolean;
-  /** Deliveries that wait here for a slot. */
+  /** Deliveries that wait for a slot. */
   readonly buffered: number;
   /** Messages on their way to a wait, dead or parked queue. */
   readonly publishing: number;
 }
 
+/** Default grace period of `stop`. */
 const STOP_WITHIN: Duration = '10s';
 
-/** Brokers end a delivery, and its channel, after thirty minutes. */
+/** Longest time of a delivery: brokers close the channel of one that takes thirty minutes. */
 const DELIVERY_MAX_MS: number = 28 * MINUTE_MS;
 
-/**
- * A queue may be slow to confirm. Published again, the message would be there twice; a connection
- * that is gone tells by itself.
- */
-const OUTLET = { confirmTimeoutMs: 10 * MINUTE_MS };
-
-/** Waits in queues are fixed: chance has no part in them. */
-const NO_CHANCE = { random: () => 0 };
+/** No jitter: the waits of queues are fixed. */
+const NO_JITTER = { random: () => 0 };
 
 /** A handler on a queue. Nothing happens before `start()`. */
 export function createConsumer<Body = unknown>(
@@ -85,7 +80,7 @@ export function createConsumer<Body = unknown>(
 /** One queue, consumed. */
 export class Consumer implements AsyncDisposable {
   readonly queue: string;
-  /** What it needs at the broker, and the roads in it. */
+  /** What it needs at the broker, and the routes through it. */
   readonly plan: QueuePlan;
   readonly #settings: ConsumerSettings;
   readonly #connection: RabbitConnection;
@@ -94,14 +89,13 @@ export class Consumer implements AsyncDisposable {
   readonly #events = new Events();
   readonly #engine: Engine;
   readonly #source: RabbitSource;
-  #outlet: ConfirmPublisher | undefined;
   #phase: 'idle' | 'starting' | 'running' | 'stopping' | 'ended' = 'idle';
   #isPaused = false;
   #starting: Promise<void> | undefined;
   #isStopWanted = false;
   #stopping: Promise<void> | undefined;
   #unlisten: (() => void) | undefined;
-  /** Changes of pause and alarm, one after the other. */
+  /** Changes of pause and alarm, applied one after the other. */
   #changing: Promise<void> = Promise.resolve();
 
   constructor(options: ConsumerOptions, handler: RabbitHandler) {
@@ -115,12 +109,11 @@ export class Consumer implements AsyncDisposable {
     this.queue = settings.plan.queue;
     const makeId = createIdMaker(options.dice ?? systemDice);
     this.#source = new RabbitSource({
-      link: connection.consuming,
-      outlet: () => this.#openOutlet(),
+      connection,
       plan: settings.plan,
       wire: settings.wire,
       clock: this.#clock,
-      subscription: settings.subscription,
+      subscribe: settings.subscription,
       maxLost: settings.maxLost,
       bufferedMaxMs: DELIVERY_MAX_MS - settings.timeoutMs,
       makeId: () => makeId(this.#clock.now()),
@@ -134,7 +127,7 @@ export class Consumer implements AsyncDisposable {
       routes,
       events: this.#events,
       clock: this.#clock,
-      dice: NO_CHANCE,
+      dice: NO_JITTER,
       slots: {
         concurrency: settings.concurrency,
         destinationConcurrency: undefined,
@@ -143,7 +136,7 @@ export class Consumer implements AsyncDisposable {
       name: options.name ?? `${this.queue}/${randomName(systemDice)}`,
       policyFor: (claim) => this.#policyFor(claim),
       backoffs: settings.backoffs,
-      paused: () => (this.#isStill ? 'all' : NOTHING_PAUSED),
+      paused: () => (this.#isHalted ? 'all' : NOTHING_PAUSED),
       ...(settings.tracer === undefined
         ? {}
         : { tracing: { tracer: settings.tracer, place: queuePlace } }),
@@ -158,7 +151,7 @@ export class Consumer implements AsyncDisposable {
   }
 
   get load(): ConsumerLoad {
-    const { inFlight = 0, waiting = 0 } = this.#outlet?.load ?? {};
+    const { inFlight = 0, waiting = 0 } = this.#source.publishing ?? {};
     const { consuming, publishing } = this.#connection;
     return {
       ...this.#engine.load,
@@ -172,8 +165,8 @@ export class Consumer implements AsyncDisposable {
   }
 
   /**
-   * Depth and consumers of every queue of its plan as they are now, over its own connection, and
-   * what the management API tells besides. Nothing is connected for it.
+   * Depth and consumers of every queue of its plan, read over its open connection, and what the
+   * management API adds. Opens no connection.
    */
   async stats({ management }: Pick<StatsOptions, 'management'> = {}): Promise<StatsReport> {
     const { consuming } = this.#connection;
@@ -185,22 +178,22 @@ export class Consumer implements AsyncDisposable {
     return queueStats({ connection, management, plans: [this.plan], clock: this.#clock });
   }
 
-  /** Hears of events of a kind, or of all with `'*'`. Returns the way to stop. */
+  /** Listens to events of a kind, or to all with `'*'`. Returns a function that stops it. */
   on<K extends EventKind>(kind: K | '*', listener: (event: EventOf<K>) => void): () => void {
     return this.#events.on(checkOneOf('kind', kind, LISTENED) as K | '*', listener);
   }
 
   /**
-   * What happens from now on, for `for await`; ends by its signal or when the loop is left, and not
-   * with `stop()`. Events that a slow reader misses are counted in one of kind `missed`.
+   * Events from now on, for `for await`. Ends with its signal or when the loop is left, not with
+   * `stop()`. Events that a slow reader misses are counted in one of kind `missed`.
    */
   events(options: StreamOptions = {}): AsyncIterableIterator<StreamedEvent> {
     return eventStream(this.#events, () => this.#clock.now(), options);
   }
 
   /**
-   * Connects, declares or verifies what it needs, and begins. What is wrong at first is thrown;
-   * from then on it comes back by itself.
+   * Connects, declares or verifies the topology, and starts. Throws what fails now; later it
+   * reconnects by itself.
    */
   async start(): Promise<void> {
     if (this.#phase !== 'idle') {
@@ -216,10 +209,10 @@ export class Consumer implements AsyncDisposable {
     this.#phase = 'running';
     this.#events.emit({ at: this.#clock.now(), kind: 'engine-started' });
     this.#engine.start();
-    if (this.#isStill) this.#change();
+    if (this.#isHalted) this.#change();
   }
 
-  /** Connects and subscribes; what fails leaves nothing open. */
+  /** Connects and subscribes; a failure leaves nothing open. */
   async #open(): Promise<void> {
     const { publishing, consuming } = this.#connection;
     try {
@@ -236,13 +229,13 @@ export class Consumer implements AsyncDisposable {
   }
 
   /**
-   * Takes nothing new, gives back what has not begun, waits for what runs at most `within` (default
-   * 10s), then aborts and gives that back, too.
+   * Takes nothing new, gives back what has not begun, and waits for running handlers, at most
+   * `within` (default 10s); then aborts them and gives their messages back, too.
    */
   async stop({ within = STOP_WITHIN }: { readonly within?: Duration } = {}): Promise<void> {
     const withinMs = durationMs(within, 'within');
     this.#isStopWanted = true;
-    // A start that hangs in its own connection ends with it.
+    // A start that hangs while connecting ends with its connection.
     if (this.#phase === 'starting' && this.#isOwned) await this.#connection.close();
     await this.#starting;
     this.#isStopWanted = false;
@@ -261,7 +254,7 @@ export class Consumer implements AsyncDisposable {
     await this.stop();
   }
 
-  /** Gives back what has not begun, and takes nothing until `resume()`; running handlers go on. */
+  /** Gives back what has not begun and takes nothing until `resume()`; running handlers go on. */
   async pause(): Promise<void> {
     this.#isPaused = true;
     this.#change();
@@ -274,16 +267,16 @@ export class Consumer implements AsyncDisposable {
     await this.#changing;
   }
 
-  /** Nothing is begun: somebody said so, or its retry could not be published. */
-  get #isStill(): boolean {
+  /** No handler is started: paused, or its retry could not be published. */
+  get #isHalted(): boolean {
     return this.#isPaused || this.#connection.publishing.isBlocked;
   }
 
-  /** Brings the subscription in line with what is wanted. */
+  /** Pauses or resumes the subscription, as is needed now. */
   #change(): void {
     this.#changing = this.#changing.then(async () => {
       if (this.#phase !== 'running') return;
-      if (this.#isStill) await this.#source.pause();
+      if (this.#isHalted) await this.#source.pause();
       else this.#source.resume();
       this.#engine.poke();
     });
@@ -305,36 +298,28 @@ export class Consumer implements AsyncDisposable {
     await this.#engine.stop(withinMs);
     await this.#source.close();
     this.#unlisten?.();
-    // What the engine did not wait for is in its queue again: nobody waits for its successor.
-    await this.#outlet?.close({ waits: false });
-    this.#outlet = undefined;
     if (this.#isOwned) await this.#connection.close();
     this.#events.emit({ at: this.#clock.now(), kind: 'engine-stopped' });
     this.#phase = this.#isOwned ? 'ended' : 'idle';
-  }
-
-  #openOutlet(): ConfirmPublisher {
-    this.#outlet ??= new ConfirmPublisher(this.#connection.publishing, this.#clock, OUTLET);
-    return this.#outlet;
   }
 
   async #prepare(amqp: AmqpConnection): Promise<void> {
     const { declare, plan } = this.#settings;
     if (declare === 'apply') {
       await applyTopology(amqp, plan.topology);
-      this.#tellTopology('applied');
+      this.#emitTopology('applied');
     }
     if (declare !== 'verify') return;
     const problems = await verifyTopology(amqp, plan.topology);
-    if (problems.length === 0) return this.#tellTopology('verified');
-    const said = problems.map(({ text }) => text).join('; ');
+    if (problems.length === 0) return this.#emitTopology('verified');
+    const texts = problems.map(({ text }) => text).join('; ');
     throw new RespoolError(
       'topology.mismatch',
-      `cannot consume "${this.queue}": ${said}; run: respool rabbit topology plan`,
+      `cannot consume "${this.queue}": ${texts}; run: respool rabbit topology plan`,
     );
   }
 
-  #tellTopology(act: 'applied' | 'verified'): void {
+  #emitTopology(act: 'applied' | 'verified'): void {
     const { exchanges, queues, bindings } = this.plan.topology;
     this.#events.emit({
       at: this.#clock.now(),

@@ -1,6 +1,8 @@
 /**
- * delivery — one attempt at a message of a queue, as its handler sees it: what every handler sees,
- * the AMQP message behind it, and ways to decide in the handler.
+ * delivery — one attempt at a message of a queue, as its handler sees it: the delivery that every
+ * handler gets, the AMQP message behind it, and methods that decide the outcome.
+ *
+ * A decision is carried out at once: what the handler does afterwards does not change it.
  */
 
 import { type Duration, durationMs } from '../../core/duration.ts';
@@ -15,7 +17,7 @@ import type { AmqpMessage } from '../connection/amqp.ts';
 import type { Decode } from '../publish/codecs.ts';
 import type { RabbitEnvelope } from './claim.ts';
 
-/** How long to wait before the next attempt, from the number of the one that just failed. */
+/** The wait before the next attempt, by the number of the attempt that has just failed. */
 export type DelayFunction = (attempt: number) => Duration;
 
 const TRACKING_HEADER = 'x-outbox-tracking-ids';
@@ -82,7 +84,7 @@ export class RabbitDelivery<Body = unknown> implements Delivery<Body> {
   get routingKey(): string {
     return this.#rabbit.past.routingKey;
   }
-  /** The AMQP message as it came this time, with all its properties and typed headers. */
+  /** The AMQP message of this delivery, with all its properties and typed headers. */
   get message(): AmqpMessage {
     return this.#rabbit.message;
   }
@@ -91,7 +93,7 @@ export class RabbitDelivery<Body = unknown> implements Delivery<Body> {
     return this.message.fields.redelivered;
   }
 
-  /** The chain of ids that an outbox wrote beside its message; empty where there is none. */
+  /** The chain of ids that an outbox added to its message; may be empty. */
   get trackingIds(): readonly string[] {
     return idsIn(this.message.properties.headers?.[TRACKING_HEADER]);
   }
@@ -120,12 +122,12 @@ export class RabbitDelivery<Body = unknown> implements Delivery<Body> {
     return this.#value.value;
   }
 
-  /** What a schema made of the body: `json()` and `value()` give it from now on. */
+  /** The body as a schema returned it: `json()` and `value()` return it from now on. */
   set fitted(value: unknown) {
     this.#value = { value };
   }
 
-  /** It is done, whatever the handler does afterwards. */
+  /** The message is delivered, whatever the handler does afterwards. */
   ack(): Outcome {
     return this.#decide(delivered());
   }
@@ -136,7 +138,8 @@ export class RabbitDelivery<Body = unknown> implements Delivery<Body> {
   }
 
   /**
-   * It failed: again after this wait, or the policy's. After the last attempt the dead queue.
+   * The attempt failed: again after this wait, or the policy's; after the last attempt to the dead
+   * queue.
    */
   retry(delay?: Duration | DelayFunction, reason = 'the handler asked for a retry'): Outcome {
     const asked = typeof delay === 'function' ? delay(this.attempt) : delay;
@@ -144,17 +147,17 @@ export class RabbitDelivery<Body = unknown> implements Delivery<Body> {
     return this.#decide(failed(failure('transient', 'handler.retry', reason, afterMs)));
   }
 
-  /** It failed for good: to the dead queue at once. */
+  /** The message failed permanently: to the dead queue at once. */
   deadLetter(reason: string, code = 'handler.dead-letter'): Outcome {
     return this.#decide(failed(failure('permanent', code, reason)));
   }
 
-  /** A person has to look: to the parked queue. */
+  /** A person has to look at it: to the parked queue. */
   hold(reason: string): Outcome {
     return this.#decide(held(reason));
   }
 
-  /** What was decided by one of these, if anything; the first word counts. */
+  /** The first decision by one of these methods, if any. */
   get decision(): Outcome | undefined {
     return this.#decision;
   }
@@ -181,21 +184,19 @@ function idsIn(value: unknown): readonly string[] {
     try {
       list = JSON.parse(value);
     } catch {
-      // Not a list: then it is one id.
+      // Not a list but a single id.
       list = [value];
     }
   }
   return Array.isArray(list) ? list.filter((id) => typeof id === 'string') : [];
 }
 
-// A user's handler as the engine calls it: a delivery with more to it.
-
 /** A handler of messages of a queue. */
 export type RabbitHandler<Body = unknown> = (
   delivery: RabbitDelivery<Body>,
 ) => Outcome | void | Promise<Outcome | void>;
 
-/** The handler as the engine calls it; its own word counts as soon as it is said. */
+/** The handler as the engine calls it; a decision in it counts at once. */
 export function handlerOf(
   handler: RabbitHandler,
   schema: StandardSchema | undefined,
@@ -209,7 +210,7 @@ export function handlerOf(
       if (schema !== undefined) await fit(rabbit, schema);
       const working = handler(rabbit);
       if (!(working instanceof Promise)) return rabbit.decision ?? working;
-      // A decision is carried out at once: a timeout or a stop afterwards must not change it.
+      // Not when the handler ends: a timeout or a stop must not change the decision.
       const outcome = await Promise.race([working, rabbit.decided()]);
       if (rabbit.decision !== undefined) working.catch(() => undefined);
       return rabbit.decision ?? outcome;
@@ -223,14 +224,15 @@ export function handlerOf(
 async function fit(delivery: RabbitDelivery, schema: StandardSchema): Promise<void> {
   const result = await schema['~standard'].validate(await delivery.value());
   if (result.issues !== undefined) {
-    const said = result.issues.slice(0, 5).map((issue) => issue.message);
-    const text = `the body of message "${delivery.id}" does not fit its schema: ${said.join('; ')}`;
+    const issues = result.issues.slice(0, 5).map((issue) => issue.message);
+    const why = issues.join('; ');
+    const text = `the body of message "${delivery.id}" does not fit its schema: ${why}`;
     throw new PermanentError('body.invalid', text);
   }
   delivery.fitted = result.value;
 }
 
-/** A body that is not what the handler needs will not be so next time either. */
+/** A body that the handler cannot use will be the same on the next attempt. */
 function isBodyInvalid(error: unknown): boolean {
   try {
     return (error as { code?: unknown } | null)?.code === 'body.invalid';

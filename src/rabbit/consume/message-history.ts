@@ -1,6 +1,10 @@
 /**
- * message-history — the past of a message in headers of our own. None begins with `x-`: those
- * belong to the broker, which overwrites, ignores or judges by them, differently in every version.
+ * message-history — the history of a message, read from its headers and written into those of its
+ * successor.
+ *
+ * The names are our own, or those of another system that shares the queues (compat/). None of ours
+ * begins with `x-`: such headers belong to the broker, which overwrites, ignores or evaluates them,
+ * differently in every version.
  *
  * Why: docs/decisions/0019-our-headers-have-no-x-prefix.md
  */
@@ -10,7 +14,64 @@ import type { Headers } from '../../core/entry.ts';
 import { CODE_MAX_CHARS, type Failure, failure } from '../../core/failure.ts';
 import type { AmqpMessage, Properties, Table } from '../connection/amqp.ts';
 
-/** The names, in one place. */
+/** The history of a message. */
+export interface Past {
+  /** Attempts made and counted before this delivery. */
+  readonly attempts: number;
+  /** Deliveries in a row that were lost with their consumer, as far as headers show. */
+  readonly lost: number;
+  readonly postponed: number;
+  /** Where it was first published. */
+  readonly exchange: string;
+  readonly routingKey: string;
+  /** When it was first published or seen, in milliseconds since the epoch; 0: unknown. */
+  readonly firstAt: number;
+  /** How long it still has to wait before it may be handled, in milliseconds. */
+  readonly restMs: number;
+  readonly firstFailedAt: number | undefined;
+  readonly lastFailure: Failure | undefined;
+  readonly lastFailedAt: number | undefined;
+  /** Its time to live from `firstAt` on, in milliseconds; undefined: it never expires. */
+  readonly expiresAfterMs: number | undefined;
+  /** The name of the policy it asks for. */
+  readonly policy: string | undefined;
+  readonly notes: Headers;
+}
+
+/** Why a message is in a dead or parked queue. */
+export interface HistoryEnding {
+  readonly kind: 'dead' | 'parked';
+  readonly code: string;
+  readonly reason: string;
+  readonly at: number;
+  readonly by: string;
+}
+
+/** What a successor of a message records. */
+export interface Successor {
+  readonly past: Past;
+  /** The queue that it comes from. */
+  readonly queue: string;
+  /** Its id, in case it has none. */
+  readonly id: string;
+  readonly ending?: HistoryEnding;
+  /** Headers that it is routed by. */
+  readonly routing: Table | undefined;
+}
+
+/** A wire format of the history. */
+export interface HistoryWire {
+  readonly name: 'respool' | 'goqueue' | 'spring' | 'outbox';
+  read(message: AmqpMessage, queue: string): Past;
+  /** The properties, headers included, that a successor is published with. */
+  write(message: AmqpMessage, successor: Successor): Properties;
+  /** The payload, if the body is an envelope around it. */
+  unwrap?(message: AmqpMessage): Buffer;
+  /** The message's id, if it is not only among the properties. */
+  id?(message: AmqpMessage): string | undefined;
+}
+
+/** Names of our headers. */
 export const H = {
   attempts: 'respool-attempts',
   lost: 'respool-lost',
@@ -25,7 +86,9 @@ export const H = {
   notes: 'respool-notes',
   deaths: 'respool-deaths',
   userId: 'respool-user-id',
-  /** Tells messages on their way apart that look alike; of no meaning afterwards. */
+  /** The id that was generated for a message without one. */
+  generatedId: 'respool-made-up-id',
+  /** Distinguishes messages in flight with the same route and id; no meaning afterwards. */
   send: 'respool-send',
   code: 'respool-code',
   reason: 'respool-reason',
@@ -37,39 +100,39 @@ export const H = {
   endedReason: 'respool-ended-reason',
   endedAt: 'respool-ended-at',
   endedBy: 'respool-ended-by',
-  /** How often an operator sent it again, by which replay last, and when. */
+  /** How often an operator replayed it, by which replay last, and when. */
   replays: 'respool-replays',
   replay: 'respool-replay',
   replayedAt: 'respool-replayed-at',
-  /** The queue that a sweep took it from, when, and how often it had died. */
+  /** The queue that a sweep took it from, when, and its deaths by then. */
   sweptFrom: 'respool-swept-from',
   sweptAt: 'respool-swept-at',
   sweptDeaths: 'respool-swept-deaths',
 } as const;
 
-/** The policy that a message asks for, as the spool reads it too. */
+/** The policy that a message asks for; the spool reads the same header. */
 const POLICY_HEADER = 'x-retry-policy';
-/** Where the `shared` style routes by. */
+/** Headers that the `shared` style routes by. */
 const ROUTING = new Set<string>(['wait-for', 'return-to', H.send]);
 const ENDING = new Set<string>([H.ended, H.endedCode, H.endedReason, H.endedAt, H.endedBy]);
 
-/** What the broker wrote, or would act upon once more. */
+/** Headers that the broker wrote, or would act upon again. */
 const BROKERS =
   /^(?:x-death|x-first-death-.*|x-last-death-.*|x-delivery-count|x-acquired-count|CC|BCC)$/;
 
-/** How much of the stripped `x-death` is kept, in characters. */
+/** Maximum length of the copy of `x-death`, in characters. */
 const DEATHS_MAX_CHARS = 4_096;
 const NOTES_MAX_CHARS = 16_384;
-/** What AMQP allows for the name of an exchange, and for a routing key. */
+/** Maximum of AMQP for the name of an exchange and for a routing key. */
 const NAME_MAX_BYTES = 255;
 const NO_HEADERS: Headers = Object.freeze({});
 
 /**
  * Headers with their numbers as 32-bit integers, which most clients write and expect.
  *
- * n.b. A delivery does not tell how wide a number was, and amqplib writes the narrowest that fits:
- * a Java consumer that reads an Integer would throw at a Byte. A whole number that was written as a
- * float comes back as an integer all the same.
+ * n.b. A delivery does not show how wide a number was, and amqplib writes the narrowest type that
+ * fits: a Java consumer that reads an Integer would throw at a Byte. A whole number that was
+ * written as a float becomes an integer.
  */
 export function wide(headers: Table): Table {
   const typed: Record<string, unknown> = {};
@@ -80,21 +143,21 @@ export function wide(headers: Table): Table {
   return typed;
 }
 
-/** Whether any header of ours is there: most messages come for the first time. */
+/** Whether it has none of our headers: most messages are delivered for the first time. */
 function isFresh(headers: Table | undefined): boolean {
   if (headers === undefined) return true;
   for (const name in headers) if (name.startsWith('respool-')) return false;
   return true;
 }
 
-/** Our own wire. */
+/** Our own wire format. */
 export const respoolWire: HistoryWire = {
   name: 'respool',
   read: readPast,
   write: writeSuccessor,
 };
 
-/** What our headers tell of a message's past. */
+/** The history in our headers. */
 export function readPast(message: AmqpMessage): Past {
   const { headers, expiration, timestamp } = message.properties;
   const { exchange, routingKey } = message.fields;
@@ -115,25 +178,25 @@ export function readPast(message: AmqpMessage): Past {
       notes: NO_HEADERS,
     };
   }
-  const said = headers ?? {};
+  const table = headers ?? {};
   return {
-    attempts: countOf(said[H.attempts]),
-    lost: countOf(said[H.lost]),
-    postponed: countOf(said[H.postponed]),
-    exchange: nameOr(said[H.exchange], exchange),
-    routingKey: nameOr(said[H.routingKey], routingKey),
-    firstAt: countOf(said[H.firstAt]) || fromSeconds(timestamp),
-    restMs: Math.min(DURATION_MAX_MS, countOf(said[H.restMs])),
-    firstFailedAt: countOf(said[H.firstFailedAt]) || undefined,
-    lastFailure: failureOf(said),
-    lastFailedAt: countOf(said[H.lastFailedAt]) || undefined,
-    expiresAfterMs: spanOf(said[H.expiresAfterMs]) ?? spanOf(expiration),
-    policy: textOr(said[H.policy], undefined) ?? textOr(said[POLICY_HEADER], undefined),
-    notes: notesOf(said[H.notes]),
+    attempts: countOf(table[H.attempts]),
+    lost: countOf(table[H.lost]),
+    postponed: countOf(table[H.postponed]),
+    exchange: nameOr(table[H.exchange], exchange),
+    routingKey: nameOr(table[H.routingKey], routingKey),
+    firstAt: countOf(table[H.firstAt]) || fromSeconds(timestamp),
+    restMs: Math.min(DURATION_MAX_MS, countOf(table[H.restMs])),
+    firstFailedAt: countOf(table[H.firstFailedAt]) || undefined,
+    lastFailure: failureOf(table),
+    lastFailedAt: countOf(table[H.lastFailedAt]) || undefined,
+    expiresAfterMs: spanOf(table[H.expiresAfterMs]) ?? spanOf(expiration),
+    policy: textOr(table[H.policy], undefined) ?? textOr(table[POLICY_HEADER], undefined),
+    notes: notesOf(table[H.notes]),
   };
 }
 
-/** Headers without what the broker wrote, what routed the message, and how it ended before. */
+/** Headers without those of the broker, of routing, and of an earlier ending. */
 function stripped(headers: Table | undefined): Record<string, unknown> {
   const clean: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(headers ?? {})) {
@@ -143,8 +206,8 @@ function stripped(headers: Table | undefined): Record<string, unknown> {
 }
 
 /**
- * Headers of a message that is put back as it was, without what the broker wrote: a copied
- * `x-death` makes some releases drop the message when it dies again. What it told is kept.
+ * Headers of a message that is put back as it was, without those of the broker: a copied `x-death`
+ * makes some releases drop the message when it dies again. Its content is kept in our own header.
  */
 export function withoutBrokers(headers: Table | undefined): Record<string, unknown> {
   const kept = Object.entries(headers ?? {}).filter(([name]) => !BROKERS.test(name));
@@ -154,7 +217,7 @@ export function withoutBrokers(headers: Table | undefined): Record<string, unkno
   return clean;
 }
 
-/** All properties as they were, persistent, without what would act upon the copy. */
+/** The properties as they were, persistent, without those that would act upon the copy. */
 function keptProperties({ properties }: AmqpMessage, id: string): Properties {
   const { contentType, contentEncoding, priority, correlationId, replyTo } = properties;
   const { messageId, timestamp, type, appId } = properties;
@@ -172,7 +235,7 @@ function keptProperties({ properties }: AmqpMessage, id: string): Properties {
   };
 }
 
-/** The headers of a successor: the user's own, and its past. */
+/** The headers of a successor: the user's own, and the history. */
 function pastHeaders(message: AmqpMessage, successor: Successor): Table {
   const { past, queue, ending, routing } = successor;
   const headers = stripped(message.properties.headers);
@@ -219,7 +282,7 @@ function setOrDrop(headers: Record<string, unknown>, name: string, value: unknow
   else headers[name] = value;
 }
 
-/** A whole number that is not negative, written as a number or as text; otherwise 0. */
+/** A whole number that is not negative, as a number or as text; otherwise 0. */
 export function countOf(value: unknown): number {
   const number = typeof value === 'string' && /^\d{1,15}$/.test(value) ? Number(value) : value;
   return typeof number === 'number' && Number.isSafeInteger(number) && number > 0 ? number : 0;
@@ -228,7 +291,7 @@ export function countOf(value: unknown): number {
 function spanOf(value: unknown): number | undefined {
   if (value === undefined || value === null) return undefined;
   const ms = countOf(value);
-  // n.b. "0" is a span too: nobody wants it unless it is taken at once.
+  // n.b. "0" is a time to live too: the message is dropped unless it is consumed at once.
   return ms > 0 || value === '0' || value === 0 ? ms : undefined;
 }
 
@@ -236,23 +299,23 @@ function textOr<T>(value: unknown, otherwise: T): string | T {
   return typeof value === 'string' ? value : otherwise;
 }
 
-/** n.b. Longer ones cannot be written again: another program wrote them, not Respool. */
+/** n.b. A longer name cannot be published again; another program wrote it. */
 function nameOr(value: unknown, otherwise: string): string {
   const name = textOr(value, otherwise);
   return Buffer.byteLength(name) <= NAME_MAX_BYTES ? name : otherwise;
 }
 
-/** AMQP counts in seconds; who writes milliseconds all the same is understood. */
+/** AMQP counts seconds; milliseconds, which some clients write, are recognised by their size. */
 function fromSeconds(timestamp: unknown): number {
   const value = countOf(timestamp);
   return value > 1e11 ? value : value * 1_000;
 }
 
-function failureOf(said: Table): Failure | undefined {
-  const code = said[H.code];
+function failureOf(table: Table): Failure | undefined {
+  const code = table[H.code];
   if (typeof code !== 'string' || code === '') return undefined;
-  const permanence = said[H.permanence] === 'permanent' ? 'permanent' : 'transient';
-  return failure(permanence, code.slice(0, CODE_MAX_CHARS), textOr(said[H.reason], ''));
+  const permanence = table[H.permanence] === 'permanent' ? 'permanent' : 'transient';
+  return failure(permanence, code.slice(0, CODE_MAX_CHARS), textOr(table[H.reason], ''));
 }
 
 function notesOf(value: unknown): Headers {
@@ -265,12 +328,12 @@ function notesOf(value: unknown): Headers {
     );
     return Object.fromEntries(texts);
   } catch {
-    // Somebody else wrote into our header: that is no reason to lose the message.
+    // Another program wrote into our header: that is no reason to lose the message.
     return NO_HEADERS;
   }
 }
 
-/** The notes that fit, the first first: a frame of headers has a limit. */
+/** The first notes that fit: a frame of headers has a limit. */
 function notesWithin(notes: Headers, maxChars: number): string {
   const kept: Record<string, string> = {};
   let chars = 2;
@@ -287,62 +350,21 @@ function jsonWithin(value: unknown, maxChars: number): string | undefined {
   return text.length <= maxChars ? text : undefined;
 }
 
-// How the past of a message is written into its headers: our own names, or those of another
-// system that shares the queues (compat/).
-
-/** What a message tells of its past. */
-export interface Past {
-  /** Attempts that were made and counted before this delivery. */
-  readonly attempts: number;
-  /** Deliveries in a row that ended with their consumer, as far as headers tell. */
-  readonly lost: number;
-  readonly postponed: number;
-  /** Where it was first published. */
-  readonly exchange: string;
-  readonly routingKey: string;
-  /** When it was first published or seen, in milliseconds since the epoch; 0: not known. */
-  readonly firstAt: number;
-  /** How long it still has to wait before a handler may see it. */
-  readonly restMs: number;
-  readonly firstFailedAt: number | undefined;
-  readonly lastFailure: Failure | undefined;
-  readonly lastFailedAt: number | undefined;
-  /** Milliseconds from `firstAt` on, after which nobody wants it any more; undefined: never. */
-  readonly expiresAfterMs: number | undefined;
-  /** The policy that it asks for by name. */
-  readonly policy: string | undefined;
-  readonly notes: Headers;
+/**
+ * An id for a message that came without one; a header of the message records it. n.b. Each copy of
+ * such a message gets another id, so duplicates cannot be recognised by it.
+ */
+export function generatedId({ properties }: AmqpMessage, makeId: () => string): string {
+  const id = makeId();
+  Object.assign(properties, { headers: { ...properties.headers, [H.generatedId]: id } });
+  return id;
 }
 
-/** Why a message is in a dead or parked queue. */
-export interface HistoryEnding {
-  readonly kind: 'dead' | 'parked';
-  readonly code: string;
-  readonly reason: string;
-  readonly at: number;
-  readonly by: string;
-}
-
-/** What a successor of a message has to tell. */
-export interface Successor {
-  readonly past: Past;
-  /** The queue that it comes from. */
-  readonly queue: string;
-  /** The id it gets where it has none. */
+/** Whether the id of a delivery was generated here; false for one that is not from a queue. */
+export function hasGeneratedId(delivery: {
   readonly id: string;
-  readonly ending?: HistoryEnding;
-  /** Headers that routing needs. */
-  readonly routing: Table | undefined;
-}
-
-/** One way to write it. */
-export interface HistoryWire {
-  readonly name: 'respool' | 'goqueue' | 'spring' | 'outbox';
-  read(message: AmqpMessage, queue: string): Past;
-  /** The properties, headers included, that a successor is published with. */
-  write(message: AmqpMessage, successor: Successor): Properties;
-  /** The payload, where the body is an envelope of its own around it. */
-  unwrap?(message: AmqpMessage): Buffer;
-  /** The message's id, where it is not only among the properties. */
-  id?(message: AmqpMessage): string | undefined;
+  readonly envelope: object;
+}): boolean {
+  const { message } = delivery.envelope as { readonly message?: AmqpMessage };
+  return message?.properties?.headers?.[H.generatedId] === delivery.id;
 }

@@ -21,7 +21,7 @@ import type { Compat } from '../compat/shared.ts';
 import { compatOf } from '../compat/index.ts';
 import type { ConnectionChoice } from '../connection/connection.ts';
 import { respoolWire, type HistoryWire } from './message-history.ts';
-import type { SubscriptionOptions } from './subscription.ts';
+import type { SubscribeOptions } from './subscription.ts';
 import type {
   QueueOrder,
   QueuePlan,
@@ -102,7 +102,7 @@ export interface ConsumerSettings {
   readonly policy: RetryPolicy;
   readonly policies: ReadonlyMap<string, RetryPolicy>;
   readonly backoffs: Readonly<Record<string, BackoffFunction>>;
-  readonly subscription: SubscriptionOptions;
+  readonly subscription: SubscribeOptions;
   readonly concurrency: number;
   readonly timeoutMs: number;
   readonly declare: Declare;
@@ -257,7 +257,7 @@ function extraWaits(
   return [...new Set(all)].filter((ms) => ms > 0 && !first.has(ms)).sort((a, b) => a - b);
 }
 
-function subscriptionOf(options: ConsumerOptions): SubscriptionOptions {
+function subscriptionOf(options: ConsumerOptions): SubscribeOptions {
   const { consumerTag, exclusive, priority, consumeArguments } = options;
   const prefetch = checkNumber('prefetch', options.prefetch ?? PREFETCH_DEFAULT, {
     min: 1,

@@ -13,13 +13,14 @@ import { RespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { WhenIdle } from '../../system/in-flight.ts';
 import { endsWithin } from '../../system/wait.ts';
-import type {
-  AmqpConfirmChannel,
-  AmqpConnection,
-  Outgoing,
-  Properties,
+import {
+  type AmqpConfirmChannel,
+  type AmqpConnection,
+  CLOSE_TIMEOUT_MS,
+  closeChannel,
+  type Outgoing,
+  type Properties,
 } from '../connection/amqp.ts';
-import { CLOSE_TIMEOUT_MS, closeChannel } from '../connection/close-channel.ts';
 import type { ReconnectingConnection } from '../connection/reconnecting-connection.ts';
 import { H } from '../consume/message-history.ts';
 
@@ -323,7 +324,7 @@ const FORBIDDEN_MS = 5_000;
 const KNOWN_EXCHANGES_MAX = 1_000;
 
 /** What an outlet is doing. */
-interface ConfirmPublisherLoad {
+export interface ConfirmPublisherLoad {
   readonly inFlight: number;
   readonly waiting: number;
   readonly waitingBytes: number;

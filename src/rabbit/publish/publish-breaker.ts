@@ -12,8 +12,7 @@
 import { asError, isRespoolError, RespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { TimeLimit } from '../../system/wait.ts';
-import type { AmqpConnection, Outgoing } from '../connection/amqp.ts';
-import { closeChannel } from '../connection/close-channel.ts';
+import { type AmqpConnection, closeChannel, type Outgoing } from '../connection/amqp.ts';
 import type {
   ReconnectingConnection,
   ConnectionEvent,

@@ -6,8 +6,7 @@
  */
 
 import { createHash } from 'node:crypto';
-import type { AmqpConnection } from '../connection/amqp.ts';
-import { closeChannel } from '../connection/close-channel.ts';
+import { type AmqpConnection, closeChannel } from '../connection/amqp.ts';
 import { openChannel } from '../admin/inspect-broker.ts';
 import { explainRefusal, refusalCode } from '../topology/explain.ts';
 

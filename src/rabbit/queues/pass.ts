@@ -13,9 +13,13 @@ import { MINUTE_MS } from '../../core/duration.ts';
 import { asError, assert, RespoolError, show } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { openChannel } from '../admin/inspect-broker.ts';
-import type { AmqpChannel, AmqpConnection, AmqpMessage } from '../connection/amqp.ts';
-import { closeChannel } from '../connection/close-channel.ts';
-import { Acks } from '../consume/acks.ts';
+import {
+  type AmqpChannel,
+  type AmqpConnection,
+  type AmqpMessage,
+  closeChannel,
+} from '../connection/amqp.ts';
+import { Acks } from '../consume/delivery-channel.ts';
 import { explainRefusal } from '../topology/explain.ts';
 import { type RequeueBlock, RequeueBlocks } from './requeue-order.ts';
 
@@ -149,7 +153,7 @@ class QueuePass implements Pass {
     this.#clock = clock;
     this.#channel = from.channel;
     const onLost = (error: unknown): void => this.#fail(this.#lost(error));
-    this.#acks = new Acks({ channel: from.channel, clock, onLost });
+    this.#acks = new Acks(from.channel, clock, onLost);
     this.total = from.total;
     const { queue, window, averageBytes } = order;
     const onMessage = (message: AmqpMessage | null): void => this.#take(message);

@@ -19,8 +19,7 @@ import { openChannel, passiveQueues, versionOf } from '../admin/inspect-broker.t
 import type { Management } from '../admin/management/index.ts';
 import { queuePlaceOf } from '../admin/owner-queue.ts';
 import type { AnyConnection } from '../admin/reports.ts';
-import type { AmqpConnection, AmqpMessage } from '../connection/amqp.ts';
-import { closeChannel } from '../connection/close-channel.ts';
+import { type AmqpConnection, type AmqpMessage, closeChannel } from '../connection/amqp.ts';
 import { connectionOf, type RabbitConnection } from '../connection/connection.ts';
 import type { HistoryWire } from '../consume/message-history.ts';
 import { ConfirmPublisher } from '../publish/confirm-publisher.ts';

@@ -31,8 +31,13 @@
 
 import { assert, show } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
-import type { AmqpChannel, AmqpConnection, AmqpMessage, Table } from '../connection/amqp.ts';
-import { closeChannel } from '../connection/close-channel.ts';
+import {
+  type AmqpChannel,
+  type AmqpConnection,
+  type AmqpMessage,
+  closeChannel,
+  type Table,
+} from '../connection/amqp.ts';
 import { openChannel, versionOf } from '../admin/inspect-broker.ts';
 import { explainRefusal } from '../topology/explain.ts';
 

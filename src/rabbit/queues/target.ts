@@ -5,8 +5,7 @@
  */
 
 import { RespoolError } from '../../core/errors.ts';
-import type { AmqpConnection } from '../connection/amqp.ts';
-import { closeChannel } from '../connection/close-channel.ts';
+import { type AmqpConnection, closeChannel } from '../connection/amqp.ts';
 import { openChannel, passiveQueues } from '../admin/inspect-broker.ts';
 import { explainRefusal, inFull } from '../topology/explain.ts';
 

@@ -5,8 +5,7 @@
  * sends the next question of a channel only when the last is answered, so several go side by side.
  */
 
-import type { AmqpChannel, AmqpConnection } from '../connection/amqp.ts';
-import { closeChannel } from '../connection/close-channel.ts';
+import { type AmqpChannel, type AmqpConnection, closeChannel } from '../connection/amqp.ts';
 
 /**
  * Channels at once. 100 new quorum queues: 1.4 to 1.7 s on one, 0.5 s on eight; 100 that are there

@@ -2,8 +2,7 @@
 
 import { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
-import type { AmqpChannel } from '../../../src/rabbit/connection/amqp.ts';
-import { closeChannel } from '../../../src/rabbit/connection/close-channel.ts';
+import { type AmqpChannel, closeChannel } from '../../../src/rabbit/connection/amqp.ts';
 import { FaultProxy } from '../../nodes/proxy.ts';
 import { withService } from '../../services/index.ts';
 import { Hands } from '../ground.ts';

@@ -2,7 +2,7 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { Acks } from '../../../src/rabbit/consume/acks.ts';
+import { Acks } from '../../../src/rabbit/consume/delivery-channel.ts';
 import type { AmqpChannel, AmqpMessage } from '../../../src/rabbit/connection/amqp.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 
@@ -79,11 +79,9 @@ test('a channel that is gone is told, and breaks nothing else', async () => {
       throw gone;
     },
   };
-  const acks = new Acks({
-    channel: channel as unknown as AmqpChannel,
-    clock: systemClock,
-    onLost: (error) => told.push(error),
-  });
+  const acks = new Acks(channel as unknown as AmqpChannel, systemClock, (error) =>
+    told.push(error),
+  );
   for (const tag of [1, 2]) {
     acks.note(message(tag));
     acks.add(message(tag));
@@ -110,12 +108,8 @@ class Ledger {
         if (allUpTo) for (const tag of this.#open) if (tag < deliveryTag) this.#open.delete(tag);
       },
     };
-    this.acks = new Acks({
-      channel: channel as unknown as AmqpChannel,
-      clock: systemClock,
-      onLost: (error) => {
-        throw error;
-      },
+    this.acks = new Acks(channel as unknown as AmqpChannel, systemClock, (error) => {
+      throw error;
     });
     for (let tag = 1; tag <= given; tag += 1) this.acks.note(message(tag));
   }

@@ -94,7 +94,7 @@ async function deadQueuesOf(brokers: readonly Broker[], lines: Lines): Promise<Q
 /** What is ready in a queue, as AMQP tells. */
 async function depthOf(connection: RabbitConnection, queue: string): Promise<number> {
   const { openChannel } = await import('../../../rabbit/admin/inspect-broker.ts');
-  const { closeChannel } = await import('../../../rabbit/connection/close-channel.ts');
+  const { closeChannel } = await import('../../../rabbit/connection/amqp.ts');
   const channel = await openChannel(await connection.consuming.tryConnect());
   try {
     return (await channel.checkQueue(queue)).messageCount;

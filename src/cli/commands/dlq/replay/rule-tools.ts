@@ -20,7 +20,7 @@ import type { Replay, ReplayOperator } from '../../../../operator/replays.ts';
 import type { Clock } from '../../../../ports/clock.ts';
 import type { LetterRoute } from '../../../../ports/dead-letters.ts';
 import { openChannel } from '../../../../rabbit/admin/inspect-broker.ts';
-import { closeChannel } from '../../../../rabbit/connection/close-channel.ts';
+import { closeChannel } from '../../../../rabbit/connection/amqp.ts';
 import { systemDice } from '../../../../system/clock.ts';
 import { randomName } from '../../../../system/ids.ts';
 import { TimeLimit } from '../../../../system/wait.ts';

@@ -1,11 +1,11 @@
-/** intake — acks of one turn go together, and never past an open delivery. */
+/** delivery-channel — acks of one turn go together, and never past an open delivery. */
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { AmqpChannel, AmqpMessage } from '../../src/rabbit/connection/amqp.ts';
-import { Subscription } from '../../src/rabbit/consume/subscription.ts';
+import { DeliveryChannel } from '../../src/rabbit/consume/delivery-channel.ts';
 
-/** A broker that counts what it has no answer for, and closes the channel as a real one does. */
+/** A broker that counts what it has no answer for, and closes the broker as a real one does. */
 class StrictChannel {
   readonly open = new Set<number>();
   readonly acked: number[] = [];
@@ -35,7 +35,7 @@ class StrictChannel {
 }
 
 function setup() {
-  const channel = new StrictChannel();
+  const broker = new StrictChannel();
   const soon: (() => void)[] = [];
   const clock = {
     now: () => 0,
@@ -45,52 +45,52 @@ function setup() {
       soon.push(call);
     },
   };
-  const intake = new Subscription(channel as unknown as AmqpChannel, clock);
+  const deliveries = new DeliveryChannel(broker as unknown as AmqpChannel, clock);
   const turn = (): void => {
     for (const call of soon.splice(0)) call();
   };
   let tag = 0;
   const deliver = (): AmqpMessage => {
     tag += 1;
-    const message = channel.deliver(tag);
-    intake.note(message);
+    const message = broker.deliver(tag);
+    deliveries.note(message);
     return message;
   };
-  return { channel, intake, turn, deliver };
+  return { broker, deliveries, turn, deliver };
 }
 
 test('all acks of a turn go in one frame where nothing before them is open', () => {
-  const { channel, intake, turn, deliver } = setup();
+  const { broker, deliveries, turn, deliver } = setup();
   const messages = Array.from({ length: 100 }, deliver);
-  for (const message of messages) intake.ack(message);
-  expect(channel.frames).toBe(0);
+  for (const message of messages) deliveries.ack(message);
+  expect(broker.frames).toBe(0);
   turn();
-  expect(channel.frames).toBe(1);
-  expect(channel.acked).toHaveLength(100);
+  expect(broker.frames).toBe(1);
+  expect(broker.acked).toHaveLength(100);
 });
 
 test('an open delivery is never acked with the others', () => {
-  const { channel, intake, turn, deliver } = setup();
+  const { broker, deliveries, turn, deliver } = setup();
   const [first, second, third] = [deliver(), deliver(), deliver()];
-  intake.ack(third);
-  intake.ack(first);
+  deliveries.ack(third);
+  deliveries.ack(first);
   turn();
-  expect(new Set(channel.acked)).toEqual(new Set([1, 3]));
-  intake.ack(second);
+  expect(new Set(broker.acked)).toEqual(new Set([1, 3]));
+  deliveries.ack(second);
   turn();
-  expect(new Set(channel.acked)).toEqual(new Set([1, 2, 3]));
+  expect(new Set(broker.acked)).toEqual(new Set([1, 2, 3]));
 });
 
 test('after a loss nothing is sent any more', () => {
-  const { channel, intake, turn, deliver } = setup();
+  const { broker, deliveries, turn, deliver } = setup();
   const message = deliver();
-  intake.ack(message);
-  intake.lose();
+  deliveries.ack(message);
+  deliveries.lose();
   turn();
-  intake.giveBack(message);
-  expect(channel.frames).toBe(0);
-  expect(channel.back).toEqual([]);
-  expect(intake.isOpen).toBe(false);
+  deliveries.giveBack(message);
+  expect(broker.frames).toBe(0);
+  expect(broker.back).toEqual([]);
+  expect(deliveries.isOpen).toBe(false);
 });
 
 test('any order of deliveries, acks, returns and turns answers each delivery once', () => {
@@ -102,7 +102,7 @@ test('any order of deliveries, acks, returns and turns answers each delivery onc
   );
   fc.assert(
     fc.property(fc.array(step, { maxLength: 200 }), (steps) => {
-      const { channel, intake, turn, deliver } = setup();
+      const { broker, deliveries, turn, deliver } = setup();
       const open: AmqpMessage[] = [];
       const acked: number[] = [];
       const back: number[] = [];
@@ -114,20 +114,20 @@ test('any order of deliveries, acks, returns and turns answers each delivery onc
           if (message === undefined) continue;
           const { deliveryTag } = message.fields;
           if (one.kind === 'ack') {
-            intake.ack(message);
+            deliveries.ack(message);
             acked.push(deliveryTag);
           } else {
-            intake.giveBack(message);
+            deliveries.giveBack(message);
             back.push(deliveryTag);
           }
         }
       }
       turn();
       const byNumber = (a: number, b: number): number => a - b;
-      expect(intake.isOpen).toBe(true);
-      expect(channel.acked.toSorted(byNumber)).toEqual(acked.toSorted(byNumber));
-      expect(channel.back).toEqual(back);
-      expect([...channel.open]).toEqual(open.map(({ fields }) => fields.deliveryTag));
+      expect(deliveries.isOpen).toBe(true);
+      expect(broker.acked.toSorted(byNumber)).toEqual(acked.toSorted(byNumber));
+      expect(broker.back).toEqual(back);
+      expect([...broker.open]).toEqual(open.map(({ fields }) => fields.deliveryTag));
     }),
     { numRuns: 1_000 },
   );
