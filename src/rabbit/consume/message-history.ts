@@ -87,7 +87,7 @@ export const H = {
   deaths: 'respool-deaths',
   userId: 'respool-user-id',
   /** The id that was generated for a message without one. */
-  generatedId: 'respool-made-up-id',
+  generatedId: 'respool-generated-id',
   /** Distinguishes messages in flight with the same route and id; no meaning afterwards. */
   send: 'respool-send',
   code: 'respool-code',
