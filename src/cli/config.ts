@@ -1,8 +1,7 @@
 /** config — the configuration as the options of the command line lead to it. */
 
 import type { LoadedConfig, LoadOptions } from '../config/load/load-config.ts';
-import type { Io } from './ui/io.ts';
-import type { Out } from './ui/output.ts';
+import type { Io, Out } from './ui/output.ts';
 
 /** What reading the configuration needs. */
 interface ConfigParts {

@@ -10,7 +10,7 @@ import process from 'node:process';
 import { textOf } from '../core/errors.ts';
 import { systemClock } from '../system/clock.ts';
 import { EXIT } from './exit-codes.ts';
-import type { Io } from './ui/io.ts';
+import type { Io } from './ui/output.ts';
 import { run } from './program.ts';
 
 const COLUMNS_DEFAULT = 80;

@@ -9,10 +9,9 @@ import { didYouMean } from '../config/load/did-you-mean.ts';
 import { isRespoolError, RespoolError } from '../core/errors.ts';
 import { commands } from './commands.ts';
 import { CommandError, EXIT, EXIT_CODES, type ExitCode, exitCodeOf } from './exit-codes.ts';
-import type { Io } from './ui/io.ts';
+import { createOut, type Io, type Out } from './ui/output.ts';
 import { type Session, type SessionParts, openSession } from './session.ts';
 import { Options } from './options.ts';
-import { createOut, type Out } from './ui/output.ts';
 import type { CommandContext, CommandSpec, Globals, OptionSpec } from './spec.ts';
 import { readVersion } from '../system/version.ts';
 

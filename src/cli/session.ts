@@ -26,8 +26,7 @@ import { TimeLimit } from '../system/wait.ts';
 import { STORE_HEADER } from '../web/wire-texts.ts';
 import { readConfig } from './config.ts';
 import { CommandError } from './exit-codes.ts';
-import type { Io } from './ui/io.ts';
-import type { Out } from './ui/output.ts';
+import type { Io, Out } from './ui/output.ts';
 import { safe } from '../observe/logs/safe-text.ts';
 
 /** Where a command works, and in whose name. */

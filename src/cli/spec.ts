@@ -6,10 +6,9 @@
  */
 
 import type { ExitCode } from './exit-codes.ts';
-import type { Io } from './ui/io.ts';
+import type { Io, Out } from './ui/output.ts';
 import type { Session } from './session.ts';
 import type { Options } from './options.ts';
-import type { Out } from './ui/output.ts';
 
 /** What may be given after a command's name. */
 export interface ArgumentSpec {

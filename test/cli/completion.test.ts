@@ -6,7 +6,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { commands } from '../../src/cli/commands.ts';
-import { completionPlaces } from '../../src/cli/commands/start/completion-scripts.ts';
+import { completionPlaces } from '../../src/cli/commands/start/completion.ts';
 import { GLOBAL_OPTIONS } from '../../src/cli/program.ts';
 import { setup } from './setup.ts';
 

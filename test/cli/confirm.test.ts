@@ -3,7 +3,7 @@ import { PassThrough, Writable } from 'node:stream';
 import { expect, test } from 'vitest';
 import { confirm } from '../../src/cli/ui/prompt.ts';
 import { exitCodeOf } from '../../src/cli/exit-codes.ts';
-import type { Io } from '../../src/cli/ui/io.ts';
+import type { Io } from '../../src/cli/ui/output.ts';
 
 async function answered(keys: string): Promise<boolean> {
   const stdin = new PassThrough();

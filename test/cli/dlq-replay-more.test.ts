@@ -2,7 +2,7 @@
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { interruptible } from '../../src/cli/interruptible.ts';
+import { interruptible } from '../../src/cli/lifetime.ts';
 import { createOperator } from '../../src/operator/spool-operator.ts';
 import { logKindOf, REPLAYS_KIND } from '../../src/core/canary.ts';
 import type { Replay } from '../../src/operator/replays.ts';

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { SimClock } from 'respool/testkit';
-import { createClosers } from '../../src/cli/closers.ts';
+import { createClosers } from '../../src/cli/lifetime.ts';
 import { createHealth } from '../../src/cli/commands/dlq/sweep/daemon.ts';
 import { type Answers, startListening } from '../../src/cli/commands/dlq/sweep/listen.ts';
 import { createMetrics, LABELS_MAX } from '../../src/cli/commands/dlq/sweep/metrics.ts';

@@ -2,8 +2,7 @@
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { expect, test } from 'vitest';
-import type { Io } from '../../src/cli/ui/io.ts';
-import { createOut } from '../../src/cli/ui/output.ts';
+import { createOut, type Io } from '../../src/cli/ui/output.ts';
 import { printRun } from '../../src/cli/commands/dlq/sweep/report.ts';
 import type { SweepCommandSettings } from '../../src/cli/commands/dlq/sweep/settings.ts';
 

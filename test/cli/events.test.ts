@@ -1,8 +1,7 @@
 /** events — what happens in the service, as it happens. */
 import { expect, onTestFinished, test } from 'vitest';
 import { eventLine } from '../../src/cli/ui/event-line.ts';
-import { createOut } from '../../src/cli/ui/output.ts';
-import type { Io } from '../../src/cli/ui/io.ts';
+import { createOut, type Io } from '../../src/cli/ui/output.ts';
 import type { SerializedEvent } from '../../src/operator/operator.ts';
 import { LISTENED } from '../../src/core/event.ts';
 import { timeOfDay } from '../../src/cli/ui/times.ts';

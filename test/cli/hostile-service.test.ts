@@ -2,8 +2,7 @@
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Io } from '../../src/cli/ui/io.ts';
-import { createOut } from '../../src/cli/ui/output.ts';
+import { createOut, type Io } from '../../src/cli/ui/output.ts';
 import { createProgress } from '../../src/cli/ui/progress.ts';
 import { setup } from './setup.ts';
 

@@ -2,7 +2,7 @@
 import { expect, onTestFinished, test } from 'vitest';
 import type { Operator } from '../../src/operator/operator.ts';
 import { wholeIds } from '../../src/cli/id-prefix.ts';
-import { shortIds } from '../../src/cli/ui/short-ids.ts';
+import { shortIds } from '../../src/cli/ui/table.ts';
 import { setup, type Shell } from './setup.ts';
 
 const ONE = '01a1e06c-024e-7719-9c3b-8ad06b36cc9c';

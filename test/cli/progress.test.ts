@@ -2,8 +2,7 @@
 import { Writable } from 'node:stream';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import type { Io } from '../../src/cli/ui/io.ts';
-import type { Out } from '../../src/cli/ui/output.ts';
+import type { Io, Out } from '../../src/cli/ui/output.ts';
 import { createProgress } from '../../src/cli/ui/progress.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { type CallOptions, setup, type Shell } from './setup.ts';

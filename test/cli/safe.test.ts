@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { jsonLine, numberText, safe } from '../../src/observe/logs/safe-text.ts';
-import { cut, widthOf } from '../../src/cli/ui/width.ts';
+import { cut, widthOf } from '../../src/cli/ui/table.ts';
 
 const ESC = '\u001b';
 const BEL = '\u0007';

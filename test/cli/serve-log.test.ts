@@ -2,8 +2,7 @@
 import { Writable } from 'node:stream';
 import { expect, test } from 'vitest';
 import type { Level } from '../../src/cli/ui/event-line.ts';
-import type { Io } from '../../src/cli/ui/io.ts';
-import { createOut } from '../../src/cli/ui/output.ts';
+import { createOut, type Io } from '../../src/cli/ui/output.ts';
 import { createServeLog } from '../../src/cli/commands/serve/serve-log.ts';
 import { systemClock } from '../../src/system/clock.ts';
 

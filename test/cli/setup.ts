@@ -8,7 +8,7 @@ import path from 'node:path';
 import { Readable, Writable } from 'node:stream';
 import { createSpool, type Spool, type SpoolOptions } from 'respool';
 import { onTestFinished } from 'vitest';
-import type { Io } from '../../src/cli/ui/io.ts';
+import type { Io } from '../../src/cli/ui/output.ts';
 import { run } from '../../src/cli/program.ts';
 import { systemClock } from '../../src/system/clock.ts';
 

@@ -3,7 +3,7 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import { createOutbox } from 'respool/outbox';
 import { describe, expect, test } from 'vitest';
-import { FILTER_OPTIONS } from '../../src/cli/filters.ts';
+import { FILTER_OPTIONS } from '../../src/cli/select-messages.ts';
 import { ALL_COMMANDS, isId, lineOf, nameOf, namesOf, type Placed } from './command-tree.ts';
 import { setup, type Shell } from './setup.ts';
 

@@ -7,9 +7,7 @@
 
 /** Files and exported names that are a participle alone. */
 export const PARTICIPLES: readonly string[] = [
-  'cli/commands/control/explain-policy.ts Explained',
   'cli/commands/dlq/restore.ts refused',
-  'cli/commands/maintain/bench-measure.ts Measured',
   'cli/commands/outbox/sent.ts sent',
   'cli/commands/rabbit/reach.ts Reached',
   'config/open/server-stores.ts typed',
@@ -184,7 +182,6 @@ export const PARTS: readonly string[] = [
   'AlertsParts',
   'AppParts',
   'BatchesParts',
-  'BenchParts',
   'CheckParts',
   'ClaimSqlParts',
   'ConsumerParts',
@@ -192,7 +189,6 @@ export const PARTS: readonly string[] = [
   'DecideParts',
   'EntryWritesParts',
   'EventParts',
-  'ExternalMeasureParts',
   'FallbackParts',
   'HandlerParts',
   'HealthParts',

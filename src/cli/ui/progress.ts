@@ -3,8 +3,7 @@
  * seconds, with `--json` an object. With `--quiet` nothing.
  */
 
-import type { Io } from './io.ts';
-import type { Out } from './output.ts';
+import type { Io, Out } from './output.ts';
 import { SECOND_MS } from '../../core/duration.ts';
 import { jsonLine, numberText } from '../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../spec.ts';

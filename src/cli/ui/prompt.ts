@@ -2,7 +2,7 @@
 
 import * as prompts from '@clack/prompts';
 import { endedBy } from '../exit-codes.ts';
-import type { Io } from './io.ts';
+import type { Io } from './output.ts';
 
 /** Asks; no unless the answer is yes. Ctrl-C is no answer. */
 export async function confirm(io: Io, question: string): Promise<boolean> {

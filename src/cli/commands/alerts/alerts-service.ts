@@ -18,15 +18,14 @@ import type { Spool } from '../../../spool/spool.ts';
 import { systemDice } from '../../../system/clock.ts';
 import { randomName } from '../../../system/ids.ts';
 import { withTimeout } from '../../../system/wait.ts';
-import { createClosers } from '../../closers.ts';
+import { createClosers } from '../../lifetime.ts';
 import { byOf } from '../../session.ts';
 import type { CommandContext } from '../../spec.ts';
 import { replayNotifier } from '../dlq/replay/rules-service.ts';
 import type { RelayService } from '../outbox/relay-service.ts';
 import type { ConsumersService } from '../rabbit/consumers-service.ts';
 import type { ServeLog } from '../serve/serve-log.ts';
-import { externalMeasuresOf } from './external-measures.ts';
-import { receiversOf } from './receivers.ts';
+import { externalMeasuresOf, receiversOf } from './external-measures.ts';
 
 /** Alerts that run. */
 export interface AlertsService {

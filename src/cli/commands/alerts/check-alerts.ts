@@ -25,8 +25,7 @@ import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 import { relative } from '../../ui/times.ts';
-import { receiversOf } from './receivers.ts';
-import { externalMeasuresOf } from './external-measures.ts';
+import { externalMeasuresOf, receiversOf } from './external-measures.ts';
 
 const LIST_COLUMNS: readonly Column[] = [
   { head: 'rule' },

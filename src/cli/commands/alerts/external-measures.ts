@@ -1,20 +1,27 @@
 /**
- * external-measures — what alerts measure beside the spool: the disk, queues of RabbitMQ, the
- * outbox. Connected when first asked for, and closed with the rest.
+ * external-measures — what alerts measure outside the spool (disk, RabbitMQ queues, outbox) and
+ * where they report to: the receivers of a configuration. Connected on first use, closed with the
+ * rest.
  */
 
+import { spaceAt } from '../serve/free-space.ts';
+import type { EffectiveAlerts } from '../../../config/load/alerts.ts';
 import { type Broker, brokerAt, brokersOf, tlsOfRabbit } from '../../../config/load/brokers.ts';
+import { inSection } from '../../../config/load/config-errors.ts';
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
+import { closeHandlers } from '../../../config/open/handlers.ts';
 import type { ConfiguredOutbox } from '../../../config/open/open-outbox.ts';
 import type { StorePlace } from '../../../config/open/stores.ts';
-import type { QueueDepth, ExternalMeasures } from '../../../observe/alerts/external-measures.ts';
+import type { ExternalMeasures, QueueDepth } from '../../../observe/alerts/external-measures.ts';
+import type { Notice } from '../../../observe/alerts/notice.ts';
+import type { Receivers } from '../../../observe/alerts/receivers.ts';
 import { backlogOf } from '../../../observe/metrics/backlog.ts';
 import { askOutbox } from '../../../observe/outbox-lag.ts';
+import type { Handler } from '../../../ports/handler.ts';
 import type { RabbitConnection } from '../../../rabbit/connection/connection.ts';
-import { spaceAt } from '../serve/free-space.ts';
 
 /** What surroundings are made of. */
-export interface ExternalMeasureParts {
+interface ExternalMeasureParts {
   readonly loaded: LoadedConfig;
   readonly place: StorePlace;
   /** Closes what was connected. */
@@ -125,4 +132,30 @@ function outboxLook(
     const { counts, lagMs } = await askOutbox((await open).outbox);
     return { backlog: backlogOf(counts), lagMs };
   };
+}
+
+/** Prints a notification. */
+type WarnOf = (level: 'error' | 'warn' | 'info', text: string, notice: Notice) => void;
+
+/** Receivers that can be told, until they are closed. */
+interface OpenReceivers {
+  readonly byName: Receivers;
+  readonly close: () => Promise<void>;
+}
+
+/** Makes the receivers; what a handler misses is said here. */
+export function receiversOf({ to }: EffectiveAlerts, say: WarnOf): OpenReceivers {
+  const delivering = Object.values(to).filter(({ deliver }) => deliver !== undefined);
+  for (const [name, { deliver }] of Object.entries(to)) {
+    if (deliver === undefined || !('check' in deliver)) continue;
+    inSection(`alerts.to.${name}`, () => deliver.check?.());
+  }
+  const pairs = Object.entries(to).map(([name, { deliver, level = 'warn' }]) => {
+    const print: Handler = async (delivery) => {
+      const notice = (await delivery.json()) as Notice;
+      say(level, `alert ${notice.phase}: ${notice.text}`, notice);
+    };
+    return [name, deliver ?? print] as const;
+  });
+  return { byName: new Map(pairs), close: () => closeHandlers(delivering) };
 }

@@ -15,11 +15,15 @@ import type { Bulk, BulkAction, BulkProgress, Operator } from '../../../operator
 import type { ActionResult } from '../../../spool/actions.ts';
 import type { ListFilter } from '../../../spool/list.ts';
 import { CommandError, endedBy, EXIT, type ExitCode } from '../../exit-codes.ts';
-import { FILTER_OPTIONS, filterOf } from '../../filters.ts';
+import {
+  type BadLine,
+  FILTER_OPTIONS,
+  filterOf,
+  idBatches,
+  lookUp,
+} from '../../select-messages.ts';
 import { wholeIds } from '../../id-prefix.ts';
-import { type BadLine, idBatches } from '../../ids.ts';
-import { stopOnSignal } from '../../interruptible.ts';
-import { lookUp } from '../../look-up.ts';
+import { stopOnSignal } from '../../lifetime.ts';
 import type { ArgumentSpec, CommandContext, OptionSpec } from '../../spec.ts';
 import { ask } from '../../ui/confirm.ts';
 import type { Out } from '../../ui/output.ts';

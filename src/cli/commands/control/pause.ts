@@ -1,10 +1,14 @@
-/** pause — stop delivering topics, durably and in every process. */
+/**
+ * pause — `pause` stops deliveries of topics, durably and in every process; `resume` ends a
+ * pause.
+ */
 
-import { checkTopicPattern } from '../../../core/limits.ts';
-import { ask } from '../../ui/confirm.ts';
+import { EXIT } from '../../exit-codes.ts';
 import { usageOf } from '../../options.ts';
-import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandSpec } from '../../spec.ts';
+import { ask } from '../../ui/confirm.ts';
+import { checkTopicPattern } from '../../../core/limits.ts';
+import { safe } from '../../../observe/logs/safe-text.ts';
 
 /** `respool pause [topic]` */
 export const pause: CommandSpec = {
@@ -37,9 +41,48 @@ export const pause: CommandSpec = {
 };
 
 /** What to do where nobody can be asked. */
-export const NAME_A_TOPIC = 'name a topic or pattern, or ALL for every topic';
+const NAME_A_TOPIC = 'name a topic or pattern, or ALL for every topic';
 
 /** The pattern that a word of the command line means. */
-export function patternOf(given: string | undefined): string {
+function patternOf(given: string | undefined): string {
   return given === undefined || given === 'ALL' ? '#' : given;
 }
+
+/** `respool resume [topic]` */
+export const resume: CommandSpec = {
+  name: 'resume',
+  summary: 'end a pause',
+  group: 'Control',
+  description:
+    'Ends a pause; give the pattern it was made with. Prints what is still paused. Without a ' +
+    'topic it asks whether the pause of everything is meant; without a terminal it does nothing ' +
+    'and exits with 4.',
+  arguments: [
+    {
+      name: '[topic]',
+      description: 'the pattern that was paused; ALL or # for everything',
+    },
+  ],
+  options: [{ flags: '--yes', description: 'do not ask' }],
+  examples: [
+    { line: 'respool resume ALL', does: 'ends a pause of everything' },
+    { line: "respool resume 'webhook.*'", does: 'ends the pause of this very pattern' },
+  ],
+  role: 'operate',
+  run: async (context) => {
+    const { args, out } = context;
+    const [given] = args;
+    if (given === undefined) await ask(context, 'resume every topic?', NAME_A_TOPIC);
+    const topic = usageOf(() => checkTopicPattern(patternOf(given)), ['message.invalid']);
+    const { operator } = await context.session();
+    const before = await operator.pauses();
+    const wasPaused = before.some((pause) => pause.topic === topic);
+    if (wasPaused) await operator.resume(topic);
+    const rest = before.map((pause) => pause.topic).filter((other) => other !== topic);
+    const name = topic === '#' ? 'everything' : safe(topic);
+    if (out.json) await out.object({ resumed: wasPaused ? topic : null, paused: rest });
+    else await out.line(wasPaused ? `resumed ${name}` : `${name} was not paused`);
+    if (rest.length > 0) out.note(`still paused: ${rest.map((other) => safe(other)).join(', ')}`);
+    return wasPaused ? EXIT.done : EXIT.refused;
+  },
+};

@@ -1,17 +1,23 @@
-/** policy — what a retry policy means, attempt by attempt, and giving messages another one. */
+/**
+ * policy — what a retry policy means, attempt by attempt, and assigning another one to messages.
+ *
+ * A policy is typed as `exponential:5s,factor=2,max=6h,attempts=20`: the name of a constructor,
+ * its first wait (or the waits of a ladder), then options. Values are checked as in a
+ * configuration.
+ */
 
-import type { NamedPolicy } from '../../../operator/operator.ts';
-import { formatDuration } from '../../../core/duration.ts';
-import { RespoolError } from '../../../core/errors.ts';
-import type { BackoffFunction, RetryPolicy } from '../../../core/policy.ts';
 import { act, ACTION_ARGUMENTS, ACTION_OPTIONS } from './act.ts';
 import { readConfig } from '../../config.ts';
+import { CommandError } from '../../exit-codes.ts';
 import { namedUrl } from '../../session.ts';
-import type { Explained } from './explain-policy.ts';
-import { isPolicySpec, readPolicySpec } from './policy-spec.ts';
-import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
 import { tableOf } from '../../ui/table.ts';
+import { formatDuration } from '../../../core/duration.ts';
+import { RespoolError } from '../../../core/errors.ts';
+import { failure } from '../../../core/failure.ts';
+import { type BackoffFunction, delayMs, type RetryPolicy } from '../../../core/policy.ts';
+import { safe } from '../../../observe/logs/safe-text.ts';
+import type { NamedPolicy } from '../../../operator/operator.ts';
 
 const explain: CommandSpec = {
   name: 'explain',
@@ -38,7 +44,6 @@ const explain: CommandSpec = {
   run: async (context) => {
     const { out } = context;
     const { name, policy, backoffs } = await find(context);
-    const { explainPolicy } = await import('./explain-policy.ts');
     const { describePolicy } = await import('../../../core/policy.ts');
     const explained = explainPolicy(policy, backoffs);
     if (out.json) {
@@ -203,4 +208,102 @@ function customNote(name: string, backoffs: Known['backoffs']): string {
   return Object.hasOwn(backoffs, name)
     ? `The function "${safe(name)}" decides by the failure; shown is its answer to a plain one.`
     : `The function "${safe(name)}" is not known here; shown is its longest wait each time.`;
+}
+
+/** What stands alone is the value of this option; a ladder takes several. */
+const ALONE: Readonly<Record<string, string>> = {
+  exponential: 'first',
+  linear: 'first',
+  fixed: 'delay',
+  ladder: 'delays',
+};
+
+const WORDS = [...Object.keys(ALONE), 'postfix', 'noRetry'];
+const NUMBERS = ['attempts', 'factor', 'jitter'];
+
+/** Whether a text can only be a spec: no policy's name has a colon. */
+function isPolicySpec(text: string): boolean {
+  return text.includes(':') || WORDS.includes(text);
+}
+
+/** The policy that a spec means. */
+async function readPolicySpec(text: string): Promise<RetryPolicy> {
+  const at = text.indexOf(':');
+  const word = at === -1 ? text : text.slice(0, at);
+  if (!WORDS.includes(word)) {
+    throw new CommandError(
+      'usage.invalid',
+      `cannot use "${text}" as a policy: before the colon stands ${WORDS.join(', ')}, ` +
+        'as in exponential:5s,factor=2,max=6h,attempts=20',
+    );
+  }
+  const rest = at === -1 ? '' : text.slice(at + 1);
+  const options = optionsOf(word, rest === '' ? [] : rest.split(','));
+  const { policyOf } = await import('../../../config/load/policies.ts');
+  return policyOf({ [word]: options }, text);
+}
+
+function optionsOf(word: string, parts: readonly string[]): Record<string, unknown> {
+  const options: Record<string, unknown> = {};
+  const alone: string[] = [];
+  for (const part of parts.map((one) => one.trim())) {
+    const [, name, value] = /^(\w+)=(.*)$/.exec(part) ?? [];
+    if (name === undefined || value === undefined) alone.push(part);
+    else options[name] = NUMBERS.includes(name) && value !== '' ? Number(value) : value;
+  }
+  const name = ALONE[word];
+  if (word === 'ladder') options['delays'] = alone;
+  else if (alone.length > (name === undefined ? 0 : 1)) {
+    throw new CommandError(
+      'usage.invalid',
+      `cannot use "${alone.at(-1)}" in a policy "${word}": after what stands first come ` +
+        'options, such as attempts=5',
+    );
+  } else if (name !== undefined && alone.length === 1) options[name] = alone[0];
+  return options;
+}
+
+/** One attempt of a message that always fails at once. */
+interface ExplainedAttempt {
+  readonly attempt: number;
+  /** At least; chance may add up to `waitMaxMs`. */
+  readonly waitMs: number;
+  readonly waitMaxMs: number;
+  /** From the enqueue to this attempt, at least. */
+  readonly sinceMs: number;
+  readonly sinceMaxMs: number;
+}
+
+/** A policy, attempt by attempt. */
+interface Explained {
+  readonly attempts: readonly ExplainedAttempt[];
+  /** Why there is no further attempt. */
+  readonly end: 'attempts' | 'age';
+}
+
+/** Just below one: the most that chance can add. */
+const CHANCE_MAX = 1 - 2 ** -53;
+
+/** The attempts of a message whose every attempt fails at once, with nothing asked for. */
+function explainPolicy(
+  policy: RetryPolicy,
+  backoffs: Readonly<Record<string, BackoffFunction>> = {},
+): Explained {
+  const failed = failure('transient', 'explain', 'what if it failed');
+  const attempts: ExplainedAttempt[] = [
+    { attempt: 1, waitMs: 0, waitMaxMs: 0, sinceMs: 0, sinceMaxMs: 0 },
+  ];
+  for (let attempt = 1; attempt < policy.maxAttempts; attempt += 1) {
+    const before = attempts[attempt - 1];
+    const wait = (random: number): number =>
+      delayMs({ policy, attempt, failure: failed, random, backoffs });
+    const waitMs = wait(0);
+    const waitMaxMs = wait(CHANCE_MAX);
+    const sinceMs = (before?.sinceMs ?? 0) + waitMs;
+    // An attempt that would come too late is not planned: the message bounces instead.
+    if (policy.maxAgeMs !== null && sinceMs > policy.maxAgeMs) return { attempts, end: 'age' };
+    const sinceMaxMs = (before?.sinceMaxMs ?? 0) + waitMaxMs;
+    attempts.push({ attempt: attempt + 1, waitMs, waitMaxMs, sinceMs, sinceMaxMs });
+  }
+  return { attempts, end: 'attempts' };
 }

@@ -3,7 +3,7 @@
 import type { Category } from '../../../core/category.ts';
 import { durationMs, type Millis } from '../../../core/duration.ts';
 import type { LetterKind, LetterQuery } from '../../../ports/dead-letters.ts';
-import { filterOf } from '../../filters.ts';
+import { filterOf } from '../../select-messages.ts';
 import type { CommandContext } from '../../spec.ts';
 
 /** Which letters, where categories are no matter of the place. */

@@ -2,7 +2,7 @@
 
 import { CATEGORIES } from '../../../core/category.ts';
 import type { LetterKind } from '../../../ports/dead-letters.ts';
-import { FILTER_OPTIONS } from '../../filters.ts';
+import { FILTER_OPTIONS } from '../../select-messages.ts';
 import type { OptionSpec } from '../../spec.ts';
 
 /** What every command over places takes. */

@@ -20,14 +20,27 @@ import {
 import type { CommandContext } from '../../spec.ts';
 import { readVersion } from '../../../system/version.ts';
 import { type DoctorFinding, worthKnowing, unsafe } from './finding.ts';
-import { examineClock, examineEnvironment, examineVersions } from './environment-checks.ts';
-import { examineMessages } from './message-checks.ts';
-import { examineFiles, examineStores, nearestFolder, type StoresFound } from './storage-checks.ts';
-import { examineObservability } from './observability-checks.ts';
-import { examineService, otherStore } from './service-checks.ts';
-import { examineConfig, examineRoutes, examineServe, examineUrl } from './settings-checks.ts';
-import { examineTls } from './tls-checks.ts';
-import { examineTransforms } from './transform-checks.ts';
+import {
+  examineClock,
+  examineEnvironment,
+  examineMessages,
+  examineVersions,
+} from './message-checks.ts';
+import {
+  examineFiles,
+  examineStores,
+  examineTransforms,
+  nearestFolder,
+  type StoresFound,
+} from './storage-checks.ts';
+import {
+  examineConfig,
+  examineObservability,
+  examineRoutes,
+  examineServe,
+  examineUrl,
+} from './settings-checks.ts';
+import { examineService, examineTls, otherStore } from './service-checks.ts';
 
 /** Looks at everything. */
 export async function* examine(context: CommandContext): AsyncGenerator<DoctorFinding> {

@@ -1,17 +1,20 @@
 /**
- * settings-checks — what is dangerous or odd about a configuration. Reads files, opens no store.
+ * settings-checks — what is dangerous or unusual about a configuration, and what it makes
+ * observable: logs, metrics, traces, alerts. Reads files, opens no store.
  */
 
 import { access, constants, readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
+import { type DoctorFinding, ok, unsafe, worthKnowing } from './finding.ts';
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import { describeHandler, type EffectiveRoute } from '../../../config/load/routes.ts';
 import { isTokenHash } from '../../../config/schema/key.ts';
 import { durationMs, formatDuration, SECOND_MS } from '../../../core/duration.ts';
-import { textOf } from '../../../core/errors.ts';
+import { isRespoolError, textOf } from '../../../core/errors.ts';
+import type { OtelApi } from '../../../observe/tracing/api.ts';
+import { importPeer } from '../../../system/peer.ts';
 import { checkListen, isLoopback } from '../../../web/server/settings.ts';
-import { type DoctorFinding, worthKnowing, ok, unsafe } from './finding.ts';
 
 /** A lease below this is lost by any hiccup of a process. */
 const LEASE_SHORT_MS: number = 10 * SECOND_MS;
@@ -159,7 +162,7 @@ function examineBroker(url: string, at: number): DoctorFinding[] {
 }
 
 /** One route: where it sends to, and its times. */
-export function examineRoute(
+function examineRoute(
   route: Pick<EffectiveRoute, 'topic' | 'deliver' | 'timeout'>,
   key: string,
 ): DoctorFinding[] {
@@ -205,7 +208,7 @@ function urlsOf(told: Readonly<Record<string, unknown>>): string[] {
 const INTERPRETER = /^(?:sh|bash|dash|zsh|ksh|node|bun|deno|python[\d.]*|ruby|perl|php)$/;
 
 /** The command of a route with `exec`; nothing for other routes. */
-export async function examineCommand(
+async function examineCommand(
   { topic, deliver }: Pick<EffectiveRoute, 'topic' | 'deliver'>,
   key: string,
 ): Promise<DoctorFinding[]> {
@@ -269,4 +272,101 @@ async function whyNotFile(file: string): Promise<string | undefined> {
   } catch {
     return `may not be run by this account: chmod +x "${file}"`;
   }
+}
+
+/** All of it. */
+export async function examineObservability(loaded: LoadedConfig): Promise<DoctorFinding[]> {
+  return [
+    examineLog(loaded),
+    examineMetrics(loaded),
+    ...(await examineTracing(loaded)),
+    ...(await examineAlerts(loaded)),
+  ];
+}
+
+function examineLog({ config }: LoadedConfig): DoctorFinding {
+  const { format, level, redact } = config.log;
+  const hidden = redact.length === 0 ? '' : `; ${redact.join(', ')} are hidden besides`;
+  const text = `the log is ${format}, ${level} and above${hidden}`;
+  if (level !== 'debug') return ok('log', text);
+  return worthKnowing(
+    'log',
+    `${text}: several lines for each message`,
+    'log.level: info, when all is well',
+  );
+}
+
+function examineMetrics({ config }: LoadedConfig): DoctorFinding {
+  const { metrics, serve } = config;
+  const id = 'metrics';
+  if (!metrics.enabled) {
+    return worthKnowing(id, 'metrics are off: nothing is counted', 'metrics.enabled: true');
+  }
+  if (serve.token !== undefined || serve.tokens.length > 0) {
+    return ok(id, '/metrics answers tokens of the role read');
+  }
+  return worthKnowing(
+    id,
+    'anyone who reaches the service can read /metrics, with names of topics and queues',
+    'respool token create, and put its line into serve.tokens',
+  );
+}
+
+async function examineTracing({ config }: LoadedConfig): Promise<DoctorFinding[]> {
+  if (!config.tracing.enabled) return [];
+  const id = 'tracing';
+  try {
+    const api = (await importPeer('@opentelemetry/api', 'traces')) as unknown as OtelApi;
+    if (hasSdk(api)) return [ok(id, 'traces go to the SDK of OpenTelemetry that is loaded here')];
+    const text = 'traces are on, but no SDK of OpenTelemetry is loaded here: they go nowhere';
+    const todo = 'start the service with one, as by NODE_OPTIONS="--import ./otel.mjs"';
+    return [worthKnowing(id, text, todo)];
+  } catch (error) {
+    if (!isRespoolError(error, 'peer.missing')) throw error;
+    const todo = 'npm install @opentelemetry/api, or tracing.enabled: false';
+    return [unsafe(id, error.message, todo)];
+  }
+}
+
+/** Without one, spans have no id. Nothing is written: the span is never ended. */
+function hasSdk(api: OtelApi): boolean {
+  const tracer = api.trace.getTracerProvider().getTracer('respool');
+  const span = tracer.startSpan('doctor', { kind: 0, attributes: {}, links: [] }, api.ROOT_CONTEXT);
+  return api.isSpanContextValid(span.spanContext());
+}
+
+/** An alert that nobody hears is none. */
+async function examineAlerts({ config }: LoadedConfig): Promise<DoctorFinding[]> {
+  const { rules, to } = config.alerts;
+  const receivers = Object.entries(to);
+  const found: DoctorFinding[] = [];
+  for (const [name, { deliver }] of receivers) {
+    if (deliver === undefined) continue;
+    const route = { topic: name, deliver, timeout: '1d' };
+    found.push(...examineRoute(route, `alerts.to.${name}`));
+    found.push(...(await examineCommand(route, `alerts.to.${name}`)));
+  }
+  return [
+    ...reachOf(
+      rules.length,
+      receivers.map(([, { kind }]) => kind),
+    ),
+    ...found,
+  ];
+}
+
+function reachOf(rules: number, kinds: readonly string[]): DoctorFinding[] {
+  const id = 'alerts';
+  const count = rules === 1 ? '1 rule' : `${rules} rules`;
+  if (rules === 0 && kinds.length === 0) return [];
+  if (rules === 0) {
+    const text = 'there are alert receivers, but no rule that uses them';
+    return [worthKnowing(id, text, 'write rules into alerts.rules')];
+  }
+  if (kinds.every((kind) => kind === 'log')) {
+    const text = `${count} without a receiver: alerts appear only in the log`;
+    return [worthKnowing(id, text, 'name a receiver with http or exec in alerts.to')];
+  }
+  const who = kinds.length === 1 ? '1 receiver' : `${kinds.length} receivers`;
+  return [ok(id, `${count} of alerts, ${who}; respool alerts test asks them`)];
 }

@@ -2,7 +2,7 @@
 
 import type { ShapeRow } from '../../../operator/operator.ts';
 import { MINUTE_MS } from '../../../core/duration.ts';
-import { FILTER_OPTIONS, filterOf } from '../../filters.ts';
+import { FILTER_OPTIONS, filterOf } from '../../select-messages.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandSpec } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';

@@ -5,7 +5,7 @@
 
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
 import { wholeIds } from '../../id-prefix.ts';
-import { idBatches, type MakeWhole } from '../../ids.ts';
+import { idBatches, type MakeWhole } from '../../select-messages.ts';
 import type { Out } from '../../ui/output.ts';
 import { idProgress } from '../../ui/progress.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';

@@ -2,7 +2,7 @@
 
 import type { ListOrder } from '../../../ports/entry-store.ts';
 import type { PageOptions } from '../../../spool/list.ts';
-import { FILTER_OPTIONS, filterOf } from '../../filters.ts';
+import { FILTER_OPTIONS, filterOf } from '../../select-messages.ts';
 import { LIST_COLUMNS, listRow, messageObject } from '../../ui/message-view.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';

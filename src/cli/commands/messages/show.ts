@@ -2,8 +2,7 @@
 
 import { CommandError, EXIT } from '../../exit-codes.ts';
 import { wholeIds } from '../../id-prefix.ts';
-import { idBatches, type MakeWhole } from '../../ids.ts';
-import { lookUp } from '../../look-up.ts';
+import { idBatches, lookUp, type MakeWhole } from '../../select-messages.ts';
 import { fullView, messageObject } from '../../ui/message-view.ts';
 import { RespoolError } from '../../../core/errors.ts';
 import type { Out } from '../../ui/output.ts';

@@ -3,17 +3,12 @@
 import { OUTBOX_OPTIONS, OUTBOX_PLACE } from './choose.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
 import { audit } from '../inspect/audit.ts';
-import { bounce } from '../control/bounce.ts';
+import { bounce, hold, release, remove, retry } from '../control/moves.ts';
 import { cat } from '../messages/cat.ts';
 import { check } from '../maintain/check.ts';
-import { hold } from '../control/hold.ts';
 import { list } from '../messages/list.ts';
-import { pause } from '../control/pause.ts';
+import { pause, resume } from '../control/pause.ts';
 import { setPolicy } from '../control/policy.ts';
-import { release } from '../control/release.ts';
-import { remove } from '../control/remove.ts';
-import { resume } from '../control/resume.ts';
-import { retry } from '../control/retry.ts';
 import { shape } from '../inspect/shape.ts';
 import { show } from '../messages/show.ts';
 

@@ -2,7 +2,7 @@
 
 import type { SentMessage } from '../../../stores/postgres/sent-partitions.ts';
 import { CommandError } from '../../exit-codes.ts';
-import { filterOf } from '../../filters.ts';
+import { filterOf } from '../../select-messages.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 import { type Column, pagedTable } from '../../ui/table.ts';

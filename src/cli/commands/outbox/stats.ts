@@ -6,7 +6,7 @@ import { createOperator } from '../../../operator/spool-operator.ts';
 import { type Millis, MINUTE_MS } from '../../../core/duration.ts';
 import { EVERYTHING } from '../../../spool/pauses.ts';
 import type { KeyHead } from '../../../ports/entry-store.ts';
-import { lookUp } from '../../look-up.ts';
+import { lookUp } from '../../select-messages.ts';
 import { listRow, type SeenEntry } from '../../ui/message-view.ts';
 import { byOf } from '../../session.ts';
 import type { Out } from '../../ui/output.ts';

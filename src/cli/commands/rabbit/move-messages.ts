@@ -1,7 +1,7 @@
 /** move-messages — something that moves messages, with a bar, and with an end by Ctrl-C. */
 
 import type { MoveProgress } from '../../../rabbit/admin/reports.ts';
-import { interruptible } from '../../interruptible.ts';
+import { interruptible } from '../../lifetime.ts';
 import { createProgress } from '../../ui/progress.ts';
 import { numberText } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';

@@ -9,8 +9,7 @@ import { textOf } from '../../../core/errors.ts';
 import { createRedactor } from '../../../core/redact.ts';
 import { levelOf } from '../../../engine/log.ts';
 import { eventLine, isRepeated, isLogged, type Level } from '../../ui/event-line.ts';
-import type { Io } from '../../ui/io.ts';
-import type { Out } from '../../ui/output.ts';
+import type { Io, Out } from '../../ui/output.ts';
 import { jsonLine, safe } from '../../../observe/logs/safe-text.ts';
 import { timeOfDay } from '../../ui/times.ts';
 

@@ -1,8 +1,17 @@
-/** init — from an empty folder to a working service: a configuration, a receiver, what to type. */
+/**
+ * init — from an empty folder to a working service: writes a configuration in the format that
+ * fits the folder, a receiver, and the next commands to type.
+ *
+ * Promise: existing files are never lost: they are refused, or with --force renamed.
+ */
 
-import { FORMATS, type Format } from './init-templates.ts';
-import type { NewFile } from './init-files.ts';
+import { appendFile, lstat, readFile, rename, writeFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import path from 'node:path';
+import { type Format, FORMATS } from './init-templates.ts';
+import { CommandError } from '../../exit-codes.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
+import { textOf } from '../../../core/errors.ts';
 
 const RECEIVER = 'receiver.mjs';
 const RECEIVER_PORT = 7_668;
@@ -40,8 +49,6 @@ export const init: CommandSpec = {
     const format = options.text('format') as Format | undefined;
     const port = options.number('receiverPort', { min: 1, max: PORT_MAX }) ?? RECEIVER_PORT;
     const hasReceiver = !options.flag('configOnly');
-    const { canImport } = await import('./init-format.ts');
-    const { writeFiles, ignoreStore } = await import('./init-files.ts');
     const files = await filesOf(io.cwd, { format, port, hasReceiver });
     const written = await writeFiles(io.cwd, files, { force: options.flag('force') });
     const isIgnored = await ignoreStore(io.cwd);
@@ -75,7 +82,6 @@ async function filesOf(
     readonly hasReceiver: boolean;
   },
 ): Promise<readonly NewFile[]> {
-  const { chooseFormat, fileNameOf } = await import('./init-format.ts');
   const { configText } = await import('./init-templates.ts');
   const { receiverText } = await import('./init-templates.ts');
   const { EXTENSIONS } = await import('../../../config/load/find-file.ts');
@@ -112,4 +118,140 @@ async function printNext({ out }: CommandContext, hasReceiver: boolean): Promise
     '  npx respool shape',
   ];
   for (const line of lines) await out.line(line);
+}
+
+/** A file to be. */
+export interface NewFile {
+  readonly name: string;
+  readonly text: string;
+  /** Other names of the same thing, that must not be there beside it. */
+  readonly rivals?: readonly string[];
+}
+
+/** What became of a file. */
+export interface WrittenFile {
+  readonly name: string;
+  /** The name under which what was there is kept. */
+  readonly kept?: string;
+}
+
+const BACKUPS_MAX = 100;
+/** Anchored: a folder of this name further down is not ours. */
+const IGNORED = '/respool/';
+
+/** Writes all, or refuses before the first. */
+async function writeFiles(
+  folder: string,
+  files: readonly NewFile[],
+  { force }: { readonly force: boolean },
+): Promise<readonly WrittenFile[]> {
+  const present: string[] = [];
+  for (const { name, rivals = [] } of files) {
+    for (const one of new Set([name, ...rivals])) {
+      if (await isThere(path.join(folder, one))) present.push(one);
+    }
+  }
+  if (present.length > 0 && !force) {
+    throw new CommandError(
+      'usage.invalid',
+      `cannot begin in "${folder}": already there: ${present.join(', ')}; nothing was ` +
+        'changed; take another folder, or --force to replace it and keep a .bak',
+    );
+  }
+  try {
+    return await replaceAll(folder, files, present);
+  } catch (error) {
+    if (error instanceof CommandError) throw error;
+    throw new CommandError(
+      'usage.invalid',
+      `cannot begin in "${folder}": ${textOf(error)}; take a folder you may write to`,
+    );
+  }
+}
+
+async function replaceAll(
+  folder: string,
+  files: readonly NewFile[],
+  present: readonly string[],
+): Promise<readonly WrittenFile[]> {
+  const written: WrittenFile[] = [];
+  for (const name of present) written.push({ name, kept: await putAside(folder, name) });
+  for (const { name, text } of files) {
+    await writeFile(path.join(folder, name), text, { flag: 'wx' });
+    if (!present.includes(name)) written.push({ name });
+  }
+  return written;
+}
+
+/** Adds the store's folder to a `.gitignore` that is there; true if it was missing. */
+async function ignoreStore(folder: string): Promise<boolean> {
+  const file = path.join(folder, '.gitignore');
+  try {
+    const text = await readFile(file, 'utf8');
+    if (/^\/?respool\/?\s*$/m.test(text)) return false;
+    await appendFile(file, `${text === '' || text.endsWith('\n') ? '' : '\n'}${IGNORED}\n`);
+    return true;
+  } catch {
+    // None, or none that may be read and changed: a project that says nothing is not told.
+    return false;
+  }
+}
+
+async function putAside(folder: string, name: string): Promise<string> {
+  for (let number = 1; number <= BACKUPS_MAX; number += 1) {
+    const kept = `${name}.bak${number === 1 ? '' : number}`;
+    if (await isThere(path.join(folder, kept))) continue;
+    await rename(path.join(folder, name), path.join(folder, kept));
+    return kept;
+  }
+  throw new CommandError(
+    'usage.invalid',
+    `cannot keep "${name}": there are ${BACKUPS_MAX} copies of it already; remove some`,
+  );
+}
+
+async function isThere(file: string): Promise<boolean> {
+  return lstat(file).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** TypeScript where the package can be imported, otherwise data that needs nothing. */
+function chooseFormat(folder: string): Format {
+  return canImport(folder) ? 'ts' : 'yaml';
+}
+
+/** The file's name; a program is named so that Node takes it for a module in this folder. */
+async function fileNameOf(format: Format, folder: string): Promise<string> {
+  const isPlainTs = format === 'ts' && (await isModuleFolder(folder));
+  return `respool.config.${format === 'ts' && !isPlainTs ? 'mts' : format}`;
+}
+
+/** Whether the folder's programs can import the package. */
+function canImport(folder: string): boolean {
+  try {
+    createRequire(path.join(folder, 'respool.config.js')).resolve('respool');
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** What the nearest manifest upwards says about `.ts` and `.js` files. */
+async function isModuleFolder(folder: string): Promise<boolean> {
+  for (let at = folder; ; at = path.dirname(at)) {
+    const text = await readFile(path.join(at, 'package.json'), 'utf8').catch(() => undefined);
+    if (text !== undefined) return isModuleManifest(text);
+    if (at === path.dirname(at)) return false;
+  }
+}
+
+function isModuleManifest(text: string): boolean {
+  try {
+    return (JSON.parse(text) as { type?: unknown }).type === 'module';
+  } catch {
+    // A manifest that cannot be read says nothing; the safe name works with and without it.
+    return false;
+  }
 }

@@ -12,7 +12,7 @@ import { CommandError, endedBy, EXIT, type ExitCode, exitCodeOf } from '../../..
 import { createProgress } from '../../../ui/progress.ts';
 import { safe } from '../../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../../spec.ts';
-import { stopOnSignal } from '../../../interruptible.ts';
+import { stopOnSignal } from '../../../lifetime.ts';
 import { countsText, decidedText, resumeLine } from './view.ts';
 
 /** What is run, and where. */

@@ -22,7 +22,7 @@ import type {
 } from '../../../../ports/dead-letters.ts';
 import { checkName } from '../../../../rabbit/topology/names.ts';
 import { CommandError, EXIT, type ExitCode, exitCodeOf } from '../../../exit-codes.ts';
-import { interruptible } from '../../../interruptible.ts';
+import { interruptible } from '../../../lifetime.ts';
 import { type Options, usageOf } from '../../../options.ts';
 import type { CommandContext } from '../../../spec.ts';
 import { ask } from '../../../ui/confirm.ts';

@@ -24,7 +24,7 @@ import { closeChannel } from '../../../../rabbit/connection/amqp.ts';
 import { systemDice } from '../../../../system/clock.ts';
 import { randomName } from '../../../../system/ids.ts';
 import { TimeLimit } from '../../../../system/wait.ts';
-import { createClosers } from '../../../closers.ts';
+import { createClosers } from '../../../lifetime.ts';
 import { byOf, type Session } from '../../../session.ts';
 import { urlWithHeaders } from '../../../url-user.ts';
 import type { Reached } from '../../rabbit/reach.ts';

@@ -7,7 +7,7 @@ import type { Broker } from '../../../../config/load/brokers.ts';
 import type { LoadedConfig } from '../../../../config/load/load-config.ts';
 import type { Clock } from '../../../../ports/clock.ts';
 import { sleep } from '../../../../system/wait.ts';
-import { createClosers } from '../../../closers.ts';
+import { createClosers } from '../../../lifetime.ts';
 import { type Reached, reach } from '../../rabbit/reach.ts';
 import type { CommandContext } from '../../../spec.ts';
 

@@ -20,7 +20,7 @@ import {
   sweepQueues,
   type SweepTotal,
 } from '../../../../rabbit/queues/sweep.ts';
-import { createClosers } from '../../../closers.ts';
+import { createClosers } from '../../../lifetime.ts';
 import { type Session, openSession } from '../../../session.ts';
 import { reach } from '../../rabbit/reach.ts';
 import type { CommandContext } from '../../../spec.ts';

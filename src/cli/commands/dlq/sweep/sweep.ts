@@ -1,7 +1,7 @@
 /** sweep — `respool dlq sweep`: once, with a bar and a table, or again and again. */
 
 import { EXIT, endedBy, type ExitCode, exitCodeOf } from '../../../exit-codes.ts';
-import { stopOnSignal } from '../../../interruptible.ts';
+import { stopOnSignal } from '../../../lifetime.ts';
 import { createProgress } from '../../../ui/progress.ts';
 import type { CommandContext } from '../../../spec.ts';
 import { sweepUntilSignal } from './daemon.ts';

@@ -1,7 +1,11 @@
-/** interruptible — work that a signal ends in order: what it has in hand goes back first. */
+/**
+ * lifetime — how work ends: a signal interrupts it in an orderly way, and closers run last in,
+ * first out, each of them even when an earlier one fails.
+ */
 
 import { endedBy } from './exit-codes.ts';
-import type { Io } from './ui/io.ts';
+import type { CommandContext } from './spec.ts';
+import type { Io } from './ui/output.ts';
 
 /** A signal that work can be given, and which one of the process it was. */
 interface Stop {
@@ -42,4 +46,28 @@ export async function interruptible<T>(
     stop.off();
   }
   throw endedBy(stop.by() ?? 'SIGINT', typeof then === 'string' ? then : then());
+}
+
+interface Closers {
+  readonly atEnd: CommandContext['atEnd'];
+  /** Closes what there is by now; throws the first of the errors when all had their turn. */
+  readonly close: () => Promise<void>;
+}
+
+export function createClosers(): Closers {
+  const closers: (() => Promise<void> | void)[] = [];
+  return {
+    atEnd: (close) => void closers.push(close),
+    close: async () => {
+      const errors: unknown[] = [];
+      for (const close of closers.splice(0).reverse()) {
+        try {
+          await close();
+        } catch (error) {
+          errors.push(error);
+        }
+      }
+      if (errors.length > 0) throw errors[0];
+    },
+  };
 }

@@ -1,0 +1,157 @@
+/**
+ * moves — the commands that move messages between states: hold, release, retry, bounce, remove.
+ * What they have in common is in act.ts.
+ */
+
+import { act, ACTION_ARGUMENTS, ACTION_OPTIONS } from './act.ts';
+import type { CommandSpec } from '../../spec.ts';
+
+/** `respool hold` */
+export const hold: CommandSpec = {
+  name: 'hold',
+  summary: 'hold messages until they are released',
+  group: 'Control',
+  description:
+    'Keeps messages back until they are released. ' +
+    'Filters without --state mean incoming and deferred ones.',
+  arguments: ACTION_ARGUMENTS,
+  options: [
+    ...ACTION_OPTIONS,
+    { flags: '--reason <text>', description: 'the reason, kept with the message' },
+  ],
+  examples: [
+    { line: 'respool hold 0198f0c2-8a3e-7c41-9d2b-5f60718293a4', does: 'holds one message' },
+    {
+      line: "respool hold --topic 'mail.*' --reason 'wrong template'",
+      does: 'counts the mails, asks, and holds them',
+    },
+  ],
+  role: 'operate',
+  run: (context) => {
+    const reason = context.options.text('reason');
+    return act(context, {
+      bulk: { kind: 'hold', ...(reason === undefined ? {} : { reason }) },
+      verb: 'hold',
+      done: 'held',
+      byIds: (operator, ids) => operator.hold(ids, reason),
+    });
+  },
+};
+
+/** `respool release` */
+export const release: CommandSpec = {
+  name: 'release',
+  summary: 'release held messages',
+  group: 'Control',
+  description:
+    'Releases held messages to their former state. Filters without --state mean held ones.',
+  arguments: ACTION_ARGUMENTS,
+  options: ACTION_OPTIONS,
+  examples: [
+    { line: 'respool release --state hold --code handler.missing', does: 'counts, asks, releases' },
+  ],
+  role: 'operate',
+  run: (context) =>
+    act(context, {
+      bulk: { kind: 'release' },
+      verb: 'release',
+      done: 'released',
+      byIds: (operator, ids) => operator.release(ids),
+    }),
+};
+
+/** `respool retry` */
+export const retry: CommandSpec = {
+  name: 'retry',
+  summary: 'retry messages now, including bounced and archived ones',
+  group: 'Control',
+  description:
+    'Makes messages due at once. Bounced and archived ones start a new round of attempts, ' +
+    'without an expiry that is over. Filters without --state mean deferred, held and bounced ' +
+    'ones, and incoming ones that are not due because the clock was set back.',
+  arguments: ACTION_ARGUMENTS,
+  options: ACTION_OPTIONS,
+  examples: [
+    {
+      line: 'respool list --state deferred --json | jq -r .id | respool retry -',
+      does: 'retries what was listed',
+    },
+    { line: 'respool retry --state bounce --code http.503', does: 'counts, asks, tries again' },
+  ],
+  role: 'operate',
+  run: (context) =>
+    act(context, {
+      bulk: { kind: 'retry' },
+      verb: 'retry',
+      done: 'retried',
+      byIds: (operator, ids) => operator.retryNow(ids),
+    }),
+};
+
+/** `respool bounce` */
+export const bounce: CommandSpec = {
+  name: 'bounce',
+  summary: 'give messages up and announce it to bounce handlers',
+  group: 'Control',
+  description:
+    'Gives messages up: they bounce, and bounce routes are notified. ' +
+    'Filters without --state mean incoming, deferred and held ones.',
+  arguments: ACTION_ARGUMENTS,
+  options: [
+    ...ACTION_OPTIONS,
+    { flags: '--reason <text>', description: 'the reason, kept with the message' },
+  ],
+  examples: [
+    {
+      line: "respool bounce --destination shop-7 --older-than 2d --reason 'shop is closed'",
+      does: 'counts, asks, bounces',
+    },
+  ],
+  role: 'operate',
+  run: (context) => {
+    const reason = context.options.text('reason');
+    return act(context, {
+      bulk: { kind: 'bounce', ...(reason === undefined ? {} : { reason }) },
+      verb: 'bounce',
+      done: 'bounced',
+      byIds: (operator, ids) => operator.bounce(ids, reason),
+    });
+  },
+};
+
+/** `respool remove` */
+export const remove: CommandSpec = {
+  name: 'remove',
+  summary: 'remove messages; they can be restored, unless --hard',
+  group: 'Control',
+  description:
+    'Moves messages to the archive, from where retry brings them back for a while (retention.' +
+    'removed, default 7d). With --hard they and their bodies are permanently removed. Filters ' +
+    'without --state leave archived messages alone, unless --hard is given.',
+  arguments: ACTION_ARGUMENTS,
+  options: [
+    ...ACTION_OPTIONS,
+    {
+      flags: '--hard',
+      description: 'for good: nothing brings them back (through a service: role admin)',
+    },
+    { flags: '--reason <text>', description: 'why, for the audit record' },
+  ],
+  examples: [
+    { line: 'respool remove --state bounce --older-than 30d', does: 'counts, asks, archives' },
+    { line: 'respool remove ALL --hard', does: 'counts, asks twice, empties the spool' },
+  ],
+  role: 'operate',
+  run: (context) => {
+    const reason = context.options.text('reason');
+    const hard = context.options.flag('hard');
+    const details = { hard, ...(reason === undefined ? {} : { reason }) };
+    return act(context, {
+      bulk: { kind: 'remove', ...details },
+      verb: 'remove',
+      done: hard ? 'removed for good' : 'removed',
+      byIds: (operator, ids) => operator.remove(ids, details),
+      ...(hard ? { warning: 'remove for good, with the bodies? nothing brings them back' } : {}),
+    });
+  },
+};
