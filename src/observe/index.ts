@@ -31,7 +31,7 @@ export type { Notice } from './alerts/notice.ts';
 export { parseCondition } from './alerts/parse.ts';
 export { type Receivers, registerReceivers } from './alerts/receivers.ts';
 export type { AlertAction, AlertActionCall, AlertParts, AlertRule } from './alerts/types.ts';
-export type { WindowRates, WindowParts } from './alerts/sliding-window.ts';
+export type { WindowRates, WindowParts } from './alerts/measures.ts';
 export type {
   MetricAlias,
   MetricsOptions,
@@ -56,7 +56,7 @@ export {
   type OpenTelemetryApiOptions,
   type OpenTelemetryOptions,
 } from './tracing/open-telemetry.ts';
-export { FIRST_ATTEMPT_NOTE } from './tracing/carrier.ts';
+export { FIRST_ATTEMPT_NOTE } from './tracing/api.ts';
 export { redact, type RedactOptions } from '../core/redact.ts';
 export type { Logger, LogLevel } from '../ports/logger.ts';
 export {

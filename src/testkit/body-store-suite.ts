@@ -6,8 +6,7 @@
  */
 
 import assert from 'node:assert/strict';
-import { bodyLifeCases } from './body-cases/life.ts';
-import { bodyOperationCases } from './body-cases/operations.ts';
+import { bodyLifeCases, bodyOperationCases } from './body-cases/life.ts';
 import { putCases } from './body-cases/put.ts';
 import type { BodyCase } from './body-cases/shared.ts';
 import type { BodyStoreAbilities, BodyStoreMaker, SuiteCase } from './suite.ts';

@@ -6,10 +6,9 @@
  */
 
 import assert from 'node:assert/strict';
-import { fateCases } from './letter-cases/fates.ts';
-import { lookCases } from './letter-cases/look.ts';
+import { fateCases, takeCases } from './letter-cases/take.ts';
+import { lookCases } from './letter-cases/inspect.ts';
 import type { LetterCase, LettersAbilities, LettersMaker } from './letter-cases/shared.ts';
-import { takeCases } from './letter-cases/take.ts';
 import type { SuiteCase } from './suite.ts';
 
 export type {

@@ -6,20 +6,15 @@
  */
 
 import assert from 'node:assert/strict';
-import { claimCases } from './entry-cases/claim.ts';
-import { claimFilterCases } from './entry-cases/claim-filter.ts';
+import { claimCases, claimFilterCases } from './entry-cases/claim.ts';
 import { commitCases } from './entry-cases/commit.ts';
 import { historyCases } from './entry-cases/history.ts';
 import { insertCases } from './entry-cases/insert.ts';
-import { lifeCases } from './entry-cases/life.ts';
-import { listCases } from './entry-cases/list.ts';
-import { loadCases } from './entry-cases/load.ts';
-import { operationCases } from './entry-cases/operations.ts';
+import { lifeCases, operationCases } from './entry-cases/life.ts';
+import { listCases, pageCases } from './entry-cases/list.ts';
+import { loadCases, raceCases } from './entry-cases/load.ts';
 import { orderCases } from './entry-cases/order.ts';
-import { orderCrowdCases } from './entry-cases/order-crowd.ts';
-import { orderModelCases } from './entry-cases/order-model.ts';
-import { pageCases } from './entry-cases/pages.ts';
-import { raceCases } from './entry-cases/races.ts';
+import { orderCrowdCases, orderModelCases } from './entry-cases/order-model.ts';
 import { recordCases } from './entry-cases/records.ts';
 import type { EntryCase, Need } from './entry-cases/shared.ts';
 import { tallyCases } from './entry-cases/tally.ts';

@@ -18,7 +18,7 @@ export {
   type FaultyOptions,
   randomFaults,
 } from './faults.ts';
-export { type FaultyBodies, type FaultyStore, faultyBodies, faultyStore } from './faulty-store.ts';
+export { type FaultyBodies, type FaultyStore, faultyBodies, faultyStore } from './faults.ts';
 export {
   SAMPLE_AT,
   SAMPLE_LEASE_MS,
@@ -26,24 +26,14 @@ export {
   sampleEntries,
   sampleEntry,
 } from './samples.ts';
-export { seededDice } from './seeded-dice.ts';
-export { SimClock, type SimClockOptions } from './sim-clock.ts';
-export {
-  commandFor,
-  type Invariant,
-  type Mutation,
-  type SimPlan,
-  SimDisk,
-  SimProcess,
-  type SimReport,
-  SimBodyDisk,
-  type Site,
-  simulate,
-  type SpoolStores,
-  type Violation,
-  SimWorld,
-  type Write,
-} from './simulator/index.ts';
+export { seededDice } from './virtual-time.ts';
+export { SimClock, type SimClockOptions } from './virtual-time.ts';
+export { SimBodyDisk, SimDisk, type Write } from './simulator/disk.ts';
+export type { SimPlan, Site } from './simulator/plan.ts';
+export { commandFor, type SimReport, simulate } from './simulator/simulate.ts';
+export type { Invariant, Violation } from './simulator/checks/check-context.ts';
+export { SimProcess } from './simulator/process.ts';
+export { type Mutation, SimWorld, type SpoolStores } from './simulator/world.ts';
 export {
   type Arrival,
   type SinkAbilities,
@@ -68,4 +58,4 @@ export type {
   StoreUnderTest,
   SuiteCase,
 } from './suite.ts';
-export { createTestSpool, type TestSpool } from './test-spool.ts';
+export { createTestSpool, type TestSpool } from './virtual-time.ts';

@@ -7,6 +7,11 @@
 
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
+import type {
+  HearOperation,
+  StoreOperation,
+  StoreOperationName,
+} from '../ports/store-operation.ts';
 
 /** One promise of a door, and the way to check it. */
 export interface SuiteCase {
@@ -66,4 +71,28 @@ export type BodyStoreMaker = () => Promise<BodiesUnderTest>;
 export interface BodyStoreAbilities {
   /** The data outlives the store object. */
   readonly canReopen: boolean;
+}
+
+/** What was told so far, in its order. */
+interface HeardOperations {
+  readonly list: readonly StoreOperation[];
+  readonly stop: () => void;
+}
+
+/** Listens from now on; nothing for a store that does not tell. */
+export function heardOperations(store: {
+  onOperation?(hear: HearOperation): () => void;
+}): HeardOperations | undefined {
+  const list: StoreOperation[] = [];
+  const stop = store.onOperation?.((operation) => {
+    list.push(operation);
+  });
+  return stop === undefined ? undefined : { list, stop };
+}
+
+/** How many items were told under a name, over all operations. */
+export function itemsTold(list: readonly StoreOperation[], name: StoreOperationName): number {
+  let items = 0;
+  for (const operation of list) if (operation.name === name) items += operation.items;
+  return items;
 }

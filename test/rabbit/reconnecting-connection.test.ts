@@ -8,7 +8,7 @@ import { isRespoolError } from '../../src/core/errors.ts';
 import type { AmqpConnection } from '../../src/rabbit/connection/amqp.ts';
 import { createConnection } from '../../src/rabbit/connection/connection.ts';
 import { ReconnectingConnection } from '../../src/rabbit/connection/reconnecting-connection.ts';
-import { SimClock } from '../../src/testkit/sim-clock.ts';
+import { SimClock } from '../../src/testkit/virtual-time.ts';
 
 class FakeConnection extends EventEmitter {
   closed = 0;

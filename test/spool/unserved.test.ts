@@ -3,7 +3,7 @@ import { fixed } from 'respool';
 import { afterEach, beforeEach, describe, expect, type MockInstance, test, vi } from 'vitest';
 import { createSpool } from '../../src/index.ts';
 import { memory, memoryBodies } from '../../src/stores/memory/index.ts';
-import { SimClock } from '../../src/testkit/sim-clock.ts';
+import { SimClock } from '../../src/testkit/virtual-time.ts';
 import { setup, type World } from './setup.ts';
 
 const traits = { processes: 'many' } as const;

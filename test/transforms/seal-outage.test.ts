@@ -8,8 +8,7 @@ import { createSpool } from '../../src/spool/spool.ts';
 import { createMemoryData, memory, memoryBodies } from '../../src/stores/memory/index.ts';
 import { systemDice } from '../../src/system/clock.ts';
 import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../src/testkit/samples.ts';
-import { SimClock } from '../../src/testkit/sim-clock.ts';
-import { createTestSpool } from '../../src/testkit/test-spool.ts';
+import { createTestSpool, SimClock } from '../../src/testkit/virtual-time.ts';
 import { seal } from '../../src/transforms/seal.ts';
 import { atEnd, claimOf, KEYS, openSealed, openWith, speaking } from './seal-setup.ts';
 

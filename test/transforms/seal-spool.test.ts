@@ -5,7 +5,7 @@ import type { Entry } from '../../src/core/entry.ts';
 import type { SpoolOptions } from '../../src/spool/options.ts';
 import { systemDice } from '../../src/system/clock.ts';
 import { createMemoryData, memory } from '../../src/stores/memory/index.ts';
-import { createTestSpool } from '../../src/testkit/test-spool.ts';
+import { createTestSpool } from '../../src/testkit/virtual-time.ts';
 import { type SealOptions, seal } from '../../src/transforms/seal.ts';
 import { atEnd, KEYS } from './seal-setup.ts';
 

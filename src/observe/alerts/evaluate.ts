@@ -13,15 +13,31 @@
 
 import type { Millis } from '../../core/duration.ts';
 import { asError, textOf } from '../../core/errors.ts';
-import { AlertActions, actionsOnEnd, actionsOnFiring, isStillWanted, pausedBy } from './actions.ts';
+import {
+  actionsOnEnd,
+  actionsOnFiring,
+  AlertActions,
+  enqueueNotice,
+  isOfStore,
+  isStillWanted,
+  notifyWithoutSpool,
+  pausedBy,
+} from './actions.ts';
 import { fulfils, printCondition } from './condition.ts';
-import { isOfStore, enqueueNotice, notifyWithoutSpool } from './deliver-notice.ts';
 import type { BacklogForecast, MeasureReading } from './external-measures.ts';
 import { noticeOf } from './notice.ts';
 import { parseCondition } from './parse.ts';
-import { fingerprintOf, giveAlertLease, leaseMsOf, takeAlertLease } from './record-lease.ts';
-import { type SavedState, SavedStates } from './saved-states.ts';
-import { SharedRates } from './shared-rates.ts';
+import {
+  fingerprintOf,
+  giveAlertLease,
+  leaseMsOf,
+  type SavedState,
+  SavedStates,
+  SharedRates,
+  takeAlertLease,
+  WITHIN_MS,
+  withinTime,
+} from './records.ts';
 import {
   type AlertState,
   begunAnew,
@@ -32,7 +48,6 @@ import {
   withWhy,
 } from './state.ts';
 import type { AlertParts, AlertRule } from './types.ts';
-import { withinTime, WITHIN_MS } from './with-timeout.ts';
 
 // What goes wrong, told once for as long as it lasts.
 
@@ -59,7 +74,7 @@ class ErrorOnce {
   }
 }
 
-export { STATE_KIND } from './saved-states.ts';
+export { STATE_KIND } from './records.ts';
 
 /** Rules that are looked at. */
 export interface Alerts {

@@ -25,8 +25,8 @@
 import type { Metric, Registry } from '@prometheus-io/client';
 import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
+import { memo } from '../../system/memo.ts';
 import { endsWithin } from '../../system/wait.ts';
-import { type ScrapeQuery, type ScrapeQueryOptions, makeScrapeQuery } from './scrape-query.ts';
 
 /** A scrape waits no longer for stores and brokers; what they told before is told again. */
 const SCRAPE_WAIT_MS = 2_000;
@@ -44,7 +44,7 @@ export interface Shape {
 }
 
 /** A histogram: upper bounds, ascending; what is above the last is counted as `+Inf`. */
-export interface HistogramShape extends Shape {
+interface HistogramShape extends Shape {
   readonly bounds: readonly number[];
 }
 
@@ -74,7 +74,7 @@ export function observe(row: HistogramRow, value: number): void {
 }
 
 /** Rows under one name. */
-export interface Family<R> {
+interface Family<R> {
   /** With its prefix. */
   readonly name: string;
   /** The row of these values of the labels; made at its first use. */
@@ -87,7 +87,7 @@ export type NumberFamily = Family<Row>;
 export type HistogramFamily = Family<HistogramRow>;
 
 /** What the families of one `createMetrics` stand on. */
-export interface FamiliesOptions {
+interface FamiliesOptions {
   readonly registry: Registry;
   readonly prefix: string;
   readonly everyMs: number;
@@ -257,4 +257,58 @@ function taken(name: string): RespoolError {
     `cannot register metric "${name}": the registry has one of that name already; ` +
       'make metrics once for a registry, or give the second a "prefix" of its own',
   );
+}
+
+/** The rest after a look, as a multiple of how long it took. */
+const REST_TIMES = 19;
+
+/** What is asked, and what is done with the answer. */
+interface ScrapeQueryOptions {
+  /** Asks, and puts the answer into rows in one go; what it throws is told to `onFailure`. */
+  readonly read: () => Promise<void>;
+  readonly onFailure: (error: unknown) => void;
+  /** False: there is nobody to ask at present, and nobody is asked. */
+  readonly isThere?: () => boolean;
+  readonly everyMs: number;
+  readonly clock: Clock;
+}
+
+/** Somebody who is asked now and then. */
+interface ScrapeQuery {
+  /** Asks if it is time, or joins who asks already; never rejects. */
+  refresh(): Promise<void>;
+  /** Since the last answer; since the beginning, when there was none. */
+  readonly ageMs: number;
+  stop(): void;
+}
+
+/** Nothing is asked before the first `refresh`. */
+function makeScrapeQuery(
+  { read, onFailure, isThere, everyMs, clock }: ScrapeQueryOptions,
+  onStop: () => void,
+): ScrapeQuery {
+  let answeredAt = clock.monotonic();
+  let isStopped = false;
+  const asked = memo(clock, { everyMs, restTimes: REST_TIMES });
+  const ask = async (): Promise<void> => {
+    try {
+      await read();
+      answeredAt = clock.monotonic();
+    } catch (error) {
+      if (!isStopped) onFailure(error);
+    }
+  };
+  return {
+    refresh() {
+      if (isStopped || isThere?.() === false) return Promise.resolve();
+      return asked.get('', ask);
+    },
+    get ageMs() {
+      return clock.monotonic() - answeredAt;
+    },
+    stop() {
+      isStopped = true;
+      onStop();
+    },
+  };
 }

@@ -8,23 +8,34 @@
  */
 
 import type { Registry } from '@prometheus-io/client';
-import { HOUR_MS, SECOND_MS, durationMs } from '../../core/duration.ts';
+import { durationMs, HOUR_MS, SECOND_MS } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
-import { systemClock } from '../../system/clock.ts';
-import { readVersion } from '../../system/version.ts';
-import { type BrokerMetrics, brokerMetrics } from './broker.ts';
-import { makeCoreFamilies } from './core-families.ts';
+import { aliasesOf } from './aliases.ts';
+import { createLabels, createSources, makeCoreFamilies, type MetricsContext } from './context.ts';
+import { DeadLetterMetrics } from './dead-letter-metrics.ts';
 import { Families } from './families.ts';
-import { createLabels, createSources, type MetricsContext } from './context.ts';
+import { OutboxMetrics } from './outbox.ts';
+import { RabbitMetrics } from './rabbit.ts';
 import { watchSpool } from './spool.ts';
 import {
   METRIC_ALIASES,
   type MetricsOptions,
   type MetricsText,
+  type SweepCount,
+  type Watchable,
+  type WatchConsumerOptions,
+  type WatchedConsumer,
+  type WatchedOutbox,
+  type WatchedPublisher,
+  type WatchedRelay,
   type WatchedSpool,
   type WatchOptions,
+  type WatchPublisherOptions,
+  type WatchRelayOptions,
 } from './types.ts';
+import { systemClock } from '../../system/clock.ts';
+import { readVersion } from '../../system/version.ts';
 
 const CODES_MAX = 50;
 const WORDS_MAX = 200;
@@ -158,4 +169,32 @@ function groundOf(settings: Settings, families: Families): MetricsContext {
 
 function closed(): RespoolError {
   return new RespoolError('config.invalid', 'cannot watch more: these metrics are closed');
+}
+
+/** What metrics tell of brokers, outboxes and dead letters. */
+export interface BrokerMetrics {
+  /** Counts under the source `queue:<name>`, and tells the depth of its queues at a scrape. */
+  watchConsumer(consumer: WatchedConsumer, options?: WatchConsumerOptions): () => void;
+  watchPublisher(publisher: WatchedPublisher, options: WatchPublisherOptions): () => void;
+  /** Counts under the source `relay`; with the outbox, its backlog and lag are told. */
+  watchRelay(relay: WatchedRelay, outbox?: WatchedOutbox, options?: WatchRelayOptions): () => void;
+  /** Counts a run of a sweep. */
+  sweep(run: SweepCount): void;
+  /** Counts the sweeps and replays that a spool tells of. */
+  hearPasses(source: Watchable): () => void;
+}
+
+/** Registers their families. */
+function brokerMetrics(ground: MetricsContext): BrokerMetrics {
+  const aliases = aliasesOf(ground);
+  const rabbit = new RabbitMetrics(ground, aliases);
+  const outbox = new OutboxMetrics(ground, aliases);
+  const passes = new DeadLetterMetrics(ground);
+  return {
+    watchConsumer: (consumer, options) => rabbit.watchConsumer(consumer, options),
+    watchPublisher: (publisher, options) => rabbit.watchPublisher(publisher, options),
+    watchRelay: (relay, box, options) => outbox.watchRelay(relay, box, options),
+    sweep: (run) => passes.sweeps.count(run),
+    hearPasses: (source) => passes.watch(source),
+  };
 }

@@ -11,8 +11,7 @@
  */
 
 import type { EventKind, EventOf } from '../../core/event.ts';
-import type { MetricsContext } from './context.ts';
-import type { CoreFamilies } from './core-families.ts';
+import type { CoreFamilies, MetricsContext } from './context.ts';
 import { type HistogramRow, observe, type Row } from './families.ts';
 import type { Loaded, Watchable } from './types.ts';
 

@@ -7,7 +7,7 @@ import type { EventOf } from '../../core/event.ts';
 import { type State, STATES } from '../../core/state.ts';
 import type { TallyRow } from '../../ports/entry-store.ts';
 import type { StoreOperation } from '../../ports/store-operation.ts';
-import { backlogOf } from './backlog.ts';
+import { backlogOf } from '../backlog.ts';
 import { type HistogramRow, type NumberFamily, observe, type Row } from './families.ts';
 import type { MetricsContext } from './context.ts';
 import { beginTopic, recordEvents, recordLoad, recordSettled } from './source-rows.ts';

@@ -1,7 +1,10 @@
 /**
- * api — what is used of `@opentelemetry/api`, by its shape: types of an optional package must not
- * be in ours.
+ * api — the part of `@opentelemetry/api` that is used, by its shape, since types of an optional
+ * package must not be in ours; and how a trace travels: its context in the headers of a message,
+ * the first attempt in a note, for later attempts.
  */
+
+import type { Headers } from '../../core/entry.ts';
 
 /** A context; nobody looks into it here. */
 export interface OtelContext {
@@ -31,7 +34,7 @@ export interface OtelSpan {
 }
 
 /** How a span begins. */
-export interface OtelSpanOptions {
+interface OtelSpanOptions {
   kind: number;
   attributes: OtelAttributes;
   links: { context: OtelSpanContext; attributes?: OtelAttributes }[];
@@ -54,12 +57,12 @@ export interface OtelPropagator {
 }
 
 /** Writes one header. */
-export interface OtelSetter {
+interface OtelSetter {
   set(carrier: unknown, name: string, value: string): void;
 }
 
 /** Reads headers. */
-export interface OtelGetter {
+interface OtelGetter {
   keys(carrier: unknown): string[];
   get(carrier: unknown, name: string): string | undefined;
 }
@@ -84,3 +87,47 @@ export interface OtelApi {
 export const KIND = { client: 2, producer: 3, consumer: 4 } as const;
 /** The status of a span that failed. */
 export const STATUS_ERROR = 2;
+
+/** The note that tells later attempts of the first, as W3C writes a span: `00-…-…-01`. */
+export const FIRST_ATTEMPT_NOTE = 'respool.trace.first-attempt';
+
+/** Reads headers, whatever the case of their names; those of AMQP may be no texts. */
+export const GETTER: OtelGetter = {
+  keys: (carrier) => Object.keys(carrier as Headers),
+  get: (carrier, name) => {
+    const headers = carrier as Readonly<Record<string, unknown>>;
+    const value = headers[nameIn(headers, name)];
+    return typeof value === 'string' ? value : undefined;
+  },
+};
+
+/** Writes beside headers that are there: under the name that one of them has already. */
+export function setterBeside(own: object): OtelSetter {
+  return {
+    set: (carrier, name, value) => {
+      (carrier as Record<string, string>)[nameIn(own, name)] = value;
+    },
+  };
+}
+
+/** The first attempt, as it is noted. */
+export function noteOf({ traceId, spanId, traceFlags }: OtelSpanContext): Headers {
+  const flags = (traceFlags & 0xff).toString(16).padStart(2, '0');
+  return { [FIRST_ATTEMPT_NOTE]: `00-${traceId}-${spanId}-${flags}` };
+}
+
+/** The first attempt, as it was noted; undefined: nobody did. */
+export function firstAttemptIn(notes: Headers): OtelSpanContext | undefined {
+  const parts = NOTED.exec(notes[FIRST_ATTEMPT_NOTE] ?? '');
+  const [, traceId, spanId, flags] = parts ?? [];
+  if (traceId === undefined || spanId === undefined || flags === undefined) return undefined;
+  return { traceId, spanId, traceFlags: Number.parseInt(flags, 16), isRemote: true };
+}
+
+const NOTED = /^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/;
+
+function nameIn(headers: object, name: string): string {
+  if (Object.hasOwn(headers, name)) return name;
+  const wanted = name.toLowerCase();
+  return Object.keys(headers).find((one) => one.toLowerCase() === wanted) ?? name;
+}

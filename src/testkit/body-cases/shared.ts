@@ -6,7 +6,7 @@ import { type ErrorCode, isRespoolError } from '../../core/errors.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
 import { systemClock } from '../../system/clock.ts';
 import { LentMemory } from '../../system/memory.ts';
-import { seededDice } from '../seeded-dice.ts';
+import { seededDice } from '../virtual-time.ts';
 
 /** What a case gets: an opened body store and the way to open its data again. */
 export interface BodyWorld {

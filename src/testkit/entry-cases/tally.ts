@@ -6,7 +6,7 @@ import { failure } from '../../core/failure.ts';
 import { type State, STATES } from '../../core/state.ts';
 import type { EntryQuery, EntryStore, TallyBy } from '../../ports/entry-store.ts';
 import { sampleEntries, sampleEntry } from '../samples.ts';
-import { seededDice } from '../seeded-dice.ts';
+import { seededDice } from '../virtual-time.ts';
 import {
   changeOf,
   claim,

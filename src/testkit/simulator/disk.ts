@@ -1,9 +1,10 @@
 /**
- * disk — the data all processes of a simulated world share, and what of it a power cut may forget.
+ * disk — the data all processes of a simulated world share, and what a power cut may lose of it.
  *
- * Works at once, no promises: whoever calls sees the world before and after. Every change goes
- * through `write`, in order, into a log of what is not durable yet. A power cut drops a suffix of
- * that log, as a write-ahead log does; a plain kill of a process drops nothing.
+ * Synchronous: a caller sees the world before and after. Every change goes through `write`, in
+ * order, into a log of what is not durable yet. A power cut drops a suffix of that log, as with a
+ * write-ahead log; killing a process drops nothing. A body is durable once it is put and gone
+ * once it is removed: the worst case for both.
  */
 
 import type { Millis } from '../../core/duration.ts';
@@ -20,8 +21,7 @@ import type {
 import { copied, Data } from '../../stores/memory/data.ts';
 import type { Row } from '../../stores/memory/due-flows.ts';
 import { memory } from '../../stores/memory/index.ts';
-import type { Chance } from './chance.ts';
-import type { Timeline } from './timeline.ts';
+import type { Chance, Timeline } from './timeline.ts';
 
 /** One entry changed. */
 export interface Write {
@@ -217,5 +217,43 @@ export class SimDisk {
           one.dueAt - other.dueAt ||
           (one.id < other.id ? -1 : 1),
       );
+  }
+}
+
+/** A body as it lies there. */
+interface StoredSimBody {
+  readonly bytes: Uint8Array;
+  readonly writtenAt: number;
+}
+
+/** The shared bodies of a world. */
+export class SimBodyDisk {
+  readonly timeline: Timeline;
+  readonly bodies: Map<string, StoredSimBody> = new Map();
+
+  constructor(timeline: Timeline) {
+    this.timeline = timeline;
+  }
+
+  put(ref: string, bytes: Uint8Array, writtenAt: number): 'stored' | 'taken' {
+    if (this.bodies.has(ref)) return 'taken';
+    this.bodies.set(ref, { bytes, writtenAt });
+    return 'stored';
+  }
+
+  get(ref: string): Uint8Array | undefined {
+    return this.bodies.get(ref)?.bytes;
+  }
+
+  remove(refs: readonly string[]): void {
+    for (const ref of refs) this.bodies.delete(ref);
+  }
+
+  refs(writtenBefore: number): { ref: string; writtenAt: number }[] {
+    const found: { ref: string; writtenAt: number }[] = [];
+    for (const [ref, { writtenAt }] of this.bodies) {
+      if (writtenAt < writtenBefore) found.push({ ref, writtenAt });
+    }
+    return found;
   }
 }

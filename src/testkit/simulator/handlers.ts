@@ -9,7 +9,7 @@ import { RespoolError } from '../../core/errors.ts';
 import { PermanentError, RetryableError } from '../../core/failure.ts';
 import { held, type Outcome, postponed } from '../../core/outcome.ts';
 import type { Delivery, Handler } from '../../ports/handler.ts';
-import type { Chance } from './chance.ts';
+import type { Chance } from './timeline.ts';
 import { checkBody, checkEffect, checkStart } from './checks/deliveries.ts';
 import type { CheckContext } from './checks/check-context.ts';
 import type { ClaimFact, SimAnswer, Temper } from './ledger.ts';

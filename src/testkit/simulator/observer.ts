@@ -6,7 +6,7 @@
 import type { Millis } from '../../core/duration.ts';
 import type { Entry } from '../../core/entry.ts';
 import type { Change, ClaimFilter, ClaimRequest, Duplicate } from '../../ports/entry-store.ts';
-import { checkBodyRemoval } from './checks/whole.ts';
+import { checkBodyRemoval } from './checks/world.ts';
 import type { CheckContext } from './checks/check-context.ts';
 import { type Asker, checkClaim, checkCommit, checkInsert, checkNextDue } from './checks/writes.ts';
 import type { Write } from './disk.ts';

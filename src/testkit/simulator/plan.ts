@@ -8,7 +8,7 @@ import { exponential, fixed, ladder, noRetry, type RetryPolicy } from '../../cor
 import type { Lane } from '../../core/state.ts';
 import { topicMatches } from '../../core/topic.ts';
 import type { SpoolOptions } from '../../spool/options.ts';
-import type { Chance } from './chance.ts';
+import type { Chance } from './timeline.ts';
 
 /**
  * `one`: a single process at its own disk. `machine`: several at one disk, with one wall clock and

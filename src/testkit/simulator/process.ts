@@ -9,8 +9,7 @@
 
 import type { Millis } from '../../core/duration.ts';
 import type { Clock } from '../../ports/clock.ts';
-import type { Chance } from './chance.ts';
-import type { Timeline } from './timeline.ts';
+import type { Chance, Timeline } from './timeline.ts';
 
 /** What makes code run. */
 export type Impulse = 'timer' | 'answer' | 'news';

@@ -6,7 +6,7 @@
 import { createHash } from 'node:crypto';
 import type { Message, MessageOptions } from '../../spool/message.ts';
 import type { Spool } from '../../spool/spool.ts';
-import type { Chance } from './chance.ts';
+import type { Chance } from './timeline.ts';
 import { type Invocation, NUMBER_HEADER, type Temper } from './ledger.ts';
 import { ODD_TOPIC, TOPICS } from './plan.ts';
 import type { SimProcess } from './process.ts';

@@ -8,23 +8,18 @@
 import type { Millis } from '../../core/duration.ts';
 import type { Handler } from '../../ports/handler.ts';
 import { createSpool, type Spool } from '../../spool/spool.ts';
-import { seededDice } from '../seeded-dice.ts';
-import { simBodies } from './body-store.ts';
-import { Chance } from './chance.ts';
-import type { CheckContext } from './checks/check-context.ts';
-import { afterPowerCut } from './checks/whole.ts';
-import { SimDisk } from './disk.ts';
-import { simStore } from './entry-store.ts';
-import { SimFaults } from './faults.ts';
+import { seededDice } from '../virtual-time.ts';
+import { simBodies, simStore } from './stores.ts';
+import { Chance, Timeline } from './timeline.ts';
+import { type CheckContext, Findings } from './checks/check-context.ts';
+import { afterPowerCut } from './checks/world.ts';
+import { SimBodyDisk, SimDisk } from './disk.ts';
+import { SimFaults, StoreLine } from './connection.ts';
 import { simHandler } from './handlers.ts';
 import { SimLedger } from './ledger.ts';
-import { StoreLine } from './line.ts';
 import { Observer } from './observer.ts';
 import { drawSimPlan, type SimPlan, settingsOf } from './plan.ts';
 import { INSTANCE_LENGTH, SimProcess } from './process.ts';
-import { SimBodyDisk } from './body-disk.ts';
-import { Timeline } from './timeline.ts';
-import { Findings } from './violation.ts';
 
 /** What a planted bug may replace. */
 export interface Mutation {

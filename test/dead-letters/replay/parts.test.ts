@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { lineDiff } from '../../../src/dead-letters/replay/transform.ts';
 import { FailureGuard } from '../../../src/dead-letters/replay/guard.ts';
 import { Pace } from '../../../src/dead-letters/replay/pace.ts';
-import { SimClock } from '../../../src/testkit/sim-clock.ts';
+import { SimClock } from '../../../src/testkit/virtual-time.ts';
 
 describe('a diff', () => {
   test.each([

@@ -14,8 +14,7 @@ import {
 } from '../../../src/dead-letters/index.ts';
 import type { DeadLetters } from '../../../src/ports/dead-letters.ts';
 import type { RecordStore } from '../../../src/ports/record-store.ts';
-import { seededDice } from '../../../src/testkit/seeded-dice.ts';
-import { SimClock } from '../../../src/testkit/sim-clock.ts';
+import { seededDice, SimClock } from '../../../src/testkit/virtual-time.ts';
 import { createPlace, type MemoryPlace } from './memory-letters.ts';
 
 export const SOURCE = { kind: 'queue', queue: 'dead', broker: 'main' } as const;

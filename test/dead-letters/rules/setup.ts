@@ -16,7 +16,7 @@ import type {
 import type { Caution, DeadLetters, Letter } from '../../../src/ports/dead-letters.ts';
 import type { RecordStore } from '../../../src/ports/record-store.ts';
 import { fakeLetters, letterOf as fakeLetter } from '../fake-letters.ts';
-import { SimClock } from '../../../src/testkit/sim-clock.ts';
+import { SimClock } from '../../../src/testkit/virtual-time.ts';
 
 export { NO_COUNTS };
 

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import type { AmqpMessage } from '../../../src/rabbit/connection/amqp.ts';
 import { type SweepJournal, sweepJournal } from '../../../src/rabbit/queues/sweep-dedupe-file.ts';
-import { SimClock } from '../../../src/testkit/sim-clock.ts';
+import { SimClock } from '../../../src/testkit/virtual-time.ts';
 import { withService } from '../../services/index.ts';
 import { numberOf, range } from './queues.ts';
 import { died, openGround } from './sweep-ground.ts';

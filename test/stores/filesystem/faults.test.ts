@@ -10,7 +10,7 @@ import type { WriterCall } from '../../../src/stores/filesystem/plan.ts';
 import { Writer } from '../../../src/stores/filesystem/writer.ts';
 import { Operations } from '../../../src/stores/shared/operations.ts';
 import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
-import { SimClock } from '../../../src/testkit/sim-clock.ts';
+import { SimClock } from '../../../src/testkit/virtual-time.ts';
 import { PowerCutDisk } from './power-cut-disk.ts';
 
 function setup(sync: SyncMode = 'batch') {

@@ -13,8 +13,7 @@ import { filesystem } from '../../../src/stores/filesystem/index.ts';
 import { Writer } from '../../../src/stores/filesystem/writer.ts';
 import { Operations } from '../../../src/stores/shared/operations.ts';
 import { SAMPLE_AT, sampleEntry } from '../../../src/testkit/samples.ts';
-import { seededDice } from '../../../src/testkit/seeded-dice.ts';
-import { SimClock } from '../../../src/testkit/sim-clock.ts';
+import { seededDice, SimClock } from '../../../src/testkit/virtual-time.ts';
 import { PowerCutDisk } from './power-cut-disk.ts';
 
 const SEEDS = 30;

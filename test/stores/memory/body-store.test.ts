@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { createMemoryData, memoryBodies } from '../../../src/stores/memory/index.ts';
 import { bodyStoreSuite } from '../../../src/testkit/body-store-suite.ts';
-import { SimClock } from '../../../src/testkit/sim-clock.ts';
+import { SimClock } from '../../../src/testkit/virtual-time.ts';
 import type { BodiesUnderTest } from '../../../src/testkit/suite.ts';
 import { runSuite } from '../../suite.ts';
 

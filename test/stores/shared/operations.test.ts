@@ -9,7 +9,7 @@ import { s3 } from '../../../src/stores/s3/index.ts';
 import { createBatchLine } from '../../../src/stores/shared/batching.ts';
 import { Operations } from '../../../src/stores/shared/operations.ts';
 import { sqlite, sqliteBodies } from '../../../src/stores/sqlite/index.ts';
-import { heardOperations } from '../../../src/testkit/heard-operations.ts';
+import { heardOperations } from '../../../src/testkit/suite.ts';
 import { faultyBodies, faultyStore, sampleEntry } from '../../../src/testkit/index.ts';
 import { seal } from '../../../src/transforms/seal.ts';
 

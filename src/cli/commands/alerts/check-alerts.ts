@@ -12,11 +12,7 @@ import type { Notice } from '../../../observe/alerts/notice.ts';
 import { ALERT_TOPIC, noticeOf } from '../../../observe/alerts/notice.ts';
 import { notifyDirectly } from '../../../observe/alerts/receivers.ts';
 import { type AlertState, isFiring } from '../../../observe/alerts/state.ts';
-import {
-  fingerprintOf,
-  readAlertLease,
-  type AlertLease,
-} from '../../../observe/alerts/record-lease.ts';
+import { type AlertLease, fingerprintOf, readAlertLease } from '../../../observe/alerts/records.ts';
 import type { AlertRule } from '../../../observe/alerts/types.ts';
 import type { RecordStore } from '../../../ports/record-store.ts';
 import { readConfig } from '../../config.ts';

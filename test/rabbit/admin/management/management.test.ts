@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { isRespoolError } from '../../../../src/core/errors.ts';
 import { createManagement } from '../../../../src/rabbit/admin/management/index.ts';
-import { SimClock } from '../../../../src/testkit/sim-clock.ts';
+import { SimClock } from '../../../../src/testkit/virtual-time.ts';
 import { service, withService } from '../../../services/index.ts';
 import { administer, freshName, freshUser, openManagement } from './setup.ts';
 

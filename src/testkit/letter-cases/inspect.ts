@@ -1,4 +1,6 @@
-/** look — looking at dead letters: each once, oldest first, and nothing is changed by it. */
+/**
+ * inspect — reading dead letters: each once, oldest first, and nothing is changed by it.
+ */
 
 import assert from 'node:assert/strict';
 import type { LetterQuery } from '../../ports/dead-letters.ts';

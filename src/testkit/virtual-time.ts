@@ -1,17 +1,35 @@
 /**
- * SimClock — virtual time: it stands still until a test or the simulator moves it.
+ * virtual-time — a clock that stands still until a test or the simulator moves it, randomness
+ * from a seed, and a started in-memory spool that uses both.
  *
  *   advance() ─▶ to the next timer ─▶ run it ─▶ let everything that follows settle ─▶ …  ─▶ the end
  *
- * Promise: timers run one by one, in the order of their due times and then of their making, each at
- * exactly its instant; nothing is left over of one instant when the next begins.
+ * Promise: timers run one by one, in the order of their due times and then of their creation,
+ * each at exactly its instant; nothing is left over of one instant when the next begins.
  */
 
 import { type Duration, durationMs, type Millis } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
-import type { Clock } from '../ports/clock.ts';
+import type { Clock, Dice } from '../ports/clock.ts';
+import type { SpoolOptions } from '../spool/options.ts';
+import { createSpool, type Spool } from '../spool/spool.ts';
+import { memory, memoryBodies } from '../stores/memory/index.ts';
 import { Heap, type HeapItem } from '../stores/shared/heap.ts';
 import { systemClock } from '../system/clock.ts';
+
+/** Dice whose throws depend on the seed alone. */
+export function seededDice(seed: number): Dice {
+  // mulberry32: 32 bits of state are plenty for tests, and it is five lines.
+  let state = seed >>> 0;
+  return {
+    random() {
+      state = (state + 0x6d2b79f5) >>> 0;
+      let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+      mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+      return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
+    },
+  };
+}
 
 /** How a virtual clock starts. */
 export interface SimClockOptions {
@@ -169,4 +187,25 @@ function restless(at: Millis): RespoolError {
     `cannot move the clock beyond ${new Date(at).toISOString()}: after ${SETTLE_TURNS_MAX} turns ` +
       'of the event loop something still asks for timers or soon(); it should wait for an event',
   );
+}
+
+/** A started spool and the clock it lives by. */
+export interface TestSpool {
+  readonly spool: Spool;
+  /** Moves the spool's time: `await clock.advance('1h')`. */
+  readonly clock: SimClock;
+}
+
+/** Makes a spool in memory with virtual time and starts it; takes all options of createSpool. */
+export async function createTestSpool(options: SpoolOptions = {}): Promise<TestSpool> {
+  const clock = new SimClock();
+  const spool = createSpool({
+    entries: memory(),
+    bodies: memoryBodies({ clock }),
+    dice: seededDice(1),
+    ...options,
+    clock,
+  });
+  await spool.start();
+  return { spool, clock };
 }

@@ -1,20 +1,74 @@
 /**
- * entry-store — the shared disk as one process sees it: an EntryStore behind a line with faults,
- * watched by the observer.
+ * stores — the shared disk as one process sees it: an EntryStore and a BodyStore behind a
+ * connection with faults, watched by the observer.
  */
 
 import { RespoolError } from '../../core/errors.ts';
+import type { BodyStore } from '../../ports/body-store.ts';
 import type { EntryStore, EntryStoreTraits } from '../../ports/entry-store.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import { AUDIT_KIND } from '../../spool/actions.ts';
 import type { Asker } from './checks/writes.ts';
-import type { CallKind, SimFaults } from './faults.ts';
-import type { StoreLine } from './line.ts';
+import type { CallKind, SimFaults, StoreLine } from './connection.ts';
 import type { Observer } from './observer.ts';
 import type { SimPlan } from './plan.ts';
 
+/** What a simulated body store is made of. */
+interface SimBodiesParts {
+  readonly line: StoreLine;
+  readonly observer: Observer;
+  readonly faults: SimFaults;
+}
+
+/** A body store for one process of a simulated world. */
+export function simBodies({ line, observer, faults }: SimBodiesParts): BodyStore {
+  const { shelf } = observer.scene;
+  return {
+    name: 'simulated',
+    traits: { durability: 'power-loss' },
+    open: () => line.call({ name: 'open the bodies', isWrite: false }, () => undefined),
+    close: () => line.idle(),
+    async put(ref, stream) {
+      const parts: Uint8Array[] = [];
+      for await (const part of stream) parts.push(Uint8Array.from(part));
+      const bytes = Buffer.concat(parts);
+      return line.call({ name: 'put a body', isWrite: true }, () => {
+        if (shelf.put(ref, bytes, observer.scene.storeNow()) === 'taken') {
+          throw new RespoolError('message.duplicate', `cannot put body "${ref}": it is there`);
+        }
+        return { size: bytes.byteLength };
+      });
+    },
+    async *get(ref) {
+      const bytes = await line.call({ name: 'get a body', isWrite: false }, () => {
+        const fault = faults.bodyFault();
+        const found = fault === 'missing' ? undefined : shelf.get(ref);
+        if (found === undefined) {
+          throw new RespoolError('body.missing', `cannot read body "${ref}": it does not exist`);
+        }
+        const copy = Uint8Array.from(found);
+        if (fault === 'corrupt') copy[0] = (copy[0] ?? 0) ^ 1;
+        return copy;
+      });
+      const half = bytes.length >> 1;
+      if (half > 0) yield bytes.subarray(0, half);
+      if (bytes.length > 0) yield bytes.subarray(half);
+    },
+    async remove(refs) {
+      const asked = [...refs];
+      await line.call({ name: 'remove bodies', isWrite: true }, () => observer.removeBodies(asked));
+    },
+    async *refs(writtenBefore) {
+      const found = await line.call({ name: 'list bodies', isWrite: false }, () =>
+        shelf.refs(writtenBefore),
+      );
+      yield* found;
+    },
+  };
+}
+
 /** What a simulated store is made of. */
-export interface SimStoreParts {
+interface SimStoreParts {
   readonly line: StoreLine;
   readonly observer: Observer;
   readonly faults: SimFaults;

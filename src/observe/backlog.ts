@@ -1,12 +1,23 @@
 /**
- * outbox-lag — what waits in an outbox, and since when the oldest that could have gone does: its
- * emit or its eta. What waits for its eta is not late; what waits to be tried again is.
+ * backlog — what still has to be delivered or sent, by state, and the age of the oldest message
+ * of an outbox that is due: since its emit or its eta. A message that waits for its eta is not
+ * late; one that waits for a retry is.
  */
 
 import type { Millis } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
 import type { State } from '../core/state.ts';
 import type { WatchedOutbox } from './metrics/types.ts';
+
+/** Neither at its end nor held nor given up. */
+const PENDING: ReadonlySet<string> = new Set<State>(['incoming', 'active', 'deferred']);
+
+/** The sum over the states that are still to be delivered. */
+export function backlogOf(counts: Iterable<readonly [state: string, count: number]>): number {
+  let sum = 0;
+  for (const [state, count] of counts) if (PENDING.has(state)) sum += count;
+  return sum;
+}
 
 /** Of those that wait to be tried again, this many are looked at for the oldest. */
 const LOOKED_AT_MAX = 100;

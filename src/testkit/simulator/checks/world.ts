@@ -1,0 +1,111 @@
+/**
+ * world — the world between two steps: every accepted message is in one state and has its body,
+ * and messages of one key are claimed and started in the order of their insertion.
+ */
+
+import type { Entry, Status } from '../../../core/entry.ts';
+import type { CheckContext } from './check-context.ts';
+import type { Write } from '../disk.ts';
+import type { ClaimFact, Story } from '../ledger.ts';
+
+/** Tells of entries as they lie there now whether their turn has come, or they need none. */
+export function turnsOf({ disk }: Pick<CheckContext, 'disk'>): (entry: Entry) => boolean {
+  let firsts: ReadonlyMap<string, number> | undefined;
+  return ({ envelope, status }) => {
+    const { orderKey, id } = envelope;
+    if (orderKey === undefined || !isInTheWay(status)) return true;
+    // Not before it is asked for: most claims meet no key, and this looks at everything.
+    firsts ??= firstsIn(disk);
+    return firsts.get(orderKey) === disk.seqOf(id);
+  };
+}
+
+function firstsIn(disk: CheckContext['disk']): ReadonlyMap<string, number> {
+  const firsts = new Map<string, number>();
+  for (const { envelope, status } of disk.entries()) {
+    const { orderKey, id } = envelope;
+    if (orderKey === undefined || !isInTheWay(status)) continue;
+    firsts.set(orderKey, Math.min(disk.seqOf(id), firsts.get(orderKey) ?? Infinity));
+  }
+  return firsts;
+}
+
+/**
+ * A handler starts: nobody before it in its key is in its way, and nobody behind it was first. What
+ * an operator moved, or a power cut brought back, has lost its place and excuses the others.
+ */
+export function checkTurn(scene: CheckContext, story: Story, claim: ClaimFact): void {
+  const { disk, ledger, findings } = scene;
+  const { orderKey } = story.entry.envelope;
+  const isFirstStart = !story.hasStarted;
+  story.hasStarted = true;
+  // A claim that was lost meanwhile is nobody's turn any more.
+  if (orderKey === undefined || disk.peek(story.id)?.status.holder !== claim.holder) return;
+  for (const other of ledger.stories.values()) {
+    if (other.entry.envelope.orderKey !== orderKey || other === story) continue;
+    const isBefore = other.seq < story.seq;
+    const status = disk.seqOf(other.id) === other.seq ? disk.peek(other.id)?.status : undefined;
+    if (isBefore && !other.isMoved && status !== undefined && isInTheWay(status)) {
+      const text = `"${story.id}" was started while "${other.id}" before it in "${orderKey}"`;
+      findings.add('order', `${text} is ${status.state}`);
+    }
+    if (!isBefore && isFirstStart && other.hasStarted && !story.isMoved) {
+      const text = `"${story.id}" was started after "${other.id}", which is behind it`;
+      findings.add('order', `${text} in "${orderKey}"`);
+    }
+  }
+}
+
+function isInTheWay({ lane, state }: Status): boolean {
+  return lane === 'delivery' && state !== 'bounce' && state !== 'archived';
+}
+
+/** Looks at every entry and every accepted message. */
+export function checkWhole({ disk, shelf, ledger, findings }: CheckContext): void {
+  for (const { envelope, status, inlineBody } of disk.entries()) {
+    const { id, body } = envelope;
+    const isActive = status.state === 'active';
+    if (isActive !== (status.holder !== undefined)) {
+      findings.add('claim', `"${id}" is in ${status.state}, its holder is ${status.holder}`);
+    }
+    const hasBody =
+      body.place === 'none' ||
+      (body.place === 'inline' ? inlineBody !== undefined : shelf.get(body.ref) !== undefined);
+    if (!hasBody) findings.add('body', `the body of "${id}" (${status.state}) is gone`);
+    if (!ledger.stories.has(id)) findings.add('conservation', `"${id}" came from nowhere`);
+  }
+  for (const story of ledger.stories.values()) {
+    if (!story.isAccepted || story.ended !== undefined || disk.peek(story.id) !== undefined)
+      continue;
+    findings.add('conservation', `"${story.id}" was accepted and is gone`);
+  }
+}
+
+/** A body goes: no entry may need it, nor any that a power cut could bring back. */
+export function checkBodyRemoval({ disk, findings }: CheckContext, ref: string): void {
+  for (const { envelope } of disk.entries()) {
+    if (envelope.body.ref !== ref || envelope.body.place !== 'store') continue;
+    findings.add('body', `the body of "${envelope.id}" was removed under it`);
+  }
+  for (const { id, before } of disk.undurable()) {
+    const body = before?.envelope.body;
+    if (body?.ref !== ref || body.place !== 'store') continue;
+    findings.add('body', `the body of "${id}" was removed before that of its entry was durable`);
+  }
+}
+
+/** After a power cut: what was forgotten is excused, but nothing that was promised is gone. */
+export function afterPowerCut(scene: CheckContext, dropped: readonly Write[]): void {
+  for (const { id, before } of dropped) {
+    const story = scene.ledger.stories.get(id);
+    if (story === undefined) continue;
+    // Its settlement is forgotten: whoever tries it again may succeed again.
+    const claim = story.claims.get(before?.status.holder ?? '');
+    if (claim !== undefined) claim.isSettled = false;
+    story.excuses += 1;
+    story.slack += 1;
+    story.isMoved = true;
+    if (scene.disk.peek(id) !== undefined) delete story.ended;
+  }
+  checkWhole(scene);
+}
