@@ -126,7 +126,7 @@ export class Families {
     });
   }
 
-  /** Asks for a scrape, and no more often than every `everyMs`; see scrape-query.ts. */
+  /** Asks for a scrape, and no more often than every `everyMs`. */
   look(options: Omit<ScrapeQueryOptions, 'everyMs' | 'clock'>): ScrapeQuery {
     const { everyMs, clock } = this.#options;
     const look = makeScrapeQuery({ ...options, everyMs, clock }, () => this.#looks.delete(look));
