@@ -29,7 +29,7 @@ export { ERROR_CODES, type ErrorCode, isRespoolError, RespoolError } from './cor
 export type {
   EventKind,
   EventOf,
-  Missed,
+  MissedEvents,
   SpoolEvent,
   StreamedEvent,
   StreamOptions,
@@ -47,7 +47,7 @@ export {
 export { fingerprint } from './core/fingerprint.ts';
 export { delivered, failed, held, type Outcome, postponed } from './core/outcome.ts';
 export {
-  type Backoff,
+  type PolicyBackoff,
   type BackoffFunction,
   custom,
   describePolicy,

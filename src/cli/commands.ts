@@ -5,62 +5,68 @@
  * their `run`, so that naming them all costs little.
  */
 
-import { alerts } from './commands/alerts/alerts.ts';
-import { audit } from './commands/inspect/audit.ts';
-import { bench } from './commands/maintain/bench.ts';
-import { bounce, hold, release, remove, retry } from './commands/control/moves.ts';
-import { cat } from './commands/messages/cat.ts';
-import { check } from './commands/maintain/check.ts';
-import { completion } from './commands/start/completion.ts';
-import { config } from './commands/maintain/config.ts';
-import { dlq } from './commands/dlq/dlq.ts';
-import { doctor } from './commands/doctor/doctor.ts';
-import { enqueue } from './commands/messages/enqueue.ts';
-import { events } from './commands/inspect/events.ts';
-import { init } from './commands/start/init.ts';
-import { keys, rekey } from './commands/maintain/keys.ts';
-import { list } from './commands/messages/list.ts';
-import { outbox } from './commands/outbox/outbox.ts';
-import { pause, resume } from './commands/control/pause.ts';
-import { policy } from './commands/control/policy.ts';
-import { rabbit } from './commands/rabbit/rabbit.ts';
-import { serve } from './commands/serve/serve.ts';
-import { shape } from './commands/inspect/shape.ts';
-import { show } from './commands/messages/show.ts';
-import { stats } from './commands/inspect/stats.ts';
-import { token } from './commands/maintain/token.ts';
+import { alertsCommand } from './commands/alerts/alerts.ts';
+import { auditCommand } from './commands/inspect/audit.ts';
+import { benchCommand } from './commands/maintain/bench.ts';
+import {
+  bounceCommand,
+  holdCommand,
+  releaseCommand,
+  removeCommand,
+  retryCommand,
+} from './commands/control/moves.ts';
+import { catCommand } from './commands/messages/cat.ts';
+import { checkCommand } from './commands/maintain/check.ts';
+import { completionCommand } from './commands/start/completion.ts';
+import { configCommand } from './commands/maintain/config.ts';
+import { dlqCommand } from './commands/dlq/dlq.ts';
+import { doctorCommand } from './commands/doctor/doctor.ts';
+import { enqueueCommand } from './commands/messages/enqueue.ts';
+import { eventsCommand } from './commands/inspect/events.ts';
+import { initCommand } from './commands/start/init.ts';
+import { keysCommand, rekeyCommand } from './commands/maintain/keys.ts';
+import { listCommand } from './commands/messages/list.ts';
+import { outboxCommand } from './commands/outbox/outbox.ts';
+import { pauseCommand, resumeCommand } from './commands/control/pause.ts';
+import { policyCommand } from './commands/control/policy.ts';
+import { rabbitCommand } from './commands/rabbit/rabbit.ts';
+import { serveCommand } from './commands/serve/serve.ts';
+import { shapeCommand } from './commands/inspect/shape.ts';
+import { showCommand } from './commands/messages/show.ts';
+import { statsCommand } from './commands/inspect/stats.ts';
+import { tokenCommand } from './commands/maintain/token.ts';
 import type { CommandSpec } from './spec.ts';
 
 /** Every command. */
 export const commands: readonly CommandSpec[] = [
-  init,
-  serve,
-  completion,
-  enqueue,
-  list,
-  show,
-  cat,
-  hold,
-  release,
-  retry,
-  bounce,
-  remove,
-  policy,
-  pause,
-  resume,
-  stats,
-  shape,
-  events,
-  audit,
-  alerts,
-  config,
-  token,
-  keys,
-  rekey,
-  check,
-  doctor,
-  bench,
-  rabbit,
-  dlq,
-  outbox,
+  initCommand,
+  serveCommand,
+  completionCommand,
+  enqueueCommand,
+  listCommand,
+  showCommand,
+  catCommand,
+  holdCommand,
+  releaseCommand,
+  retryCommand,
+  bounceCommand,
+  removeCommand,
+  policyCommand,
+  pauseCommand,
+  resumeCommand,
+  statsCommand,
+  shapeCommand,
+  eventsCommand,
+  auditCommand,
+  alertsCommand,
+  configCommand,
+  tokenCommand,
+  keysCommand,
+  rekeyCommand,
+  checkCommand,
+  doctorCommand,
+  benchCommand,
+  rabbitCommand,
+  dlqCommand,
+  outboxCommand,
 ];

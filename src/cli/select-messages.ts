@@ -62,7 +62,7 @@ export const FILTER_OPTIONS: readonly OptionSpec[] = [
 ];
 
 /** The filter that was given; undefined when there was none at all. */
-export function filterOf(options: Options): ListFilter | undefined {
+export function messageFilterOf(options: Options): ListFilter | undefined {
   const states = options.texts('state') as readonly State[];
   const lane = options.text('lane') as ListFilter['lane'];
   const given: Record<string, unknown> = {

@@ -2,7 +2,7 @@
 
 import { isPlainObject } from '../core/plain-object.ts';
 import { describePolicy, type RetryPolicy } from '../core/policy.ts';
-import { HIDDEN } from '../core/redact.ts';
+import { SECRET_MARK } from '../core/redact.ts';
 import { shownReceivers, shownRules } from './load/alerts.ts';
 import { bindingText, brokerOf } from './load/consumer-view.ts';
 import type { EffectiveConsumer } from './load/consumers.ts';
@@ -30,7 +30,7 @@ export function describeConfig(loaded: LoadedConfig): ConfigLine[] {
     if (key.key.startsWith('outbox.')) return outboxLines(loaded, key.key);
     const value = valueAt(loaded.config, key.key);
     if (value === undefined) return [];
-    if (key.isSecret === true) return [lineOf(loaded, key.key, HIDDEN)];
+    if (key.isSecret === true) return [lineOf(loaded, key.key, SECRET_MARK)];
     if (key.key === 'routes' || key.key === 'bounces') {
       return (value as readonly EffectiveRoute[]).flatMap((route, at) =>
         routeLines(loaded, `${key.key}[${at}]`, route),

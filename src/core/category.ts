@@ -42,7 +42,7 @@ export interface CategoryRule {
 }
 
 /** What a category is found by; a letter is one. */
-export interface Categorised {
+export interface CategoryInput {
   readonly code: string;
   readonly reason: string;
   readonly topic?: string;
@@ -58,14 +58,14 @@ export const CATEGORY_TEXT_MAX_CHARS = 255;
 const REASON_READ_CHARS = 1_000;
 
 /** The category of a failure. For many of them: `categoriser`. */
-export function categoryOf(failed: Categorised, rules: readonly CategoryRule[] = []): Category {
+export function categoryOf(failed: CategoryInput, rules: readonly CategoryRule[] = []): Category {
   return categoriser(rules)(failed);
 }
 
 /** Tells the category of failures, with the rules of the user read once. */
 export function categoriser(
   rules: readonly CategoryRule[] = [],
-): (failed: Categorised) => Category {
+): (failed: CategoryInput) => Category {
   const read = rules.map(({ category, ...rule }) => ({ category, fits: fitting(rule) }));
   return (failed) =>
     read.find(({ fits }) => fits(failed))?.category ??
@@ -74,7 +74,7 @@ export function categoriser(
     'other';
 }
 
-function fitting(rule: Omit<CategoryRule, 'category'>): (failed: Categorised) => boolean {
+function fitting(rule: Omit<CategoryRule, 'category'>): (failed: CategoryInput) => boolean {
   const { reason, topic } = rule;
   const code = rule.code === undefined ? undefined : compileGlob(rule.code);
   const queue = rule.queue === undefined ? undefined : compileGlob(rule.queue);

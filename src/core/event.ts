@@ -198,16 +198,19 @@ const KINDS: Readonly<Record<EventKind, true>> = {
 };
 
 /** What can be listened to: every kind of event, and `'*'` for all of them. */
-export const LISTENED: readonly (EventKind | '*')[] = ['*', ...(Object.keys(KINDS) as EventKind[])];
+export const LISTENER_KINDS: readonly (EventKind | '*')[] = [
+  '*',
+  ...(Object.keys(KINDS) as EventKind[]),
+];
 
 /** The event of a name. */
 export type EventOf<K extends EventKind> = Extract<SpoolEvent, { readonly kind: K }>;
 
 /** What happened, as a stream tells it: `missed` stands for what a slow reader did not hear. */
-export type StreamedEvent = SpoolEvent | Missed;
+export type StreamedEvent = SpoolEvent | MissedEvents;
 
 /** This many events were not reported: the reader was too slow. */
-export interface Missed {
+export interface MissedEvents {
   readonly at: Millis;
   readonly kind: 'missed';
   readonly count: number;

@@ -50,7 +50,7 @@ export function compileGlob(pattern: string): Glob {
  * Why a target cannot be used with a pattern; undefined: it can. One without wildcards is fixed;
  * otherwise its first wildcard takes the first capture, and so on: there must be as many.
  */
-export function checkTarget(target: string, glob: Glob): string | undefined {
+export function checkGlobTarget(target: string, glob: Glob): string | undefined {
   const wanted = Array.from(target).filter(isWildcard).length;
   if (target === '') return 'cannot use "" as the target: it is empty; give the name of a queue';
   if (wanted === 0 || wanted === glob.wildcards) return undefined;
@@ -62,7 +62,7 @@ export function checkTarget(target: string, glob: Glob): string | undefined {
 
 /** The target's name with what was captured in the place of its wildcards. */
 export function fillTarget(target: string, glob: Glob, captures: readonly string[]): string {
-  const problem = checkTarget(target, glob);
+  const problem = checkGlobTarget(target, glob);
   if (problem !== undefined) throw new RespoolError('config.invalid', problem);
   let next = 0;
   // One walk: a `*` inside a captured part is a character like any other.

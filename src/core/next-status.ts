@@ -62,7 +62,7 @@ export function initialStatus(input: {
 }
 
 /** The status of an entry once it is claimed. */
-export function claimed(
+export function claimedStatus(
   status: Status,
   claim: { readonly now: Millis; readonly leaseMs: number; readonly holder: string },
 ): Status {
@@ -89,11 +89,11 @@ export function handedOff(
   status: Status,
   claim: { readonly now: Millis; readonly leaseMs: number; readonly holder: string },
 ): Status {
-  return { ...claimed(status, claim), revision: status.revision };
+  return { ...claimedStatus(status, claim), revision: status.revision };
 }
 
 /** The status of an active entry whose holder keeps it for another lease. */
-export function extended(
+export function extendedStatus(
   status: Status,
   { now, leaseMs }: { readonly now: Millis; readonly leaseMs: number },
 ): Status {

@@ -17,7 +17,7 @@ import { isRespoolError, RespoolError, show, unreachable } from './errors.ts';
 import type { Failure } from './failure.ts';
 
 /** How the delay grows from retry to retry. */
-export type Backoff =
+export type PolicyBackoff =
   | { readonly kind: 'fixed'; readonly delayMs: number }
   | {
       readonly kind: 'linear';
@@ -40,7 +40,7 @@ export interface RetryPolicy {
   readonly maxAttempts: number;
   /** No attempt is planned later than this after the enqueue; null: no limit of age. */
   readonly maxAgeMs: number | null;
-  readonly backoff: Backoff;
+  readonly backoff: PolicyBackoff;
   /** The share of the delay that chance may add: 0 (default) to 1. */
   readonly jitter: number;
 }
@@ -196,7 +196,7 @@ export function describePolicy(policy: RetryPolicy): string {
   return parts.join(', ');
 }
 
-function describeBackoff(backoff: Backoff): string {
+function describeBackoff(backoff: PolicyBackoff): string {
   switch (backoff.kind) {
     case 'fixed':
       return `fixed ${formatDuration(backoff.delayMs)}`;
@@ -219,7 +219,10 @@ function describeBackoff(backoff: Backoff): string {
   }
 }
 
-function plainDelayMs(backoff: Exclude<Backoff, { kind: 'custom' }>, attempt: number): number {
+function plainDelayMs(
+  backoff: Exclude<PolicyBackoff, { kind: 'custom' }>,
+  attempt: number,
+): number {
   switch (backoff.kind) {
     case 'fixed':
       return backoff.delayMs;
@@ -236,7 +239,7 @@ function plainDelayMs(backoff: Exclude<Backoff, { kind: 'custom' }>, attempt: nu
 }
 
 function exponentialMs(
-  { firstMs, factor, maxMs }: Extract<Backoff, { kind: 'exponential' }>,
+  { firstMs, factor, maxMs }: Extract<PolicyBackoff, { kind: 'exponential' }>,
   attempt: number,
 ): number {
   // Far out the power is Infinity, and zero times that is no number at all.
@@ -244,7 +247,7 @@ function exponentialMs(
 }
 
 function customDelayMs(
-  backoff: Extract<Backoff, { kind: 'custom' }>,
+  backoff: Extract<PolicyBackoff, { kind: 'custom' }>,
   attempt: number,
   failure: Failure,
   backoffs: Readonly<Record<string, BackoffFunction>> | undefined,
@@ -264,7 +267,7 @@ function customDelayMs(
   return rungsMs.find((rung) => rung >= askedMs) ?? longestMs;
 }
 
-function policyOf(backoff: Backoff, options: PolicyOptions): RetryPolicy {
+function policyOf(backoff: PolicyBackoff, options: PolicyOptions): RetryPolicy {
   const maxAttempts = options.attempts ?? ATTEMPTS_DEFAULT;
   const jitter = options.jitter ?? 0;
   refuseOutside('attempts', maxAttempts, 1, ATTEMPTS_MAX, true);

@@ -14,7 +14,7 @@
 import { isPlainObject } from './plain-object.ts';
 
 /** What stands in a secret's place. */
-export const HIDDEN = '(secret)';
+export const SECRET_MARK = '(secret)';
 
 const KEY = '(?:api|private|signing|access|encryption|master)[-_]?key';
 const SECRET_NAME = new RegExp(
@@ -55,9 +55,9 @@ const USERS = /(?<=[a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/?#@"']*(?:@[^\s/?#@"']*)*@/g
 /** A text with user, password and secret parameters of its URLs hidden. */
 export function redactUrls(text: string): string {
   return text
-    .replaceAll(USERS, `${HIDDEN}@`)
+    .replaceAll(USERS, `${SECRET_MARK}@`)
     .replaceAll(/([?&])([^\s=&?#"']+)=([^\s&#"']*)/g, (whole, mark: string, name: string, value) =>
-      isSecretName(name) || hasUser(String(value)) ? `${mark}${name}=${HIDDEN}` : whole,
+      isSecretName(name) || hasUser(String(value)) ? `${mark}${name}=${SECRET_MARK}` : whole,
     );
 }
 
@@ -90,18 +90,18 @@ const SECRET = 'secret|token|credentials?|dsn';
 
 /** How secrets look in a text that nobody made for a log; a replacement keeps what names them. */
 const LOOKS: readonly (readonly [pattern: RegExp, shown: string])[] = [
-  [/-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]*(?:-----END [A-Z ]{0,40}-----)?/g, HIDDEN],
+  [/-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]*(?:-----END [A-Z ]{0,40}-----)?/g, SECRET_MARK],
   // Headers go to the end of their line: a scheme and what follows, or many cookies.
-  [new RegExp(`(authorization|cookie)(${IS})${LINE}`, 'gi'), `$1$2${HIDDEN}`],
-  [new RegExp(String.raw`\b(Bearer)\s{1,64}${WORD}`, 'gi'), `$1 ${HIDDEN}`],
+  [new RegExp(`(authorization|cookie)(${IS})${LINE}`, 'gi'), `$1$2${SECRET_MARK}`],
+  [new RegExp(String.raw`\b(Bearer)\s{1,64}${WORD}`, 'gi'), `$1 ${SECRET_MARK}`],
   // Words may follow these two; what has no digit, capital or `=` is one.
-  [/\b(Basic|Digest)\s{1,64}(?=[^\s"',;]*[A-Z0-9=])[^\s"',;]{6,}/g, `$1 ${HIDDEN}`],
+  [/\b(Basic|Digest)\s{1,64}(?=[^\s"',;]*[A-Z0-9=])[^\s"',;]{6,}/g, `$1 ${SECRET_MARK}`],
   // Tokens of our service, and JSON web tokens.
-  [/\brsp_[A-Za-z0-9_-]{16,}/g, HIDDEN],
-  [/\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?/g, HIDDEN],
+  [/\brsp_[A-Za-z0-9_-]{16,}/g, SECRET_MARK],
+  [/\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?/g, SECRET_MARK],
   // A sentence may say `token: it …`: such words count only with `=`, or in quotes.
-  [new RegExp(`(${PASSWORD})(${IS})${WORD}`, 'gi'), `$1$2${HIDDEN}`],
-  [new RegExp(`(${SECRET})(${IS_SURELY})${WORD}`, 'gi'), `$1$2${HIDDEN}`],
+  [new RegExp(`(${PASSWORD})(${IS})${WORD}`, 'gi'), `$1$2${SECRET_MARK}`],
+  [new RegExp(`(${SECRET})(${IS_SURELY})${WORD}`, 'gi'), `$1$2${SECRET_MARK}`],
 ];
 
 /** A text with everything hidden that looks like a secret, in URLs or elsewhere. */
@@ -242,7 +242,7 @@ class Look {
     try {
       const value: unknown = Reflect.get(holder, name);
       if (value === undefined || value === null || typeof value === 'boolean') return value;
-      return this.#isHidden(name) ? HIDDEN : this.#shown(value, depth + 1);
+      return this.#isHidden(name) ? SECRET_MARK : this.#shown(value, depth + 1);
     } catch {
       return '(unreadable)';
     }
@@ -298,7 +298,7 @@ export function hideKnown(
   // The longest first: one secret may be a part of another.
   const sorted = [...forms].toSorted((a, b) => b.length - a.length);
   let hidden = text;
-  for (const form of sorted) hidden = hidden.replaceAll(form, HIDDEN);
+  for (const form of sorted) hidden = hidden.replaceAll(form, SECRET_MARK);
   if (isCutAt === 'end') return hideCut(hidden, sorted);
   const parts = hidden.split('…');
   const clean = parts.slice(0, -1).map((part) => hideCut(part, sorted));
@@ -314,7 +314,7 @@ function hideCut(text: string, forms: readonly string[]): string {
       length >= KNOWN_MIN_CHARS;
       length -= 1
     ) {
-      if (hidden.endsWith(form.slice(0, length))) hidden = hidden.slice(0, -length) + HIDDEN;
+      if (hidden.endsWith(form.slice(0, length))) hidden = hidden.slice(0, -length) + SECRET_MARK;
     }
   }
   return hidden;
@@ -385,7 +385,7 @@ export class KnownSecrets {
   redact(value: unknown, name = '', depth = 0): unknown {
     if (depth > DATA_DEPTH_MAX) return '(deep)';
     if (value === undefined || value === null || typeof value === 'boolean') return value;
-    if (isSecretName(name) && typeof value !== 'object') return HIDDEN;
+    if (isSecretName(name) && typeof value !== 'object') return SECRET_MARK;
     if (typeof value === 'string') return this.hide(value);
     if (typeof value === 'number') return value;
     if (Array.isArray(value)) return value.map((item) => this.redact(item, name, depth + 1));
@@ -412,7 +412,7 @@ const USERINFO = /(\b[a-z][a-z0-9+.-]*:\/\/)[^\s/?#@]*@/gi;
 export function hideValues(values: Readonly<Record<string, string>>): Record<string, string> {
   const shown = Object.entries(values).map(([name, value]) => [
     name,
-    mayBeSecretName(name) ? HIDDEN : hideUserinfo(value),
+    mayBeSecretName(name) ? SECRET_MARK : hideUserinfo(value),
   ]);
   return Object.fromEntries(shown) as Record<string, string>;
 }
@@ -422,10 +422,10 @@ export function hideUrl(url: URL): string {
   const shown = new URL(url);
   shown.username = '';
   shown.password = '';
-  if (shown.hash !== '') shown.hash = HIDDEN;
+  if (shown.hash !== '') shown.hash = SECRET_MARK;
   // Knowing the path of a webhook is often enough to call it.
   const segments = shown.pathname.split('/');
-  shown.pathname = segments.map((text) => (looksRandom(text) ? HIDDEN : text)).join('/');
+  shown.pathname = segments.map((text) => (looksRandom(text) ? SECRET_MARK : text)).join('/');
   for (const [name] of secretParameters(url)) shown.searchParams.set(name, 'secret');
   return shown.href;
 }
@@ -461,11 +461,11 @@ export function hideArguments(list: readonly string[]): string[] {
   return list.map((text, at) => {
     const [, name = '', value] = /^(-*[\w.-]+)[=:](.*)$/s.exec(text) ?? [];
     if (value !== undefined && mayBeSecretName(name)) {
-      return `${text.slice(0, name.length + 1)}${HIDDEN}`;
+      return `${text.slice(0, name.length + 1)}${SECRET_MARK}`;
     }
     const before = list[at - 1] ?? '';
     return before.startsWith('-') && !/[=:]/.test(before) && mayBeSecretName(before)
-      ? HIDDEN
+      ? SECRET_MARK
       : hideUserinfo(text);
   });
 }

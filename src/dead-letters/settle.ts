@@ -12,7 +12,7 @@ import { groupOf } from '../core/group.ts';
 import { AMQP_HEADER, REPLAY_HEADER } from '../core/letter-headers.ts';
 import type { State } from '../core/state.ts';
 import type { Operator } from '../operator/operator.ts';
-import type { Fate, Letter, LetterKind, LetterRoute, Settled } from '../ports/dead-letters.ts';
+import type { Fate, Letter, LetterKind, LetterRoute, SettleResult } from '../ports/dead-letters.ts';
 import type { ActionResult } from '../spool/actions.ts';
 import type { ReplayOrder } from '../spool/replay.ts';
 
@@ -32,7 +32,7 @@ const ASKED_MAX = 500;
 export async function settleTogether(
   operator: Operator,
   orders: readonly SettleOrder[],
-): Promise<readonly Settled[]> {
+): Promise<readonly SettleResult[]> {
   const groups = new Map<string, number[]>();
   for (const [at, order] of orders.entries()) {
     const name = nameOf(order, at);
@@ -40,7 +40,7 @@ export async function settleTogether(
     if (same === undefined) groups.set(name, [at]);
     else same.push(at);
   }
-  const settled: Settled[] = [];
+  const settled: SettleResult[] = [];
   // One after the other: a repaired body is in memory as long as its call.
   for (const places of groups.values()) {
     const some = places.map((at) => orders[at]).filter((order) => order !== undefined);
@@ -61,7 +61,7 @@ function nameOf({ letter, fate }: SettleOrder, at: number): string {
 function settleAlike(
   operator: Operator,
   orders: readonly SettleOrder[],
-): Promise<readonly Settled[]> {
+): Promise<readonly SettleResult[]> {
   const [first] = orders;
   const letters = orders.map(({ letter }) => letter);
   const fate: Fate = first?.fate ?? { kind: 'leave' };
@@ -83,7 +83,7 @@ async function send(
   operator: Operator,
   letters: readonly Letter[],
   { to, replay, isCanary, change: repair }: SendFate,
-): Promise<readonly Settled[]> {
+): Promise<readonly SettleResult[]> {
   if (to?.kind === 'queue') {
     const reason =
       'a message of a spool is sent to a topic, not to a queue: give a topic whose handler ' +
@@ -119,7 +119,7 @@ function park(
   operator: Operator,
   letters: readonly Letter[],
   { code, reason }: Extract<Fate, { kind: 'park' }>,
-): Promise<readonly Settled[]> {
+): Promise<readonly SettleResult[]> {
   return ifThere(operator, letters, {
     call: (ids) => operator.hold(ids, `${code}: ${reason}`),
     isDone: ({ found }) => found.status.state === 'hold',
@@ -130,7 +130,7 @@ function remove(
   operator: Operator,
   letters: readonly Letter[],
   { hard, reason }: Extract<Fate, { kind: 'remove' }>,
-): Promise<readonly Settled[]> {
+): Promise<readonly SettleResult[]> {
   return ifThere(operator, letters, {
     call: (ids) => operator.remove(ids, { hard, reason }),
     isDone: ({ found }) => !hard && found.status.ending === 'removed',
@@ -148,7 +148,7 @@ async function ifThere(
   operator: Operator,
   letters: readonly Letter[],
   doing: Doing,
-): Promise<readonly Settled[]> {
+): Promise<readonly SettleResult[]> {
   const found = await look(operator, letters);
   if (!(found instanceof Map)) return letters.map(() => found);
   const isHere = (letter: Letter): boolean => isSame(letter, found.get(letter.id));
@@ -162,7 +162,7 @@ async function settledBy(
   operator: Operator,
   letters: readonly Letter[],
   { call, isDone }: Doing,
-): Promise<readonly Settled[]> {
+): Promise<readonly SettleResult[]> {
   if (letters.length === 0) return [];
   let results: readonly ActionResult[];
   try {
@@ -185,11 +185,11 @@ async function looked(
     readonly isDone: Doing['isDone'];
     readonly code: string;
   },
-): Promise<readonly Settled[]> {
+): Promise<readonly SettleResult[]> {
   const { results, isDone, code } = how;
   const open = letters.filter((_, at) => results[at]?.result === 'refused');
   const found = open.length === 0 ? new Map<string, Found>() : await look(operator, open);
-  return letters.map((letter, at): Settled => {
+  return letters.map((letter, at): SettleResult => {
     const { result = 'unknown', why: reason = '' } = results[at] ?? {};
     if (result === 'done') return { kind: 'done' };
     if (result === 'unknown') return { kind: 'gone' };
@@ -210,7 +210,7 @@ function isSame(letter: Letter, found: Found | undefined): boolean {
 async function look(
   operator: Operator,
   letters: readonly Letter[],
-): Promise<Map<string, Found> | Extract<Settled, { kind: 'failed' }>> {
+): Promise<Map<string, Found> | Extract<SettleResult, { kind: 'failed' }>> {
   const found = new Map<string, Found>();
   try {
     for (let from = 0; from < letters.length; from += ASKED_MAX) {

@@ -16,7 +16,7 @@ import type {
   LetterQuery,
   LetterTakeOptions,
   OpenLetter,
-  Settled,
+  SettleResult,
   Since,
   TakenLetter,
 } from '../ports/dead-letters.ts';
@@ -101,7 +101,7 @@ class SpoolLetters implements DeadLetters {
   readonly name = 'spool';
   readonly #operator: Operator;
   readonly #kinds: readonly LetterKind[];
-  readonly #line: BatchLine<SettleOrder, Settled>;
+  readonly #line: BatchLine<SettleOrder, SettleResult>;
 
   constructor(operator: Operator, kinds: readonly LetterKind[]) {
     this.#operator = operator;
@@ -145,7 +145,7 @@ class SpoolLetters implements DeadLetters {
     }
   }
 
-  async settle({ letter, token }: TakenLetter, fate: SettleOrder['fate']): Promise<Settled> {
+  async settle({ letter, token }: TakenLetter, fate: SettleOrder['fate']): Promise<SettleResult> {
     try {
       if (fate.kind === 'leave') return { kind: 'done' };
       return await this.#line.add([{ letter, fate }], ([settled]) => settled ?? GONE);
@@ -245,7 +245,7 @@ class SpoolLetters implements DeadLetters {
   }
 }
 
-const GONE: Settled = { kind: 'gone' };
+const GONE: SettleResult = { kind: 'gone' };
 
 /**
  * What the store can be asked. Never less than fits: what is asked for as text may be in the

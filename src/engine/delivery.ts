@@ -14,7 +14,7 @@ import type { Lane } from '../core/state.ts';
 import type { Delivery } from '../ports/handler.ts';
 import type { SchemaIssue, StandardSchema } from '../ports/schema.ts';
 import type { Claim, Source } from '../ports/source.ts';
-import { wholeOf, WHOLE_HOLDS_BYTES } from '../system/memory.ts';
+import { readWhole, WHOLE_HOLDS_BYTES } from '../system/memory.ts';
 
 /** The largest body that `body()`, `text()` and `json()` hold in memory unless told otherwise. */
 export const WHOLE_BODY_MAX_BYTES: number = 64 * 2 ** 20;
@@ -192,7 +192,7 @@ export class EngineDelivery implements Delivery {
       // Awaited only where it has to be, and inside the try: what it fails with is remembered.
       if (atHand !== undefined) return atHand instanceof Promise ? await atHand : atHand;
       const { size } = this.#claim.envelope.body;
-      return await wholeOf(this.#source.body(this.#claim, WHOLE_HOLDS_BYTES), size);
+      return await readWhole(this.#source.body(this.#claim, WHOLE_HOLDS_BYTES), size);
     } catch (error) {
       throw this.#remember(error);
     }

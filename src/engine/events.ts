@@ -7,7 +7,7 @@ import type { Millis } from '../core/duration.ts';
 import {
   type EventKind,
   type EventOf,
-  LISTENED,
+  LISTENER_KINDS,
   type SpoolEvent,
   type StreamedEvent,
   type StreamOptions,
@@ -72,7 +72,7 @@ export function eventStream(
   { signal, kinds }: StreamOptions = {},
 ): AsyncIterableIterator<StreamedEvent> {
   const heard = kinds === undefined ? (['*'] as const) : [...new Set(kinds)];
-  for (const kind of heard) checkOneOf('kinds', kind, LISTENED);
+  for (const kind of heard) checkOneOf('kinds', kind, LISTENER_KINDS);
   return new EventStream(events, now, { heard, signal });
 }
 

@@ -7,7 +7,7 @@
 import type { Headers } from '../core/entry.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { checkHeaders } from '../core/limits.ts';
-import type { AttemptSpan, SendSpan, Sent, SettleSpan, Tracer } from '../ports/tracer.ts';
+import type { AttemptSpan, SendSpan, SendResult, SettleSpan, Tracer } from '../ports/tracer.ts';
 
 const SAFE = new WeakSet<Tracer>();
 const METHODS = ['send', 'attempt', 'carries'] as const;
@@ -35,7 +35,7 @@ export function checkTracer(given: Tracer | undefined): Tracer | undefined {
 export function sending<T>(
   span: SendSpan,
   work: () => Promise<T>,
-  sentOf: (value: T) => Sent,
+  sentOf: (value: T) => SendResult,
 ): Promise<T> {
   const done = span.run(work);
   done.then(

@@ -4,7 +4,7 @@ export type {
   AttemptSpan,
   Sending,
   SendSpan,
-  Sent,
+  SendResult,
   SettleSpan,
   TracedPlace,
   Tracer,
@@ -15,7 +15,7 @@ export {
   type Measure,
   type MeasureName,
   printCondition,
-  type Target,
+  type MeasureTarget,
   type Unit,
 } from './alerts/condition.ts';
 export { type Alerts, createAlerts } from './alerts/evaluate.ts';
@@ -26,11 +26,20 @@ export type {
   MeasureReading,
   ExternalMeasures,
 } from './alerts/external-measures.ts';
-export { createMeasures, type MeasureParts, type Measures } from './alerts/measures.ts';
+export {
+  createMeasures,
+  type MeasureOptions,
+  type Measures,
+} from './alerts/measures.ts';
 export type { Notice } from './alerts/notice.ts';
 export { parseCondition } from './alerts/parse.ts';
 export { type Receivers, registerReceivers } from './alerts/receivers.ts';
-export type { AlertAction, AlertActionCall, AlertParts, AlertRule } from './alerts/types.ts';
+export type {
+  AlertAction,
+  AlertActionCall,
+  AlertOptions,
+  AlertRule,
+} from './alerts/types.ts';
 export type { WindowRates, WindowParts } from './alerts/measures.ts';
 export type {
   MetricAlias,

@@ -8,7 +8,7 @@
 
 import type { Millis } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
-import type { EventKind, EventOf, Missed, SpoolEvent } from '../core/event.ts';
+import type { EventKind, EventOf, MissedEvents, SpoolEvent } from '../core/event.ts';
 import type { Forecast } from '../core/forecast.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import type { State } from '../core/state.ts';
@@ -254,4 +254,4 @@ export type SerializedEvent =
       readonly code?: string;
     }
   /** Told instead of what a slow listener missed. */
-  | Missed;
+  | MissedEvents;

@@ -139,7 +139,7 @@ export type Fate =
     };
 
 /** What came of it. */
-export type Settled =
+export type SettleResult =
   | { readonly kind: 'done' }
   /** It was not here any more: somebody else was quicker. */
   | { readonly kind: 'gone' }
@@ -183,7 +183,7 @@ export interface DeadLetters {
    * this place, so that what was not seen is not here. Asked after a take has ended.
    */
   isAlone(): Promise<boolean>;
-  settle(taken: TakenLetter, fate: Fate): Promise<Settled>;
+  settle(taken: TakenLetter, fate: Fate): Promise<SettleResult>;
   /** What became of those that this replay sent, as far as can be seen from here. */
   since(replay: string, ids: readonly string[]): Promise<Since>;
   /**

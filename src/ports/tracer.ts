@@ -44,7 +44,7 @@ export interface Tracer {
 }
 
 /** What became of a message on its way in. */
-export interface Sent {
+export interface SendResult {
   readonly id?: string;
   /** It was there already. */
   readonly duplicate?: boolean;
@@ -57,7 +57,7 @@ export interface SendSpan {
   readonly headers: Headers;
   /** Within it, further spans are its children. */
   run<T>(work: () => T): T;
-  end(sent: Sent): void;
+  end(sent: SendResult): void;
 }
 
 /** One attempt. */

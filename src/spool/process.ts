@@ -1,7 +1,7 @@
 /** process — one message, now, with a handler of the moment; outside the engine's own round. */
 
 import { RespoolError } from '../core/errors.ts';
-import { isSealed, SEAL_MISSING } from '../core/sealed.ts';
+import { isSealed, SEAL_MISSING } from '../core/seal.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Handler } from '../ports/handler.ts';
 import { act, audit, isKnown, throwUnlessDone } from './actions.ts';

@@ -12,13 +12,13 @@ import { canaryEnd, canaryOf, logKindOf, REPLAYS_KIND } from '../core/canary.ts'
 import type { Millis } from '../core/duration.ts';
 import type { Entry, Envelope, Status } from '../core/entry.ts';
 import {
-  extended,
+  extendedStatus,
   keepsBody,
   nextStatus,
   type Retention,
   type SettleContext,
 } from '../core/next-status.ts';
-import { isSealed, markSealedHere, SEAL_MISSING } from '../core/sealed.ts';
+import { isSealed, markSealedHere, SEAL_MISSING } from '../core/seal.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Events } from '../engine/events.ts';
 import type { BodyStore, SettledAs } from '../ports/body-store.ts';
@@ -386,7 +386,7 @@ export class SpoolSource implements Source {
     const stale = new Set<Claim>(claims.filter((_, at) => found[at] === 'lost'));
     const now = this.now();
     const lease = { now, leaseMs: this.leaseFrom(now) };
-    const statuses = ours.map(({ entry }) => extended(entry.status, lease));
+    const statuses = ours.map(({ entry }) => extendedStatus(entry.status, lease));
     for (const claim of ours) claim.isUnsure = true;
     const answers = await this.#parts.entries.commit(
       ours.map(({ entry }, at) => changeOf(entry, statuses[at] ?? entry.status, false)),

@@ -9,7 +9,7 @@ import type { Entry, Headers } from '../core/entry.ts';
 import {
   type EventKind,
   type EventOf,
-  LISTENED,
+  LISTENER_KINDS,
   type SpoolEvent,
   type StreamedEvent,
   type StreamOptions,
@@ -128,7 +128,7 @@ export class Spool {
 
   /** Hears of events of a kind, or of all with `'*'`. Returns the way to stop. */
   on<K extends EventKind>(kind: K | '*', listener: (event: EventOf<K>) => void): () => void {
-    return this.#runtime.events.on(checkOneOf('kind', kind, LISTENED) as K | '*', listener);
+    return this.#runtime.events.on(checkOneOf('kind', kind, LISTENER_KINDS) as K | '*', listener);
   }
 
   /**
@@ -141,7 +141,7 @@ export class Spool {
 
   /** Tells listeners of what somebody beside this spool did: a sweep, a replay, an alert. */
   tell(event: SpoolEvent): void {
-    checkOneOf('kind', (event as SpoolEvent | undefined)?.kind, LISTENED);
+    checkOneOf('kind', (event as SpoolEvent | undefined)?.kind, LISTENER_KINDS);
     this.#runtime.events.emit(event);
   }
 

@@ -6,7 +6,7 @@
  */
 
 import type { Headers } from '../core/entry.ts';
-import type { SendSpan, Sent, Tracer } from '../ports/tracer.ts';
+import type { SendSpan, SendResult, Tracer } from '../ports/tracer.ts';
 
 /** What a span tells of a message. Nothing of it was checked yet. */
 export interface TracedMessage {
@@ -20,7 +20,7 @@ export interface TracedSends {
   /** What carries the trace of this one, by its place in the list. */
   headers(at: number): Headers;
   /** One answer each, in their order. */
-  end(answers: readonly Sent[]): void;
+  end(answers: readonly SendResult[]): void;
   fail(error: unknown): void;
 }
 

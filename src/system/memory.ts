@@ -81,7 +81,7 @@ const RESERVED_MAX_BYTES: number = 32 * 2 ** 20;
 const USED_MIN = 0.75;
 
 /** All bytes of a stream in one memory. This many are expected; what comes is what counts. */
-export async function wholeOf(
+export async function readWhole(
   stream: AsyncIterable<Uint8Array>,
   expectedBytes: number,
 ): Promise<Buffer> {

@@ -42,7 +42,7 @@ export {
   type SinkUnderTest,
 } from './sink-suite.ts';
 export {
-  type Fate,
+  type MessageFate,
   type SourceAbilities,
   type SourceMaker,
   sourceSuite,

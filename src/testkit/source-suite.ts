@@ -25,7 +25,7 @@ export interface SuiteMessage {
 }
 
 /** Where a message is, in words that fit every place: `gone` is delivered and let go. */
-export type Fate = 'waiting' | 'gone' | 'dead' | 'held';
+export type MessageFate = 'waiting' | 'gone' | 'dead' | 'held';
 
 /** A fresh, empty source and what the suite may do with it. */
 export interface SourceUnderTest {
@@ -35,7 +35,7 @@ export interface SourceUnderTest {
   /** Lets this much time pass, and what is due by then come due. */
   readonly pass: (ms: number) => Promise<void>;
   /** What became of a message; waits until it is so, and rejects if it never is. */
-  readonly fated: (id: string, fate: Fate) => Promise<void>;
+  readonly fated: (id: string, fate: MessageFate) => Promise<void>;
   /** Ends every claim that is open, as a crash or a cut connection does; for `canLose`. */
   readonly loseClaims?: () => Promise<void>;
   /** Closes everything that was opened and removes the data. */

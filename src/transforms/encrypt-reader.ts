@@ -8,7 +8,7 @@
 import type { KeyObject } from 'node:crypto';
 import { RespoolError } from '../core/errors.ts';
 import type { BodyReader } from '../ports/transform.ts';
-import { wholeOf, WHOLE_HOLDS_BYTES, letGo } from '../system/memory.ts';
+import { readWhole, WHOLE_HOLDS_BYTES, letGo } from '../system/memory.ts';
 import { BlocksInParts, Chunks, TAG_BYTES } from './encrypt-chunks.ts';
 import {
   CHUNK_MAX_BYTES,
@@ -108,7 +108,7 @@ export class EncryptReader implements BodyReader {
   decodeBytes(bytes: Uint8Array): Uint8Array | Promise<Uint8Array> {
     const key = this.#ring.loaded(this.#record.keyId);
     if (key !== undefined && bytes.length <= TURN_BYTES) return this.#decodeNow(bytes, key);
-    return wholeOf(this.decode(onlyChunk(bytes), WHOLE_HOLDS_BYTES), bytes.length);
+    return readWhole(this.decode(onlyChunk(bytes), WHOLE_HOLDS_BYTES), bytes.length);
   }
 
   #decodeNow(bytes: Uint8Array, key: KeyObject): Uint8Array {

@@ -5,7 +5,7 @@
 import type { KeyObject } from 'node:crypto';
 import { assert, RespoolError } from '../core/errors.ts';
 import type { BodyWriter } from '../ports/transform.ts';
-import { wholeOf, WHOLE_HOLDS_BYTES } from '../system/memory.ts';
+import { readWhole, WHOLE_HOLDS_BYTES } from '../system/memory.ts';
 import { Blocks, Chunks, TAG_BYTES } from './encrypt-chunks.ts';
 import type { EncryptHeader } from './encrypt-header.ts';
 import { paddedLength, paddingAfter } from './pad.ts';
@@ -56,7 +56,7 @@ export class EncryptWriter implements BodyWriter {
     const length = this.#encodedLength(bytes.length);
     return bytes.length <= TURN_BYTES
       ? this.#encodeNow(bytes, Buffer.allocUnsafe(length))
-      : wholeOf(this.#encode(onlyChunk(bytes), WHOLE_HOLDS_BYTES), length);
+      : readWhole(this.#encode(onlyChunk(bytes), WHOLE_HOLDS_BYTES), length);
   }
 
   #use(): void {

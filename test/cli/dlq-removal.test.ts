@@ -5,7 +5,7 @@ import type {
   DeadLetters,
   KeptCopy,
   Letter,
-  Settled,
+  SettleResult,
   TakenLetter,
 } from '../../src/ports/dead-letters.ts';
 import { fakeLetters, letterOf, openLetter } from '../dead-letters/fake-letters.ts';
@@ -53,7 +53,7 @@ function ground(
 
 interface Settling {
   readonly perPass: number;
-  readonly settles: (letter: Letter) => Settled;
+  readonly settles: (letter: Letter) => SettleResult;
 }
 
 interface Removing {

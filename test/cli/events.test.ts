@@ -3,7 +3,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { eventLine } from '../../src/cli/ui/event-line.ts';
 import { createOut, type Io } from '../../src/cli/ui/output.ts';
 import type { SerializedEvent } from '../../src/operator/operator.ts';
-import { LISTENED } from '../../src/core/event.ts';
+import { LISTENER_KINDS } from '../../src/core/event.ts';
 import { timeOfDay } from '../../src/cli/ui/times.ts';
 import { setup } from './setup.ts';
 
@@ -55,7 +55,7 @@ test('events are printed until Ctrl-C, one line each', async () => {
 
 test('every kind can be asked for by its name', async () => {
   const { cli } = await setup();
-  const kinds = LISTENED.filter((kind) => kind !== '*').join(',');
+  const kinds = LISTENER_KINDS.filter((kind) => kind !== '*').join(',');
   const ran = await cli(['events', '--url', 'http://127.0.0.1:1', '--kind', kinds]);
   // Not a wrong use: it got as far as the service.
   expect(ran.code).toBe(3);

@@ -1,7 +1,7 @@
 /** Patterns over names of queues, and targets made of what they captured. */
 import { describe, expect, test } from 'vitest';
 import {
-  checkTarget,
+  checkGlobTarget,
   compileGlob,
   fillTarget,
   GLOB_MAX_CHARS,
@@ -66,7 +66,7 @@ describe('targets', () => {
     ['orders', 'failed', 'orders', 'failed'],
   ])('%s to %s brings %s to %s', (pattern, target, queue, expected) => {
     const glob = compileGlob(pattern);
-    expect(checkTarget(target, glob)).toBeUndefined();
+    expect(checkGlobTarget(target, glob)).toBeUndefined();
     expect(fillTarget(target, glob, glob.match(queue) ?? [])).toBe(expected);
   });
 
@@ -77,7 +77,7 @@ describe('targets', () => {
     ['orders', '', 'it is empty'],
   ])('%s to %j is refused', (pattern, target, problem) => {
     const glob = compileGlob(pattern);
-    expect(checkTarget(target, glob)).toContain(problem);
+    expect(checkGlobTarget(target, glob)).toContain(problem);
     expect(() => fillTarget(target, glob, [])).toThrow(problem);
   });
 });

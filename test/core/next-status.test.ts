@@ -4,8 +4,8 @@ import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/core/duration.ts';
 import type { Status } from '../../src/core/entry.ts';
 import { failure } from '../../src/core/failure.ts';
 import {
-  claimed,
-  extended,
+  claimedStatus,
+  extendedStatus,
   handedOff,
   initialStatus,
   keepsBody,
@@ -61,7 +61,7 @@ describe('a claim', () => {
     ['notice', 'active', { attempts: 5, notices: 3, lost: 3 }],
   ])('in lane %s from %s counts %o', (lane, state, counters) => {
     const before = { ...active(lane, 'incoming').status, state };
-    const after = claimed(before, CLAIM);
+    const after = claimedStatus(before, CLAIM);
     expect(after).toEqual({
       ...before,
       ...counters,
@@ -76,14 +76,14 @@ describe('a claim', () => {
 
   test('handed over with the insert is the same, with one write less', () => {
     const first = initialStatus({ now: NOW, dueAt: NOW, policy: null });
-    expect(handedOff(first, CLAIM)).toEqual({ ...claimed(first, CLAIM), revision: 1 });
+    expect(handedOff(first, CLAIM)).toEqual({ ...claimedStatus(first, CLAIM), revision: 1 });
     expect(handedOff(first, CLAIM)).toMatchObject({ attempts: 1, claimedFrom: 'incoming' });
   });
 
   test('that is extended only has a longer lease', () => {
-    const before = claimed(initialStatus({ now: NOW, dueAt: NOW, policy: null }), CLAIM);
+    const before = claimedStatus(initialStatus({ now: NOW, dueAt: NOW, policy: null }), CLAIM);
     const later = NOW + 30_000;
-    expect(extended(before, { now: later, leaseMs: MINUTE_MS })).toEqual({
+    expect(extendedStatus(before, { now: later, leaseMs: MINUTE_MS })).toEqual({
       ...before,
       revision: before.revision + 1,
       dueAt: later + MINUTE_MS,
@@ -310,14 +310,14 @@ describe('a release', () => {
       const { status } = active(lane, 'active');
       const to = settled(active(lane, 'active'), 'release');
       expect(to).toEqual({ ...status, revision: 8, lost: 1, dueAt: NOW, updatedAt: NOW });
-      const again = claimed(to, CLAIM);
+      const again = claimedStatus(to, CLAIM);
       expect(again).toMatchObject({ lost: 2, claimedFrom: 'active', attempts: status.attempts });
     },
   );
 
   test('undoes the claim, up to the revision', () => {
     const before = sampleEntry('m-1', { state: 'deferred', attempts: 4, dueAt: NOW });
-    const after = { ...before, status: claimed(before.status, CLAIM) };
+    const after = { ...before, status: claimedStatus(before.status, CLAIM) };
     expect(settled(after, 'release')).toEqual({ ...before.status, revision: 3, updatedAt: NOW });
   });
 });

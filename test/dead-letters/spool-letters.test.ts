@@ -3,7 +3,7 @@ import { held, PermanentError } from 'respool';
 import { createOperator } from 'respool/operator';
 import { describe, expect, test } from 'vitest';
 import { createSpoolLetters } from '../../src/dead-letters/spool-letters.ts';
-import type { DeadLetters, Fate, LetterQuery, Settled } from '../../src/ports/dead-letters.ts';
+import type { DeadLetters, Fate, LetterQuery, SettleResult } from '../../src/ports/dead-letters.ts';
 import { groupOf } from '../../src/core/group.ts';
 import { all, codeOf, setup as world, type World, type WorldOptions } from '../spool/setup.ts';
 
@@ -52,7 +52,7 @@ const send = (replay: string, more: object = {}): Fate => ({
 });
 
 /** Gives everything the same fate, all at once. */
-async function settleAtOnce(letters: DeadLetters, fate: Fate): Promise<Settled[]> {
+async function settleAtOnce(letters: DeadLetters, fate: Fate): Promise<SettleResult[]> {
   const taken = await all(letters.take({ isWanted: () => true, inHand: 1_000 }));
   return Promise.all(taken.map((one) => letters.settle(one, fate)));
 }
@@ -247,7 +247,7 @@ describe('settling', () => {
   test('gives each letter its own repair, also when they come together', async () => {
     const { spool, letters, operator } = await setup();
     for (const id of ['m-1', 'm-2', 'm-3']) await bounce({ spool }, { id });
-    const settling: Promise<Settled>[] = [];
+    const settling: Promise<SettleResult>[] = [];
     for await (const taken of letters.take({ isWanted: () => true })) {
       const body = Buffer.from(`mended ${taken.letter.id}`);
       settling.push(letters.settle(taken, send('r1', { change: { body } })));
@@ -334,7 +334,7 @@ describe('settling', () => {
   });
 });
 
-const DONE: Settled = { kind: 'done' };
+const DONE: SettleResult = { kind: 'done' };
 
 describe('taking', () => {
   test('waits while as many are in hand as may be', async () => {

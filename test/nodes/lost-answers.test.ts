@@ -5,7 +5,7 @@
 import { expect, test } from 'vitest';
 import { nats } from '../../src/stores/nats/index.ts';
 import { postgres } from '../../src/stores/postgres/index.ts';
-import { changeOf, claimRequest } from '../../src/testkit/entry-cases/shared.ts';
+import { entryChange, claimRequest } from '../../src/testkit/entry-cases/shared.ts';
 import { sampleEntry } from '../../src/testkit/samples.ts';
 import { withService } from '../services/index.ts';
 import { onGround } from './ground.ts';
@@ -34,7 +34,7 @@ async function storedAgain(place: 'nats' | 'postgres', url: string): Promise<boo
     const inserting = own.store.insert([sampleEntry('a')]);
     const entry = await untilThere(() => other.store.get('a'));
     const [claimed = entry] = await other.store.claim(claimRequest(other.store));
-    expect(await other.store.commit([changeOf(claimed, 'remove')])).toEqual(['done']);
+    expect(await other.store.commit([entryChange(claimed, 'remove')])).toEqual(['done']);
     // The last traces go in the background, and before the end.
     await other.store.close();
     proxy.spoil('reset');

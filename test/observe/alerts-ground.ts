@@ -19,7 +19,7 @@ import type { AlertState } from '../../src/observe/alerts/state.ts';
 import type {
   AlertAction,
   AlertActionCall,
-  AlertParts,
+  AlertOptions,
   AlertRule,
 } from '../../src/observe/alerts/types.ts';
 import type { Clock } from '../../src/ports/clock.ts';
@@ -46,7 +46,7 @@ export interface AlertsOptions extends ExternalMeasures {
   readonly act?: (deed: AlertActionCall, by: string) => Promise<void>;
   readonly measures?: Measures;
   /** Default: that of the spool. */
-  readonly enqueue?: AlertParts['enqueue'];
+  readonly enqueue?: AlertOptions['enqueue'];
   readonly host?: string;
   readonly hide?: (text: string) => string;
 }

@@ -3,7 +3,7 @@
  * listed here by name but what Prometheus itself makes.
  */
 import { vi } from 'vitest';
-import { Families, type Shape } from '../../src/observe/metrics/families.ts';
+import { Families, type FamilyShape } from '../../src/observe/metrics/families.ts';
 import { createMetrics } from '../../src/observe/metrics/metrics.ts';
 import type { KnownMetric } from './promql.ts';
 
@@ -17,7 +17,7 @@ export async function knownMetrics(): Promise<ReadonlyMap<string, KnownMetric>> 
   const spies = types.map((type) => vi.spyOn(Families.prototype, type));
   const metrics = await createMetrics({ processMetrics: true });
   for (const [at, type] of types.entries()) {
-    for (const [{ name, labels = [] }] of spies[at]?.mock.calls ?? ([] as [Shape][])) {
+    for (const [{ name, labels = [] }] of spies[at]?.mock.calls ?? ([] as [FamilyShape][])) {
       found.push({ name: `respool_${name}`, type, labels });
     }
     spies[at]?.mockRestore();

@@ -1,7 +1,7 @@
 /** docs/reference/metrics.md has every metric that is registered, and no other. */
 import { createMetrics, type MetricsOptions } from 'respool/observe';
 import { expect, test, vi } from 'vitest';
-import { Families, type Shape } from '../../src/observe/metrics/families.ts';
+import { Families, type FamilyShape } from '../../src/observe/metrics/families.ts';
 import { readPage, tableUnder, wordOf } from '../docs/pages.ts';
 import { rejection } from '../spool/setup.ts';
 
@@ -26,7 +26,7 @@ async function registered(options: MetricsOptions = {}): Promise<string[]> {
   const metrics = await createMetrics(options);
   metrics.close();
   for (const [at, spy] of spies.entries()) {
-    for (const [{ name, prefix = 'respool', labels = [] }] of spy.mock.calls as [Shape][]) {
+    for (const [{ name, prefix = 'respool', labels = [] }] of spy.mock.calls as [FamilyShape][]) {
       const full = prefix === '' ? name : `${prefix}_${name}`;
       rows.push([full, TYPES[at], labels.map((label) => `\`${label}\``).join(' ')].join(' | '));
     }

@@ -4,8 +4,8 @@ import { describe, expect, test } from 'vitest';
 import { DAY_MS, MINUTE_MS } from '../../src/core/duration.ts';
 import type { Entry, Status } from '../../src/core/entry.ts';
 import {
-  claimed,
-  extended,
+  claimedStatus,
+  extendedStatus,
   nextStatus,
   type Retention,
   type SettleContext,
@@ -136,7 +136,7 @@ function claim(here: World): boolean {
   if (state === 'bounce' && !here.announces) return false;
   here.now = Math.max(here.now, dueAt);
   const lease = { now: here.now, leaseMs: MINUTE_MS, holder: `h/${entry.status.revision}` };
-  write(here, claimed(entry.status, lease), 'claim');
+  write(here, claimedStatus(entry.status, lease), 'claim');
   return true;
 }
 
@@ -187,7 +187,11 @@ function take(here: World, step: Step): void {
       break;
     case 'heartbeat':
       if (here.entry?.status.state !== 'active') break;
-      write(here, extended(here.entry.status, { now: here.now, leaseMs: MINUTE_MS }), 'settle');
+      write(
+        here,
+        extendedStatus(here.entry.status, { now: here.now, leaseMs: MINUTE_MS }),
+        'settle',
+      );
       break;
     case 'release':
       if (claim(here)) settle(here, { kind: 'release' });

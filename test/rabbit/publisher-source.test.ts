@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { connect } from 'amqplib';
 import { fixed } from 'respool';
-import { type Fate, sourceSuite, type SourceUnderTest } from 'respool/testkit';
+import { type MessageFate, sourceSuite, type SourceUnderTest } from 'respool/testkit';
 import { createConnection } from '../../src/rabbit/connection/connection.ts';
 import { consumerSettings } from '../../src/rabbit/consume/options.ts';
 import { RabbitSource } from '../../src/rabbit/consume/source.ts';
@@ -55,7 +55,7 @@ withService('rabbitmq', (url) => {
       for (const queue of queuesOf(role)) sum += (await channel.checkQueue(queue)).messageCount;
       return sum;
     };
-    const isFated = async (fate: Fate): Promise<boolean> => {
+    const isFated = async (fate: MessageFate): Promise<boolean> => {
       if (fate === 'dead') return (await depth('dead')) > 0;
       if (fate === 'held') return (await depth('parked')) > 0;
       const waiting = (await depth('wait')) + (await depth('main'));

@@ -21,8 +21,8 @@ interface Planted {
   readonly judgeLost?: (real: Verdicts['judgeLost']) => Verdicts['judgeLost'];
   readonly judgeExpiry?: (real: Verdicts['judgeExpiry']) => Verdicts['judgeExpiry'];
   readonly nextStatus?: (real: NextStatus['nextStatus']) => NextStatus['nextStatus'];
-  readonly claimed?: (real: NextStatus['claimed']) => NextStatus['claimed'];
-  readonly extended?: (real: NextStatus['extended']) => NextStatus['extended'];
+  readonly claimedStatus?: (real: NextStatus['claimedStatus']) => NextStatus['claimedStatus'];
+  readonly extendedStatus?: (real: NextStatus['extendedStatus']) => NextStatus['extendedStatus'];
   readonly operatorMove?: (real: Operator['operatorMove']) => Operator['operatorMove'];
   readonly inlineBytes?: (real: Bodies['inlineBytes']) => Bodies['inlineBytes'];
 }
@@ -46,7 +46,7 @@ vi.mock('../../src/core/verdict.ts', async (original) =>
   exchangeable(await original<Verdicts>(), ['judge', 'judgeLost', 'judgeExpiry']),
 );
 vi.mock('../../src/core/next-status.ts', async (original) =>
-  exchangeable(await original<NextStatus>(), ['nextStatus', 'claimed', 'extended']),
+  exchangeable(await original<NextStatus>(), ['nextStatus', 'claimedStatus', 'extendedStatus']),
 );
 vi.mock('../../src/core/operator.ts', async (original) =>
   exchangeable(await original<Operator>(), ['operatorMove']),
@@ -120,7 +120,7 @@ const MUTANTS: readonly CoreMutant[] = [
     name: 'an attempt that is counted when it is settled',
     breaks: ['attempts'],
     plant: {
-      claimed: (real) => (status, claim) => ({
+      claimedStatus: (real) => (status, claim) => ({
         ...real(status, claim),
         attempts: status.attempts,
       }),
@@ -130,7 +130,7 @@ const MUTANTS: readonly CoreMutant[] = [
     name: 'a lost holder that costs a second attempt',
     breaks: ['attempts'],
     plant: {
-      claimed: (real) => (status, claim) => ({
+      claimedStatus: (real) => (status, claim) => ({
         ...real(status, claim),
         attempts: status.attempts + 1,
       }),
@@ -140,7 +140,7 @@ const MUTANTS: readonly CoreMutant[] = [
     name: 'a heartbeat that does not raise the revision',
     breaks: ['revision'],
     plant: {
-      extended: (real) => (status, lease) => ({
+      extendedStatus: (real) => (status, lease) => ({
         ...real(status, lease),
         revision: status.revision,
       }),

@@ -3,7 +3,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Transform } from '../../src/ports/transform.ts';
 import {
-  wholeOf,
+  readWhole,
   WHOLE_HOLDS_BYTES,
   LentMemory,
   LentBuffers,
@@ -73,20 +73,20 @@ describe('what is gathered', () => {
     'is all that came where %d bytes were expected, of memory that is lent',
     async (expected) => {
       const lent = wiped(bytes, 33_333, WHOLE_HOLDS_BYTES);
-      expect(bytes.equals(await wholeOf(lent, expected))).toBe(true);
+      expect(bytes.equals(await readWhole(lent, expected))).toBe(true);
     },
   );
 
   test.each([1, 250 * KIB, 30 * MIB, 2 ** 40])(
     'takes little more memory than it needs where %d bytes were expected',
     async (expected) => {
-      const whole = await wholeOf(wiped(bytes, 33_333, undefined), expected);
+      const whole = await readWhole(wiped(bytes, 33_333, undefined), expected);
       expect(whole.buffer.byteLength).toBeLessThanOrEqual(bytes.length / 0.75);
     },
   );
 
   test('is nothing where nothing comes, and takes no memory', async () => {
-    const read = await wholeOf(wiped(Buffer.alloc(0), 1, undefined), 2 ** 40);
+    const read = await readWhole(wiped(Buffer.alloc(0), 1, undefined), 2 ** 40);
     expect(read).toHaveLength(0);
   });
 });

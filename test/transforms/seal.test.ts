@@ -3,7 +3,7 @@ import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import type { Entry, Status } from '../../src/core/entry.ts';
 import { failure } from '../../src/core/failure.ts';
-import { extended } from '../../src/core/next-status.ts';
+import { extendedStatus } from '../../src/core/next-status.ts';
 import type { EntryStore } from '../../src/ports/entry-store.ts';
 import { createMemoryData, memory } from '../../src/stores/memory/index.ts';
 import { sqlite } from '../../src/stores/sqlite/index.ts';
@@ -76,7 +76,7 @@ describe('in the store', () => {
     const before = await raw.get('a');
     const [taken] = await store.claim(claimOf());
     if (taken === undefined) throw new Error('nothing was claimed');
-    const to = extended(taken.status, { now: SAMPLE_AT, leaseMs: 5_000 });
+    const to = extendedStatus(taken.status, { now: SAMPLE_AT, leaseMs: 5_000 });
     await store.commit([{ id: 'a', revision: 2, holder: 'h:1', to }]);
     expect((await raw.get('a'))?.status.notes).toEqual(before?.status.notes);
     expect((await store.get('a'))?.status).toEqual(to);

@@ -8,7 +8,7 @@
 
 import path from 'node:path';
 import { isPlainObject } from '../../core/plain-object.ts';
-import { HIDDEN, type KnownSecrets } from '../../core/redact.ts';
+import { SECRET_MARK, type KnownSecrets } from '../../core/redact.ts';
 import type { Transform } from '../../ports/transform.ts';
 import { faultOfPlace, placeOf } from '../../transforms/key.ts';
 import type { Environment } from './read-file.ts';
@@ -62,7 +62,7 @@ export function withoutKeys(value: unknown): unknown {
   return mapLeaves(value, (leaf, isKey) => {
     if (typeof leaf === 'function') return '(function)';
     if (!isKey) return isTransform(leaf) ? `(${leaf.kind} ${leaf.name})` : leaf;
-    return typeof leaf === 'string' && isPlace(leaf.trim()) ? leaf.trim() : HIDDEN;
+    return typeof leaf === 'string' && isPlace(leaf.trim()) ? leaf.trim() : SECRET_MARK;
   });
 }
 

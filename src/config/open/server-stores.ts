@@ -151,7 +151,7 @@ function postgresOptions(parsed: StoreUrl, key: string): PostgresOptions {
   const ours: Record<string, unknown> = {};
   const theirs = new URLSearchParams();
   for (const [name, value] of Object.entries(parsed.options)) {
-    if ((POSTGRES_OPTIONS as readonly string[]).includes(name)) ours[name] = typed(value);
+    if ((POSTGRES_OPTIONS as readonly string[]).includes(name)) ours[name] = typedValue(value);
     else theirs.set(name, String(value));
   }
   const query = theirs.size === 0 ? '' : `?${theirs.toString()}`;
@@ -161,7 +161,7 @@ function postgresOptions(parsed: StoreUrl, key: string): PostgresOptions {
 function optionsOf(parsed: StoreUrl, key: string, known: readonly string[]): object {
   if (parsed.isData === true) return parsed.options;
   checkKeys(`${key}?`, parsed.options, known);
-  const pairs = Object.entries(parsed.options).map(([name, value]) => [name, typed(value)]);
+  const pairs = Object.entries(parsed.options).map(([name, value]) => [name, typedValue(value)]);
   return { ...(Object.fromEntries(pairs) as object), url: parsed.url };
 }
 
@@ -196,7 +196,7 @@ async function natsOptions(
 }
 
 /** An option of an address is a text; numbers and truth are meant as such. */
-export function typed(value: unknown): unknown {
+export function typedValue(value: unknown): unknown {
   if (typeof value !== 'string') return value;
   if (/^\d+$/.test(value)) return Number(value);
   return value === 'true' || value === 'false' ? value === 'true' : value;

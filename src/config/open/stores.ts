@@ -12,7 +12,7 @@ import type { Diagnosis } from '../../stores/shared/finding.ts';
 import type { SqliteOptions } from '../../stores/sqlite/options.ts';
 import type { Config } from '../schema/define-config.ts';
 import { checkKeys, inSection } from '../load/config-errors.ts';
-import { type ServerStore, serverBodies, serverEntries, typed } from './server-stores.ts';
+import { type ServerStore, serverBodies, serverEntries, typedValue } from './server-stores.ts';
 import { parseStore, type StoreKind, type StoreUrl } from '../load/store-url.ts';
 
 /** Where a store keeps what it keeps. */
@@ -243,7 +243,7 @@ async function makeBodies(
 }
 
 function typedAll(options: StoreUrl['options']): Readonly<Record<string, never>> {
-  const pairs = Object.entries(options).map(([name, value]) => [name, typed(value)]);
+  const pairs = Object.entries(options).map(([name, value]) => [name, typedValue(value)]);
   return Object.fromEntries(pairs) as Record<string, never>;
 }
 

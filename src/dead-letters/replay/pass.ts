@@ -15,7 +15,7 @@ import type {
   Fate,
   KeptCopy,
   LetterRoute,
-  Settled,
+  SettleResult,
   TakenLetter,
 } from '../../ports/dead-letters.ts';
 import { unlessAborted } from '../../system/wait.ts';
@@ -296,7 +296,7 @@ class Pass {
     const { letters, guard, news, ledger } = this.#parts;
     const settled = await letters
       .settle(taken, plan.fate)
-      .catch((error: unknown): Settled => ({ kind: 'unsure', reason: textOf(error) }));
+      .catch((error: unknown): SettleResult => ({ kind: 'unsure', reason: textOf(error) }));
     const isBack = settled.kind === 'failed' && settled.code === BACK_CODE;
     if (isBack || (settled.kind === 'gone' && ledger.miss(claim.item))) {
       // The pass may have ended while this one waited for its turn: then it is where it was.
@@ -331,7 +331,7 @@ function routeOf({ letter }: TakenLetter, fate: Fate): LetterRoute | undefined {
   return (fate.kind === 'send' ? fate.to : undefined) ?? letter.home;
 }
 
-function outcomeOf(settled: Settled, done: LetterOutcome): LetterOutcome {
+function outcomeOf(settled: SettleResult, done: LetterOutcome): LetterOutcome {
   switch (settled.kind) {
     case 'done':
       return done;

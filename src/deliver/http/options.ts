@@ -4,7 +4,7 @@ import { X509Certificate } from 'node:crypto';
 import { DAY_MS, type Duration, durationMs } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import { checkNames, checkNumber, checkOneOf, KEY_MAX_CHARS } from '../../core/limits.ts';
-import { HIDDEN, hideUrl, hideValues } from '../../core/redact.ts';
+import { SECRET_MARK, hideUrl, hideValues } from '../../core/redact.ts';
 import { AllowList, checkUrl } from './destination.ts';
 import { checkStatusRules, DEFAULT_RULES, type StatusRule, type StatusRules } from './answer.ts';
 import { checkRecord, checkTexts, invalidOption } from '../option-checks.ts';
@@ -140,7 +140,7 @@ function checkCertificates(ca: unknown): void {
   const certificates = typeof ca === 'string' ? (ca.match(CERTIFICATE) ?? []) : [];
   if (certificates.length > 0 && certificates.every(isCertificate)) return;
   // The value is not shown: it may be a key by mistake.
-  throw invalidOption('ca', HIDDEN, 'one or more certificates as PEM text');
+  throw invalidOption('ca', SECRET_MARK, 'one or more certificates as PEM text');
 }
 
 function isCertificate(text: string): boolean {
@@ -213,7 +213,11 @@ function checkFixedHeaders(headers: unknown): Readonly<Record<string, string>> {
     if (Object.hasOwn(checked, lower)) throw invalidOption('headers', name, 'each name once');
     // The value is not shown: headers carry passwords and tokens.
     if (!HEADER_VALUE.test(value)) {
-      throw invalidOption(`headers.${name}`, HIDDEN, 'one line of up to 8,192 Latin-1 characters');
+      throw invalidOption(
+        `headers.${name}`,
+        SECRET_MARK,
+        'one line of up to 8,192 Latin-1 characters',
+      );
     }
     checked[lower] = value;
   }
@@ -259,7 +263,7 @@ export function describeHttp(settings: HttpSettings): Readonly<Record<string, un
     headers: hideValues(settings.headers),
     forward: settings.forward,
     contentType: settings.contentType,
-    ...(keys.length === 0 ? {} : { secret: HIDDEN }),
+    ...(keys.length === 0 ? {} : { secret: SECRET_MARK }),
     ...(settings.isSecretMissing ? { secret: '(missing)' } : {}),
     transient: withRule('transient'),
     permanent: withRule('permanent'),

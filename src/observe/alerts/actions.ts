@@ -11,14 +11,14 @@ import { isRespoolError, textOf } from '../../core/errors.ts';
 import { messageOf, notifyDirectly } from './receivers.ts';
 import { withinTime } from './records.ts';
 import type { AlertState, OwedNotice } from './state.ts';
-import type { AlertActionCall, AlertParts, AlertRule } from './types.ts';
+import type { AlertActionCall, AlertOptions, AlertRule } from './types.ts';
 
 /** A receiver may take so long, when it is told without the spool. */
 const DIRECT_WITHIN_MS = 35_000;
 
 /** Puts messages down for all that is owed; with an error, the state has what is left. */
 export async function enqueueNotice(
-  { clock, enqueue, now, receivers }: Pick<AlertParts, 'clock' | 'enqueue' | 'now' | 'receivers'>,
+  { clock, enqueue, now, receivers }: Pick<AlertOptions, 'clock' | 'enqueue' | 'now' | 'receivers'>,
   state: AlertState,
 ): Promise<{ readonly state: AlertState; readonly error?: unknown }> {
   const left: OwedNotice[] = [];
@@ -51,7 +51,7 @@ export async function enqueueNotice(
 
 /** Tells without the spool; the state has who could not be told. */
 export async function notifyWithoutSpool(
-  parts: Pick<AlertParts, 'receivers' | 'clock' | 'now'>,
+  parts: Pick<AlertOptions, 'receivers' | 'clock' | 'now'>,
   state: AlertState,
   onTold: (receiver: string, rule: string, failure: string | undefined) => void,
 ): Promise<AlertState> {
@@ -141,7 +141,7 @@ function laneOf(rule: string, deed: AlertActionCall): string {
 /** What failed is tried again after so long, at the latest. */
 const AGAIN_MAX_MS: number = 5 * MINUTE_MS;
 
-type ActParts = Pick<AlertParts, 'act' | 'rules' | 'clock' | 'everyMs'>;
+type ActParts = Pick<AlertOptions, 'act' | 'rules' | 'clock' | 'everyMs'>;
 
 /** One deed of a rule, and what becomes of it. */
 interface RunAction {

@@ -30,13 +30,13 @@ export interface Measure {
   /** Of `count` and `oldest`. */
   readonly state?: State;
   /** A topic pattern, the name of a queue, or `outbox` of a time to drain. */
-  readonly of?: Target;
+  readonly of?: MeasureTarget;
   /** Of rates: the window that ends now. */
   readonly overMs?: number;
 }
 
 /** What a measure is narrowed to. */
-export type Target =
+export type MeasureTarget =
   | { readonly kind: 'topic'; readonly pattern: string }
   | { readonly kind: 'queue'; readonly queue: string }
   | { readonly kind: 'outbox' };
@@ -113,7 +113,7 @@ export function printMeasure({ name, state, of, overMs }: Measure): string {
   return `${what}${targetText(name, of)}${window}`;
 }
 
-function targetText(name: MeasureName, of: Target | undefined): string {
+function targetText(name: MeasureName, of: MeasureTarget | undefined): string {
   if (of === undefined) return '';
   if (of.kind === 'topic') return ` of ${of.pattern}`;
   if (of.kind === 'outbox') return ' of outbox';

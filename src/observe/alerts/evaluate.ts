@@ -47,16 +47,16 @@ import {
   withWhen,
   withWhy,
 } from './state.ts';
-import type { AlertParts, AlertRule } from './types.ts';
+import type { AlertOptions, AlertRule } from './types.ts';
 
 // What goes wrong, told once for as long as it lasts.
 
 /** Troubles that were told, and are not over. */
 class ErrorOnce {
-  readonly #parts: Pick<AlertParts, 'tell' | 'now'>;
+  readonly #parts: Pick<AlertOptions, 'tell' | 'now'>;
   readonly #told = new Map<string, string>();
 
-  constructor(parts: Pick<AlertParts, 'tell' | 'now'>) {
+  constructor(parts: Pick<AlertOptions, 'tell' | 'now'>) {
     this.#parts = parts;
   }
 
@@ -87,7 +87,7 @@ export interface Alerts {
 }
 
 /** Makes alerts; nothing is looked at before `start` or `round`. */
-export function createAlerts(parts: AlertParts): Alerts {
+export function createAlerts(parts: AlertOptions): Alerts {
   return new Evaluation(parts);
 }
 
@@ -105,7 +105,7 @@ const WRITING = 'writing the state of the alerts';
 const ROUNDS = 'looking at the rules of the alerts';
 
 class Evaluation implements Alerts {
-  readonly #parts: AlertParts;
+  readonly #parts: AlertOptions;
   readonly #standing: SavedStates;
   readonly #flows: SharedRates;
   readonly #acts: AlertActions;
@@ -118,7 +118,7 @@ class Evaluation implements Alerts {
   #isOver = false;
   #lastAt: Millis | undefined;
 
-  constructor(parts: AlertParts) {
+  constructor(parts: AlertOptions) {
     this.#parts = parts;
     this.#standing = new SavedStates(parts);
     this.#flows = new SharedRates(parts);

@@ -10,13 +10,13 @@ import { MINUTE_MS, type Millis } from '../../core/duration.ts';
 import { TREND_MS, Trend } from '../../core/forecast.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { type Memo, type MemoOptions, memo } from '../../system/memo.ts';
-import type { Measure, Target, Unit } from './condition.ts';
+import type { Measure, MeasureTarget, Unit } from './condition.ts';
 
 /**
  * Asking is at most a twentieth of the time, however often rules are looked at and however many
  * messages there are. An answer that has not come in a minute is not waited for.
  */
-export const RESTED: MemoOptions = { restTimes: 19, giveUpMs: MINUTE_MS };
+export const MEASURE_MEMO: MemoOptions = { restTimes: 19, giveUpMs: MINUTE_MS };
 
 /** A value, or why there is none. */
 export type MeasureReading =
@@ -54,7 +54,7 @@ export interface ExternalMeasures {
 
 /** A backlog beside the spool. */
 export type ExternalMeasure =
-  | Exclude<Target, { readonly kind: 'topic' }>
+  | Exclude<MeasureTarget, { readonly kind: 'topic' }>
   | { readonly kind: 'dead' };
 
 /** The backlog beside the spool that a measure is about; undefined: it is about the spool. */
@@ -86,7 +86,7 @@ export class MeasureSource {
   constructor(parts: ExternalMeasures, clock: Pick<Clock, 'monotonic'>, now: () => Millis) {
     this.#parts = parts;
     this.#now = now;
-    this.#rested = memo(clock, RESTED);
+    this.#rested = memo(clock, MEASURE_MEMO);
   }
 
   /** What is free. */

@@ -18,7 +18,7 @@ import {
   type ExternalMeasures,
   type MeasureReading,
   MeasureSource,
-  RESTED,
+  MEASURE_MEMO,
 } from './external-measures.ts';
 import { ALERT_TOPIC, isNoticeTopic } from './notice.ts';
 import type { Clock } from '../../ports/clock.ts';
@@ -118,7 +118,7 @@ export interface Measures {
 }
 
 /** What measures are made of. */
-export interface MeasureParts extends ExternalMeasures {
+export interface MeasureOptions extends ExternalMeasures {
   readonly spool: Pick<Spool, 'now' | 'on' | 'tally'>;
   /** By which asking the store rests. */
   readonly clock: Pick<Clock, 'monotonic'>;
@@ -132,12 +132,12 @@ const FLOW_MS: number = 5 * MINUTE_MS;
 const DRAIN_LEAST_MS: number = MINUTE_MS;
 
 /** Begins to count and to measure. */
-export function createMeasures(parts: MeasureParts): Measures {
+export function createMeasures(parts: MeasureOptions): Measures {
   return new SpoolMeasures(parts);
 }
 
 class SpoolMeasures implements Measures {
-  readonly #parts: MeasureParts;
+  readonly #parts: MeasureOptions;
   readonly #rates = new Map<string, SlidingWindow>();
   /** Marked: what left. */
   readonly #flow: SlidingWindow;
@@ -146,9 +146,9 @@ class SpoolMeasures implements Measures {
   readonly #around: MeasureSource;
   #others: readonly WindowRates[] = [];
 
-  constructor(parts: MeasureParts) {
+  constructor(parts: MeasureOptions) {
     this.#parts = parts;
-    this.#tallies = memo(parts.clock, RESTED);
+    this.#tallies = memo(parts.clock, MEASURE_MEMO);
     const { spool, wanted, clock } = parts;
     this.#around = new MeasureSource(parts, clock, () => spool.now());
     const now = spool.now();

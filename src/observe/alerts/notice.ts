@@ -43,7 +43,7 @@ export interface Notice {
 }
 
 /** What a notice is made of. */
-export interface NoticeParts {
+export interface NoticeOptions {
   readonly rule: string;
   readonly when: Condition;
   readonly phase: Notice['phase'];
@@ -58,7 +58,7 @@ export interface NoticeParts {
 }
 
 /** Makes the notice. */
-export function noticeOf(parts: NoticeParts): Notice {
+export function noticeOf(parts: NoticeOptions): Notice {
   const { rule, when, phase, episode, at, since, value, forecast, host } = parts;
   return {
     rule,
@@ -75,7 +75,7 @@ export function noticeOf(parts: NoticeParts): Notice {
   };
 }
 
-function textOfNotice({ rule, when, phase, at, since, value, why }: NoticeParts): string {
+function textOfNotice({ rule, when, phase, at, since, value, why }: NoticeOptions): string {
   const reading = value === undefined ? 'not known' : printReading(value, when.unit);
   const is = why ?? `${printMeasure(when.measure)} is ${reading}`;
   if (phase === 'fired') return `${rule}: ${is} (${printCondition(when)})`;

@@ -17,7 +17,7 @@ import {
   type MeasureName,
   OVER_DEFAULT_MS,
   STATE_WORDS,
-  type Target,
+  type MeasureTarget,
   type Unit,
 } from './condition.ts';
 
@@ -137,7 +137,7 @@ class Reader {
     return STATE_WORDS[known];
   }
 
-  #ownQueue(isNeeded: boolean): Target | undefined {
+  #ownQueue(isNeeded: boolean): MeasureTarget | undefined {
     const word = this.#words[this.#next];
     const isName = word !== undefined && (word.isQuoted || !COMPARISONS.includes(word.text));
     if (isName) return this.#queue();
@@ -145,7 +145,7 @@ class Reader {
     return undefined;
   }
 
-  #target(name: MeasureName, { of }: Shape): Target {
+  #target(name: MeasureName, { of }: Shape): MeasureTarget {
     const word = this.#words[this.#next];
     if (of === undefined) {
       const before = this.#words[this.#next - 1];
@@ -166,7 +166,7 @@ class Reader {
     }
   }
 
-  #queue(): Target {
+  #queue(): MeasureTarget {
     const word = this.#words[this.#next];
     const bytes = Buffer.byteLength(word?.text ?? '');
     if (word === undefined || bytes === 0 || bytes > QUEUE_MAX_BYTES) {

@@ -15,7 +15,7 @@ import { RespoolError } from '../../core/errors.ts';
 import { printCondition } from './condition.ts';
 import type { WindowRates } from './measures.ts';
 import { type AlertState, isAlertState, quietSince } from './state.ts';
-import type { AlertParts, AlertRule } from './types.ts';
+import type { AlertOptions, AlertRule } from './types.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { KeyedRecord, RecordStore } from '../../ports/record-store.ts';
 import {
@@ -134,10 +134,10 @@ export interface SavedState {
 
 /** Where all rules stand, those that are in no configuration any more as well. */
 export class SavedStates {
-  readonly #parts: Pick<AlertParts, 'records' | 'clock' | 'rules'>;
+  readonly #parts: Pick<AlertOptions, 'records' | 'clock' | 'rules'>;
   readonly #known = new Map<string, SavedState>();
 
-  constructor(parts: Pick<AlertParts, 'records' | 'clock' | 'rules'>) {
+  constructor(parts: Pick<AlertOptions, 'records' | 'clock' | 'rules'>) {
     this.#parts = parts;
   }
 
@@ -225,7 +225,7 @@ interface FlowRecord {
   readonly until: Millis;
 }
 
-type FlowParts = Pick<AlertParts, 'measures' | 'records' | 'name'>;
+type FlowParts = Pick<AlertOptions, 'measures' | 'records' | 'name'>;
 
 /** Shares the counts of this process, and hears those of others. */
 export class SharedRates {

@@ -33,7 +33,7 @@ export type AlertActionCall =
   | { readonly kind: 'replay'; readonly rule: string };
 
 /** What alerts work with. */
-export interface AlertParts {
+export interface AlertOptions {
   readonly rules: readonly AlertRule[];
   /** Between two rounds. */
   readonly everyMs: number;

@@ -35,7 +35,7 @@ const SCRAPE_WAIT_MS = 2_000;
 type LabelValues = Readonly<Record<string, string>>;
 
 /** A family: its name without the prefix, what it tells, and the names of its labels. */
-export interface Shape {
+export interface FamilyShape {
   readonly name: string;
   readonly help: string;
   readonly labels?: readonly string[];
@@ -44,12 +44,12 @@ export interface Shape {
 }
 
 /** A histogram: upper bounds, ascending; what is above the last is counted as `+Inf`. */
-interface HistogramShape extends Shape {
+interface HistogramShape extends FamilyShape {
   readonly bounds: readonly number[];
 }
 
 /** One counter or gauge. A counter only grows. */
-export interface Row {
+export interface MetricRow {
   readonly labels: LabelValues;
   value: number;
 }
@@ -83,7 +83,7 @@ interface Family<R> {
   clear(): void;
 }
 
-export type NumberFamily = Family<Row>;
+export type NumberFamily = Family<MetricRow>;
 export type HistogramFamily = Family<HistogramRow>;
 
 /** What the families of one `createMetrics` stand on. */
@@ -106,11 +106,11 @@ export class Families {
     this.#options = options;
   }
 
-  counter(shape: Shape): NumberFamily {
+  counter(shape: FamilyShape): NumberFamily {
     return this.#numbers('counter', shape);
   }
 
-  gauge(shape: Shape): NumberFamily {
+  gauge(shape: FamilyShape): NumberFamily {
     return this.#numbers('gauge', shape);
   }
 
@@ -147,8 +147,8 @@ export class Families {
     this.#collectors.clear();
   }
 
-  #numbers(type: 'counter' | 'gauge', shape: Shape): NumberFamily {
-    return this.#add<Row>(type, shape, {
+  #numbers(type: 'counter' | 'gauge', shape: FamilyShape): NumberFamily {
+    return this.#add<MetricRow>(type, shape, {
       make: (labels) => ({ labels, value: 0 }),
       zero: (row) => {
         row.value = 0;
@@ -157,7 +157,7 @@ export class Families {
     });
   }
 
-  #add<R>(type: string, shape: Shape, kind: RowKind<R>): Family<R> {
+  #add<R>(type: string, shape: FamilyShape, kind: RowKind<R>): Family<R> {
     const { registry, prefix: usual } = this.#options;
     const { prefix = usual, labels = [], help } = shape;
     const name = prefix === '' ? shape.name : `${prefix}_${shape.name}`;

@@ -12,8 +12,8 @@
 
 import type { EventKind, EventOf } from '../../core/event.ts';
 import type { CoreFamilies, MetricsContext } from './context.ts';
-import { type HistogramRow, observe, type Row } from './families.ts';
-import type { Loaded, Watchable } from './types.ts';
+import { type HistogramRow, observe, type MetricRow } from './families.ts';
+import type { LoadSource, Watchable } from './types.ts';
 
 /** Counts what the source tells from now on; returns the way to stop. */
 export function recordEvents(ground: MetricsContext, source: Watchable, name: string): () => void {
@@ -31,7 +31,7 @@ export function recordEvents(ground: MetricsContext, source: Watchable, name: st
 /** Copies the load of an engine at each scrape; returns the way to stop, which ends its gauges. */
 export function recordLoad(
   { families, core }: MetricsContext,
-  source: Loaded,
+  source: LoadSource,
   name: string,
 ): () => void {
   const gauges = {
@@ -55,7 +55,7 @@ export function recordLoad(
 /** Counts what an engine settles; several of one name are counted together. */
 export function recordSettled(
   { families, core }: MetricsContext,
-  source: Loaded,
+  source: LoadSource,
   name: string,
 ): () => void {
   const grow = growthOf(() => source.load.settled, core.engineSettled.row(name));
@@ -170,14 +170,14 @@ class SourceTopics {
 
 /** The rows of one topic. What most topics never have is made at its first use. */
 class TopicRows {
-  readonly #delivered: Row;
-  readonly #deferred: Row;
+  readonly #delivered: MetricRow;
+  readonly #deferred: MetricRow;
   readonly #core: CoreFamilies;
   readonly #codeOf: MetricsContext['codeOf'];
   readonly #labels: readonly [source: string, topic: string];
-  readonly #counted: Partial<Record<CountedKind, Row>> = {};
-  readonly #attempts = new Map<string, Row>();
-  readonly #bounced = new Map<string, Row>();
+  readonly #counted: Partial<Record<CountedKind, MetricRow>> = {};
+  readonly #attempts = new Map<string, MetricRow>();
+  readonly #bounced = new Map<string, MetricRow>();
   #toSuccess: HistogramRow | undefined;
   #toDelivery: HistogramRow | undefined;
   #inHandler: HistogramRow | undefined;
@@ -192,7 +192,7 @@ class TopicRows {
     this.#deferred = core.deferred.row(source, topic);
   }
 
-  counted(kind: CountedKind): Row {
+  counted(kind: CountedKind): MetricRow {
     return (this.#counted[kind] ??= this.#core[FAMILY_OF[kind]].row(...this.#labels));
   }
 
@@ -224,7 +224,7 @@ class TopicRows {
     observe(this.#delays, (dueAt - at) / 1_000);
   }
 
-  bouncedBy(code: string): Row {
+  bouncedBy(code: string): MetricRow {
     const known = this.#bounced.get(code);
     if (known !== undefined) return known;
     const label = this.#codeOf(code);
@@ -238,7 +238,7 @@ class TopicRows {
 // is added, whoever else adds to the same row, and whether or not its owner began anew.
 
 /** Adds to the row what the count grew by since the last call, at first since now. */
-export function growthOf(count: () => number, row: Row): () => void {
+export function growthOf(count: () => number, row: MetricRow): () => void {
   let before = count();
   return () => {
     const now = count();

@@ -8,7 +8,7 @@ import { type State, STATES } from '../../core/state.ts';
 import type { TallyRow } from '../../ports/entry-store.ts';
 import type { StoreOperation } from '../../ports/store-operation.ts';
 import { backlogOf } from '../backlog.ts';
-import { type HistogramRow, type NumberFamily, observe, type Row } from './families.ts';
+import { type HistogramRow, type NumberFamily, observe, type MetricRow } from './families.ts';
 import type { MetricsContext } from './context.ts';
 import { beginTopic, recordEvents, recordLoad, recordSettled } from './source-rows.ts';
 import type { WatchedForecast, WatchedSpool, WatchOptions } from './types.ts';
@@ -74,7 +74,7 @@ function operationRows(
   interface OperationRows {
     readonly duration: HistogramRow;
     readonly size: HistogramRow;
-    readonly failures: Row;
+    readonly failures: MetricRow;
   }
   const make = (store: string, name: string): OperationRows => ({
     duration: core.operationDuration.row(source, store, name),

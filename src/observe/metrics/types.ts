@@ -47,7 +47,7 @@ export interface Watchable {
 }
 
 /** Whatever has an engine at work. */
-export interface Loaded {
+export interface LoadSource {
   readonly load: EngineLoad;
 }
 

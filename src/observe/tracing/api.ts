@@ -111,7 +111,7 @@ export function setterBeside(own: object): OtelSetter {
 }
 
 /** The first attempt, as it is noted. */
-export function noteOf({ traceId, spanId, traceFlags }: OtelSpanContext): Headers {
+export function firstAttemptNote({ traceId, spanId, traceFlags }: OtelSpanContext): Headers {
   const flags = (traceFlags & 0xff).toString(16).padStart(2, '0');
   return { [FIRST_ATTEMPT_NOTE]: `00-${traceId}-${spanId}-${flags}` };
 }

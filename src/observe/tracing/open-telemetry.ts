@@ -21,7 +21,7 @@ import {
   firstAttemptIn,
   GETTER,
   KIND,
-  noteOf,
+  firstAttemptNote,
   type OtelApi,
   type OtelAttributes,
   type OtelContext,
@@ -239,7 +239,7 @@ class OpenTelemetry implements Tracer {
       headers: this.#inject(within, headers),
       run: (work) => this.#api.context.with(within, work),
       // Again each time: of many notes the oldest are forgotten.
-      notes: known === undefined ? undefined : noteOf(known),
+      notes: known === undefined ? undefined : firstAttemptNote(known),
       end: (outcome) => {
         setOutcome(span, outcome);
         span.end();

@@ -11,7 +11,7 @@ import { RespoolError } from '../../core/errors.ts';
 import {
   type EventKind,
   type EventOf,
-  LISTENED,
+  LISTENER_KINDS,
   type StreamedEvent,
   type StreamOptions,
 } from '../../core/event.ts';
@@ -180,7 +180,7 @@ export class Consumer implements AsyncDisposable {
 
   /** Listens to events of a kind, or to all with `'*'`. Returns a function that stops it. */
   on<K extends EventKind>(kind: K | '*', listener: (event: EventOf<K>) => void): () => void {
-    return this.#events.on(checkOneOf('kind', kind, LISTENED) as K | '*', listener);
+    return this.#events.on(checkOneOf('kind', kind, LISTENER_KINDS) as K | '*', listener);
   }
 
   /**

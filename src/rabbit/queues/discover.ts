@@ -6,7 +6,7 @@
  */
 
 import { RespoolError, textOf } from '../../core/errors.ts';
-import { checkTarget, compileGlob, fillTarget, type Glob } from '../../core/glob.ts';
+import { checkGlobTarget, compileGlob, fillTarget, type Glob } from '../../core/glob.ts';
 import type { QueueInfo } from '../admin/management/answers.ts';
 import type { Management } from '../admin/management/index.ts';
 import { inFull } from '../topology/explain.ts';
@@ -66,7 +66,7 @@ type Infos = ReadonlyMap<string, QueueInfo>;
 function readable(pattern: string, target: string, problems: SweepProblem[]): Glob[] {
   try {
     const glob = compileGlob(pattern);
-    const text = checkTarget(target, glob);
+    const text = checkGlobTarget(target, glob);
     if (text === undefined) return [glob];
     problems.push({ pattern, text, isSkipped: false });
   } catch (error) {

@@ -130,7 +130,7 @@ class QueueLetters implements door.DeadLetters {
     return hasNoOtherConsumer({ queue: this.#queue, connection, management, clock: this.#clock });
   }
 
-  async settle(taken: door.TakenLetter, fate: door.Fate): Promise<door.Settled> {
+  async settle(taken: door.TakenLetter, fate: door.Fate): Promise<door.SettleResult> {
     const held = openMessageOf(taken);
     const taking = held && [...this.#takings].find((one) => one.has(held));
     if (held === undefined || taking === undefined) return notInHand(held);

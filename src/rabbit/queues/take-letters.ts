@@ -14,7 +14,7 @@ import type {
   Fate,
   LetterTakeOptions,
   OpenLetter,
-  Settled,
+  SettleResult,
   TakenLetter,
 } from '../../ports/dead-letters.ts';
 import type { AmqpMessage, Outgoing } from '../connection/amqp.ts';
@@ -153,7 +153,7 @@ export class LetterBatch {
   }
 
   /** Settles one of its own. */
-  async settle(held: OpenMessage, fate: Fate): Promise<Settled> {
+  async settle(held: OpenMessage, fate: Fate): Promise<SettleResult> {
     const message = held.begin();
     if (message === undefined) return notInHand(held);
     const work = this.#carryOut(held, message, fate);
@@ -168,7 +168,7 @@ export class LetterBatch {
     }
   }
 
-  async #carryOut(held: OpenMessage, message: AmqpMessage, fate: Fate): Promise<Settled> {
+  async #carryOut(held: OpenMessage, message: AmqpMessage, fate: Fate): Promise<SettleResult> {
     let deed: Action;
     try {
       deed = await this.#parts.deedOf(message, held.read, fate);
@@ -192,7 +192,7 @@ export class LetterBatch {
     }
   }
 
-  async #publish(message: AmqpMessage, outgoing: Outgoing): Promise<Settled> {
+  async #publish(message: AmqpMessage, outgoing: Outgoing): Promise<SettleResult> {
     try {
       await this.#parts.send(outgoing);
     } catch (error) {
@@ -205,7 +205,7 @@ export class LetterBatch {
     return this.#ack(message, 'it was sent, and may be back in its queue all the same');
   }
 
-  #ack(message: AmqpMessage, otherwise: string): Settled {
+  #ack(message: AmqpMessage, otherwise: string): SettleResult {
     try {
       this.walk.pass.done(message);
       this.#hasAcked = true;
@@ -252,15 +252,15 @@ export class LetterBatch {
   }
 }
 
-const DONE: Settled = { kind: 'done' };
-const BACK: Settled = {
+const DONE: SettleResult = { kind: 'done' };
+const BACK: SettleResult = {
   kind: 'failed',
   code: 'broker.unavailable',
   reason: 'the connection to the broker was lost, and the message is back in its queue',
 };
 
 /** What comes of settling a letter that is not in hand: it was settled before, or given back. */
-export function notInHand(held: OpenMessage | undefined): Settled {
+export function notInHand(held: OpenMessage | undefined): SettleResult {
   if (held?.wasSettled === true) return { kind: 'gone' };
   const reason =
     'it is not in hand any more: its loop has ended, and it was given back; take it again';

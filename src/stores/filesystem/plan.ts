@@ -9,7 +9,7 @@
 
 import type { Entry, Status } from '../../core/entry.ts';
 import { assert } from '../../core/errors.ts';
-import { claimed } from '../../core/next-status.ts';
+import { claimedStatus } from '../../core/next-status.ts';
 import { takesTopic } from '../../core/topic.ts';
 import type { Change, ClaimFilter, ClaimRequest, Duplicate } from '../../ports/entry-store.ts';
 import { type Catalog, createHeldEntry, factsOf, type HeldEntry, pathOf } from './catalog.ts';
@@ -162,7 +162,7 @@ function notePlaced(
 function planClaim(request: ClaimRequest, round: WriterRound): WriterPlan {
   const { catalog } = round;
   const taken = pickDue(request, catalog);
-  const next = taken.map((held) => claimed(namedStatus(held), request));
+  const next = taken.map((held) => claimedStatus(namedStatus(held), request));
   const steps = taken.map((held, at): Step => {
     catalog.hide(held);
     const name = fileName(held.id, next[at] as Status);

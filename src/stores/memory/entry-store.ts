@@ -7,7 +7,7 @@
 
 import type { Entry } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
-import { claimed } from '../../core/next-status.ts';
+import { claimedStatus } from '../../core/next-status.ts';
 import { takesTopic } from '../../core/topic.ts';
 import type {
   Change,
@@ -156,7 +156,7 @@ function claimRows(data: Data, request: ClaimRequest): readonly Entry[] {
   const { now, max } = request;
   const rows = request.ids === undefined ? data.due.take(request, now, max) : byIds(data, request);
   return rows.map((row) => {
-    data.setStatus(row, claimed(row.entry.status, request));
+    data.setStatus(row, claimedStatus(row.entry.status, request));
     return copied(row.entry);
   });
 }

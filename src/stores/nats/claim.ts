@@ -7,7 +7,7 @@
  */
 
 import type { Entry } from '../../core/entry.ts';
-import { claimed } from '../../core/next-status.ts';
+import { claimedStatus } from '../../core/next-status.ts';
 import type { ClaimRequest } from '../../ports/entry-store.ts';
 import type { Row } from './catalog.ts';
 import { entryOf, hashNumber } from './row.ts';
@@ -76,7 +76,7 @@ async function claimOne(
   try {
     const content = keeper.cache.get(id, seq) ?? (await keeper.contentAt(id, seq));
     if (content !== undefined) {
-      const next = { ...content, status: claimed(content.status, request) };
+      const next = { ...content, status: claimedStatus(content.status, request) };
       if ((await keeper.write(keeper.encode(next), seq)) !== undefined) return entryOf(next);
     }
     await keeper.read(id);

@@ -6,12 +6,12 @@
 import assert from 'node:assert/strict';
 import type { Entry } from '../../core/entry.ts';
 import { failure } from '../../core/failure.ts';
-import { claimed } from '../../core/next-status.ts';
+import { claimedStatus } from '../../core/next-status.ts';
 import { STATES } from '../../core/state.ts';
 import type { ClaimFilter } from '../../ports/entry-store.ts';
 import {
   assertSameEntry,
-  changeOf,
+  entryChange,
   claim,
   claimIds,
   claimOne,
@@ -24,7 +24,7 @@ import {
   listIds,
   NOTICE,
   put,
-  stepped,
+  steppedStatus,
 } from './shared.ts';
 import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntries, sampleEntry } from '../samples.ts';
 
@@ -37,7 +37,7 @@ async function assertClaimedAsCoreSays(
   await put(store, entry);
   const request = claimRequest(store, parts);
   const taken = await store.claim(request);
-  const expected: Entry = { ...entry, status: claimed(entry.status, request) };
+  const expected: Entry = { ...entry, status: claimedStatus(entry.status, request) };
   assert.equal(taken.length, 1, 'the entry was not claimed');
   assertSameEntry(taken[0], expected);
   assertSameEntry(await store.get(entry.envelope.id), expected);
@@ -182,7 +182,7 @@ export const claimCases: readonly EntryCase[] = [
       const taken = await claimOne(store);
       const { status } = taken;
       const extended = { ...status, revision: status.revision + 1, dueAt: later(500_000) };
-      assert.deepEqual(await store.commit([changeOf(taken, extended)]), ['done']);
+      assert.deepEqual(await store.commit([entryChange(taken, extended)]), ['done']);
       assert.deepEqual(await claimIds(store, { now: later(SAMPLE_LEASE_MS) }), []);
       assert.deepEqual(await claimIds(store, { now: later(500_000) }), ['a']);
     },
@@ -257,8 +257,8 @@ export const claimCases: readonly EntryCase[] = [
     async run({ store }) {
       await put(store, sampleEntry('a'));
       const first = await claimOne(store);
-      const deferred = stepped(first, { state: 'deferred', dueAt: later(2_000) });
-      await store.commit([changeOf(first, deferred)]);
+      const deferred = steppedStatus(first, { state: 'deferred', dueAt: later(2_000) });
+      await store.commit([entryChange(first, deferred)]);
       assert.deepEqual(await claimIds(store, { now: later(1_999) }), []);
       const again = await claimOne(store, { now: later(2_000) });
       assert.equal(again.status.attempts, 2);
@@ -271,8 +271,8 @@ export const claimCases: readonly EntryCase[] = [
     async run({ store }) {
       const entry = sampleEntry('a', { state: 'deferred', dueAt: later(10) });
       await put(store, entry);
-      const delayed = stepped(entry, { dueAt: later(1_000) });
-      await store.commit([changeOf(entry, delayed)]);
+      const delayed = steppedStatus(entry, { dueAt: later(1_000) });
+      await store.commit([entryChange(entry, delayed)]);
       assert.deepEqual(await claimIds(store, { now: later(999) }), []);
       assert.deepEqual(await claimIds(store, { now: later(1_000) }), ['a']);
     },
@@ -499,7 +499,7 @@ export const claimFilterCases: readonly EntryCase[] = [
       const entry = sampleEntry('a', { topic: 'old' });
       await put(store, entry);
       const envelope = { ...entry.envelope, topic: 'new' };
-      await store.commit([changeOf(entry, stepped(entry), { envelope })]);
+      await store.commit([entryChange(entry, steppedStatus(entry), { envelope })]);
       assert.deepEqual(await claimIds(store, { topics: [{ pattern: 'old', take: true }] }), []);
       assert.deepEqual(await claimIds(store, { topics: [{ pattern: 'new', take: true }] }), ['a']);
     },
@@ -510,7 +510,7 @@ export const claimFilterCases: readonly EntryCase[] = [
       const entry = sampleEntry('z', { destination: 'd1' });
       await put(store, entry, sampleEntry('a'));
       const envelope = { ...entry.envelope, priority: 1, destination: 'd2' };
-      await store.commit([changeOf(entry, stepped(entry), { envelope })]);
+      await store.commit([entryChange(entry, steppedStatus(entry), { envelope })]);
       assert.deepEqual(await claimIds(store, { exceptDestinations: ['d1'] }), ['z', 'a']);
     },
   },
@@ -587,7 +587,7 @@ export const claimFilterCases: readonly EntryCase[] = [
         sampleEntry('archived', { state: 'archived', ending: 'delivered' }),
         sampleEntry('announced', { state: 'bounce', lane: 'notice', dueAt: null }),
       );
-      await store.commit([changeOf(gone, 'remove')]);
+      await store.commit([entryChange(gone, 'remove')]);
       assert.equal(await store.nextDueAt(DELIVERY), null);
       assert.equal(await store.nextDueAt(NOTICE), null);
     },

@@ -6,7 +6,7 @@ import { type State, STATES } from '../../core/state.ts';
 import { inlineBodyInfo, SAMPLE_LEASE_MS, sampleEntries, sampleEntry } from '../samples.ts';
 import {
   assertSameEntry,
-  changeOf,
+  entryChange,
   claimIds,
   claimOne,
   type EntryCase,
@@ -15,12 +15,12 @@ import {
   later,
   put,
   stateCounts,
-  stepped,
+  steppedStatus,
 } from './shared.ts';
 
 /** A legal looking status of a state, one revision on. */
 function inState(entry: Entry, state: State): Status {
-  const base = stepped(entry, { updatedAt: later(entry.status.revision) });
+  const base = steppedStatus(entry, { updatedAt: later(entry.status.revision) });
   switch (state) {
     case 'active':
       return { ...base, state, dueAt: later(60_000), holder: 'x:1', claimedFrom: 'incoming' };
@@ -40,9 +40,9 @@ async function moveThrough({ store }: EntryWorld, from: State, to: State): Promi
   const fresh = sampleEntry(`${from}-${to}`);
   await put(store, fresh);
   const before: Entry = { ...fresh, status: inState(fresh, from) };
-  assert.deepEqual(await store.commit([changeOf(fresh, before.status)]), ['done']);
+  assert.deepEqual(await store.commit([entryChange(fresh, before.status)]), ['done']);
   const after: Entry = { ...fresh, status: inState(before, to) };
-  assert.deepEqual(await store.commit([changeOf(before, after.status)]), ['done']);
+  assert.deepEqual(await store.commit([entryChange(before, after.status)]), ['done']);
   assertSameEntry(await store.get(fresh.envelope.id), after);
 }
 
@@ -64,7 +64,7 @@ export const commitCases: readonly EntryCase[] = [
       const entry = sampleEntry('a', { revision: 3 });
       await put(store, entry);
       for (const revision of [2, 4]) {
-        const change = { ...changeOf(entry, stepped(entry, { state: 'hold' })), revision };
+        const change = { ...entryChange(entry, steppedStatus(entry, { state: 'hold' })), revision };
         assert.deepEqual(await store.commit([change]), ['stale']);
       }
       assertSameEntry(await store.get('a'), entry);
@@ -75,7 +75,7 @@ export const commitCases: readonly EntryCase[] = [
     async run({ store }) {
       const entry = sampleEntry('a', { revision: 3 });
       await put(store, entry);
-      const change = changeOf(entry, 'remove', { revision: 2 });
+      const change = entryChange(entry, 'remove', { revision: 2 });
       assert.deepEqual(await store.commit([change]), ['stale']);
       assertSameEntry(await store.get('a'), entry);
     },
@@ -85,7 +85,10 @@ export const commitCases: readonly EntryCase[] = [
     async run({ store }) {
       await put(store, sampleEntry('a'));
       const taken = await claimOne(store);
-      const { holder: _holder, ...nobody } = changeOf(taken, stepped(taken, { state: 'hold' }));
+      const { holder: _holder, ...nobody } = entryChange(
+        taken,
+        steppedStatus(taken, { state: 'hold' }),
+      );
       assert.deepEqual(await store.commit([nobody]), ['stale']);
       assert.deepEqual(await store.commit([{ ...nobody, holder: 'other:1' }]), ['stale']);
       assert.deepEqual(await store.commit([{ ...nobody, to: 'remove' }]), ['stale']);
@@ -96,8 +99,8 @@ export const commitCases: readonly EntryCase[] = [
     name: 'a change of an id that is not there is stale',
     async run({ store }) {
       const entry = sampleEntry('a');
-      assert.deepEqual(await store.commit([changeOf(entry, stepped(entry))]), ['stale']);
-      assert.deepEqual(await store.commit([changeOf(entry, 'remove')]), ['stale']);
+      assert.deepEqual(await store.commit([entryChange(entry, steppedStatus(entry))]), ['stale']);
+      assert.deepEqual(await store.commit([entryChange(entry, 'remove')]), ['stale']);
       assert.equal(await store.get('a'), undefined);
     },
   },
@@ -107,8 +110,8 @@ export const commitCases: readonly EntryCase[] = [
       await put(store, sampleEntry('a'));
       const slow = await claimOne(store);
       const fast = await claimOne(store, { now: later(SAMPLE_LEASE_MS) });
-      assert.deepEqual(await store.commit([changeOf(slow, 'remove')]), ['stale']);
-      assert.deepEqual(await store.commit([changeOf(fast, 'remove')]), ['done']);
+      assert.deepEqual(await store.commit([entryChange(slow, 'remove')]), ['stale']);
+      assert.deepEqual(await store.commit([entryChange(fast, 'remove')]), ['done']);
     },
   },
   {
@@ -116,13 +119,13 @@ export const commitCases: readonly EntryCase[] = [
     async run({ store }) {
       await put(store, sampleEntry('a'));
       const taken = await claimOne(store);
-      assert.deepEqual(await store.commit([changeOf(taken, 'remove')]), ['done']);
+      assert.deepEqual(await store.commit([entryChange(taken, 'remove')]), ['done']);
       const next = sampleEntry('a');
       await put(store, next);
-      assert.deepEqual(await store.commit([changeOf(next, stepped(next))]), ['done']);
-      const late = stepped(taken, { state: 'deferred' });
-      assert.deepEqual(await store.commit([changeOf(taken, late)]), ['stale']);
-      assert.deepEqual(await store.commit([changeOf(taken, 'remove')]), ['stale']);
+      assert.deepEqual(await store.commit([entryChange(next, steppedStatus(next))]), ['done']);
+      const late = steppedStatus(taken, { state: 'deferred' });
+      assert.deepEqual(await store.commit([entryChange(taken, late)]), ['stale']);
+      assert.deepEqual(await store.commit([entryChange(taken, 'remove')]), ['stale']);
       assert.equal((await store.get('a'))?.status.state, 'incoming');
     },
   },
@@ -133,8 +136,8 @@ export const commitCases: readonly EntryCase[] = [
       const taken = await claimOne(store);
       assert.deepEqual(await claimIds(store, { now: later(SAMPLE_LEASE_MS - 1) }), []);
       const updatedAt = later(10 * SAMPLE_LEASE_MS);
-      const done = stepped(taken, { state: 'archived', ending: 'delivered', updatedAt });
-      assert.deepEqual(await store.commit([changeOf(taken, done)]), ['done']);
+      const done = steppedStatus(taken, { state: 'archived', ending: 'delivered', updatedAt });
+      assert.deepEqual(await store.commit([entryChange(taken, done)]), ['done']);
     },
   },
   {
@@ -143,10 +146,10 @@ export const commitCases: readonly EntryCase[] = [
       const [a, b, c] = sampleEntries(3, 'm') as [Entry, Entry, Entry];
       await put(store, a, b, c);
       const results = await store.commit([
-        changeOf(a, stepped(a, { state: 'hold', dueAt: null })),
-        changeOf(b, 'remove', { revision: 9 }),
-        changeOf(sampleEntry('nobody'), 'remove'),
-        changeOf(c, 'remove'),
+        entryChange(a, steppedStatus(a, { state: 'hold', dueAt: null })),
+        entryChange(b, 'remove', { revision: 9 }),
+        entryChange(sampleEntry('nobody'), 'remove'),
+        entryChange(c, 'remove'),
       ]);
       assert.deepEqual(results, ['done', 'stale', 'stale', 'done']);
       assert.equal((await got(store, 'm-00000')).status.state, 'hold');
@@ -160,8 +163,8 @@ export const commitCases: readonly EntryCase[] = [
       const entry = sampleEntry('a');
       await put(store, entry);
       const results = await store.commit([
-        changeOf(entry, stepped(entry, { notes: { by: 'first' } })),
-        changeOf(entry, stepped(entry, { notes: { by: 'second' } })),
+        entryChange(entry, steppedStatus(entry, { notes: { by: 'first' } })),
+        entryChange(entry, steppedStatus(entry, { notes: { by: 'second' } })),
       ]);
       assert.deepEqual(results, ['done', 'stale']);
       assert.deepEqual((await got(store, 'a')).status.notes, { by: 'first' });
@@ -172,7 +175,7 @@ export const commitCases: readonly EntryCase[] = [
     async run({ store }) {
       const entry = sampleEntry('a');
       await put(store, entry);
-      assert.deepEqual(await store.commit([changeOf(entry, 'remove')]), ['done']);
+      assert.deepEqual(await store.commit([entryChange(entry, 'remove')]), ['done']);
       assert.equal(await store.get('a'), undefined);
       assert.deepEqual((await store.list({ limit: 10 })).entries, []);
       assert.deepEqual(await store.tally('state', {}), []);
@@ -184,8 +187,8 @@ export const commitCases: readonly EntryCase[] = [
     async run({ store }) {
       const entry = sampleEntry('a', { headers: { h: '1' }, destination: 'd', dedupeKey: 'k' });
       await put(store, entry);
-      const status = stepped(entry, { state: 'hold', dueAt: null });
-      await store.commit([changeOf(entry, status)]);
+      const status = steppedStatus(entry, { state: 'hold', dueAt: null });
+      await store.commit([entryChange(entry, status)]);
       assertSameEntry(await store.get('a'), { ...entry, status });
     },
   },
@@ -194,7 +197,7 @@ export const commitCases: readonly EntryCase[] = [
     async run({ store }) {
       const entry = sampleEntry('a', { headers: { h: '1' } });
       await put(store, entry);
-      const status = stepped(entry);
+      const status = steppedStatus(entry);
       const { priority: _priority, ...rest } = entry.envelope;
       const envelope = {
         ...rest,
@@ -205,7 +208,7 @@ export const commitCases: readonly EntryCase[] = [
         orderKey: 'o',
         expiresAt: later(99),
       };
-      await store.commit([changeOf(entry, status, { envelope })]);
+      await store.commit([entryChange(entry, status, { envelope })]);
       assertSameEntry(await store.get('a'), { ...entry, envelope, status });
     },
   },
@@ -220,8 +223,8 @@ export const commitCases: readonly EntryCase[] = [
       });
       await put(store, entry);
       const { destination: _destination, expiresAt: _expiresAt, ...envelope } = entry.envelope;
-      const { because: _because, ending: _ending, ...status } = stepped(entry);
-      await store.commit([changeOf(entry, status, { envelope })]);
+      const { because: _because, ending: _ending, ...status } = steppedStatus(entry);
+      await store.commit([entryChange(entry, status, { envelope })]);
       assertSameEntry(await store.get('a'), { ...entry, envelope, status });
     },
   },
@@ -232,8 +235,8 @@ export const commitCases: readonly EntryCase[] = [
         const entry = sampleEntry(place, { bytes: Uint8Array.of(1, 2, 3) });
         await put(store, entry);
         const envelope = { ...entry.envelope, body: { ...entry.envelope.body, place } };
-        const status = stepped(entry, { state: 'archived', ending: 'delivered' });
-        await store.commit([changeOf(entry, status, { envelope })]);
+        const status = steppedStatus(entry, { state: 'archived', ending: 'delivered' });
+        await store.commit([entryChange(entry, status, { envelope })]);
         const found = await got(store, place);
         assertSameEntry(found, { envelope, status });
         assert.ok(!('inlineBody' in found), 'the bytes were kept');
@@ -247,8 +250,8 @@ export const commitCases: readonly EntryCase[] = [
       await put(store, entry);
       const inlineBody = Uint8Array.of(9, 8, 7, 0);
       const envelope = { ...entry.envelope, body: inlineBodyInfo('a2', inlineBody) };
-      const status = stepped(entry);
-      await store.commit([changeOf(entry, status, { envelope, inlineBody })]);
+      const status = steppedStatus(entry);
+      await store.commit([entryChange(entry, status, { envelope, inlineBody })]);
       assertSameEntry(await store.get('a'), { envelope, status, inlineBody });
       inlineBody.fill(0);
       assert.deepEqual([...((await got(store, 'a')).inlineBody ?? [])], [9, 8, 7, 0]);
@@ -261,8 +264,8 @@ export const commitCases: readonly EntryCase[] = [
       await put(store, entry);
       const inlineBody = Uint8Array.of(5);
       const envelope = { ...entry.envelope, body: inlineBodyInfo('a2', inlineBody) };
-      const status = stepped(entry);
-      await store.commit([changeOf(entry, status, { envelope, inlineBody })]);
+      const status = steppedStatus(entry);
+      await store.commit([entryChange(entry, status, { envelope, inlineBody })]);
       assertSameEntry(await store.get('a'), { envelope, status, inlineBody });
     },
   },
@@ -273,7 +276,11 @@ export const commitCases: readonly EntryCase[] = [
       await put(store, entry);
       const inlineBody = Uint8Array.of(9);
       const envelope = { ...entry.envelope, body: inlineBodyInfo('a2', inlineBody) };
-      const change = changeOf(entry, stepped(entry), { envelope, inlineBody, revision: 1 });
+      const change = entryChange(entry, steppedStatus(entry), {
+        envelope,
+        inlineBody,
+        revision: 1,
+      });
       assert.deepEqual(await store.commit([change]), ['stale']);
       assertSameEntry(await store.get('a'), entry);
     },
@@ -283,8 +290,8 @@ export const commitCases: readonly EntryCase[] = [
     async run({ store }) {
       const [a, b] = sampleEntries(2, 'm') as [Entry, Entry];
       await put(store, a, b);
-      const held = stepped(a, { state: 'hold', dueAt: null });
-      const changes = [changeOf(a, held), changeOf(b, 'remove')];
+      const held = steppedStatus(a, { state: 'hold', dueAt: null });
+      const changes = [entryChange(a, held), entryChange(b, 'remove')];
       assert.deepEqual(await store.commit(changes, { durable: false }), ['done', 'done']);
       assertSameEntry(await store.get('m-00000'), { ...a, status: held });
       assert.equal(await store.get('m-00001'), undefined);
@@ -297,10 +304,10 @@ export const commitCases: readonly EntryCase[] = [
     async run({ store }) {
       const entry = sampleEntry('a');
       await put(store, entry);
-      const lazy: Entry = { ...entry, status: stepped(entry) };
-      await store.commit([changeOf(entry, lazy.status)], { durable: false });
-      assert.deepEqual(await store.commit([changeOf(entry, 'remove')]), ['stale']);
-      assert.deepEqual(await store.commit([changeOf(lazy, 'remove')]), ['done']);
+      const lazy: Entry = { ...entry, status: steppedStatus(entry) };
+      await store.commit([entryChange(entry, lazy.status)], { durable: false });
+      assert.deepEqual(await store.commit([entryChange(entry, 'remove')]), ['stale']);
+      assert.deepEqual(await store.commit([entryChange(lazy, 'remove')]), ['done']);
     },
   },
   {
@@ -316,7 +323,10 @@ export const commitCases: readonly EntryCase[] = [
       const entries = sampleEntries(1_000, 'm');
       await put(store, ...entries);
       const changes = entries.map((entry, index) =>
-        changeOf(entry, index % 2 === 0 ? 'remove' : stepped(entry, { state: 'deferred' })),
+        entryChange(
+          entry,
+          index % 2 === 0 ? 'remove' : steppedStatus(entry, { state: 'deferred' }),
+        ),
       );
       const results = await store.commit(changes);
       assert.ok(results.length === 1_000 && results.every((result) => result === 'done'));

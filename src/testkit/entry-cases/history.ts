@@ -8,7 +8,7 @@
 import assert from 'node:assert/strict';
 import type { Millis } from '../../core/duration.ts';
 import type { Entry, Envelope, Status } from '../../core/entry.ts';
-import { claimed } from '../../core/next-status.ts';
+import { claimedStatus } from '../../core/next-status.ts';
 import { type ClaimableState, type State, STATES } from '../../core/state.ts';
 import { takesTopic, type TopicRule } from '../../core/topic.ts';
 import type {
@@ -23,14 +23,14 @@ import type {
 import { matchesQuery, orderValue } from '../../stores/shared/query.ts';
 import {
   assertSameEntry,
-  changeOf,
+  entryChange,
   claimRequest,
   type EntryCase,
   type EntryWorld,
   idsOf,
   later,
-  listAll,
-  stepped,
+  listEverything,
+  steppedStatus,
 } from './shared.ts';
 import { sampleEntry } from '../samples.ts';
 import { seededDice } from '../virtual-time.ts';
@@ -60,7 +60,7 @@ class PlainList {
       .sort(inClaimOrder)
       .slice(0, request.max);
     return due.map((entry) => {
-      const taken = { ...entry, status: claimed(entry.status, request) };
+      const taken = { ...entry, status: claimedStatus(entry.status, request) };
       this.#replace(entry, taken);
       return taken;
     });
@@ -235,7 +235,7 @@ async function askNextDue({ chance, plain, store }: History): Promise<void> {
 function randomStatus(entry: Entry, chance: Chance, step: number): Status {
   const state: State = chance.oneOf(STATES);
   const isTimeless = state === 'hold' || chance.happens(0.1);
-  return stepped(entry, {
+  return steppedStatus(entry, {
     state,
     lane: state === 'bounce' || chance.happens(0.1) ? 'notice' : 'delivery',
     dueAt: isTimeless ? null : later(chance.below(40)),
@@ -258,7 +258,7 @@ function randomEnvelope({ envelope }: Entry, chance: Chance): Envelope {
 
 function randomChange(entry: Entry, { chance, step }: History): Change {
   const to = chance.happens(0.25) ? 'remove' : randomStatus(entry, chance, step);
-  const change = changeOf(entry, to);
+  const change = entryChange(entry, to);
   if (chance.happens(0.1)) return { ...change, revision: change.revision - 1 };
   if (chance.happens(0.1)) return { ...change, holder: 'nobody:1' };
   const isReshaped = to !== 'remove' && chance.happens(0.3);
@@ -287,7 +287,7 @@ async function listSome({ chance, plain, store }: History): Promise<void> {
     ...(chance.happens(0.2) ? { ids: Array.from({ length: 20 }, () => anyId(chance)) } : {}),
   };
   const asked = { ...query, order: chance.oneOf(ORDERS), descending: chance.happens(0.5) };
-  const found = await listAll(store, { ...asked, limit: 1 + chance.below(20) });
+  const found = await listEverything(store, { ...asked, limit: 1 + chance.below(20) });
   assert.deepEqual(idsOf(found), idsOf(plain.list(asked)), JSON.stringify(asked));
   const rows = await store.tally('state', query);
   const total = rows.reduce((sum, { count }) => sum + count, 0);
@@ -323,7 +323,7 @@ async function live(
     if (way === 'reopened' && step === STEPS / 2) stores = [await reopen()];
   }
   const store = chance.oneOf(stores);
-  assert.deepEqual(idsOf(await listAll(store)), idsOf(plain.list({})));
+  assert.deepEqual(idsOf(await listEverything(store)), idsOf(plain.list({})));
   for (const entry of plain.entries) assertSameEntry(await store.get(entry.envelope.id), entry);
 }
 

@@ -9,7 +9,7 @@ import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntries, sampleEntry } from '../sampl
 import {
   assertSameBytes,
   assertSameEntry,
-  changeOf,
+  entryChange,
   claim,
   claimIds,
   type EntryCase,
@@ -17,7 +17,7 @@ import {
   later,
   listIds,
   put,
-  stepped,
+  steppedStatus,
 } from './shared.ts';
 
 const UNICODE = 'Grüße, 世界 🌍 — "quoted" \\ \'single\' % _ <tag> \u2028';
@@ -214,8 +214,8 @@ export const insertCases: readonly EntryCase[] = [
     async run({ store }) {
       const entry = sampleEntry('a', { dedupeKey: 'k' });
       await put(store, entry);
-      const archived = stepped(entry, { state: 'archived', ending: 'delivered' });
-      await store.commit([changeOf(entry, archived)]);
+      const archived = steppedStatus(entry, { state: 'archived', ending: 'delivered' });
+      await store.commit([entryChange(entry, archived)]);
       const again = [sampleEntry('a'), sampleEntry('b', { dedupeKey: 'k' })];
       assert.deepEqual(await store.insert(again), [{ duplicateOf: 'a' }, { duplicateOf: 'a' }]);
     },
@@ -225,7 +225,7 @@ export const insertCases: readonly EntryCase[] = [
     async run({ store }) {
       const entry = sampleEntry('a', { dedupeKey: 'k' });
       await put(store, entry);
-      await store.commit([changeOf(entry, 'remove')]);
+      await store.commit([entryChange(entry, 'remove')]);
       await put(store, sampleEntry('a'), sampleEntry('b', { dedupeKey: 'k' }));
       assert.deepEqual(await listIds(store), ['a', 'b']);
     },
@@ -249,7 +249,7 @@ export const insertCases: readonly EntryCase[] = [
       const hold = { now: SAMPLE_AT, leaseMs: SAMPLE_LEASE_MS, holder: `${store.instance}:own` };
       const active: Entry = { ...fresh, status: handedOff(fresh.status, hold) };
       await put(store, active);
-      assert.deepEqual(await store.commit([changeOf(active, 'remove')]), ['done']);
+      assert.deepEqual(await store.commit([entryChange(active, 'remove')]), ['done']);
       assert.equal(await store.get('a'), undefined);
     },
   },

@@ -10,7 +10,7 @@ import type { StoreOperation } from '../../ports/store-operation.ts';
 import {
   assertRefused,
   assertSameEntry,
-  changeOf,
+  entryChange,
   claim,
   claimIds,
   claimOne,
@@ -23,7 +23,7 @@ import {
   listIds,
   put,
   stateCounts,
-  stepped,
+  steppedStatus,
 } from './shared.ts';
 import { SAMPLE_LEASE_MS, sampleEntries, sampleEntry } from '../samples.ts';
 import { heardOperations, itemsTold } from '../suite.ts';
@@ -36,8 +36,8 @@ function usesOf(store: EntryStore): Readonly<Record<string, () => Promise<unknow
     insert: () => store.insert([entry]),
     claim: () => store.claim(claimRequest(store)),
     nextDueAt: () => store.nextDueAt(DELIVERY),
-    commit: () => store.commit([changeOf(entry, 'remove')]),
-    lazyCommit: () => store.commit([changeOf(entry, 'remove')], { durable: false }),
+    commit: () => store.commit([entryChange(entry, 'remove')]),
+    lazyCommit: () => store.commit([entryChange(entry, 'remove')], { durable: false }),
     get: () => store.get('late'),
     list: () => store.list({ limit: 1 }),
     tally: () => store.tally('state', {}),
@@ -129,9 +129,9 @@ export const lifeCases: readonly EntryCase[] = [
     async run({ store, reopen }) {
       const [a, b, c] = sampleEntries(3, 'm') as [Entry, Entry, Entry];
       await put(store, a, b, c);
-      const status = stepped(a, { state: 'hold', dueAt: null, notes: { n: '1' } });
+      const status = steppedStatus(a, { state: 'hold', dueAt: null, notes: { n: '1' } });
       const envelope = { ...a.envelope, headers: { changed: 'yes' } };
-      await store.commit([changeOf(a, status, { envelope }), changeOf(b, 'remove')]);
+      await store.commit([entryChange(a, status, { envelope }), entryChange(b, 'remove')]);
       const again = await reopen();
       assertSameEntry(await again.get('m-00000'), { ...a, envelope, status });
       assert.equal(await again.get('m-00001'), undefined);
@@ -145,8 +145,8 @@ export const lifeCases: readonly EntryCase[] = [
     async run({ store, reopen }) {
       const [a, b] = sampleEntries(2, 'm') as [Entry, Entry];
       await put(store, a, b);
-      const status = stepped(a, { state: 'archived', ending: 'delivered' });
-      const changes = [changeOf(a, status), changeOf(b, 'remove')];
+      const status = steppedStatus(a, { state: 'archived', ending: 'delivered' });
+      const changes = [entryChange(a, status), entryChange(b, 'remove')];
       await store.commit(changes, { durable: false });
       await store.flush();
       const again = await reopen();
@@ -160,7 +160,7 @@ export const lifeCases: readonly EntryCase[] = [
     async run({ store, reopen }) {
       const entry = sampleEntry('a');
       await put(store, entry);
-      await store.commit([changeOf(entry, 'remove')], { durable: false });
+      await store.commit([entryChange(entry, 'remove')], { durable: false });
       assert.deepEqual(await listIds(await reopen()), []);
     },
   },
@@ -230,7 +230,7 @@ export const lifeCases: readonly EntryCase[] = [
       assert.ok(other.expireLost !== undefined, 'the store has no expireLost');
       assert.equal(await other.expireLost(later(5)), 0);
       assert.deepEqual(await claimIds(other, { now: later(5) }), []);
-      assert.deepEqual(await store.commit([changeOf(taken, 'remove')]), ['done']);
+      assert.deepEqual(await store.commit([entryChange(taken, 'remove')]), ['done']);
     },
   },
   {
@@ -313,7 +313,7 @@ export const operationCases: readonly EntryCase[] = [
       await put(store, sampleEntry('a'), sampleEntry('b'), sampleEntry('c'));
       const taken = await claim(store, { max: 2 });
       assert.equal(itemsTold(told.list, 'claim'), 2);
-      await store.commit(taken.map((entry) => changeOf(entry, 'remove')));
+      await store.commit(taken.map((entry) => entryChange(entry, 'remove')));
       await got(store, 'c');
       assert.equal(itemsTold(told.list, 'insert'), 3);
       assert.equal(itemsTold(told.list, 'commit'), 2);
@@ -390,7 +390,7 @@ export const operationCases: readonly EntryCase[] = [
       await put(store, sampleEntry('a'));
       const [taken] = await claim(store);
       assert.ok(taken !== undefined, 'nothing was claimed');
-      assert.deepEqual(await store.commit([changeOf(taken, 'remove')]), ['done']);
+      assert.deepEqual(await store.commit([entryChange(taken, 'remove')]), ['done']);
       if (told !== undefined) assert.equal(itemsTold(told.list, 'commit'), 1);
       stop?.();
     },

@@ -10,17 +10,17 @@ import { STATES } from '../../core/state.ts';
 import type { EntryStore, ListOrder, ListQuery } from '../../ports/entry-store.ts';
 import {
   assertRefused,
-  changeOf,
+  entryChange,
   claim,
   type EntryCase,
   type EntryWorld,
   got,
   idsOf,
   later,
-  listAll,
+  listEverything,
   listIds,
   put,
-  stepped,
+  steppedStatus,
 } from './shared.ts';
 import { sampleEntries, sampleEntry } from '../samples.ts';
 
@@ -293,7 +293,7 @@ export const listCases: readonly EntryCase[] = [
     async run({ store }) {
       const entry = sampleEntry('a', { headers: { h: 'é' }, dedupeKey: 'k', notes: { n: '1' } });
       await put(store, entry);
-      const [found] = await listAll(store);
+      const [found] = await listEverything(store);
       assert.ok(found !== undefined && !('inlineBody' in found));
       assert.deepEqual(found, { envelope: entry.envelope, status: entry.status });
     },
@@ -391,11 +391,11 @@ function assertOnce(seen: readonly string[], wanted: readonly string[]): void {
 async function change(
   store: EntryStore,
   id: string,
-  parts: Parameters<typeof stepped>[1] | 'remove',
+  parts: Parameters<typeof steppedStatus>[1] | 'remove',
 ): Promise<void> {
   const entry = await got(store, id);
-  const to = parts === 'remove' ? 'remove' : stepped(entry, parts);
-  assert.deepEqual(await store.commit([changeOf(entry, to)]), ['done']);
+  const to = parts === 'remove' ? 'remove' : steppedStatus(entry, parts);
+  assert.deepEqual(await store.commit([entryChange(entry, to)]), ['done']);
 }
 
 const PAGE_ORDERS: readonly ListOrder[] = ['id', 'dueAt', 'updatedAt', 'priority', 'attempts'];

@@ -9,7 +9,7 @@ import type { TopicRule } from '../../core/topic.ts';
 import type { ClaimRequest, EntryStore } from '../../ports/entry-store.ts';
 import { systemClock } from '../../system/clock.ts';
 import {
-  changeOf,
+  entryChange,
   claimIds,
   claimOne,
   claimRequest,
@@ -22,7 +22,7 @@ import {
   listIds,
   put,
   stateCounts,
-  stepped,
+  steppedStatus,
 } from './shared.ts';
 import { sampleEntries, sampleEntry, type SampleParts } from '../samples.ts';
 
@@ -74,7 +74,9 @@ export const raceCases: readonly EntryCase[] = [
       await put(store, entry);
       const results = await Promise.all(
         Array.from({ length: 16 }, (_, index) =>
-          store.commit([changeOf(entry, stepped(entry, { notes: { by: String(index) } }))]),
+          store.commit([
+            entryChange(entry, steppedStatus(entry, { notes: { by: String(index) } })),
+          ]),
         ),
       );
       const done = results.flatMap(([result], index) => (result === 'done' ? [index] : []));
@@ -90,7 +92,9 @@ export const raceCases: readonly EntryCase[] = [
       const entries = sampleEntries(50, 'm');
       await put(store, ...entries);
       const commit = async (by: EntryStore) =>
-        by.commit(entries.map((entry) => changeOf(entry, stepped(entry, { notes: { by: 'x' } }))));
+        by.commit(
+          entries.map((entry) => entryChange(entry, steppedStatus(entry, { notes: { by: 'x' } }))),
+        );
       const [ours, theirs] = await Promise.all([commit(store), commit(other)]);
       for (let index = 0; index < entries.length; index += 1) {
         const results = [ours[index], theirs[index]];
@@ -128,8 +132,8 @@ export const raceCases: readonly EntryCase[] = [
       ]);
       const taken = await claimOne(other);
       assert.deepEqual(await claimIds(store), []);
-      assert.deepEqual(await store.commit([changeOf(entry, 'remove')]), ['stale']);
-      assert.deepEqual(await other.commit([changeOf(taken, 'remove')]), ['done']);
+      assert.deepEqual(await store.commit([entryChange(entry, 'remove')]), ['stale']);
+      assert.deepEqual(await other.commit([entryChange(taken, 'remove')]), ['done']);
       assert.equal(await store.get('a'), undefined);
     },
   },
@@ -140,7 +144,7 @@ export const raceCases: readonly EntryCase[] = [
       const other = await second();
       const entry = sampleEntry('a');
       await put(store, entry);
-      await store.commit([changeOf(entry, 'remove')], { durable: false });
+      await store.commit([entryChange(entry, 'remove')], { durable: false });
       await store.flush();
       assert.equal(await other.get('a'), undefined);
     },
@@ -164,7 +168,7 @@ export const raceCases: readonly EntryCase[] = [
         for (let idle = 0; idle < 200 && done.length < entries.length; idle += 1) {
           const taken = await store.claim(claimRequest(store, { max: 5 }));
           if (taken.length > 0) idle = 0;
-          const results = await store.commit(taken.map((entry) => changeOf(entry, 'remove')));
+          const results = await store.commit(taken.map((entry) => entryChange(entry, 'remove')));
           assert.ok(results.every((result) => result === 'done'));
           done.push(...idsOf(taken));
         }
@@ -185,7 +189,10 @@ export const raceCases: readonly EntryCase[] = [
         const taken = await store.claim(claimRequest(store, { max: 60, now }));
         assert.equal(taken.length, 60);
         const changes = taken.map((entry) =>
-          changeOf(entry, stepped(entry, { state: 'deferred', dueAt: later(round * 1_000 + 1) })),
+          entryChange(
+            entry,
+            steppedStatus(entry, { state: 'deferred', dueAt: later(round * 1_000 + 1) }),
+          ),
         );
         await Promise.all(changes.map((change) => store.commit([change], { durable: false })));
         assert.deepEqual(await stateCounts(store), { deferred: 60 });
@@ -218,7 +225,7 @@ async function bestClaimMs(
     const [taken] = await store.claim(request);
     bestMs = Math.min(bestMs, systemClock.monotonic() - startedAt);
     assert.equal(taken?.envelope.id, id);
-    if (taken !== undefined) await store.commit([changeOf(taken, 'remove')]);
+    if (taken !== undefined) await store.commit([entryChange(taken, 'remove')]);
   }
   return bestMs;
 }

@@ -8,10 +8,10 @@ import assert from 'node:assert/strict';
 import type { Entry, Status } from '../../core/entry.ts';
 import type { EntryStore } from '../../ports/entry-store.ts';
 import { assertNotSlowed } from './load.ts';
-import { assertNext, assertNothingDue, keyed, moveTo } from './order.ts';
+import { assertNext, assertNothingDue, keyedEntry, moveTo } from './order.ts';
 import {
   assertRefused,
-  changeOf,
+  entryChange,
   claim,
   claimIds,
   claimOne,
@@ -21,7 +21,7 @@ import {
   idsOf,
   later,
   put,
-  stepped,
+  steppedStatus,
 } from './shared.ts';
 import { sampleEntries, sampleEntry } from '../samples.ts';
 import { seededDice } from '../virtual-time.ts';
@@ -61,7 +61,7 @@ async function assertInTurns(stores: readonly [EntryStore, ...EntryStore[]]): Pr
       for (const entry of bite) {
         // Before the commit: what it lets go may be in another's hands before we hear of it.
         running.delete(entry.envelope.orderKey ?? '');
-        assert.deepEqual(await store.commit([changeOf(entry, 'remove')]), ['done']);
+        assert.deepEqual(await store.commit([entryChange(entry, 'remove')]), ['done']);
         done += 1;
       }
     }
@@ -89,9 +89,9 @@ const TOGETHER: readonly EntryCase[] = [
     needs: ['order', 'share'],
     async run({ store, second }) {
       const other = await second();
-      await put(store, keyed('c'));
-      await put(other, keyed('b'));
-      await put(store, keyed('a'));
+      await put(store, keyedEntry('c'));
+      await put(other, keyedEntry('b'));
+      await put(store, keyedEntry('a'));
       assert.deepEqual(await claimIds(other), ['c']);
       await assertNothingDue(store);
       await moveTo(other, 'c', 'remove');
@@ -105,11 +105,16 @@ const TOGETHER: readonly EntryCase[] = [
     name: 'a restart keeps the order of a key, and what waits for its turn',
     needs: ['order', 'reopen'],
     async run({ store, reopen }) {
-      await put(store, keyed('d', { state: 'hold', dueAt: null }), keyed('c'), keyed('b'));
+      await put(
+        store,
+        keyedEntry('d', { state: 'hold', dueAt: null }),
+        keyedEntry('c'),
+        keyedEntry('b'),
+      );
       await assertNothingDue(store);
       const again = await reopen();
       await assertNothingDue(again);
-      await put(again, keyed('a', { priority: 0 }));
+      await put(again, keyedEntry('a', { priority: 0 }));
       await moveTo(again, 'd', 'remove');
       for (const id of ['c', 'b', 'a']) {
         await assertNext(again, id);
@@ -126,7 +131,7 @@ const CROWDS: readonly EntryCase[] = [
     needs: ['order'],
     async run(world) {
       const { store } = world;
-      await put(store, keyed('head', { state: 'hold', dueAt: null }));
+      await put(store, keyedEntry('head', { state: 'hold', dueAt: null }));
       const parts = { orderKey: 'k', topic: 'wanted', priority: 0, dueAt: later(-1_000) };
       await assertNotSlowed(world, parts, {});
       await assertNothingDue(store);
@@ -151,12 +156,12 @@ const HEADS: readonly EntryCase[] = [
     async run({ store }) {
       const keyHeads = headsOf(store);
       assert.deepEqual(await keyHeads(10), []);
-      await put(store, keyed('z1', { orderKey: 'z', state: 'hold', dueAt: null }));
-      await put(store, keyed('a1', { orderKey: 'a' }), keyed('alone', { orderKey: 'x' }));
-      await put(store, keyed('d1', { orderKey: 'd', state: 'deferred', dueAt: later(50) }));
-      await put(store, sampleEntry('free'), keyed('a2', { orderKey: 'a' }));
-      await put(store, keyed('d2', { orderKey: 'd' }), keyed('z2', { orderKey: 'z' }));
-      await put(store, keyed('z3', { orderKey: 'z', state: 'deferred', dueAt: later(70) }));
+      await put(store, keyedEntry('z1', { orderKey: 'z', state: 'hold', dueAt: null }));
+      await put(store, keyedEntry('a1', { orderKey: 'a' }), keyedEntry('alone', { orderKey: 'x' }));
+      await put(store, keyedEntry('d1', { orderKey: 'd', state: 'deferred', dueAt: later(50) }));
+      await put(store, sampleEntry('free'), keyedEntry('a2', { orderKey: 'a' }));
+      await put(store, keyedEntry('d2', { orderKey: 'd' }), keyedEntry('z2', { orderKey: 'z' }));
+      await put(store, keyedEntry('z3', { orderKey: 'z', state: 'deferred', dueAt: later(70) }));
       const held = { orderKey: 'z', id: 'z1', state: 'hold', dueAt: null, behind: 2 };
       const fresh = { orderKey: 'a', id: 'a1', state: 'incoming', dueAt: later(0), behind: 1 };
       const deferred = { orderKey: 'd', id: 'd1', state: 'deferred', dueAt: later(50), behind: 1 };
@@ -173,10 +178,10 @@ const HEADS: readonly EntryCase[] = [
     async run({ store }) {
       const keyOf = (index: number): string => `key ${index >> 1}`;
       await put(store, ...sampleEntries(1_010, 'm', (index) => ({ orderKey: keyOf(index) })));
-      await put(store, keyed('late', { orderKey: 'l', state: 'deferred', dueAt: later(50) }));
-      await put(store, keyed('next', { orderKey: 'l' }));
-      await put(store, keyed('stuck', { orderKey: 'z', state: 'hold', dueAt: null }));
-      await put(store, keyed('behind', { orderKey: 'z' }));
+      await put(store, keyedEntry('late', { orderKey: 'l', state: 'deferred', dueAt: later(50) }));
+      await put(store, keyedEntry('next', { orderKey: 'l' }));
+      await put(store, keyedEntry('stuck', { orderKey: 'z', state: 'hold', dueAt: null }));
+      await put(store, keyedEntry('behind', { orderKey: 'z' }));
       await claimIds(store, { max: 1 });
       const heads = (await headsOf(store)(500)).map(({ id }) => id);
       assert.deepEqual(heads.slice(0, 3), ['late', 'stuck', 'm-00002']);
@@ -188,8 +193,13 @@ const HEADS: readonly EntryCase[] = [
     needs: ['order'],
     async run({ store }) {
       const keyHeads = headsOf(store);
-      await put(store, keyed('a', { state: 'hold', dueAt: null }), keyed('b'), keyed('c'));
-      await put(store, keyed('d', { state: 'bounce', lane: 'notice', dueAt: null }));
+      await put(
+        store,
+        keyedEntry('a', { state: 'hold', dueAt: null }),
+        keyedEntry('b'),
+        keyedEntry('c'),
+      );
+      await put(store, keyedEntry('d', { state: 'bounce', lane: 'notice', dueAt: null }));
       assert.deepEqual(
         (await keyHeads(10)).map(({ id, behind }) => `${id} ${behind}`),
         ['a 2'],
@@ -251,11 +261,11 @@ const COMMITS: readonly EntryCase[] = [
     name: 'a commit that ends several of a key at once lets the one behind them go',
     needs: ['order'],
     async run({ store }) {
-      await put(store, keyed('d'), keyed('c'), keyed('b'), keyed('a'));
+      await put(store, keyedEntry('d'), keyedEntry('c'), keyedEntry('b'), keyedEntry('a'));
       const first = await claimOne(store);
       await assertNothingDue(store);
       const second = await got(store, 'c');
-      const changes = [changeOf(second, 'remove'), changeOf(first, 'remove')];
+      const changes = [entryChange(second, 'remove'), entryChange(first, 'remove')];
       assert.deepEqual(await store.commit(changes), ['done', 'done']);
       await assertNext(store, 'b');
       await assertNothingDue(store);
@@ -265,12 +275,17 @@ const COMMITS: readonly EntryCase[] = [
     name: 'a commit that ends one of a key and brings an earlier one back lets that one go',
     needs: ['order'],
     async run({ store }) {
-      await put(store, keyed('c', { state: 'archived', dueAt: null }), keyed('b'), keyed('a'));
+      await put(
+        store,
+        keyedEntry('c', { state: 'archived', dueAt: null }),
+        keyedEntry('b'),
+        keyedEntry('a'),
+      );
       const taken = await claimOne(store);
       await assertNothingDue(store);
       const archived = await got(store, 'c');
-      const back = stepped(archived, { state: 'incoming', dueAt: later(0) });
-      const changes = [changeOf(taken, 'remove'), changeOf(archived, back)];
+      const back = steppedStatus(archived, { state: 'incoming', dueAt: later(0) });
+      const changes = [entryChange(taken, 'remove'), entryChange(archived, back)];
       assert.deepEqual(await store.commit(changes), ['done', 'done']);
       await assertNext(store, 'c');
       await assertNothingDue(store);
@@ -280,11 +295,11 @@ const COMMITS: readonly EntryCase[] = [
     name: 'a lazy commit lets the next of a key go as well',
     needs: ['order'],
     async run({ store }) {
-      await put(store, keyed('c'), keyed('b'), keyed('a'));
+      await put(store, keyedEntry('c'), keyedEntry('b'), keyedEntry('a'));
       for (const next of ['b', 'a']) {
         const taken = await claimOne(store);
         await assertNothingDue(store);
-        await store.commit([changeOf(taken, 'remove')], { durable: false });
+        await store.commit([entryChange(taken, 'remove')], { durable: false });
         assert.equal((await got(store, next)).status.state, 'incoming');
       }
       await assertNext(store, 'a');
@@ -302,7 +317,7 @@ const COMMITS: readonly EntryCase[] = [
         const expected = idsOf(entries.slice(round * 30, round * 30 + 30));
         assert.deepEqual(idsOf(taken), expected);
         await assertNothingDue(store);
-        await store.commit(taken.map((entry) => changeOf(entry, 'remove')));
+        await store.commit(taken.map((entry) => entryChange(entry, 'remove')));
       }
     },
   },
@@ -355,8 +370,10 @@ async function assertAsModelled(store: EntryStore, seed: number): Promise<void> 
   async function step({ id }: Known): Promise<void> {
     const entry = await got(store, id);
     const isGone = dice.random() < 0.4;
-    const to = isGone ? 'remove' : stepped(entry, STEPS[draw(STEPS.length)]?.(nowMs, draw) ?? {});
-    const done = await store.commit([changeOf(entry, to)], { durable: dice.random() < 0.5 });
+    const to = isGone
+      ? 'remove'
+      : steppedStatus(entry, STEPS[draw(STEPS.length)]?.(nowMs, draw) ?? {});
+    const done = await store.commit([entryChange(entry, to)], { durable: dice.random() < 0.5 });
     assert.deepEqual(done, ['done']);
     note(known, id, to);
   }

@@ -12,7 +12,7 @@ import type { Entry, Status } from '../../core/entry.ts';
 import type { ClaimFilter, EntryStore } from '../../ports/entry-store.ts';
 import { SAMPLE_AT, SAMPLE_LEASE_MS, type SampleParts, sampleEntry } from '../samples.ts';
 import {
-  changeOf,
+  entryChange,
   claim,
   claimIds,
   claimOne,
@@ -23,11 +23,11 @@ import {
   later,
   NOTICE,
   put,
-  stepped,
+  steppedStatus,
 } from './shared.ts';
 
 /** An entry of key `k`, or of the one given. */
-export function keyed(id: string, parts: SampleParts = {}): Entry {
+export function keyedEntry(id: string, parts: SampleParts = {}): Entry {
   return sampleEntry(id, { orderKey: 'k', ...parts });
 }
 
@@ -38,7 +38,7 @@ export async function moveTo(
   to: Partial<Status> | 'remove',
 ): Promise<void> {
   const entry = await got(store, id);
-  const change = changeOf(entry, to === 'remove' ? to : stepped(entry, to));
+  const change = entryChange(entry, to === 'remove' ? to : steppedStatus(entry, to));
   assert.deepEqual(await store.commit([change]), ['done']);
 }
 
@@ -79,7 +79,7 @@ const AFTER_AN_END: readonly EntryCase[] = ENDINGS.map(([how, to]) => ({
   name: `once the first of a key is ${how} the next is due at once`,
   needs: ['order'],
   async run({ store }) {
-    await put(store, keyed('c'), keyed('b'), keyed('a'));
+    await put(store, keyedEntry('c'), keyedEntry('b'), keyedEntry('a'));
     assert.deepEqual(await claimIds(store), ['c']);
     await assertNothingDue(store);
     await moveTo(store, 'c', to);
@@ -113,8 +113,8 @@ const BEHIND_A_HEAD: readonly EntryCase[] = BLOCKING.map(([how, parts]) => ({
   name: `while the first of a key is ${how} the next is not taken`,
   needs: ['order'],
   async run({ store }) {
-    await put(store, keyed('head', parts));
-    await put(store, keyed('a', { priority: 0, dueAt: later(-1_000) }));
+    await put(store, keyedEntry('head', parts));
+    await put(store, keyedEntry('a', { priority: 0, dueAt: later(-1_000) }));
     await assertNothingDue(store, SAMPLE_AT, NOT_PAUSED);
     // Asked again and again, and a little later, it is still not.
     await assertNothingDue(store, later(8_000), NOT_PAUSED);
@@ -133,7 +133,7 @@ const BEHIND_NOBODY: readonly EntryCase[] = UNBLOCKING.map(([how, parts]) => ({
   name: `one that is ${how} blocks nobody of its key`,
   needs: ['order'],
   async run({ store }) {
-    await put(store, keyed('head', parts), keyed('a'));
+    await put(store, keyedEntry('head', parts), keyedEntry('a'));
     await assertNext(store, 'a');
   },
 }));
@@ -145,7 +145,7 @@ const TURNS: readonly EntryCase[] = [
     async run({ store }) {
       const ids = Array.from({ length: 30 }, (_, index) => `m-${(index * 7) % 30}`);
       const entries = ids.map((id, index) =>
-        keyed(id, {
+        keyedEntry(id, {
           priority: 9 - (index % 10),
           dueAt: later(-((index * 13) % 17)),
           enqueuedAt: later(-((index * 5) % 11)),
@@ -160,7 +160,7 @@ const TURNS: readonly EntryCase[] = [
         const entry = await claimOne(store);
         taken.push(entry.envelope.id);
         assert.deepEqual(await claimIds(store), []);
-        await store.commit([changeOf(entry, 'remove')]);
+        await store.commit([entryChange(entry, 'remove')]);
       }
       assert.deepEqual(taken, ids);
       assert.deepEqual(await claimIds(store), []);
@@ -170,7 +170,7 @@ const TURNS: readonly EntryCase[] = [
     name: 'of two of one key in one insert a claim takes the first alone',
     needs: ['order'],
     async run({ store }) {
-      await put(store, keyed('b'), keyed('a', { priority: 0 }));
+      await put(store, keyedEntry('b'), keyedEntry('a', { priority: 0 }));
       assert.deepEqual(await claimIds(store), ['b']);
       assert.deepEqual(await claimIds(store), []);
     },
@@ -179,8 +179,13 @@ const TURNS: readonly EntryCase[] = [
     name: 'other keys, and those without one, do not wait',
     needs: ['order'],
     async run({ store }) {
-      await put(store, keyed('a1', HELD), keyed('a2'), keyed('b1', { orderKey: 'K' }));
-      await put(store, sampleEntry('c1'), sampleEntry('c2'), keyed('b2', { orderKey: 'K' }));
+      await put(
+        store,
+        keyedEntry('a1', HELD),
+        keyedEntry('a2'),
+        keyedEntry('b1', { orderKey: 'K' }),
+      );
+      await put(store, sampleEntry('c1'), sampleEntry('c2'), keyedEntry('b2', { orderKey: 'K' }));
       assert.deepEqual(await claimIds(store), ['b1', 'c1', 'c2']);
       await moveTo(store, 'b1', 'remove');
       await assertNext(store, 'b2');
@@ -190,8 +195,8 @@ const TURNS: readonly EntryCase[] = [
     name: 'a claim is filled with what may go, past those that wait for their turn',
     needs: ['order'],
     async run({ store }) {
-      const waiting = Array.from({ length: 50 }, (_, at) => keyed(`w${at}`, { priority: 0 }));
-      await put(store, keyed('head', HELD), ...waiting);
+      const waiting = Array.from({ length: 50 }, (_, at) => keyedEntry(`w${at}`, { priority: 0 }));
+      await put(store, keyedEntry('head', HELD), ...waiting);
       await put(store, sampleEntry('x'), sampleEntry('y'), sampleEntry('z'));
       assert.deepEqual(await claimIds(store, { max: 2 }), ['x', 'y']);
       assert.deepEqual(await claimIds(store, { max: 2 }), ['z']);
@@ -201,9 +206,9 @@ const TURNS: readonly EntryCase[] = [
     name: 'one that comes later goes behind those that wait, however urgent',
     needs: ['order'],
     async run({ store }) {
-      await put(store, keyed('c'), keyed('b'));
+      await put(store, keyedEntry('c'), keyedEntry('b'));
       assert.deepEqual(await claimIds(store), ['c']);
-      await put(store, keyed('a', { priority: 0, dueAt: later(-1e6) }));
+      await put(store, keyedEntry('a', { priority: 0, dueAt: later(-1e6) }));
       await assertNothingDue(store);
       await moveTo(store, 'c', 'remove');
       await assertNext(store, 'b');
@@ -215,8 +220,8 @@ const TURNS: readonly EntryCase[] = [
     name: 'a duplicate keeps the place of the one that is there',
     needs: ['order'],
     async run({ store }) {
-      await put(store, keyed('b', HELD), keyed('a'));
-      const results = await store.insert([keyed('b'), keyed('c')]);
+      await put(store, keyedEntry('b', HELD), keyedEntry('a'));
+      const results = await store.insert([keyedEntry('b'), keyedEntry('c')]);
       assert.deepEqual(results, [{ duplicateOf: 'b' }, 'stored']);
       await assertNothingDue(store);
       await moveTo(store, 'b', 'remove');
@@ -227,7 +232,7 @@ const TURNS: readonly EntryCase[] = [
     name: 'a claim by ids does not take one that waits for its turn',
     needs: ['order'],
     async run({ store }) {
-      await put(store, keyed('b'), keyed('a'));
+      await put(store, keyedEntry('b'), keyedEntry('a'));
       assert.deepEqual(await claimIds(store, { ids: ['a'] }), []);
       assert.deepEqual(await claimIds(store, { ids: ['a', 'b'] }), ['b']);
       assert.deepEqual(await claimIds(store, { ids: ['a'] }), []);
@@ -242,10 +247,10 @@ const TIMES: readonly EntryCase[] = [
     name: 'while the first of a key is deferred its due time is the next of the key',
     needs: ['order'],
     async run({ store }) {
-      await put(store, keyed('b'), keyed('a', { priority: 0 }));
+      await put(store, keyedEntry('b'), keyedEntry('a', { priority: 0 }));
       const taken = await claimOne(store);
-      const deferred = stepped(taken, { state: 'deferred', dueAt: later(5_000) });
-      await store.commit([changeOf(taken, deferred)]);
+      const deferred = steppedStatus(taken, { state: 'deferred', dueAt: later(5_000) });
+      await store.commit([entryChange(taken, deferred)]);
       await assertNothingDue(store);
       assert.equal(await store.nextDueAt(DELIVERY), later(5_000));
       await assertNothingDue(store, later(4_999));
@@ -258,7 +263,7 @@ const TIMES: readonly EntryCase[] = [
     name: 'the first of a key whose lease is over is taken again before the next',
     needs: ['order'],
     async run({ store }) {
-      await put(store, keyed('b'), keyed('a', { priority: 0 }));
+      await put(store, keyedEntry('b'), keyedEntry('a', { priority: 0 }));
       assert.deepEqual(await claimIds(store), ['b']);
       await assertNothingDue(store, later(SAMPLE_LEASE_MS - 1));
       assert.equal(await store.nextDueAt(DELIVERY), later(SAMPLE_LEASE_MS));
@@ -271,12 +276,12 @@ const TIMES: readonly EntryCase[] = [
     name: 'a lease of the first of a key that is extended keeps the next waiting',
     needs: ['order'],
     async run({ store }) {
-      await put(store, keyed('b'), keyed('a'));
+      await put(store, keyedEntry('b'), keyedEntry('a'));
       const taken = await claimOne(store);
       await assertNothingDue(store);
       const { status } = taken;
       const extended = { ...status, revision: status.revision + 1, dueAt: later(500_000) };
-      assert.deepEqual(await store.commit([changeOf(taken, extended)]), ['done']);
+      assert.deepEqual(await store.commit([entryChange(taken, extended)]), ['done']);
       await assertNothingDue(store, later(499_999));
       await assertNext(store, 'b', later(500_000));
     },
@@ -285,7 +290,11 @@ const TIMES: readonly EntryCase[] = [
     name: 'one that is not due itself waits for its time after its turn has come',
     needs: ['order'],
     async run({ store }) {
-      await put(store, keyed('b'), keyed('a', { state: 'deferred', dueAt: later(7_000) }));
+      await put(
+        store,
+        keyedEntry('b'),
+        keyedEntry('a', { state: 'deferred', dueAt: later(7_000) }),
+      );
       assert.deepEqual(await claimIds(store), ['b']);
       await moveTo(store, 'b', 'remove');
       await assertNothingDue(store, later(6_999));
@@ -300,7 +309,7 @@ const OPERATORS: readonly EntryCase[] = [
     name: 'one that is sent again after its bounce blocks those that were not taken yet',
     needs: ['order'],
     async run({ store }) {
-      await put(store, keyed('a'), keyed('b'), keyed('c'));
+      await put(store, keyedEntry('a'), keyedEntry('b'), keyedEntry('c'));
       assert.deepEqual(await claimIds(store), ['a']);
       await moveTo(store, 'a', BOUNCED);
       await assertNext(store, 'b');
@@ -316,7 +325,7 @@ const OPERATORS: readonly EntryCase[] = [
     name: 'one of a key that is held while it waits lets nobody behind it pass once it is first',
     needs: ['order'],
     async run({ store }) {
-      await put(store, keyed('a'), keyed('b'), keyed('c'));
+      await put(store, keyedEntry('a'), keyedEntry('b'), keyedEntry('c'));
       assert.deepEqual(await claimIds(store), ['a']);
       await moveTo(store, 'b', HELD);
       await moveTo(store, 'a', 'remove');
@@ -329,7 +338,7 @@ const OPERATORS: readonly EntryCase[] = [
     name: 'the removal of one that waits changes nothing for the others of its key',
     needs: ['order'],
     async run({ store }) {
-      await put(store, keyed('a'), keyed('b'), keyed('c'));
+      await put(store, keyedEntry('a'), keyedEntry('b'), keyedEntry('c'));
       assert.deepEqual(await claimIds(store), ['a']);
       await assertNothingDue(store);
       await moveTo(store, 'b', 'remove');
@@ -342,8 +351,8 @@ const OPERATORS: readonly EntryCase[] = [
     name: 'a notice neither waits for its key nor lets its key wait',
     needs: ['order'],
     async run({ store }) {
-      await put(store, keyed('a', HELD));
-      await put(store, keyed('b', { ...BOUNCED, dueAt: SAMPLE_AT }), keyed('c'));
+      await put(store, keyedEntry('a', HELD));
+      await put(store, keyedEntry('b', { ...BOUNCED, dueAt: SAMPLE_AT }), keyedEntry('c'));
       assert.deepEqual(await claimIds(store, NOTICE), ['b']);
       await moveTo(store, 'a', 'remove');
       await assertNext(store, 'c');
@@ -360,11 +369,11 @@ const OPERATORS: readonly EntryCase[] = [
     name: 'a change that is stale lets nobody go',
     needs: ['order'],
     async run({ store }) {
-      await put(store, keyed('a'), keyed('b'));
+      await put(store, keyedEntry('a'), keyedEntry('b'));
       const [taken] = await claim(store);
       assert.ok(taken !== undefined);
       await assertNothingDue(store);
-      const stale = changeOf(taken, 'remove', { revision: taken.status.revision + 1 });
+      const stale = entryChange(taken, 'remove', { revision: taken.status.revision + 1 });
       assert.deepEqual(await store.commit([stale]), ['stale']);
       await assertNothingDue(store);
     },

@@ -96,13 +96,17 @@ export async function claimOne(
 }
 
 /** The next status of an entry: one revision on, without holder, with these fields. */
-export function stepped(entry: Entry, parts: Partial<Status> = {}): Status {
+export function steppedStatus(entry: Entry, parts: Partial<Status> = {}): Status {
   const { holder: _holder, claimedFrom: _claimedFrom, ...rest } = entry.status;
   return { ...rest, revision: entry.status.revision + 1, ...parts };
 }
 
 /** The guarded write that takes an entry to a status. */
-export function changeOf(entry: Entry, to: Status | 'remove', parts: Partial<Change> = {}): Change {
+export function entryChange(
+  entry: Entry,
+  to: Status | 'remove',
+  parts: Partial<Change> = {},
+): Change {
   const { holder, revision } = entry.status;
   return {
     id: entry.envelope.id,
@@ -157,7 +161,7 @@ export async function assertRefused(doing: () => Promise<unknown>, code: ErrorCo
 }
 
 /** Every entry of a list, page by page. */
-export async function listAll(
+export async function listEverything(
   store: EntryStore,
   query: Partial<ListQuery> = {},
 ): Promise<readonly Entry[]> {
@@ -180,7 +184,7 @@ export async function listIds(
   store: EntryStore,
   query: Partial<ListQuery> = {},
 ): Promise<readonly string[]> {
-  return idsOf(await listAll(store, query));
+  return idsOf(await listEverything(store, query));
 }
 
 export function idsOf(entries: readonly Entry[]): readonly string[] {

@@ -8,14 +8,14 @@ import type { EntryQuery, EntryStore, TallyBy } from '../../ports/entry-store.ts
 import { sampleEntries, sampleEntry } from '../samples.ts';
 import { seededDice } from '../virtual-time.ts';
 import {
-  changeOf,
+  entryChange,
   claim,
   type EntryCase,
   later,
-  listAll,
+  listEverything,
   put,
   stateCounts,
-  stepped,
+  steppedStatus,
 } from './shared.ts';
 
 const KEYS: Readonly<Record<TallyBy, (entry: Entry) => string | undefined>> = {
@@ -32,7 +32,7 @@ async function assertTallied(
   query: EntryQuery = {},
 ): Promise<void> {
   const counts = new Map<string, { count: number; oldestAt: number }>();
-  for (const entry of await listAll(store, query)) {
+  for (const entry of await listEverything(store, query)) {
     const key = KEYS[by](entry);
     if (key === undefined) continue;
     const { enqueuedAt } = entry.envelope;
@@ -114,7 +114,7 @@ function randomStep(entry: Entry, random: () => number): Status | 'remove' {
   const holder = state === 'active' ? { holder: 'x:1', claimedFrom: 'incoming' as const } : {};
   const lane = state === 'bounce' ? 'notice' : 'delivery';
   const dueAt = state === 'hold' ? null : later(Math.floor(random() * 100));
-  return stepped(entry, { state, lane, dueAt, ...holder });
+  return steppedStatus(entry, { state, lane, dueAt, ...holder });
 }
 
 export const tallyCases: readonly EntryCase[] = [
@@ -139,8 +139,8 @@ export const tallyCases: readonly EntryCase[] = [
           ...sampleEntries(10, `r${round}`, { topic, destination: `d${round % 2}` }),
         );
         await claim(store, { max: 4, now: later(Math.floor(random() * 200)) });
-        const some = (await listAll(store)).filter(() => random() < 0.4);
-        const changes = some.map((entry) => changeOf(entry, randomStep(entry, random)));
+        const some = (await listEverything(store)).filter(() => random() < 0.4);
+        const changes = some.map((entry) => entryChange(entry, randomStep(entry, random)));
         const results = await store.commit(changes, { durable: random() < 0.5 });
         assert.ok(results.every((result) => result === 'done'));
       }
@@ -154,8 +154,8 @@ export const tallyCases: readonly EntryCase[] = [
       await put(store, entry);
       await store.insert([sampleEntry('a'), sampleEntry('b', { dedupeKey: 'k' })]);
       await store.commit([
-        changeOf(entry, stepped(entry, { state: 'hold' }), { revision: 9 }),
-        changeOf(sampleEntry('nobody'), 'remove'),
+        entryChange(entry, steppedStatus(entry, { state: 'hold' }), { revision: 9 }),
+        entryChange(sampleEntry('nobody'), 'remove'),
       ]);
       assert.deepEqual(await stateCounts(store), { incoming: 1 });
     },

@@ -4,7 +4,7 @@
 
 import assert from 'node:assert/strict';
 import type { LetterQuery } from '../../ports/dead-letters.ts';
-import { assertLying, idOf, idsOf, type LetterCase, lying, samplesOf } from './shared.ts';
+import { assertLying, idOf, letterIds, type LetterCase, lying, samplesOf } from './shared.ts';
 
 export const lookCases: readonly LetterCase[] = [
   {
@@ -57,9 +57,9 @@ export const lookCases: readonly LetterCase[] = [
     async run({ letters, put }) {
       const samples = samplesOf(20);
       await put(samples);
-      const first = await assertLying(letters, idsOf(samples));
+      const first = await assertLying(letters, letterIds(samples));
       for (let look = 0; look < 10; look += 1) {
-        const again = await assertLying(letters, idsOf(samples));
+        const again = await assertLying(letters, letterIds(samples));
         assert.deepEqual(
           again.map(({ key, deaths, attempts, replays }) => ({ key, deaths, attempts, replays })),
           first.map(({ key, deaths, attempts, replays }) => ({ key, deaths, attempts, replays })),
@@ -74,8 +74,8 @@ export const lookCases: readonly LetterCase[] = [
     async run({ letters, put, second }) {
       const samples = samplesOf(5);
       await put(samples);
-      const here = await assertLying(letters, idsOf(samples));
-      const there = await assertLying(await second(), idsOf(samples));
+      const here = await assertLying(letters, letterIds(samples));
+      const there = await assertLying(await second(), letterIds(samples));
       assert.deepEqual(
         there.map(({ key }) => key),
         here.map(({ key }) => key),
@@ -105,7 +105,7 @@ export const lookCases: readonly LetterCase[] = [
         [{ kinds: ['parked'] }, []],
       ];
       for (const [query, ids] of table) {
-        assert.deepEqual(idsOf(await lying(letters, query)), ids, JSON.stringify(query));
+        assert.deepEqual(letterIds(await lying(letters, query)), ids, JSON.stringify(query));
       }
     },
   },
@@ -131,9 +131,9 @@ export const lookCases: readonly LetterCase[] = [
       await put(samples);
       const seen: string[] = [];
       for await (const { letter } of letters.look({ max: 4 })) seen.push(letter.id);
-      assert.deepEqual(seen, idsOf(samples.slice(0, 4)));
+      assert.deepEqual(seen, letterIds(samples.slice(0, 4)));
       for await (const { letter } of letters.look()) if (letter.id === idOf(2)) break;
-      await assertLying(letters, idsOf(samples));
+      await assertLying(letters, letterIds(samples));
     },
   },
   {

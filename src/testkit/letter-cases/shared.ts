@@ -8,7 +8,7 @@ import type {
   LetterQuery,
   LetterRoute,
   LetterTakeOptions,
-  Settled,
+  SettleResult,
 } from '../../ports/dead-letters.ts';
 
 /** A message to be put down as one that was given up. */
@@ -124,11 +124,11 @@ export async function assertLying(letters: DeadLetters, ids: readonly string[]):
     found = await lying(letters);
     if (found.length === ids.length) break;
   }
-  assert.deepEqual(idsOf(found), ids, 'what lies here, in its order');
+  assert.deepEqual(letterIds(found), ids, 'what lies here, in its order');
   return found;
 }
 
-export function idsOf(list: readonly { readonly id: string }[]): string[] {
+export function letterIds(list: readonly { readonly id: string }[]): string[] {
   return list.map(({ id }) => id);
 }
 
@@ -142,8 +142,8 @@ export async function settleAll(
   letters: DeadLetters,
   fate: Fate,
   options: Partial<LetterTakeOptions> = {},
-): Promise<Map<string, Settled>> {
-  const settled = new Map<string, Settled>();
+): Promise<Map<string, SettleResult>> {
+  const settled = new Map<string, SettleResult>();
   for await (const taken of letters.take({ isWanted: () => true, ...options })) {
     settled.set(taken.letter.id, await letters.settle(taken, fate));
   }
@@ -152,9 +152,9 @@ export async function settleAll(
 
 /** All of these came to this. */
 export function assertAll(
-  settled: ReadonlyMap<string, Settled>,
+  settled: ReadonlyMap<string, SettleResult>,
   ids: readonly string[],
-  kind: Settled['kind'],
+  kind: SettleResult['kind'],
 ): void {
   assert.deepEqual([...settled.keys()], ids, 'what was taken, in its order');
   for (const [id, { kind: found }] of settled) assert.equal(found, kind, `"${id}" came to this`);

@@ -4,13 +4,19 @@
  */
 
 import assert from 'node:assert/strict';
-import type { DeadLetters, Fate, Settled, Since, TakenLetter } from '../../ports/dead-letters.ts';
+import type {
+  DeadLetters,
+  Fate,
+  SettleResult,
+  Since,
+  TakenLetter,
+} from '../../ports/dead-letters.ts';
 import {
   assertAll,
   assertLying,
   BODY,
   idOf,
-  idsOf,
+  letterIds,
   type LetterCase,
   type LettersWorld,
   samplesOf,
@@ -27,8 +33,8 @@ export const takeCases: readonly LetterCase[] = [
       await put(samplesOf(MANY));
       const isWanted = ({ id }: { readonly id: string }) => Number(id.slice(-3)) % 3 === 0;
       const settled = await settleAll(letters, sendBy('r1'), { isWanted });
-      assertAll(settled, idsOf(samplesOf(MANY).filter(isWanted)), 'done');
-      await assertLying(letters, idsOf(samplesOf(MANY).filter((one) => !isWanted(one))));
+      assertAll(settled, letterIds(samplesOf(MANY).filter(isWanted)), 'done');
+      await assertLying(letters, letterIds(samplesOf(MANY).filter((one) => !isWanted(one))));
       assert.equal((await arrived(MANY / 3)).length, MANY / 3);
     },
   },
@@ -42,7 +48,7 @@ export const takeCases: readonly LetterCase[] = [
         taken += 1;
         if (taken === 5) break;
       }
-      await assertLying(letters, idsOf(samples));
+      await assertLying(letters, letterIds(samples));
     },
   },
   {
@@ -54,11 +60,11 @@ export const takeCases: readonly LetterCase[] = [
         if (taken.letter.id === idOf(3)) await letters.settle(taken, sendBy('r1'));
         if (taken.letter.id === idOf(5)) break;
       }
-      const rest = idsOf(samples).filter((id) => id !== idOf(3));
+      const rest = letterIds(samples).filter((id) => id !== idOf(3));
       await assertLying(letters, rest);
       assertAll(await settleAll(letters, sendBy('r1')), rest, 'done');
       await assertLying(letters, []);
-      assert.deepEqual(idsOf(await arrived(6)).sort(), idsOf(samples));
+      assert.deepEqual(letterIds(await arrived(6)).sort(), letterIds(samples));
     },
   },
   {
@@ -77,7 +83,7 @@ export const takeCases: readonly LetterCase[] = [
         assert.ok(inHand.length <= 4, `${inHand.length} in hand`);
         if (inHand.length === 4) await settleFirst();
       }
-      assert.deepEqual(seen, idsOf(samplesOf(12)));
+      assert.deepEqual(seen, letterIds(samplesOf(12)));
     },
   },
   {
@@ -96,8 +102,8 @@ export const takeCases: readonly LetterCase[] = [
       const samples = samplesOf(5);
       await put(samples);
       const settled = await settleAll(letters, { kind: 'leave' });
-      assertAll(settled, idsOf(samples), 'done');
-      await assertLying(letters, idsOf(samples));
+      assertAll(settled, letterIds(samples), 'done');
+      await assertLying(letters, letterIds(samples));
     },
   },
   {
@@ -107,7 +113,7 @@ export const takeCases: readonly LetterCase[] = [
       await put(samples);
       const stop = new AbortController();
       await takeUntilAborted(letters, stop);
-      await assertLying(letters, idsOf(samples));
+      await assertLying(letters, letterIds(samples));
     },
   },
   {
@@ -131,7 +137,7 @@ export const takeCases: readonly LetterCase[] = [
       }
       assert.equal(done, samples.length, 'each is settled once');
       await assertLying(letters, []);
-      assert.deepEqual(idsOf(await arrived(samples.length)).sort(), idsOf(samples));
+      assert.deepEqual(letterIds(await arrived(samples.length)).sort(), letterIds(samples));
     },
   },
 ];
@@ -217,7 +223,7 @@ export const fateCases: readonly LetterCase[] = [
       await put(samplesOf(2));
       const { route, arrived: arrivedThere } = await elsewhere();
       assertAll(await settleAll(letters, sendBy('r1', { to: route })), [idOf(0), idOf(1)], 'done');
-      assert.deepEqual(idsOf(await arrivedThere(2)).sort(), [idOf(0), idOf(1)]);
+      assert.deepEqual(letterIds(await arrivedThere(2)).sort(), [idOf(0), idOf(1)]);
       assert.equal((await arrived(0)).length, 0, 'nothing came home');
     },
   },
@@ -237,7 +243,7 @@ export const fateCases: readonly LetterCase[] = [
     async run({ letters, put }) {
       await put(samplesOf(4));
       await settleAll(letters, { kind: 'leave' });
-      await assertLying(letters, idsOf(samplesOf(4)));
+      await assertLying(letters, letterIds(samplesOf(4)));
     },
   },
   {
@@ -278,11 +284,11 @@ export const fateCases: readonly LetterCase[] = [
     name: 'while nothing can be sent, letters stay, and go when it is mended',
     needs: 'canBreak',
     async run({ letters, put, arrived, breakDown, mend }) {
-      const ids = idsOf(samplesOf(3));
+      const ids = letterIds(samplesOf(3));
       await put(samplesOf(3));
       await breakDown();
       const settled = await settleAll(letters, sendBy('r1')).catch(
-        () => new Map<string, Settled>(),
+        () => new Map<string, SettleResult>(),
       );
       for (const [id, { kind }] of settled) {
         assert.ok(kind === 'failed' || kind === 'unsure', `"${id}" is said to be ${kind}`);
@@ -290,7 +296,7 @@ export const fateCases: readonly LetterCase[] = [
       await mend();
       await assertLying(letters, ids);
       assertAll(await settleAll(letters, sendBy('r1')), ids, 'done');
-      assert.deepEqual(idsOf(await arrived(3)).sort(), ids);
+      assert.deepEqual(letterIds(await arrived(3)).sort(), ids);
     },
   },
   {
@@ -300,8 +306,8 @@ export const fateCases: readonly LetterCase[] = [
       await sentByTwo({ letters, put, arrived });
       assert.deepEqual(failedOf(await letters.since('r1', [idOf(0), idOf(1)])), []);
       await failAgain([idOf(0), idOf(2)]);
-      assert.deepEqual(failedOf(await letters.since('r1', idsOf(samplesOf(4)))), [idOf(0)]);
-      assert.deepEqual(failedOf(await letters.since('r2', idsOf(samplesOf(4)))), [idOf(2)]);
+      assert.deepEqual(failedOf(await letters.since('r1', letterIds(samplesOf(4)))), [idOf(0)]);
+      assert.deepEqual(failedOf(await letters.since('r2', letterIds(samplesOf(4)))), [idOf(2)]);
       assert.deepEqual(failedOf(await letters.since('r1', [idOf(1)])), []);
     },
   },

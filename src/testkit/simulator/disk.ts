@@ -9,7 +9,7 @@
 
 import type { Millis } from '../../core/duration.ts';
 import type { Entry, Status } from '../../core/entry.ts';
-import { claimed } from '../../core/next-status.ts';
+import { claimedStatus } from '../../core/next-status.ts';
 import { takesTopic } from '../../core/topic.ts';
 import type {
   Change,
@@ -104,7 +104,7 @@ export class SimDisk {
       request.ids === undefined
         ? this.data.due.take(request, request.now, request.max)
         : this.#byIds(request, request.now).slice(0, request.max);
-    return rows.map((row) => this.take(row, claimed(row.entry.status, request)));
+    return rows.map((row) => this.take(row, claimedStatus(row.entry.status, request)));
   }
 
   commit(changes: readonly Change[]): ('done' | 'stale')[] {

@@ -12,11 +12,11 @@ import type { Delivery, Handler } from '../../ports/handler.ts';
 import type { Chance } from './timeline.ts';
 import { checkBody, checkEffect, checkStart } from './checks/deliveries.ts';
 import type { CheckContext } from './checks/check-context.ts';
-import type { ClaimFact, SimAnswer, Temper } from './ledger.ts';
+import type { ClaimFact, SimAnswer, Temper } from './sim-ledger.ts';
 import type { SimProcess } from './process.ts';
 
 /** What a handler is made of. */
-export interface HandlerParts {
+export interface SimHandlerOptions {
   readonly scene: CheckContext;
   readonly process: SimProcess;
   readonly chance: Chance;
@@ -67,7 +67,7 @@ const HEALED: Readonly<Partial<Record<Act, Act>>> = {
 };
 
 /** A handler for one process. */
-export function simHandler(parts: HandlerParts): Handler {
+export function simHandler(parts: SimHandlerOptions): Handler {
   return async (delivery) => {
     const { scene, process } = parts;
     if (process.isDead) return never();
@@ -87,14 +87,14 @@ export function simHandler(parts: HandlerParts): Handler {
   };
 }
 
-function drawAct({ scene, chance, isHealed }: HandlerParts, claim: ClaimFact): Act {
+function drawAct({ scene, chance, isHealed }: SimHandlerOptions, claim: ClaimFact): Act {
   const temper = scene.ledger.stories.get(claim.id)?.invocation.temper ?? 'calm';
   const act = chance.weighted<Act>(claim.lane === 'notice' ? NOTICE : BY_TEMPER[temper]);
   return isHealed() ? (HEALED[act] ?? act) : act;
 }
 
 async function readBody(
-  { scene, chance, process }: HandlerParts,
+  { scene, chance, process }: SimHandlerOptions,
   delivery: Delivery,
   claim: ClaimFact,
 ): Promise<void> {
@@ -123,7 +123,7 @@ async function drained(delivery: Delivery): Promise<Uint8Array> {
 }
 
 async function perform(
-  parts: HandlerParts,
+  parts: SimHandlerOptions,
   delivery: Delivery,
   claim: ClaimFact,
   act: Act,
@@ -166,7 +166,7 @@ async function perform(
   }
 }
 
-function spanOf({ chance, scene }: HandlerParts, act: Act, claim: ClaimFact): number {
+function spanOf({ chance, scene }: SimHandlerOptions, act: Act, claim: ClaimFact): number {
   const { leaseMs } = scene.plan;
   const temper = scene.ledger.stories.get(claim.id)?.invocation.temper;
   if (act === 'hang') return Number.POSITIVE_INFINITY;
@@ -178,7 +178,7 @@ function spanOf({ chance, scene }: HandlerParts, act: Act, claim: ClaimFact): nu
 
 /** Waits; an abort ends it with its reason, unless the handler does not care. */
 function sleep(
-  { process }: HandlerParts,
+  { process }: SimHandlerOptions,
   delivery: Delivery,
   claim: ClaimFact,
   spanMs: number,

@@ -106,7 +106,7 @@ export function drawSimPlan(chance: Chance, ofKeys: Chance): SimPlan {
 }
 
 /** The settings of createSpool that follow from the plan. */
-export function settingsOf(plan: SimPlan): SpoolOptions {
+export function simSettings(plan: SimPlan): SpoolOptions {
   const { destinationConcurrency, deliveredMs, bouncedMs } = plan;
   return {
     policies: plan.policies,

@@ -7,7 +7,7 @@ import { createHash } from 'node:crypto';
 import type { Message, MessageOptions } from '../../spool/message.ts';
 import type { Spool } from '../../spool/spool.ts';
 import type { Chance } from './timeline.ts';
-import { type Invocation, NUMBER_HEADER, type Temper } from './ledger.ts';
+import { type Invocation, NUMBER_HEADER, type Temper } from './sim-ledger.ts';
 import { ODD_TOPIC, TOPICS } from './plan.ts';
 import type { SimProcess } from './process.ts';
 import type { ProcessSlot, SimWorld } from './world.ts';
@@ -38,7 +38,7 @@ export function startProducers(world: SimWorld): void {
 }
 
 /** Puts one message down that must start soon; returns the note about it. */
-export function probe(world: SimWorld, seat: ProcessSlot, message: MessageOptions): Invocation {
+export function sendProbe(world: SimWorld, seat: ProcessSlot, message: MessageOptions): Invocation {
   const parcel = pack(world, message, 'probe');
   void enqueue(world, seat.process, seat.spool, parcel);
   return parcel.invocation;

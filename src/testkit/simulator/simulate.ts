@@ -14,7 +14,7 @@ import { checkWhole, turnsOf } from './checks/world.ts';
 import { startFaults, startOperators } from './disturbances.ts';
 import { isServed, ORPHAN_GRACE_MS, routeFor, type SimPlan, TOPICS } from './plan.ts';
 import { SimProcess } from './process.ts';
-import { probe, startProducers } from './producers.ts';
+import { sendProbe, startProducers } from './producers.ts';
 import { type Mutation, type ProcessSlot, SimWorld } from './world.ts';
 
 /** What came of a world. */
@@ -191,7 +191,7 @@ async function probeOnce(
 ): Promise<void> {
   const { plan, timeline, findings, ledger } = world;
   const dueAtMs = timeline.nowMs + Number(message.delay ?? 0);
-  const invocation = probe(world, seat, message);
+  const invocation = sendProbe(world, seat, message);
   const isOwn = routeFor(plan, seat.number, 'delivery', message.topic) !== undefined;
   const limitMs = plan.wakes || isOwn ? PROMPT_MS : UNTOLD_MS;
   await run(dueAtMs - timeline.nowMs + limitMs);

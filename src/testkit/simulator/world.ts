@@ -16,9 +16,9 @@ import { afterPowerCut } from './checks/world.ts';
 import { SimBodyDisk, SimDisk } from './disk.ts';
 import { SimFaults, StoreLine } from './connection.ts';
 import { simHandler } from './handlers.ts';
-import { SimLedger } from './ledger.ts';
+import { SimLedger } from './sim-ledger.ts';
 import { Observer } from './observer.ts';
-import { drawSimPlan, type SimPlan, settingsOf } from './plan.ts';
+import { drawSimPlan, type SimPlan, simSettings } from './plan.ts';
 import { INSTANCE_LENGTH, SimProcess } from './process.ts';
 
 /** What a planted bug may replace. */
@@ -200,7 +200,7 @@ export class SimWorld {
     const dice = new Chance(seededDice(this.chance.seed()));
     const stores = this.makeStores(process);
     return createSpool({
-      ...settingsOf(this.plan),
+      ...simSettings(this.plan),
       ...(this.#mutation.stores?.(stores, this) ?? stores),
       clock: process.clock,
       dice,

@@ -5,7 +5,7 @@
 import { z } from '@hono/zod-openapi';
 import type { SerializedEvent } from '../../operator/operator.ts';
 import { RespoolError } from '../../core/errors.ts';
-import { type EventKind, LISTENED } from '../../core/event.ts';
+import { type EventKind, LISTENER_KINDS } from '../../core/event.ts';
 import { checkOneOf } from '../../core/limits.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { withTimeout } from '../../system/wait.ts';
@@ -115,7 +115,7 @@ function orHeartbeat<T>(coming: Promise<T>, clock: Clock): Promise<T | undefined
 }
 
 function kindsOf(text: string | undefined): EventKind[] | undefined {
-  const known = LISTENED.filter((kind): kind is EventKind => kind !== '*');
+  const known = LISTENER_KINDS.filter((kind): kind is EventKind => kind !== '*');
   return text?.split(',').map((kind) => checkOneOf('kinds', kind.trim(), known));
 }
 

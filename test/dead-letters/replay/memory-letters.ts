@@ -12,7 +12,7 @@ import type {
   Fate,
   Letter,
   LetterTakeOptions,
-  Settled,
+  SettleResult,
   TakenLetter,
 } from '../../../src/ports/dead-letters.ts';
 import { openLetter } from '../fake-letters.ts';
@@ -44,7 +44,7 @@ export interface MemoryPlace {
   /** Messages that no consumer has taken where they are sent; undefined: that is not known. */
   waiting: number | undefined;
   /** Answers instead of what would be done. */
-  refuse: ((letter: Letter, fate: Fate) => Settled | undefined) | undefined;
+  refuse: ((letter: Letter, fate: Fate) => SettleResult | undefined) | undefined;
   /** Waited for before anything is sent. */
   hold: ((letter: Letter) => Promise<void>) | undefined;
   /** A pass gives no more than so many. */
@@ -215,7 +215,7 @@ async function settle(
   held: Held,
   fate: Fate,
   between: (() => void) | undefined,
-): Promise<Settled> {
+): Promise<SettleResult> {
   const { letter, body } = held;
   if (fate.kind === 'leave') return { kind: 'done' };
   await place.hold?.(letter);

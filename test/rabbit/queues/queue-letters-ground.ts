@@ -1,7 +1,7 @@
 /** A dead queue of one's own at the real broker, with a home, and doors to it. */
 
 import { onTestFinished } from 'vitest';
-import type { DeadLetters, Fate, Letter, Settled } from '../../../src/ports/dead-letters.ts';
+import type { DeadLetters, Fate, Letter, SettleResult } from '../../../src/ports/dead-letters.ts';
 import type { AmqpMessage, Properties, Table } from '../../../src/rabbit/connection/amqp.ts';
 import {
   createConnection,
@@ -138,8 +138,8 @@ export async function settleAll(
   door: DeadLetters,
   fate: Fate,
   isWanted: (letter: Letter) => boolean = () => true,
-): Promise<Settled[]> {
-  const settled: Settled[] = [];
+): Promise<SettleResult[]> {
+  const settled: SettleResult[] = [];
   for await (const taken of door.take({ isWanted })) settled.push(await door.settle(taken, fate));
   return settled;
 }

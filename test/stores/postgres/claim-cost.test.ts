@@ -6,7 +6,7 @@ import { systemClock } from '../../../src/system/clock.ts';
 import { Claims } from '../../../src/stores/postgres/claim.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
 import { OrderKeyTurns } from '../../../src/stores/postgres/order-keys.ts';
-import { keyed } from '../../../src/testkit/entry-cases/order.ts';
+import { keyedEntry } from '../../../src/testkit/entry-cases/order.ts';
 import { claimIds, claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
@@ -79,7 +79,10 @@ withService('postgres', () => {
   test('a claim that puts one behind goes through few of the other keys', async () => {
     const { schema, store, client } = await setup();
     const urgent = { priority: 0 };
-    await store.insert([keyed('head', { state: 'hold', dueAt: null }), keyed('next', urgent)]);
+    await store.insert([
+      keyedEntry('head', { state: 'hold', dueAt: null }),
+      keyedEntry('next', urgent),
+    ]);
     for (let part = 0; part < 5; part += 1) {
       await store.insert(sampleEntries(1_000, `m${part}`, (at) => ({ orderKey: `${part} ${at}` })));
     }
@@ -103,10 +106,10 @@ withService('postgres', () => {
       looks.length = 0;
       return [...(await claimIds(store, { max })), ...looks];
     };
-    await store.insert([keyed('head', { state: 'hold', dueAt: null })]);
-    await store.insert([keyed('own', { orderKey: 'own' }), ...sampleEntries(7, 'm')]);
+    await store.insert([keyedEntry('head', { state: 'hold', dueAt: null })]);
+    await store.insert([keyedEntry('own', { orderKey: 'own' }), ...sampleEntries(7, 'm')]);
     expect(await claimed()).toEqual(['m-00000', 'takes']);
-    await store.insert([keyed('next', { priority: 0 })]);
+    await store.insert([keyedEntry('next', { priority: 0 })]);
     expect(await claimed()).toEqual(['m-00001', 'takes', 'puts behind']);
     for (const id of ['m-00002', 'm-00003', 'm-00004', 'm-00005']) {
       expect(await claimed()).toEqual([id, 'puts behind']);

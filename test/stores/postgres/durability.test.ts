@@ -2,7 +2,11 @@
 
 import { expect, test } from 'vitest';
 import { postgres, postgresBodies } from '../../../src/stores/postgres/index.ts';
-import { changeOf, claimRequest, stepped } from '../../../src/testkit/entry-cases/shared.ts';
+import {
+  entryChange,
+  claimRequest,
+  steppedStatus,
+} from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { privateServer, withService } from '../../services/index.ts';
 import { faultyPool } from './faulty-pool.ts';
@@ -35,9 +39,9 @@ withService('postgres', () => {
     const taken = await store.claim(claimRequest(store));
     expect(await commits()).toEqual(['off', 'off']);
     const [a, b] = taken as [(typeof taken)[0], (typeof taken)[0]];
-    await store.commit([changeOf(a, stepped(a, { state: 'hold' }))]);
+    await store.commit([entryChange(a, steppedStatus(a, { state: 'hold' }))]);
     expect(await commits()).toEqual(['on']);
-    await store.commit([changeOf(b, 'remove')], { durable: false });
+    await store.commit([entryChange(b, 'remove')], { durable: false });
     expect(await commits()).toEqual(['off']);
   });
 
@@ -48,7 +52,7 @@ withService('postgres', () => {
     const commits = await spy(schema);
     const entry = sampleEntry('a');
     await store.insert([entry]);
-    await store.commit([changeOf(entry, 'remove')]);
+    await store.commit([entryChange(entry, 'remove')]);
     expect(await commits()).toEqual(['on', 'on']);
     expect(store.traits.durability).toBe('power-loss');
   });
@@ -95,7 +99,7 @@ withService('postgres', () => {
     const store = await openStore({ schema });
     const entry = sampleEntry('a');
     await store.insert([entry]);
-    await store.commit([changeOf(entry, 'remove')], { durable: false });
+    await store.commit([entryChange(entry, 'remove')], { durable: false });
     const client = await openClient();
     const flushed = async () => {
       const sql = `SELECT 1 FROM pg_stat_activity
@@ -114,18 +118,18 @@ withService('postgres', () => {
     atEnd(() => store.close());
     const entries = sampleEntries(20, 'm');
     await store.insert(entries);
-    await store.commit([changeOf(entries[0] as never, 'remove')], { durable: false });
+    await store.commit([entryChange(entries[0] as never, 'remove')], { durable: false });
     await store.flush();
-    await store.commit([changeOf(entries[1] as never, 'remove')], { durable: false });
+    await store.commit([entryChange(entries[1] as never, 'remove')], { durable: false });
     await server.kill();
     await server.restart();
     await expect(store.flush()).rejects.toMatchObject({ code: 'store.unavailable' });
     // Said once; what is written from now on is of the server that is there now.
-    await store.commit([changeOf(entries[2] as never, 'remove')], { durable: false });
+    await store.commit([entryChange(entries[2] as never, 'remove')], { durable: false });
     await store.flush();
     expect(await store.get('m-00000')).toBeUndefined();
     expect((await store.get('m-00019'))?.envelope.id).toBe('m-00019');
-    await store.commit([changeOf(entries[3] as never, 'remove')], { durable: false });
+    await store.commit([entryChange(entries[3] as never, 'remove')], { durable: false });
     await server.kill();
     await server.restart();
     // Nobody asks whether that is on the disk: what was forgotten comes again.

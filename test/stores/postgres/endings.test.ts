@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest';
 import type { Entry } from '../../../src/core/entry.ts';
 import type { Change } from '../../../src/ports/entry-store.ts';
-import { changeOf, claim, got, stepped } from '../../../src/testkit/entry-cases/shared.ts';
+import { entryChange, claim, got, steppedStatus } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool, loseAnswers } from './faulty-pool.ts';
@@ -25,8 +25,8 @@ async function setup(count: number) {
 /** What a delivery leaves of a message whose key is remembered. */
 function ended(entry: Entry, dedupeKey = entry.envelope.dedupeKey ?? ''): Change {
   const body = { ...entry.envelope.body, place: 'none' as const };
-  const to = stepped(entry, { state: 'archived', ending: 'delivered', dueAt: 1 });
-  return changeOf(entry, to, { envelope: { ...entry.envelope, body, dedupeKey } });
+  const to = steppedStatus(entry, { state: 'archived', ending: 'delivered', dueAt: 1 });
+  return entryChange(entry, to, { envelope: { ...entry.envelope, body, dedupeKey } });
 }
 
 withService('postgres', () => {

@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest';
 import type { Entry } from '../../../src/core/entry.ts';
 import type { PostgresStore } from '../../../src/stores/postgres/index.ts';
-import { changeOf, claim, claimIds } from '../../../src/testkit/entry-cases/shared.ts';
+import { entryChange, claim, claimIds } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { openClient, openStore, ownSchema } from './setup.ts';
@@ -49,11 +49,11 @@ withService('postgres', () => {
     await client.query('BEGIN');
     await client.query(`SELECT FROM "${schema}".entries WHERE id = 'm-00000' FOR UPDATE`);
     let isSettled = false;
-    const settling = store.commit([changeOf(stuck, 'remove')]).finally(() => {
+    const settling = store.commit([entryChange(stuck, 'remove')]).finally(() => {
       isSettled = true;
     });
     const lease = { ...kept.status, revision: kept.status.revision + 1 };
-    expect(await store.commit([changeOf(kept, lease)], { durable: false })).toEqual(['done']);
+    expect(await store.commit([entryChange(kept, lease)], { durable: false })).toEqual(['done']);
     expect(isSettled).toBe(false);
     await client.query('COMMIT');
     expect(await settling).toEqual(['done']);

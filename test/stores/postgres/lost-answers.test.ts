@@ -3,7 +3,11 @@
 import { expect, test, vi } from 'vitest';
 import type { Entry } from '../../../src/core/entry.ts';
 import { postgresBodies } from '../../../src/stores/postgres/index.ts';
-import { changeOf, claimRequest, stepped } from '../../../src/testkit/entry-cases/shared.ts';
+import {
+  entryChange,
+  claimRequest,
+  steppedStatus,
+} from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { type Fault, faultyPool, loseAnswers } from './faulty-pool.ts';
@@ -55,8 +59,8 @@ withService('postgres', () => {
     const entry = sampleEntry('a');
     const { pool, store } = await setup([entry]);
     pool.plan = loseAnswers(CHANGE, 1);
-    const status = stepped(entry, { state: 'hold', dueAt: null });
-    expect(await store.commit([changeOf(entry, status)])).toEqual(['done']);
+    const status = steppedStatus(entry, { state: 'hold', dueAt: null });
+    expect(await store.commit([entryChange(entry, status)])).toEqual(['done']);
     expect((await store.get('a'))?.status).toEqual(status);
   });
 
@@ -65,7 +69,7 @@ withService('postgres', () => {
     const { pool, store } = await setup([entry]);
     pool.plan = loseAnswers(CHANGE, 1);
     const changes = ['first', 'second'].map((by) =>
-      changeOf(entry, stepped(entry, { notes: { by } })),
+      entryChange(entry, steppedStatus(entry, { notes: { by } })),
     );
     expect(await store.commit(changes)).toEqual(['done', 'stale']);
     expect((await store.get('a'))?.status.notes).toEqual({ by: 'first' });
@@ -76,8 +80,8 @@ withService('postgres', () => {
     async (trouble) => {
       const entry = sampleEntry('a');
       const { pool, store } = await setup([entry]);
-      const next = { ...entry, status: stepped(entry, { notes: { by: 'first' } }) };
-      const last = stepped(next, { notes: { by: 'second' } });
+      const next = { ...entry, status: steppedStatus(entry, { notes: { by: 'first' } }) };
+      const last = steppedStatus(next, { notes: { by: 'second' } });
       let changes = 0;
       pool.plan = (text): Fault => {
         if (!CHANGE.test(text)) return 'none';
@@ -85,7 +89,7 @@ withService('postgres', () => {
         const fault = trouble === '40P01' ? { code: trouble } : trouble;
         return changes === 2 ? fault : 'none';
       };
-      const both = [changeOf(entry, next.status), changeOf(next, last)];
+      const both = [entryChange(entry, next.status), entryChange(next, last)];
       expect(await store.commit(both)).toEqual(['done', 'done']);
       expect((await store.get('a'))?.status).toEqual(last);
     },
@@ -95,7 +99,7 @@ withService('postgres', () => {
     const entry = sampleEntry('a');
     const { pool, store } = await setup([entry]);
     pool.plan = loseAnswers(REMOVE, 1);
-    expect(await store.commit([changeOf(entry, 'remove')])).toEqual(['done']);
+    expect(await store.commit([entryChange(entry, 'remove')])).toEqual(['done']);
     expect(await store.get('a')).toBeUndefined();
   });
 
@@ -103,7 +107,7 @@ withService('postgres', () => {
     const entries = sampleEntries(2, 'm');
     const { pool, store, schema } = await setup(entries);
     const other = await openStore({ schema });
-    const removals = entries.map((entry) => changeOf(entry, 'remove'));
+    const removals = entries.map((entry) => entryChange(entry, 'remove'));
     expect(await other.commit(removals)).toEqual(['done', 'done']);
     expect(await store.commit(removals.slice(0, 1))).toEqual(['stale']);
     pool.plan = loseAnswers(REMOVE, 1, 'before');
@@ -120,7 +124,7 @@ withService('postgres', () => {
     const { pool, store } = await setup([entry]);
     const leaseEndsAt = Date.now() + one.leaseMs;
     pool.plan = loseAnswers(REMOVE, 1);
-    expect(await store.commit([{ ...changeOf(entry, 'remove'), leaseEndsAt }])).toEqual([
+    expect(await store.commit([{ ...entryChange(entry, 'remove'), leaseEndsAt }])).toEqual([
       one.answer,
     ]);
     expect(await store.get('a')).toBeUndefined();
@@ -130,7 +134,7 @@ withService('postgres', () => {
     const entry = sampleEntry('a', { revision: 4 });
     const { pool, store } = await setup([entry]);
     pool.plan = loseAnswers(CHANGE, 1);
-    const late = changeOf(entry, stepped(entry, { state: 'hold' }), { revision: 2 });
+    const late = entryChange(entry, steppedStatus(entry, { state: 'hold' }), { revision: 2 });
     expect(await store.commit([late])).toEqual(['stale']);
   });
 
@@ -260,7 +264,7 @@ withService('postgres', () => {
     const consume = async () => {
       while (done.length < 160) {
         const taken = await store.claim(claimRequest(store, { max: 7 }));
-        const results = await store.commit(taken.map((entry) => changeOf(entry, 'remove')));
+        const results = await store.commit(taken.map((entry) => entryChange(entry, 'remove')));
         expect(results.every((result) => result === 'done')).toBe(true);
         done.push(...taken.map(({ envelope }) => envelope.id));
       }

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { migrate, type Step, STEPS } from '../../../src/stores/postgres/schema.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
 import type { Ask } from '../../../src/stores/postgres/connection.ts';
-import { keyed } from '../../../src/testkit/entry-cases/order.ts';
+import { keyedEntry } from '../../../src/testkit/entry-cases/order.ts';
 import { claimIds } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
@@ -59,7 +59,7 @@ withService('postgres', () => {
       [JSON.stringify({ ...sampleEntry('old').envelope, topic: 't' })],
     );
     const store = await openStore({ schema });
-    await store.insert([keyed('b'), keyed('a')]);
+    await store.insert([keyedEntry('b'), keyedEntry('a')]);
     expect(await claimIds(store)).toEqual(['old', 'b']);
   });
 

@@ -8,7 +8,12 @@ import type { EntryStore } from '../../../src/ports/entry-store.ts';
 import { postgres } from '../../../src/stores/postgres/index.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
 import { systemClock } from '../../../src/system/clock.ts';
-import { changeOf, claimRequest, later, stepped } from '../../../src/testkit/entry-cases/shared.ts';
+import {
+  entryChange,
+  claimRequest,
+  later,
+  steppedStatus,
+} from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { FaultProxy } from '../../nodes/proxy.ts';
 import { withService } from '../../services/index.ts';
@@ -152,7 +157,7 @@ withService('postgres', () => {
     await store.insertWithin(own, [sampleEntry('b')]);
     await own.query('COMMIT');
     const claimed = await store.claim(claimRequest(store));
-    await store.commit(claimed.map((entry) => changeOf(entry, 'remove')));
+    await store.commit(claimed.map((entry) => entryChange(entry, 'remove')));
     // What was told before comes before this one.
     await own.query('SELECT pg_notify($1, $2)', [channel, 'the last']);
     await client.query('SELECT 1');
@@ -213,7 +218,9 @@ withService('postgres', () => {
       .poll(() => clock.spans.filter((ms) => ms >= 50 && ms <= 1_000).length)
       .toBeGreaterThan(1);
     const woken = watch.next();
-    await one.commit([changeOf(held, stepped(held, { state: 'incoming', dueAt: later(0) }))]);
+    await one.commit([
+      entryChange(held, steppedStatus(held, { state: 'incoming', dueAt: later(0) })),
+    ]);
     await woken;
     expect(watch.calls()).toBe(1);
   });
@@ -232,8 +239,10 @@ withService('postgres', () => {
     watch.reset();
     const woken = watch.next();
     // Both between two looks.
-    await one.commit([changeOf(held, stepped(held, { state: 'incoming', dueAt: later(0) }))]);
-    await two.commit([changeOf(own, stepped(own, { dueAt: later(90_000) }))]);
+    await one.commit([
+      entryChange(held, steppedStatus(held, { state: 'incoming', dueAt: later(0) })),
+    ]);
+    await two.commit([entryChange(own, steppedStatus(own, { dueAt: later(90_000) }))]);
     await woken;
     expect(watch.calls()).toBeGreaterThan(0);
   });
@@ -255,7 +264,7 @@ withService('postgres', () => {
     const watch = watching(store);
     const entry = sampleEntry('a');
     await store.insert([entry]);
-    await store.commit([changeOf(entry, stepped(entry, { dueAt: later(1) }))]);
+    await store.commit([entryChange(entry, steppedStatus(entry, { dueAt: later(1) }))]);
     await store.claim(claimRequest(store, { now: later(1) }));
     await expect.poll(() => clock.spans.includes(800)).toBe(true);
     // What is due next has moved: others may have done that in the same moment.

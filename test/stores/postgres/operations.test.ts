@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { StoreOperation } from '../../../src/ports/store-operation.ts';
-import { changeOf, claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
+import { entryChange, claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool } from './faulty-pool.ts';
@@ -22,7 +22,7 @@ withService('postgres', () => {
     const taken = await store.claim(claimRequest(store, { max: 2 }));
     const longer = taken.map((entry) => {
       const { status } = entry;
-      return changeOf(entry, { ...status, revision: status.revision + 1 });
+      return entryChange(entry, { ...status, revision: status.revision + 1 });
     });
     expect(await store.commit(longer, { durable: false })).toEqual(['done', 'done']);
     expect(shown()).toEqual([

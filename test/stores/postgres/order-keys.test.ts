@@ -12,11 +12,11 @@ import { systemClock } from '../../../src/system/clock.ts';
 import {
   assertNext,
   assertNothingDue,
-  keyed,
+  keyedEntry,
   moveTo,
 } from '../../../src/testkit/entry-cases/order.ts';
 import {
-  changeOf,
+  entryChange,
   claimIds,
   claimOne,
   claimRequest,
@@ -55,9 +55,9 @@ async function somebodyWaits(client: pg.Client, schema: string): Promise<void> {
 
 /** The first of a key in the hands of a holder, and the next. */
 async function firstTaken(store: EntryStore) {
-  await store.insert([keyed('a'), keyed('b')]);
+  await store.insert([keyedEntry('a'), keyedEntry('b')]);
   const entry = await claimOne(store, { ids: ['a'] });
-  return changeOf(entry, 'remove');
+  return entryChange(entry, 'remove');
 }
 
 async function insertedAs(store: EntryStore, id: string): Promise<Entry> {
@@ -82,14 +82,14 @@ withService('postgres', () => {
 
   test('what came and was put behind after the snapshot of a commit is let go by it', async () => {
     const { schema, store, one, two, isBehind } = await setup();
-    await store.insert([keyed('a')]);
-    const removal = changeOf(await claimOne(store), 'remove');
+    await store.insert([keyedEntry('a')]);
+    const removal = entryChange(await claimOne(store), 'remove');
     await one.query('BEGIN');
     await one.query(`SELECT 1 FROM "${schema}".entries WHERE id = 'a' FOR SHARE`);
     const removed = store.commit([removal]);
     await somebodyWaits(two, schema);
     const other = await openStore({ schema });
-    await other.insert([keyed('b')]);
+    await other.insert([keyedEntry('b')]);
     expect(await claimIds(other)).toEqual([]);
     expect(await isBehind('b')).toBe(true);
     await one.query('COMMIT');
@@ -122,8 +122,8 @@ withService('postgres', () => {
   test('of two that are inserted at once the first goes first, also if it commits late', async () => {
     const { store, one } = await setup();
     await one.query('BEGIN');
-    await store.insertWithin(one, [keyed('z')]);
-    await store.insert([keyed('a')]);
+    await store.insertWithin(one, [keyedEntry('z')]);
+    await store.insert([keyedEntry('a')]);
     await one.query('COMMIT');
     await assertNext(store, 'z');
     await assertNothingDue(store);
@@ -132,8 +132,8 @@ withService('postgres', () => {
   test('one that commits after a later one was taken is not kept waiting by it', async () => {
     const { store, one } = await setup();
     await one.query('BEGIN');
-    await store.insertWithin(one, [keyed('z')]);
-    await store.insert([keyed('a'), keyed('b')]);
+    await store.insertWithin(one, [keyedEntry('z')]);
+    await store.insert([keyedEntry('a'), keyedEntry('b')]);
     await assertNext(store, 'a');
     await one.query('COMMIT');
     await assertNext(store, 'z');
@@ -148,7 +148,7 @@ withService('postgres', () => {
     const stores = await Promise.all([1, 2, 3].map(() => openStore({ schema })));
     const [writing, claiming, operating] = stores;
     assert.ok(writing !== undefined && claiming !== undefined && operating !== undefined);
-    await writing.insert([keyed('c'), keyed('b'), keyed('a', { priority: 0 })]);
+    await writing.insert([keyedEntry('c'), keyedEntry('b'), keyedEntry('a', { priority: 0 })]);
     expect(await claimIds(claiming)).toEqual(['c']);
     await assertNothingDue(claiming);
     // This one has never met a key before it ends one.
@@ -160,7 +160,7 @@ withService('postgres', () => {
     const schema = ownSchema();
     const early = await openStore({ schema });
     const late = await openStore({ schema });
-    await late.insert([keyed('b', HELD), keyed('a')]);
+    await late.insert([keyedEntry('b', HELD), keyedEntry('a')]);
     expect(await early.nextDueAt(DELIVERY)).toBe(null);
   });
 
@@ -179,8 +179,11 @@ withService('postgres', () => {
 
   test('one whose turn is far away is looked at again later than the next one', async () => {
     const { store } = await setup();
-    await store.insert([keyed('a'), keyed('b'), keyed('c'), keyed('d')]);
-    await store.insert([keyed('x', { ...HELD, orderKey: 'x' }), keyed('y', { orderKey: 'x' })]);
+    await store.insert([keyedEntry('a'), keyedEntry('b'), keyedEntry('c'), keyedEntry('d')]);
+    await store.insert([
+      keyedEntry('x', { ...HELD, orderKey: 'x' }),
+      keyedEntry('y', { orderKey: 'x' }),
+    ]);
     expect(await claimIds(store)).toEqual(['a']);
     const dueIn = async (id: string) => ((await got(store, id)).status.dueAt ?? 0) - SAMPLE_AT;
     const all = await Promise.all(['a', 'b', 'c', 'd', 'y'].map(dueIn));
@@ -191,7 +194,7 @@ withService('postgres', () => {
   test('past those that wait, what may go is taken by priority and due time', async () => {
     const { store } = await setup();
     const soon = { dueAt: later(-9), priority: 1 };
-    await store.insert([keyed('a', HELD), keyed('b', soon), keyed('c', soon)]);
+    await store.insert([keyedEntry('a', HELD), keyedEntry('b', soon), keyedEntry('c', soon)]);
     await store.insert([
       sampleEntry('y', { priority: 1, dueAt: later(-2) }),
       sampleEntry('x', { priority: 1, dueAt: later(-3), state: 'deferred' }),
@@ -203,7 +206,7 @@ withService('postgres', () => {
 
   test('after many commits without a key, one with a key lets the next go', async () => {
     const { store } = await setup();
-    await store.insert([keyed('a'), keyed('b', { priority: 0 })]);
+    await store.insert([keyedEntry('a'), keyedEntry('b', { priority: 0 })]);
     const taken = await claimOne(store);
     await assertNothingDue(store);
     for (let at = 0; at < 20; at += 1) {
@@ -212,15 +215,17 @@ withService('postgres', () => {
     }
     const { status } = taken;
     const extended = { ...status, revision: status.revision + 1, dueAt: later(500_000) };
-    expect(await store.commit([changeOf(taken, extended)], { durable: false })).toEqual(['done']);
-    expect(await store.commit([changeOf(taken, 'remove')])).toEqual(['stale']);
+    expect(await store.commit([entryChange(taken, extended)], { durable: false })).toEqual([
+      'done',
+    ]);
+    expect(await store.commit([entryChange(taken, 'remove')])).toEqual(['stale']);
     for (let at = 0; at < 20; at += 1) {
       await store.insert([sampleEntry(`n${at}`)]);
       await moveTo(store, `n${at}`, 'remove');
     }
     const mixed = [
-      changeOf(taken, 'remove', { revision: extended.revision }),
-      changeOf(await insertedAs(store, 'z'), 'remove'),
+      entryChange(taken, 'remove', { revision: extended.revision }),
+      entryChange(await insertedAs(store, 'z'), 'remove'),
     ];
     expect(await store.commit(mixed)).toEqual(['done', 'done']);
     await assertNext(store, 'b');
@@ -238,7 +243,7 @@ withService('postgres', () => {
 
   test('a damaged first of a key that is put aside lets the next one go', async () => {
     const { schema, store, one } = await setup();
-    await store.insert([keyed('a'), keyed('b')]);
+    await store.insert([keyedEntry('a'), keyedEntry('b')]);
     await one.query(`UPDATE "${schema}".contents SET envelope = '{' WHERE seq =
       (SELECT seq FROM "${schema}".entries WHERE id = 'a')`);
     expect(await claimIds(store)).toEqual([]);
@@ -256,7 +261,7 @@ withService('postgres', () => {
     expect(await called()).toBe(false);
     expect(await claimIds(store)).toEqual(['a', 'b', 'c']);
     await one.query('BEGIN');
-    await store.insertWithin(one, [keyed('d')]);
+    await store.insertWithin(one, [keyedEntry('d')]);
     await one.query('COMMIT');
     expect(await called()).toBe(true);
   });

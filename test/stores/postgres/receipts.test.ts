@@ -3,7 +3,7 @@
 import pg from 'pg';
 import { expect, test } from 'vitest';
 import type { Entry } from '../../../src/core/entry.ts';
-import { changeOf } from '../../../src/testkit/entry-cases/shared.ts';
+import { entryChange } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool, loseAnswers } from './faulty-pool.ts';
@@ -36,7 +36,7 @@ withService('postgres', () => {
     const inserting = store.insert(entries);
     for (const entry of entries) {
       while ((await other.get(entry.envelope.id)) === undefined);
-      await other.commit([changeOf(entry, 'remove')]);
+      await other.commit([entryChange(entry, 'remove')]);
     }
     expect(await inserting).toEqual(['stored', 'stored', 'stored']);
     expect((await store.list({ limit: 10 })).entries).toEqual([]);
@@ -78,7 +78,7 @@ withService('postgres', () => {
     };
     const [entry] = sampleEntries(1, 'm');
     expect(await store.insert([entry as Entry])).toEqual(['stored']);
-    await store.commit([changeOf(entry as Entry, 'remove')]);
+    await store.commit([entryChange(entry as Entry, 'remove')]);
     for (const other of sampleEntries(300, 'n')) await store.insert([other]);
     await store.close();
     expect(await count()).toBe(1);

@@ -3,13 +3,13 @@
 import { expect, test } from 'vitest';
 import type { Entry } from '../../../src/core/entry.ts';
 import { postgres } from '../../../src/stores/postgres/index.ts';
-import { keyed } from '../../../src/testkit/entry-cases/order.ts';
+import { keyedEntry } from '../../../src/testkit/entry-cases/order.ts';
 import {
-  changeOf,
+  entryChange,
   claim,
   DELIVERY,
   later,
-  stepped,
+  steppedStatus,
 } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
@@ -67,14 +67,14 @@ const ENTRIES = [sampleEntry('a', { dedupeKey: 'k' }), sampleEntry('b', { dedupe
 
 withService('postgres', () => {
   test('a role with few rights emits, with and without keys', async () => {
-    const { results, owner } = await emitAs(EMIT, [...ENTRIES, keyed('c')]);
+    const { results, owner } = await emitAs(EMIT, [...ENTRIES, keyedEntry('c')]);
     expect(results).toEqual(['stored', { duplicateOf: 'a' }, 'stored']);
     expect(await claim(owner)).toHaveLength(2);
   });
 
   test.each(EMIT)('without %s it cannot', async (right) => {
     const fewer = EMIT.filter((one) => one !== right);
-    const emitted = emitAs(fewer, [...ENTRIES, keyed('c')]);
+    const emitted = emitAs(fewer, [...ENTRIES, keyedEntry('c')]);
     await expect(emitted).rejects.toMatchObject({ code: '42501' });
   });
 
@@ -88,7 +88,7 @@ withService('postgres', () => {
 
   test('a role that may read and write all tables relays, and keeps what was sent', async () => {
     const { schema, owner, url } = await setup(RELAY);
-    await owner.insert([keyed('a'), keyed('b'), sampleEntry('c')]);
+    await owner.insert([keyedEntry('a'), keyedEntry('b'), sampleEntry('c')]);
     const warnings: unknown[] = [];
     const logger = {
       debug: () => undefined,
@@ -101,9 +101,9 @@ withService('postgres', () => {
     // It does not own the table of sent messages, so it makes no parts; the default one is there.
     expect(warnings).toEqual([expect.objectContaining({ store: 'postgres' })]);
     const delivered = (entry: Entry) =>
-      changeOf(
+      entryChange(
         entry,
-        stepped(entry, { state: 'archived', ending: 'delivered', dueAt: later(9e9) }),
+        steppedStatus(entry, { state: 'archived', ending: 'delivered', dueAt: later(9e9) }),
       );
     const first = await claim(store);
     expect(await store.commit(first.map(delivered))).toEqual(['done', 'done']);

@@ -6,13 +6,13 @@ import type { Entry, Status } from '../../../src/core/entry.ts';
 import type { Clock } from '../../../src/ports/clock.ts';
 import { type PostgresOptions, postgres } from '../../../src/stores/postgres/index.ts';
 import { systemClock } from '../../../src/system/clock.ts';
-import { assertNext, keyed } from '../../../src/testkit/entry-cases/order.ts';
+import { assertNext, keyedEntry } from '../../../src/testkit/entry-cases/order.ts';
 import {
-  changeOf,
+  entryChange,
   claim,
   claimIds,
   later,
-  stepped,
+  steppedStatus,
 } from '../../../src/testkit/entry-cases/shared.ts';
 import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
@@ -67,7 +67,7 @@ async function setup(options: Partial<PostgresOptions> = {}) {
 
 function delivered(entry: Entry, parts: Partial<Status> = {}) {
   const to = { state: 'archived', ending: 'delivered', dueAt: later(DAY_MS), ...parts } as const;
-  return changeOf(entry, stepped(entry, to));
+  return entryChange(entry, steppedStatus(entry, to));
 }
 
 describe('what is refused', () => {
@@ -112,7 +112,7 @@ withService('postgres', () => {
     const others = [
       delivered(a, { ending: 'bounced' }),
       delivered(b, { ending: 'removed' }),
-      changeOf(c, 'remove'),
+      entryChange(c, 'remove'),
       delivered(d),
     ];
     expect(await store.commit(others)).toEqual(['done', 'done', 'done', 'done']);
@@ -145,7 +145,12 @@ withService('postgres', () => {
 
   test('what was delivered lets the next of its key go', async () => {
     const { store, ids } = await setup();
-    await store.insert([keyed('a'), keyed('b'), keyed('c', { dedupeKey: 'k' }), keyed('d')]);
+    await store.insert([
+      keyedEntry('a'),
+      keyedEntry('b'),
+      keyedEntry('c', { dedupeKey: 'k' }),
+      keyedEntry('d'),
+    ]);
     for (const id of ['a', 'b', 'c', 'd']) {
       const [entry] = await claim(store);
       expect(entry?.envelope.id).toBe(id);
@@ -153,7 +158,7 @@ withService('postgres', () => {
       await store.commit([delivered(entry as Entry)]);
     }
     expect(await ids()).toEqual(['a', 'b', 'c', 'd']);
-    await store.insert([keyed('e')]);
+    await store.insert([keyedEntry('e')]);
     await assertNext(store, 'e');
   });
 

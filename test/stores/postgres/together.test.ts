@@ -4,7 +4,7 @@ import { createSpool, type SpoolOptions } from 'respool';
 import { expect, test } from 'vitest';
 import type { BodyStore } from '../../../src/ports/body-store.ts';
 import { postgres, postgresBodies } from '../../../src/stores/postgres/index.ts';
-import { changeOf, stepped } from '../../../src/testkit/entry-cases/shared.ts';
+import { entryChange, steppedStatus } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool, loseAnswers } from './faulty-pool.ts';
@@ -71,7 +71,7 @@ withService('postgres', () => {
           FOR EACH ROW EXECUTE FUNCTION "${schema}".note()`);
       }
       const [a] = entries as [(typeof entries)[0]];
-      const removal = changeOf(a, 'remove', { bodyRef: 'a' });
+      const removal = entryChange(a, 'remove', { bodyRef: 'a' });
       expect(await store.commit([removal], { durable })).toEqual(['done']);
       const { rows: seen } = await client.query(
         `SELECT array_agg(DISTINCT what ORDER BY what) AS what, count(DISTINCT tx)::int AS n
@@ -86,8 +86,8 @@ withService('postgres', () => {
     const { store, entries, rows } = await setup(['a', 'b']);
     const [a, b] = entries as [(typeof entries)[0], (typeof entries)[0]];
     const changes = [
-      changeOf(a, 'remove', { bodyRef: 'a', revision: 9 }),
-      changeOf(b, 'remove', { bodyRef: 'b' }),
+      entryChange(a, 'remove', { bodyRef: 'a', revision: 9 }),
+      entryChange(b, 'remove', { bodyRef: 'b' }),
     ];
     expect(await store.commit(changes)).toEqual(['stale', 'done']);
     expect([await rows('bodies'), await rows('chunks')]).toEqual([1, 3]);
@@ -101,7 +101,7 @@ withService('postgres', () => {
         body: { ...entry.envelope.body, place: 'none' as const },
       };
       const parts = { envelope, bodyRef: entry.envelope.id, revision: at === 0 ? 1 : 9 };
-      const change = changeOf(entry, stepped(entry, { state: 'archived' }), parts);
+      const change = entryChange(entry, steppedStatus(entry, { state: 'archived' }), parts);
       expect(await store.commit([change])).toEqual([at === 0 ? 'done' : 'stale']);
     }
     expect([await rows('entries'), await rows('bodies'), await rows('chunks')]).toEqual([2, 1, 3]);
@@ -116,10 +116,10 @@ withService('postgres', () => {
       texts.push(text);
       return 'none';
     };
-    await store.commit(plain.map((entry) => changeOf(entry, 'remove')));
+    await store.commit(plain.map((entry) => entryChange(entry, 'remove')));
     expect(texts.join('')).not.toMatch(/"bodies"|"chunks"/);
     const [a] = entries as [(typeof entries)[0]];
-    await store.commit([changeOf(a, 'remove', { bodyRef: 'elsewhere' })]);
+    await store.commit([entryChange(a, 'remove', { bodyRef: 'elsewhere' })]);
     expect(texts.join('').match(/"bodies"|"chunks"/g)).toHaveLength(2);
   });
 
@@ -127,7 +127,7 @@ withService('postgres', () => {
     const { pool, store, bodies, entries, rows } = await setup(['a']);
     pool.plan = loseAnswers(/unwanted AS/, 1);
     const [a] = entries as [(typeof entries)[0]];
-    expect(await store.commit([changeOf(a, 'remove', { bodyRef: 'a' })])).toEqual(['done']);
+    expect(await store.commit([entryChange(a, 'remove', { bodyRef: 'a' })])).toEqual(['done']);
     expect([await rows('bodies'), await rows('chunks')]).toEqual([0, 0]);
     await bodies.remove(['a', 'a']);
     await expect(bodies.get('a')[Symbol.asyncIterator]().next()).rejects.toMatchObject({
@@ -138,8 +138,8 @@ withService('postgres', () => {
   test('a ref that no text can hold is refused before it meets others', async () => {
     const { store, entries } = await setup(['a', 'b']);
     const [a, b] = entries as [(typeof entries)[0], (typeof entries)[0]];
-    const wrong = store.commit([changeOf(a, 'remove', { bodyRef: 'a\0' })]);
-    const right = store.commit([changeOf(b, 'remove', { bodyRef: 'b' })]);
+    const wrong = store.commit([entryChange(a, 'remove', { bodyRef: 'a\0' })]);
+    const right = store.commit([entryChange(b, 'remove', { bodyRef: 'b' })]);
     await expect(wrong).rejects.toMatchObject({ code: 'message.invalid' });
     expect(await right).toEqual(['done']);
   });

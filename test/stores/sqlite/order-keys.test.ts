@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest';
 import type { Entry } from '../../../src/core/entry.ts';
 import type { SqliteDatabase } from '../../../src/stores/shared/client.ts';
 import type { SqliteStore } from '../../../src/stores/sqlite/index.ts';
-import { changeOf, later, stepped } from '../../../src/testkit/entry-cases/shared.ts';
+import { entryChange, later, steppedStatus } from '../../../src/testkit/entry-cases/shared.ts';
 import { SAMPLE_AT, type SampleParts, sampleEntry } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
 import { makeFolder, openFile, openStore } from './setup.ts';
@@ -47,8 +47,8 @@ async function change(store: SqliteStore, id: string, to: SampleParts | 'remove'
   const entry = await store.get(id);
   expect(entry).toBeDefined();
   if (entry === undefined) return;
-  const next = to === 'remove' ? to : stepped(entry, to);
-  expect(await store.commit([changeOf(entry, next)])).toEqual(['done']);
+  const next = to === 'remove' ? to : steppedStatus(entry, to);
+  expect(await store.commit([entryChange(entry, next)])).toEqual(['done']);
 }
 
 describe('one that is not the first of its key', () => {
@@ -146,7 +146,7 @@ describe('the next of a key is let go', () => {
     const head = await store.get('head');
     if (head === undefined) throw new Error('it is there');
     const envelope = { ...head.envelope, orderKey: 'other' };
-    const moved = changeOf(head, stepped(head), { envelope });
+    const moved = entryChange(head, steppedStatus(head), { envelope });
     expect(await store.commit([moved])).toEqual(['done']);
     expect(await claimed(store)).toEqual(['next']);
     await store.insert([keyed('after', { orderKey: 'other' })]);
@@ -159,7 +159,7 @@ describe('the next of a key is let go', () => {
     const [head] = await store.claim(claimOf(store));
     if (head === undefined) throw new Error('it is due');
     const [, taken] = await Promise.all([
-      store.commit([changeOf(head, 'remove')], { durable: false }),
+      store.commit([entryChange(head, 'remove')], { durable: false }),
       store.claim(claimOf(store)),
     ]);
     expect(taken.map(({ envelope }) => envelope.id)).toEqual(['next']);

@@ -6,7 +6,7 @@ import { describe, expect, test } from 'vitest';
 import type { Clock } from '../../../src/ports/clock.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { serviceAddress } from '../../../src/stores/sqlite/index.ts';
-import { changeOf } from '../../../src/testkit/entry-cases/shared.ts';
+import { entryChange } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries, sampleEntry, SAMPLE_AT } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeFolder, openFile, openStore } from './setup.ts';
@@ -67,7 +67,7 @@ describe('two processes on one file', () => {
     // So that the first store reads anew which priorities there are, in its next transaction.
     await other.records.append('told', {});
     const answers = await Promise.all([
-      store.commit([changeOf(first, 'remove')]),
+      store.commit([entryChange(first, 'remove')]),
       store.claim(claimOf(store)),
       store.insert([sampleEntry('second')]),
     ]);

@@ -5,7 +5,7 @@ import type { Entry } from '../../../src/core/entry.ts';
 import type { EntryStore } from '../../../src/ports/entry-store.ts';
 import type { SqliteDatabase } from '../../../src/stores/shared/client.ts';
 import { migrateSqlite, type SqliteStore, sqlite } from '../../../src/stores/sqlite/index.ts';
-import { changeOf } from '../../../src/testkit/entry-cases/shared.ts';
+import { entryChange } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
 import { makeApp, openFile, openStore, transact } from './setup.ts';
@@ -169,7 +169,7 @@ describe('insertWithin', () => {
       expect(more).toEqual([]);
       if (entry === undefined) break;
       taken.push(entry.envelope.id);
-      await store.commit([changeOf(entry, 'remove')]);
+      await store.commit([entryChange(entry, 'remove')]);
     }
     expect(taken).toEqual(['c', 'b', 'a']);
   });

@@ -12,7 +12,7 @@ import { printCondition } from '../../../observe/alerts/condition.ts';
 import { createAlerts } from '../../../observe/alerts/evaluate.ts';
 import { createMeasures } from '../../../observe/alerts/measures.ts';
 import { type Receivers, registerReceivers } from '../../../observe/alerts/receivers.ts';
-import type { AlertActionCall, AlertParts } from '../../../observe/alerts/types.ts';
+import type { AlertActionCall, AlertOptions } from '../../../observe/alerts/types.ts';
 import { createOperator } from '../../../operator/spool-operator.ts';
 import type { Spool } from '../../../spool/spool.ts';
 import { systemDice } from '../../../system/clock.ts';
@@ -148,7 +148,7 @@ interface AlertActionParts {
 }
 
 /** Does what rules want done. */
-function alertActions(parts: AlertActionParts): AlertParts['act'] {
+function alertActions(parts: AlertActionParts): AlertOptions['act'] {
   return (deed, by) => doOne(parts, deed, by);
 }
 

@@ -62,7 +62,7 @@ const testTelling: CommandSpec = {
 };
 
 /** `respool alerts` */
-export const alerts: CommandSpec = {
+export const alertsCommand: CommandSpec = {
   name: 'alerts',
   summary: 'alert rules: their states, and tests of notifications',
   group: GROUP,

@@ -18,7 +18,7 @@ import { CommandError, endedBy, EXIT, type ExitCode } from '../../exit-codes.ts'
 import {
   type BadLine,
   FILTER_OPTIONS,
-  filterOf,
+  messageFilterOf,
   idBatches,
   lookUp,
 } from '../../select-messages.ts';
@@ -60,9 +60,9 @@ export const ACTION_OPTIONS: readonly OptionSpec[] = [
 const EXAMPLES_MAX = 3;
 
 /** Does an action to the messages that were asked for. */
-export async function act(context: CommandContext, action: Action): Promise<ExitCode> {
+export async function runAction(context: CommandContext, action: Action): Promise<ExitCode> {
   const { args, options } = context;
-  const filter = filterOf(options);
+  const filter = messageFilterOf(options);
   const isAll = args.includes('ALL');
   if (isAll && (args.length > 1 || filter !== undefined)) {
     throw usage(`ALL means every message: take it away, or the ids and filters beside it`);

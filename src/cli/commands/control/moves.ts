@@ -3,11 +3,11 @@
  * What they have in common is in act.ts.
  */
 
-import { act, ACTION_ARGUMENTS, ACTION_OPTIONS } from './act.ts';
+import { runAction, ACTION_ARGUMENTS, ACTION_OPTIONS } from './act.ts';
 import type { CommandSpec } from '../../spec.ts';
 
 /** `respool hold` */
-export const hold: CommandSpec = {
+export const holdCommand: CommandSpec = {
   name: 'hold',
   summary: 'hold messages until they are released',
   group: 'Control',
@@ -29,7 +29,7 @@ export const hold: CommandSpec = {
   role: 'operate',
   run: (context) => {
     const reason = context.options.text('reason');
-    return act(context, {
+    return runAction(context, {
       bulk: { kind: 'hold', ...(reason === undefined ? {} : { reason }) },
       verb: 'hold',
       done: 'held',
@@ -39,7 +39,7 @@ export const hold: CommandSpec = {
 };
 
 /** `respool release` */
-export const release: CommandSpec = {
+export const releaseCommand: CommandSpec = {
   name: 'release',
   summary: 'release held messages',
   group: 'Control',
@@ -52,7 +52,7 @@ export const release: CommandSpec = {
   ],
   role: 'operate',
   run: (context) =>
-    act(context, {
+    runAction(context, {
       bulk: { kind: 'release' },
       verb: 'release',
       done: 'released',
@@ -61,7 +61,7 @@ export const release: CommandSpec = {
 };
 
 /** `respool retry` */
-export const retry: CommandSpec = {
+export const retryCommand: CommandSpec = {
   name: 'retry',
   summary: 'retry messages now, including bounced and archived ones',
   group: 'Control',
@@ -80,7 +80,7 @@ export const retry: CommandSpec = {
   ],
   role: 'operate',
   run: (context) =>
-    act(context, {
+    runAction(context, {
       bulk: { kind: 'retry' },
       verb: 'retry',
       done: 'retried',
@@ -89,7 +89,7 @@ export const retry: CommandSpec = {
 };
 
 /** `respool bounce` */
-export const bounce: CommandSpec = {
+export const bounceCommand: CommandSpec = {
   name: 'bounce',
   summary: 'give messages up and announce it to bounce handlers',
   group: 'Control',
@@ -110,7 +110,7 @@ export const bounce: CommandSpec = {
   role: 'operate',
   run: (context) => {
     const reason = context.options.text('reason');
-    return act(context, {
+    return runAction(context, {
       bulk: { kind: 'bounce', ...(reason === undefined ? {} : { reason }) },
       verb: 'bounce',
       done: 'bounced',
@@ -120,7 +120,7 @@ export const bounce: CommandSpec = {
 };
 
 /** `respool remove` */
-export const remove: CommandSpec = {
+export const removeCommand: CommandSpec = {
   name: 'remove',
   summary: 'remove messages; they can be restored, unless --hard',
   group: 'Control',
@@ -146,7 +146,7 @@ export const remove: CommandSpec = {
     const reason = context.options.text('reason');
     const hard = context.options.flag('hard');
     const details = { hard, ...(reason === undefined ? {} : { reason }) };
-    return act(context, {
+    return runAction(context, {
       bulk: { kind: 'remove', ...details },
       verb: 'remove',
       done: hard ? 'removed for good' : 'removed',

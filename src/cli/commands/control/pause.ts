@@ -11,7 +11,7 @@ import { checkTopicPattern } from '../../../core/limits.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
 
 /** `respool pause [topic]` */
-export const pause: CommandSpec = {
+export const pauseCommand: CommandSpec = {
   name: 'pause',
   summary: 'pause deliveries, all or by topic',
   group: 'Control',
@@ -49,7 +49,7 @@ function patternOf(given: string | undefined): string {
 }
 
 /** `respool resume [topic]` */
-export const resume: CommandSpec = {
+export const resumeCommand: CommandSpec = {
   name: 'resume',
   summary: 'end a pause',
   group: 'Control',

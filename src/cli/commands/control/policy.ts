@@ -6,7 +6,7 @@
  * configuration.
  */
 
-import { act, ACTION_ARGUMENTS, ACTION_OPTIONS } from './act.ts';
+import { runAction, ACTION_ARGUMENTS, ACTION_OPTIONS } from './act.ts';
 import { readConfig } from '../../config.ts';
 import { CommandError } from '../../exit-codes.ts';
 import { namedUrl } from '../../session.ts';
@@ -112,7 +112,7 @@ export const setPolicy: CommandSpec = {
   role: 'operate',
   run: (context) => {
     const [name = '', ...ids] = context.args;
-    return act(
+    return runAction(
       { ...context, args: ids },
       {
         bulk: { kind: 'policy', policy: name },
@@ -125,7 +125,7 @@ export const setPolicy: CommandSpec = {
 };
 
 /** `respool policy explain|list|set` */
-export const policy: CommandSpec = {
+export const policyCommand: CommandSpec = {
   name: 'policy',
   summary: 'explain retry policies, or give messages another one',
   group: 'Control',

@@ -6,7 +6,7 @@ import { replayCommands } from './replay-commands.ts';
 import { sweepCommands } from './sweep-commands.ts';
 
 /** `respool dlq …` */
-export const dlq: CommandSpec = {
+export const dlqCommand: CommandSpec = {
   name: 'dlq',
   summary: 'inspect, repair and replay dead letters, sweep dead queues',
   group: 'Dead letters',

@@ -3,7 +3,7 @@
 import type { Category } from '../../../core/category.ts';
 import { durationMs, type Millis } from '../../../core/duration.ts';
 import type { LetterKind, LetterQuery } from '../../../ports/dead-letters.ts';
-import { filterOf } from '../../select-messages.ts';
+import { messageFilterOf } from '../../select-messages.ts';
 import type { CommandContext } from '../../spec.ts';
 
 /** Which letters, where categories are no matter of the place. */
@@ -24,7 +24,7 @@ export function kindsOf({ options }: CommandContext): readonly LetterKind[] | un
 
 /** The question that the options make, as it stands now: ages are times. */
 export function letterFilterOf({ options, io }: CommandContext): LetterFilter {
-  const filter = filterOf(options) ?? {};
+  const filter = messageFilterOf(options) ?? {};
   const { topic, code, header, text, destination, olderThan, since, enqueuedAfter } = filter;
   const now = io.clock.now();
   const given: LetterQuery = withoutUnknown({

@@ -11,7 +11,13 @@ import { fitsLetter } from '../../../core/letter-query.ts';
 import { withBrokerHeader } from '../../../dead-letters/archive-broker.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { Operator } from '../../../operator/operator.ts';
-import type { Fate, KeptCopy, Letter, Settled, TakenLetter } from '../../../ports/dead-letters.ts';
+import type {
+  Fate,
+  KeptCopy,
+  Letter,
+  SettleResult,
+  TakenLetter,
+} from '../../../ports/dead-letters.ts';
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
 import { TypedIds } from '../../id-prefix.ts';
 import { ask } from '../../ui/confirm.ts';
@@ -426,7 +432,9 @@ function bytesOf(batch: readonly InHand[]): number {
   return batch.reduce((sum, { taken }) => sum + taken.letter.size, 0);
 }
 
-function isAway(settled: Settled): settled is Settled & { readonly kind: 'done' | 'gone' } {
+function isAway(
+  settled: SettleResult,
+): settled is SettleResult & { readonly kind: 'done' | 'gone' } {
   return settled.kind === 'done' || settled.kind === 'gone';
 }
 

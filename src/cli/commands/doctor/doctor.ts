@@ -10,7 +10,7 @@ const STYLES: Readonly<Record<Level, Style>> = { ok: 'green', note: 'yellow', un
 const LEVEL_COLUMNS = 8;
 
 /** `respool doctor` */
-export const doctor: CommandSpec = {
+export const doctorCommand: CommandSpec = {
   name: 'doctor',
   summary: 'report what is unsafe, and how to fix it',
   group: 'Maintain',

@@ -41,7 +41,7 @@ function withShortIds(what: string): string {
 }
 
 /** `respool audit` */
-export const audit: CommandSpec = {
+export const auditCommand: CommandSpec = {
   name: 'audit',
   summary: 'show what operators did',
   group: 'Inspect',

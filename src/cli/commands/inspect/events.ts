@@ -1,13 +1,13 @@
 /** events — what happens in the service, as it happens. */
 
-import { type EventKind, LISTENED } from '../../../core/event.ts';
+import { type EventKind, LISTENER_KINDS } from '../../../core/event.ts';
 import { eventLine } from '../../ui/event-line.ts';
 import { openService } from '../../session.ts';
 import type { CommandSpec } from '../../spec.ts';
 import { timeOfDay } from '../../ui/times.ts';
 
 /** `respool events` */
-export const events: CommandSpec = {
+export const eventsCommand: CommandSpec = {
   name: 'events',
   summary: 'follow what happens in the running service',
   group: 'Inspect',
@@ -18,7 +18,7 @@ export const events: CommandSpec = {
     {
       flags: '--kind <kind>',
       description: 'only these; several with commas',
-      choices: LISTENED.filter((kind) => kind !== '*'),
+      choices: LISTENER_KINDS.filter((kind) => kind !== '*'),
       repeatable: true,
     },
   ],

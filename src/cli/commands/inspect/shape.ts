@@ -2,7 +2,7 @@
 
 import type { ShapeRow } from '../../../operator/operator.ts';
 import { MINUTE_MS } from '../../../core/duration.ts';
-import { FILTER_OPTIONS, filterOf } from '../../select-messages.ts';
+import { FILTER_OPTIONS, messageFilterOf } from '../../select-messages.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandSpec } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
@@ -11,7 +11,7 @@ import { type Column, tableOf } from '../../ui/table.ts';
 const ROWS_MAX = 500;
 
 /** `respool shape` */
-export const shape: CommandSpec = {
+export const shapeCommand: CommandSpec = {
   name: 'shape',
   summary: 'show what waits, by topic and age',
   group: 'Inspect',
@@ -28,7 +28,7 @@ export const shape: CommandSpec = {
   ],
   role: 'read',
   run: async ({ session, options, out }) => {
-    const filter = filterOf(options);
+    const filter = messageFilterOf(options);
     const by = options.text('by') as 'topic' | 'destination' | undefined;
     const { operator } = await session();
     const found = await operator.shape({

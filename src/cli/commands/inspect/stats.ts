@@ -24,7 +24,7 @@ const COLUMNS: readonly Column[] = [
 ];
 
 /** `respool stats` */
-export const stats: CommandSpec = {
+export const statsCommand: CommandSpec = {
   name: 'stats',
   summary: 'show counts, rates and the forecast',
   group: 'Inspect',

@@ -22,7 +22,7 @@ const CASES = 5;
 const FIRST_LOOK_MS = 600;
 
 /** `respool bench` */
-export const bench: CommandSpec = {
+export const benchCommand: CommandSpec = {
   name: 'bench',
   summary: 'measure the disk and the stores of this machine',
   group: 'Maintain',

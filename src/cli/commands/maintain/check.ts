@@ -10,7 +10,7 @@ import type { CommandSpec } from '../../spec.ts';
 import { tableOf } from '../../ui/table.ts';
 
 /** `respool check [--repair]` */
-export const check: CommandSpec = {
+export const checkCommand: CommandSpec = {
   name: 'check',
   summary: 'check the store for damage, and repair it',
   group: 'Maintain',

@@ -116,7 +116,7 @@ const set: CommandSpec = {
 };
 
 /** `respool config [show|check|set]` */
-export const config: CommandSpec = {
+export const configCommand: CommandSpec = {
   name: 'config',
   summary: 'print, check or change the configuration',
   group: 'Maintain',

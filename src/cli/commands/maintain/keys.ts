@@ -38,7 +38,7 @@ const generate: CommandSpec = {
 };
 
 /** `respool keys generate` */
-export const keys: CommandSpec = {
+export const keysCommand: CommandSpec = {
   name: 'keys',
   summary: 'generate a key for the encryption of bodies',
   group: 'Maintain',
@@ -54,7 +54,7 @@ const SEAL_NOTE =
   'one stays needed until they are trimmed and resumed.';
 
 /** `respool rekey` */
-export const rekey: CommandSpec = {
+export const rekeyCommand: CommandSpec = {
   name: 'rekey',
   summary: 're-encrypt stored data with the configured keys',
   group: 'Maintain',

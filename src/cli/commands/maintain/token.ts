@@ -76,7 +76,7 @@ const hash: CommandSpec = {
 };
 
 /** `respool token create|hash` */
-export const token: CommandSpec = {
+export const tokenCommand: CommandSpec = {
   name: 'token',
   summary: 'create a token for the service',
   group: 'Maintain',

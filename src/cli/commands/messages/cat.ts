@@ -18,7 +18,7 @@ const JSON_MAX_BYTES = 16 * 2 ** 20;
 const HEX_COLUMNS = 16;
 
 /** `respool cat` */
-export const cat: CommandSpec = {
+export const catCommand: CommandSpec = {
   name: 'cat',
   summary: "print a message's body",
   group: 'Messages',

@@ -14,7 +14,7 @@ import type { CommandContext, CommandSpec } from '../../spec.ts';
 const JSON_TYPE = 'application/json';
 
 /** `respool enqueue` */
-export const enqueue: CommandSpec = {
+export const enqueueCommand: CommandSpec = {
   name: 'enqueue',
   summary: 'enqueue a message',
   group: 'Messages',

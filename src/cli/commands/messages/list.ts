@@ -2,7 +2,7 @@
 
 import type { ListOrder } from '../../../ports/entry-store.ts';
 import type { PageOptions } from '../../../spool/list.ts';
-import { FILTER_OPTIONS, filterOf } from '../../select-messages.ts';
+import { FILTER_OPTIONS, messageFilterOf } from '../../select-messages.ts';
 import { LIST_COLUMNS, listRow, messageObject } from '../../ui/message-view.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
@@ -13,7 +13,7 @@ const SHOWN_DEFAULT = 100;
 const LIMIT_MAX = 1_000_000_000;
 
 /** `respool list` */
-export const list: CommandSpec = {
+export const listCommand: CommandSpec = {
   name: 'list',
   summary: 'show messages, by state, topic, age and more',
   group: 'Messages',
@@ -38,7 +38,7 @@ export const list: CommandSpec = {
       options.number('limit', { min: 1, max: LIMIT_MAX }) ?? (out.json ? LIMIT_MAX : SHOWN_DEFAULT);
     const order = options.text('order') as ListOrder | undefined;
     const query: PageOptions = {
-      ...filterOf(options),
+      ...messageFilterOf(options),
       ...(order === undefined ? {} : { order }),
       ...(options.flag('desc') ? { descending: true } : {}),
     };

@@ -10,7 +10,7 @@ import { idProgress } from '../../ui/progress.ts';
 import type { CommandSpec } from '../../spec.ts';
 
 /** `respool show` */
-export const show: CommandSpec = {
+export const showCommand: CommandSpec = {
   name: 'show',
   summary: 'show a message in full, without its body',
   group: 'Messages',

@@ -2,15 +2,21 @@
 
 import { OUTBOX_OPTIONS, OUTBOX_PLACE } from './choose.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
-import { audit } from '../inspect/audit.ts';
-import { bounce, hold, release, remove, retry } from '../control/moves.ts';
-import { cat } from '../messages/cat.ts';
-import { check } from '../maintain/check.ts';
-import { list } from '../messages/list.ts';
-import { pause, resume } from '../control/pause.ts';
+import { auditCommand } from '../inspect/audit.ts';
+import {
+  bounceCommand,
+  holdCommand,
+  releaseCommand,
+  removeCommand,
+  retryCommand,
+} from '../control/moves.ts';
+import { catCommand } from '../messages/cat.ts';
+import { checkCommand } from '../maintain/check.ts';
+import { listCommand } from '../messages/list.ts';
+import { pauseCommand, resumeCommand } from '../control/pause.ts';
 import { setPolicy } from '../control/policy.ts';
-import { shape } from '../inspect/shape.ts';
-import { show } from '../messages/show.ts';
+import { shapeCommand } from '../inspect/shape.ts';
+import { showCommand } from '../messages/show.ts';
 
 const ID = '0198f0c2-8a3e-7c41-9d2b-5f60718293a4';
 
@@ -42,7 +48,7 @@ function overOutbox(
   };
 }
 
-const listed = overOutbox(list, {
+const listed = overOutbox(listCommand, {
   description:
     'Shows messages of the outbox: topics are routing keys, incoming ones are not sent yet, ' +
     'bounced ones are dead, archived ones were sent or removed and are kept. With --sent those ' +
@@ -69,17 +75,17 @@ const LOOKING: readonly CommandSpec[] = [
       return (await import('./sent.ts')).printSent(context);
     },
   },
-  overOutbox(show, {
+  overOutbox(showCommand, {
     description: 'Shows messages of the outbox in full, without their bodies.',
     examples: [{ line: `respool outbox show ${ID}`, does: 'where it is, and why' }],
   }),
-  overOutbox(cat, {
+  overOutbox(catCommand, {
     description:
       'Writes the body of a message as it will be sent: to a file or pipe as it is, to a ' +
       'terminal as text without control characters, or hex, up to 64 KiB.',
     examples: [{ line: `respool outbox cat ${ID} > body.json`, does: 'keeps it' }],
   }),
-  overOutbox(shape, {
+  overOutbox(shapeCommand, {
     description:
       'Counts what is not sent yet (incoming, active and deferred) by routing key and age. T is ' +
       'the total; the columns are ages in minutes, each up to its number, the last beyond it.',
@@ -91,7 +97,7 @@ const LOOKING: readonly CommandSpec[] = [
 ];
 
 const STEERING: readonly CommandSpec[] = [
-  overOutbox(hold, {
+  overOutbox(holdCommand, {
     description:
       'Keeps messages back until release or retry lets them go; those of their key that come ' +
       'after them wait, too. Filters without --state mean incoming and deferred ones.',
@@ -99,12 +105,12 @@ const STEERING: readonly CommandSpec[] = [
       { line: "respool outbox hold --topic 'mail.*'", does: 'counts, asks, and holds them' },
     ],
   }),
-  overOutbox(release, {
+  overOutbox(releaseCommand, {
     description:
       'Releases held messages to their former state. Filters without --state mean held ones.',
     examples: [{ line: "respool outbox release --topic 'mail.*'", does: 'counts, asks, releases' }],
   }),
-  overOutbox(retry, {
+  overOutbox(retryCommand, {
     description:
       'Makes messages due at once. Dead ones and those that were sent start a new round of ' +
       'attempts. Filters without --state mean deferred, held and dead ones.',
@@ -112,7 +118,7 @@ const STEERING: readonly CommandSpec[] = [
       { line: 'respool outbox retry --state bounce', does: 'counts, asks, sends the dead again' },
     ],
   }),
-  overOutbox(bounce, {
+  overOutbox(bounceCommand, {
     summary: 'give messages up',
     description:
       'Gives messages up: they are dead, are kept with the reason, and the next of their key ' +
@@ -124,7 +130,7 @@ const STEERING: readonly CommandSpec[] = [
       },
     ],
   }),
-  overOutbox(remove, {
+  overOutbox(removeCommand, {
     description:
       'Removes messages, so that the next message of their key is sent. Retry brings them back ' +
       'for 7 days; with --hard they are permanently removed.',
@@ -150,7 +156,7 @@ const STEERING: readonly CommandSpec[] = [
       }),
     ],
   },
-  overOutbox(pause, {
+  overOutbox(pauseCommand, {
     description:
       'Stops sending the routing keys of a pattern, in every relay of the outbox, until the same ' +
       'pattern is resumed. Emits are not affected. Without a pattern it asks whether everything ' +
@@ -160,7 +166,7 @@ const STEERING: readonly CommandSpec[] = [
       { line: "respool outbox pause 'mail.*'", does: 'keeps mail back, sends the rest' },
     ],
   }),
-  overOutbox(resume, {
+  overOutbox(resumeCommand, {
     description:
       'Sends again what a pause of the same pattern kept back. Without a pattern it asks whether ' +
       'the pause of everything is meant.',
@@ -169,13 +175,13 @@ const STEERING: readonly CommandSpec[] = [
 ];
 
 const AFTER: readonly CommandSpec[] = [
-  overOutbox(audit, {
+  overOutbox(auditCommand, {
     description:
       'Shows the last 50 things that operators did to the outbox, oldest first. Each was written ' +
       'before the action, with the messages it was asked for: also those that refused it.',
     examples: [{ line: 'respool outbox audit --json', does: 'one object per record' }],
   }),
-  overOutbox(check, {
+  overOutbox(checkCommand, {
     description:
       'Reads every message of the outbox once: bodies that are missing or changed, what cannot ' +
       'be decoded, leases that cannot be. With --repair damaged messages are held and leases ' +

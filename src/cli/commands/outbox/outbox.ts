@@ -86,7 +86,7 @@ const stats: CommandSpec = {
 };
 
 /** `respool outbox init|sql|relay|stats`, and the commands of a spool over its messages. */
-export const outbox: CommandSpec = {
+export const outboxCommand: CommandSpec = {
   name: 'outbox',
   summary: 'transactional outbox: relay, inspect and control its messages',
   group: 'Outbox',

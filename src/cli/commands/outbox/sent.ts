@@ -2,7 +2,7 @@
 
 import type { SentMessage } from '../../../stores/postgres/sent-partitions.ts';
 import { CommandError } from '../../exit-codes.ts';
-import { filterOf } from '../../select-messages.ts';
+import { messageFilterOf } from '../../select-messages.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 import { type Column, pagedTable } from '../../ui/table.ts';
@@ -23,7 +23,7 @@ const COLUMNS: readonly Column[] = [
 /** Prints them, page by page. */
 export async function printSent(context: CommandContext): Promise<undefined> {
   const { io, options, out } = context;
-  const { topic, ...others } = filterOf(options) ?? {};
+  const { topic, ...others } = messageFilterOf(options) ?? {};
   const isOrdered = options.text('order') !== undefined || options.flag('desc');
   if (Object.keys(others).length > 0 || isOrdered) {
     throw usage('--sent goes with --topic and --limit only: sent messages have no state');

@@ -215,7 +215,7 @@ const doctor: CommandSpec = {
 };
 
 /** `respool rabbit consume|topology|stats|drain|doctor` */
-export const rabbit: CommandSpec = {
+export const rabbitCommand: CommandSpec = {
   name: 'rabbit',
   summary: 'consume and operate RabbitMQ queues',
   group: 'RabbitMQ',

@@ -13,7 +13,7 @@ const OPTIONS: readonly OptionSpec[] = FLAGGED.map(({ key, flag, kind, type }) =
 }));
 
 /** `respool serve` */
-export const serve: CommandSpec = {
+export const serveCommand: CommandSpec = {
   name: 'serve',
   summary: 'run the service: deliver messages and serve the HTTP API',
   group: 'Start',

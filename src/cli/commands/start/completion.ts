@@ -5,7 +5,7 @@
 import type { ArgumentSpec, CommandSpec, OptionSpec } from '../../spec.ts';
 
 /** `respool completion <shell>` */
-export const completion: CommandSpec = {
+export const completionCommand: CommandSpec = {
   name: 'completion',
   summary: 'print a completion script for bash or zsh',
   group: 'Start',

@@ -20,7 +20,7 @@ const BODY_COLUMNS = 21;
 const MESSAGES = 'localhost:7667/v1/topics/order.new/messages';
 
 /** `respool init` */
-export const init: CommandSpec = {
+export const initCommand: CommandSpec = {
   name: 'init',
   summary: 'write a configuration and a receiver to try it with',
   group: 'Start',

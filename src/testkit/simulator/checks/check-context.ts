@@ -5,7 +5,7 @@
 
 import type { Millis } from '../../../core/duration.ts';
 import type { SimBodyDisk, SimDisk } from '../disk.ts';
-import type { SimLedger } from '../ledger.ts';
+import type { SimLedger } from '../sim-ledger.ts';
 import type { SimPlan } from '../plan.ts';
 import type { Timeline } from '../timeline.ts';
 

@@ -15,7 +15,7 @@ import { topicMatches } from '../../../core/topic.ts';
 import type { Delivery } from '../../../ports/handler.ts';
 import { type CheckContext, type CheckProblem, CLOCK_ERROR_MAX_MS } from './check-context.ts';
 import { checkTurn } from './world.ts';
-import type { ClaimFact, Story } from '../ledger.ts';
+import type { ClaimFact, Story } from '../sim-ledger.ts';
 import { DEDUPE_WINDOW_MS, routeFor } from '../plan.ts';
 import type { SimProcess } from '../process.ts';
 

@@ -6,7 +6,7 @@
 import type { Entry, Status } from '../../../core/entry.ts';
 import type { CheckContext } from './check-context.ts';
 import type { Write } from '../disk.ts';
-import type { ClaimFact, Story } from '../ledger.ts';
+import type { ClaimFact, Story } from '../sim-ledger.ts';
 
 /** Tells of entries as they lie there now whether their turn has come, or they need none. */
 export function turnsOf({ disk }: Pick<CheckContext, 'disk'>): (entry: Entry) => boolean {

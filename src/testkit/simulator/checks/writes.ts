@@ -12,7 +12,7 @@ import { type CheckContext, type CheckProblem, CLOCK_ERROR_MAX_MS } from './chec
 import { judgeSettled } from './deliveries.ts';
 import { turnsOf } from './world.ts';
 import type { Write } from '../disk.ts';
-import type { Audit, Story } from '../ledger.ts';
+import type { Audit, Story } from '../sim-ledger.ts';
 import { routeFor } from '../plan.ts';
 import type { SimProcess } from '../process.ts';
 

@@ -11,7 +11,7 @@ import path from 'node:path';
 import type { Broker } from '../../../../config/load/brokers.ts';
 import type { LoadedConfig } from '../../../../config/load/load-config.ts';
 import { DAY_MS, durationMs, HOUR_MS, SECOND_MS } from '../../../../core/duration.ts';
-import { checkTarget, compileGlob, type Glob } from '../../../../core/glob.ts';
+import { checkGlobTarget, compileGlob, type Glob } from '../../../../core/glob.ts';
 import { readConfig } from '../../../config.ts';
 import { CommandError } from '../../../exit-codes.ts';
 import { usageOf } from '../../../options.ts';
@@ -189,7 +189,7 @@ function queuesOf(
     throw usage("name the queue for what died too often: --target 'dead.*', or one fixed name");
   }
   for (const pattern of patterns) {
-    const problem = checkTarget(where, globOf(pattern));
+    const problem = checkGlobTarget(where, globOf(pattern));
     if (problem !== undefined) throw usage(problem);
   }
   return { patterns, target: where };

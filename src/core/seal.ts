@@ -1,7 +1,8 @@
 /**
- * sealed — how an entry is told that lies in its store under a seal.
+ * seal — how an entry that is stored under a seal is recognised.
  *
- * `$` cannot stand in the name of a header or note, so nobody else's is taken for one of these.
+ * `$` is not allowed in the name of a header or note, so no other name is mistaken for one of
+ * these.
  */
 
 import type { Because, Entry, Status } from './entry.ts';

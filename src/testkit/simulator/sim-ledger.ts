@@ -1,6 +1,6 @@
 /**
- * ledger — what really happened, written down outside of everything under test: every enqueue and
- * what it was told, every claim, every start of a handler, every outcome, every audited action.
+ * sim-ledger — what really happened, recorded outside of everything under test: every enqueue and
+ * its result, every claim, every start of a handler, every outcome, every audited action.
  */
 
 import type { Entry, Status } from '../../core/entry.ts';
