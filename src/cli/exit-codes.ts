@@ -82,7 +82,7 @@ export function endedBy(signal: 'SIGINT' | 'SIGTERM', then: string): CommandErro
     : new CommandError('terminated', `ended by SIGTERM${then}`);
 }
 
-/** The number for an error; 1 for one that is nobody's. */
+/** The exit code of an error; 1 for one without a code. */
 export function exitCodeOf(error: unknown): ExitCode {
   if (error instanceof CommandError) return EXIT_OF_COMMAND_ERROR[error.code];
   return isRespoolError(error) ? EXIT_OF_ERROR[error.code] : EXIT.refused;

@@ -28,8 +28,8 @@ export function stopOnSignal(io: Pick<Io, 'onSignal'>): Stop {
 }
 
 /**
- * Does the work; after a signal its end is the signal's, also when it was done before it heard of
- * it: whoever pressed Ctrl-C does not want what comes next. `then` says how far it came.
+ * Does the work. After a signal the command ends with that signal, even if the work was finished by
+ * then: Ctrl-C also cancels what would come next. `then` says how far it came.
  */
 export async function interruptible<T>(
   io: Pick<Io, 'onSignal'>,

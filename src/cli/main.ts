@@ -64,7 +64,7 @@ for (const stream of [process.stdout, process.stderr]) {
 
 process.on('exit', (code) => {
   if (hasEnded || code !== 0) return;
-  // Either nothing is left that could go on, or somebody else ended the process.
+  // Either nothing is left to run, or the process was ended from outside.
   process.exitCode = EXIT.usage;
   process.stderr.write(
     'respool: the process ended before the command did: does the configuration await what never ' +

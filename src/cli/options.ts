@@ -76,7 +76,7 @@ export function flagOf(name: string): string {
   return `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
-/** What was wrong with a value on the command line is wrong usage, whoever found it. */
+/** An error about a value of the command line is wrong usage, wherever it was found. */
 export function usageOf<T>(check: () => T, codes: readonly ErrorCode[] = ['config.invalid']): T {
   try {
     return check();

@@ -54,9 +54,9 @@ export interface CommandSpec {
   readonly options?: readonly OptionSpec[];
   /** Whole command lines, each with what it does. */
   readonly examples?: readonly { readonly line: string; readonly does: string }[];
-  /** What the token must allow when the command goes through a service; none: it asks nobody. */
+  /** What the token must allow if the command goes through a service; none: it never does. */
   readonly role?: 'post' | 'read' | 'operate' | 'admin';
-  /** A service that has the store open can tell more than the store. */
+  /** A service that has the store open knows more than the store. */
   readonly prefersService?: true;
   /** It makes a store where there is none; others say that there is none. */
   readonly createsStore?: true;

@@ -1,6 +1,6 @@
-/** url-user — the user that a URL names, as a header: fetch refuses such a URL, and shows it. */
+/** url-user — the credentials of a URL as a header, since fetch refuses such URLs. */
 
-/** An address without its user, and the headers that tell it. */
+/** A URL without credentials, and the headers that carry them. */
 export interface UrlWithHeaders {
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;

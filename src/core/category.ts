@@ -1,5 +1,5 @@
 /**
- * category — what kind of failure it was, in ten words: whom to ask, and whether sending it again
+ * category — the kind of a failure, one of ten words: who can fix it, and whether sending it again
  * can help. Pure. Rules of the user go first, then what the code says, then words of the reason.
  *
  * Of HTTP: 503, 507 and 509 mean that the other side had no room (`resource`), 502 that it was not
@@ -37,7 +37,7 @@ export interface CategoryRule {
   readonly reason?: string;
   /** A topic or pattern. */
   readonly topic?: string;
-  /** The queue it lies in, with `*` and `?`. */
+  /** The queue it is in, with `*` and `?`. */
   readonly queue?: string;
 }
 

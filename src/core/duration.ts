@@ -1,5 +1,5 @@
 /**
- * duration — spans of time as people write them, turned into milliseconds at the door.
+ * duration — durations as people write them, converted to milliseconds.
  *
  * `'250ms'`, `'15m'`, `'1h30m'`, `'7d'` or a number of milliseconds. Inside, every span is a `…Ms`
  * number.

@@ -1,7 +1,7 @@
 /**
  * entry — a message as a store holds it: the envelope that stays, the status that moves.
  *
- * Plain data, readonly all through. Stores keep it, `core/` computes the next one, nobody edits it.
+ * Plain data, readonly all through. Stores keep it, `core/` computes the next; none is modified.
  *
  * Why: docs/decisions/0006-the-envelope-records-where-a-body-is.md
  */

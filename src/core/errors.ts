@@ -98,7 +98,7 @@ export function textOf(thrown: unknown): string {
 
 /**
  * A value from outside as an error text names it: strings quoted, a long one shortened in the
- * middle. The end stays, as it is what tells one path from another. Never throws.
+ * middle. The end is kept, since it distinguishes one path from another. Never throws.
  */
 export function show(value: unknown): string {
   const text = typeof value === 'string' ? JSON.stringify(value) : textOf(value);

@@ -1,5 +1,5 @@
 /**
- * event — everything that happens, as one typed union. Told to listeners, never needed for
+ * event — everything that happens, as one typed union. For listeners, never needed for
  * correctness.
  */
 
@@ -206,7 +206,7 @@ export const LISTENER_KINDS: readonly (EventKind | '*')[] = [
 /** The event of a name. */
 export type EventOf<K extends EventKind> = Extract<SpoolEvent, { readonly kind: K }>;
 
-/** What happened, as a stream tells it: `missed` stands for what a slow reader did not hear. */
+/** An event of a stream: `missed` stands for the events that a slow reader did not get. */
 export type StreamedEvent = SpoolEvent | MissedEvents;
 
 /** This many events were not reported: the reader was too slow. */

@@ -3,13 +3,13 @@
  *
  * Ids, numbers, addresses and quoted parts are taken out of the reason first, so that a thousand
  * time-outs of a thousand messages count as one group. In JSON words are kept, since there all
- * that tells one cause from another is quoted (fingerprint.ts). Pure and stable: it is stored,
+ * that distinguishes one cause from another is quoted. Pure and stable: it is stored,
  * and compared across processes and versions.
  */
 
 /** Answers that are remembered: thousands of messages mostly fail for a few reasons. */
 const KNOWN_MAX = 256;
-/** Longer texts are made anew each time. */
+/** Longer texts are not cached. */
 const KNOWN_MAX_CHARS = 1_200;
 const known = new Map<string, string>();
 

@@ -1,4 +1,4 @@
-/** forecast — where a backlog or a disk goes at the present rates. Pure. */
+/** forecast — when a backlog is gone or a disk full, at the present rates. Pure. */
 
 import { DURATION_MAX_MS, type Millis, MINUTE_MS, SECOND_MS } from './duration.ts';
 
@@ -10,7 +10,7 @@ export interface Forecast {
   readonly outPerSecond: number;
   /** Until nothing is left; null: it does not get smaller. */
   readonly drainsInMs: number | null;
-  /** Until the disk of the store is full; null: it does not get fuller, or nobody can tell. */
+  /** Until the disk of the store is full; null: it is not filling up, or unknown. */
   readonly fullInMs: number | null;
 }
 
@@ -63,7 +63,7 @@ export class Trend {
     while (at - (this.#samples[0]?.at ?? at) > this.#windowMs) this.#samples.shift();
   }
 
-  /** How much it grew per second; undefined: looks of less than a fifteenth tell nothing. */
+  /** Growth per second; undefined: the samples cover less than a fifteenth of the window. */
   get perSecond(): number | undefined {
     const first = this.#samples[0];
     const last = this.#samples.at(-1);
@@ -72,12 +72,12 @@ export class Trend {
     return ((last.value - first.value) / (last.at - first.at)) * SECOND_MS;
   }
 
-  /** Until it is 0; null: it does not fall; undefined: nobody can tell yet. */
+  /** Until it is 0; null: it is not falling; undefined: unknown yet. */
   get endsInMs(): number | null | undefined {
     const { perSecond } = this;
     const last = this.#samples.at(-1);
     if (last === undefined) return undefined;
-    // Where nothing is left, nobody needs to know how fast it went.
+    // At 0 the rate does not matter.
     if (last.value <= 0) return 0;
     if (perSecond === undefined) return undefined;
     return drainsInMs(last.value, { inPerSecond: 0, outPerSecond: -perSecond });

@@ -71,7 +71,7 @@ export function fillTarget(target: string, glob: Glob, captures: readonly string
     .join('');
 }
 
-/** What lies between two stars of a pattern, by its characters. */
+/** The part between two stars of a pattern, by its characters. */
 type Piece = readonly string[];
 
 /** The pieces between the stars of a pattern; one more than there are stars. */

@@ -13,7 +13,7 @@ export interface GroupParts {
   readonly reason: string;
   /** The topic, or the queue. */
   readonly at: string;
-  /** Where it came from or was going; '' where nobody knows. */
+  /** Where it came from or was going; '' if unknown. */
   readonly origin: string;
 }
 

@@ -1,4 +1,4 @@
-/** letter-headers — headers and words of messages that had to do with dead letters. */
+/** letter-headers — header names and constants of dead letters. */
 
 /** The replay that sent the message last. */
 export const REPLAY_HEADER = 'respool-replay';

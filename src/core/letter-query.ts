@@ -38,7 +38,7 @@ export interface LetterQuery {
   /** Found in its id, topic, origin or reason. */
   readonly text?: string;
   readonly header?: { readonly name: string; readonly value?: string };
-  /** By the time it died; where nobody knows, the time it was enqueued; otherwise it fits. */
+  /** By the time it died, else the time it was enqueued; if both are unknown it matches. */
   readonly before?: Millis;
   readonly after?: Millis;
   /** Died more often than this. */
@@ -61,7 +61,7 @@ export function fitsLetter(letter: AskedLetter, query: LetterQuery): boolean {
   );
 }
 
-// Strictly before, strictly after. A letter of which nobody knows the time is not left behind.
+// Strictly before, strictly after. A letter of unknown time always matches.
 function isWithin(at: Millis | undefined, { before, after }: LetterQuery): boolean {
   if (at === undefined) return true;
   return (after === undefined || at > after) && (before === undefined || at < before);

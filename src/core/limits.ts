@@ -1,5 +1,5 @@
 /**
- * limits — every bound on what comes in, with its name, and the checks at the door.
+ * limits — every limit on input, with its name, and the checks of input.
  *
  * A value outside its limit is refused before anything is written, with code, value and allowed
  * range.
@@ -9,13 +9,13 @@ import type { Headers } from './entry.ts';
 import { RespoolError, show } from './errors.ts';
 
 export const ID_PATTERN: RegExp = /^[0-9a-z][0-9a-z_-]{0,63}$/;
-/** The name of a stored body: an id, and what tells it from the next body of the same message. */
+/** The name of a stored body: the message id, and a suffix that makes it unique. */
 export const REF_MAX_CHARS = 128;
 export const REF_PATTERN: RegExp = /^[0-9a-z][0-9a-z_-]{0,127}$/;
 export const TOPIC_MAX_CHARS = 255;
 export const HEADER_NAME_PATTERN: RegExp = /^[A-Za-z0-9._-]{1,128}$/;
 export const HEADERS_MAX = 64;
-/** All of a message's, as a spool takes them unless told otherwise. */
+/** Default limit of all headers of a message together, in bytes. */
 export const HEADERS_MAX_BYTES: number = 32 * 2 ** 10;
 export const KEY_MAX_CHARS = 255;
 export const PRIORITY_DEFAULT = 5;

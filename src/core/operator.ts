@@ -2,7 +2,7 @@
  * operator — what an operator's action makes of an entry. Pure; the spool audits and commits it.
  *
  * hold() · release() · retryNow() · replay() · bounce() · remove() · setPolicy() · a header change.
- * An active entry is somebody's: it can be touched only when its lease is over.
+ * An active entry belongs to its holder: it can be changed only when its lease is over.
  *
  * Each move is checked against the ending and the body too, not the state alone: a delivered
  * message is sent again by retryNow() and replay() only, and what cannot be sent is never due.
@@ -87,7 +87,7 @@ export function operatorMove(
       return moved(entry, 'archived', {
         ...base,
         state: 'archived',
-        // It stays delivered, whoever tidies it away: as removed it could be restored and sent.
+        // Stays `delivered` when an operator removes it: as `removed` it could be sent again.
         ending: wasDelivered(entry) ? 'delivered' : 'removed',
         dueAt: forgetAt(envelope, context.retention.removedMs, context),
         because: because('operator.remove', action.reason, by),
@@ -144,7 +144,7 @@ function bounced(
   };
   const answer = moved(entry, 'bounce', to);
   if (announces || retention.bouncedMs === null || answer.kind === 'refused') return answer;
-  // Nobody would ever come to tell of it, so its retention begins now, as after a failed delivery.
+  // No bounce handler will run for it, so its retention begins now, as after a failed delivery.
   const dueAt = forgetAt(entry.envelope, retention.bouncedMs, { now, retention });
   return moved(entry, 'archived', { ...to, state: 'archived', dueAt });
 }
@@ -168,7 +168,7 @@ function released(entry: Entry, base: Status, context: OperatorContext): Operato
     });
   }
   if (status.lane === 'delivery') return retried(entry, base, now, 'release');
-  // A held notice goes back to tell of its bounce; it must never become a delivery again.
+  // A held notice returns to the lane `notice`; it must never become a delivery again.
   const ending = base.ending === 'expired' ? 'expired' : 'bounced';
   return moved(entry, 'bounce', { ...withoutBecause(base), state: 'bounce', ending, dueAt: now });
 }
@@ -252,7 +252,7 @@ function sentAgain(base: Status): Status {
   };
 }
 
-/** Why nobody can deliver it once more. */
+/** Why it cannot be delivered again. */
 function whyNot(envelope: Envelope): string | undefined {
   if (isBodyGone(envelope)) return 'its body was not kept after the delivery; enqueue it again';
   // Its topic has no handler: it belongs to a queue, and goes back there.

@@ -1,5 +1,5 @@
 /**
- * outcome — the handler's word about one attempt. Returned, or derived from what it threw.
+ * outcome — what a handler reports about one attempt: returned, or derived from what it threw.
  */
 
 import { type Duration, durationMs } from './duration.ts';
@@ -33,7 +33,7 @@ export function postponed(delay: Duration, reason: string): Outcome {
   return { kind: 'postponed', delayMs: durationMs(delay, 'delay'), reason };
 }
 
-/** A person has to look: nobody tries again until an operator acts. */
+/** A person has to look at it: no further attempt until an operator acts. */
 export function held(reason: string, code = 'handler.held'): Outcome {
   return { kind: 'held', reason, code };
 }

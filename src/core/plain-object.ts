@@ -1,4 +1,4 @@
-/** plain-object — data from a literal or a parser, told from objects that are more than data. */
+/** plain-object — whether a value is plain data, as from a literal or a parser. */
 
 /** An object that is data: from a literal or a parser. */
 export function isPlainObject(value: unknown): value is Record<string, unknown> {

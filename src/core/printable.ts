@@ -1,4 +1,4 @@
-/** printable — text of people that is kept and shown: control characters become `\\u001b`. Pure. */
+/** printable — user text that is stored and shown: control characters become `\\u001b`. Pure. */
 
 // Control characters, ends of lines, what turns the direction of a line, halves of pairs.
 const UNSAFE =

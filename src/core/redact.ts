@@ -2,7 +2,7 @@
  * redact — what may be seen of data and of text: no secrets, and of bounded size.
  *
  *   redact, createRedactor   fields of a log line: by their names, and by how their texts look
- *   redactText, redactUrls   a text that nobody made for a log: by how secrets look in it
+ *   redactText, redactUrls   a text of unknown origin: by how secrets look in it
  *   KnownSecrets, hideKnown  secrets that are known, wherever they are quoted
  *   hideUrl, hideValues, hideArguments   settings of a handler
  *
@@ -88,7 +88,7 @@ const WORD = String.raw`${NO_VARIABLE}(?:${QUOTED}|["']?[^\s,;&"']+)`;
 const PASSWORD = String.raw`password|passwd|passphrase|\bpass|\bpwd|${KEY}`;
 const SECRET = 'secret|token|credentials?|dsn';
 
-/** How secrets look in a text that nobody made for a log; a replacement keeps what names them. */
+/** How secrets look in a text of unknown origin; a replacement keeps what names them. */
 const LOOKS: readonly (readonly [pattern: RegExp, shown: string])[] = [
   [/-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]*(?:-----END [A-Z ]{0,40}-----)?/g, SECRET_MARK],
   // Headers go to the end of their line: a scheme and what follows, or many cookies.
@@ -166,7 +166,7 @@ class Look {
 
   fields(fields: object): Record<string, unknown> {
     const shown = this.#shown(fields, 0);
-    // An error alone is the field `err`, as pino has it; anything else that is no object is odd.
+    // An error alone is the field `err`, as pino has it; any other non-object is unexpected.
     if (isError(fields)) return { err: shown };
     return typeof shown === 'object' && shown !== null && !Array.isArray(shown)
       ? (shown as Record<string, unknown>)
@@ -204,7 +204,7 @@ class Look {
     try {
       return this.#inside(value, depth);
     } catch {
-      // A proxy, or a getter of something built in: nobody knows what it holds.
+      // A proxy, or a getter of a built-in object: its content is unknown.
       return '(unreadable)';
     } finally {
       this.#above.delete(value);
@@ -216,7 +216,7 @@ class Look {
       const items = value.slice(0, ITEMS_MAX).map((item) => this.#shown(item, depth + 1));
       return value.length > ITEMS_MAX ? [...items, `… ${value.length - ITEMS_MAX} more`] : items;
     }
-    // Bodies are never shown, not even where somebody hands one over.
+    // Bodies are never shown, even if one is passed in.
     if (ArrayBuffer.isView(value) || value instanceof ArrayBuffer) {
       return `(${value.byteLength} bytes)`;
     }
@@ -230,7 +230,7 @@ class Look {
   #record(value: object, depth: number): Record<string, unknown> {
     const names = Object.keys(value);
     const pairs = names.slice(0, ITEMS_MAX).map((name) => {
-      // A name that somebody made of an address is one.
+      // A name made from an address counts as an address.
       const shownName = cutText(name, NAME_MAX_CHARS);
       return [shownName, this.#field(value, name, depth)] as const;
     });

@@ -26,7 +26,7 @@ export function isSealed({ envelope, status }: Entry): boolean {
   return Object.hasOwn(envelope.headers, SEALED_NAME) || Object.hasOwn(status.notes, SEALED_NAME);
 }
 
-/** A held status whose reason is still told once its sealed half can be read. */
+/** A held status whose reason is still shown once its sealed half can be read. */
 export function markSealedHere(status: Status): Status {
   if (!Object.hasOwn(status.notes, SEALED_NAME)) return status;
   return { ...status, notes: { ...status.notes, [SEALED_HERE_NAME]: '' } };

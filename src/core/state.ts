@@ -12,7 +12,7 @@
 /** Where a message is. */
 export type State = 'incoming' | 'active' | 'deferred' | 'hold' | 'bounce' | 'archived';
 
-/** Which handler a claim is for: the delivery handler, or the one that tells of a bounce. */
+/** Which handler a claim is for: the delivery handler, or the bounce handler. */
 export type Lane = 'delivery' | 'notice';
 
 /** All states; the index is the number other systems know them by (0–5). */

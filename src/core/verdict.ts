@@ -1,5 +1,5 @@
 /**
- * judge — turn what a handler said about one attempt into what happens to the message.
+ * verdict — turns the outcome of one attempt into what happens to the message.
  *
  * Pure. The engine calls it once per attempt, for every source (invariant 6).
  * Promise: what is not positively final is deferred (invariant 8).
@@ -81,7 +81,7 @@ export function judge(judgement: Judgement): Verdict {
     case 'postponed':
       return judgePostponed(judgement, outcome);
     case 'failed':
-      // Built anew: a handler may have made it by hand, past the limits of what is kept.
+      // Rebuilt: a handler may have made it by hand, without the limits of what is stored.
       return judgeFailed(judgement, checkedFailure(outcome.failure) ?? outcome.failure, 'handler');
     default:
       return unreachable(outcome);

@@ -72,9 +72,9 @@ export type HealthNeed = 'consumers' | 'relay';
 /** What is known. */
 export interface HealthFacts {
   readonly engine: 'running' | 'starting' | 'stopping' | 'not-running';
-  /** undefined: nobody asked. */
+  /** undefined: not asked for. */
   readonly isStoreAnswering: boolean | undefined;
-  /** undefined: nobody knows. */
+  /** undefined: unknown. */
   readonly isFull?: boolean;
   /** The store answers, and did not take a message a moment ago. */
   readonly isRefusing?: boolean;

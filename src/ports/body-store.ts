@@ -1,5 +1,5 @@
 /**
- * body-store — the door to where bodies are kept that are too large to ride with their entry.
+ * body-store — the interface of a store for bodies that are too large to be stored inline.
  *
  * Bodies are streams from end to end. A ref is used once and never overwritten; it has 1 to 128 of
  * 0-9 a-z _ -, and starts with a letter or digit.
@@ -49,7 +49,7 @@ export interface BodyStore {
    */
   remove(refs: readonly string[], settledAs?: SettledAs): Promise<void>;
   /**
-   * How the message of a removed body ended, as `remove` was told; undefined: not known, or no
+   * How the message of a removed body ended, as passed to `remove`; undefined: not known, or no
    * longer. For stores whose server may bring back an entry after its removal.
    */
   wasSettled?(ref: string): Promise<SettledAs | undefined>;

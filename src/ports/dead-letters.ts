@@ -38,9 +38,9 @@ export interface Letter {
   readonly topic: string;
   /** Where it came from or was going: `exchange/queue` at a broker, its destination in a spool. */
   readonly origin: string;
-  /** Where a replay takes it; undefined: nobody knows. */
+  /** Where a replay sends it; undefined: unknown. */
   readonly home: LetterRoute | undefined;
-  /** Why it was given up; `unknown` and '' where nobody said. */
+  /** Why it was given up; `unknown` and '' without a reason. */
   readonly code: string;
   readonly reason: string;
   /** The same for failures that are alike at the same place: `groupOf` of core. */
@@ -60,7 +60,7 @@ export interface Letter {
   readonly headers: Headers;
 }
 
-/** A letter that lies open; only until the next one is asked for, or this one is settled. */
+/** A letter in hand: valid until the next one is requested, or this one is settled. */
 export interface OpenLetter {
   readonly letter: Letter;
   body(): Promise<Uint8Array>;
@@ -95,7 +95,7 @@ export interface LetterLookOptions {
 }
 
 export interface LetterTakeOptions {
-  /** Which of those that lie here now; the others stay as they are. */
+  /** Which letters; the others stay as they are. */
   readonly isWanted: (letter: Letter) => boolean;
   /** Taken and not yet settled at once, 1 to 1,000; default 100. */
   readonly inHand?: number;
@@ -141,7 +141,7 @@ export type Fate =
 /** What came of it. */
 export type SettleResult =
   | { readonly kind: 'done' }
-  /** It was not here any more: somebody else was quicker. */
+  /** It was no longer here: another process was faster. */
   | { readonly kind: 'gone' }
   /** It was not sent, and is where it was. */
   | { readonly kind: 'failed'; readonly code: string; readonly reason: string }
@@ -152,11 +152,11 @@ export type SettleResult =
 export interface Since {
   /** Those that failed again, and why this time. */
   readonly failed: readonly Pick<Letter, 'id' | 'code' | 'reason'>[];
-  /** Ids of those that are known to be delivered; a queue cannot tell. */
+  /** Ids of those that are known to be delivered; unknown for a queue. */
   readonly delivered: readonly string[];
   /**
-   * Ids of those that are not there any more, which does not tell why: delivered and not kept,
-   * removed, or sent again by others; absent where the place cannot tell.
+   * Ids of those that are no longer there, for whatever reason: delivered and not kept,
+   * removed, or sent again by others; absent if the place does not know.
    */
   readonly gone?: readonly string[];
 }
@@ -167,19 +167,19 @@ export interface DeadLetters {
   readonly name: string;
   /** Told before the first look; a place that refuses is not looked at. */
   caution(): Promise<Caution>;
-  /** How many lie here now, about. */
+  /** Approximate number of letters here. */
   count(): Promise<number>;
-  /** Goes once through what lies here now, oldest first, and leaves everything as it is. */
+  /** Reads the letters here once, oldest first, and changes nothing. */
   look(options?: LetterLookOptions): AsyncIterable<OpenLetter>;
   /**
-   * Goes once through what lies here now, oldest first. Whoever leaves the loop gives back what is
-   * in hand. A pass may end early (a broker lets nobody hold messages for long): it is over when
+   * Takes the letters here once, oldest first. Leaving the loop returns those in hand.
+   * A pass may end early (a broker limits how long messages may be held): it is over when
    * one brings nothing. The end of the loop throws `broker.unavailable` when what was settled last
-   * may lie here all the same.
+   * may still be here.
    */
   take(options: LetterTakeOptions): AsyncIterable<TakenLetter>;
   /**
-   * Whether a take that brings nothing has surely seen everything: nobody else holds letters of
+   * Whether a take that brings nothing has surely seen everything: no other client holds letters of
    * this place, so that what was not seen is not here. Asked after a take has ended.
    */
   isAlone(): Promise<boolean>;
@@ -189,7 +189,7 @@ export interface DeadLetters {
   /**
    * How many messages no consumer has taken yet where these routes lead; undefined: that cannot be
    * known, as where none is left and there is no consumer. Only at a place whose `since` does not
-   * tell deliveries.
+   * detect deliveries.
    */
   waitingAt?(routes: readonly LetterRoute[]): Promise<number | undefined>;
   close(): Promise<void>;

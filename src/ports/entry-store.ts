@@ -23,14 +23,14 @@ export type Durability = 'none' | 'process' | 'server' | 'power-loss' | 'node-lo
 export interface EntryStoreTraits {
   /** Whether several processes may use it at once. */
   readonly processes: 'one' | 'many';
-  /** Whether `watch` tells of other processes' writes. */
+  /** Whether `watch` reports other processes' writes. */
   readonly wakes: boolean;
   /**
    * Whether it keeps messages of one order key in order. In lane delivery an entry is then not
    * claimed while one of its key that was inserted before it is incoming, active, deferred or held;
-   * bounced and archived ones block nobody. `nextDueAt` does not tell of an entry that is blocked
+   * bounced and archived ones block no other. `nextDueAt` does not count an entry that is blocked
    * as due. Whatever ends a blocking — a commit that removes, bounces or archives the head — lets
-   * the next one go in the same commit, and `watch` of other processes tells of it. What waits
+   * the next one go in the same commit, and `watch` of other processes reports it. What waits
    * behind a head costs the claims of others nothing.
    */
   readonly ordered: boolean;
@@ -76,7 +76,7 @@ export interface Change {
   /** New inline bytes, with an envelope whose body place is `inline`. */
   readonly inlineBody?: Uint8Array;
   /**
-   * The ref of a body that nobody needs once this change is done: of one that is removed, or whose
+   * The ref of a body that is not needed once this change is done: of one that is removed, or whose
    * envelope names it no more. A store that has the bodies in the same database may remove it in
    * the same transaction. All others leave it alone: it is removed from the body store afterwards
    * in any case.
@@ -132,9 +132,9 @@ export interface ListQuery extends EntryQuery {
 
 /** Something in the store that cannot be read as an entry; never dropped, never delivered. */
 export interface CorruptEntry {
-  /** The message id where it can still be told. */
+  /** The message id if it can still be read. */
   readonly id?: string;
-  /** Where it lies: a path, a row. */
+  /** Its location: a path, a row. */
   readonly where: string;
   readonly reason: string;
 }
@@ -161,7 +161,7 @@ export interface ListPage {
 export interface TallyRow {
   readonly key: string;
   readonly count: number;
-  /** When the oldest of them was enqueued, where the store can tell cheaply; otherwise null. */
+  /** When the oldest of them was enqueued, if the store knows it cheaply; otherwise null. */
   readonly oldestAt: Millis | null;
   readonly approximate?: true;
 }
@@ -236,7 +236,7 @@ export interface EntryStore {
   announce?(address: string): Promise<void>;
   /**
    * Tells of each operation at its disk or server, once it is over; returns the way to stop. With
-   * nobody listening it costs nothing.
+   * no listener it costs nothing.
    */
   onOperation?(hear: HearOperation): () => void;
   readonly records: RecordStore;

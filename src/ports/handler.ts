@@ -23,8 +23,8 @@ export interface Delivery<Body = unknown> {
   /** What earlier attempts noted. */
   readonly notes: Headers;
   /**
-   * Headers that carry the trace of this attempt to what it calls or sends on; none where nobody
-   * traces.
+   * Headers that carry the trace of this attempt to what it calls or sends; none without a tracer
+   * that records.
    */
   readonly trace?: Headers | undefined;
   /** Aborted on time-out, on a lost lease and when the spool stops; `reason` says which. */

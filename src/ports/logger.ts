@@ -9,6 +9,6 @@ export interface Logger {
   info(fields: object, text: string): void;
   warn(fields: object, text: string): void;
   error(fields: object, text: string): void;
-  /** pino has it: a line that nobody wants is not made. */
+  /** pino has it: a line below the level is not built. */
   isLevelEnabled?(level: LogLevel): boolean;
 }

@@ -1,6 +1,6 @@
 /**
- * sink — where messages are sent on to: a queue of a broker, another spool. The other end of a
- * Source; an outbox relay and a publisher's fallback stand on it.
+ * sink — where messages are forwarded to: a queue of a broker, another spool. The counterpart of a
+ * Source; used by an outbox relay and a publisher's fallback.
  */
 
 import type { Failure } from '../core/failure.ts';
@@ -30,7 +30,7 @@ export interface Sink {
   send(parcels: readonly Parcel[]): Promise<readonly ('confirmed' | Failure)[]>;
   /**
    * Calls whenever the other side can be reached again, until what it returns is called; a sink
-   * that cannot tell has none, and is tried after a pause instead.
+   * that does not know has none, and is retried after a pause instead.
    */
   onBack?(call: () => void): () => void;
   /** Waits for what is on its way, and lets go of what was opened here. */

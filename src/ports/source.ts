@@ -74,7 +74,7 @@ export interface Source {
    * where decoding it takes long.
    */
   bytes?(claim: Claim): Uint8Array | Promise<Uint8Array> | undefined;
-  /** Carries out the verdict; 'stale' when somebody overtook us. */
+  /** Carries out the verdict; 'stale' if the claim was lost to another holder. */
   settle(claim: Claim, settlement: Settlement): Promise<'done' | 'stale'>;
   /** When a claim whose deferral was carried out is due, as it is on record there. */
   deferredTo?(claim: Claim): Millis | undefined;

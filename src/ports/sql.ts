@@ -3,7 +3,7 @@
  * speaks to PostgreSQL fits in a few lines.
  */
 
-/** Runs statements in a transaction that somebody else begins and ends. */
+/** Runs statements in a transaction that the caller begins and ends. */
 export interface SqlTx {
   /** One statement with `$1`, `$2` … and their values; rows come as objects by column. */
   query(

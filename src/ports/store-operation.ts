@@ -1,4 +1,4 @@
-/** store-operation — what a store did at its disk or server, told to who measures. */
+/** store-operation — what a store did at its disk or server, for measurements. */
 
 /**
  * What an operation was. Those of entries: `insert`, `claim`, `commit`; `heartbeat`, where changes
@@ -18,7 +18,7 @@ export type StoreOperationName =
 
 /**
  * One operation: a batch that was written, a claim, a body that was read. Where inserts, claims and
- * commits go to the disk together, each of them is told, with the time of the whole batch.
+ * commits go to the disk together, each of them is reported, with the time of the whole batch.
  */
 export interface StoreOperation {
   readonly store: 'entries' | 'bodies';

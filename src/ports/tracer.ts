@@ -1,5 +1,5 @@
 /**
- * tracer — who writes down the way of a message as spans. None is given: nothing is done.
+ * tracer — records the way of a message as spans. Without one nothing is recorded.
  *
  *   send ─▶ headers that carry the context ─▶ attempt ─run(handler)─▶ end ─▶ settle ─▶ end
  *
@@ -33,13 +33,13 @@ export interface Sending extends TracedPlace {
 
 /** Writes down spans. */
 export interface Tracer {
-  /** True: nobody records now, and it need not be asked anything; default false. */
+  /** True: nothing records now, so it need not be called; default false. */
   isIdle?(): boolean;
-  /** undefined: nobody records, and nothing is to be carried. */
+  /** undefined: nothing records, and nothing is carried. */
   send(sending: Sending): SendSpan | undefined;
-  /** An attempt begins; undefined: nobody records. */
+  /** An attempt begins; undefined: nothing records. */
   attempt(claim: Claim, place: TracedPlace): AttemptSpan | undefined;
-  /** Whether a message carries a context of its own; false where nobody records. */
+  /** Whether a message carries a context of its own; false if nothing records. */
   carries(headers: Headers): boolean;
 }
 
@@ -68,9 +68,9 @@ export interface AttemptSpan {
   run<T>(work: () => T): T;
   /** What later attempts need to link to the first; kept as notes of the message. */
   readonly notes: Headers | undefined;
-  /** The handler has answered; undefined: nobody waited for it any longer. */
+  /** The handler has answered; undefined: it was no longer waited for. */
   end(outcome: Outcome | undefined): void;
-  /** Its verdict is on its way; the answer is told to what is returned. */
+  /** Its verdict is being written; the result is passed to the returned span. */
   settle(verdict: Verdict): SettleSpan | undefined;
 }
 

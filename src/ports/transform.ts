@@ -5,13 +5,13 @@
  * What was done is recorded with each body, so that it stays readable when the list changes.
  */
 
-/** What a transform is told of the body that it writes. */
+/** What a transform knows about the body that it writes. */
 export interface WriteContext {
   /** The message the body belongs to. */
   readonly id: string;
 }
 
-/** What a transform is told of the body that it reads. */
+/** What a transform knows about the body that it reads. */
 export interface ReadContext {
   /** The message the body belongs to. */
   readonly id: string;
@@ -48,7 +48,7 @@ export interface BodyReader {
   decodeBytes(bytes: Uint8Array): Uint8Array | Promise<Uint8Array>;
   /** The key of the digest, once the first byte or the end is out. */
   readonly digestKey?: Uint8Array;
-  /** As of a writer, but only where no part is handed on as it is: whoever reads may keep those. */
+  /** As of a writer, but only if no part is passed on as it is: the reader may keep those. */
   readonly holdsMaxBytes?: number | undefined;
 }
 

@@ -1,5 +1,5 @@
 /**
- * builtins — modules of Node that cost milliseconds to load, taken when they are first used.
+ * builtins — modules of Node that take milliseconds to load, loaded on first use.
  *
  * Every program that imports the package would pay for them; `node:crypto` alone takes a tenth of
  * the time of the whole import.

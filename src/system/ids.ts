@@ -1,4 +1,4 @@
-/** ids — message ids that sort by the time they were made, and short random names. */
+/** ids — message ids that sort by creation time, and short random names. */
 
 import { V7Generator } from 'uuidv7';
 import type { Dice } from '../ports/clock.ts';

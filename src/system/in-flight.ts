@@ -1,5 +1,5 @@
 /**
- * in-flight — waiting until nothing is on its way any more, as everything that closes has to.
+ * in-flight — waiting until no call is running, as every `close()` has to.
  *
  * Calls are counted and not kept: what they bring must not stay in memory because a close may come.
  */

@@ -1,6 +1,6 @@
 /**
- * memo — questions that are shared and throttled: whoever asks while an answer is on its way gets
- * that one, and an answer is given again until it is time for a new one.
+ * memo — queries that are shared and throttled: a caller during a running query gets its answer,
+ * and an answer is reused until it is time for a new query.
  */
 
 import type { Clock } from '../ports/clock.ts';

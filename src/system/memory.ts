@@ -1,5 +1,5 @@
 /**
- * memory — buffers that go, or are used again, as soon as nobody reads them any more.
+ * memory — buffers that are released or reused as soon as they are no longer read.
  *
  * V8 sees only the small object in front of a buffer: left to itself it lets 64 MiB of dead ones
  * gather before it looks, and every new one costs page faults. A stage of a stream that is told how
@@ -8,7 +8,7 @@
  * Why: docs/decisions/0045-stream-memory-is-reused.md
  */
 
-/** Parts that were given on to somebody who reads only the last bytes of them. */
+/** Parts that were passed to a reader of only their last bytes. */
 export class LentMemory<Part> {
   readonly #heldMaxBytes: number;
   readonly #free: (part: Part) => void;
@@ -21,7 +21,7 @@ export class LentMemory<Part> {
     this.#free = free;
   }
 
-  /** Parts that are not told of count as none: then the others are kept for longer. */
+  /** Parts that are not reported count as none: then the others are kept for longer. */
   give(part: Part, bytes: number): void {
     this.#given.push({ part, bytes });
     this.#bytes += bytes;
@@ -76,7 +76,7 @@ export class LentBuffers {
 /** So much of a stream is still read by `wholeOf` when it asks for more. */
 export const WHOLE_HOLDS_BYTES = 0;
 
-/** So much is reserved at once on the word of somebody who may be wrong. */
+/** Maximum bytes reserved at once for an expected size, which may be wrong. */
 const RESERVED_MAX_BYTES: number = 32 * 2 ** 20;
 const USED_MIN = 0.75;
 
@@ -117,7 +117,7 @@ let streamedBytes = 0;
  * Counts bytes in buffers that we cannot let go, because the caller's stream made them or its
  * reader may keep them; most are dead soon. Every 16 MiB, V8 is made to look for them.
  *
- * It counts the size of buffers, not what is used of them. So one of 48 MiB that nobody writes to
+ * It counts the size of buffers, not what is used of them. So one of 48 MiB that is not written to
  * is a hint that takes no memory: the system maps no page of it. V8 looks about as often as it did
  * when our own buffers were garbage, too.
  *

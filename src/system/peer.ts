@@ -1,4 +1,4 @@
-/** peer — the one place that loads what is only known by name when the program runs. */
+/** peer — the one place that loads optional packages at run time. */
 
 import { RespoolError } from '../core/errors.ts';
 

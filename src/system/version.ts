@@ -5,10 +5,10 @@ import path from 'node:path';
 
 /** The version of this package. */
 export function readVersion(): string {
-  // The manifest lies two folders up, both from the source and from what is built of it.
+  // The manifest is two folders up, both from the source and from the build.
   const manifest = path.join(import.meta.dirname, '..', '..', 'package.json');
   const { version } = JSON.parse(readFileSync(manifest, 'utf8')) as { version: string };
   return version;
 }
 
-// The version of this package, as commands tell it.
+// The version of this package, as commands print it.

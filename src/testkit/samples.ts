@@ -19,7 +19,7 @@ export interface SampleParts
   readonly holder?: string;
   /** The inline body; default three bytes. */
   readonly bytes?: Uint8Array;
-  /** The body lies in a body store, not with the entry. */
+  /** The body is in a body store, not inline. */
   readonly isStored?: true;
 }
 

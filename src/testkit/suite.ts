@@ -73,13 +73,13 @@ export interface BodyStoreAbilities {
   readonly canReopen: boolean;
 }
 
-/** What was told so far, in its order. */
+/** The operations reported so far, in order. */
 interface HeardOperations {
   readonly list: readonly StoreOperation[];
   readonly stop: () => void;
 }
 
-/** Listens from now on; nothing for a store that does not tell. */
+/** Listens from now on; empty for a store that does not report operations. */
 export function heardOperations(store: {
   onOperation?(hear: HearOperation): () => void;
 }): HeardOperations | undefined {
@@ -90,7 +90,7 @@ export function heardOperations(store: {
   return stop === undefined ? undefined : { list, stop };
 }
 
-/** How many items were told under a name, over all operations. */
+/** The number of items reported under a name, over all operations. */
 export function itemsTold(list: readonly StoreOperation[], name: StoreOperationName): number {
   let items = 0;
   for (const operation of list) if (operation.name === name) items += operation.items;

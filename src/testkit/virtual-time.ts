@@ -52,7 +52,7 @@ interface Timer extends HeapItem {
   readonly call: () => void;
 }
 
-/** A clock that moves only when it is told to. */
+/** A clock that moves only when a test moves it. */
 export class SimClock implements Clock {
   readonly #quietTurns: number;
   #wallMs: number;

@@ -29,7 +29,7 @@ const STYLES: Readonly<Partial<Record<EventKind | 'missed', Style>>> = {
   alert: 'yellow',
 };
 
-/** Whether an event is to be told at this level. */
+/** Whether an event is printed at this level. */
 export function isLogged(event: SerializedEvent, level: Level): boolean {
   return isRepeated(levelOf(event), level);
 }

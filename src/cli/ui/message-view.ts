@@ -186,7 +186,7 @@ function dueWord({ state }: Entry['status']): string {
   return state === 'bounce' ? 'notice due' : 'due';
 }
 
-/** What was done to the body, and what it takes now; an empty list has nothing to tell. */
+/** The transforms of the body and its stored size; empty without transforms. */
 function storedText({ encodings, storedSize }: Entry['envelope']['body']): string | undefined {
   if (encodings.length === 0) return undefined;
   return `${bytesText(storedSize)}, ${encodings.join(', ')}`;

@@ -22,21 +22,21 @@ export interface Io {
   /** What a file `.env` says is added to it. */
   readonly env: Record<string, string | undefined>;
   readonly cwd: string;
-  /** The name of who runs the command on this machine. */
+  /** The user name on this machine. */
   readonly user: string;
   isTTY(stream: 'stdin' | 'stdout' | 'stderr'): boolean;
   /** How many columns the terminal has now; 80 where there is none. */
   columns(): number;
   readonly clock: Clock;
-  /** Hears of SIGINT and SIGTERM instead of being ended by them. Returns the way to stop. */
+  /** Handles SIGINT and SIGTERM instead of being ended by them. Returns a function to stop. */
   onSignal(listener: (signal: 'SIGINT' | 'SIGTERM') => void): () => void;
-  /** Ends the process at once; only for a second signal and for errors that nobody caught. */
+  /** Ends the process at once; only for a second signal and for uncaught errors. */
   exit(code: number): void;
   /** Asks a person; default is a question on the terminal. */
   readonly confirm?: (question: string) => Promise<boolean>;
-  /** Hears of output that cannot be written instead of being ended by it; EPIPE aside. */
+  /** Listens for write errors instead of being ended by them, except EPIPE. */
   onUnwritten?(listener: (error: Error) => void): () => void;
-  /** Hears of errors that nobody caught. Returns the way to stop. */
+  /** Listens for uncaught errors. Returns the function that stops it. */
   onUncaught?(listener: (error: unknown) => void): () => void;
 }
 
@@ -67,7 +67,7 @@ export interface Out extends OutOptions {
   /** A line for people on stderr, with `--verbose` only. */
   detail(text: string): void;
   /**
-   * A line that says what is unsafe or odd; also with `--quiet`. Further lines, where they are
+   * A line about something unsafe or unusual; also with `--quiet`. Further lines, where they are
    * kept, are indented: none of them can pass for our own warning.
    */
   warn(text: string, options?: SafeOptions): void;
@@ -75,7 +75,7 @@ export interface Out extends OutOptions {
   error(error: unknown): void;
   /** The text in a style, where stdout shows any. */
   style(style: Style, text: string): string;
-  /** How many columns a line of the result may have; undefined where nobody looks. */
+  /** Maximum columns of a line of the result; undefined where no person reads it. */
   readonly columns: number | undefined;
 }
 
@@ -133,7 +133,7 @@ function showsStyle(io: Io, { color, json }: OutOptions): boolean {
 }
 
 async function write(stream: Writable, piece: string | Uint8Array): Promise<void> {
-  // A reader that went away, as `head` does: cli/main.ts hears of it and decides.
+  // The reader closed the pipe, as `head` does: cli/main.ts gets the error and decides.
   if (stream.destroyed || stream.write(piece)) return;
   await new Promise<void>((resolve) => {
     const goOn = (): void => {

@@ -12,7 +12,7 @@ import type { CommandContext } from '../spec.ts';
 export interface Progress {
   /** Says what is done before anything can be counted: `counting`. */
   begin(doing: string): void;
-  /** Without a total, as while ids come from a pipe, only what is done is told. */
+  /** Without a total, as while ids come from a pipe, only the number done is shown. */
   show(done: number, total?: number): void;
   /** Takes it away, for a line that is printed or at the end; the next `show` draws it again. */
   clear(): void;
@@ -21,11 +21,11 @@ export interface Progress {
 /** From here to the end of the line. */
 const CLEAR = '\u001b[K';
 const BAR_COLUMNS = 24;
-/** A shorter bar tells less than its numbers. */
+/** Minimum width of a bar; a shorter one says less than its numbers. */
 const BAR_MIN_COLUMNS = 6;
 /** How long something takes before it is worth a bar. */
 const SHOWN_AFTER_MS = 500;
-/** A terminal far away is not flooded: nobody sees more than this. */
+/** Minimum interval between updates, so that a slow terminal is not flooded. */
 const DRAWN_EVERY_MS = 100;
 
 /** Interval of progress lines: visible in a log without flooding it. */
@@ -163,7 +163,7 @@ export async function during<T>(
   }
 }
 
-/** The same items; how many came by is told. */
+/** The same items, counted as they pass. */
 export async function* passing<T>(
   { io, out }: Pick<CommandContext, 'io' | 'out'>,
   items: AsyncIterable<T>,

@@ -13,7 +13,7 @@ import { withinTime } from './records.ts';
 import type { AlertState, OwedNotice } from './state.ts';
 import type { AlertActionCall, AlertOptions, AlertRule } from './types.ts';
 
-/** A receiver may take so long, when it is told without the spool. */
+/** Timeout of a receiver that is notified without the spool. */
 const DIRECT_WITHIN_MS = 35_000;
 
 /** Puts messages down for all that is owed; with an error, the state has what is left. */
@@ -26,12 +26,12 @@ export async function enqueueNotice(
   for (const { notice, to } of state.owed ?? []) {
     const missing: string[] = [];
     for (const receiver of to) {
-      // Taken out of the configuration meanwhile: nobody would deliver it.
+      // Removed from the configuration meanwhile: it could not be delivered.
       if (!receivers.has(receiver)) continue;
       try {
         if (error === undefined) {
           const put = () => withinTime(clock, () => enqueue(messageOf(notice, receiver)));
-          // It may lie there though the store said no; put down again, it is a duplicate then.
+          // It may be stored in spite of the error; then the next enqueue is a duplicate.
           await put().catch((thrown: unknown) => {
             if (!isOfStore(thrown)) throw thrown;
             return put();
@@ -49,7 +49,7 @@ export async function enqueueNotice(
   return error === undefined ? { state: paid } : { state: paid, error };
 }
 
-/** Tells without the spool; the state has who could not be told. */
+/** Notifies without the spool; the state keeps the receivers that failed. */
 export async function notifyWithoutSpool(
   parts: Pick<AlertOptions, 'receivers' | 'clock' | 'now'>,
   state: AlertState,

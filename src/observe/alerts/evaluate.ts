@@ -1,12 +1,12 @@
 /**
- * evaluate — rounds over the rules: measure, go on, put on record, tell, act.
+ * evaluate — evaluates the rules in rounds: measure, next state, store it, notify, act.
  *
  *   round: take the turn ─▶ read states ─▶ for each rule: measure ─step─▶ record ─▶ message ─▶ mark
- *                └─ the store is away: in memory, and told without the spool
+ *                └─ the store is away: in memory, notified without the spool
  *
- * Promise: a firing and a resolution are each told once, also across a crash and with several
- * processes. The state, with what is owed, is on record before anybody is told; the message has an
- * id made of rule and episode, so putting it down again after a crash puts down nothing.
+ * Promise: a firing and a resolution are each notified once, also across a crash and with several
+ * processes. The state is stored with what is pending before a notification goes out; it has an
+ * id made of rule and episode, so enqueueing it again after a crash is a duplicate.
  *
  * Why: docs/decisions/0043-an-alert-is-a-record-and-a-message.md
  */
@@ -49,9 +49,9 @@ import {
 } from './state.ts';
 import type { AlertOptions, AlertRule } from './types.ts';
 
-// What goes wrong, told once for as long as it lasts.
+// Problems, reported once for as long as they last.
 
-/** Troubles that were told, and are not over. */
+/** Problems that were reported and are not over. */
 class ErrorOnce {
   readonly #parts: Pick<AlertOptions, 'tell' | 'now'>;
   readonly #told = new Map<string, string>();
@@ -68,7 +68,7 @@ class ErrorOnce {
     this.#parts.tell({ at: this.#parts.now(), kind: 'trouble', doing, error });
   }
 
-  /** It went well: the next time is told again. */
+  /** It worked: the next failure is reported again. */
   over(doing: string): void {
     this.#told.delete(doing);
   }
@@ -78,7 +78,7 @@ export { STATE_KIND } from './records.ts';
 
 /** Rules that are looked at. */
 export interface Alerts {
-  /** One round now; rounds never overlap. Never throws: what goes wrong is told. */
+  /** One round now; rounds never overlap. Never throws: failures are reported. */
   round(): Promise<void>;
   /** Rounds from now on. */
   start(): void;
@@ -91,7 +91,7 @@ export function createAlerts(parts: AlertOptions): Alerts {
   return new Evaluation(parts);
 }
 
-/** What is to be told of a change. */
+/** The notification of a change. */
 interface Change {
   readonly phase: 'fired' | 'resolved';
   readonly now: Millis;
@@ -170,7 +170,7 @@ class Evaluation implements Alerts {
     const before = await this.#begin(beganAt);
     if (before === 'taken') return;
     const lastAt = Math.max(before.lastAt ?? 0, this.#lastAt ?? 0);
-    // A clock that went back tells as little about how long something held as a pause does.
+    // After the clock was set back, as after a pause, it is unknown how long a condition held.
     const isAfterGap = beganAt - lastAt > leaseMsOf(everyMs) || beganAt < lastAt;
     // All at once: one that hangs must not keep the others waiting.
     const readings = await Promise.all(rules.map((rule) => this.#read(rule)));
@@ -181,7 +181,7 @@ class Evaluation implements Alerts {
       await this.#apart(rule.name, () => this.#look(rule, reading, { now, isAfterGap }));
     }
     for (const name of this.#standing.gone) await this.#apart(name, () => this.#end(name, now));
-    // While a round lasts, somebody looks: a store that hangs is down for as long as it is asked.
+    // A store that hangs counts as down while it is queried.
     this.#lastAt = this.#parts.now();
   }
 
@@ -221,7 +221,7 @@ class Evaluation implements Alerts {
     }
   }
 
-  /** Another process goes on; what only this one has told of, it also tells the end of. */
+  /** Another process takes over; firings that only this one notified are resolved by this one. */
   async #leave(now: Millis): Promise<void> {
     for (const rule of this.#parts.rules) {
       const known = this.#standing.get(rule.name);
@@ -267,7 +267,7 @@ class Evaluation implements Alerts {
     else if (reading.isEarly !== true) this.#troubles.tell(doing, new Error(reading.why));
   }
 
-  /** A rule that is in the configuration no more is over: nobody else would ever say so. */
+  /** A rule that left the configuration is resolved here: no other code would do so. */
   async #end(name: string, now: Millis): Promise<void> {
     const known = this.#standing.of(name, now);
     const { phase, when, to = [], owed, todo } = known.state;
@@ -317,12 +317,12 @@ class Evaluation implements Alerts {
       const ask = () => measures.forecast(when.measure);
       return await withinTime(clock, ask, Math.min(WITHIN_MS, everyMs));
     } catch {
-      // It goes along with what is told, and must not keep it from being told.
+      // A failed forecast must not prevent the notification.
       return undefined;
     }
   }
 
-  /** The state with what is to be told and done now. */
+  /** The state with the notifications and actions that are due. */
   #changed(rule: AlertRule, state: AlertState, change: Change): AlertState {
     const { host, hide = (text: string) => text } = this.#parts;
     const { phase, now, value, why, forecast } = change;

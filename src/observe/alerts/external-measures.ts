@@ -70,9 +70,9 @@ export interface BacklogForecast {
   /** `spool`, `outbox`, `dead queues`, or `queue "name"`. */
   readonly of: string;
   readonly backlog: number;
-  /** null: it does not get smaller, or nobody can tell yet. */
+  /** null: it is not draining, or unknown yet. */
   readonly drainsInMs: number | null;
-  /** Of the spool: until the disk of its store is full; null: never, or nobody can tell. */
+  /** Of the spool: until the disk of its store is full; null: never, or unknown. */
   readonly fullInMs: number | null;
 }
 
@@ -96,7 +96,7 @@ export class MeasureSource {
     return totalBytes > 0 ? { value: (freeBytes / totalBytes) * 100 } : { why: SIZELESS };
   }
 
-  /** Until the disk is full; null: never; undefined: nobody can tell yet. */
+  /** Until the disk is full; null: never; undefined: unknown yet. */
   async full(): Promise<number | null | undefined> {
     const { totalBytes } = await this.#space();
     if (!(totalBytes > 0)) throw new Error(SIZELESS);
@@ -134,7 +134,7 @@ export class MeasureSource {
     return depth;
   }
 
-  /** Until none is left; null: never; undefined: nobody can tell yet. */
+  /** Until none is left; null: never; undefined: unknown yet. */
   async drainsInMs(of: ExternalMeasure): Promise<number | null | undefined> {
     await this.depth(of);
     return this.#trend(keyOf(of)).endsInMs;

@@ -107,7 +107,7 @@ class SlidingWindow {
 export interface Measures {
   /** Never throws. Spans and times to something that never comes are Infinity. */
   read(measure: Measure, unit: Unit): Promise<MeasureReading>;
-  /** Where the backlog goes that the measure is about; undefined: nobody can tell now. */
+  /** The forecast of the backlog of the measure; undefined: unknown. */
   forecast(measure?: Measure): Promise<BacklogForecast | undefined>;
   /** What was counted here, for anyone who looks at the rules; undefined: no rule is about it. */
   flows?(): { readonly flows: WindowRates; readonly longestMs: number } | undefined;
@@ -128,7 +128,7 @@ export interface MeasureOptions extends ExternalMeasures {
 
 /** The window of in and out for a forecast. */
 const FLOW_MS: number = 5 * MINUTE_MS;
-/** In and out of a shorter time do not tell when a backlog is gone. */
+/** Minimum window of rates for a forecast of when a backlog is gone. */
 const DRAIN_LEAST_MS: number = MINUTE_MS;
 
 /** Begins to count and to measure. */
@@ -180,7 +180,7 @@ class SpoolMeasures implements Measures {
       const beside = measure === undefined ? undefined : externalMeasureOf(measure);
       return await (beside === undefined ? this.#forecastOfSpool() : this.#around.forecast(beside));
     } catch {
-      // A forecast goes along with what is told, and must not keep it from being told.
+      // A failed forecast must not prevent the notification.
       return undefined;
     }
   }
@@ -253,7 +253,7 @@ class SpoolMeasures implements Measures {
     const window = this.#rates.get(key);
     const { all, marked } = window?.counts(now, this.#elsewhere(key)) ?? { all: 0, marked: 0 };
     if (all > 0) return { value: (marked / all) * 100 };
-    // Silence means something only when somebody listened for the whole time.
+    // No event means something only if this process listened for the whole window.
     if (window?.isWhole(now) === true) return { value: 0 };
     return { why: 'nothing has ended since the start', isEarly: true };
   }
@@ -313,7 +313,7 @@ class SpoolMeasures implements Measures {
     return never(await this.#around.drainsInMs(beside));
   }
 
-  /** Undefined: nobody has listened for long enough. */
+  /** Undefined: not listening for long enough yet. */
   #drainsInMs(backlog: number): number | null | undefined {
     const { ms, ...rates } = this.#rateOfFlow();
     return backlog > 0 && ms < DRAIN_LEAST_MS ? undefined : drainsInMs(backlog, rates);
@@ -347,7 +347,7 @@ class SpoolMeasures implements Measures {
           ? topicMatches(measure.of.pattern, topic)
           : !isNoticeTopic(topic);
       if (!isMeant) return;
-      // Put off without a failure: nobody has tried.
+      // Deferred without a failure: there was no attempt.
       if (kind === 'deferred' && event.failure === undefined) return;
       window?.add(at, kind === 'bounced' || kind === 'deferred');
     };

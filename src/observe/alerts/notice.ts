@@ -1,5 +1,5 @@
 /**
- * notice — what is told when a rule fires or is resolved: the body, the id and the topic of the
+ * notice — the notification when a rule fires or is resolved: the body, the id and the topic of the
  * message that carries it. Pure.
  */
 
@@ -30,7 +30,7 @@ export interface Notice {
   readonly at: string;
   /** Since when the condition holds, or held: an ISO time. */
   readonly since: string;
-  /** As measured; null: it cannot be told, or would take for ever. */
+  /** As measured; null: unknown or infinite. */
   readonly value: number | null;
   readonly unit: Unit;
   /** What holds, in one sentence. */
@@ -38,7 +38,7 @@ export interface Notice {
   /** Of the backlog that the rule is about. */
   readonly forecast?: BacklogForecast;
   readonly host?: string;
-  /** Nothing is wrong: somebody tries out the receivers. */
+  /** A test of the receivers; nothing is wrong. */
   readonly test?: true;
 }
 
@@ -98,8 +98,8 @@ const RECEIVER_CHARS = 12;
 const HASH_CHARS = 6;
 
 /**
- * The id of a notification: the same again is a duplicate, whoever puts it down. It has the time of
- * the firing: episodes are counted anew where the record was lost, and must not look like old ones.
+ * The id of a notification: the same again is a duplicate, whichever process enqueues it. It has
+ * the time of the firing: episodes restart at 1 if the record was lost.
  */
 export function noticeId(notice: Notice, receiver: string): string {
   const { rule, episode, phase, at, since } = notice;
@@ -108,7 +108,7 @@ export function noticeId(notice: Notice, receiver: string): string {
   return `alert-${about}-${phase}-${short(receiver, RECEIVER_CHARS)}`;
 }
 
-/** A name as a part of an id; one that does not fit is cut, and told from others by a hash. */
+/** A name as a part of an id; one that does not fit is cut, with a hash that keeps it unique. */
 function short(name: string, maxChars: number): string {
   const plain = name.toLowerCase().replaceAll(/[^0-9a-z_-]/g, '-');
   if (plain === name && name.length <= maxChars) return name;

@@ -1,8 +1,8 @@
 /**
- * receivers — who is told: messages of the spool for them, and the way without the spool.
+ * receivers — where notifications go: as messages of the spool, or directly without it.
  *
  *   notice ─▶ message `respool.alert.<receiver>` ─▶ route ─▶ http, exec, log       retried
- *      └─ the store is the trouble, or somebody tests: straight to http, exec, log
+ *      └─ the store is the trouble, or this is a test: straight to http, exec, log
  */
 
 import { textOf } from '../../core/errors.ts';
@@ -16,7 +16,7 @@ import type { Message } from '../../spool/message.ts';
 import type { Spool } from '../../spool/spool.ts';
 import { type Notice, noticeId, topicOf } from './notice.ts';
 
-/** Who is told, by name. */
+/** The receivers by name. */
 export type Receivers = ReadonlyMap<string, Handler>;
 
 /** How long one attempt may take. */
@@ -90,7 +90,7 @@ export async function notifyDirectly(
   }
 }
 
-/** A message that lies nowhere: handlers see it as any other. */
+/** A message that is not stored: to handlers it looks like any other. */
 function looseMessage(
   notice: Notice,
   receiver: string,

@@ -53,7 +53,7 @@ export interface AlertLease {
   readonly until: Millis;
   /** When the last round began. */
   readonly at: Millis;
-  /** Which rules it looks at, as `fingerprintOf` tells. */
+  /** The fingerprint of the rules it evaluates; see `fingerprintOf`. */
   readonly rules?: string;
 }
 
@@ -76,7 +76,7 @@ export function fingerprintOf(rules: readonly AlertRule[]): string {
   return createHash('sha256').update(text).digest('hex').slice(0, 16);
 }
 
-/** Takes the turn for a round; `lastAt`: when somebody looked before. */
+/** Acquires the lease for a round; `lastAt`: the time of the previous evaluation. */
 export async function takeAlertLease(
   records: RecordStore,
   { by, now, everyMs, rules }: AlertLeaseParts,
@@ -150,7 +150,7 @@ export class SavedStates {
       const record = found.get(name);
       const revision = record?.revision ?? 0;
       const known = this.#known.get(name);
-      // What happened while the store was away is ours to write, unless somebody else went on.
+      // What happened while the store was away is ours to write, unless another process continued.
       const isOurs = known?.revision === revision || isOwnWrite(known, record);
       if (known?.isDirty === true && isOurs) known.revision = revision;
       else this.#known.set(name, fresh(record, now));
@@ -227,10 +227,10 @@ interface FlowRecord {
 
 type FlowParts = Pick<AlertOptions, 'measures' | 'records' | 'name'>;
 
-/** Shares the counts of this process, and hears those of others. */
+/** Stores the counts of this process, and reads those of others. */
 export class SharedRates {
   readonly #parts: FlowParts;
-  /** Not the name: keys of records are in the clear also under a seal, and it may tell a user. */
+  /** Not the name: keys of records are not encrypted by a seal, and a name may be sensitive. */
   readonly #key: string;
   #shared = '';
 

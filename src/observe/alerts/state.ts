@@ -4,8 +4,8 @@
  *   quiet ─holds─▶ pending ─for its time─▶ firing ─holds no more─▶ clearing ─for as long─▶ quiet
  *     ▲──────────────┘ not any more            ▲─────────────────────────┘ holds again
  *
- * Promise: what cannot be measured neither fires nor resolves, and a time that nobody looked does
- * not count as held: waiting begins anew.
+ * Promise: what cannot be measured neither fires nor resolves, and a time without evaluations does
+ * not count as held: waiting starts again.
  */
 
 import type { Millis } from '../../core/duration.ts';
@@ -25,9 +25,9 @@ export interface AlertState {
   readonly clearSince?: Millis;
   readonly firedAt?: Millis;
   readonly resolvedAt?: Millis;
-  /** What is still to be told, and to whom. */
+  /** The pending notification and its receivers. */
   readonly owed?: readonly OwedNotice[];
-  /** When somebody was told last. */
+  /** The time of the last notification. */
   readonly toldAt?: Millis;
   /** Why it could not be measured, at the last look. */
   readonly why?: string;
@@ -35,7 +35,7 @@ export interface AlertState {
   readonly todo?: readonly string[];
   /** The condition as text, from when it was not quiet last. */
   readonly when?: string;
-  /** While it fires: who was told, and hears of its end. */
+  /** While it fires: the receivers that were notified, and will be when it is resolved. */
   readonly to?: readonly string[];
   /** While it fires: the topics that are resumed at its end. */
   readonly pauses?: readonly string[];
@@ -120,7 +120,7 @@ export function withWhy(state: AlertState, why: string | undefined): AlertState 
   return why === undefined ? rest : { ...rest, why };
 }
 
-/** The state at the end of its rule, which nobody can look at any more. */
+/** The last state of a rule that was removed. */
 export function endedState(state: AlertState, now: Millis): ReturnType<typeof nextAlertState> {
   const { clearSince: _clearSince, why: _why, ...rest } = state;
   const quiet = { ...rest, phase: 'quiet', since: now } as const;
@@ -134,7 +134,7 @@ export function isFiring({ phase }: AlertState): boolean {
   return phase === 'firing' || phase === 'clearing';
 }
 
-/** What held was another condition, if the rule was changed meanwhile: waiting begins anew. */
+/** If the rule was changed meanwhile, another condition held: waiting starts again. */
 export function begunAnew(state: AlertState, when: string, now: Millis): AlertState {
   const isOther = state.phase === 'pending' && state.when !== when;
   return isOther ? { ...state, phase: 'quiet', since: now } : state;

@@ -45,9 +45,9 @@ export interface AlertOptions {
   readonly records: RecordStore;
   readonly enqueue: (message: Message) => Promise<unknown>;
   readonly measures: Measures;
-  /** Who is told, by name. */
+  /** The receivers by name. */
   readonly receivers: ReadonlyMap<string, Handler>;
-  /** Does something in the name of `alert:<rule>`; what it throws is told, and tried again. */
+  /** Runs an action as `alert:<rule>`; what it throws is reported, and retried. */
   readonly act: (deed: AlertActionCall, by: string) => Promise<void>;
   /** Hears of what happens. */
   readonly tell: (event: SpoolEvent) => void;

@@ -31,7 +31,7 @@ const SEQUENCES = new RegExp(
 );
 const LINE_ENDS = /\r\n|[\u0085\u2028\u2029]/g;
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
-// What turns the direction of writing, and what nobody sees: two texts that look alike are alike.
+// Direction marks and invisible characters: two texts that look the same must be the same.
 const UNSEEN_CHARS =
   '\\u00ad\\u061c\\u180e\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb';
 const UNSEEN = new RegExp(`[${UNSEEN_CHARS}\\u{e0000}-\\u{e0fff}]`, 'gu');

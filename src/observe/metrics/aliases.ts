@@ -91,7 +91,7 @@ class GoqueueAliases {
 const DELAYS_MAX = 100;
 /** What a decoder or a schema refuses. */
 const UNREADABLE = 'body.invalid';
-/** How a consumer begins to tell that a retry could not be published. */
+/** How a consumer's report of an unpublished retry begins. */
 const PASSING = 'passing on message';
 
 const OF_EXCHANGE = ['exchange_name'] as const;
@@ -262,7 +262,7 @@ export class Aliases {
     return this.#outbox?.watchRelay(relay, exchange) ?? (() => undefined);
   }
 
-  /** What is told of queues is told anew at each scrape. */
+  /** Values of queues are rebuilt at each scrape. */
   clearQueues(): void {
     this.#outbox?.clearQueues();
   }

@@ -235,7 +235,7 @@ export interface MetricsContext {
   readonly aliases: readonly MetricAlias[];
   /** By which the course of a backlog is seen. */
   readonly clock: Pick<Clock, 'monotonic'>;
-  /** Refuses a name that somebody else tells its gauges under; returns the way to give it back. */
+  /** Reserves a source name, and refuses one in use; returns the function that releases it. */
   readonly takeSource: (what: 'spool' | 'relay', name: string) => () => void;
 }
 
@@ -255,7 +255,7 @@ export function createSources(): MetricsContext['takeSource'] {
   };
 }
 
-// The values that a label may take: a name that somebody else chooses must not make series
+// The values that a label may take: names chosen by others must not create series
 // without end.
 
 /** Stands for every name beyond the first ones. */

@@ -16,7 +16,7 @@ const RUNS_S = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600];
 const RESULTS = ['succeeded', 'failed'] as const;
 const COUNTS = ['sent', 'failed', 'again'] as const;
 const REPLAY_STATES = ['planned', 'running', 'paused', 'stopped', 'cancelled', 'done'] as const;
-/** Replays whose counts are remembered, at the most: those that were heard of last. */
+/** Maximum number of replays whose counts are remembered: the most recent ones. */
 const REPLAYS_MAX = 1_000;
 const OVER: ReadonlySet<string> = new Set(['stopped', 'cancelled', 'done']);
 
@@ -37,7 +37,7 @@ export class SweepRows {
     this.#all.duration.row();
   }
 
-  /** Only what is true of a service that nobody has told of a sweep yet: there were none. */
+  /** Zeros for a service before its first sweep. */
   beginRuns(): void {
     for (const result of RESULTS) this.#all.runs.row(result);
   }
@@ -52,12 +52,12 @@ export class SweepRows {
     for (const { queue, moved, left, seen, error: why } of reports) {
       const label = this.#queueOf(queue);
       this.#all.messages.row(label).value += moved;
-      // Added, not set: the queues called `other` are many. One that was not seen tells nothing.
+      // Added, not set: several queues share the label `other`. One that was not seen adds nothing.
       if (why === undefined || seen > 0) this.#all.left.row(label).value += left;
     }
   }
 
-  /** One queue of a run whose report nobody gives us. */
+  /** One queue of a run whose report is not passed to us. */
   hear({ queue, moved, left, error, at }: EventOf<'sweep'>): void {
     const label = this.#queueOf(queue);
     this.#ended(error === undefined, at);
@@ -103,11 +103,11 @@ function sweepFamilies(families: Families) {
 
 type Counts = Pick<EventOf<'replay'>, (typeof COUNTS)[number]>;
 
-/** Counts what is told of sweeps and replays. */
+/** Counts the events of sweeps and replays. */
 export class DeadLetterMetrics {
   readonly sweeps: SweepRows;
   readonly #replays: ReturnType<typeof replayFamilies>;
-  /** What each replay had counted when it was last told of. */
+  /** The counts of each replay at its last event. */
   readonly #known = new Map<string, Counts>();
 
   constructor({ families, queueOf }: MetricsContext) {
@@ -133,7 +133,7 @@ export class DeadLetterMetrics {
     const { replay, state, sent, failed, again } = event;
     const { states, letters } = this.#replays;
     states.row(state).value += 1;
-    // What it had counted before we first heard of it is another process's, or another time's.
+    // What it had counted before its first event here was counted by another process or earlier.
     const before = this.#known.get(replay) ?? event;
     for (const result of COUNTS) {
       letters.row(result).value += Math.max(0, event[result] - before[result]);

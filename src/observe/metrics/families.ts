@@ -28,13 +28,13 @@ import type { Clock } from '../../ports/clock.ts';
 import { memo } from '../../system/memo.ts';
 import { endsWithin } from '../../system/wait.ts';
 
-/** A scrape waits no longer for stores and brokers; what they told before is told again. */
+/** Maximum wait of a scrape for stores and brokers; then the previous values are reported. */
 const SCRAPE_WAIT_MS = 2_000;
 
 /** What the values of the labels are. */
 type LabelValues = Readonly<Record<string, string>>;
 
-/** A family: its name without the prefix, what it tells, and the names of its labels. */
+/** A family: its name without the prefix, its help text, and the names of its labels. */
 export interface FamilyShape {
   readonly name: string;
   readonly help: string;
@@ -264,10 +264,10 @@ const REST_TIMES = 19;
 
 /** What is asked, and what is done with the answer. */
 interface ScrapeQueryOptions {
-  /** Asks, and puts the answer into rows in one go; what it throws is told to `onFailure`. */
+  /** Queries, and puts the answer into rows at once; what it throws goes to `onFailure`. */
   readonly read: () => Promise<void>;
   readonly onFailure: (error: unknown) => void;
-  /** False: there is nobody to ask at present, and nobody is asked. */
+  /** False: there is nothing to query at present. */
   readonly isThere?: () => boolean;
   readonly everyMs: number;
   readonly clock: Clock;

@@ -171,16 +171,16 @@ function closed(): RespoolError {
   return new RespoolError('config.invalid', 'cannot watch more: these metrics are closed');
 }
 
-/** What metrics tell of brokers, outboxes and dead letters. */
+/** The metrics of brokers, outboxes and dead letters. */
 export interface BrokerMetrics {
-  /** Counts under the source `queue:<name>`, and tells the depth of its queues at a scrape. */
+  /** Counts under the source `queue:<name>`, and reports the depth of its queues at a scrape. */
   watchConsumer(consumer: WatchedConsumer, options?: WatchConsumerOptions): () => void;
   watchPublisher(publisher: WatchedPublisher, options: WatchPublisherOptions): () => void;
-  /** Counts under the source `relay`; with the outbox, its backlog and lag are told. */
+  /** Counts under the source `relay`; with the outbox, its backlog and lag too. */
   watchRelay(relay: WatchedRelay, outbox?: WatchedOutbox, options?: WatchRelayOptions): () => void;
   /** Counts a run of a sweep. */
   sweep(run: SweepCount): void;
-  /** Counts the sweeps and replays that a spool tells of. */
+  /** Counts the sweeps and replays that a spool reports. */
   hearPasses(source: Watchable): () => void;
 }
 

@@ -19,7 +19,7 @@ import type { NumberFamily } from './families.ts';
 import type { MetricsContext } from './context.ts';
 import { recordEvents, recordLoad, recordSettled } from './source-rows.ts';
 
-/** What the outbox side of one `createMetrics` tells. */
+/** The outbox metrics of one `createMetrics`. */
 export class OutboxMetrics {
   readonly #ground: MetricsContext;
   readonly #aliases: Aliases | undefined;

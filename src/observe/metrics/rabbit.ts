@@ -33,7 +33,7 @@ interface Watched {
   readonly consumer: WatchedConsumer;
   readonly management: Management | undefined;
   readonly exchange: string;
-  /** What was told last, and whether it was connected then; undefined: nobody tells now. */
+  /** The last report, and whether the consumer was connected then; undefined without a source. */
   told: { readonly report: StatsReport; readonly wasUp: boolean } | undefined;
   /** How the depth of each queue went, by its name. */
   readonly courses: Map<string, Trend>;
@@ -44,7 +44,7 @@ interface Source {
   readonly stop: () => void;
 }
 
-/** What the broker side of one `createMetrics` tells. */
+/** The broker metrics of one `createMetrics`. */
 export class RabbitMetrics {
   readonly #ground: MetricsContext;
   readonly #aliases: Aliases | undefined;
@@ -63,7 +63,7 @@ export class RabbitMetrics {
     ground.families.atScrape(() => this.#collect());
   }
 
-  /** Counts its events under `queue:<name>`, and tells of it and its queues; returns the end. */
+  /** Counts its events under `queue:<name>` and reports its queues; returns a function to stop. */
   watchConsumer(consumer: WatchedConsumer, options: WatchConsumerOptions = {}): () => void {
     checkNames('watchConsumer', options, ['management', 'exchange']);
     const { management, exchange = '' } = options;
@@ -120,7 +120,7 @@ export class RabbitMetrics {
     };
   }
 
-  /** Several consumers of one queue, and all without a label of their own, are told as one. */
+  /** Several consumers of one queue, and all without a label of their own, are reported as one. */
   #addLoad(name: string, consumer: WatchedConsumer): () => void {
     const source = this.#sources.get(name) ?? this.#newSource(name);
     source.consumers.add(consumer);
@@ -171,7 +171,7 @@ export class RabbitMetrics {
     const seen = new Set<string>();
     for (const { consumer, management, told, courses } of this.#watched) {
       if (told === undefined) continue;
-      // What was told before the connection went is no longer known.
+      // What was reported before the connection was lost is no longer known.
       const isLost = told.wasUp && !consumer.load.isUp;
       if (isLost && management === undefined) continue;
       for (const queue of told.report.queues) {
@@ -237,7 +237,7 @@ async function read(watched: Watched): Promise<void> {
   if (answer.status === 'rejected') throw answer.reason;
 }
 
-/** Notes the depths that were told; a queue that is gone from the plan has no course. */
+/** Records the reported depths; a queue that left the plan has no forecast. */
 function noteCourses({ told, courses }: Watched, now: number): void {
   if (told === undefined) return;
   const depths = new Map(told.report.queues.map(({ name, ready }) => [name, ready]));
@@ -254,7 +254,7 @@ function toldOf(consumer: WatchedConsumer, report: StatsReport): Watched['told']
   return { report, wasUp: consumer.load.isUp };
 }
 
-/** One that is still because somebody wants it so, or the broker, has lost nothing. */
+/** A consumer that is paused, or blocked by the broker, has lost nothing. */
 function isConnected({ isUp, isConnected: isSubscribed, isPaused, isBlocked }: ConsumerLoad) {
   return isSubscribed || (isUp && (isPaused || isBlocked));
 }

@@ -15,7 +15,7 @@ import type { CoreFamilies, MetricsContext } from './context.ts';
 import { type HistogramRow, observe, type MetricRow } from './families.ts';
 import type { LoadSource, Watchable } from './types.ts';
 
-/** Counts what the source tells from now on; returns the way to stop. */
+/** Counts the events of the source from now on; returns the function that stops it. */
 export function recordEvents(ground: MetricsContext, source: Watchable, name: string): () => void {
   const topics = new SourceTopics(ground, name);
   const stops = [
@@ -89,7 +89,7 @@ function recordMessages(source: Watchable, topics: SourceTopics): (() => void)[]
   ];
 }
 
-/** Kinds that are counted by topic and tell no more than that. */
+/** Kinds that are counted by topic only. */
 const FAMILY_OF = {
   accepted: 'accepted',
   duplicate: 'duplicates',
@@ -234,7 +234,7 @@ class TopicRows {
   }
 }
 
-// A number that somebody else counts, as a counter that never goes back: what it grew by
+// A number that is counted elsewhere, as a counter that never decreases: its increase
 // is added, whoever else adds to the same row, and whether or not its owner began anew.
 
 /** Adds to the row what the count grew by since the last call, at first since now. */
@@ -242,7 +242,7 @@ export function growthOf(count: () => number, row: MetricRow): () => void {
   let before = count();
   return () => {
     const now = count();
-    // Less than before: its owner was started anew, and counts from 0.
+    // Less than before: its owner was restarted and counts from 0.
     row.value += now < before ? now : now - before;
     before = now;
   };

@@ -1,5 +1,5 @@
 /**
- * spool — what metrics ask of a spool for a scrape, and what its stores tell of their operations.
+ * spool — what metrics query from a spool at a scrape, and the operations its stores report.
  */
 
 import { type Millis, SECOND_MS } from '../../core/duration.ts';
@@ -35,7 +35,7 @@ export function watchSpool(
   };
 }
 
-/** What rules stand at before anything is heard of them, as after a restart. */
+/** The state of rules before their first event, as after a restart. */
 function recordStanding(
   { families, core, wordOf }: MetricsContext,
   source: string,
@@ -97,7 +97,7 @@ function operationRows(
   };
 }
 
-/** What the store last told of its states. */
+/** The last counts of the store by state. */
 interface States {
   readonly counts: readonly (readonly [State, number])[];
   readonly topics: readonly TopicCount[];

@@ -35,13 +35,13 @@ export interface MetricsOptions {
   readonly queuesMax?: number;
   /** How old what a store or a broker was asked may be, 1s to 1h, default 15s. */
   readonly every?: Duration;
-  /** Whether memory, CPU, event loop and garbage collection of Node are told; default false. */
+  /** Whether memory, CPU, event loop and garbage collection of Node are reported; default false. */
   readonly processMetrics?: boolean;
   /** For tests. */
   readonly clock?: Clock;
 }
 
-/** Whatever tells events: a spool, a consumer, a relay. */
+/** A source of events: a spool, a consumer, a relay. */
 export interface Watchable {
   on<K extends EventKind>(kind: K, listener: (event: EventOf<K>) => void): () => void;
 }
@@ -59,7 +59,7 @@ export type WatchedSpool = Watchable &
 export interface WatchOptions {
   /** The label `source`; default `spool`. Two of one name cannot be watched at once. */
   readonly source?: string;
-  /** Where the backlog goes at the present rates; undefined: nobody can tell now. Default none. */
+  /** The forecast of the backlog at the present rates; undefined: unknown. Default none. */
   readonly forecast?: (backlog: number) => WatchedForecast | undefined;
   /** Where every rule of the alerts stands, asked at most once in `every`; default none. */
   readonly alerts?: () => Promise<readonly WatchedAlert[]>;
@@ -92,7 +92,7 @@ export type WatchedPublisher = Pick<Publisher, 'load'>;
 
 /** Whom to ask about queues besides the consumer's own connection. */
 export interface WatchConsumerOptions {
-  /** Your own client, or where one is made; without it depths and consumers only are told. */
+  /** Your own client, or its address; without it only depths and consumers are reported. */
   readonly management?: Management | ManagementOptions;
   /** The label `exchange_name` of the alias `outbox`; default: none. */
   readonly exchange?: string;
@@ -114,7 +114,7 @@ export interface WatchedRelay extends Watchable {
   };
 }
 
-/** What tells the backlog: an outbox, or whatever has a spool over its messages. */
+/** The source of the backlog: an outbox, or anything that has a spool over its messages. */
 export interface WatchedOutbox {
   readonly spool: Pick<Spool, 'tally' | 'page' | 'now'>;
 }

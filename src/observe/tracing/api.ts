@@ -6,7 +6,7 @@
 
 import type { Headers } from '../../core/entry.ts';
 
-/** A context; nobody looks into it here. */
+/** An opaque context. */
 export interface OtelContext {
   getValue(key: symbol): unknown;
   setValue(key: symbol, value: unknown): OtelContext;
@@ -21,7 +21,7 @@ export interface OtelSpanContext {
   readonly isRemote?: boolean;
 }
 
-/** What a span tells. */
+/** The attributes of a span. */
 export type OtelAttributes = Record<string, string | number | boolean>;
 
 /** A span. */
@@ -88,7 +88,7 @@ export const KIND = { client: 2, producer: 3, consumer: 4 } as const;
 /** The status of a span that failed. */
 export const STATUS_ERROR = 2;
 
-/** The note that tells later attempts of the first, as W3C writes a span: `00-…-…-01`. */
+/** The note that names the span of the first attempt to later ones, in W3C format: `00-…-…-01`. */
 export const FIRST_ATTEMPT_NOTE = 'respool.trace.first-attempt';
 
 /** Reads headers, whatever the case of their names; those of AMQP may be no texts. */
@@ -116,7 +116,7 @@ export function firstAttemptNote({ traceId, spanId, traceFlags }: OtelSpanContex
   return { [FIRST_ATTEMPT_NOTE]: `00-${traceId}-${spanId}-${flags}` };
 }
 
-/** The first attempt, as it was noted; undefined: nobody did. */
+/** The span of the first attempt from the notes; undefined without one. */
 export function firstAttemptIn(notes: Headers): OtelSpanContext | undefined {
   const parts = NOTED.exec(notes[FIRST_ATTEMPT_NOTE] ?? '');
   const [, traceId, spanId, flags] = parts ?? [];

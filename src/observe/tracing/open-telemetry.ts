@@ -74,7 +74,7 @@ function setOutcome(span: OtelSpan, outcome: Outcome | undefined): void {
   if (kind !== 'postponed') tellError(span, code, reason);
 }
 
-/** What a verdict on its way tells. */
+/** The attributes of a settlement span. */
 function settleAttributes(claim: Claim, place: TracedPlace, verdict: Verdict): OtelAttributes {
   return {
     ...placeAttributes(place, 'settle'),
@@ -85,7 +85,7 @@ function settleAttributes(claim: Claim, place: TracedPlace, verdict: Verdict): O
   };
 }
 
-/** What every span tells. */
+/** The attributes of every span. */
 function placeAttributes(place: TracedPlace, operation: Operation): OtelAttributes {
   const { system, destination, routingKey, conversationId } = place;
   return {
@@ -183,7 +183,7 @@ class OpenTelemetry implements Tracer {
   readonly #api: OtelApi;
   readonly #own: OtelTracerProvider | undefined;
   readonly #propagator: OtelPropagator;
-  /** The provider that was found last, and its tracer; none: it is a stand-in for nobody. */
+  /** The last provider and its tracer; none while the provider is a no-op. */
   #known: OtelTracerProvider | undefined;
   #tracer: OtelTracer | undefined;
 
@@ -269,7 +269,7 @@ class OpenTelemetry implements Tracer {
     return carrier;
   }
 
-  /** Who records now; undefined: nobody. */
+  /** The tracer that records now; undefined without one. */
   #current(): OtelTracer | undefined {
     const provider = this.#own ?? this.#api.trace.getTracerProvider();
     const { getDelegate, getDelegateTracer } = provider as Partial<StandIn>;

@@ -53,7 +53,7 @@ export const bodyLifeCases: readonly BodyCase[] = [
       await bodies.remove(['a'], 'delivered');
       await bodies.remove(['b'], 'removed');
       await bodies.remove(['c']);
-      // Removed once more by whoever finds a part of it: what is known of it stays.
+      // Removed again by a process that finds a part of it: what is known of it stays.
       await bodies.remove(['a']);
       const known = [];
       for (const ref of ['a', 'b', 'c', 'd', 'e']) known.push(await bodies.wasSettled(ref));

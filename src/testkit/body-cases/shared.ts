@@ -38,7 +38,7 @@ export function randomBytes(size: number, seed: number): Uint8Array {
   return Uint8Array.from({ length: size }, () => Math.floor(dice.random() * 256));
 }
 
-/** The bytes in pieces of odd sizes, some of them empty. */
+/** The bytes in pieces of irregular sizes, some of them empty. */
 export async function* oddPieces(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   const sizes = [1, 0, 3, 65_537, 997, 131_071, 7];
   for (let at = 0, turn = 0; at < bytes.byteLength; turn += 1) {
@@ -62,7 +62,7 @@ export async function* lentPieces(
   }
 }
 
-/** Reads every part as late as somebody may who holds this many bytes. */
+/** Reads every part as late as a reader may that buffers this many bytes. */
 export async function readBehind(
   stream: AsyncIterable<Uint8Array>,
   heldMaxBytes: number,
@@ -99,7 +99,7 @@ export async function read(bodies: BodyStore, ref: string): Promise<Uint8Array> 
   return Buffer.concat(chunks);
 }
 
-/** Reads the first chunk and goes away; how much it was. */
+/** Reads the first chunk and stops; returns its length. */
 export async function readAndStop(bodies: BodyStore, ref: string): Promise<number> {
   for await (const chunk of bodies.get(ref)) return chunk.byteLength;
   return 0;

@@ -61,7 +61,7 @@ export const lifeCases: readonly EntryCase[] = [
       assert.ok(['none', 'process', 'server', 'power-loss', 'node-loss'].includes(durability));
       assert.ok(Number.isInteger(inlineMaxBytes) && inlineMaxBytes >= 0);
       assert.equal(typeof ordered, 'boolean');
-      // A store that wakes others must have the way to be woken.
+      // A store that wakes others must have `watch`.
       assert.ok(!wakes || store.watch !== undefined);
     },
   },

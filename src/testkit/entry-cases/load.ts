@@ -49,7 +49,7 @@ async function assertTakenOnce(stores: readonly EntryStore[]): Promise<void> {
   const taken = (await Promise.all(claimers)).flat();
   assert.equal(taken.length, MESSAGES);
   assert.equal(new Set(idsOf(taken)).size, MESSAGES);
-  // Each claim wrote its own holder: what is stored is what exactly one of them was told.
+  // Each claim wrote its own holder: what is stored is what exactly one of them returned.
   for (const entry of taken) {
     const stored = await got(first, entry.envelope.id);
     assert.equal(stored.status.holder, entry.status.holder);

@@ -53,7 +53,7 @@ export async function assertNothingDue(
   assert.ok(dueAt === null || dueAt > now, `told of something due ${now - (dueAt ?? now)} ms ago`);
 }
 
-/** Exactly this one is due: `nextDueAt` tells of it, and a claim takes it alone. */
+/** Exactly this one is due: `nextDueAt` returns its time, and a claim takes it alone. */
 export async function assertNext(
   store: EntryStore,
   id: string,

@@ -45,7 +45,7 @@ async function assertTallied(
   const expected = [...counts].map(([key, { count }]) => `${key} ${count}`).sort();
   assert.deepEqual(found, expected, what);
   for (const { key, oldestAt } of rows) {
-    // A store that cannot tell cheaply says null; a store that tells, tells the truth.
+    // A store that does not know it cheaply returns null; any other value must be right.
     if (oldestAt !== null) assert.equal(oldestAt, counts.get(key)?.oldestAt, `oldest ${what}`);
   }
 }

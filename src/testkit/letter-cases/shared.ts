@@ -48,7 +48,7 @@ export interface LettersUnderTest {
   readonly parked: () => Promise<readonly string[]>;
   /** Another door to the same place, as another process has; the maker closes it. */
   readonly second?: () => Promise<DeadLetters>;
-  /** Lets those that arrived be given up again; resolves when they lie here. */
+  /** Lets those that arrived be given up again; resolves when they are here. */
   readonly failAgain?: (ids: readonly string[]) => Promise<void>;
   /** Lets those that arrived be delivered. */
   readonly deliver?: (ids: readonly string[]) => Promise<void>;
@@ -73,11 +73,11 @@ export interface LettersAbilities {
   readonly canShare: boolean;
   /** What was sent can be given up again, and is seen by `since`. */
   readonly canFailAgain: boolean;
-  /** `since` tells what was delivered. */
+  /** `since` reports what was delivered. */
   readonly canTellDelivered: boolean;
   /** Sending can be made impossible, and be fixed. */
   readonly canBreak: boolean;
-  /** There are letters whose home nobody knows. */
+  /** There are letters of unknown home. */
   readonly canBeHomeless: boolean;
   /** Letters can be sent elsewhere than home. */
   readonly canSendElsewhere: boolean;
@@ -106,7 +106,7 @@ export function idOf(at: number): string {
   return `letter-${String(at).padStart(3, '0')}`;
 }
 
-/** The letters that lie here, oldest first. */
+/** The letters here, oldest first. */
 export async function lying(letters: DeadLetters, query?: LetterQuery): Promise<Letter[]> {
   const found: Letter[] = [];
   const options = query === undefined ? {} : { query };
@@ -117,7 +117,7 @@ export async function lying(letters: DeadLetters, query?: LetterQuery): Promise<
 /** How often a place is looked at until what was given back is there again. */
 const LOOKS_MAX = 100;
 
-/** What lies here is this, in this order; a broker may take a moment to put things back. */
+/** Exactly these letters are here, in this order; a broker may take a moment to return them. */
 export async function assertLying(letters: DeadLetters, ids: readonly string[]): Promise<Letter[]> {
   let found: Letter[] = [];
   for (let looks = 0; looks < LOOKS_MAX; looks += 1) {

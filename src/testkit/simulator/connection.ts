@@ -208,7 +208,7 @@ export class StoreLine {
             harden();
             process.gate('answer', () => resolve(result));
           } else {
-            // The power went before it was durable: nobody may be told that it is.
+            // The power was cut before it was durable: it must not be acknowledged.
             process.gate('answer', () => reject(faults.errorOf('store.unavailable', kind.name)));
           }
         });

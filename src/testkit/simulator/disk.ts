@@ -51,7 +51,7 @@ export class SimDisk {
   constructor(timeline: Timeline) {
     this.timeline = timeline;
     this.reader = memory({ shared: this.data });
-    // Memory opens at once; its promise has nothing to tell.
+    // Memory opens at once; its promise resolves to nothing.
     void this.reader.open();
   }
 
@@ -220,7 +220,7 @@ export class SimDisk {
   }
 }
 
-/** A body as it lies there. */
+/** A stored body. */
 interface StoredSimBody {
   readonly bytes: Uint8Array;
   readonly writtenAt: number;

@@ -2,7 +2,7 @@
  * handlers — what delivers messages in a simulated world: now well, now badly, now not at all.
  *
  * What a handler does is drawn when it starts; what it said is written into the ledger before the
- * engine hears it.
+ * engine gets it.
  */
 
 import { RespoolError } from '../../core/errors.ts';

@@ -15,7 +15,7 @@ import type { SimProcess } from './process.ts';
 /** Watches what processes do to the data. */
 export class Observer {
   readonly scene: CheckContext;
-  /** Whether the process of a holder is gone, as a lifetime lock would tell. */
+  /** Whether the process of a holder is gone, as a lifetime lock would show. */
   readonly #isGone: (holder: string) => boolean;
   /** Told of every process that wrote something. */
   readonly #onWriteBy: (process: SimProcess) => void;

@@ -73,7 +73,7 @@ export const DEDUPE_WINDOW_MS: number = HOUR_MS;
 export const ORPHAN_GRACE_MS: number = 4 * HOUR_MS;
 const CARETAKER_EVERY_MS: number = 5 * MINUTE_MS;
 export const TOPICS: readonly string[] = ['mail.send', 'mail.bulk', 'web.hook', 'sms.one'];
-/** A topic that nobody handles. */
+/** A topic without a handler. */
 export const ODD_TOPIC = 'odd.lost';
 
 /**

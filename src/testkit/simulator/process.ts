@@ -4,7 +4,7 @@
  *   running ─pause()─▶ paused ─resume()─▶ running        any ─kill()─▶ dead
  *
  * Everything that makes its code run (timers, answers of stores, news) comes through `gate`. While
- * it is paused that waits; when it is dead nothing comes any more. Its code is never told.
+ * it is paused that waits; when it is dead nothing comes any more. Its code does not notice.
  */
 
 import type { Millis } from '../../core/duration.ts';
@@ -33,7 +33,7 @@ export class SimProcess {
   isStopping = false;
   /** True when it went with its machine, and everything it had sent with it. */
   lostPower = false;
-  /** What befalls it between the effect of a call and its answer, some calls from now. */
+  /** A fault between the effect of a call and its answer, some calls from now. */
   ambush: { callsLeft: number; readonly strike: () => void } | undefined;
   /** When it last stood still or was refused by a store. */
   troubledAtMs = 0;

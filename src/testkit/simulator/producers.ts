@@ -1,6 +1,6 @@
 /**
- * producers — who puts messages down: one by one, in batches, streamed; patient or not; and sure to
- * note what they were told.
+ * producers — enqueue messages one by one, in batches, or streamed, with or without patience, and
+ * record every result.
  */
 
 import { createHash } from 'node:crypto';
@@ -124,7 +124,7 @@ function noteAnswer(
   { invocation }: Parcel,
   { id, duplicate }: { readonly id: string; readonly duplicate: boolean },
 ): void {
-  // A dead process tells nobody anything.
+  // A dead process reports nothing.
   if (process.isDead) return;
   invocation.id = id;
   invocation.answer = duplicate ? 'duplicate' : 'ok';

@@ -7,7 +7,7 @@ import type { Entry, Status } from '../../core/entry.ts';
 import type { Lane } from '../../core/state.ts';
 import type { SimProcess } from './process.ts';
 
-/** The header that tells which enqueue made a message. */
+/** The header that names the enqueue of a message. */
 export const NUMBER_HEADER = 'x-sim';
 
 /** How a message behaves when it is handled. */
@@ -21,7 +21,7 @@ export interface Invocation {
   readonly digest: string;
   /** `unknown`: it failed, but may have had its effect. */
   answer: 'open' | 'ok' | 'duplicate' | 'unknown' | 'aborted';
-  /** The id it was told. */
+  /** The id it returned. */
   id?: string;
 }
 
@@ -54,7 +54,7 @@ export interface ClaimFact {
   readonly firstLeaseEndsAtMs: number;
   startedAtMs?: number;
   said?: SimAnswer;
-  /** Another claim of this process has the same fence: which handler is whose cannot be told. */
+  /** Another claim of this process has the same fence: its handlers cannot be distinguished. */
   isTwin: boolean;
   isAborted: boolean;
   isSettled: boolean;
@@ -71,7 +71,7 @@ export interface Story {
   hasStarted: boolean;
   /** An operator changed it, or a power cut brought it back: its place in its key is lost. */
   isMoved: boolean;
-  /** An enqueue was told that it is ours. */
+  /** An enqueue returned its id as ours. */
   isAccepted: boolean;
   /** Why there need not be an entry any more. */
   ended?: string;
@@ -103,7 +103,7 @@ export class SimLedger {
   readonly invocations: Invocation[] = [];
   /** Paused topic patterns, and since when. */
   readonly pausedSinceMs: Map<string, number> = new Map();
-  /** Patterns that were paused at any time: a process hears of it late. */
+  /** Patterns that were paused at any time: a process learns of it late. */
   readonly everPaused: Set<string> = new Set();
   starts = 0;
   notices = 0;

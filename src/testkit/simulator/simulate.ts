@@ -127,7 +127,7 @@ async function heal(world: SimWorld, run: (spanMs: number) => Promise<void>): Pr
       world.findings.add('liveness', `resume() failed on a healthy store: ${String(error)}`);
     });
   }
-  // Where nobody tells, every process finds out by itself that nothing is paused any more.
+  // Without notifications every process finds out by itself that nothing is paused any more.
   await run(MINUTE_MS);
 }
 
@@ -161,7 +161,7 @@ function isAtRest(world: SimWorld, { envelope, status }: Entry): boolean {
     case 'bounce':
       return status.dueAt === null || !isServed(plan, 'notice', envelope.topic);
     case 'active':
-      // Left by a lost holder; nobody takes it, and nobody is asked to hold it.
+      // Left by a lost holder, without a handler, and `unhandled` is not `hold`.
       return isLeft(plan, envelope.topic) && (status.dueAt ?? 0) <= world.storeNow();
     default:
       return isLeft(plan, envelope.topic);

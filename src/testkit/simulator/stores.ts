@@ -77,7 +77,7 @@ interface SimStoreParts {
   readonly watch: (onDue: () => void) => () => void;
 }
 
-/** The longest a server may take to tell its time. */
+/** Maximum time a server takes to return its time. */
 const TELL_TIME_MAX_MS = 1_000;
 const PAUSE_KIND = 'pause';
 
@@ -146,7 +146,7 @@ export function simStore(parts: SimStoreParts): EntryStore {
         () => {
           const since = lazySince;
           lazySince = undefined;
-          // The power went since: what was committed lazily may be gone, nobody vouches for it.
+          // The power was cut since: what was committed lazily may be lost.
           if (since !== undefined && since !== faults.powerCuts) throw lost();
         },
         'flush',

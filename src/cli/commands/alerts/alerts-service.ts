@@ -135,7 +135,7 @@ function stateOf(relay: RelayService): 'up' | 'down' {
 
 // What rules of the alerts do besides telling, in the name of `alert:<rule>`.
 //
-// Promise: everything is on the audit record; a pause that somebody else made stays.
+// Promise: everything is in the audit record; a pause made by someone else stays.
 
 /** What deeds are done with. */
 interface AlertActionParts {

@@ -1,4 +1,4 @@
-/** `respool alerts` — the rules that tell somebody, where they stand, and whether telling works. */
+/** alerts — the alert rules, their state, and a test of their receivers. */
 
 import type { ArgumentSpec, CommandSpec } from '../../spec.ts';
 

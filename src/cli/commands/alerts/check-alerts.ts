@@ -1,4 +1,4 @@
-/** check-alerts — where rules stand, what they measure now, and whether telling works. */
+/** check-alerts — the state of the rules, what they measure now, and a test of the receivers. */
 
 import os from 'node:os';
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
@@ -69,7 +69,7 @@ export async function listAlerts(context: CommandContext): Promise<ExitCode> {
   return EXIT.done;
 }
 
-/** Whether somebody looks at these rules. */
+/** Whether a process evaluates these rules. */
 interface Looked {
   readonly turn: AlertLease | undefined;
   /** What it looks at are the rules of this configuration. */
@@ -134,7 +134,7 @@ function rowOf(
   { look, now }: { readonly look: Looked; readonly now: number },
 ): string[] {
   if (state === undefined) {
-    // A rule that was always fine has no record: somebody looks, or nobody does.
+    // A rule that never fired has no record, whether or not a process evaluates it.
     const phase = look.isSame ? 'quiet' : 'never looked at';
     return [safe(name), safe(printCondition(when)), phase, '', '0', 'never', ''];
   }
@@ -162,7 +162,7 @@ export async function checkAlerts(context: CommandContext): Promise<ExitCode> {
     ...externalMeasuresOf({ loaded, place, atEnd }),
     spool: {
       now: () => io.clock.now(),
-      // Nothing happens here: what comes of events is asked of nobody.
+      // Nothing is delivered here, so measures of events are not available.
       on: () => () => undefined,
       tally: (by, filter) => operator.tally(by, filter),
     },

@@ -70,7 +70,7 @@ function linesOf(loaded: LoadedConfig, atEnd: ExternalMeasureParts['atEnd']): Li
   return (broker) => {
     const found = open.get(broker.url);
     if (found !== undefined) return found;
-    // Tried anew when it failed: a certificate may be put there later.
+    // Retried after a failure: a certificate may be added later.
     const made = connect(broker).catch((error: unknown) => {
       open.delete(broker.url);
       throw error;
@@ -97,7 +97,7 @@ async function deadQueuesOf(brokers: readonly Broker[], lines: Lines): Promise<Q
   return depths;
 }
 
-/** What is ready in a queue, as AMQP tells. */
+/** The number of ready messages of a queue, over AMQP. */
 async function depthOf(connection: RabbitConnection, queue: string): Promise<number> {
   const { openChannel } = await import('../../../rabbit/admin/inspect-broker.ts');
   const { closeChannel } = await import('../../../rabbit/connection/amqp.ts');
@@ -123,7 +123,7 @@ function outboxLook(
     return made;
   };
   return async () => {
-    // Tried anew when it failed: a file of SQLite may be made later.
+    // Retried after a failure: a SQLite file may be created later.
     open ??= connect().catch((error: unknown) => {
       open = undefined;
       throw error;
@@ -136,7 +136,7 @@ function outboxLook(
 /** Prints a notification. */
 type WarnOf = (level: 'error' | 'warn' | 'info', text: string, notice: Notice) => void;
 
-/** Receivers that can be told, until they are closed. */
+/** Receivers that can be notified, until they are closed. */
 interface OpenReceivers {
   readonly byName: Receivers;
   readonly close: () => Promise<void>;

@@ -40,7 +40,7 @@ export const pauseCommand: CommandSpec = {
   },
 };
 
-/** What to do where nobody can be asked. */
+/** What to do where there is no terminal to ask at. */
 const NAME_A_TOPIC = 'name a topic or pattern, or ALL for every topic';
 
 /** The pattern that a word of the command line means. */

@@ -159,7 +159,7 @@ async function find(
   if (text.includes(':')) return { policy: await readPolicySpec(text), backoffs: {} };
   const { policies, backoffs } = await known(context);
   const found = policies.find(({ name }) => name === text);
-  // A configured name wins: somebody may have called a policy of theirs "postfix".
+  // A configured name wins: a user may have named a policy "postfix".
   if (found !== undefined) return { ...found, backoffs };
   if (isPolicySpec(text)) return { policy: await readPolicySpec(text), backoffs: {} };
   throw new RespoolError(

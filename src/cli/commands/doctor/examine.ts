@@ -125,7 +125,7 @@ async function load({
     try {
       return { loaded: await loadConfig({ ...options, routes: false }), problem };
     } catch {
-      // What is wrong is told already.
+      // The problem is already reported.
       return { problem };
     }
   }

@@ -1,5 +1,5 @@
 /**
- * message-checks — what the messages and the machine tell: messages that wait, are held or
+ * message-checks — the state of the messages and of the machine: messages that wait, are held or
  * bounced and whether a process delivers them; versions, the environment of Node, and the clock.
  * Read-only.
  */
@@ -113,7 +113,7 @@ async function examinePolicies(operator: Operator): Promise<DoctorFinding[]> {
 
 // Whether the routes of the configuration can deliver what waits. Only looks.
 
-/** Only messages that have not ended and that nobody holds back. */
+/** Only messages that have not ended and are not held. */
 const WAITING = { state: ['incoming', 'deferred'], lane: 'delivery' } as const;
 /** Topics whose destinations are asked for; each is a question of its own. */
 const TOPICS_MAX = 100;
@@ -279,7 +279,7 @@ export async function examineClock(clock: Clock, folder: string): Promise<Doctor
   }
 }
 
-/** What was written last must not lie in the future. */
+/** The time of the last write must not be in the future. */
 function examineNewest(newestAt: number | undefined, now: number): DoctorFinding[] {
   if (newestAt === undefined || newestAt <= now + MINUTE_MS) return [];
   const text = `a message was changed ${span(newestAt - now)} from now: the clock went back`;

@@ -17,7 +17,7 @@ import { STORE_HEADER } from '../../../web/wire-texts.ts';
 
 const ANSWERS_WITHIN_MS: number = 2 * SECOND_MS;
 const LATE = `not within ${span(ANSWERS_WITHIN_MS)}`;
-/** Reasons and notes of a service that are told, at the most. */
+/** Maximum number of a service's reasons and notes that are printed. */
 const TOLD_MAX = 10;
 
 /** What was found out. */

@@ -23,7 +23,7 @@ const GROUP_READ = 0o040;
 /** A user of PostgreSQL alone, or with a password that only the environment has. */
 const HARMLESS_USER = /(?<=postgres(?:ql)?:)\/\/[^\s:@/"']+@|\/\/[^\s:@/"']*:\$\{[A-Za-z_]\w*\}@/g;
 
-/** The configuration: which file, what is odd, who can read it. */
+/** The configuration: which file, what is unusual, who can read it. */
 export async function examineConfig(loaded: LoadedConfig): Promise<DoctorFinding[]> {
   const { file, folder, warnings } = loaded;
   const found =
@@ -62,7 +62,7 @@ async function examineSecrets(file: string, loaded: LoadedConfig): Promise<Docto
   return [ok(id, `"${file}" holds secrets and only its owner can read it`)];
 }
 
-/** Where the service listens and whom it lets in. */
+/** Where the service listens and which clients it accepts. */
 export function examineServe({ config }: LoadedConfig): DoctorFinding[] {
   const { serve } = config;
   const id = 'serve.listen';
@@ -335,7 +335,7 @@ function hasSdk(api: OtelApi): boolean {
   return api.isSpanContextValid(span.spanContext());
 }
 
-/** An alert that nobody hears is none. */
+/** An alert without a receiver is useless. */
 async function examineAlerts({ config }: LoadedConfig): Promise<DoctorFinding[]> {
   const { rules, to } = config.alerts;
   const receivers = Object.entries(to);

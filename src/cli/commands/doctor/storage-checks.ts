@@ -99,7 +99,7 @@ export async function examineStores(
   return { findings, hasEntries };
 }
 
-/** The same place of the same server: where the addresses are as given, nobody knows. */
+/** The same place on the same server; unknown where the addresses are given as text. */
 function isSame(one: StorePlace, other: StorePlace): boolean {
   return one.kind === other.kind && one.address === other.address && one.address !== undefined;
 }
@@ -156,7 +156,7 @@ function durability(
   return [worthKnowing(full, text, todo)];
 }
 
-/** The device that a place lies on, or will lie on. */
+/** The device of a path, also of one that does not exist yet. */
 async function deviceOf({ path: at }: StorePlace): Promise<number | undefined> {
   if (at === undefined) return undefined;
   const found = await stat(at).catch(async () => stat(await nearestFolder(at)));
@@ -376,7 +376,7 @@ export async function examineTransforms(loaded: LoadedConfig): Promise<DoctorFin
   return [...findings, ...examineLengths(list, made)];
 }
 
-/** Compression alone: whether an encryption can begin is told with its keys. */
+/** Compression only: whether encryption can work is reported with its keys. */
 async function examineOne(id: string, transform: Transform): Promise<DoctorFinding[]> {
   const { name, kind } = transform;
   if (kind !== 'compression') return [];

@@ -70,7 +70,7 @@ export const benchCommand: CommandSpec = {
 async function measureAll({ io, out }: CommandContext, parts: BenchParts): Promise<void> {
   const measured: Measured[] = [];
   const bar = createProgress(io, out);
-  // Each takes seconds: nobody should wait for the end of the first to see that there is a bar.
+  // Each takes seconds: the bar is shown before the first one ends.
   const callOff = io.clock.after(FIRST_LOOK_MS, () => bar.show(measured.length, CASES));
   try {
     for await (const one of measureEach(parts)) {
@@ -206,7 +206,7 @@ async function delivers(spool: Spool, parts: BenchParts): Promise<Counted> {
   spool.handle(TOPIC, () => undefined, { concurrency: IN_FLIGHT });
   spool.on('delivered', ({ id }) => {
     const resolve = waiting.get(id);
-    // A message can be delivered before its enqueue has told anybody its id.
+    // A message can be delivered before its enqueue has returned the id.
     if (resolve === undefined) early.add(id);
     else resolve();
   });
@@ -244,7 +244,7 @@ async function keepBusy(
   return { count: spansMs.length, tookMs, ...spreadOf(spansMs) };
 }
 
-// Where most of the measured spans lie. Pure.
+// Percentiles of the measured durations. Pure.
 
 /** Spans in milliseconds, by how many of them are shorter. */
 interface Percentiles {

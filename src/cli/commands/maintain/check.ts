@@ -50,7 +50,7 @@ function endOf({ findings }: CheckReport): ExitCode {
 
 async function tellLines(out: Out, report: CheckReport): Promise<void> {
   const { entries, bodies, findings } = report;
-  // A body without message has no id of one: where it lies names it as well.
+  // A body without a message has no id: its location identifies it.
   for (const finding of findings) await out.object({ id: finding.where, ...finding });
   const open = findings.filter(({ repaired }) => repaired === undefined).length;
   await out.object({ id: 'summary', entries, bodies, findings: findings.length, open });

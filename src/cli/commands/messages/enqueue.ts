@@ -126,7 +126,7 @@ async function bodyOf(context: CommandContext): Promise<{ body: unknown; type?: 
   if (text !== undefined) return { body: text };
   if (json !== undefined) return { body: checkedJson(json), type: JSON_TYPE };
   if (file !== undefined) return { body: await fileBody(path.resolve(io.cwd, file)) };
-  // At a terminal nobody expects to have to type a body.
+  // At a terminal, a user does not expect to type the body.
   return { body: input === '-' || !io.isTTY('stdin') ? io.stdin : '' };
 }
 

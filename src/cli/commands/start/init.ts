@@ -192,7 +192,7 @@ async function ignoreStore(folder: string): Promise<boolean> {
     await appendFile(file, `${text === '' || text.endsWith('\n') ? '' : '\n'}${IGNORED}\n`);
     return true;
   } catch {
-    // None, or none that may be read and changed: a project that says nothing is not told.
+    // None, or one that cannot be read or changed: then it is left alone.
     return false;
   }
 }

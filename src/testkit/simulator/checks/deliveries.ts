@@ -67,7 +67,7 @@ export function judgeSettled(
   for (const one of expected) {
     const found = mismatch(settled, one);
     if (found === undefined) return { isFree: one.isFree, isAck: one.verdict === 'ack' };
-    // The nearest miss tells most: the right state with the wrong counters, say.
+    // The nearest miss is reported: the right state with the wrong counters, say.
     if (problem === undefined || problem.invariant === 'verdict') problem = found;
   }
   return problem ?? { invariant: 'verdict', text: `${tell(before, after)} without any outcome` };
@@ -359,7 +359,7 @@ export function checkEffect(scene: CheckContext, claim: ClaimFact): void {
 function checkAttempts(scene: CheckContext, story: Story, claim: ClaimFact): void {
   const { findings, disk } = scene;
   const entry = disk.peek(story.id);
-  // A claim that was lost meanwhile is nobody's attempt any more.
+  // A claim that was lost meanwhile is no attempt any more.
   if (entry === undefined || entry.status.holder !== claim.holder) return;
   story.counted += 1;
   if (story.counted > claim.attempt + story.slack) {

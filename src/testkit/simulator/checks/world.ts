@@ -8,7 +8,7 @@ import type { CheckContext } from './check-context.ts';
 import type { Write } from '../disk.ts';
 import type { ClaimFact, Story } from '../sim-ledger.ts';
 
-/** Tells of entries as they lie there now whether their turn has come, or they need none. */
+/** Whether the order allows these entries to run now, or they have no key. */
 export function turnsOf({ disk }: Pick<CheckContext, 'disk'>): (entry: Entry) => boolean {
   let firsts: ReadonlyMap<string, number> | undefined;
   return ({ envelope, status }) => {
@@ -31,7 +31,7 @@ function firstsIn(disk: CheckContext['disk']): ReadonlyMap<string, number> {
 }
 
 /**
- * A handler starts: nobody before it in its key is in its way, and nobody behind it was first. What
+ * A handler starts: no earlier message of its key blocks it, and no later one went first. What
  * an operator moved, or a power cut brought back, has lost its place and excuses the others.
  */
 export function checkTurn(scene: CheckContext, story: Story, claim: ClaimFact): void {
@@ -39,7 +39,7 @@ export function checkTurn(scene: CheckContext, story: Story, claim: ClaimFact): 
   const { orderKey } = story.entry.envelope;
   const isFirstStart = !story.hasStarted;
   story.hasStarted = true;
-  // A claim that was lost meanwhile is nobody's turn any more.
+  // A claim that was lost meanwhile does not count.
   if (orderKey === undefined || disk.peek(story.id)?.status.holder !== claim.holder) return;
   for (const other of ledger.stories.values()) {
     if (other.entry.envelope.orderKey !== orderKey || other === story) continue;
@@ -99,7 +99,7 @@ export function afterPowerCut(scene: CheckContext, dropped: readonly Write[]): v
   for (const { id, before } of dropped) {
     const story = scene.ledger.stories.get(id);
     if (story === undefined) continue;
-    // Its settlement is forgotten: whoever tries it again may succeed again.
+    // Its settlement is lost: another attempt may succeed again.
     const claim = story.claims.get(before?.status.holder ?? '');
     if (claim !== undefined) claim.isSettled = false;
     story.excuses += 1;

@@ -23,11 +23,11 @@ const PAUSE_KNOWN_MS = 90_000;
 export interface Asker {
   readonly process: SimProcess;
   readonly askedAt: Millis;
-  /** The same moment in virtual milliseconds, which nobody sets. */
+  /** The same moment in virtual milliseconds, a clock that is never set. */
   readonly askedAtMs: number;
 }
 
-/** Checks an insert: what came in, and who was told to be a duplicate. */
+/** Checks an insert: what came in, and which results were `duplicate`. */
 export function checkInsert(
   scene: CheckContext,
   { process, askedAtMs }: Asker,
@@ -86,7 +86,7 @@ export function checkClaim(
     findings.add('claim', `a claim gave out ${answer.length} entries and changed ${writes.length}`);
   }
   if (answer.length > request.max) findings.add('limits', `a claim gave more than ${request.max}`);
-  // What was taken is in the way as before: a look afterwards tells whose turn it was.
+  // Claimed entries still block others, so the order can be checked afterwards.
   const isInTurn = turnsOf(scene);
   for (const write of writes) {
     checkTaken(scene, asker, request, write);
@@ -384,7 +384,7 @@ function moverOf(
   return undefined;
 }
 
-/** Retention that is over, a topic that nobody handles, a body that a check could not read. */
+/** Retention that is over, a topic without a handler, a body that a check could not read. */
 function isCaretaking(
   scene: CheckContext,
   { process, askedAt }: Asker,
@@ -461,7 +461,7 @@ function isCarriedOut(
     case 'retryNow':
       return status.state === 'incoming' && status.lane === 'delivery';
     case 'bounce':
-      // Archived at once where nobody would come to tell of it.
+      // Archived at once if no bounce handler would run.
       return (
         status.lane === 'notice' &&
         (status.state === 'bounce' ||
