@@ -2,17 +2,11 @@
  * options — what createSpool takes, checked once at the door, with the defaults in one place.
  */
 
-import {
-  DAY_MS,
-  type Duration,
-  durationMs,
-  HOUR_MS,
-  MINUTE_MS,
-  SECOND_MS,
-} from '../core/duration.ts';
+import { type Duration, durationMs } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
-import { checkNames, checkNumber, checkOneOf, HEADERS_MAX_BYTES } from '../core/limits.ts';
+import { checkNumber } from '../core/limits.ts';
 import type { Retention } from '../core/next-status.ts';
+import { type Option, readGroup, readOptions } from '../core/option-table.ts';
 import { type BackoffFunction, checkPolicy, postfix, type RetryPolicy } from '../core/policy.ts';
 import type { DestinationLimits } from '../engine/slots.ts';
 import { checkTracer } from '../engine/tracing.ts';
@@ -28,76 +22,293 @@ import { checkTransforms } from './check-transforms.ts';
 /** How long something is kept after its end: not at all, for good, or archived for a while. */
 export type Keep = 'remove' | 'keep' | { readonly archive: Duration };
 
+const SPOOL = {
+  path: {
+    kind: 'text',
+    type: 'a folder',
+    default: './respool',
+    about: 'the folder of the default stores; ignored if both stores are given',
+  },
+  entries: {
+    kind: 'code',
+    type: 'EntryStore',
+    ts: 'EntryStore',
+    defaultText: '`sqlite({ path })`',
+    about: 'where entries are stored',
+  },
+  bodies: {
+    kind: 'code',
+    type: 'BodyStore',
+    ts: 'BodyStore',
+    defaultText: 'files in `path`/bodies',
+    about: 'where bodies above the inline limit are stored',
+  },
+  transforms: {
+    kind: 'code',
+    type: 'a list of Transform',
+    ts: 'readonly Transform[]',
+    about:
+      'transforms of bodies before they are stored, in this order: at most one compression and ' +
+      'one encryption, compression first; your own may be anywhere',
+  },
+  policies: {
+    kind: 'code',
+    type: 'policies by name',
+    ts: 'Readonly<Record<string, RetryPolicy>>',
+    about:
+      '`default` is for messages that name none, `notice` for bounce notices; names of 1 to 64 ' +
+      'letters, digits, `.` `_` `-`',
+  },
+  backoffs: {
+    kind: 'code',
+    type: 'functions by name',
+    ts: 'Readonly<Record<string, BackoffFunction>>',
+    about: 'delay functions for `custom` policies',
+  },
+  concurrency: { kind: 'number', min: 1, max: 10_000, default: 10, about: 'handlers at once' },
+  destinationConcurrency: {
+    kind: 'numbers',
+    type: "1 to 10,000, or numbers by destination with `'*'` for the rest",
+    ts: 'DestinationLimits',
+    schema: 'numbers',
+    about: 'handlers at once per destination',
+  },
+  lease: {
+    kind: 'duration',
+    min: '1s',
+    max: '1d',
+    default: '60s',
+    about: 'how long a claim lasts without a heartbeat',
+  },
+  settle: {
+    kind: 'choice',
+    choices: ['lazy', 'durable'],
+    default: 'lazy',
+    about:
+      '`lazy`: verdicts are on disk with the next durable write or within 250 ms; `durable`: ' +
+      'before they count as settled',
+  },
+  retention: {
+    kind: 'group',
+    about: 'how long messages are kept after their end',
+    options: {
+      delivered: {
+        kind: 'keep',
+        type: '`remove` or `{ archive: duration }`',
+        ts: "'remove' | { readonly archive: Duration }",
+        schema: 'keepDelivered',
+        default: 'remove',
+        about: 'what happens to a delivered message',
+      },
+      bounced: {
+        kind: 'keep',
+        type: '`keep` or `{ archive: duration }`',
+        ts: "'keep' | { readonly archive: Duration }",
+        schema: 'keepBounced',
+        default: 'keep',
+        about: 'what happens to a bounced message after its notice',
+      },
+      removed: {
+        kind: 'duration',
+        max: '3650d',
+        default: '7d',
+        about: 'how long a soft removal can be undone',
+      },
+      dedupeWindow: {
+        kind: 'duration',
+        max: '3650d',
+        default: '24h',
+        about: 'how long dedupe keys and ids of your own are known after delivery',
+      },
+    },
+  },
+  limits: {
+    kind: 'group',
+    about: 'sizes of messages',
+    options: {
+      bodyBytes: {
+        kind: 'bytes',
+        min: '0 bytes',
+        max: '1 TiB',
+        default: '64 MiB',
+        about: 'the largest body',
+      },
+      headerBytes: {
+        kind: 'bytes',
+        min: '0 bytes',
+        max: '1 MiB',
+        default: '32 KiB',
+        about: 'names and values of all headers of a message together',
+      },
+      inlineBodyBytes: {
+        kind: 'bytes',
+        min: '0 bytes',
+        max: '1 MiB',
+        default: '16 KiB',
+        about: 'bodies up to this size are stored with their entry, if the store takes as much',
+      },
+    },
+  },
+  immediate: {
+    kind: 'boolean',
+    default: true,
+    about: 'false: a new message does not start at once but is found at the next poll',
+  },
+  poll: {
+    kind: 'duration',
+    min: '10ms',
+    max: '1h',
+    default: '30s',
+    about: 'how often the store is polled even without a wake-up',
+  },
+  unhandled: {
+    kind: 'choice',
+    choices: ['hold', 'leave'],
+    default: 'hold',
+    about:
+      'what happens to topics without a handler; if several processes can use the store, they ' +
+      'are held only after five minutes',
+  },
+  middleware: {
+    kind: 'code',
+    type: 'a list of functions',
+    ts: 'readonly Middleware[]',
+    about: 'wrappers around every handler, the first outermost',
+  },
+  requireDurability: {
+    kind: 'choice',
+    choices: ['none', 'process', 'server', 'power-loss', 'node-loss'],
+    type: '`process`, `server`, `power-loss` or `node-loss`',
+    ts: "Exclude<Durability, 'none'>",
+    defaultText: 'none',
+    about: 'refuse to open on stores that promise less',
+  },
+  caretaker: {
+    kind: 'group',
+    about: 'periodic maintenance of the store',
+    options: {
+      every: {
+        kind: 'duration',
+        min: '1s',
+        max: '1d',
+        default: '1m',
+        about: 'how often expired messages and orphans are removed',
+      },
+      orphanGrace: {
+        kind: 'duration',
+        default: '24h',
+        about: 'how old a body without entry must be before it is removed',
+      },
+    },
+  },
+  logger: {
+    kind: 'code',
+    type: 'Logger',
+    ts: 'Logger',
+    about: 'gets a line for every event',
+  },
+  tracing: {
+    kind: 'code',
+    type: 'Tracer',
+    ts: 'Tracer',
+    about: 'writes [spans](traces.md), as `await openTelemetry()` of `respool/observe` does',
+  },
+  clock: {
+    kind: 'code',
+    type: 'Clock',
+    ts: 'Clock',
+    defaultText: 'the system clock',
+    about: 'for tests',
+  },
+  dice: { kind: 'code', type: 'Dice', ts: 'Dice', defaultText: "the system's", about: 'for tests' },
+} as const;
+
+/** Every option of `createSpool`. */
+export const SPOOL_OPTIONS: Readonly<Record<keyof SpoolOptions, Option>> = SPOOL;
+
 /** What createSpool takes; everything is optional. */
 export interface SpoolOptions {
-  /** The folder of the embedded default; default `./respool`. */
+  /** The folder of the default stores; ignored if both stores are given. Default `./respool`. */
   readonly path?: string;
-  /** Where entries are kept; default SQLite in `path`. */
+  /** Where entries are stored. Default `sqlite({ path })`. */
   readonly entries?: EntryStore;
-  /** Where bodies above the inline limit are kept; default files in `path`. */
+  /** Where bodies above the inline limit are stored. Default files in `path`/bodies. */
   readonly bodies?: BodyStore;
   /**
-   * What is done to bodies before they are kept, in this order; default nothing. See
-   * `respool/transforms`.
+   * Transforms of bodies before they are stored, in this order: at most one compression and one
+   * encryption, compression first; your own may be anywhere.
    */
   readonly transforms?: readonly Transform[];
-  /** Policies by name; `default` serves every message that names none, `notice` the notices. */
+  /**
+   * `default` is for messages that name none, `notice` for bounce notices; names of 1 to 64
+   * letters, digits, `.` `_` `-`.
+   */
   readonly policies?: Readonly<Record<string, RetryPolicy>>;
-  /** Delay functions by name, for `custom(name, rungs)` policies. */
+  /** Delay functions for `custom` policies. */
   readonly backoffs?: Readonly<Record<string, BackoffFunction>>;
-  /** Handlers that run at once, 1 to 10,000; default 10. */
+  /** Handlers at once. 1 to 10,000; default 10. */
   readonly concurrency?: number;
-  /** Handlers that run at once per destination: a number, or by name with `'*'` for the rest. */
+  /** Handlers at once per destination. */
   readonly destinationConcurrency?: DestinationLimits;
-  /** How long a claim lasts without a heartbeat, 1s to 1d; default 60s. */
+  /** How long a claim lasts without a heartbeat. 1s to 1d; default 60s. */
   readonly lease?: Duration;
-  /** `lazy` (default): verdicts are on disk with the next durable write or within 250 ms. */
+  /**
+   * `lazy`: verdicts are on disk with the next durable write or within 250 ms; `durable`: before
+   * they count as settled. Default `lazy`.
+   */
   readonly settle?: 'lazy' | 'durable';
+  /** How long messages are kept after their end. */
   readonly retention?: {
-    /** Default `remove`. */
+    /** What happens to a delivered message. Default remove. */
     readonly delivered?: 'remove' | { readonly archive: Duration };
-    /** Default `keep`: stays in bounce until an operator acts. */
+    /** What happens to a bounced message after its notice. Default keep. */
     readonly bounced?: 'keep' | { readonly archive: Duration };
-    /** How long a soft removal can be undone; default 7d. */
+    /** How long a soft removal can be undone. Up to 3650d; default 7d. */
     readonly removed?: Duration;
-    /** How long a delivered dedupe key or own id is remembered; default 24h. */
+    /**
+     * How long dedupe keys and ids of your own are known after delivery. Up to 3650d; default 24h.
+     */
     readonly dedupeWindow?: Duration;
   };
+  /** Sizes of messages. */
   readonly limits?: {
-    /** Default 64 MiB. */
+    /** The largest body. 0 to 1 TiB; default 64 MiB. */
     readonly bodyBytes?: number;
-    /** Default 32 KiB. */
+    /** Names and values of all headers of a message together. 0 to 1 MiB; default 32 KiB. */
     readonly headerBytes?: number;
-    /** Bodies up to this ride with their entry; default 16 KiB, capped by the store. */
+    /**
+     * Bodies up to this size are stored with their entry, if the store takes as much. 0 to 1 MiB;
+     * default 16 KiB.
+     */
     readonly inlineBodyBytes?: number;
   };
-  /**
-   * Whether a new message starts at once (default), or is found at the next look: for a process
-   * that should rather collect than hurry.
-   */
+  /** False: a new message does not start at once but is found at the next poll. Default true. */
   readonly immediate?: boolean;
-  /** How often the store is looked at even when nothing calls, 10ms to 1h; default 30s. */
+  /** How often the store is polled even without a wake-up. 10ms to 1h; default 30s. */
   readonly poll?: Duration;
   /**
-   * Topics without a handler: `hold` them (default; see docs) or `leave` them to other processes.
+   * What happens to topics without a handler; if several processes can use the store, they are held
+   * only after five minutes. Default `hold`.
    */
   readonly unhandled?: 'hold' | 'leave';
-  /** Wrapped around every handler, the first outermost. */
+  /** Wrappers around every handler, the first outermost. */
   readonly middleware?: readonly Middleware[];
-  /** Refuses to start on stores that promise less. */
+  /** Refuse to open on stores that promise less. */
   readonly requireDurability?: Exclude<Durability, 'none'>;
+  /** Periodic maintenance of the store. */
   readonly caretaker?: {
-    /** How often retention and leftovers are looked after, 1s to 1d; default 1m. */
+    /** How often expired messages and orphans are removed. 1s to 1d; default 1m. */
     readonly every?: Duration;
-    /** How old a body without entry must be before it is removed; default 24h. */
+    /** How old a body without entry must be before it is removed. Default 24h. */
     readonly orphanGrace?: Duration;
   };
-  /** Takes a line for what happens; default silent. */
+  /** Gets a line for every event. */
   readonly logger?: Logger;
-  /** Writes spans, as `await openTelemetry()` of `respool/observe` does; default none. */
+  /** Writes spans, as `await openTelemetry()` of `respool/observe` does. */
   readonly tracing?: Tracer;
-  /** Another clock and another chance, for tests. */
+  /** For tests. Default the system clock. */
   readonly clock?: Clock;
+  /** For tests. Default the system's. */
   readonly dice?: Dice;
 }
 
@@ -127,46 +338,15 @@ export interface Settings {
   readonly tracer: Tracer | undefined;
 }
 
-const NAMES = {
-  spool: [
-    'path',
-    'entries',
-    'bodies',
-    'transforms',
-    'policies',
-    'backoffs',
-    'concurrency',
-    'destinationConcurrency',
-    'lease',
-    'settle',
-    'retention',
-    'limits',
-    'immediate',
-    'poll',
-    'unhandled',
-    'middleware',
-    'requireDurability',
-    'caretaker',
-    'logger',
-    'tracing',
-    'clock',
-    'dice',
-  ],
-  retention: ['delivered', 'bounced', 'removed', 'dedupeWindow'],
-  limits: ['bodyBytes', 'headerBytes', 'inlineBodyBytes'],
-  caretaker: ['every', 'orphanGrace'],
-};
-
-const GIB = 2 ** 30;
-
 /** Checks the options and fills in the defaults. */
 export function settingsOf(options: SpoolOptions): Settings {
-  checkNames('createSpool', options, NAMES.spool);
+  const { retention: Retained, limits: Limits, caretaker: Caretaker } = SPOOL;
+  const own = readOptions({ what: 'createSpool' }, options, SPOOL);
+  const { bodyBytes, headerBytes, inlineBodyBytes } = readGroup('limits', options.limits, Limits);
+  const { everyMs, orphanGraceMs } = readGroup('caretaker', options.caretaker, Caretaker);
   const policies = policiesOf(options.policies ?? {});
   const defaultPolicy = policies.get('default') ?? postfix();
-  const { limits = {}, caretaker = {} } = options;
-  checkNames('limits', limits, NAMES.limits);
-  checkNames('caretaker', caretaker, NAMES.caretaker);
+  const { delivered = 'remove', bounced = 'keep' } = options.retention ?? {};
   return {
     path: pathOf(options.path),
     transforms: checkTransforms(options.transforms ?? []),
@@ -174,32 +354,25 @@ export function settingsOf(options: SpoolOptions): Settings {
     defaultPolicy,
     noticePolicy: policies.get('notice') ?? defaultPolicy,
     backoffs: backoffsOf(options.backoffs ?? {}),
-    concurrency: checkNumber('concurrency', options.concurrency ?? 10, { min: 1, max: 10_000 }),
+    concurrency: own.concurrency,
     destinationConcurrency: destinationLimits(options.destinationConcurrency),
-    leaseMs: durationMs(options.lease ?? 60 * SECOND_MS, 'lease', {
-      minMs: SECOND_MS,
-      maxMs: DAY_MS,
-    }),
-    settlesDurably:
-      checkOneOf('settle', options.settle ?? 'lazy', ['lazy', 'durable']) === 'durable',
-    retention: retentionOf(options.retention ?? {}),
-    bodyMaxBytes: bytes('limits.bodyBytes', limits.bodyBytes, 64 * 2 ** 20, 1024 * GIB),
-    headerMaxBytes: bytes('limits.headerBytes', limits.headerBytes, HEADERS_MAX_BYTES, 2 ** 20),
-    inlineMaxBytes: bytes('limits.inlineBodyBytes', limits.inlineBodyBytes, 16 * 2 ** 10, 2 ** 20),
-    isImmediate: flag('immediate', options.immediate ?? true),
-    pollMs: durationMs(options.poll ?? 30 * SECOND_MS, 'poll', { minMs: 10, maxMs: HOUR_MS }),
-    unhandled: checkOneOf('unhandled', options.unhandled ?? 'hold', ['hold', 'leave']),
+    leaseMs: own.leaseMs,
+    settlesDurably: own.settle === 'durable',
+    retention: {
+      ...readGroup('retention', options.retention, Retained),
+      deliveredMs: keepMs('retention.delivered', delivered, 'remove'),
+      bouncedMs: keepMs('retention.bounced', bounced, 'keep'),
+    },
+    bodyMaxBytes: bodyBytes,
+    headerMaxBytes: headerBytes,
+    inlineMaxBytes: inlineBodyBytes,
+    isImmediate: own.immediate,
+    pollMs: own.pollMs,
+    unhandled: own.unhandled,
     middleware: checkMiddleware(options.middleware ?? []),
-    requireDurability: checkOneOf(
-      'requireDurability',
-      options.requireDurability ?? 'none',
-      DURABILITIES,
-    ),
-    caretakerEveryMs: durationMs(caretaker.every ?? MINUTE_MS, 'caretaker.every', {
-      minMs: SECOND_MS,
-      maxMs: DAY_MS,
-    }),
-    orphanGraceMs: durationMs(caretaker.orphanGrace ?? DAY_MS, 'caretaker.orphanGrace'),
+    requireDurability: own.requireDurability ?? 'none',
+    caretakerEveryMs: everyMs,
+    orphanGraceMs,
     tracer: checkTracer(options.tracing),
   };
 }
@@ -259,36 +432,12 @@ function destinationLimits(limits: DestinationLimits | undefined): DestinationLi
   return { ...limits };
 }
 
-function retentionOf(given: NonNullable<SpoolOptions['retention']>): Retention {
-  checkNames('retention', given, NAMES.retention);
-  const window = { maxMs: 3_650 * DAY_MS };
-  return {
-    deliveredMs: keepMs('retention.delivered', given.delivered ?? 'remove', 'remove'),
-    bouncedMs: keepMs('retention.bounced', given.bounced ?? 'keep', 'keep'),
-    removedMs: durationMs(given.removed ?? 7 * DAY_MS, 'retention.removed', window),
-    dedupeWindowMs: durationMs(
-      given.dedupeWindow ?? 24 * HOUR_MS,
-      'retention.dedupeWindow',
-      window,
-    ),
-  };
-}
-
 function keepMs(what: string, keep: Keep, word: 'remove' | 'keep'): number | null {
   if (keep === word) return null;
   if (typeof keep === 'object' && keep !== null && 'archive' in keep) {
     return durationMs(keep.archive, `${what}.archive`);
   }
   throw invalid(what, keep, `'${word}' or { archive: '7d' }`);
-}
-
-function flag(what: string, value: unknown): boolean {
-  if (typeof value === 'boolean') return value;
-  throw invalid(what, value, 'true or false');
-}
-
-function bytes(what: string, given: number | undefined, byDefault: number, max: number): number {
-  return checkNumber(what, given ?? byDefault, { min: 0, max });
 }
 
 function invalid(what: string, value: unknown, allowed: string): RespoolError {

@@ -1,36 +1,10 @@
 /** docs/reference/config.md says what the code does, and the examples of both pages load. */
 import { describe, expect, test } from 'vitest';
-import { environmentName, isScalar, KEYS } from '../../src/config/schema/keys.ts';
 import { readPage, tableUnder } from '../docs/pages.ts';
 import { load, refusal } from './setup.ts';
 
 const page = readPage('docs/reference/config.md');
-const rows = tableUnder(page, 'Keys');
 const plain = (text = '') => text.replaceAll('`', '');
-
-test('every key is there once, in the order of printing', () => {
-  expect(rows.map(([key]) => plain(key))).toEqual(KEYS.map(({ key }) => key));
-  expect(rows.filter(([, , , , , meaning = '']) => meaning.length < 5)).toEqual([]);
-});
-
-test('types, environment names and flags are those of the code', () => {
-  const said = rows.map(([, type, , variable, flag]) => [type, plain(variable), plain(flag)]);
-  const meant = KEYS.map((key) => [
-    key.type,
-    isScalar(key) ? environmentName(key.key) : '',
-    key.flag ?? '',
-  ]);
-  expect(said).toEqual(meant);
-});
-
-test('defaults are those of the code', () => {
-  const said = rows.map(([key, , byDefault]) => [plain(key), plain(byDefault)]);
-  const meant = KEYS.map(({ key, byDefault, defaultText }) => {
-    if (key === 'entries' || key === 'bodies') return [key, 'see store'];
-    return [key, plain(defaultText ?? (byDefault === undefined ? 'none' : String(byDefault)))];
-  });
-  expect(said).toEqual(meant);
-});
 
 test('the keys of a route are those that are known', async () => {
   const said = tableUnder(page, 'Routes').map(([key]) => plain(key));

@@ -129,7 +129,7 @@ describe('options of an address reach the store', () => {
       );
     const good = 'sqlite:x?thread=true&cacheBytes=2097152&busyTimeout=5s&autoCheckpointPages=100';
     expect(await refused(good)).toBe('taken');
-    expect(await refused('sqlite:x?thread=maybe')).toContain('"thread" is true, false');
+    expect(await refused('sqlite:x?thread=maybe')).toContain('true | false | auto');
     expect(await refused('sqlite:x?cacheBytes=1')).toContain('"store?cacheBytes"');
     expect(await refused('sqlite:x?busyTimeout=2d')).toContain('"store?busyTimeout"');
     expect(await refused('file:x?spareFiles=0')).toBe('taken');

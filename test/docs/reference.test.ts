@@ -6,7 +6,6 @@ import { filesystem, filesystemBodies } from 'respool/stores/filesystem';
 import { sqlite } from 'respool/stores/sqlite';
 import { createTestSpool } from 'respool/testkit';
 import { describe, expect, test } from 'vitest';
-import { formatDuration } from '../../src/core/duration.ts';
 import { HISTORY_MAX } from '../../src/core/entry.ts';
 import { CODE_MAX_CHARS, REASON_MAX_CHARS } from '../../src/core/failure.ts';
 import * as limits from '../../src/core/limits.ts';
@@ -120,42 +119,8 @@ describe('options.md', () => {
     expect(names(heading).toSorted()).toEqual((await known(ask)).toSorted());
   });
 
-  test('tells the defaults of createSpool', () => {
-    const settings = settingsOf({});
-    const spans = (ms: number | null) => (ms === null ? null : formatDuration(ms));
-    expect(defaults('createSpool')).toMatchObject({
-      path: `\`${settings.path}\``,
-      concurrency: String(settings.concurrency),
-      lease: `${settings.leaseMs / 1_000}s`,
-      settle: settings.settlesDurably ? 'durable' : 'lazy',
-      unhandled: settings.unhandled,
-      requireDurability: settings.requireDurability,
-    });
-    expect(defaults('retention')).toEqual({
-      delivered: spans(settings.retention.deliveredMs) ?? 'remove',
-      bounced: spans(settings.retention.bouncedMs) ?? 'keep',
-      removed: spans(settings.retention.removedMs),
-      dedupeWindow: spans(settings.retention.dedupeWindowMs),
-    });
-    expect(defaults('limits')).toEqual({
-      bodyBytes: String(settings.bodyMaxBytes),
-      headerBytes: String(settings.headerMaxBytes),
-      inlineBodyBytes: String(settings.inlineMaxBytes),
-    });
-    expect(defaults('caretaker')).toEqual({
-      every: spans(settings.caretakerEveryMs),
-      orphanGrace: spans(settings.orphanGraceMs),
-    });
-  });
-
   test('tells the defaults that TSDoc tells of stores and handlers', () => {
     const texts: Readonly<Record<string, readonly [string, string, RegExp][]>> = {
-      'stores/sqlite/options.ts': [
-        ['sqlite', 'busyTimeout', /options\.busyTimeout \?\? '(\w+)'/],
-        ['sqlite', 'thread', /thread = '(\w+)'/],
-        ['sqlite', 'synchronous', /synchronous = '(\w+)'/],
-        ['sqlite', 'autoCheckpointPages', /CHECKPOINT_DEFAULT_PAGES = ([\d_]+)/],
-      ],
       'stores/filesystem/entry-store.ts': [
         ['filesystem', 'sync', /options\.sync \?\? '(\w+)'/],
         ['filesystem', 'spareFiles', /SPARE_FILES_DEFAULT = ([\d_]+)/],

@@ -5,7 +5,7 @@ import { RespoolError, show } from '../../core/errors.ts';
 import { checkOneOf, checkTopicPattern } from '../../core/limits.ts';
 import { isPlainObject } from '../../core/plain-object.ts';
 import { topicMatches, topicsMeet } from '../../core/topic.ts';
-import type { ExecOptions, HttpOptions, ReadyHandler } from '../../deliver/index.ts';
+import type { ReadyHandler } from '../../deliver/index.ts';
 import { type Condition, printCondition } from '../../observe/alerts/condition.ts';
 import { ALERT_TOPIC, topicOf } from '../../observe/alerts/notice.ts';
 import { parseCondition } from '../../observe/alerts/parse.ts';
@@ -14,42 +14,6 @@ import type { Handler } from '../../ports/handler.ts';
 import { didYouMean } from './did-you-mean.ts';
 import { checkKeys, configError, inSection } from './config-errors.ts';
 import { describeHandler, handlerOf } from './routes.ts';
-
-/** When somebody is told, and how. */
-export interface AlertsConfig {
-  /** How often the rules are looked at, 1s to 1d; default 15s. */
-  readonly every?: Duration;
-  /** Who is told, by name. */
-  readonly to?: Readonly<Record<string, ReceiverConfig>>;
-  readonly rules?: readonly AlertRuleConfig[];
-}
-
-/** Who is told. */
-export type ReceiverConfig =
-  | { readonly http: HttpOptions }
-  | { readonly exec: readonly string[] | ({ readonly command: readonly string[] } & ExecOptions) }
-  | { readonly log: 'error' | 'warn' | 'info' };
-
-/** When to tell, whom, and what else to do. */
-export interface AlertRuleConfig {
-  /** 1 to 64 of letters, digits, . _ - */
-  readonly name: string;
-  /** Such as `bounce rate > 5 % for 5m`, `oldest deferred > 2h`, `dead queue > 0`. */
-  readonly when: string;
-  /** Names of receivers; default all. */
-  readonly to?: string | readonly string[];
-  /** What is done besides, when it fires. */
-  readonly then?: AlertActionConfig | readonly AlertActionConfig[];
-}
-
-/** What a rule does besides telling. */
-export type AlertActionConfig =
-  /** Pauses these topics; resumed when the rule is resolved, unless `until: 'operator'`. */
-  | { readonly pause: string; readonly until?: 'resolved' | 'operator' }
-  /** Holds what waits of these topics. */
-  | { readonly hold: string }
-  /** Has a rule of `deadLetters.rules` replay when this rule is resolved. */
-  | { readonly replay: string };
 
 /** Who is told, with the handler made. */
 export interface EffectiveReceiver {

@@ -2,19 +2,11 @@
 
 import { isPlainObject } from '../../core/plain-object.ts';
 import type { Compat } from '../../rabbit/compat/shared.ts';
-import { type GoqueueOptions, goqueue } from '../../rabbit/compat/goqueue.ts';
-import { type OutboxOptions, outbox } from '../../rabbit/compat/outbox.ts';
-import { type SpringOptions, spring } from '../../rabbit/compat/spring.ts';
+import { goqueue } from '../../rabbit/compat/goqueue.ts';
+import { outbox } from '../../rabbit/compat/outbox.ts';
+import { spring } from '../../rabbit/compat/spring.ts';
 import { didYouMean } from './did-you-mean.ts';
 import { checkKeys, configError, inSection } from './config-errors.ts';
-
-/** Another system by its name, with its options, or made by a program. */
-export type CompatConfig =
-  | Compat['name']
-  | { readonly goqueue: GoqueueOptions | null }
-  | { readonly spring: SpringOptions | null }
-  | { readonly outbox: OutboxOptions | null }
-  | Compat;
 
 const COMPAT_NAMES = ['goqueue', 'spring', 'outbox'] as const satisfies Compat['name'][];
 

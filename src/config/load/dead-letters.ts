@@ -3,7 +3,7 @@
  * are replayed without anybody asking. Checked here; nothing is connected.
  */
 
-import type { ReplayRule, ReplayRuleConfig } from '../../dead-letters/rules/types.ts';
+import type { ReplayRule } from '../../dead-letters/rules/types.ts';
 import { CATEGORIES, type CategoryRule, checkCategoryRules } from '../../core/category.ts';
 import { DAY_MS, type Duration, durationMs, SECOND_MS } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
@@ -11,18 +11,6 @@ import { compileGlob } from '../../core/glob.ts';
 import { checkNumber, checkOneOf, checkTopicPattern } from '../../core/limits.ts';
 import { isPlainObject } from '../../core/plain-object.ts';
 import { checkKeys, configError } from './config-errors.ts';
-
-/** What a configuration may say of dead letters. */
-export interface DeadLettersConfig {
-  /** Categories of failures by rules of your own, before those that are built in. */
-  readonly categories?: readonly CategoryRule[];
-  /** When letters are replayed without anybody asking, by `respool dlq rules run`. */
-  readonly rules?: readonly ReplayRuleConfig[];
-  /** A letter that was replayed this often is parked instead, 1 to 1,000; default 3. */
-  readonly replaysMax?: number;
-  /** The queue for what is parked; default: that of the letter's own topology. */
-  readonly parkedQueue?: string;
-}
 
 /** What holds for dead letters. */
 export interface EffectiveDeadLetters {
@@ -40,7 +28,7 @@ export interface DeadLettersParts {
 
 type Data = Readonly<Record<string, unknown>>;
 
-export const REPLAYS_MAX_DEFAULT = 3;
+const REPLAYS_MAX_DEFAULT = 3;
 
 /** Keys that a rule may leave to their defaults, for who wants to say so. */
 export const RULE_DEFAULTS: readonly string[] = ['every', 'rate', 'times', 'max', 'canary'];

@@ -104,14 +104,16 @@ export async function parseConfig(
   secrets: KnownSecrets,
   { without = [], added = new Set() }: ReadOptions = {},
 ): Promise<RawConfig> {
-  const data = file.endsWith('.json') ? parseJson(text, file) : await parseYamlFile(text, file);
-  if (!isPlainObject(data)) {
-    const said = Array.isArray(data) ? 'a list' : show(data);
+  const parsed = file.endsWith('.json') ? parseJson(text, file) : await parseYamlFile(text, file);
+  if (!isPlainObject(parsed)) {
+    const said = Array.isArray(parsed) ? 'a list' : show(parsed);
     throw new RespoolError(
       'config.invalid',
       `cannot use ${file}: it holds ${said}, a configuration is an object of keys`,
     );
   }
+  // For editors: where the JSON Schema of a configuration is.
+  const { $schema: _, ...data } = parsed;
   const filled = new Set<string>();
   const lent = new Set<string>();
   const fill = createFill({ file, env, secrets, filled, lent, added });

@@ -3,18 +3,10 @@
 import { isPlainObject } from '../../core/plain-object.ts';
 import type { TopologyStyle } from '../../rabbit/topology/model.ts';
 import { perAttempt } from '../../rabbit/topology/per-attempt.ts';
-import { type PerDelayOptions, perDelay } from '../../rabbit/topology/per-delay.ts';
-import { type SharedOptions, shared } from '../../rabbit/topology/shared.ts';
+import { perDelay } from '../../rabbit/topology/per-delay.ts';
+import { shared } from '../../rabbit/topology/shared.ts';
 import { didYouMean } from './did-you-mean.ts';
 import { checkKeys, configError, inSection } from './config-errors.ts';
-
-/** A style by its name, with its options, or made by a program. */
-export type StyleConfig =
-  | StyleName
-  | { readonly shared: SharedOptions | null }
-  | { readonly perDelay: PerDelayOptions | null }
-  | { readonly perAttempt: Readonly<Record<string, never>> | null }
-  | TopologyStyle;
 
 type StyleName = (typeof STYLE_NAMES)[number];
 

@@ -4,12 +4,19 @@
  */
 
 import { assert } from '../../core/errors.ts';
+import { urlNames } from '../../core/option-table.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
 import type { EntryStore } from '../../ports/entry-store.ts';
 import type { Logger } from '../../ports/logger.ts';
-import type { NatsBodyOptions, NatsEntryOptions, NatsOptions } from '../../stores/nats/options.ts';
-import type { PostgresOptions } from '../../stores/postgres/options.ts';
-import type { S3Options } from '../../stores/s3/options.ts';
+import {
+  NATS_BODY_OPTIONS,
+  NATS_ENTRY_OPTIONS,
+  NATS_OPTIONS,
+  type NatsBodyOptions,
+  type NatsEntryOptions,
+} from '../../stores/nats/options.ts';
+import { POSTGRES_OPTIONS, type PostgresOptions } from '../../stores/postgres/options.ts';
+import { S3_OPTIONS, type S3Options } from '../../stores/s3/options.ts';
 import type { Diagnosis } from '../../stores/shared/finding.ts';
 import { checkKeys, inSection } from '../load/config-errors.ts';
 import type { StoreUrl } from '../load/store-url.ts';
@@ -29,16 +36,7 @@ export interface ServerEntries extends ServerStore<EntryStore> {
   readonly isThere: () => Promise<boolean>;
 }
 
-const POSTGRES_OPTIONS = [
-  'schema',
-  'tables',
-  'connections',
-  'listenUrl',
-  'migrate',
-  'connectTimeout',
-  'statementTimeout',
-  'retryFor',
-] as const satisfies readonly (keyof PostgresOptions)[];
+const POSTGRES_NAMES = urlNames(POSTGRES_OPTIONS);
 /** What the package `pg` understands in an address. */
 export const PG_OPTIONS: readonly string[] = [
   'host',
@@ -50,38 +48,9 @@ export const PG_OPTIONS: readonly string[] = [
   'uselibpqcompat',
   'options',
 ];
-const NATS_OPTIONS = [
-  'bucket',
-  'replicas',
-  'maxBytes',
-  'description',
-  'monitoringUrl',
-  'timeoutMs',
-] as const satisfies readonly (keyof NatsOptions)[];
-const NATS_ENTRY_OPTIONS = [
-  ...NATS_OPTIONS,
-  'maxValueSize',
-  'entriesMax',
-  'cacheBytes',
-] as const satisfies readonly (keyof NatsEntryOptions)[];
-const NATS_BODY_OPTIONS = [
-  ...NATS_OPTIONS,
-  'maxChunkSize',
-] as const satisfies readonly (keyof NatsBodyOptions)[];
-const S3_OPTIONS = [
-  'region',
-  'endpoint',
-  'pathStyle',
-  'storageClass',
-  'checksums',
-  'partBytes',
-  'partsAtOnce',
-  'requestTimeout',
-  'attemptsMax',
-  'connections',
-  'createBucket',
-  'durability',
-] as const satisfies readonly (keyof S3Options)[];
+const NATS_NAMES = urlNames(NATS_OPTIONS);
+const NATS_ENTRY_NAMES = [...NATS_NAMES, ...urlNames(NATS_ENTRY_OPTIONS)];
+const NATS_BODY_NAMES = [...NATS_NAMES, ...urlNames(NATS_BODY_OPTIONS)];
 
 /** An entry store on a server; a logger is told of its dangers when it opens. */
 export async function serverEntries(
@@ -125,7 +94,7 @@ export async function serverBodies(
     return { store, address, diagnose: () => lookAtNats(options, 'bodies') };
   }
   assert(parsed.kind === 's3', `${parsed.kind} is on no server`);
-  const options = optionsOf(parsed, key, S3_OPTIONS) as S3Options;
+  const options = optionsOf(parsed, key, urlNames(S3_OPTIONS)) as S3Options;
   const { s3 } = await import('../../stores/s3/body-store.ts');
   const store = checked(parsed, key, () => s3(telling(options, logger)));
   return { store, address, diagnose: () => lookAtS3(options) };
@@ -147,11 +116,11 @@ function checked<Store>({ kind, isData }: StoreUrl, key: string, make: () => Sto
 /** Options that are not ours go to the package, in the address. */
 function postgresOptions(parsed: StoreUrl, key: string): PostgresOptions {
   if (parsed.isData === true) return parsed.options;
-  checkKeys(`${key}?`, parsed.options, [...POSTGRES_OPTIONS, ...PG_OPTIONS]);
+  checkKeys(`${key}?`, parsed.options, [...POSTGRES_NAMES, ...PG_OPTIONS]);
   const ours: Record<string, unknown> = {};
   const theirs = new URLSearchParams();
   for (const [name, value] of Object.entries(parsed.options)) {
-    if ((POSTGRES_OPTIONS as readonly string[]).includes(name)) ours[name] = typedValue(value);
+    if (POSTGRES_NAMES.includes(name)) ours[name] = typedValue(value);
     else theirs.set(name, String(value));
   }
   const query = theirs.size === 0 ? '' : `?${theirs.toString()}`;
@@ -167,8 +136,7 @@ function optionsOf(parsed: StoreUrl, key: string, known: readonly string[]): obj
 
 /** As "store" one address is for both: what is for bodies alone is left out for the entries. */
 async function natsEntryOptions(parsed: StoreUrl, key: string): Promise<NatsEntryOptions> {
-  const known =
-    key === 'store' ? [...NATS_BODY_OPTIONS, ...NATS_ENTRY_OPTIONS] : NATS_ENTRY_OPTIONS;
+  const known = key === 'store' ? [...NATS_BODY_NAMES, ...NATS_ENTRY_NAMES] : NATS_ENTRY_NAMES;
   const all: NatsEntryOptions & NatsBodyOptions = await natsOptions(parsed, key, known);
   if (key !== 'store') return all;
   const { maxChunkSize: _, ...options } = all;
@@ -177,7 +145,7 @@ async function natsEntryOptions(parsed: StoreUrl, key: string): Promise<NatsEntr
 
 /** And the other way round. */
 async function natsBodyOptions(parsed: StoreUrl, key: string): Promise<NatsBodyOptions> {
-  const known = key === 'store' ? [...NATS_BODY_OPTIONS, ...NATS_ENTRY_OPTIONS] : NATS_BODY_OPTIONS;
+  const known = key === 'store' ? [...NATS_BODY_NAMES, ...NATS_ENTRY_NAMES] : NATS_BODY_NAMES;
   const all: NatsEntryOptions & NatsBodyOptions = await natsOptions(parsed, key, known);
   if (key !== 'store') return all;
   const { maxValueSize: _, entriesMax: __, cacheBytes: ___, ...options } = all;

@@ -5,11 +5,12 @@
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import { RespoolError } from '../../core/errors.ts';
+import { urlNames } from '../../core/option-table.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
 import type { EntryStore } from '../../ports/entry-store.ts';
 import type { Logger } from '../../ports/logger.ts';
 import type { Diagnosis } from '../../stores/shared/finding.ts';
-import type { SqliteOptions } from '../../stores/sqlite/options.ts';
+import { SQLITE_OPTIONS } from '../../stores/sqlite/options.ts';
 import type { Config } from '../schema/define-config.ts';
 import { checkKeys, inSection } from '../load/config-errors.ts';
 import { type ServerStore, serverBodies, serverEntries, typedValue } from './server-stores.ts';
@@ -45,14 +46,6 @@ export const STORE_DEFAULTS = {
   entries: 'sqlite:./respool',
   bodies: 'file:./respool/bodies',
 } as const;
-
-const SQLITE_OPTIONS = [
-  'busyTimeout',
-  'cacheBytes',
-  'thread',
-  'synchronous',
-  'autoCheckpointPages',
-] as const satisfies readonly (keyof SqliteOptions)[];
 
 /**
  * Makes the stores; relative paths start from `folder`. A logger is told of the dangers of a server
@@ -193,7 +186,7 @@ async function makeEntries(
   const options = { ...typedAll(url.options), path: at };
   const place = { kind: url.kind, path: at };
   if (url.kind === 'sqlite') {
-    checkOptions(url, key, SQLITE_OPTIONS);
+    checkOptions(url, key, urlNames(SQLITE_OPTIONS));
     const { sqlite } = await import('../../stores/sqlite/entry-store.ts');
     const isThere = (): Promise<boolean> => hasStore(at, 'respool.db');
     return { entries: inSection(key, () => sqlite(options), '?'), place, isThere };
@@ -223,7 +216,7 @@ async function makeBodies(
   const options = { ...typedAll(url.options), path: at };
   const bodiesPlace = { kind: url.kind, path: at };
   if (url.kind === 'sqlite') {
-    checkOptions(url, key, SQLITE_OPTIONS);
+    checkOptions(url, key, urlNames(SQLITE_OPTIONS));
     const { sqliteBodies } = await import('../../stores/sqlite/body-store.ts');
     return { bodies: inSection(key, () => sqliteBodies(options), '?'), bodiesPlace };
   }

@@ -5,17 +5,31 @@
  * fills in.
  */
 
+import type { CategoryRule } from '../../core/category.ts';
 import type { Duration } from '../../core/duration.ts';
-import type { exponential, linear, PolicyOptions, RetryPolicy } from '../../core/policy.ts';
+import type {
+  BackoffFunction,
+  exponential,
+  linear,
+  PolicyOptions,
+  RetryPolicy,
+} from '../../core/policy.ts';
+import type { ReplayRuleConfig } from '../../dead-letters/rules/types.ts';
 import type { ExecOptions, HttpOptions, ReadyHandler } from '../../deliver/index.ts';
-import type { RelayOptions } from '../../outbox/types.ts';
+import type { DestinationLimits } from '../../engine/slots.ts';
+import type { CleanUp } from '../../outbox/types.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
-import type { EntryStore } from '../../ports/entry-store.ts';
-import type { Handler } from '../../ports/handler.ts';
+import type { Durability, EntryStore } from '../../ports/entry-store.ts';
+import type { Handler, Middleware } from '../../ports/handler.ts';
 import type { Sink } from '../../ports/sink.ts';
 import type { Transform } from '../../ports/transform.ts';
-import type { SpoolOptions } from '../../spool/options.ts';
-import type { QueueType, UserBinding } from '../../rabbit/topology/model.ts';
+import type { GoqueueOptions } from '../../rabbit/compat/goqueue.ts';
+import type { OutboxOptions } from '../../rabbit/compat/outbox.ts';
+import type { Compat } from '../../rabbit/compat/shared.ts';
+import type { SpringOptions } from '../../rabbit/compat/spring.ts';
+import type { TopologyStyle, UserBinding } from '../../rabbit/topology/model.ts';
+import type { PerDelayOptions } from '../../rabbit/topology/per-delay.ts';
+import type { SharedOptions } from '../../rabbit/topology/shared.ts';
 import type { NatsBodyOptions, NatsEntryOptions } from '../../stores/nats/options.ts';
 import type { PostgresOptions } from '../../stores/postgres/options.ts';
 import type { S3Options } from '../../stores/s3/options.ts';
@@ -26,108 +40,154 @@ import type {
   EncryptOptions,
 } from '../../transforms/index.ts';
 import type { SealOptions } from '../../transforms/seal.ts';
-import type { AlertsConfig } from '../load/alerts.ts';
-import type { CompatConfig } from '../load/compat.ts';
-import type { DeadLettersConfig } from '../load/dead-letters.ts';
-import type { StyleConfig } from '../load/topology-style.ts';
 
 /** Gives a configuration its type; returns it as it is. */
 export function defineConfig(config: Config): Config {
   return config;
 }
 
-/** What `createSpool` takes that a configuration may say too. */
-type SpoolConfig = Pick<
-  SpoolOptions,
-  | 'backoffs'
-  | 'caretaker'
-  | 'concurrency'
-  | 'destinationConcurrency'
-  | 'lease'
-  | 'limits'
-  | 'middleware'
-  | 'poll'
-  | 'requireDurability'
-  | 'retention'
-  | 'settle'
-  | 'unhandled'
->;
-
 /** A configuration; everything is optional. */
-export interface Config extends SpoolConfig {
-  /**
-   * Where messages are kept: `sqlite:DIR` (default `sqlite:./respool`), `file:DIR`, `memory:`,
-   * `postgres://…`, `nats://…`, or the last two as data: `{ postgres: { url, schema } }`.
-   */
+export interface Config {
+  /** Where messages are stored; addresses below. Default `sqlite:./respool`. */
   readonly store?: string | StoreData;
-  /** Where entries are kept, apart from bodies; not together with `store`. */
+  /** Where entries are stored, if separate from bodies; not together with `store`. */
   readonly entries?: string | EntriesData | EntryStore;
-  /** Where bodies are kept, apart from entries, also `s3://…`; not together with `store`. */
-  readonly bodies?: string | BodiesData | BodyStore;
   /**
-   * What is done to bodies before they are kept, in this order: compression, then encryption;
-   * default nothing. Transforms, or data: `zstd`, `{ encrypt: { keys: { k1: 'env:K1' } } }`.
+   * Where bodies above the inline limit are stored, if separate from entries; not together with
+   * `store`.
    */
+  readonly bodies?: string | BodiesData | BodyStore;
+  /** Transforms of bodies before they are stored: compression, then encryption. */
   readonly transforms?: TransformConfig | readonly TransformConfig[];
-  /** Keys that seal headers, notes and failures in the entry store; default not sealed. */
+  /**
+   * Encrypts headers, destinations, notes and failures in the entry store; keys as for `encrypt`.
+   */
   readonly seal?: SealOptions;
-  /** Policies by name; `default` serves every message that names none, `notice` the notices. */
+  /** Policies by name: `default` is for messages that name none, `notice` for bounce notices. */
   readonly policies?: Readonly<Record<string, PolicyConfig>>;
-  /** Who delivers which topics; the first match wins. */
+  /** Delay functions for `custom` policies; only in a program. */
+  readonly backoffs?: Readonly<Record<string, BackoffFunction>>;
+  /** Handlers at once. 1 to 10,000; default the sum over routes and bounces, at least 10. */
+  readonly concurrency?: number;
+  /**
+   * Handlers at once per destination. Default `{ '*': 5 }` if a route has several `urls`, else
+   * none.
+   */
+  readonly destinationConcurrency?: DestinationLimits;
+  /** How long a claim lasts without a heartbeat. 1s to 1d; default 60s. */
+  readonly lease?: Duration;
+  /**
+   * `lazy`: verdicts are on disk with the next durable write or within 250 ms; `durable`: before
+   * they count as settled. Default `lazy`.
+   */
+  readonly settle?: 'lazy' | 'durable';
+  /** How long messages are kept after their end. */
+  readonly retention?: {
+    /** What happens to a delivered message. Default remove. */
+    readonly delivered?: 'remove' | { readonly archive: Duration };
+    /** What happens to a bounced message after its notice. Default keep. */
+    readonly bounced?: 'keep' | { readonly archive: Duration };
+    /** How long a soft removal can be undone. Up to 3650d; default 7d. */
+    readonly removed?: Duration;
+    /**
+     * How long dedupe keys and ids of your own are known after delivery. Up to 3650d; default 24h.
+     */
+    readonly dedupeWindow?: Duration;
+  };
+  /** Sizes of messages. */
+  readonly limits?: {
+    /** The largest body. 0 to 1 TiB; default 64 MiB. */
+    readonly bodyBytes?: number;
+    /** Names and values of all headers of a message together. 0 to 1 MiB; default 32 KiB. */
+    readonly headerBytes?: number;
+    /**
+     * Bodies up to this size are stored with their entry, if the store takes as much. 0 to 1 MiB;
+     * default 16 KiB.
+     */
+    readonly inlineBodyBytes?: number;
+  };
+  /** How often the store is polled even without a wake-up. 10ms to 1h; default 30s. */
+  readonly poll?: Duration;
+  /**
+   * What happens to topics without a handler; if several processes can use the store, they are held
+   * only after five minutes. Default `hold`.
+   */
+  readonly unhandled?: 'hold' | 'leave';
+  /** Refuse to open on stores that promise less. */
+  readonly requireDurability?: Exclude<Durability, 'none'>;
+  /** Periodic maintenance of the store. */
+  readonly caretaker?: {
+    /** How often expired messages and orphans are removed. 1s to 1d; default 1m. */
+    readonly every?: Duration;
+    /** How old a body without entry must be before it is removed. Default 24h. */
+    readonly orphanGrace?: Duration;
+  };
+  /** Wrappers around every handler, the first outermost; only in a program. */
+  readonly middleware?: readonly Middleware[];
+  /** Which topics are delivered where, the first match first; see routes. */
   readonly routes?: readonly RouteConfig[];
-  /** Who is told when a message of these topics bounces. */
+  /** Where bounce notices are delivered; same format as routes. */
   readonly bounces?: readonly RouteConfig[];
   /** The broker of the consumers. */
   readonly rabbit?: RabbitConfig;
-  /** Which queues of RabbitMQ are consumed, and by whom. */
+  /** Which RabbitMQ queues are consumed, and where their messages are delivered. */
   readonly consumers?: readonly ConsumerConfig[];
-  /** The outbox in the database of an application, and who sends on what is in it. */
+  /** The outbox in the database of an application, and its relay. */
   readonly outbox?: OutboxConfig;
-  /** Categories of dead letters, and when they are replayed without anybody asking. */
+  /** Categories of dead letters, and when they are replayed automatically. */
   readonly deadLetters?: DeadLettersConfig;
+  /** The HTTP service. */
   readonly serve?: ServeConfig;
-  /** What `/metrics` of the service tells. */
+  /** What `/metrics` of the service reports. */
   readonly metrics?: MetricsConfig;
   /** Spans for OpenTelemetry. */
   readonly tracing?: TracingConfig;
-  /** When somebody is told, and how. */
+  /** When receivers are notified, and how. */
   readonly alerts?: AlertsConfig;
+  /** What the service prints. */
   readonly log?: LogConfig;
 }
 
 /** What is counted, and how finely. */
 export interface MetricsConfig {
-  /** False: nothing is counted, and there is no `/metrics`. Default true. */
+  /** `false`: nothing is counted, and `/metrics` is 404. Default true. */
   readonly enabled?: boolean;
-  /** Names that other systems know, beside our own: `goqueue`, `outbox`; default none. */
+  /** Names of other systems for the same numbers, in addition. */
   readonly aliases?: readonly ('goqueue' | 'outbox')[];
-  /** Topics with labels of their own, 1 to 10,000; default 100. The others are `other`. */
+  /** Topics with a label of their own; the others are `other`. 1 to 10,000; default 100. */
   readonly topicsMax?: number;
-  /** The same for queues; default 500. */
+  /** The same for queues. 1 to 10,000; default 500. */
   readonly queuesMax?: number;
-  /** How old counts of states and depths of queues may be, 1s to 1h; default 15s. */
+  /** Maximum age of counts of the store and depths of queues. 1s to 1h; default 15s. */
   readonly every?: Duration;
 }
 
 /** Whether spans are written. */
 export interface TracingConfig {
-  /** True: with `@opentelemetry/api`, whose SDK the process sets up itself; default false. */
+  /** Whether spans are written, by the SDK that you load. Default false. */
   readonly enabled?: boolean;
 }
 
 /** A broker. */
 export interface RabbitConfig {
-  /** `amqp://user:password@host:5672/vhost`; for consumers that name none. */
+  /** The broker of consumers without their own, and of `respool rabbit`. */
   readonly url?: string;
-  /** `http://user:password@host:15672`; default: the host of `url`, port 15672, over TLS 15671. */
+  /**
+   * Its management API, for `respool rabbit`. Default the host of `rabbit.url`, port 15672, over
+   * TLS 15671.
+   */
   readonly managementUrl?: string;
   /** For `amqps:` and `https:`; files in PEM. */
   readonly tls?: {
-    /** Authorities that are trusted besides those that Node trusts. */
+    /** Additional trusted certificate authorities, in PEM. */
     readonly ca?: string;
+    /** The client's private key in PEM, if the broker requires one. */
     readonly key?: string;
+    /** The client's certificate in PEM. */
     readonly cert?: string;
+    /** Of the private key; never a flag. */
     readonly passphrase?: string;
+    /** The name in the broker's certificate, if it differs from the host. */
     readonly servername?: string;
     /** `false` trusts any certificate; for tests only. Default true. */
     readonly rejectUnauthorized?: boolean;
@@ -136,61 +196,104 @@ export interface RabbitConfig {
 
 /** A queue of RabbitMQ, and who delivers its messages. */
 export interface ConsumerConfig {
-  /** Default `rabbit.url`. */
+  /**
+   * Its broker; what follows the host is the virtual host, which must already exist (`rabbitmqctl
+   * add_vhost shop`). Default `rabbit.url`.
+   */
   readonly url?: string;
+  /** The queue to consume; each queue of a broker only once. */
   readonly queue: string;
-  /** Exchanges that lead into the queue; default none. */
+  /**
+   * What leads into the queue. `key` is `#` by default; `type` (`topic` by default, `direct`,
+   * `fanout`, `headers`) declares the exchange, `false` assumes that it exists.
+   */
   readonly bindings?: readonly UserBinding[];
-  /** `shared` (default), `perDelay` or `perAttempt`, one with options, or a style. */
+  /** How messages wait for their next attempt. Default `shared`. */
   readonly topology?: StyleConfig;
-  /** Default `quorum`. */
-  readonly type?: QueueType;
-  /** A policy, or the name of one; default: the policy `default`, or 5s to 1h in 6 attempts. */
+  /** The type of all its queues. Default `quorum`. */
+  readonly type?: 'quorum' | 'classic';
+  /**
+   * When a message is retried: each delay has a wait queue. Default `default` if it is configured,
+   * else `{ ladder: [5s, 30s, 2m, 10m, 1h] }`.
+   */
   readonly policy?: PolicyConfig;
-  /** How many the broker sends ahead, 1 to 2,000; default 20. */
+  /** How many messages the broker sends ahead. 1 to 2,000; default 20. */
   readonly prefetch?: number;
-  /** How many run at once, 1 to 10,000; default 10. */
+  /** How many run at once. 1 to 10,000; default 10. */
   readonly concurrency?: number;
-  /** How long one attempt may take, 1ms to 25m; default 5m. */
+  /**
+   * How long one attempt may take; the broker itself considers a consumer stuck after 30 minutes.
+   * 1ms to 25m; default 5m.
+   */
   readonly timeout?: Duration;
-  /** Shares the queues with another system: `goqueue`, `spring`, `outbox`; default none. */
+  /**
+   * Shares the queues with another system, by its names and headers; not together with `topology`.
+   */
   readonly compat?: CompatConfig;
-  /** What is done about the topology at the start: `apply` (default), `verify` or `none`. */
+  /** What happens to the topology at the start: declared, compared, or nothing. Default `apply`. */
   readonly declare?: 'apply' | 'verify' | 'none';
-  /** Waits that have a queue beside those of the policy; default 1m and 1h. */
+  /**
+   * Additional waits with a queue of their own, besides those of the policy; others are rounded up.
+   * Default `1m` and `1h`, if the policy waits less; with `compat` none.
+   */
   readonly waits?: readonly Duration[];
-  /** After this many lost consumers a message is parked, 0 to 1,000,000; default 10. */
+  /** A message whose consumer was lost this many times is parked. 0 to 1,000,000; default 10. */
   readonly maxLost?: number;
-  /** As for routes. */
+  /** Where messages are delivered. */
   readonly deliver: RouteConfig['deliver'];
 }
 
 /** An outbox, for `respool outbox` and for the relay of `respool serve`. */
 export interface OutboxConfig {
-  /** The database of the application: `postgres://…` or `sqlite:FILE`. */
+  /** The database of your application that contains the outbox. */
   readonly store: string;
-  /** PostgreSQL only; default `outbox`. */
+  /** The schema of its tables. Default `outbox`. */
   readonly schema?: string;
-  /** What the names of tables begin with; default nothing, in SQLite `outbox_`. */
+  /** For several outboxes in one schema. Default none, in SQLite `outbox_`. */
   readonly tables?: string;
-  /** A URL that leads straight to the server, where `store` leads to a pooler; PostgreSQL only. */
+  /** A direct connection to the server, if `outbox.store` goes through a pooler. */
   readonly listenUrl?: string;
-  /** For messages that do not say when they expire; default: they never do. */
+  /** How long after their emit messages without their own expiry are given up. */
   readonly expires?: Duration;
-  /** Policies, or names of policies, by the names that messages have; over those of `policies`. */
+  /**
+   * The policies that messages name; `default` is for those that name none. Programs that emit need
+   * the same. Default those of `policies`.
+   */
   readonly policies?: Readonly<Record<string, PolicyConfig>>;
-  /** Sends on what is committed; default: nobody here does. */
+  /** Sends on what is committed; default: nothing here does. */
   readonly relay?: RelayConfig;
 }
 
 /** Where a relay sends to, and how. */
-export interface RelayConfig extends Omit<RelayOptions, 'to' | 'middleware'> {
-  /** An exchange, at `rabbit.url` by default; the spool of this configuration; or as for routes. */
+export interface RelayConfig {
+  /** Where the relay sends to; see outbox. */
   readonly to:
     | { readonly amqp?: string; readonly exchange: string }
     | { readonly spool: true }
     | RouteConfig['deliver']
     | Sink;
+  /** Maximum messages in one send. 1 to 10,000; default 100. */
+  readonly batch?: number;
+  /** Messages in flight at once. 1 to 10,000; default 500. */
+  readonly concurrency?: number;
+  /** When a sent message is removed. Default at once. */
+  readonly cleanUp?: CleanUp;
+  /** Only these routing keys. Default #. */
+  readonly topics?: string | readonly string[];
+  /**
+   * For messages without their own expiry, counted from their emit or eta. Default
+   * `outbox.expires`.
+   */
+  readonly expires?: Duration;
+  /** How long a claim lasts without a heartbeat. 1s to 1d; default 60s. */
+  readonly lease?: Duration;
+  /**
+   * How often due messages are polled even without a wake-up; new commits are noticed far sooner.
+   * 10ms to 1h; default 30s.
+   */
+  readonly poll?: Duration;
+  /** The first pause after a target does not answer; doubles to 30s. 1ms to 1h; default 1s. */
+  readonly pauseAfter?: Duration;
 }
 
 /** Entries and bodies on a server, with the options of both. */
@@ -217,30 +320,37 @@ export type TransformConfig =
 
 /** The HTTP service. */
 export interface ServeConfig {
-  /** Default `127.0.0.1`. */
+  /** The address the service listens on. Default `127.0.0.1`. */
   readonly host?: string;
-  /** 0 to 65,535, 0 takes any free one; default 7667. */
+  /** Its port. 0 to 65,535; 0 takes any free one; default 7,667. */
   readonly port?: number;
-  /** A token with every right, as `sha256:` and its SHA-256 in hex; default none. */
+  /**
+   * A token with all permissions; can also be set as `RESPOOL_TOKEN`. A file, including `.env`, may
+   * contain only its hash, or take the token from a variable of the process that is not in `.env`:
+   * `${NAME}`, in a program `process.env.NAME`; never a flag.
+   */
   readonly token?: string;
-  /** More tokens, each by its SHA-256. */
+  /**
+   * More tokens: role `post`, `read`, `operate` or `admin`, and the SHA-256 of the token in hex.
+   */
   readonly tokens?: readonly TokenConfig[];
   /** Files with the private key and the certificate; default no TLS. */
   readonly tls?: { readonly key: string; readonly cert: string };
-  /** Host names that requests may carry besides the obvious ones. */
+  /** Additional names that requests may have in `Host`. */
   readonly hosts?: readonly string[];
-  /** Whether a proxy in front speaks TLS and names the client; default false. */
+  /** Whether a proxy in front terminates TLS and adds the client's address. Default false. */
   readonly behindProxy?: boolean;
-  /** How long a stop waits for deliveries, 0s to 1h; default `10s`. */
+  /** How long a stop waits for deliveries. 0s to 1h; default 10s. */
   readonly stopWithin?: Duration;
+  /** What the service accepts at once. */
   readonly limits?: {
-    /** Open connections; default 1,000. */
+    /** Open connections. 1 to 100,000; default 1,000. */
     readonly connections?: number;
-    /** Clients that listen to events; default 50. */
+    /** Clients that follow events. 0 to 10,000; default 50. */
     readonly events?: number;
-    /** Requests a second for one address and token, posting apart; default 100. */
+    /** For one address and token, not counting posts. 1 to 1,000,000; default 100. */
     readonly requestsPerSecond?: number;
-    /** How long one request may take, 1s to 1d; default `5m`. */
+    /** How long one request may take. 1s to 1d; default 5m. */
     readonly requestTimeout?: Duration;
   };
 }
@@ -250,26 +360,32 @@ export type Role = 'post' | 'read' | 'operate' | 'admin';
 
 /** A token by its name, its rights and its SHA-256 in hex. */
 export interface TokenConfig {
+  /** Unique. */
   readonly name: string;
+  /** What the bearer may do. */
   readonly role: Role;
+  /** The SHA-256 of the token in hex. */
   readonly sha256: string;
 }
 
 /** What is printed while the service runs. */
 export interface LogConfig {
-  /** `auto` (default): pretty on a terminal, JSON elsewhere. */
+  /** `auto`: pretty on a terminal, JSON elsewhere. Default `auto`. */
   readonly format?: 'pretty' | 'json' | 'auto';
-  /** Default `info`. */
+  /** The lowest level that is printed. Default `info`. */
   readonly level?: 'error' | 'warn' | 'info' | 'debug';
-  /** Fields whose values are never printed, beside those of secrets; default none. */
+  /** Fields whose values are not printed. Default none besides those that are always hidden. */
   readonly redact?: readonly string[];
 }
 
 /** Who delivers a topic, and how. */
 export interface RouteConfig {
-  /** Words, `*` for one word, `#` for any number. */
+  /**
+   * Words, `*` for one word, `#` for any number; the first match wins; the same pattern twice is
+   * refused.
+   */
   readonly topic: string;
-  /** A handler, or the options of a ready-made one. */
+  /** Over HTTP, by a command; a command runs in the file's folder, or in `cwd` relative to it. */
   readonly deliver:
     | Handler
     | ReadyHandler
@@ -277,11 +393,11 @@ export interface RouteConfig {
     | {
         readonly exec: readonly string[] | ({ readonly command: readonly string[] } & ExecOptions);
       };
-  /** A policy, or the name of one; default: the policy `default`, for bounces `notice`. */
+  /** When a message is retried. Default `default`, for bounces `notice`. */
   readonly policy?: PolicyConfig;
-  /** How many run at once, 1 to 10,000; default 10. */
+  /** How many run at once. 1 to 10,000; default 10. */
   readonly concurrency?: number;
-  /** How long one attempt may take, 1ms to 1d; default 15m. */
+  /** How long one attempt may take. 1ms to 1d; default 15m. */
   readonly timeout?: Duration;
 }
 
@@ -310,3 +426,72 @@ interface CustomParts {
   readonly name: string;
   readonly rungs: readonly Duration[];
 }
+
+/** When somebody is told, and how. */
+export interface AlertsConfig {
+  /** How often the rules are evaluated. 1s to 1d; default 15s. */
+  readonly every?: Duration;
+  /** Who is notified. */
+  readonly to?: Readonly<Record<string, ReceiverConfig>>;
+  /** When receivers are notified, and what else is done. */
+  readonly rules?: readonly AlertRuleConfig[];
+}
+
+/** Who is told. */
+export type ReceiverConfig =
+  | { readonly http: HttpOptions }
+  | { readonly exec: readonly string[] | ({ readonly command: readonly string[] } & ExecOptions) }
+  | { readonly log: 'error' | 'warn' | 'info' };
+
+/** When to tell, whom, and what else to do. */
+export interface AlertRuleConfig {
+  /** Unique; the audit record has `alert:` and the name. */
+  readonly name: string;
+  /** When it fires, such as `bounce rate > 5 % for 5m`. */
+  readonly when: string;
+  /** Who is notified. Default all. */
+  readonly to?: string | readonly string[];
+  /** `{ pause: topics, until }`, `{ hold: topics }`, `{ replay: rule }`: actions. */
+  readonly then?: AlertActionConfig | readonly AlertActionConfig[];
+}
+
+/** What a rule does besides telling. */
+export type AlertActionConfig =
+  /** Pauses these topics; resumed when the rule is resolved, unless `until: 'operator'`. */
+  | { readonly pause: string; readonly until?: 'resolved' | 'operator' }
+  /** Holds what waits of these topics. */
+  | { readonly hold: string }
+  /** Has a rule of `deadLetters.rules` replay when this rule is resolved. */
+  | { readonly replay: string };
+
+/** What a configuration may say of dead letters. */
+export interface DeadLettersConfig {
+  /** Your own rules for categories of failures; they take precedence over the built-in ones. */
+  readonly categories?: readonly CategoryRule[];
+  /** When dead letters are replayed automatically. */
+  readonly rules?: readonly ReplayRuleConfig[];
+  /** A message that was replayed this many times is parked instead. 1 to 1,000; default 3. */
+  readonly replaysMax?: number;
+  /**
+   * Where messages of a queue are parked; by default the parked queue of the consumer's topology.
+   */
+  readonly parkedQueue?: string;
+}
+
+/** Another system by its name, with its options, or made by a program. */
+export type CompatConfig =
+  | Compat['name']
+  | { readonly goqueue: GoqueueOptions | null }
+  | { readonly spring: SpringOptions | null }
+  | { readonly outbox: OutboxOptions | null }
+  | Compat;
+
+/** A style by its name, with its options, or made by a program. */
+export type StyleConfig =
+  | 'shared'
+  | 'perDelay'
+  | 'perAttempt'
+  | { readonly shared: SharedOptions | null }
+  | { readonly perDelay: PerDelayOptions | null }
+  | { readonly perAttempt: Readonly<Record<string, never>> | null }
+  | TopologyStyle;

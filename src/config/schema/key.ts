@@ -2,9 +2,7 @@
  * key — what a key of a configuration is, and the checks of values that keys have in common.
  */
 
-import { type Duration, durationMs } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
-import { checkNumber } from '../../core/limits.ts';
 import { checkStore } from '../load/store-url.ts';
 
 /** How a value is read from a text, and whether it can be. */
@@ -17,6 +15,8 @@ export interface KeyKind {
   readonly kind: Kind;
   /** What it may be, for people. */
   readonly type: string;
+  /** What it means, in one sentence of Markdown. */
+  readonly about: string;
   readonly byDefault?: string | number | boolean;
   /** The default in words, where it depends on something. */
   readonly defaultText?: string;
@@ -38,18 +38,6 @@ export function jsonText(allowed: string): KeyCheck {
     const text = `cannot use ${shown} as "${what}": allowed is ${allowed}`;
     throw new RespoolError('config.invalid', text);
   };
-}
-
-export function range(min: number, max: number): KeyCheck {
-  return (value, what) => checkNumber(what, value, { min, max });
-}
-
-export function durationKey(minMs: number, maxMs: number): KeyCheck {
-  return (value, what) => durationMs(value as Duration, what, { minMs, maxMs });
-}
-
-export function trueOrFalse(value: unknown, what: string): void {
-  if (typeof value !== 'boolean') throw invalid(what, value, 'true or false');
 }
 
 export function hostName(value: unknown, what: string): void {

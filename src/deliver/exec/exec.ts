@@ -7,10 +7,10 @@
  */
 
 import path from 'node:path';
-import { DAY_MS, type Duration, durationMs, formatDuration } from '../../core/duration.ts';
+import { type Duration, formatDuration } from '../../core/duration.ts';
 import { textOf } from '../../core/errors.ts';
 import { failure } from '../../core/failure.ts';
-import { checkNames } from '../../core/limits.ts';
+import { type Option, readOptions } from '../../core/option-table.ts';
 import { type Outcome, delivered, failed, held } from '../../core/outcome.ts';
 import { type Command, OUTPUT_KEPT_BYTES, type RunResult, StartError, runCommand } from './run.ts';
 import { checkOptionList, checkRecord, checkTexts, invalidOption } from '../option-checks.ts';
@@ -21,23 +21,89 @@ import type { Delivery } from '../../ports/handler.ts';
 import { systemClock } from '../../system/clock.ts';
 import { TimeLimit } from '../../system/wait.ts';
 
+const EXEC = {
+  cwd: {
+    kind: 'text',
+    type: 'a folder',
+    defaultText: 'the folder of the configuration file; in your own program that of the process',
+    about: 'the folder in which the command runs and relative programs are resolved',
+  },
+  env: {
+    kind: 'data',
+    type: 'texts by name',
+    ts: 'Readonly<Record<string, string>>',
+    schema: 'textMap',
+    about: 'environment variables for the command, besides the inherited ones',
+  },
+  inherit: {
+    kind: 'data',
+    type: 'a list of names',
+    ts: 'readonly string[]',
+    schema: 'textList',
+    defaultText: '`PATH`, `HOME`, `LANG`, `TZ` and the like',
+    about: 'our own environment variables to pass on',
+  },
+  timeout: {
+    kind: 'duration',
+    min: '1ms',
+    max: '1d',
+    default: '5m',
+    about: 'after this the command gets SIGTERM',
+  },
+  killAfter: {
+    kind: 'duration',
+    max: '1d',
+    default: '5s',
+    about: 'how long after SIGTERM it is killed',
+  },
+  transient: {
+    kind: 'data',
+    type: 'a list of exit codes',
+    ts: 'readonly number[]',
+    schema: 'exitCodes',
+    about: 'exit codes that are tried again, besides 75 and all codes in no list',
+  },
+  permanent: {
+    kind: 'data',
+    type: 'a list of exit codes',
+    ts: 'readonly number[]',
+    schema: 'exitCodes',
+    about: 'exit codes that give the message up, besides 64 to 68, 77 and 78 of sysexits',
+  },
+  hold: {
+    kind: 'data',
+    type: 'a list of exit codes',
+    ts: 'readonly number[]',
+    schema: 'exitCodes',
+    about: 'exit codes that put the message on hold for an operator',
+  },
+} as const;
+
+/** Every option of `exec()`. */
+export const EXEC_OPTIONS: Readonly<Record<keyof ExecOptions, Option>> = EXEC;
+
 /** What `exec()` takes besides the command. */
 export interface ExecOptions {
-  /** The folder in which the command runs and relative programs are resolved; default: ours. */
+  /**
+   * The folder in which the command runs and relative programs are resolved. Default the folder of
+   * the configuration file; in your own program that of the process.
+   */
   readonly cwd?: string;
   /** Environment variables for the command, besides the inherited ones. */
   readonly env?: Readonly<Record<string, string>>;
-  /** Environment variables of ours to pass on; default PATH, HOME, LANG, TZ and the like. */
+  /**
+   * Our own environment variables to pass on. Default `PATH`, `HOME`, `LANG`, `TZ` and the like.
+   */
   readonly inherit?: readonly string[];
-  /** After this the command gets SIGTERM; default `'5m'`. */
+  /** After this the command gets SIGTERM. 1ms to 1d; default 5m. */
   readonly timeout?: Duration;
-  /** How long after SIGTERM it is killed; default `'5s'`. */
+  /** How long after SIGTERM it is killed. Up to 1d; default 5s. */
   readonly killAfter?: Duration;
   /** Exit codes that are tried again, besides 75 and all codes in no list. */
   readonly transient?: readonly number[];
   /** Exit codes that give the message up, besides 64 to 68, 77 and 78 of sysexits. */
   readonly permanent?: readonly number[];
-  /** Exit codes that put the message on hold for an operator; default none. */
+  /** Exit codes that put the message on hold for an operator. */
   readonly hold?: readonly number[];
 }
 
@@ -219,17 +285,6 @@ interface ExecSettings {
   readonly exits: ReadonlyMap<number, ExitMeaning>;
 }
 
-const KNOWN = [
-  'cwd',
-  'env',
-  'inherit',
-  'timeout',
-  'killAfter',
-  'transient',
-  'permanent',
-  'hold',
-] as const;
-
 /** Default of `inherit`: what programs need, and nothing that contains secrets. */
 const INHERITED: readonly string[] = (
   'PATH HOME USER LOGNAME SHELL LANG LANGUAGE LC_ALL LC_CTYPE TZ TMPDIR TEMP TMP ' +
@@ -259,7 +314,7 @@ function checkExecOptions(command: unknown, options: ExecOptions): ExecSettings 
   if (typeof options !== 'object' || options === null) {
     throw invalidOption('options of exec()', options, "an object such as { timeout: '5m' }");
   }
-  checkNames('exec()', options, KNOWN);
+  const { timeoutMs, killAfterMs } = readOptions({ what: 'exec()' }, options, EXEC);
   const { cwd } = options;
   if (cwd !== undefined && !isPlain(cwd)) throw invalidOption('cwd', cwd, 'the path of a folder');
   return {
@@ -267,8 +322,8 @@ function checkExecOptions(command: unknown, options: ExecOptions): ExecSettings 
     cwd,
     env: checkEnvironment(options.env ?? {}),
     inherit: checkTexts('inherit', options.inherit ?? INHERITED, 'names of variables', isVariable),
-    timeoutMs: durationMs(options.timeout ?? '5m', 'timeout', { minMs: 1, maxMs: DAY_MS }),
-    killAfterMs: durationMs(options.killAfter ?? '5s', 'killAfter', { maxMs: DAY_MS }),
+    timeoutMs,
+    killAfterMs,
     exits: checkExits(options),
   };
 }

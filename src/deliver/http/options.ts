@@ -1,27 +1,132 @@
 /** options — the options of `http()`, checked all at once when it is called. */
 
 import { X509Certificate } from 'node:crypto';
-import { DAY_MS, type Duration, durationMs } from '../../core/duration.ts';
+import type { Duration } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
-import { checkNames, checkNumber, checkOneOf, KEY_MAX_CHARS } from '../../core/limits.ts';
+import { KEY_MAX_CHARS } from '../../core/limits.ts';
+import { type Option, readOptions } from '../../core/option-table.ts';
 import { SECRET_MARK, hideUrl, hideValues } from '../../core/redact.ts';
 import { AllowList, checkUrl } from './destination.ts';
 import { checkStatusRules, DEFAULT_RULES, type StatusRule, type StatusRules } from './answer.ts';
 import { checkRecord, checkTexts, invalidOption } from '../option-checks.ts';
 
+const HTTP = {
+  url: {
+    kind: 'text',
+    type: '`http://…` or `https://…`',
+    about: 'where every message goes; without user and password, for which there is `headers`',
+  },
+  urls: {
+    kind: 'data',
+    type: 'URLs by destination',
+    ts: 'Readonly<Record<string, string>>',
+    schema: 'textMap',
+    about: 'instead of `url`; a message without a known `destination` is held',
+  },
+  method: {
+    kind: 'choice',
+    choices: ['POST', 'PUT', 'PATCH'],
+    default: 'POST',
+    about: 'the method',
+  },
+  headers: {
+    kind: 'data',
+    type: 'texts by name',
+    ts: 'Readonly<Record<string, string>>',
+    schema: 'textMap',
+    about: 'headers of every request',
+  },
+  forward: {
+    kind: 'data',
+    type: 'a list of names',
+    ts: 'readonly string[]',
+    schema: 'textList',
+    about: 'headers of the message to send along',
+  },
+  contentType: {
+    kind: 'text',
+    type: 'a media type',
+    default: 'application/octet-stream',
+    about: 'for messages without a `content-type` header',
+  },
+  secret: {
+    kind: 'data',
+    type: 'a text, or a list of up to 8',
+    ts: 'string | readonly string[] | undefined',
+    schema: 'texts',
+    secret: true,
+    about: 'signs requests by Standard Webhooks; each secret of a list makes one signature',
+  },
+  transient: {
+    kind: 'data',
+    type: 'a list of statuses',
+    ts: 'readonly StatusRule[]',
+    schema: 'statusRules',
+    about: "statuses that are tried again, besides 408, 425, 429 and `'5xx'`",
+  },
+  permanent: {
+    kind: 'data',
+    type: 'a list of statuses',
+    ts: 'readonly StatusRule[]',
+    schema: 'statusRules',
+    about: 'statuses that give the message up, besides all other 4xx and 3xx',
+  },
+  retryAfterMax: {
+    kind: 'duration',
+    default: '1d',
+    about: 'the longest wait that a `Retry-After` can ask for',
+  },
+  timeout: {
+    kind: 'duration',
+    min: '1ms',
+    max: '1d',
+    default: '30s',
+    about: 'from connecting to the end of the answer, including the body: raise it for large ones',
+  },
+  responseMaxBytes: {
+    kind: 'bytes',
+    min: '0 bytes',
+    max: '16 MiB',
+    default: '64 KiB',
+    about: 'at most this much of an answer is read, then the connection is closed',
+  },
+  connections: {
+    kind: 'number',
+    min: 1,
+    max: 10_000,
+    default: 50,
+    about: 'sockets to one origin; they are kept open and reused',
+  },
+  allow: {
+    kind: 'data',
+    type: 'a list of hosts, or `host:port`',
+    ts: 'readonly string[]',
+    schema: 'textList',
+    about: 'hosts whose addresses need not be public',
+  },
+  ca: {
+    kind: 'text',
+    type: 'certificates in PEM',
+    about: 'authorities to trust besides those of the machine',
+  },
+} as const;
+
+/** Every option of `http()`. */
+export const HTTP_OPTIONS: Readonly<Record<keyof HttpOptions, Option>> = HTTP;
+
 /** What `http()` takes; either `url` or `urls`. */
 export interface HttpOptions {
-  /** Where every message goes; `http:` or `https:`, without user and password. */
+  /** Where every message goes; without user and password, for which there is `headers`. */
   readonly url?: string;
-  /** URLs by destination; a message without a known `destination` is held. */
+  /** Instead of `url`; a message without a known `destination` is held. */
   readonly urls?: Readonly<Record<string, string>>;
-  /** Default `POST`. */
+  /** The method. Default `POST`. */
   readonly method?: 'POST' | 'PUT' | 'PATCH';
-  /** Sent with every request. */
+  /** Headers of every request. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** Names of message headers to send along; default none. */
+  /** Headers of the message to send along. */
   readonly forward?: readonly string[];
-  /** For messages without a `content-type` header; default `application/octet-stream`. */
+  /** For messages without a `content-type` header. Default `application/octet-stream`. */
   readonly contentType?: string;
   /** Signs requests by Standard Webhooks; each secret of a list makes one signature. */
   readonly secret?: string | readonly string[] | undefined;
@@ -29,17 +134,23 @@ export interface HttpOptions {
   readonly transient?: readonly StatusRule[];
   /** Statuses that give the message up, besides all other 4xx and 3xx. */
   readonly permanent?: readonly StatusRule[];
-  /** The longest wait that a `Retry-After` can ask for; default `'1d'`. */
+  /** The longest wait that a `Retry-After` can ask for. Default 1d. */
   readonly retryAfterMax?: Duration;
-  /** Limit for one request, from connecting to the end of the response; default `'30s'`. */
+  /**
+   * From connecting to the end of the answer, including the body: raise it for large ones. 1ms to
+   * 1d; default 30s.
+   */
   readonly timeout?: Duration;
-  /** How much of a response is read before its connection is closed; default 64 KiB. */
+  /**
+   * At most this much of an answer is read, then the connection is closed. 0 to 16 MiB; default 64
+   * KiB.
+   */
   readonly responseMaxBytes?: number;
-  /** Maximum number of sockets per origin; default 50. */
+  /** Sockets to one origin; they are kept open and reused. 1 to 10,000; default 50. */
   readonly connections?: number;
-  /** Hosts, or `host:port`, whose addresses need not be public; default none. */
+  /** Hosts whose addresses need not be public. */
   readonly allow?: readonly string[];
-  /** Certificates in PEM of authorities to trust besides those of the machine. */
+  /** Authorities to trust besides those of the machine. */
   readonly ca?: string;
 }
 
@@ -65,26 +176,6 @@ export interface HttpSettings {
   readonly ca: string | undefined;
 }
 
-const KNOWN = [
-  'url',
-  'urls',
-  'method',
-  'headers',
-  'forward',
-  'contentType',
-  'secret',
-  'transient',
-  'permanent',
-  'retryAfterMax',
-  'timeout',
-  'responseMaxBytes',
-  'connections',
-  'allow',
-  'ca',
-] as const;
-
-const RESPONSE_MAX_BYTES = { default: 64 * 2 ** 10, max: 16 * 2 ** 20 };
-const CONNECTIONS = { default: 50, max: 10_000 };
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$/;
 // oxlint-disable-next-line no-control-regex -- CR, LF, NUL and the like would end the header.
 const HEADER_VALUE = /^[\t\u0020-\u007e\u0080-\u00ff]{0,8192}$/;
@@ -99,17 +190,17 @@ export function checkHttpOptions(options: HttpOptions): HttpSettings {
   if (typeof options !== 'object' || options === null) {
     throw invalidOption('options of http()', options, "an object such as { url: 'https://…' }");
   }
-  checkNames('http()', options, KNOWN);
+  const values = readOptions({ what: 'http()' }, options, HTTP);
   const allow = new AllowList(options.allow ?? []);
   const headers = checkFixedHeaders(options.headers ?? {});
-  const { contentType = 'application/octet-stream', ca } = options;
+  const { contentType = HTTP.contentType.default, ca } = options;
   if (typeof contentType !== 'string' || !/^[\w.+-]+\/[\u0020-\u007e]{1,250}$/.test(contentType)) {
     throw invalidOption('contentType', contentType, "a media type such as 'application/json'");
   }
   if (ca !== undefined) checkCertificates(ca);
   return {
+    ...values,
     ...checkUrls(options, allow),
-    method: checkOneOf('method', options.method ?? 'POST', ['POST', 'PUT', 'PATCH']),
     headers,
     forward: checkForward(options.forward ?? [], headers),
     contentType,
@@ -117,17 +208,6 @@ export function checkHttpOptions(options: HttpOptions): HttpSettings {
     // Usually a variable that was not set: requests must not become unsigned by mistake.
     isSecretMissing: 'secret' in options && options.secret === undefined,
     rules: checkStatusRules(options.transient, options.permanent),
-    retryAfterMaxMs: durationMs(options.retryAfterMax ?? DAY_MS, 'retryAfterMax'),
-    timeoutMs: durationMs(options.timeout ?? '30s', 'timeout', { minMs: 1, maxMs: DAY_MS }),
-    responseMaxBytes: checkNumber(
-      'responseMaxBytes',
-      options.responseMaxBytes ?? RESPONSE_MAX_BYTES.default,
-      { min: 0, max: RESPONSE_MAX_BYTES.max },
-    ),
-    connections: checkNumber('connections', options.connections ?? CONNECTIONS.default, {
-      min: 1,
-      max: CONNECTIONS.max,
-    }),
     allow,
     ca,
   };

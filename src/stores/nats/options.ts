@@ -1,58 +1,224 @@
 /** options — how the NATS stores are made, with every value checked. */
 
 import { RespoolError, show } from '../../core/errors.ts';
-import { checkNames, checkNumber } from '../../core/limits.ts';
+import { type Option, type OptionTable, readOptions } from '../../core/option-table.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Logger } from '../../ports/logger.ts';
 import { systemClock } from '../../system/clock.ts';
 import type { NatsConnection } from './client.ts';
 
+const NATS = {
+  url: {
+    kind: 'text',
+    type: '`nats://…`',
+    about: "the server's address; several addresses separated by commas. Reconnects forever",
+  },
+  connection: {
+    kind: 'code',
+    type: 'a connection',
+    ts: 'NatsConnection',
+    about:
+      'your own connection instead of `url`; it is not closed with the store. Let it reconnect ' +
+      'forever, too',
+  },
+  connect: {
+    kind: 'data',
+    type: 'an object',
+    ts: 'object',
+    schema: 'anyObject',
+    default: {},
+    defaultText: '`{}`',
+    about: "further options for the package's `connect`: credentials, TLS; with `url` only",
+  },
+  bucket: {
+    kind: 'text',
+    type: '1 to 64 of `A-Z a-z 0-9 _ -`',
+    default: 'respool',
+    inUrl: true,
+    about: 'the name of the bucket; the streams are `KV_<bucket>` and `OBJ_<bucket>`',
+  },
+  replicas: {
+    kind: 'number',
+    min: 1,
+    max: 5,
+    defaultText: '1, or what the bucket has',
+    inUrl: true,
+    about: 'how many servers keep each message',
+  },
+  maxBytes: {
+    kind: 'bytes',
+    min: '1 MiB',
+    max: '1 PiB',
+    defaultText: 'no limit',
+    inUrl: true,
+    about:
+      'the maximum size of the stream. Inserts are refused with `store.full` from nine tenths ' +
+      'on; the rest is for claims and removals',
+  },
+  description: {
+    kind: 'text',
+    type: 'up to 1,000 characters',
+    inUrl: true,
+    about: 'the description of a new bucket for other tools; an existing bucket keeps its own',
+  },
+  monitoringUrl: {
+    kind: 'text',
+    type: '`http://…`',
+    inUrl: true,
+    about:
+      "the server's monitoring address, to find out whether it syncs every write; for a cluster " +
+      'those of all servers, separated by commas: all have to',
+  },
+  timeoutMs: {
+    kind: 'number',
+    min: 100,
+    max: 60_000,
+    default: 10_000,
+    inUrl: true,
+    about: 'how long an operation is retried, in milliseconds',
+  },
+  clock: {
+    kind: 'code',
+    type: 'Clock',
+    ts: 'Clock',
+    defaultText: 'the system clock',
+    about: "for waits and the dates of bodies; due times use the server's clock in any case",
+  },
+  logger: {
+    kind: 'code',
+    type: 'Logger',
+    ts: 'Logger',
+    about:
+      'gets, when the store opens, what the server promises (info), and what is dangerous about ' +
+      'it (warning)',
+  },
+} as const;
+
+/** Every option of both NATS stores. */
+export const NATS_OPTIONS: Readonly<Record<keyof NatsOptions, Option>> = NATS;
+
+const NATS_ENTRY = {
+  maxValueSize: {
+    kind: 'bytes',
+    min: '1 KiB',
+    max: '64 MiB',
+    defaultText: 'what the server accepts',
+    inUrl: true,
+    about:
+      'the largest entry that can be inserted, with its headers and inline body; a larger one is ' +
+      'refused with `limit.exceeded`. One that grows later, by its attempts, is not. Entries only',
+  },
+  entriesMax: {
+    kind: 'number',
+    min: 1,
+    max: 100_000_000,
+    default: 2_000_000,
+    inUrl: true,
+    about:
+      'how many entries a process may have to remember; beyond it inserts are refused with ' +
+      '`store.full`. Entries only',
+  },
+  cacheBytes: {
+    kind: 'bytes',
+    min: '0 bytes',
+    max: '64 GiB',
+    default: '32 MiB',
+    inUrl: true,
+    about:
+      'entries kept in memory, so that our own claims and changes need not read them. Entries only',
+  },
+} as const;
+
+/** What only entries have. */
+export const NATS_ENTRY_OPTIONS: OptionTable = NATS_ENTRY;
+
+const NATS_BODY = {
+  maxChunkSize: {
+    kind: 'bytes',
+    min: '1 KiB',
+    max: '64 MiB',
+    default: '128 KiB',
+    inUrl: true,
+    about:
+      "the size of one chunk of a body, never more than the server's `max_payload` allows. Eight " +
+      'chunks are in memory for each body that is written or read. Bodies only',
+  },
+} as const;
+
+/** What only bodies have. */
+export const NATS_BODY_OPTIONS: OptionTable = NATS_BODY;
+
 /** How to keep entries or bodies in NATS JetStream. */
 export interface NatsOptions {
-  /** Where the server is, such as `nats://127.0.0.1:4222`; several are joined by commas. */
+  /** The server's address; several addresses separated by commas. Reconnects forever. */
   readonly url?: string;
-  /** Your own connection, instead of `url`; it is not closed with the store. */
+  /**
+   * Your own connection instead of `url`; it is not closed with the store. Let it reconnect
+   * forever, too.
+   */
   readonly connection?: NatsConnection;
-  /** What else the package's `connect` shall know, such as credentials or TLS; with `url` only. */
+  /**
+   * Further options for the package's `connect`: credentials, TLS; with `url` only. Default `{}`.
+   */
   readonly connect?: object;
-  /** The name of the bucket: letters, digits, `_` and `-`, up to 64; default `respool`. */
+  /**
+   * The name of the bucket; the streams are `KV_<bucket>` and `OBJ_<bucket>`. Default `respool`.
+   */
   readonly bucket?: string;
-  /** How many servers keep each message, 1 to 5; default: 1 for a new bucket, else what it has. */
+  /** How many servers keep each message. 1 to 5; default 1, or what the bucket has. */
   readonly replicas?: number;
-  /** The most bytes of the bucket; inserts are refused from nine tenths on. Default: no limit. */
+  /**
+   * The maximum size of the stream. Inserts are refused with `store.full` from nine tenths on; the
+   * rest is for claims and removals. 1 MiB to 1 PiB; default no limit.
+   */
   readonly maxBytes?: number;
-  /** What a new bucket says of itself to other tools, up to 1,000 characters; default: nothing. */
+  /** The description of a new bucket for other tools; an existing bucket keeps its own. */
   readonly description?: string;
   /**
-   * The server's monitoring address, to learn whether it syncs every write to its disk. Of a
-   * cluster those of all servers, joined by commas.
+   * The server's monitoring address, to find out whether it syncs every write; for a cluster those
+   * of all servers, separated by commas: all have to.
    */
   readonly monitoringUrl?: string;
-  /** How long an operation is tried before it is given up, in ms, 100 to 60,000; default 10,000. */
+  /** How long an operation is retried, in milliseconds. 100 to 60,000; default 10,000. */
   readonly timeoutMs?: number;
+  /**
+   * For waits and the dates of bodies; due times use the server's clock in any case. Default the
+   * system clock.
+   */
   readonly clock?: Clock;
-  /** Is told what is worth knowing about the server; default: nobody. */
+  /**
+   * Gets, when the store opens, what the server promises (info), and what is dangerous about it
+   * (warning).
+   */
   readonly logger?: Logger;
 }
 
 /** What only entries have. */
 export interface NatsEntryOptions extends NatsOptions {
   /**
-   * The largest entry that is taken, in bytes, with its headers and inline body, 1 KiB to 64 MiB.
-   * Default: what the server takes, less room for the history of attempts.
+   * The largest entry that can be inserted, with its headers and inline body; a larger one is
+   * refused with `limit.exceeded`. One that grows later, by its attempts, is not. Entries only. 1
+   * KiB to 64 MiB; default what the server accepts.
    */
   readonly maxValueSize?: number;
-  /** How many entries this process may have to remember; default 2,000,000. */
+  /**
+   * How many entries a process may have to remember; beyond it inserts are refused with
+   * `store.full`. Entries only. 1 to 100,000,000; default 2,000,000.
+   */
   readonly entriesMax?: number;
-  /** Bytes of entries kept in memory so that a claim need not read them; default 32 MiB. */
+  /**
+   * Entries kept in memory, so that our own claims and changes need not read them. Entries only. 0
+   * to 64 GiB; default 32 MiB.
+   */
   readonly cacheBytes?: number;
 }
 
 /** What only bodies have. */
 export interface NatsBodyOptions extends NatsOptions {
   /**
-   * The bytes of one chunk of a body, 1 KiB to 64 MiB; default 128 KiB. Never more than the server
-   * takes in one message; eight of them are in memory per body that is written or read.
+   * The size of one chunk of a body, never more than the server's `max_payload` allows. Eight
+   * chunks are in memory for each body that is written or read. Bodies only. 1 KiB to 64 MiB;
+   * default 128 KiB.
    */
   readonly maxChunkSize?: number;
 }
@@ -84,28 +250,8 @@ export interface BodySettings extends Settings {
   readonly maxChunkSize: number;
 }
 
-const NAMES = [
-  'url',
-  'connection',
-  'connect',
-  'bucket',
-  'replicas',
-  'maxBytes',
-  'description',
-  'monitoringUrl',
-  'timeoutMs',
-  'clock',
-  'logger',
-];
-
 const BUCKET_PATTERN = /^[A-Za-z0-9_-]{1,64}$/;
-const BYTES_MAX = 2 ** 50;
 const DESCRIPTION_MAX_CHARS = 1_000;
-/** What every tool for object stores uses. */
-const CHUNK_BYTES = 128 * 1024;
-/** The largest message that a server can be set to take. */
-const MESSAGE_MAX_BYTES = 64 * 2 ** 20;
-
 /** What buckets can do and a spool must not: each would lose messages, or bring them back. */
 const UNSAFE: Readonly<Record<string, string>> = {
   history: 'a bucket keeps one value per key, as an older one would come back with each removal',
@@ -127,27 +273,20 @@ export function refuseUnsafe(options: object): void {
 /** Checks the options of an entry store. */
 export function readEntryOptions(options: NatsEntryOptions): EntrySettings {
   refuseUnsafe(options);
-  checkNames('nats', options, [...NAMES, 'maxValueSize', 'entriesMax', 'cacheBytes']);
-  const { maxValueSize, entriesMax = 2_000_000, cacheBytes = 32 * 2 ** 20 } = options;
-  return {
-    ...read(options),
-    maxValueSize: optional('maxValueSize', maxValueSize, 1_024, MESSAGE_MAX_BYTES),
-    entriesMax: checkNumber('entriesMax', entriesMax, { min: 1, max: 100_000_000 }),
-    cacheBytes: checkNumber('cacheBytes', cacheBytes, { min: 0, max: 2 ** 36 }),
-  };
+  const table = { ...NATS, ...NATS_ENTRY };
+  return { ...readOptions({ what: 'nats' }, options, table), ...ownOptions(options) };
 }
 
 /** Checks the options of a body store. */
 export function readBodyOptions(options: NatsBodyOptions): BodySettings {
   refuseUnsafe(options);
-  checkNames('natsBodies', options, [...NAMES, 'maxChunkSize']);
-  const { maxChunkSize = CHUNK_BYTES } = options;
-  const bounds = { min: 1_024, max: MESSAGE_MAX_BYTES };
-  return { ...read(options), maxChunkSize: checkNumber('maxChunkSize', maxChunkSize, bounds) };
+  const table = { ...NATS, ...NATS_BODY };
+  return { ...readOptions({ what: 'natsBodies' }, options, table), ...ownOptions(options) };
 }
 
-function read(options: NatsOptions): Settings {
-  const { url, connection, bucket = 'respool', replicas, maxBytes, monitoringUrl } = options;
+/** The options that a table cannot check. */
+function ownOptions(options: NatsOptions): Omit<Settings, 'replicas' | 'maxBytes' | 'timeoutMs'> {
+  const { url, connection, bucket = NATS.bucket.default, monitoringUrl } = options;
   if ((url === undefined) === (connection === undefined)) {
     throw new RespoolError(
       'config.invalid',
@@ -167,11 +306,8 @@ function read(options: NatsOptions): Settings {
     connection,
     connect: options.connect ?? {},
     bucket,
-    replicas: optional('replicas', replicas, 1, 5),
-    maxBytes: optional('maxBytes', maxBytes, 2 ** 20, BYTES_MAX),
     description: checkDescription(options.description),
     monitoringUrl,
-    timeoutMs: checkNumber('timeoutMs', options.timeoutMs ?? 10_000, { min: 100, max: 60_000 }),
     clock: options.clock ?? systemClock,
     logger: options.logger,
   };
@@ -185,10 +321,6 @@ function checkDescription(text: unknown): string | undefined {
     `cannot use ${show(text)} as "description": allowed is a text of up to ` +
       `${DESCRIPTION_MAX_CHARS} characters`,
   );
-}
-
-function optional(what: string, value: unknown, min: number, max: number): number | undefined {
-  return value === undefined ? undefined : checkNumber(what, value, { min, max });
 }
 
 function checkUrl(what: string, value: unknown, pattern: RegExp): void {

@@ -7,53 +7,156 @@ import {
   type Duration,
   DURATION_MAX_MS,
   durationMs,
-  HOUR_MS,
   MINUTE_MS,
 } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
-import { checkNames, checkNumber } from '../../core/limits.ts';
+import { checkNames } from '../../core/limits.ts';
+import { type Option, readOptions } from '../../core/option-table.ts';
 import type { Logger } from '../../ports/logger.ts';
 import type { PgPool } from './client.ts';
 import { type Names, namesOf } from './names.ts';
 
+const POSTGRES = {
+  pool: {
+    kind: 'code',
+    type: 'pg.Pool',
+    ts: 'PgPool',
+    about: 'your own `pg.Pool`; it stays open when the store closes',
+  },
+  url: {
+    kind: 'text',
+    type: '`postgres://…`',
+    about:
+      'instead of `pool`: `postgres://user:password@host/database`; the store opens its own pool',
+  },
+  schema: {
+    kind: 'text',
+    type: '1 to 63 of `a-z 0-9 _`',
+    default: 'respool',
+    inUrl: true,
+    about: 'the schema of the tables; created if it does not exist',
+  },
+  tables: {
+    kind: 'text',
+    type: 'up to 40 of `a-z 0-9 _`',
+    inUrl: true,
+    about: 'the prefix of the table names, such as `mail_`',
+  },
+  connections: {
+    kind: 'number',
+    min: 1,
+    max: 100,
+    default: 8,
+    inUrl: true,
+    about: "maximum connections of the store's own pool",
+  },
+  listenUrl: {
+    kind: 'text',
+    type: '`postgres://…`',
+    inUrl: true,
+    about:
+      'a URL of the server itself, not of pgbouncer, for one LISTEN connection (entries only); ' +
+      'without it the store polls every 50 ms to 1 s',
+  },
+  migrate: {
+    kind: 'boolean',
+    default: true,
+    inUrl: true,
+    about: 'false: `open()` creates and changes no tables, and refuses if it would have to',
+  },
+  connectTimeout: {
+    kind: 'duration',
+    min: '1ms',
+    max: '1h',
+    default: '5s',
+    inUrl: true,
+    about: 'how long to wait for a connection',
+  },
+  statementTimeout: {
+    kind: 'duration',
+    min: '1ms',
+    max: '1h',
+    default: '8s',
+    inUrl: true,
+    about:
+      'how long a statement may take before its connection is given up and the call is tried ' +
+      "again on another; less than `retryFor`, so that work resumes within 10 s of a server's " +
+      'return',
+  },
+  retryFor: {
+    kind: 'duration',
+    min: '1ms',
+    max: '1h',
+    default: '10s',
+    inUrl: true,
+    about: 'how long a call is retried while the server is down, before `store.unavailable`',
+  },
+  logger: {
+    kind: 'code',
+    type: 'Logger',
+    ts: 'Logger',
+    about:
+      'gets a warning when the store opens and a power cut may lose what the server ' +
+      'acknowledged: `fsync` or `full_page_writes` is off',
+  },
+  sent: {
+    kind: 'data',
+    type: '`{ partition, keep }`, both durations',
+    ts: '{ readonly partition: Duration; readonly keep: Duration }',
+    schema: 'partitions',
+    about:
+      'keeps delivered messages in a table with partitions of this length, each dropped as a ' +
+      'whole after `keep` ([Sent messages](#sent-messages)); entries only',
+  },
+} as const;
+
+/** Every option of `postgres()`; `postgresBodies()` takes the same. */
+export const POSTGRES_OPTIONS: Readonly<Record<keyof PostgresOptions, Option>> = POSTGRES;
+
 /** How a PostgreSQL store is made: with your own pool, or with a URL. */
 export interface PostgresOptions {
-  /** A `pg.Pool` that you own: it is used, and stays open when the store closes. */
+  /** Your own `pg.Pool`; it stays open when the store closes. */
   readonly pool?: PgPool;
-  /** `postgres://user:password@host:port/database`: the store opens a pool of its own. */
+  /** Instead of `pool`: `postgres://user:password@host/database`; the store opens its own pool. */
   readonly url?: string;
-  /** The schema of the tables; made if it is not there. Default `respool`. */
+  /** The schema of the tables; created if it does not exist. Default `respool`. */
   readonly schema?: string;
-  /** What the names of the tables begin with, such as `mail_`; default nothing. */
+  /** The prefix of the table names, such as `mail_`. */
   readonly tables?: string;
-  /** How many connections a pool of its own may have, 1 to 100; default 8. */
+  /** Maximum connections of the store's own pool. 1 to 100; default 8. */
   readonly connections?: number;
   /**
-   * A URL that leads straight to the server, not through pgbouncer: one connection of its own
-   * listens there for what other processes write, and tells them of ours. Without it, the store
-   * looks every 50 ms to 1 s.
+   * A URL of the server itself, not of pgbouncer, for one LISTEN connection (entries only); without
+   * it the store polls every 50 ms to 1 s.
    */
   readonly listenUrl?: string;
-  /** Whether `open()` may make and change tables; default true. False: it refuses to need it. */
+  /**
+   * False: `open()` creates and changes no tables, and refuses if it would have to. Default true.
+   */
   readonly migrate?: boolean;
-  /** How long to wait for a connection; default `'5s'`. */
+  /** How long to wait for a connection. 1ms to 1h; default 5s. */
   readonly connectTimeout?: Duration;
-  /** How long a statement may take before its connection is given up; default `'8s'`. */
+  /**
+   * How long a statement may take before its connection is given up and the call is tried again on
+   * another; less than `retryFor`, so that work resumes within 10 s of a server's return. 1ms to
+   * 1h; default 8s.
+   */
   readonly statementTimeout?: Duration;
   /**
-   * How long a call is tried again while the server is away before it fails with
-   * `store.unavailable`; default `'10s'`.
+   * How long a call is retried while the server is down, before `store.unavailable`. 1ms to 1h;
+   * default 10s.
    */
   readonly retryFor?: Duration;
   /**
-   * Keeps what was delivered in a table of its own, `sent`, with a part for each `partition` of
-   * time; a part is dropped as a whole when all in it is older than `keep`. That is for messages
-   * that would be archived: set `retention.delivered` of the spool to `{ archive: … }`. Default:
-   * nothing is kept there.
+   * Gets a warning when the store opens and a power cut may lose what the server acknowledged:
+   * `fsync` or `full_page_writes` is off.
+   */
+  readonly logger?: Logger;
+  /**
+   * Keeps delivered messages in a table with partitions of this length, each dropped as a whole
+   * after `keep` (Sent messages); entries only.
    */
   readonly sent?: { readonly partition: Duration; readonly keep: Duration };
-  /** Told when the store opens and the server may forget what it acknowledged; default nobody. */
-  readonly logger?: Logger;
 }
 
 /** Options, checked, with defaults. */
@@ -71,30 +174,13 @@ export interface CheckedOptions {
   readonly sent: { readonly partMs: number; readonly keepMs: number } | undefined;
 }
 
-const NAMES = [
-  'pool',
-  'url',
-  'schema',
-  'tables',
-  'connections',
-  'listenUrl',
-  'migrate',
-  'connectTimeout',
-  'statementTimeout',
-  'retryFor',
-  'logger',
-  'sent',
-] as const satisfies readonly (keyof PostgresOptions)[];
-
-const CONNECTIONS_DEFAULT = 8;
-const CONNECTIONS_MAX = 100;
 /** The longest part of `sent`, and how many there may be. */
 const PART_MAX_MS: number = 366 * DAY_MS;
 const PARTS_MAX = 1_000;
 
 export function checkOptions(what: string, options: PostgresOptions): CheckedOptions {
-  checkNames(what, options, NAMES);
-  const { pool, url, schema = 'respool', tables = '', migrate = true } = options;
+  const values = readOptions({ what }, options, POSTGRES);
+  const { pool, url, schema = POSTGRES.schema.default, tables = '' } = options;
   if ((pool === undefined) === (url === undefined)) {
     throw new RespoolError(
       'config.invalid',
@@ -104,31 +190,18 @@ export function checkOptions(what: string, options: PostgresOptions): CheckedOpt
   if (pool !== undefined && typeof pool.connect !== 'function') {
     throw new RespoolError('config.invalid', `cannot make ${what}: "pool" is not a pg.Pool`);
   }
-  if (typeof migrate !== 'boolean') {
-    throw new RespoolError(
-      'config.invalid',
-      `cannot make ${what}: "migrate" is neither true nor false`,
-    );
-  }
-  const connections = options.connections ?? CONNECTIONS_DEFAULT;
   if (pool !== undefined && options.connections !== undefined) {
     throw new RespoolError(
       'config.invalid',
       `cannot make ${what}: "connections" is of a pool it opens; set "max" of your pool instead`,
     );
   }
-  const span = (name: 'connectTimeout' | 'statementTimeout' | 'retryFor', byDefault: string) =>
-    durationMs(options[name] ?? byDefault, name, { minMs: 1, maxMs: HOUR_MS });
   return {
+    ...values,
     pool,
     url: checkUrl(what, 'url', url),
     listenUrl: checkUrl(what, 'listenUrl', options.listenUrl),
     names: namesOf(schema, tables),
-    connections: checkNumber('connections', connections, { min: 1, max: CONNECTIONS_MAX }),
-    migrate,
-    connectTimeoutMs: span('connectTimeout', '5s'),
-    statementTimeoutMs: span('statementTimeout', '8s'),
-    retryForMs: span('retryFor', '10s'),
     logger: options.logger,
     sent: checkSent(options.sent),
   };

@@ -2,63 +2,208 @@
  * options — what may be said about an S3 store, with defaults and limits.
  */
 
-import { type Duration, durationMs, HOUR_MS } from '../../core/duration.ts';
+import type { Duration } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
-import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
+import { checkNames } from '../../core/limits.ts';
+import { type Option, readOptions, urlNames } from '../../core/option-table.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Durability } from '../../ports/entry-store.ts';
 import type { Logger } from '../../ports/logger.ts';
 import { systemClock } from '../../system/clock.ts';
 import type { S3ClientLike, S3Credentials } from './client.ts';
 
+const S3 = {
+  client: {
+    kind: 'code',
+    type: 'S3Client',
+    ts: 'S3ClientLike',
+    defaultText: "the store's own",
+    about: 'your own `S3Client`; it is not destroyed when the store closes',
+  },
+  url: {
+    kind: 'text',
+    type: '`s3://…`',
+    about:
+      '`s3://bucket/prefix?…`; after the question mark the options below, from `region` on. ' +
+      'Explicit options take precedence',
+  },
+  bucket: { kind: 'text', type: 'a name', about: 'the bucket; it must exist, see `createBucket`' },
+  prefix: {
+    kind: 'text',
+    type: 'up to 512 characters',
+    defaultText: 'empty',
+    about: 'the prefix of all keys; a slash is added at its end',
+  },
+  region: {
+    kind: 'text',
+    type: 'a region',
+    defaultText: "from the SDK's configuration; `us-east-1` with an endpoint",
+    inUrl: true,
+    about: 'the region',
+  },
+  endpoint: {
+    kind: 'text',
+    type: '`http://…` or `https://…`',
+    defaultText:
+      "from the SDK's configuration: `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, profile; else AWS",
+    inUrl: true,
+    about: 'the URL of a server other than AWS; may contain `key:secret@`',
+  },
+  credentials: {
+    kind: 'data',
+    type: '`{ accessKeyId, secretAccessKey, sessionToken }`',
+    ts: 'S3Credentials',
+    schema: 's3Credentials',
+    secret: true,
+    defaultText: "from the SDK's configuration: environment, profile, role",
+    about: 'the keys',
+  },
+  pathStyle: {
+    kind: 'boolean',
+    defaultText: "true with `endpoint`; set it if the SDK's configuration leads to another server",
+    inUrl: true,
+    about: '`https://host/bucket` instead of `https://bucket.host`',
+  },
+  storageClass: {
+    kind: 'text',
+    type: 'a storage class',
+    defaultText: "the bucket's",
+    inUrl: true,
+    about: 'the storage class of new bodies, such as `STANDARD_IA`; archive classes are refused',
+  },
+  checksums: {
+    kind: 'choice',
+    choices: ['when-supported', 'when-required'],
+    default: 'when-supported',
+    inUrl: true,
+    about: '`when-required` for servers that refuse the newer checksums',
+  },
+  partBytes: {
+    kind: 'bytes',
+    min: '5 MiB',
+    max: '1 GiB',
+    default: '8 MiB',
+    inUrl: true,
+    about: 'larger bodies are uploaded in parts of this size',
+  },
+  partsAtOnce: {
+    kind: 'number',
+    min: 1,
+    max: 16,
+    default: 3,
+    inUrl: true,
+    about: 'parts of one body in flight at once; each is held in memory',
+  },
+  requestTimeout: {
+    kind: 'duration',
+    min: '1s',
+    max: '1h',
+    default: '60s',
+    inUrl: true,
+    about: 'how long a request may take including retries',
+  },
+  attemptsMax: {
+    kind: 'number',
+    min: 1,
+    max: 20,
+    default: 4,
+    inUrl: true,
+    about: 'how often the SDK tries a request',
+  },
+  connections: {
+    kind: 'number',
+    min: 1,
+    max: 500,
+    default: 50,
+    inUrl: true,
+    about: 'connections to the server at once',
+  },
+  createBucket: {
+    kind: 'boolean',
+    default: false,
+    inUrl: true,
+    about: 'create the bucket if it does not exist',
+  },
+  durability: {
+    kind: 'choice',
+    choices: ['none', 'process', 'server', 'power-loss', 'node-loss'],
+    ts: 'Durability',
+    defaultText: '`node-loss` for AWS, `server` for any other',
+    inUrl: true,
+    about: 'what the server promises; only its owner knows',
+  },
+  logger: {
+    kind: 'code',
+    type: 'Logger',
+    ts: 'Logger',
+    about: 'gets warnings about dangers when the store opens',
+  },
+  clock: {
+    kind: 'code',
+    type: 'Clock',
+    ts: 'Clock',
+    defaultText: 'the system clock',
+    about: 'for tests',
+  },
+} as const;
+
+/** Every option of `s3()`. */
+export const S3_OPTIONS: Readonly<Record<keyof S3Options, Option>> = S3;
+
 /** How bodies are kept in a bucket: with your own client, or with an address. */
 export interface S3Options {
-  /** An `S3Client` that you own: it is used, and not destroyed when the store closes. */
+  /** Your own `S3Client`; it is not destroyed when the store closes. Default the store's own. */
   readonly client?: S3ClientLike;
   /**
-   * `s3://bucket/prefix?region=eu-central-1&endpoint=https://host`; the other options may follow
-   * the question mark, and win where they are given beside it.
+   * `s3://bucket/prefix?…`; after the question mark the options below, from `region` on. Explicit
+   * options take precedence.
    */
   readonly url?: string;
-  /** The bucket; it has to be there, see `createBucket`. */
+  /** The bucket; it must exist, see `createBucket`. */
   readonly bucket?: string;
-  /** What keys begin with, such as `app/`; default nothing. A slash is added at its end. */
+  /** The prefix of all keys; a slash is added at its end. Default empty. */
   readonly prefix?: string;
-  /** The region; default as the package finds it, `us-east-1` with an endpoint. */
+  /** The region. Default from the SDK's configuration; `us-east-1` with an endpoint. */
   readonly region?: string;
-  /** The URL of a server that is not AWS; may carry `key:secret@`. */
-  readonly endpoint?: string;
-  /** Keys; default as the package finds them: environment, profile, role of the machine. */
-  readonly credentials?: S3Credentials;
-  /** `https://host/bucket` instead of `https://bucket.host`; default true with an endpoint. */
-  readonly pathStyle?: boolean;
-  /** The storage class of new bodies, such as `STANDARD_IA`; default the bucket's. No archives. */
-  readonly storageClass?: string;
   /**
-   * Whether requests carry checksums of the newer kind: `when-supported` (default), or
-   * `when-required` for servers that refuse them. Ignored with your own client.
+   * The URL of a server other than AWS; may contain `key:secret@`. Default from the SDK's
+   * configuration: `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, profile; else AWS.
    */
+  readonly endpoint?: string;
+  /** The keys. Default from the SDK's configuration: environment, profile, role. */
+  readonly credentials?: S3Credentials;
+  /**
+   * `https://host/bucket` instead of `https://bucket.host`. Default true with `endpoint`; set it if
+   * the SDK's configuration leads to another server.
+   */
+  readonly pathStyle?: boolean;
+  /**
+   * The storage class of new bodies, such as `STANDARD_IA`; archive classes are refused. Default
+   * the bucket's.
+   */
+  readonly storageClass?: string;
+  /** `when-required` for servers that refuse the newer checksums. Default `when-supported`. */
   readonly checksums?: 'when-supported' | 'when-required';
-  /** Larger bodies go in parts of this many bytes, 5 MiB to 1 GiB; default 8 MiB. */
+  /** Larger bodies are uploaded in parts of this size. 5 MiB to 1 GiB; default 8 MiB. */
   readonly partBytes?: number;
-  /** Parts of one body on their way at once, 1 to 16; default 3. Each is held in memory. */
+  /** Parts of one body in flight at once; each is held in memory. 1 to 16; default 3. */
   readonly partsAtOnce?: number;
-  /** How long a request may take with all its tries, `'1s'` to `'1h'`; default `'60s'`. */
+  /** How long a request may take including retries. 1s to 1h; default 60s. */
   readonly requestTimeout?: Duration;
-  /** How often the package tries a request, 1 to 20; default 4. Ignored with your own client. */
+  /** How often the SDK tries a request. 1 to 20; default 4. */
   readonly attemptsMax?: number;
-  /** Connections to the server at once, 1 to 500; default 50. Ignored with your own client. */
+  /** Connections to the server at once. 1 to 500; default 50. */
   readonly connections?: number;
-  /** Makes the bucket when it is not there; default false. */
+  /** Create the bucket if it does not exist. Default false. */
   readonly createBucket?: boolean;
   /**
-   * What the server promises; default `node-loss` for AWS, `server` for any other: only its owner
-   * knows.
+   * What the server promises; only its owner knows. Default `node-loss` for AWS, `server` for any
+   * other.
    */
   readonly durability?: Durability;
-  /** Told when the store opens and something about the bucket is a danger; default nobody. */
+  /** Gets warnings about dangers when the store opens. */
   readonly logger?: Logger;
-  /** Time; for tests. */
+  /** For tests. Default the system clock. */
   readonly clock?: Clock;
 }
 
@@ -87,93 +232,26 @@ export interface CheckedOptions {
   readonly clock: Clock;
 }
 
-const MIB: number = 2 ** 20;
-const PART_BYTES = { min: 5 * MIB, max: 1_024 * MIB, default: 8 * MIB } as const;
-const PARTS_AT_ONCE = { min: 1, max: 16, default: 3 } as const;
-const ATTEMPTS = { min: 1, max: 20, default: 4 } as const;
-const CONNECTIONS = { min: 1, max: 500, default: 50 } as const;
-const TIMEOUT_MS = { minMs: 1_000, maxMs: HOUR_MS, default: 60_000 } as const;
-const DURABILITIES = ['none', 'process', 'server', 'power-loss', 'node-loss'] as const;
-
 /** Names, not rules of AWS alone: other servers allow more. */
 const BUCKET = /^(?:[A-Za-z0-9][A-Za-z0-9._-]{1,253}|arn:[\w:/.-]{1,1000})$/;
 const PREFIX = /^(?!\/)[A-Za-z0-9!_.*'()/-]{0,512}$/;
 /** Bodies there cannot be read without being restored first. */
 const ARCHIVES = ['GLACIER', 'DEEP_ARCHIVE'];
 
-const NAMES = [
-  'client',
-  'url',
-  'bucket',
-  'prefix',
-  'region',
-  'endpoint',
-  'credentials',
-  'pathStyle',
-  'storageClass',
-  'checksums',
-  'partBytes',
-  'partsAtOnce',
-  'requestTimeout',
-  'attemptsMax',
-  'connections',
-  'createBucket',
-  'durability',
-  'logger',
-  'clock',
-] as const satisfies readonly (keyof S3Options)[];
-
-/** What may follow the question mark of a URL. */
-const URL_NAMES = [
-  'region',
-  'endpoint',
-  'pathStyle',
-  'storageClass',
-  'checksums',
-  'partBytes',
-  'partsAtOnce',
-  'requestTimeout',
-  'attemptsMax',
-  'connections',
-  'createBucket',
-  'durability',
-] as const satisfies readonly (keyof S3Options)[];
-
 /** Checks options and fills in what was not said. */
 export function checkOptions(given: S3Options): CheckedOptions {
-  checkNames('s3', given, NAMES);
   const options = given.url === undefined ? given : { ...ofUrl(given.url), ...defined(given) };
+  const values = readOptions({ what: 's3' }, options, S3);
   const place = placeOf(options);
   return {
+    ...values,
     client: options.client,
     bucket: checkText('bucket', options.bucket, BUCKET, '2 to 254 of A-Z a-z 0-9 . _ -'),
     prefix: prefixOf(options.prefix ?? ''),
     ...place,
-    pathStyle: options.pathStyle ?? place.endpoint !== undefined,
+    pathStyle: values.pathStyle ?? place.endpoint !== undefined,
     storageClass: checkStorageClass(options.storageClass),
-    checksums: checkOneOf('checksums', options.checksums ?? 'when-supported', [
-      'when-supported',
-      'when-required',
-    ]),
-    partBytes: checkNumber('partBytes', options.partBytes ?? PART_BYTES.default, PART_BYTES),
-    partsAtOnce: checkNumber(
-      'partsAtOnce',
-      options.partsAtOnce ?? PARTS_AT_ONCE.default,
-      PARTS_AT_ONCE,
-    ),
-    requestTimeoutMs: durationMs(
-      options.requestTimeout ?? TIMEOUT_MS.default,
-      'requestTimeout',
-      TIMEOUT_MS,
-    ),
-    attemptsMax: checkNumber('attemptsMax', options.attemptsMax ?? ATTEMPTS.default, ATTEMPTS),
-    connections: checkNumber(
-      'connections',
-      options.connections ?? CONNECTIONS.default,
-      CONNECTIONS,
-    ),
-    createBucket: options.createBucket ?? false,
-    durability: checkOneOf('durability', options.durability ?? promiseOf(options), DURABILITIES),
+    durability: values.durability ?? promiseOf(options),
     isDurabilityGiven: options.durability !== undefined,
     logger: options.logger,
     clock: options.clock ?? systemClock,
@@ -239,8 +317,8 @@ function ofUrl(text: string): S3Options {
     );
   }
   const found = Object.fromEntries(url.searchParams);
-  checkNames('the url of s3', found, URL_NAMES);
-  const options = Object.entries(found).map(([name, value]) => [name, typed(name, value)]);
+  checkNames('the url of s3', found, urlNames(S3));
+  const options = Object.entries(found).map(([name, value]) => [name, typed(value)]);
   return {
     bucket: url.hostname,
     prefix: decodeURIComponent(url.pathname.slice(1)),
@@ -249,10 +327,9 @@ function ofUrl(text: string): S3Options {
 }
 
 /** An option of an address is a text; numbers and truth are meant as such. */
-function typed(name: string, text: string): unknown {
+function typed(text: string): unknown {
   if (/^\d+$/.test(text)) return Number(text);
-  const isFlag = name === 'pathStyle' || name === 'createBucket';
-  return isFlag ? checkOneOf(name, text, ['true', 'false']) === 'true' : text;
+  return text === 'true' || text === 'false' ? text === 'true' : text;
 }
 
 function defined(options: S3Options): S3Options {

@@ -5,52 +5,133 @@
 
 import { chmod, mkdir, open, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { type Duration, durationMs, HOUR_MS } from '../../core/duration.ts';
+import type { Duration } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
-import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
+import { type Option, readOptions } from '../../core/option-table.ts';
 import { sqliteCode } from '../shared/client.ts';
 import { checkLocalDisk } from '../shared/local-disk.ts';
 import type { FileSettings } from './connection.ts';
 import { storeError } from './errors.ts';
 import { checkTables } from './names.ts';
 
+const SQLITE = {
+  path: {
+    kind: 'text',
+    type: 'a folder or a file',
+    required: true,
+    about:
+      'a folder, which gets `respool.db` (bodies: `bodies.db`), or a file: what does not exist ' +
+      'yet is a file if it ends in `.db`, `.sqlite` or `.sqlite3`',
+  },
+  tables: {
+    kind: 'text',
+    type: '1 to 31 of `a-z 0-9 _`',
+    about:
+      'the prefix of the table names: then `path` is ' +
+      '[your own database file](sqlite.md#in-your-own-database-file), which must exist, and ' +
+      'nothing else in it is touched',
+  },
+  migrate: {
+    kind: 'boolean',
+    default: true,
+    about: 'false: `open()` creates and changes no tables, and refuses if it would have to',
+  },
+  switchToWal: {
+    kind: 'boolean',
+    default: false,
+    about:
+      'with `tables`: true switches a file without a write-ahead log to one, for all its users; ' +
+      'false refuses such a file',
+  },
+  busyTimeout: {
+    kind: 'duration',
+    max: '1h',
+    default: '10s',
+    inUrl: true,
+    about: 'how long a write waits for other processes before `store.unavailable`',
+  },
+  cacheBytes: {
+    kind: 'bytes',
+    min: '1 MiB',
+    max: '16 GiB',
+    default: '32 MiB',
+    inUrl: true,
+    about: 'memory for pages of the file',
+  },
+  thread: {
+    kind: 'choice',
+    choices: [true, false, 'auto'],
+    default: 'auto',
+    inUrl: true,
+    about:
+      'where SQLite runs: `auto` in the calling thread, and from the first signs of a slow disk ' +
+      'on in a worker thread; `true` in a worker thread from the start; `false` never',
+  },
+  synchronous: {
+    kind: 'choice',
+    choices: ['full', 'normal'],
+    default: 'full',
+    inUrl: true,
+    about:
+      '`full`: what is acknowledged survives a power cut; `normal`: only a kill of the process, ' +
+      'and `traits.durability` says so',
+  },
+  autoCheckpointPages: {
+    kind: 'number',
+    min: 1,
+    max: 1_000_000,
+    default: 2_000,
+    inUrl: true,
+    about:
+      'pages of 8 KiB in the log before a checkpoint; under load the log grows up to four times ' +
+      'as long',
+  },
+} as const;
+
+/** Every option of a SQLite store; `sqliteBodies` takes the same. */
+export const SQLITE_OPTIONS: Readonly<Record<keyof SqliteOptions, Option>> = SQLITE;
+
 /** How a SQLite store is made. */
 export interface SqliteOptions {
   /**
-   * A folder, which gets a file `respool.db` (bodies: `bodies.db`), or a file: what is not there
-   * yet is taken for a file if it ends in `.db`, `.sqlite` or `.sqlite3`. Folders are made, for the
-   * owner only.
+   * A folder, which gets `respool.db` (bodies: `bodies.db`), or a file: what does not exist yet is
+   * a file if it ends in `.db`, `.sqlite` or `.sqlite3`.
    */
   readonly path: string;
   /**
-   * What the names of the tables begin with, such as `outbox_`, 1 to 31 of `a-z 0-9 _`: then `path`
-   * is your own database file, which has to be there, and nothing else in it is touched. Default
-   * nothing: the file is the store's alone.
+   * The prefix of the table names: then `path` is your own database file, which must exist, and
+   * nothing else in it is touched.
    */
   readonly tables?: string;
-  /** Whether `open()` may make and change tables; default true. False: it refuses to need it. */
+  /**
+   * False: `open()` creates and changes no tables, and refuses if it would have to. Default true.
+   */
   readonly migrate?: boolean;
   /**
-   * With `tables`, whether a file without a write-ahead log may be given one, for good and for all
-   * who use it; default false: such a file is refused.
+   * With `tables`: true switches a file without a write-ahead log to one, for all its users; false
+   * refuses such a file. Default false.
    */
   readonly switchToWal?: boolean;
-  /** How long a write waits for other processes before `store.unavailable`; default `'10s'`. */
+  /**
+   * How long a write waits for other processes before `store.unavailable`. Up to 1h; default 10s.
+   */
   readonly busyTimeout?: Duration;
-  /** Memory for pages of the file; default 32 MiB. */
+  /** Memory for pages of the file. 1 MiB to 16 GiB; default 32 MiB. */
   readonly cacheBytes?: number;
   /**
-   * Where the work is done. `auto` (default): in the caller's thread while that is quick, and from
-   * the first signs of a slow disk on in a thread of its own, so that the event loop goes on. True:
-   * in a thread from the start. False: never.
+   * Where SQLite runs: `auto` in the calling thread, and from the first signs of a slow disk on in
+   * a worker thread; `true` in a worker thread from the start; `false` never. Default `auto`.
    */
   readonly thread?: boolean | 'auto';
   /**
-   * `full` (default): what is acknowledged survives a power cut. `normal`: it survives the process,
-   * and `traits.durability` says so.
+   * `full`: what is acknowledged survives a power cut; `normal`: only a kill of the process, and
+   * `traits.durability` says so. Default `full`.
    */
   readonly synchronous?: 'full' | 'normal';
-  /** How many pages of 8 KiB the log may hold before they are moved to the file; default 2,000. */
+  /**
+   * Pages of 8 KiB in the log before a checkpoint; under load the log grows up to four times as
+   * long. 1 to 1,000,000; default 2,000.
+   */
   readonly autoCheckpointPages?: number;
 }
 
@@ -62,29 +143,8 @@ export interface CheckedOptions {
   readonly settings: Omit<FileSettings, 'path' | 'standstillMs'> & { readonly tables: string };
 }
 
-const NAMES = [
-  'path',
-  'tables',
-  'migrate',
-  'switchToWal',
-  'busyTimeout',
-  'cacheBytes',
-  'thread',
-  'synchronous',
-  'autoCheckpointPages',
-] as const satisfies readonly (keyof SqliteOptions)[];
-
-const MIB = 1024 * 1024;
-const CACHE_MIN_BYTES: number = MIB;
-const CACHE_MAX_BYTES: number = 16 * 1024 * MIB;
-const CACHE_DEFAULT_BYTES: number = 32 * MIB;
-const CHECKPOINT_DEFAULT_PAGES = 2_000;
-const CHECKPOINT_MAX_PAGES = 1_000_000;
-
 export function checkOptions(what: string, options: SqliteOptions): CheckedOptions {
-  checkNames(what, options, NAMES);
-  const { thread = 'auto', synchronous = 'full' } = options;
-  const { migrate = true, switchToWal = false } = options;
+  const { busyTimeoutMs, thread, ...settings } = readOptions({ what }, options, SQLITE);
   if (typeof options.path !== 'string' || options.path === '' || options.path.includes('\0')) {
     throw new RespoolError('config.invalid', `cannot make ${what}: "path" names no folder or file`);
   }
@@ -94,36 +154,11 @@ export function checkOptions(what: string, options: SqliteOptions): CheckedOptio
       `cannot make ${what} in ":memory:": nothing there lasts; use the memory store`,
     );
   }
-  if (typeof thread !== 'boolean' && thread !== 'auto') {
-    const allowed = '"thread" is true, false or "auto"';
-    throw new RespoolError('config.invalid', `cannot make ${what}: ${allowed}`);
-  }
-  for (const [name, value] of Object.entries({ migrate, switchToWal })) {
-    if (typeof value === 'boolean') continue;
-    throw new RespoolError(
-      'config.invalid',
-      `cannot make ${what}: "${name}" is neither true nor false`,
-    );
-  }
   return {
     path: path.resolve(options.path),
-    busyTimeoutMs: durationMs(options.busyTimeout ?? '10s', 'busyTimeout', { maxMs: HOUR_MS }),
+    busyTimeoutMs,
     thread,
-    settings: {
-      tables: checkTables(options.tables),
-      migrate,
-      switchToWal,
-      cacheBytes: checkNumber('cacheBytes', options.cacheBytes ?? CACHE_DEFAULT_BYTES, {
-        min: CACHE_MIN_BYTES,
-        max: CACHE_MAX_BYTES,
-      }),
-      synchronous: checkOneOf('synchronous', synchronous, ['full', 'normal']),
-      autoCheckpointPages: checkNumber(
-        'autoCheckpointPages',
-        options.autoCheckpointPages ?? CHECKPOINT_DEFAULT_PAGES,
-        { min: 1, max: CHECKPOINT_MAX_PAGES },
-      ),
-    },
+    settings: { tables: checkTables(options.tables), ...settings },
   };
 }
 

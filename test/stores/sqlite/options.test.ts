@@ -104,7 +104,7 @@ describe('an option', () => {
     expect(() => sqlite({ path: 'x', busyTimeout: 'soon' })).toThrow(/busyTimeout/);
     expect(() => sqlite({ path: 'x', synchronous: 'off' as 'full' })).toThrow(/full \| normal/);
     expect(() => sqlite({ path: 'x', thread: 1 as unknown as boolean })).toThrow(
-      /true, false or "auto"/,
+      /true \| false \| auto/,
     );
   });
 

@@ -210,7 +210,9 @@ describe('the option', () => {
 
   test('migrate and switchToWal are true or false', () => {
     for (const name of ['migrate', 'switchToWal']) {
-      expect(() => sqlite({ path: 'x', [name]: 1 })).toThrow(`"${name}" is neither true nor false`);
+      expect(() => sqlite({ path: 'x', [name]: 1 })).toThrow(
+        `cannot use 1 as "${name}": allowed is true or false`,
+      );
     }
   });
 

@@ -11,6 +11,9 @@ export const FORMATS = ['ts', 'mjs', 'json', 'yaml'] as const;
 /** One of them. */
 export type Format = (typeof FORMATS)[number];
 
+/** The JSON Schema that editors check a configuration by, as the package is installed. */
+const SCHEMA = './node_modules/respool/respool.schema.json';
+
 /** The text of a configuration whose receiver listens on this port. */
 export function configText(format: Format, port: number): string {
   return TEXTS[format](`http://127.0.0.1:${port}/`);
@@ -76,7 +79,8 @@ export default {
 };
 `,
   json: (url) => `${JSON.stringify(dataOf(url), null, 2)}\n`,
-  yaml: (url) => `# Where messages are kept: SQLite in this folder. Also: file:./respool
+  yaml: (url) => `# yaml-language-server: $schema=${SCHEMA}
+# Where messages are kept: SQLite in this folder. Also: file:./respool
 store: sqlite:./respool
 
 policies:
@@ -102,6 +106,7 @@ routes:
 
 function dataOf(url: string): unknown {
   return {
+    $schema: SCHEMA,
     store: 'sqlite:./respool',
     policies: { default: { exponential: { first: '5s', max: '6h', attempts: 20 } } },
     routes: [

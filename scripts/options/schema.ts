@@ -1,0 +1,314 @@
+/**
+ * schema — the JSON Schema of a configuration, for editors.
+ *
+ * Names, ranges, defaults and sentences are those of the tables of options; DEFINITIONS adds the
+ * shapes of data that a table names by `schema`. Promise: every configuration that loads from JSON
+ * or YAML is valid, except that an empty key (null) is refused. The reverse does not hold: what
+ * depends on several keys, on spans written as text or on `${NAME}` is checked by Respool alone.
+ */
+import {
+  ALERT_RULE_KEYS,
+  CONSUMER_KEYS,
+  REPLAY_RULE_KEYS,
+  ROUTE_KEYS,
+  TOKEN_KEYS,
+} from '../../src/config/schema/items.ts';
+import { CONFIG_KEYS } from '../../src/config/schema/options.ts';
+import { CATEGORIES } from '../../src/core/category.ts';
+import { durationMs } from '../../src/core/duration.ts';
+import { bytesOf, defaultOf, type Option, type OptionTable } from '../../src/core/option-table.ts';
+import { EXEC_OPTIONS } from '../../src/deliver/exec/exec.ts';
+import { HTTP_OPTIONS } from '../../src/deliver/http/options.ts';
+import { METRIC_ALIASES } from '../../src/observe/metrics/types.ts';
+import {
+  NATS_BODY_OPTIONS,
+  NATS_ENTRY_OPTIONS,
+  NATS_OPTIONS,
+} from '../../src/stores/nats/options.ts';
+import { POSTGRES_OPTIONS } from '../../src/stores/postgres/options.ts';
+import { S3_OPTIONS } from '../../src/stores/s3/options.ts';
+import { CODEC_NAMES } from '../../src/transforms/compress-codecs.ts';
+import { defaultText, plain } from './print.ts';
+
+/** A JSON Schema, as data. */
+export type Schema = { readonly [key: string]: unknown };
+
+const TEXT: Schema = { type: 'string' };
+const TEXT_LIST: Schema = { type: 'array', items: TEXT };
+const DURATION: Schema = ref('duration');
+/** A text that is filled in from the environment; it may become anything. */
+const VARIABLE: Schema = ref('variable');
+const NOTHING: Schema = { type: 'null' };
+
+/** The whole schema. */
+export function configSchema(): Schema {
+  return {
+    $schema: 'http://json-schema.org/draft-07/schema#',
+    title: 'respool.config',
+    description: 'A configuration of Respool, for `respool serve` and the other commands.',
+    ...object(CONFIG_KEYS, { $schema: { type: 'string', description: 'This schema.' } }),
+    definitions: DEFINITIONS,
+  };
+}
+
+function ref(name: string): Schema {
+  return { $ref: `#/definitions/${name}` };
+}
+
+function anyOf(...schemas: readonly Schema[]): Schema {
+  return { anyOf: schemas };
+}
+
+function words(...list: readonly (string | boolean)[]): Schema {
+  return { enum: list };
+}
+
+function mapOf(values: Schema): Schema {
+  return { type: 'object', additionalProperties: values };
+}
+
+function listOf(items: Schema): Schema {
+  return { type: 'array', items };
+}
+
+/** Data with exactly one key, as `{ http: … }`, that may have options beside it. */
+function one(name: string, value: Schema, beside: Readonly<Record<string, Schema>> = {}): Schema {
+  return fields({ [name]: value, ...beside }, [name]);
+}
+
+function fields(
+  properties: Readonly<Record<string, Schema>>,
+  required: readonly string[] = [],
+): Schema {
+  return {
+    type: 'object',
+    properties,
+    ...(required.length === 0 ? {} : { required }),
+    additionalProperties: false,
+  };
+}
+
+/** An object with the options of a table; code cannot be written in JSON. */
+function object(table: OptionTable, more: Readonly<Record<string, Schema>> = {}): Schema {
+  const options = Object.entries(table).filter(([, option]) => option.kind !== 'code');
+  const properties = options.map(([name, option]) => [name, described(option)] as const);
+  const required = options.filter(([, option]) => option.required === true);
+  return fields(
+    { ...Object.fromEntries(properties), ...more },
+    required.map(([name]) => name),
+  );
+}
+
+function described(option: Option): Schema {
+  const value = defaultOf(option);
+  const words = defaultText(option);
+  const isPlainDefault = value !== undefined && option.defaultText === undefined;
+  const byDefault =
+    isPlainDefault || option.kind === 'group' || words === 'none' || words === 'required'
+      ? ''
+      : ` Default: ${plain(words)}.`;
+  const schema = schemaOf(option);
+  return {
+    description: `${plain(option.about)}.${byDefault}`,
+    ...(isPlainDefault ? { default: value } : {}),
+    // Keywords beside a $ref are ignored in draft 7.
+    ...('$ref' in schema ? { allOf: [schema] } : schema),
+  };
+}
+
+function schemaOf(option: Option): Schema {
+  switch (option.kind) {
+    case 'group':
+      return object(option.options);
+    case 'number':
+      return anyOf({ type: 'integer', minimum: option.min, maximum: option.max }, VARIABLE);
+    case 'bytes':
+      return anyOf(
+        { type: 'integer', minimum: bytesOf(option.min), maximum: bytesOf(option.max) },
+        VARIABLE,
+      );
+    case 'duration': {
+      const minimum = option.min === undefined ? 0 : durationMs(option.min, 'min');
+      const maximum = option.max === undefined ? {} : { maximum: durationMs(option.max, 'max') };
+      return anyOf({ type: 'number', minimum, ...maximum }, ref('span'));
+    }
+    case 'boolean':
+      return anyOf({ type: 'boolean' }, VARIABLE);
+    case 'choice':
+      return anyOf(words(...option.choices), VARIABLE);
+    default:
+      return option.schema === undefined ? TEXT : ref(option.schema);
+  }
+}
+
+const POLICY_OPTIONS: Readonly<Record<string, Schema>> = {
+  attempts: { type: 'integer', minimum: 1, maximum: 1_000 },
+  maxAge: DURATION,
+  jitter: { type: 'number', minimum: 0, maximum: 1 },
+};
+
+const { attempts: _, ...LADDER_OPTIONS } = POLICY_OPTIONS;
+
+/** Every constructor of a policy, as data. */
+const POLICIES: readonly Schema[] = [
+  one('fixed', anyOf(DURATION, fields({ delay: DURATION, ...POLICY_OPTIONS }, ['delay'])), {
+    delay: DURATION,
+    ...POLICY_OPTIONS,
+  }),
+  one('linear', growing({ step: DURATION }), POLICY_OPTIONS),
+  one(
+    'exponential',
+    growing({ factor: { type: 'number', minimum: 1, maximum: 100 } }),
+    POLICY_OPTIONS,
+  ),
+  one(
+    'ladder',
+    anyOf(listOf(DURATION), fields({ delays: listOf(DURATION), ...LADDER_OPTIONS }, ['delays'])),
+    LADDER_OPTIONS,
+  ),
+  one('postfix', anyOf(fields(POLICY_OPTIONS), NOTHING, words(true)), POLICY_OPTIONS),
+  one('noRetry', anyOf(fields({}), NOTHING, words(true))),
+  one('custom', anyOf(TEXT, fields({ name: TEXT, rungs: listOf(DURATION), ...POLICY_OPTIONS })), {
+    rungs: listOf(DURATION),
+    ...POLICY_OPTIONS,
+  }),
+];
+
+function growing(own: Readonly<Record<string, Schema>>): Schema {
+  return fields({ first: DURATION, max: DURATION, ...own, ...POLICY_OPTIONS }, ['first']);
+}
+
+const HTTP = one('http', object(HTTP_OPTIONS));
+const COMMAND = listOf(TEXT);
+const EXEC = one(
+  'exec',
+  anyOf(COMMAND, { ...object(EXEC_OPTIONS, { command: COMMAND }), required: ['command'] }),
+);
+
+const KEYS: Schema = anyOf(mapOf(TEXT), VARIABLE);
+const CIPHER_OPTIONS: Readonly<Record<string, Schema>> = {
+  keys: KEYS,
+  primary: TEXT,
+  cipher: words('aes-256-gcm', 'chacha20-poly1305'),
+  pad: { type: 'boolean' },
+};
+
+const TRANSFORM: Schema = anyOf(
+  TEXT,
+  one('compress', words(...CODEC_NAMES), {
+    level: words('fastest', 'default', 'better', 'best'),
+  }),
+  one('encrypt', fields(CIPHER_OPTIONS, ['keys'])),
+  one('decrypt', fields({ keys: KEYS }, ['keys'])),
+);
+
+const POSTGRES = one('postgres', object(POSTGRES_OPTIONS));
+const NATS = (...tables: readonly OptionTable[]): Schema =>
+  one('nats', object(Object.assign({}, NATS_OPTIONS, ...tables) as OptionTable));
+
+const NAME: Schema = { type: 'string', pattern: '^[A-Za-z0-9._-]{1,64}$' };
+const ALERT_ACTION: Schema = anyOf(
+  one('pause', TEXT, { until: words('resolved', 'operator') }),
+  one('hold', TEXT),
+  one('replay', TEXT),
+);
+
+/** Whole numbers from 1 to 255, the exit codes that are failures. */
+const EXIT_CODE: Schema = { type: 'integer', minimum: 1, maximum: 255 };
+
+const DEFINITIONS: Readonly<Record<string, Schema>> = {
+  variable: {
+    type: 'string',
+    pattern: String.raw`\$\{[^}]+\}`,
+    description: 'A text with ${NAME}, filled in from the environment.',
+  },
+  span: {
+    type: 'string',
+    pattern: String.raw`^\s*0\s*$|^\s*(\d+(\.\d+)? *(ms|s|m|h|d) *)+$|\$\{[^}]+\}`,
+    description: 'A span of time such as 250ms, 15m, 1h30m or 7d.',
+  },
+  duration: anyOf({ type: 'number', minimum: 0 }, ref('span')),
+  durations: { ...listOf(DURATION), maxItems: 64 },
+  texts: anyOf(TEXT, TEXT_LIST),
+  textList: TEXT_LIST,
+  textMap: mapOf(TEXT),
+  anyObject: { type: 'object' },
+  numbers: anyOf(
+    { type: 'integer', minimum: 1, maximum: 10_000 },
+    mapOf({ type: 'integer', minimum: 1, maximum: 10_000 }),
+    VARIABLE,
+  ),
+  keepDelivered: anyOf(words('remove'), one('archive', DURATION), VARIABLE),
+  keepBounced: anyOf(words('keep'), one('archive', DURATION), VARIABLE),
+  partitions: fields({ partition: DURATION, keep: DURATION }, ['partition', 'keep']),
+  exitCodes: listOf(EXIT_CODE),
+  statusRules: listOf(anyOf({ type: 'integer', minimum: 100, maximum: 599 }, TEXT)),
+  s3Credentials: fields({ accessKeyId: TEXT, secretAccessKey: TEXT, sessionToken: TEXT }, [
+    'accessKeyId',
+    'secretAccessKey',
+  ]),
+  store: anyOf(TEXT, POSTGRES, NATS(NATS_ENTRY_OPTIONS, NATS_BODY_OPTIONS)),
+  entries: anyOf(TEXT, POSTGRES, NATS(NATS_ENTRY_OPTIONS)),
+  bodies: anyOf(TEXT, POSTGRES, NATS(NATS_BODY_OPTIONS), one('s3', object(S3_OPTIONS))),
+  transforms: anyOf(TRANSFORM, listOf(TRANSFORM)),
+  seal: anyOf(fields({ keys: KEYS, primary: TEXT }, ['keys']), VARIABLE),
+  policy: anyOf(TEXT, ...POLICIES),
+  policies: mapOf(ref('policy')),
+  deliver: anyOf(HTTP, EXEC),
+  routes: listOf(object(ROUTE_KEYS)),
+  bindings: listOf(
+    fields(
+      {
+        exchange: TEXT,
+        key: TEXT,
+        type: words('direct', 'topic', 'fanout', 'headers', false),
+        arguments: { type: 'object' },
+      },
+      ['exchange'],
+    ),
+  ),
+  topology: anyOf(
+    words('shared', 'perDelay', 'perAttempt'),
+    one('shared', anyOf(fields({ prefix: TEXT }), NOTHING)),
+    one('perDelay', anyOf(fields({ by: words('queue', 'exchange'), exchange: TEXT }), NOTHING)),
+    one('perAttempt', anyOf(fields({}), NOTHING)),
+  ),
+  compat: anyOf(
+    words('goqueue', 'spring', 'outbox'),
+    one('goqueue', anyOf(fields({ maxRetries: { type: 'integer', minimum: 0 } }), NOTHING)),
+    one('spring', anyOf({ type: 'object' }, NOTHING)),
+    one('outbox', anyOf(fields({ exchange: TEXT }), NOTHING)),
+  ),
+  consumers: listOf(object(CONSUMER_KEYS)),
+  relayTarget: anyOf(
+    fields({ amqp: TEXT, exchange: TEXT }, ['exchange']),
+    one('spool', words(true)),
+    HTTP,
+    EXEC,
+    VARIABLE,
+  ),
+  cleanUp: anyOf(words('at once', 'never'), DURATION, ref('partitions')),
+  categories: listOf(
+    fields({ category: words(...CATEGORIES), code: TEXT, reason: TEXT, topic: TEXT, queue: TEXT }, [
+      'category',
+    ]),
+  ),
+  replayWhen: {
+    ...fields({
+      group: TEXT,
+      category: words(...CATEGORIES),
+      code: TEXT,
+      topic: TEXT,
+      queue: TEXT,
+      olderThan: DURATION,
+    }),
+    minProperties: 1,
+  },
+  healthy: anyOf(words('consumers'), one('http', TEXT)),
+  replayRules: listOf(object(REPLAY_RULE_KEYS, { name: NAME })),
+  tokens: listOf(object(TOKEN_KEYS)),
+  metricAliases: listOf(words(...METRIC_ALIASES)),
+  receivers: mapOf(anyOf(HTTP, EXEC, one('log', words('error', 'warn', 'info')))),
+  alertActions: anyOf(ALERT_ACTION, listOf(ALERT_ACTION)),
+  alertRules: listOf(object(ALERT_RULE_KEYS, { name: NAME })),
+};

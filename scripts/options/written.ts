@@ -1,0 +1,160 @@
+/**
+ * written — what is written from the tables of options: interfaces, tables of pages, and the JSON
+ * Schema of a configuration.
+ *
+ * Pure. scripts/options.ts writes the files, test/docs/option-tables.test.ts compares them.
+ */
+import type { Option, OptionTable } from '../../src/core/option-table.ts';
+import { environmentName, isScalar, KEYS } from '../../src/config/schema/keys.ts';
+import * as items from '../../src/config/schema/items.ts';
+import { CONFIG_KEYS, RELAY_KEYS } from '../../src/config/schema/options.ts';
+import { EXEC_OPTIONS } from '../../src/deliver/exec/exec.ts';
+import { HTTP_OPTIONS } from '../../src/deliver/http/options.ts';
+import { SPOOL_OPTIONS } from '../../src/spool/options.ts';
+import {
+  NATS_BODY_OPTIONS,
+  NATS_ENTRY_OPTIONS,
+  NATS_OPTIONS,
+} from '../../src/stores/nats/options.ts';
+import { POSTGRES_OPTIONS } from '../../src/stores/postgres/options.ts';
+import { S3_OPTIONS } from '../../src/stores/s3/options.ts';
+import { SQLITE_OPTIONS } from '../../src/stores/sqlite/options.ts';
+import { defaultText, rowOf, rowsOf, withInterface, withTable } from './print.ts';
+import { configSchema } from './schema.ts';
+
+/** An interface, and the table that its members are written from. */
+interface WrittenInterface {
+  readonly file: string;
+  readonly name: string;
+  readonly table: OptionTable;
+}
+
+/** The options of a group, or of any table that is known to have them. */
+function group(table: OptionTable, name: string): OptionTable {
+  const option = table[name];
+  if (option?.kind !== 'group') throw new Error(`"${name}" is no group of options`);
+  return option.options;
+}
+
+const DEFINE_CONFIG = 'src/config/schema/define-config.ts';
+
+/** Interfaces of a configuration by their names. */
+const CONFIG_TABLES: Readonly<Record<string, OptionTable>> = {
+  Config: CONFIG_KEYS,
+  MetricsConfig: group(CONFIG_KEYS, 'metrics'),
+  TracingConfig: group(CONFIG_KEYS, 'tracing'),
+  RabbitConfig: group(CONFIG_KEYS, 'rabbit'),
+  ConsumerConfig: items.CONSUMER_KEYS,
+  OutboxConfig: group(CONFIG_KEYS, 'outbox'),
+  RelayConfig: RELAY_KEYS,
+  DeadLettersConfig: group(CONFIG_KEYS, 'deadLetters'),
+  ServeConfig: group(CONFIG_KEYS, 'serve'),
+  TokenConfig: items.TOKEN_KEYS,
+  AlertsConfig: group(CONFIG_KEYS, 'alerts'),
+  AlertRuleConfig: items.ALERT_RULE_KEYS,
+  LogConfig: group(CONFIG_KEYS, 'log'),
+  RouteConfig: items.ROUTE_KEYS,
+};
+
+const NATS_FILE = 'src/stores/nats/options.ts';
+
+const INTERFACES: readonly WrittenInterface[] = [
+  ...Object.entries(CONFIG_TABLES).map(([name, table]) => ({ file: DEFINE_CONFIG, name, table })),
+  { file: 'src/spool/options.ts', name: 'SpoolOptions', table: SPOOL_OPTIONS },
+  { file: 'src/stores/sqlite/options.ts', name: 'SqliteOptions', table: SQLITE_OPTIONS },
+  { file: 'src/stores/postgres/options.ts', name: 'PostgresOptions', table: POSTGRES_OPTIONS },
+  { file: NATS_FILE, name: 'NatsOptions', table: NATS_OPTIONS },
+  { file: NATS_FILE, name: 'NatsEntryOptions', table: NATS_ENTRY_OPTIONS },
+  { file: NATS_FILE, name: 'NatsBodyOptions', table: NATS_BODY_OPTIONS },
+  { file: 'src/stores/s3/options.ts', name: 'S3Options', table: S3_OPTIONS },
+  { file: 'src/deliver/http/options.ts', name: 'HttpOptions', table: HTTP_OPTIONS },
+  { file: 'src/deliver/exec/exec.ts', name: 'ExecOptions', table: EXEC_OPTIONS },
+];
+
+/** A table of a page, by the heading above it. */
+interface WrittenPage {
+  readonly file: string;
+  readonly heading: string;
+  readonly head: readonly string[];
+  readonly rows: readonly string[];
+}
+
+function optionsPage(file: string, heading: string, table: OptionTable): WrittenPage {
+  return { file, heading, head: ['Option', 'Type', 'Default', 'Meaning'], rows: rowsOf(table) };
+}
+
+function keysPage(heading: string, table: OptionTable): WrittenPage {
+  return {
+    ...optionsPage(CONFIG_PAGE, heading, table),
+    head: ['Key', 'Type', 'Default', 'Meaning'],
+  };
+}
+
+const OPTIONS_PAGE = 'docs/reference/options.md';
+const CONFIG_PAGE = 'docs/reference/config.md';
+
+const PAGES: readonly WrittenPage[] = [
+  {
+    file: CONFIG_PAGE,
+    heading: 'Keys',
+    head: ['Key', 'Type', 'Default', 'Environment', 'Flag', 'Meaning'],
+    rows: KEYS.map((key) =>
+      rowOf([
+        `\`${key.key}\``,
+        key.type,
+        keyDefault(key.key),
+        isScalar(key) ? `\`${environmentName(key.key)}\`` : '',
+        key.flag === undefined ? '' : `\`${key.flag}\``,
+        key.about,
+      ]),
+    ),
+  },
+  keysPage('Routes', items.ROUTE_KEYS),
+  keysPage('Consumers', items.CONSUMER_KEYS),
+  keysPage('Dead letters', items.REPLAY_RULE_KEYS),
+  keysPage('Alerts', items.ALERT_RULE_KEYS),
+  optionsPage(OPTIONS_PAGE, 'createSpool', SPOOL_OPTIONS),
+  optionsPage(OPTIONS_PAGE, 'retention', group(SPOOL_OPTIONS, 'retention')),
+  optionsPage(OPTIONS_PAGE, 'limits', group(SPOOL_OPTIONS, 'limits')),
+  optionsPage(OPTIONS_PAGE, 'caretaker', group(SPOOL_OPTIONS, 'caretaker')),
+  optionsPage(OPTIONS_PAGE, 'sqlite', SQLITE_OPTIONS),
+  optionsPage('docs/reference/stores/postgres.md', 'Options', POSTGRES_OPTIONS),
+  optionsPage('docs/reference/stores/nats.md', 'Options', {
+    ...NATS_OPTIONS,
+    ...NATS_ENTRY_OPTIONS,
+    ...NATS_BODY_OPTIONS,
+  }),
+  optionsPage('docs/reference/stores/s3.md', 'Options', S3_OPTIONS),
+  optionsPage('docs/how-to/deliver-over-http.md', 'Options', HTTP_OPTIONS),
+  optionsPage('docs/how-to/run-a-command.md', 'Options', EXEC_OPTIONS),
+];
+
+function keyDefault(key: string): string {
+  if (key === 'entries' || key === 'bodies') return 'see `store`';
+  let option: Option | undefined;
+  for (const word of key.split('.')) {
+    option = (option?.kind === 'group' ? option.options : CONFIG_KEYS)[word];
+  }
+  if (option === undefined) throw new Error(`there is no key "${key}"`);
+  const text = defaultText(option);
+  return text === 'required' ? 'none' : text;
+}
+
+/** The file of the JSON Schema, as the package ships it. */
+const SCHEMA_FILE = 'respool.schema.json';
+
+/** Every file that is written, in the form it should have; `read` gives the one it has. */
+export function writtenFiles(read: (file: string) => string): ReadonlyMap<string, string> {
+  const files = new Map<string, string>();
+  const change = (file: string, by: (text: string) => string): void => {
+    files.set(file, by(files.get(file) ?? read(file)));
+  };
+  for (const { file, name, table } of INTERFACES) {
+    change(file, (text) => withInterface(text, name, table));
+  }
+  for (const { file, heading, ...table } of PAGES) {
+    change(file, (text) => withTable(text, heading, table));
+  }
+  files.set(SCHEMA_FILE, `${JSON.stringify(configSchema(), null, 2)}\n`);
+  return files;
+}

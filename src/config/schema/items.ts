@@ -1,0 +1,275 @@
+/**
+ * items — the keys of what a configuration lists: routes, consumers, rules and tokens. Plain data,
+ * with the same uses as the table of options.ts.
+ */
+
+import type { OptionTable } from '../../core/option-table.ts';
+
+/** Keys of one route, and of one bounce. */
+export const ROUTE_KEYS: OptionTable = {
+  topic: {
+    kind: 'text',
+    type: 'a pattern',
+    required: true,
+    about:
+      'words, `*` for one word, `#` for any number; the first match wins; the same pattern ' +
+      'twice is refused',
+  },
+  deliver: {
+    kind: 'data',
+    type:
+      '`{ http: options }`, `{ exec: [command, …] }`, `{ exec: { command, …options } }` or a ' +
+      'handler',
+    ts:
+      '| Handler | ReadyHandler | { readonly http: HttpOptions } | { readonly exec: ' +
+      'readonly string[] | ({ readonly command: readonly string[] } & ExecOptions) }',
+    schema: 'deliver',
+    required: true,
+    about:
+      '[over HTTP](../how-to/deliver-over-http.md), [by a command](../how-to/run-a-command.md); ' +
+      "a command runs in the file's folder, or in `cwd` relative to it",
+  },
+  policy: {
+    kind: 'data',
+    type: 'a name of `policies`, or a policy',
+    ts: 'PolicyConfig',
+    schema: 'policy',
+    defaultText: '`default`, for bounces `notice`',
+    about: 'when a message is retried',
+  },
+  concurrency: {
+    kind: 'number',
+    min: 1,
+    max: 10_000,
+    default: 10,
+    about: 'how many run at once',
+  },
+  timeout: {
+    kind: 'duration',
+    min: '1ms',
+    max: '1d',
+    default: '15m',
+    about: 'how long one attempt may take',
+  },
+};
+
+/** Keys of one consumer. */
+export const CONSUMER_KEYS: OptionTable = {
+  url: {
+    kind: 'text',
+    type: '`amqp://…` or `amqps://…`',
+    defaultText: '`rabbit.url`',
+    about:
+      'its broker; what follows the host is the virtual host, which must already exist ' +
+      '(`rabbitmqctl add_vhost shop`)',
+  },
+  queue: {
+    kind: 'text',
+    type: 'a name',
+    required: true,
+    about: 'the queue to consume; each queue of a broker only once',
+  },
+  bindings: {
+    kind: 'data',
+    type: 'a list of `{ exchange, key, type, arguments }`',
+    ts: 'readonly UserBinding[]',
+    schema: 'bindings',
+    about:
+      'what leads into the queue. `key` is `#` by default; `type` (`topic` by default, `direct`, ' +
+      '`fanout`, `headers`) declares the exchange, `false` assumes that it exists',
+  },
+  topology: {
+    kind: 'data',
+    type:
+      '`shared`, `perDelay` or `perAttempt`; `{ shared: { prefix } }`, ' +
+      '`{ perDelay: { by, exchange } }`; or a style',
+    ts: 'StyleConfig',
+    schema: 'topology',
+    defaultText: '`shared`',
+    about: 'how messages wait for their next attempt',
+  },
+  type: {
+    kind: 'choice',
+    choices: ['quorum', 'classic'],
+    default: 'quorum',
+    about: 'the type of all its queues',
+  },
+  policy: {
+    kind: 'data',
+    type: 'a name of `policies`, or a policy',
+    ts: 'PolicyConfig',
+    schema: 'policy',
+    defaultText: '`default` if it is configured, else `{ ladder: [5s, 30s, 2m, 10m, 1h] }`',
+    about: 'when a message is retried: each delay has a wait queue',
+  },
+  prefetch: {
+    kind: 'number',
+    min: 1,
+    max: 2_000,
+    default: 20,
+    about: 'how many messages the broker sends ahead',
+  },
+  concurrency: {
+    kind: 'number',
+    min: 1,
+    max: 10_000,
+    default: 10,
+    about: 'how many run at once',
+  },
+  timeout: {
+    kind: 'duration',
+    min: '1ms',
+    max: '25m',
+    default: '5m',
+    about:
+      'how long one attempt may take; the broker itself considers a consumer stuck after 30 ' +
+      'minutes',
+  },
+  compat: {
+    kind: 'data',
+    type:
+      '`goqueue`, `spring` or `outbox`; `{ goqueue: { maxRetries } }`, `{ spring: options }`, ' +
+      '`{ outbox: { exchange } }`; or what their functions return',
+    ts: 'CompatConfig',
+    schema: 'compat',
+    about:
+      'shares the queues with another system, by its names and headers; not together with ' +
+      '`topology`',
+  },
+  declare: {
+    kind: 'choice',
+    choices: ['apply', 'verify', 'none'],
+    default: 'apply',
+    about: 'what happens to the topology at the start: declared, compared, or nothing',
+  },
+  waits: {
+    kind: 'data',
+    type: 'a list of up to 64 durations',
+    ts: 'readonly Duration[]',
+    schema: 'durations',
+    defaultText: '`1m` and `1h`, if the policy waits less; with `compat` none',
+    about:
+      'additional waits with a queue of their own, besides those of the policy; others are ' +
+      'rounded up',
+  },
+  maxLost: {
+    kind: 'number',
+    min: 0,
+    max: 1_000_000,
+    default: 10,
+    about: 'a message whose consumer was lost this many times is parked',
+  },
+  deliver: {
+    kind: 'data',
+    type: 'as in [routes](#routes)',
+    ts: "RouteConfig['deliver']",
+    schema: 'deliver',
+    required: true,
+    about: 'where messages are delivered',
+  },
+};
+
+/** Keys of one rule that replays dead letters. */
+export const REPLAY_RULE_KEYS: OptionTable = {
+  name: {
+    kind: 'text',
+    type: '1 to 64 letters, digits, `.`, `_`, `-`',
+    required: true,
+    about: 'unique; the audit record has `rule:` and the name',
+  },
+  when: {
+    kind: 'data',
+    type: '`{ group, category, code, topic, queue, olderThan }`',
+    schema: 'replayWhen',
+    required: true,
+    about:
+      'which letters: all given conditions must match. `queue` names dead queues, `*` and `?` ' +
+      'allowed; without it, the bounced messages of the spool',
+  },
+  healthy: {
+    kind: 'data',
+    type: '`consumers` or `{ http: url }`',
+    schema: 'healthy',
+    defaultText: 'for queues `consumers`; for the spool: the topic is not paused',
+    about:
+      'when the destination is healthy: its queue exists and is consumed, or a GET of the URL ' +
+      'answers 2xx',
+  },
+  every: {
+    kind: 'duration',
+    min: '1s',
+    max: '1d',
+    default: '5m',
+    about: 'the time between two rounds; after a stopped round twice as long each time, up to 1h',
+  },
+  rate: { kind: 'number', min: 1, max: 100_000, default: 10, about: 'messages per second' },
+  times: {
+    kind: 'number',
+    min: 1,
+    max: 1_000,
+    defaultText: '`deadLetters.replaysMax`',
+    about: 'a message that was replayed this many times is parked',
+  },
+  max: { kind: 'number', min: 1, max: 5_000, default: 1_000, about: 'messages per round' },
+  canary: {
+    kind: 'number',
+    min: 0,
+    max: 1_000,
+    default: 1,
+    about:
+      'letters to send first; the rest follows only when they are delivered ' +
+      '([canaries](dead-letters.md#canaries))',
+  },
+};
+
+/** Keys of one alert rule. */
+export const ALERT_RULE_KEYS: OptionTable = {
+  name: {
+    kind: 'text',
+    type: '1 to 64 letters, digits, `.`, `_`, `-`',
+    required: true,
+    about: 'unique; the audit record has `alert:` and the name',
+  },
+  when: {
+    kind: 'text',
+    type: '[a condition](alerts.md#conditions)',
+    required: true,
+    about: 'when it fires, such as `bounce rate > 5 % for 5m`',
+  },
+  to: {
+    kind: 'data',
+    type: 'the name of a receiver, or a list of them',
+    ts: 'string | readonly string[]',
+    schema: 'texts',
+    defaultText: 'all',
+    about: 'who is notified',
+  },
+  // oxlint-disable-next-line unicorn/no-thenable -- The key of the configuration; it holds data.
+  then: {
+    kind: 'data',
+    type: 'an action, or a list of them',
+    ts: 'AlertActionConfig | readonly AlertActionConfig[]',
+    schema: 'alertActions',
+    about:
+      '`{ pause: topics, until }`, `{ hold: topics }`, `{ replay: rule }`: ' +
+      '[actions](alerts.md#actions)',
+  },
+};
+
+/** Keys of one token of the service. */
+export const TOKEN_KEYS: OptionTable = {
+  name: { kind: 'text', type: '1 to 255 characters', required: true, about: 'unique' },
+  role: {
+    kind: 'choice',
+    choices: ['post', 'read', 'operate', 'admin'],
+    ts: 'Role',
+    required: true,
+    about: 'what the bearer may do',
+  },
+  sha256: {
+    kind: 'text',
+    type: '64 hex digits',
+    required: true,
+    about: 'the SHA-256 of the token in hex',
+  },
+};

@@ -1,0 +1,147 @@
+/** Everything that is written from the tables of options is as `npm run options` writes it. */
+import { readFileSync } from 'node:fs';
+import { readdir, readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { Ajv } from 'ajv';
+import { describe, expect, test } from 'vitest';
+import { parse } from 'yaml';
+import { writtenFiles } from '../../scripts/options/written.ts';
+import { configText } from '../../src/cli/commands/start/init-templates.ts';
+import { KEYS } from '../../src/config/schema/keys.ts';
+import { load } from '../config/setup.ts';
+import { ROOT, readPages } from './pages.ts';
+
+const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
+const withoutLayout = (text: string): string => text.replaceAll(/[\s|;,()]+/g, '');
+
+describe('what follows from the tables of options', () => {
+  const files = [...writtenFiles(read)];
+
+  test.each(files)('%s is as `npm run options` writes it', (file, text) => {
+    // The formatter breaks long types into lines, with bars, commas and semicolons.
+    const isSource = file.endsWith('.ts');
+    expect(isSource ? withoutLayout(read(file)) : read(file)).toBe(
+      isSource ? withoutLayout(text) : text,
+    );
+  });
+});
+
+describe('the JSON Schema of a configuration', () => {
+  const validate = new Ajv({ allErrors: true, strict: true, allowUnionTypes: true }).compile(
+    JSON.parse(read('respool.schema.json')) as object,
+  );
+  const problems = (config: unknown): string[] => {
+    validate(config);
+    return (validate.errors ?? []).map(
+      ({ instancePath, message = '' }) => `${instancePath} ${message}`,
+    );
+  };
+
+  test('is shipped with the package', () => {
+    const { files } = JSON.parse(read('package.json')) as { files: string[] };
+    expect(files).toContain('respool.schema.json');
+  });
+
+  const examples = readPages().flatMap(({ file, blocks }) =>
+    blocks
+      .filter(({ marks }) => marks.includes('load'))
+      .map(({ line, text }) => [`${file}:${line}`, text] as const),
+  );
+
+  test('there are examples to check', () => {
+    expect(examples.length).toBeGreaterThan(10);
+  });
+
+  test.each(examples)('takes the example in %s', (_, text) => {
+    expect(problems(parse(text, { merge: true }))).toEqual([]);
+  });
+
+  const written = readPages().flatMap(({ file, blocks }) =>
+    blocks.flatMap(({ line, text }) =>
+      [...text.matchAll(/respool\.config\.(?:yaml|json) <<'END'\n([\s\S]*?)\nEND\n/g)].map(
+        ([, config = '']) => ({ place: `${file}:${line}`, config }),
+      ),
+    ),
+  );
+
+  /** A page shows two configurations that are refused. */
+  const isWrong = ({ config }: { readonly config: string }): boolean =>
+    /\bprot:|concurrency: 0/.test(config);
+
+  test.each(written.filter((one) => !isWrong(one)))('takes what $place writes', ({ config }) => {
+    expect(problems(parse(config))).toEqual([]);
+  });
+
+  test.each(written.filter(isWrong))('refuses what $place writes', ({ config }) => {
+    expect(problems(parse(config))).not.toEqual([]);
+  });
+
+  test.each(['json', 'yaml'] as const)('takes what `respool init` writes as %s', (format) => {
+    const text = configText(format, 8080);
+    expect(text).toContain('./node_modules/respool/respool.schema.json');
+    expect(problems(parse(text))).toEqual([]);
+  });
+
+  test('takes the configurations of the examples', async () => {
+    const folder = path.join(ROOT, 'examples');
+    const names = await readdir(folder, { recursive: true });
+    for (const name of names.filter((one) => /respool\.config\.(?:ya?ml|json)$/.test(one))) {
+      const text = await readFile(path.join(folder, name), 'utf8');
+      expect(problems(parse(text)), name).toEqual([]);
+    }
+  });
+
+  test('knows every key that can be written as data, with its default', async () => {
+    const { config } = await load({ config: {} });
+    for (const { key, kind, byDefault } of KEYS) {
+      const value = byDefault ?? valueAt(config, key);
+      if (kind === 'code' || key.startsWith('outbox') || value === undefined) continue;
+      expect(problems(nested(key, value)), key).toEqual([]);
+      expect(problems(nested(`${key}x`, value)), `${key}x`).not.toEqual([]);
+    }
+  });
+
+  const wrong: readonly (readonly [object, string])[] = [
+    [{ serve: { prot: 1 } }, '/serve must NOT have additional properties'],
+    [{ serve: { port: 65_536 } }, '/serve/port must be <= 65535'],
+    [{ lease: 'long' }, '/lease must match pattern'],
+    [{ lease: 1 }, '/lease must be >= 1000'],
+    [{ settle: 'soon' }, '/settle must be equal to one of the allowed values'],
+    [{ limits: { bodyBytes: -1 } }, '/limits/bodyBytes must be >= 0'],
+    [{ retention: { delivered: 'keep' } }, '/retention/delivered must be equal to one of'],
+    [{ store: 5 }, '/store must be string'],
+    [{ store: { mysql: {} } }, '/store must NOT have additional properties'],
+    [{ bodies: { s3: { partBytes: 1 } } }, '/bodies/s3/partBytes must be >= 5242880'],
+    [{ policies: { a: { fixed: 'x y' } } }, '/policies/a/fixed must match pattern'],
+    [{ policies: { a: { postfix: { atempts: 1 } } } }, '/policies/a/postfix must NOT have'],
+    [{ routes: [{ deliver: { http: { url: 'x' } } }] }, "must have required property 'topic'"],
+    [{ routes: [{ topic: 'a' }] }, "must have required property 'deliver'"],
+    [{ routes: [{ topic: 'a', deliver: { http: { ulr: 'x' } } }] }, '/http must NOT have'],
+    [{ routes: [{ topic: 'a', deliver: { exec: 'x' } }] }, '/routes/0/deliver/exec must be array'],
+    [{ consumers: [{ queue: 'q', deliver: { exec: ['x'] }, prefetch: 0 }] }, '/prefetch must be'],
+    [{ outbox: { store: 'sqlite:x', relay: { to: { spol: true } } } }, '/outbox/relay/to must NOT'],
+    [{ deadLetters: { rules: [{ name: 'a b', when: { topic: '#' } }] } }, '/name must match'],
+    [{ alerts: { rules: [{ name: 'a' }] } }, "must have required property 'when'"],
+    [{ serve: { tokens: [{ name: 'a', role: 'root', sha256: 'x' }] } }, '/role must be equal'],
+    [{ log: { level: 'loud' } }, '/log/level must be equal to one of the allowed values'],
+  ];
+
+  test.each(wrong)('refuses %j', (config, problem) => {
+    expect(problems(config).join('\n')).toContain(problem);
+  });
+});
+
+test('a configuration may name its schema, as editors have it', async () => {
+  const $schema = './node_modules/respool/respool.schema.json';
+  const { warnings } = await load({ config: { $schema } });
+  expect(warnings).toEqual([]);
+});
+
+function nested(key: string, value: unknown): unknown {
+  const [name = '', ...rest] = key.split('.');
+  return { [name]: rest.length === 0 ? value : nested(rest.join('.'), value) };
+}
+
+function valueAt(config: object, key: string): unknown {
+  return key.split('.').reduce<unknown>((node, name) => Reflect.get(Object(node), name), config);
+}
