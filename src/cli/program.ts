@@ -5,7 +5,7 @@
  */
 
 import { Argument, Command, CommanderError, Option } from 'commander';
-import { didYouMean } from '../config/load/did-you-mean.ts';
+import { didYouMean } from '../config/load/config-errors.ts';
 import { isRespoolError, RespoolError } from '../core/errors.ts';
 import { commands } from './commands.ts';
 import { CommandError, EXIT, EXIT_CODES, type ExitCode, exitCodeOf } from './exit-codes.ts';

@@ -14,7 +14,7 @@
  * be the service of another spool.
  */
 
-import { isTokenHash } from '../config/schema/key.ts';
+import { isTokenHash } from '../config/schema/keys.ts';
 import type { LoadedConfig } from '../config/load/load-config.ts';
 import type { StorePlace } from '../config/open/stores.ts';
 import type { Operator } from '../operator/operator.ts';

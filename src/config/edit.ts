@@ -21,15 +21,13 @@ import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import { KnownSecrets } from '../core/redact.ts';
 import { systemDice } from '../system/clock.ts';
 import { randomName } from '../system/ids.ts';
-import { configError } from './load/config-errors.ts';
-import { didYouMean } from './load/did-you-mean.ts';
+import { configError, didYouMean } from './load/config-errors.ts';
 import { hasLiteralKey } from './load/encryption-keys.ts';
 import { addDotEnv } from './load/environment.ts';
 import { configFilesIn } from './load/find-file.ts';
 import { completeConfig } from './load/load-config.ts';
 import { type Environment, isProgram, parseConfig, readText } from './load/read-file.ts';
-import type { KeyKind } from './schema/key.ts';
-import { isScalar, keyOf, KEYS, valueOfText } from './schema/keys.ts';
+import { isScalar, type KeyKind, keyOf, KEYS, valueOfText } from './schema/keys.ts';
 
 /** The file's name when there was none. */
 const NEW_NAME = 'respool.config.yaml';

@@ -11,8 +11,7 @@ import { ALERT_TOPIC, topicOf } from '../../observe/alerts/notice.ts';
 import { parseCondition } from '../../observe/alerts/parse.ts';
 import type { AlertAction, AlertRule } from '../../observe/alerts/types.ts';
 import type { Handler } from '../../ports/handler.ts';
-import { didYouMean } from './did-you-mean.ts';
-import { checkKeys, configError, inSection } from './config-errors.ts';
+import { checkKeys, configError, didYouMean, inSection } from './config-errors.ts';
 import { describeHandler, handlerOf } from './routes.ts';
 
 /** Who is told, with the handler made. */

@@ -24,12 +24,16 @@ import type {
   UserBinding,
 } from '../../rabbit/topology/model.ts';
 import { checkName, isBrokersOwn } from '../../rabbit/topology/names.ts';
-import { compatOf } from './compat.ts';
 import type { Config } from '../schema/define-config.ts';
-import { checkBrokerUrl } from '../schema/key.ts';
-import { checkKeys, configError, inSection } from './config-errors.ts';
+import { checkBrokerUrl } from '../schema/keys.ts';
+import { checkKeys, configError, didYouMean, inSection } from './config-errors.ts';
 import { handlerOf, type RouteParts, routePolicy } from './routes.ts';
-import { styleOf } from './topology-style.ts';
+import { goqueue } from '../../rabbit/compat/goqueue.ts';
+import { outbox } from '../../rabbit/compat/outbox.ts';
+import { spring } from '../../rabbit/compat/spring.ts';
+import { perAttempt } from '../../rabbit/topology/per-attempt.ts';
+import { perDelay } from '../../rabbit/topology/per-delay.ts';
+import { shared } from '../../rabbit/topology/shared.ts';
 
 /** A consumer that is checked, with its defaults. */
 export interface EffectiveConsumer {
@@ -261,4 +265,91 @@ function listOf(given: unknown, key: string, max: number, what: string): readonl
   if (given === undefined) return [];
   if (Array.isArray(given) && given.length <= max) return given;
   throw configError(key, given, `a list of at most ${max} ${what}`);
+}
+
+const COMPAT_NAMES = ['goqueue', 'spring', 'outbox'] as const satisfies Compat['name'][];
+
+type CompatOptions = Readonly<Record<string, unknown>>;
+
+const COMPAT_MAKERS: Readonly<Record<Compat['name'], (options: CompatOptions) => Compat>> = {
+  goqueue: (options) => goqueue(options),
+  spring: (options) => spring(options),
+  outbox: (options) => outbox(options),
+};
+
+const COMPAT_TEXT = `${COMPAT_NAMES.join(' | ')}, one of them with its options, or what they make`;
+
+/** The system that a configuration names, or undefined. */
+function compatOf(given: unknown, key: string): Compat | undefined {
+  if (given === undefined) return undefined;
+  if (typeof given === 'string') {
+    if (isCompatName(given)) return COMPAT_MAKERS[given]({});
+    throw configError(key, given, `${COMPAT_TEXT}${didYouMean(given, COMPAT_NAMES)}`);
+  }
+  if (isCompat(given)) return given;
+  if (!isPlainObject(given)) throw configError(key, given, COMPAT_TEXT);
+  checkKeys(key, given, COMPAT_NAMES);
+  const [name, second] = Object.keys(given).filter(isCompatName);
+  if (name === undefined || second !== undefined) throw configError(key, given, COMPAT_TEXT);
+  const options = given[name] ?? {};
+  if (!isPlainObject(options)) throw configError(`${key}.${name}`, options, 'an object of options');
+  return inSection(`${key}.${name}`, () => COMPAT_MAKERS[name](options));
+}
+
+function isCompatName(name: string): name is Compat['name'] {
+  return (COMPAT_NAMES as readonly string[]).includes(name);
+}
+
+function isCompat(given: unknown): given is Compat {
+  if (typeof given !== 'object' || given === null) return false;
+  const { wire, style } = given as Partial<Compat>;
+  return typeof wire === 'object' && typeof style === 'object';
+}
+
+type StyleName = (typeof STYLE_NAMES)[number];
+
+const STYLE_NAMES = ['shared', 'perDelay', 'perAttempt'] as const;
+
+interface StyleMaker {
+  readonly options: readonly string[];
+  make(options: Readonly<Record<string, unknown>>): TopologyStyle;
+}
+
+const STYLE_MAKERS: Readonly<Record<StyleName, StyleMaker>> = {
+  shared: { options: ['prefix'], make: (options) => shared(options) },
+  perDelay: { options: ['by', 'exchange'], make: (options) => perDelay(options) },
+  perAttempt: { options: [], make: () => perAttempt() },
+};
+
+const STYLE_TEXT = `${STYLE_NAMES.join(' | ')}, one of them with its options, or a style`;
+
+/** The style that a configuration names, or undefined. */
+function styleOf(given: unknown, key: string): TopologyStyle | undefined {
+  if (given === undefined) return undefined;
+  if (typeof given === 'string') {
+    if (!isStyleName(given)) {
+      throw configError(key, given, `${STYLE_TEXT}${didYouMean(given, STYLE_NAMES)}`);
+    }
+    return STYLE_MAKERS[given].make({});
+  }
+  if (isStyle(given)) return given;
+  if (!isPlainObject(given)) throw configError(key, given, STYLE_TEXT);
+  checkKeys(key, given, STYLE_NAMES);
+  const [name, second] = Object.keys(given).filter(isStyleName);
+  if (name === undefined || second !== undefined) throw configError(key, given, STYLE_TEXT);
+  const options = given[name] ?? {};
+  const whole = `${key}.${name}`;
+  if (!isPlainObject(options)) throw configError(whole, options, 'an object of options');
+  checkKeys(whole, options, STYLE_MAKERS[name].options);
+  return inSection(whole, () => STYLE_MAKERS[name].make(options));
+}
+
+function isStyleName(name: string): name is StyleName {
+  return (STYLE_NAMES as readonly string[]).includes(name);
+}
+
+function isStyle(given: unknown): given is TopologyStyle {
+  if (typeof given !== 'object' || given === null) return false;
+  const { name, plan } = given as Partial<TopologyStyle>;
+  return typeof name === 'string' && typeof plan === 'function';
 }

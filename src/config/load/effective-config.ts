@@ -21,16 +21,15 @@ import type {
   TracingConfig,
 } from '../schema/define-config.ts';
 import type { NamedVariable } from './environment.ts';
-import { isTokenHash } from '../schema/key.ts';
-import { isScalar, KEYS, keyOf, valueOfText } from '../schema/keys.ts';
+import { isScalar, isTokenHash, type KeyKind, keyOf, KEYS, valueOfText } from '../schema/keys.ts';
 import type { EffectiveOutbox, outboxOf } from './outbox.ts';
-import { resolvePath } from './resolve-path.ts';
 import { policiesOf } from './policies.ts';
-import { checkKeys, type Origin, configError, withOrigin } from './config-errors.ts';
+import { checkKeys, configError, type Origin, withOrigin } from './config-errors.ts';
 import { isProgram, type RawConfig } from './read-file.ts';
 import { describeHandler, type EffectiveRoute, routesOf, unreachedRoutes } from './routes.ts';
 import { checkTokenAtRest, checkTokenHash, hostsOf, tlsOf, tokensOf } from './serve.ts';
 import { STORE_DEFAULTS } from '../open/stores.ts';
+import { KEY_HOLDERS, withKeyFiles } from './encryption-keys.ts';
 
 /** A configuration that is checked, with its defaults. */
 export interface EffectiveConfig
@@ -387,4 +386,37 @@ function treeOf(values: Values): Record<string, unknown> {
     node[last] = value;
   }
   return tree;
+}
+
+/** Where paths start from. */
+interface BaseFolders {
+  /** For what flags and the environment say. */
+  readonly cwd: string;
+  /** For everything else. */
+  readonly folder: string;
+}
+
+const STORES: readonly string[] = ['store', 'entries', 'bodies', 'outbox.store'];
+
+/** A value that was said in the working directory, so that it means the same in the folder. */
+function resolvePath(
+  { key, kind }: KeyKind,
+  value: unknown,
+  { cwd, folder }: BaseFolders,
+): unknown {
+  if (KEY_HOLDERS.includes(key)) return withKeyFiles(value, cwd);
+  if (typeof value !== 'string' || value.includes('\0')) return value;
+  const [, scheme = '', place = '', options = ''] = STORES.includes(key)
+    ? (/^((?:sqlite|file):)([^?]*)(.*)$/is.exec(value) ?? [])
+    : kind === 'file'
+      ? ['', '', value, '']
+      : [];
+  if (place === '' || path.isAbsolute(place)) return value;
+  const meant = path.resolve(cwd, place);
+  // As it was written, wherever that says the same.
+  if (meant === path.resolve(folder, place)) return value;
+  if (scheme !== '' && meant.includes('?')) {
+    throw configError(key, value, 'a place without "?" in its whole path');
+  }
+  return `${scheme}${meant}${options}`;
 }

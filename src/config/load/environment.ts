@@ -7,7 +7,7 @@ import path from 'node:path';
 import { parseEnv } from 'node:util';
 import { RespoolError, textOf } from '../../core/errors.ts';
 import { environmentName, isScalar, KEYS, valueOfText } from '../schema/keys.ts';
-import { didYouMean } from './did-you-mean.ts';
+import { didYouMean } from './config-errors.ts';
 import type { Environment } from './read-file.ts';
 import { checkTokenAtRest } from './serve.ts';
 

@@ -24,7 +24,7 @@ import type { Sink } from '../../ports/sink.ts';
 import { shownUrl } from '../../rabbit/connection/client.ts';
 import { namesOf } from '../../stores/postgres/names.ts';
 import { PG_OPTIONS } from '../open/server-stores.ts';
-import { checkBrokerUrl } from '../schema/key.ts';
+import { checkBrokerUrl } from '../schema/keys.ts';
 import { checkKeys, configError, inSection } from './config-errors.ts';
 import { describeHandler, handlerOf, routePolicy } from './routes.ts';
 import { parseStore } from './store-url.ts';

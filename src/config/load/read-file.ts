@@ -13,7 +13,8 @@ import { checkTopicPattern } from '../../core/limits.ts';
 import { isPlainObject } from '../../core/plain-object.ts';
 import { isSecretVariable, type KnownSecrets } from '../../core/redact.ts';
 import { importFile } from '../../system/peer.ts';
-import { parseJson } from './read-json.ts';
+import { scanJson } from '../../core/scan-json.ts';
+import { syntaxError } from './config-errors.ts';
 
 /** A configuration file is not larger than this. */
 const FILE_MAX_BYTES: number = 2 ** 20;
@@ -219,4 +220,23 @@ function createFill({ file, env, secrets, filled, lent, added }: FillParts) {
     return clean;
   };
   return fill;
+}
+
+/** Parses a text; a key that stands twice in one object is refused, as in YAML. */
+function parseJson(text: string, file: string): unknown {
+  const refuse = (at: number, what: string): never => {
+    const before = text.slice(0, at).split('\n');
+    throw syntaxError(file, before.length, (before.at(-1)?.length ?? 0) + 1, what);
+  };
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    // n.b. The engine's own text may quote what stands around the error, secrets included.
+    const { endAt } = scanJson(text);
+    return refuse(endAt, endAt >= text.length ? 'the file ends too early' : 'this is no JSON');
+  }
+  const { twiceAt } = scanJson(text);
+  if (twiceAt === undefined) return value;
+  return refuse(twiceAt, 'duplicate key: it stands above already; take one of them out');
 }

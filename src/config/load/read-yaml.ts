@@ -2,7 +2,7 @@
 
 import { type ErrorCode, LineCounter, parseDocument } from 'yaml';
 import { RespoolError, textOf } from '../../core/errors.ts';
-import { syntaxError } from './read-json.ts';
+import { syntaxError } from './config-errors.ts';
 
 /** Parses a text; nothing in it is an empty configuration. */
 export function parseYaml(text: string, file: string): unknown {

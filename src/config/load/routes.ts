@@ -15,9 +15,8 @@ import {
   type ReadyHandler,
 } from '../../deliver/index.ts';
 import type { Handler } from '../../ports/handler.ts';
-import { didYouMean } from './did-you-mean.ts';
+import { checkKeys, configError, didYouMean, inSection } from './config-errors.ts';
 import { policyOf } from './policies.ts';
-import { checkKeys, configError, inSection } from './config-errors.ts';
 
 /** A route that is checked, with its defaults. */
 export interface EffectiveRoute {

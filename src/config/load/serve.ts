@@ -5,7 +5,7 @@ import { RespoolError } from '../../core/errors.ts';
 import { checkKey, checkOneOf } from '../../core/limits.ts';
 import { isPlainObject } from '../../core/plain-object.ts';
 import type { ServeConfig, TokenConfig } from '../schema/define-config.ts';
-import { hostName, isTokenHash } from '../schema/key.ts';
+import { hostName, isTokenHash } from '../schema/keys.ts';
 import { checkKeys, configError, inSection } from './config-errors.ts';
 
 const TOKENS_MAX = 1_000;

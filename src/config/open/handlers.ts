@@ -1,8 +1,13 @@
-/** handlers — what ready-made handlers need before the first message and after the last. */
+/**
+ * handlers — what ready-made handlers need before the first message and after the last, and the
+ * tracer that spools, consumers and outboxes write to.
+ */
 
 import type { ReadyHandler } from '../../deliver/index.ts';
 import type { Handler } from '../../ports/handler.ts';
 import { inSection } from '../load/config-errors.ts';
+import type { Tracer } from '../../ports/tracer.ts';
+import type { LoadedConfig } from '../load/load-config.ts';
 
 /** Something that delivers. */
 interface Delivers {
@@ -25,4 +30,13 @@ export async function closeHandlers(list: readonly Delivers[]): Promise<void> {
       if (typeof handler.close === 'function') await handler.close();
     }),
   );
+}
+
+/** The option `tracing` of a spool, a consumer or an outbox; nothing where it is off. */
+export async function tracingOf({
+  tracing,
+}: Pick<LoadedConfig['config'], 'tracing'>): Promise<{ readonly tracing?: Tracer }> {
+  if (!tracing.enabled) return {};
+  const { openTelemetry } = await import('../../observe/tracing/open-telemetry.ts');
+  return { tracing: await openTelemetry() };
 }

@@ -8,10 +8,9 @@ import { type Consumer, createConsumer } from '../../rabbit/consume/consumer.ts'
 import { tlsOfRabbit } from '../load/brokers.ts';
 import { brokerOf } from '../load/consumer-view.ts';
 import { type EffectiveConsumer, optionsOf } from '../load/consumers.ts';
-import { checkHandlers } from './handlers.ts';
+import { checkHandlers, tracingOf } from './handlers.ts';
 import type { LoadedConfig } from '../load/load-config.ts';
 import { describeHandler } from '../load/routes.ts';
-import { tracingOf } from './tracing.ts';
 
 /** A consumer as it may be shown. */
 export interface ConsumerInfo {

@@ -13,7 +13,7 @@ import type { Spool } from '../../spool/spool.ts';
 import type { PostgresStore } from '../../stores/postgres/entry-store.ts';
 import { loadSqlite, type SqliteDatabase } from '../../stores/shared/client.ts';
 import { tlsOfRabbit } from '../load/brokers.ts';
-import { checkHandlers, closeHandlers } from './handlers.ts';
+import { checkHandlers, closeHandlers, tracingOf } from './handlers.ts';
 import type { LoadedConfig } from '../load/load-config.ts';
 import {
   describeTarget,
@@ -21,7 +21,6 @@ import {
   type EffectiveRelay,
   type EffectiveTarget,
 } from '../load/outbox.ts';
-import { tracingOf } from './tracing.ts';
 
 /** What of an outbox the command line needs, whatever database it is in. */
 export interface OpenOutbox {

@@ -10,11 +10,10 @@ import type { Logger } from '../../ports/logger.ts';
 import type { Transform } from '../../ports/transform.ts';
 import { createSpool, type Spool } from '../../spool/spool.ts';
 import { spoolOptionsOf } from '../load/effective-config.ts';
-import { checkHandlers, closeHandlers } from './handlers.ts';
+import { checkHandlers, closeHandlers, tracingOf } from './handlers.ts';
 import type { LoadedConfig } from '../load/load-config.ts';
 import { describeHandler, type EffectiveRoute } from '../load/routes.ts';
 import { refuseFiles, type StorePlace, storesOf } from './stores.ts';
-import { tracingOf } from './tracing.ts';
 import { sealedBy, transformsOf } from './transforms.ts';
 
 /** A route as it may be shown. */

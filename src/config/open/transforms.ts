@@ -13,8 +13,7 @@ import type { CompressionLevel, DecryptOptions, EncryptOptions } from '../../tra
 import type { SealOptions } from '../../transforms/seal.ts';
 import type { Config } from '../schema/define-config.ts';
 import { isTransform, withKeyFiles } from '../load/encryption-keys.ts';
-import { isNear } from '../load/did-you-mean.ts';
-import { checkKeys, inSection } from '../load/config-errors.ts';
+import { checkKeys, inSection, isNear } from '../load/config-errors.ts';
 
 type Room = Awaited<ReturnType<typeof loadRoom>>;
 type Data = Readonly<Record<string, unknown>>;

@@ -9,7 +9,7 @@ import process from 'node:process';
 import { type DoctorFinding, ok, unsafe, worthKnowing } from './finding.ts';
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import { describeHandler, type EffectiveRoute } from '../../../config/load/routes.ts';
-import { isTokenHash } from '../../../config/schema/key.ts';
+import { isTokenHash } from '../../../config/schema/keys.ts';
 import { durationMs, formatDuration, SECOND_MS } from '../../../core/duration.ts';
 import { isRespoolError, textOf } from '../../../core/errors.ts';
 import type { OtelApi } from '../../../observe/tracing/api.ts';

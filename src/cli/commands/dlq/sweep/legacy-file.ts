@@ -5,7 +5,7 @@
 
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
-import { didYouMean } from '../../../../config/load/did-you-mean.ts';
+import { didYouMean } from '../../../../config/load/config-errors.ts';
 import { isProgram, readText } from '../../../../config/load/read-file.ts';
 import { parseYaml } from '../../../../config/load/read-yaml.ts';
 import { isRespoolError, RespoolError, show } from '../../../../core/errors.ts';
