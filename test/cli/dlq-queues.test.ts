@@ -2,7 +2,7 @@
 import { readdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import type { AmqpMessage } from '../../src/rabbit/connection/amqp.ts';
+import type { AmqpMessage } from 'respool/rabbit';
 import { OWN_LIMIT } from '../rabbit/queues/queues.ts';
 import { Tray } from '../rabbit/ground.ts';
 import { withService } from '../services/index.ts';

@@ -1,13 +1,8 @@
 /** removal — batches of letters on their way out, when fewer come than were counted. */
 import { expect, test } from 'vitest';
 import { matchingLetters, Removal, type RemovalTally } from '../../src/cli/commands/dlq/remove.ts';
-import type {
-  DeadLetters,
-  KeptCopy,
-  Letter,
-  SettleResult,
-  TakenLetter,
-} from '../../src/ports/dead-letters.ts';
+import type { KeptCopy } from 'respool';
+import type { DeadLetters, Letter, SettleResult, TakenLetter } from 'respool/dead-letters';
 import { fakeLetters, letterOf, openLetter } from '../dead-letters/fake-letters.ts';
 
 interface Ground {

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { carryOut, type ReplayResult } from '../../src/cli/commands/dlq/replay/carry-out.ts';
 import type { CommandContext } from '../../src/cli/spec.ts';
-import { RespoolError } from '../../src/core/errors.ts';
+import { RespoolError } from 'respool';
 import { drive, setup as setupReplay } from '../dead-letters/replay/setup.ts';
 
 type Raise = (signal: 'SIGINT' | 'SIGTERM') => void;

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
 import type { CommandContext } from '../../src/cli/spec.ts';
 import { type Alert, type Hook, hookOf } from '../../src/cli/commands/dlq/sweep/watch.ts';
-import { SimClock } from '../../src/testkit/virtual-time.ts';
+import { SimClock } from 'respool/testkit';
 
 const ALERT: Alert = {
   event: 'fired',

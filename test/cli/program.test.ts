@@ -12,7 +12,7 @@ import {
   EXIT_CODES,
   exitCodeOf,
 } from '../../src/cli/exit-codes.ts';
-import { ERROR_CODES, RespoolError } from '../../src/core/errors.ts';
+import { ERROR_CODES, RespoolError } from 'respool';
 import { setup } from './setup.ts';
 
 const root = path.join(import.meta.dirname, '../..');

@@ -6,7 +6,7 @@ import { readdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { systemClock } from '../../src/system/clock.ts';
-import { SimClock } from '../../src/testkit/virtual-time.ts';
+import { SimClock } from 'respool/testkit';
 import { type CallOptions, type Running, setup, type Shell } from './setup.ts';
 import { freePort } from '../service/binary.ts';
 

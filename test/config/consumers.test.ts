@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { describeConfig } from '../../src/config/describe.ts';
 import { loadConfig } from '../../src/config/load/load-config.ts';
 import { describeHandler } from '../../src/config/load/routes.ts';
-import type { QueuePlan } from '../../src/rabbit/topology/model.ts';
+import type { QueuePlan } from 'respool/rabbit';
 import { folderWith, load, refusal } from './setup.ts';
 
 const http = { http: { url: 'https://example.com/' } };

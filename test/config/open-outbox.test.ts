@@ -2,12 +2,11 @@
 import path from 'node:path';
 import Sqlite from 'better-sqlite3';
 import pg from 'pg';
-import { failure } from 'respool';
+import { failure, type Parcel, type Sink } from 'respool';
 import { createOutbox, type EmitMessage } from 'respool/outbox';
 import { expect, onTestFinished, test } from 'vitest';
 import type { LoadedConfig } from '../../src/config/load/load-config.ts';
 import { createConfiguredRelay } from '../../src/config/open/open-outbox.ts';
-import type { Parcel, Sink } from '../../src/ports/sink.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { service, withService } from '../services/index.ts';
 import { load } from './setup.ts';

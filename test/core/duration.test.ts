@@ -1,11 +1,10 @@
 /** Spans of time as people write them. */
 import { describe, expect, test } from 'vitest';
+import { type Duration, formatDuration } from 'respool';
 import {
   DAY_MS,
-  type Duration,
   DURATION_MAX_MS,
   durationMs,
-  formatDuration,
   HOUR_MS,
   MINUTE_MS,
   SECOND_MS,

@@ -1,15 +1,7 @@
 /** The closed list of codes, and texts of unknown values. */
 import { describe, expect, test } from 'vitest';
-import {
-  asError,
-  assert,
-  ERROR_CODES,
-  isRespoolError,
-  RespoolError,
-  show,
-  textOf,
-  unreachable,
-} from '../../src/core/errors.ts';
+import { ERROR_CODES, isRespoolError, RespoolError } from 'respool';
+import { asError, assert, show, textOf, unreachable } from '../../src/core/errors.ts';
 
 /** An object whose every property throws. */
 const hostile = new Proxy({}, { get: () => bang(), getPrototypeOf: () => bang() });

@@ -2,18 +2,16 @@
 import { describe, expect, test } from 'vitest';
 import { DURATION_MAX_MS } from '../../src/core/duration.ts';
 import {
-  checkedFailure,
   classify,
-  CODE_MAX_CHARS,
   type Failure,
   failure,
+  fingerprint,
   isPermanent,
   isRetryable,
   PermanentError,
-  REASON_MAX_CHARS,
   RetryableError,
-} from '../../src/core/failure.ts';
-import { fingerprint } from '../../src/core/fingerprint.ts';
+} from 'respool';
+import { checkedFailure, CODE_MAX_CHARS, REASON_MAX_CHARS } from '../../src/core/failure.ts';
 import { refusal } from './refusal.ts';
 
 function bang(): never {

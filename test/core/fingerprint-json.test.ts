@@ -1,6 +1,7 @@
 /** Failures of receivers that answer in JSON: one group for each cause, whatever varies. */
 import { describe, expect, test } from 'vitest';
-import { fingerprint, normalise } from '../../src/core/fingerprint.ts';
+import { fingerprint } from 'respool';
+import { normalise } from '../../src/core/fingerprint.ts';
 
 const print = (reason: string): string => fingerprint('http.400', reason);
 const said = (body: string): string => `shop.example answered 400: ${body}`;

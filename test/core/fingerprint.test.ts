@@ -1,6 +1,7 @@
 /** The word under which failures that are alike are counted. */
 import { describe, expect, test } from 'vitest';
-import { fingerprint, normalise } from '../../src/core/fingerprint.ts';
+import { fingerprint } from 'respool';
+import { normalise } from '../../src/core/fingerprint.ts';
 
 describe('a fingerprint', () => {
   // It is stored and compared across processes and versions: these values never change.

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { fitsLetter } from '../../src/core/letter-query.ts';
-import type { Letter, LetterQuery } from '../../src/ports/dead-letters.ts';
+import type { Letter, LetterQuery } from 'respool/dead-letters';
 
 const LETTER: Letter = {
   id: 'm1',

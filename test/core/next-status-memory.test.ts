@@ -1,7 +1,8 @@
 /** What a message remembers from step to step, and what is kept after its end. */
 import { describe, expect, test } from 'vitest';
 import { DAY_MS, HOUR_MS } from '../../src/core/duration.ts';
-import type { AttemptRecord } from '../../src/core/entry.ts';
+import { sampleEntry } from 'respool/testkit';
+import type { AttemptRecord } from 'respool';
 import {
   forgetAt,
   isRemembered,
@@ -9,7 +10,6 @@ import {
   NOTES_KEPT_MAX,
   nextStatus,
 } from '../../src/core/next-status.ts';
-import { sampleEntry } from '../../src/testkit/samples.ts';
 import { KEEPING, LEAN, NOW, VERDICTS, active, context, settled } from './settling.ts';
 
 describe('holders lost in a row', () => {

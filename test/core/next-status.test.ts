@@ -1,8 +1,8 @@
 /** The next status of an entry: at insert, claim, heartbeat and settle. */
 import { describe, expect, test } from 'vitest';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/core/duration.ts';
-import type { Status } from '../../src/core/entry.ts';
-import { failure } from '../../src/core/failure.ts';
+import { sampleEntry, type SampleParts } from 'respool/testkit';
+import { failure, type Lane, type Status } from 'respool';
 import {
   claimedStatus,
   extendedStatus,
@@ -12,8 +12,7 @@ import {
   nextStatus,
   type Retention,
 } from '../../src/core/next-status.ts';
-import { type ClaimableState, type Lane, mayMove } from '../../src/core/state.ts';
-import { sampleEntry, type SampleParts } from '../../src/testkit/samples.ts';
+import { type ClaimableState, mayMove } from '../../src/core/state.ts';
 import {
   because,
   broken,

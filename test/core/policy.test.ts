@@ -1,15 +1,13 @@
 /** How long to wait, and when to give up. */
 import { describe, expect, test } from 'vitest';
-import { DAY_MS, type Duration, HOUR_MS, MINUTE_MS } from '../../src/core/duration.ts';
-import { type Failure, failure } from '../../src/core/failure.ts';
 import {
-  ATTEMPTS_MAX,
   type BackoffFunction,
-  checkPolicy,
   custom,
-  delayMs,
   describePolicy,
+  type Duration,
   exponential,
+  type Failure,
+  failure,
   fixed,
   ladder,
   linear,
@@ -17,7 +15,9 @@ import {
   postfix,
   type RetryPolicy,
   rungs,
-} from '../../src/core/policy.ts';
+} from 'respool';
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/core/duration.ts';
+import { ATTEMPTS_MAX, checkPolicy, delayMs } from '../../src/core/policy.ts';
 import { refusal } from './refusal.ts';
 
 const broken = failure('transient', 'timeout', 'no answer');

@@ -1,5 +1,5 @@
 /** refusal — the RespoolError that a call must throw; anything else fails the test. */
-import { RespoolError } from '../../src/core/errors.ts';
+import { RespoolError } from 'respool';
 
 /** What the call was refused with. */
 export function refusal(call: () => unknown): RespoolError {

@@ -1,11 +1,9 @@
 /** settling — an active entry, every verdict and what becomes of it, for next-status. */
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/core/duration.ts';
-import type { Entry, Status } from '../../src/core/entry.ts';
-import { failure } from '../../src/core/failure.ts';
+import { SAMPLE_AT, sampleEntry, type SampleParts } from 'respool/testkit';
+import { type Entry, failure, type Lane, type Status, type Verdict } from 'respool';
 import { nextStatus, type Retention, type SettleContext } from '../../src/core/next-status.ts';
-import type { ClaimableState, Lane } from '../../src/core/state.ts';
-import type { Verdict } from '../../src/core/verdict.ts';
-import { SAMPLE_AT, sampleEntry, type SampleParts } from '../../src/testkit/samples.ts';
+import type { ClaimableState } from '../../src/core/state.ts';
 
 export const NOW = SAMPLE_AT + HOUR_MS;
 export const CLAIM = { now: NOW, leaseMs: MINUTE_MS, holder: 'h/1' };

@@ -1,14 +1,7 @@
 /** The six states and the 36 pairs between them. */
 import { describe, expect, test } from 'vitest';
-import {
-  mayMove,
-  type Mover,
-  type State,
-  STATES,
-  stateNumber,
-  stateOfNumber,
-  TRANSITIONS,
-} from '../../src/core/state.ts';
+import { type State, stateNumber, stateOfNumber, STATES } from 'respool';
+import { mayMove, type Mover, TRANSITIONS } from '../../src/core/state.ts';
 
 const MOVERS: readonly Mover[] = ['claim', 'settle', 'operator'];
 

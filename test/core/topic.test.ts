@@ -1,12 +1,7 @@
 /** Topics and the patterns over them. */
 import { describe, expect, test } from 'vitest';
-import {
-  isPattern,
-  takesTopic,
-  topicMatches,
-  type TopicRule,
-  wordsMatch,
-} from '../../src/core/topic.ts';
+import { topicMatches, type TopicRule } from 'respool';
+import { isPattern, takesTopic, wordsMatch } from '../../src/core/topic.ts';
 
 describe('a pattern', () => {
   test.each<[string, string, boolean]>([

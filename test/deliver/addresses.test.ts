@@ -1,7 +1,7 @@
 /** No request to an address that is not public, in whatever form it comes (S6). */
 import { describe, expect, test } from 'vitest';
 import { whyRefused } from '../../src/deliver/http/destination.ts';
-import { http } from '../../src/deliver/index.ts';
+import { http } from 'respool/deliver';
 import { makeHttp } from '../../src/deliver/http/http.ts';
 import { answer, brief, receiver } from './setup.ts';
 

@@ -5,7 +5,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
-import { exec } from '../../src/deliver/index.ts';
+import { exec } from 'respool/deliver';
 import { brief, folder, script } from './setup.ts';
 
 const DELIVER = pathToFileURL(path.resolve('src/deliver/index.ts')).href;

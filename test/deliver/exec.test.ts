@@ -6,7 +6,7 @@ import { fixed, RespoolError, type SpoolEvent } from 'respool';
 import { createTestSpool, SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { makeExec } from '../../src/deliver/exec/exec.ts';
-import { exec, type ExecOptions } from '../../src/deliver/index.ts';
+import { exec, type ExecOptions } from 'respool/deliver';
 import { brief, folder, largeBody, makeDelivery, script } from './setup.ts';
 
 /** Runs a script over a delivery; gives the outcome in a line, and the notes. */

@@ -7,7 +7,7 @@ import { runInNewContext } from 'node:vm';
 import { type Clock, RespoolError } from 'respool';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { http } from '../../src/deliver/index.ts';
+import { http } from 'respool/deliver';
 import { makeHttp } from '../../src/deliver/http/http.ts';
 import { answer, brief, largeBody, makeDelivery, rawReceiver, receiver, run } from './setup.ts';
 

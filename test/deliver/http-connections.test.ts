@@ -4,7 +4,7 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 import { createServer as createTlsServer } from 'node:tls';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { http } from '../../src/deliver/index.ts';
+import { http } from 'respool/deliver';
 import { makeHttp } from '../../src/deliver/http/http.ts';
 import { CERTIFICATE, KEY } from './certificate.ts';
 import { brief, largeBody } from './setup.ts';

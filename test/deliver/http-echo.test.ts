@@ -1,6 +1,6 @@
 /** Receivers that quote the secrets of a request: what they say is kept, the secrets are not. */
 import { describe, expect, test } from 'vitest';
-import { http, type HttpOptions } from '../../src/deliver/index.ts';
+import { http, type HttpOptions } from 'respool/deliver';
 import { answer, makeDelivery, receiver } from './setup.ts';
 
 const allow = ['127.0.0.1'];

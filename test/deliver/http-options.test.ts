@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
-import { http, type HttpOptions } from '../../src/deliver/index.ts';
+import { http, type HttpOptions } from 'respool/deliver';
 import { CERTIFICATE, KEY } from './certificate.ts';
 import { brief } from './setup.ts';
 

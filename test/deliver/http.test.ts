@@ -3,7 +3,7 @@ import { createHmac } from 'node:crypto';
 import { fixed, type SpoolEvent } from 'respool';
 import { createTestSpool, SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { http } from '../../src/deliver/index.ts';
+import { http } from 'respool/deliver';
 import { makeHttp } from '../../src/deliver/http/http.ts';
 import { answer, brief, largeBody, makeDelivery, receiver } from './setup.ts';
 

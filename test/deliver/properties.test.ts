@@ -3,7 +3,7 @@ import { isIPv4 } from 'node:net';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { whyRefused } from '../../src/deliver/http/destination.ts';
-import { http } from '../../src/deliver/index.ts';
+import { http } from 'respool/deliver';
 import { brief, receiver } from './setup.ts';
 
 const OURS =

@@ -15,11 +15,10 @@ import {
 import { createConsumer, createPublisher, perAttempt } from 'respool/rabbit';
 import { memoryBodies } from 'respool/stores/memory';
 import { sqlite } from 'respool/stores/sqlite';
-import { createTestSpool } from 'respool/testkit';
+import { createTestSpool, sampleEntry } from 'respool/testkit';
 import { decrypt, encrypt, type Transform } from 'respool/transforms';
 import { expect, onTestFinished, test } from 'vitest';
 import { importPeer } from '../../src/system/peer.ts';
-import { sampleEntry } from '../../src/testkit/samples.ts';
 import { readPage, tableUnder } from '../docs/pages.ts';
 import { withService } from '../services/index.ts';
 import { openStore as openNats } from '../stores/nats/setup.ts';

@@ -8,7 +8,7 @@ import { GLOBAL_OPTIONS } from '../../src/cli/program.ts';
 import type { CommandSpec, OptionSpec } from '../../src/cli/spec.ts';
 import { environmentName, isScalar, KEYS } from '../../src/config/schema/keys.ts';
 import { Families } from '../../src/observe/metrics/families.ts';
-import { createMetrics } from '../../src/observe/metrics/metrics.ts';
+import { createMetrics } from 'respool/observe';
 import { METRIC_ALIASES } from '../../src/observe/metrics/types.ts';
 import { json, setup } from '../web/setup.ts';
 import { compactJson, shareSchemas } from './compact-json.ts';

@@ -3,8 +3,7 @@ import { type Delivery, ladder, type Middleware, PermanentError } from 'respool'
 import { circuitBreaker, guard, healthGate, inBatches, metrics } from 'respool/middleware';
 import { rateLimit, retryBudget } from 'respool/middleware';
 import { expect, test } from 'vitest';
-import type { Consumer } from '../../src/rabbit/consume/consumer.ts';
-import type { RabbitHandler } from '../../src/rabbit/consume/delivery.ts';
+import type { Consumer, RabbitHandler } from 'respool/rabbit';
 import { consume, Hands, nextEvent, ownName, Tray } from '../rabbit/ground.ts';
 import { withService } from '../services/index.ts';
 

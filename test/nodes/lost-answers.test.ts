@@ -3,10 +3,10 @@
  * the other has long delivered what it is about to store again.
  */
 import { expect, test } from 'vitest';
-import { nats } from '../../src/stores/nats/index.ts';
-import { postgres } from '../../src/stores/postgres/index.ts';
+import { sampleEntry } from 'respool/testkit';
+import { postgres } from 'respool/stores/postgres';
+import { nats } from 'respool/stores/nats';
 import { entryChange, claimRequest } from '../../src/testkit/entry-cases/shared.ts';
-import { sampleEntry } from '../../src/testkit/samples.ts';
 import { withService } from '../services/index.ts';
 import { onGround } from './ground.ts';
 import { FaultProxy } from './proxy.ts';

@@ -1,12 +1,15 @@
 /** Alerts at every point where a process may be killed or a store may fail: told once all the same. */
 import { seededDice } from 'respool/testkit';
 import { expect, test } from 'vitest';
-import { type Alerts, createAlerts } from '../../src/observe/alerts/evaluate.ts';
-import type { Measures } from '../../src/observe/alerts/measures.ts';
-import type { Notice } from '../../src/observe/alerts/notice.ts';
-import { registerReceivers } from '../../src/observe/alerts/receivers.ts';
-import type { AlertRule } from '../../src/observe/alerts/types.ts';
-import type { RecordStore } from '../../src/ports/record-store.ts';
+import type { RecordStore } from 'respool';
+import {
+  type AlertRule,
+  type Alerts,
+  createAlerts,
+  type Measures,
+  type Notice,
+  registerReceivers,
+} from 'respool/observe';
 import { HOUR, SECOND, setup, type World } from '../spool/setup.ts';
 import { earOf, EVERY_MS, ruleOf } from './alerts-ground.ts';
 

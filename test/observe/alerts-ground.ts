@@ -3,26 +3,26 @@
  */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { Handler, Spool, SpoolEvent } from 'respool';
+import type { Clock, Handler, Spool, SpoolEvent } from 'respool';
 import { http } from 'respool/deliver';
 import { onTestFinished } from 'vitest';
-import { createAlerts, type Alerts, STATE_KIND } from '../../src/observe/alerts/evaluate.ts';
-import type {
-  MeasureReading,
-  ExternalMeasures,
-} from '../../src/observe/alerts/external-measures.ts';
-import { createMeasures, type Measures } from '../../src/observe/alerts/measures.ts';
-import type { Notice } from '../../src/observe/alerts/notice.ts';
-import { parseCondition } from '../../src/observe/alerts/parse.ts';
-import { registerReceivers } from '../../src/observe/alerts/receivers.ts';
+import {
+  type AlertAction,
+  type AlertActionCall,
+  type AlertOptions,
+  type AlertRule,
+  type Alerts,
+  createAlerts,
+  createMeasures,
+  type ExternalMeasures,
+  type MeasureReading,
+  type Measures,
+  type Notice,
+  parseCondition,
+  registerReceivers,
+} from 'respool/observe';
+import { STATE_KIND } from '../../src/observe/alerts/evaluate.ts';
 import type { AlertState } from '../../src/observe/alerts/state.ts';
-import type {
-  AlertAction,
-  AlertActionCall,
-  AlertOptions,
-  AlertRule,
-} from '../../src/observe/alerts/types.ts';
-import type { Clock } from '../../src/ports/clock.ts';
 import { setup, type World } from '../spool/setup.ts';
 
 /** Between two rounds. */

@@ -2,8 +2,8 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { isRespoolError } from 'respool';
-import { fulfils, printCondition } from '../../src/observe/alerts/condition.ts';
-import { parseCondition } from '../../src/observe/alerts/parse.ts';
+import { parseCondition, printCondition } from 'respool/observe';
+import { fulfils } from '../../src/observe/alerts/condition.ts';
 
 const EXAMPLES: readonly (readonly [text: string, printed: string])[] = [
   ['bounce rate > 5 % for 5m', 'bounce rate > 5 % for 5m'],

@@ -1,7 +1,6 @@
 /** What a consumer tells of its topology and its messages, and a sweep of its queues; real broker. */
-import type { SpoolEvent, StreamedEvent } from 'respool';
+import { PermanentError, type SpoolEvent, type StreamedEvent } from 'respool';
 import { expect, expectTypeOf, onTestFinished, test, vi } from 'vitest';
-import { PermanentError } from '../../src/core/failure.ts';
 import { sweepShell } from '../cli/sweep-ground.ts';
 import { consume, Hands, ownName } from '../rabbit/ground.ts';
 import { died, openGround } from '../rabbit/queues/sweep-ground.ts';

@@ -4,7 +4,7 @@
  */
 import { vi } from 'vitest';
 import { Families, type FamilyShape } from '../../src/observe/metrics/families.ts';
-import { createMetrics } from '../../src/observe/metrics/metrics.ts';
+import { createMetrics } from 'respool/observe';
 import type { KnownMetric } from './promql.ts';
 
 /** What Prometheus tells of each target. */

@@ -2,9 +2,8 @@
 
 import { describe, expect, test, vi } from 'vitest';
 import { createMetrics, type WatchedOutbox, type WatchedRelay } from 'respool/observe';
-import { RespoolError } from '../../src/core/errors.ts';
-import type { EventKind, EventOf } from '../../src/core/event.ts';
-import type { Consumer } from '../../src/rabbit/consume/consumer.ts';
+import type { Consumer } from 'respool/rabbit';
+import { type EventKind, type EventOf, RespoolError } from 'respool';
 import { Families } from '../../src/observe/metrics/families.ts';
 import { ground, told as heard } from '../outbox/relay-ground.ts';
 import { Hands, ownName } from '../rabbit/ground.ts';

@@ -3,7 +3,7 @@
 import type { SpoolEvent } from 'respool';
 import type { WatchedConsumer, WatchedOutbox, WatchedRelay } from 'respool/observe';
 import { expect, test } from 'vitest';
-import type { Consumer } from '../../src/rabbit/consume/consumer.ts';
+import type { Consumer } from 'respool/rabbit';
 import { consume, Hands, ownName } from '../rabbit/ground.ts';
 import { until } from '../rabbit/until.ts';
 import { service, withService } from '../services/index.ts';

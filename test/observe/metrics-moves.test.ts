@@ -1,8 +1,7 @@
 /** Every metric of a spool is moved by what it tells of, and by as much (R77, R192, R193). */
-import { type EventOf, held, ladder, PermanentError } from 'respool';
+import { type EventOf, held, ladder, PermanentError, type StoreOperation } from 'respool';
 import { createMetrics, type Metrics, type WatchedSpool } from 'respool/observe';
 import { describe, expect, test } from 'vitest';
-import type { StoreOperation } from '../../src/ports/store-operation.ts';
 import { readVersion } from '../../src/system/version.ts';
 import { failing, HOUR, makeGate, MINUTE, setup, type World } from '../spool/setup.ts';
 import { watched } from './metrics-ground.ts';

@@ -2,8 +2,8 @@
 
 import type pg from 'pg';
 import { expect, test } from 'vitest';
-import { createOutbox, type EmitMessage, once, transaction } from '../../src/outbox/index.ts';
-import { exponential, fixed } from '../../src/core/policy.ts';
+import { exponential, fixed } from 'respool';
+import { createOutbox, type EmitMessage, once, transaction } from 'respool/outbox';
 import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import {

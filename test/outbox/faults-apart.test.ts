@@ -1,8 +1,8 @@
 /** Several outboxes in one database, and roles that may do no more than they have to. */
 import pg from 'pg';
 import { expect, test } from 'vitest';
-import { createOutbox, type Outbox } from '../../src/outbox/index.ts';
-import type { Parcel, Sink } from '../../src/ports/sink.ts';
+import type { Parcel, Sink } from 'respool';
+import { createOutbox, type Outbox } from 'respool/outbox';
 import { query } from '../nodes/ground.ts';
 import { withService } from '../services/index.ts';
 import { freshName, outboxOn } from './faults/setup.ts';

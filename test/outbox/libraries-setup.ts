@@ -14,7 +14,7 @@ import {
   fromKysely,
   fromPrisma,
   transaction,
-} from '../../src/outbox/index.ts';
+} from 'respool/outbox';
 import { atEnd, openPool, serverUrl } from './core-setup.ts';
 
 /** A library in a test: its transactions, and what is no transaction of it. */

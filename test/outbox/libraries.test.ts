@@ -5,7 +5,7 @@ import type { Transaction as KyselyTransaction } from 'kysely';
 import type { Knex } from 'knex';
 import pg from 'pg';
 import { expect, test } from 'vitest';
-import { type AnyTx, type Outbox, once, transaction } from '../../src/outbox/index.ts';
+import { type AnyTx, once, type Outbox, transaction } from 'respool/outbox';
 import { withService } from '../services/index.ts';
 import { atEnd, bodyOf, openOutbox, ordersIn, serverUrl } from './core-setup.ts';
 import { LIBRARIES } from './libraries-setup.ts';

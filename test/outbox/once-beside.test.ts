@@ -2,7 +2,7 @@
 
 import pg from 'pg';
 import { expect, test } from 'vitest';
-import { type AnyTx, migrateInbox, once, transaction } from '../../src/outbox/index.ts';
+import { type AnyTx, migrateInbox, once, transaction } from 'respool/outbox';
 import { withService } from '../services/index.ts';
 import { atEnd, openOutbox, openPool, ordersIn, ownSchema, serverUrl } from './core-setup.ts';
 import { KINDS, turns } from './libraries-setup.ts';

@@ -2,7 +2,7 @@
 
 import Sqlite from 'better-sqlite3';
 import { expect, expectTypeOf, test } from 'vitest';
-import { migrateInbox, type Once, once } from '../../src/outbox/index.ts';
+import { migrateInbox, type Once, once } from 'respool/outbox';
 import { systemClock } from '../../src/system/clock.ts';
 import { atEnd, openDatabase, openSqliteOutbox } from './core-setup.ts';
 

@@ -2,7 +2,7 @@
 
 import type pg from 'pg';
 import { expect, expectTypeOf, test } from 'vitest';
-import { migrateInbox, type Once, once, transaction } from '../../src/outbox/index.ts';
+import { migrateInbox, type Once, once, transaction } from 'respool/outbox';
 import { forgetKeys, postgresTable } from '../../src/outbox/inbox.ts';
 import { withService } from '../services/index.ts';
 import { atEnd, openOutbox, openPool, ordersIn, ownSchema } from './core-setup.ts';

@@ -1,7 +1,7 @@
 /** refusals — what no relay could send is refused by the emit, where somebody hears of it. */
 
 import { expect, test } from 'vitest';
-import type { EmitOptions } from '../../src/outbox/index.ts';
+import type { EmitOptions } from 'respool/outbox';
 import { openSqliteOutbox } from './core-setup.ts';
 
 async function emitting() {

@@ -2,10 +2,9 @@
 
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
-import type { SpoolEvent } from 'respool';
+import type { Clock, SpoolEvent } from 'respool';
 import { createOutbox, type Outbox, type Relay, type RelayOptions } from 'respool/outbox';
 import { onTestFinished } from 'vitest';
-import type { Clock } from '../../src/ports/clock.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { type BrokerWorld, brokerWorld } from '../rabbit/publisher-setup.ts';
 import { service } from '../services/index.ts';

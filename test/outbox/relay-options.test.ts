@@ -10,7 +10,7 @@ import {
 } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { Messages } from '../../src/outbox/message.ts';
-import type { RelayOptions, RelayTarget } from '../../src/outbox/types.ts';
+import type { RelayOptions, RelayTarget } from 'respool/outbox';
 import { POLICY, put, relayWorld, type RelayWorld, TestSink } from './relay-setup.ts';
 
 async function started(world: RelayWorld): Promise<RelayWorld> {

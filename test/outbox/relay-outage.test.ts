@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vit
 import { transaction } from 'respool/outbox';
 import { limitBodies } from '../rabbit/faults/alarms.ts';
 import { type PrivateServer, privateServer, skipReason } from '../services/index.ts';
-import type { Clock } from '../../src/ports/clock.ts';
+import type { Clock } from 'respool';
 import { systemClock } from '../../src/system/clock.ts';
 import { countQueries, ground, idsOf, isClaim, told } from './relay-ground.ts';
 

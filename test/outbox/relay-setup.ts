@@ -6,8 +6,8 @@ import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
 import { seededDice, SimClock } from 'respool/testkit';
 import { noBodies } from '../../src/outbox/message.ts';
 import type { OutboxParts } from '../../src/outbox/parts.ts';
-import { createRelay, type Relay } from '../../src/outbox/relay.ts';
-import type { RelayOptions, RelayTarget } from '../../src/outbox/types.ts';
+import type { Relay, RelayOptions, RelayTarget } from 'respool/outbox';
+import { createRelay } from '../../src/outbox/relay.ts';
 
 export type Answers = Awaited<ReturnType<Sink['send']>>;
 

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { withService } from '../services/index.ts';
 import { createOutbox } from 'respool/outbox';
-import type { Clock } from '../../src/ports/clock.ts';
+import type { Clock } from 'respool';
 import { systemClock } from '../../src/system/clock.ts';
 import { countQueries, ground, idsOf, isClaim, told } from './relay-ground.ts';
 

@@ -2,7 +2,7 @@
 
 import type pg from 'pg';
 import { expect, test } from 'vitest';
-import { type AnyTx, createOutbox, type Outbox, transaction } from '../../src/outbox/index.ts';
+import { type AnyTx, createOutbox, type Outbox, transaction } from 'respool/outbox';
 import { withService } from '../services/index.ts';
 import { atEnd, openOutbox, openPool, ordersIn } from './core-setup.ts';
 import { KINDS, turns } from './libraries-setup.ts';

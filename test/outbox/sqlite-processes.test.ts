@@ -4,8 +4,8 @@ import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { createOutbox, type RelayOptions } from '../../src/outbox/index.ts';
-import type { Parcel, Sink } from '../../src/ports/sink.ts';
+import type { Parcel, Sink } from 'respool';
+import { createOutbox, type RelayOptions } from 'respool/outbox';
 import { atEnd, openSqliteOutbox } from './core-setup.ts';
 
 const KEYS = 5;

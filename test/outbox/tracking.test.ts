@@ -1,17 +1,10 @@
 /** tracking — the chain of ids that goes with what is emitted. */
 
 import { expect, test } from 'vitest';
-import {
-  spoolSink,
-  tracked,
-  tracking,
-  trackingIds,
-  trackingOf,
-  transaction,
-} from '../../src/outbox/index.ts';
+import { memory, memoryBodies } from 'respool/stores/memory';
+import { createSpool } from 'respool';
+import { spoolSink, tracked, tracking, trackingIds, trackingOf, transaction } from 'respool/outbox';
 import { TRACKING_HEADER } from '../../src/outbox/tracking.ts';
-import { createSpool } from '../../src/index.ts';
-import { memory, memoryBodies } from '../../src/stores/memory/index.ts';
 import { withService } from '../services/index.ts';
 import { openOutbox, openSqliteOutbox } from './core-setup.ts';
 

@@ -1,7 +1,7 @@
 /** A connection that breaks while relays are told of a commit. */
 import { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
-import { createOutbox } from '../../src/outbox/index.ts';
+import { createOutbox } from 'respool/outbox';
 
 test('a connection that breaks while relays are told is given up, and ends no process', async () => {
   const released: unknown[] = [];

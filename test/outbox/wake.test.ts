@@ -3,8 +3,8 @@
 import { expect, test } from 'vitest';
 import { ServerTime } from '../../src/outbox/postgres-outbox.ts';
 import { Wake } from '../../src/outbox/wake.ts';
-import type { Clock } from '../../src/ports/clock.ts';
-import { memory } from '../../src/stores/memory/entry-store.ts';
+import { memory } from 'respool/stores/memory';
+import type { Clock } from 'respool';
 
 /** A clock that is moved by hand. */
 class HandClock implements Clock {

@@ -1,8 +1,7 @@
 /** Properties of the checks at the door. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { Headers } from '../../src/core/entry.ts';
-import { isRespoolError } from '../../src/core/errors.ts';
+import { type Headers, isRespoolError } from 'respool';
 import {
   checkHeaders,
   checkId,

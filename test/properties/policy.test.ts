@@ -1,9 +1,9 @@
 /** Properties of durations and policies. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { DURATION_MAX_MS, durationMs, formatDuration } from '../../src/core/duration.ts';
-import { checkPolicy, delayMs, type RetryPolicy, rungs } from '../../src/core/policy.ts';
-import { failure } from '../../src/core/failure.ts';
+import { failure, formatDuration, type RetryPolicy, rungs } from 'respool';
+import { DURATION_MAX_MS, durationMs } from '../../src/core/duration.ts';
+import { checkPolicy, delayMs } from '../../src/core/policy.ts';
 import { anyPolicy, chance, growing } from './arbitraries.ts';
 import { always } from './runs.ts';
 

@@ -1,7 +1,8 @@
 /** Topic patterns against a reference that is too simple to be wrong. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { takesTopic, topicMatches } from '../../src/core/topic.ts';
+import { topicMatches } from 'respool';
+import { takesTopic } from '../../src/core/topic.ts';
 import { always } from './runs.ts';
 
 /** The definition, by recursion. */

@@ -1,9 +1,8 @@
 /** outlet — a resolved send is in a queue; what is not known to be there is told as not known. */
 
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { isRespoolError } from '../../src/core/errors.ts';
-import type { Clock } from '../../src/ports/clock.ts';
-import { createConnection } from '../../src/rabbit/connection/connection.ts';
+import { createConnection } from 'respool/rabbit';
+import { type Clock, isRespoolError } from 'respool';
 import {
   ConfirmPublisher,
   type ConfirmPublisherLimits,

@@ -4,11 +4,13 @@ import { connect as connectTcp } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:tls';
 import { expect, onTestFinished, test } from 'vitest';
-import { isRespoolError } from '../../src/core/errors.ts';
-import { createConnection, type RabbitConnection } from '../../src/rabbit/connection/connection.ts';
-import type { Clock } from '../../src/ports/clock.ts';
-import { createPublisher } from '../../src/rabbit/publish/publisher.ts';
-import { rabbitSink } from '../../src/rabbit/publish/sink.ts';
+import {
+  createConnection,
+  createPublisher,
+  type RabbitConnection,
+  rabbitSink,
+} from 'respool/rabbit';
+import { type Clock, isRespoolError } from 'respool';
 import { systemClock } from '../../src/system/clock.ts';
 import { createIdMaker } from '../../src/system/ids.ts';
 import { CERTIFICATE, KEY } from '../deliver/certificate.ts';

@@ -2,7 +2,8 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import type { AmqpChannel, AmqpMessage } from '../../src/rabbit/connection/amqp.ts';
+import type { AmqpMessage } from 'respool/rabbit';
+import type { AmqpChannel } from '../../src/rabbit/connection/amqp.ts';
 import { DeliveryChannel } from '../../src/rabbit/consume/delivery-channel.ts';
 
 /** A broker that counts what it has no answer for, and closes the broker as a real one does. */

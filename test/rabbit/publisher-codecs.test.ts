@@ -1,6 +1,7 @@
 /** Codecs: from values to bytes and back, by content type (R144). */
 import { describe, expect, test } from 'vitest';
-import { type Codec, decodersOf, encodersOf } from '../../src/rabbit/publish/codecs.ts';
+import type { Codec } from 'respool/rabbit';
+import { decodersOf, encodersOf } from '../../src/rabbit/publish/codecs.ts';
 
 /** A type of our own: numbers as one byte. */
 const byte: Codec = {

@@ -1,14 +1,23 @@
 /** The fallback of a publisher: what the broker cannot take goes to a spool, and on from there. */
 import { once } from 'node:events';
 import { connect } from 'amqplib';
-import { createSpool, fixed, type Message, type Spool, type SpoolOptions } from 'respool';
+import {
+  type Clock,
+  createSpool,
+  fixed,
+  type Message,
+  type Spool,
+  type SpoolOptions,
+} from 'respool';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import type { Clock } from '../../src/ports/clock.ts';
-import { createConnection } from '../../src/rabbit/connection/connection.ts';
-import type { FallbackSpool } from '../../src/rabbit/publish/fallback.ts';
-import { createPublisher, type Publisher } from '../../src/rabbit/publish/publisher.ts';
-import type { PublisherOptions } from '../../src/rabbit/publish/options.ts';
+import {
+  createConnection,
+  createPublisher,
+  type FallbackSpool,
+  type Publisher,
+  type PublisherOptions,
+} from 'respool/rabbit';
 import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import { brokerWorld, fallbackTimes, openRoad, setup } from './publisher-setup.ts';

@@ -3,9 +3,13 @@ import { createServer, connect as dial, type Socket } from 'node:net';
 import { createSpool, type Delivery, fixed, type Handler, type Spool } from 'respool';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { type FallbackSpool, openFallback } from '../../src/rabbit/publish/fallback.ts';
-import { createPublisher, type Publisher } from '../../src/rabbit/publish/publisher.ts';
-import type { PublisherOptions } from '../../src/rabbit/publish/options.ts';
+import {
+  createPublisher,
+  type FallbackSpool,
+  type Publisher,
+  type PublisherOptions,
+} from 'respool/rabbit';
+import { openFallback } from '../../src/rabbit/publish/fallback.ts';
 import { withService } from '../services/index.ts';
 import { type BrokerWorld, brokerWorld, openRoad, setup } from './publisher-setup.ts';
 

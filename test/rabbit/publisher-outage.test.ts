@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 import { connect, type ConsumeMessage } from 'amqplib';
 import { createSpool, type Spool } from 'respool';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { createPublisher } from '../../src/rabbit/publish/publisher.ts';
+import { createPublisher } from 'respool/rabbit';
 import { type PrivateServer, privateServer, skipReason } from '../services/index.ts';
 import { brokerWorld, fallbackTimes } from './publisher-setup.ts';
 

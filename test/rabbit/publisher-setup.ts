@@ -5,9 +5,8 @@ import { randomUUID } from 'node:crypto';
 import { createServer, connect as dial, type Server, type Socket } from 'node:net';
 import { connect, type ChannelModel, type ConsumeMessage } from 'amqplib';
 import { onTestFinished } from 'vitest';
-import type { Clock } from '../../src/ports/clock.ts';
-import { createPublisher, type Publisher } from '../../src/rabbit/publish/publisher.ts';
-import type { PublisherOptions } from '../../src/rabbit/publish/options.ts';
+import { createPublisher, type Publisher, type PublisherOptions } from 'respool/rabbit';
+import type { Clock } from 'respool';
 import { systemClock } from '../../src/system/clock.ts';
 
 /** A `fallbackAfter`; no other timer of a publisher has this length. */

@@ -1,7 +1,6 @@
 /** An exchange of a real broker as a sink, by the suite (R149). */
 import { connect } from 'amqplib';
-import { createConnection } from '../../src/rabbit/connection/connection.ts';
-import { rabbitSink } from '../../src/rabbit/publish/sink.ts';
+import { createConnection, rabbitSink } from 'respool/rabbit';
 import { createSpool, forward } from 'respool';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { sinkSuite, type SinkUnderTest } from 'respool/testkit';

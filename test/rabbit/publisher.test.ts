@@ -1,11 +1,13 @@
 /** The publisher on a real broker: confirms, returns, properties, order, limits (R97, R138, R143–R146). */
 import { connect } from 'amqplib';
 import { describe, expect, test } from 'vitest';
-import type { AmqpConnection } from '../../src/rabbit/connection/amqp.ts';
-import { createConnection } from '../../src/rabbit/connection/connection.ts';
-import { createPublisher } from '../../src/rabbit/publish/publisher.ts';
-import type { PublishMiddleware } from '../../src/rabbit/publish/message.ts';
-import type { PublisherOptions } from '../../src/rabbit/publish/options.ts';
+import {
+  type AmqpConnection,
+  createConnection,
+  createPublisher,
+  type PublisherOptions,
+  type PublishMiddleware,
+} from 'respool/rabbit';
 import { withService } from '../services/index.ts';
 import { openRoad, setup } from './publisher-setup.ts';
 

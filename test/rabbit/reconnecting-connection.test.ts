@@ -4,11 +4,10 @@ import { EventEmitter } from 'node:events';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
-import { isRespoolError } from '../../src/core/errors.ts';
-import type { AmqpConnection } from '../../src/rabbit/connection/amqp.ts';
-import { createConnection } from '../../src/rabbit/connection/connection.ts';
+import { SimClock } from 'respool/testkit';
+import { type AmqpConnection, createConnection } from 'respool/rabbit';
+import { isRespoolError } from 'respool';
 import { ReconnectingConnection } from '../../src/rabbit/connection/reconnecting-connection.ts';
-import { SimClock } from '../../src/testkit/virtual-time.ts';
 
 class FakeConnection extends EventEmitter {
   closed = 0;

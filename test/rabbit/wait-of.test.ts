@@ -1,7 +1,7 @@
 /** How long a deferred message waits in all is what its wait queues do, not what was asked for. */
 import { expect, test } from 'vitest';
 import { remainingWait, totalWaitMs } from '../../src/rabbit/consume/settle.ts';
-import type { QueuePlan } from '../../src/rabbit/topology/model.ts';
+import type { QueuePlan } from 'respool/rabbit';
 import type { Past } from '../../src/rabbit/consume/message-history.ts';
 
 /** A plan with these wait queues: the longest that is not longer than the delay, or the first. */

@@ -1,11 +1,11 @@
 /** The due time that a `deferred` event tells is the stored one, on every store. */
 import { createSpool, type EntryStore, type EventOf, exponential } from 'respool';
 import { expect, test } from 'vitest';
-import { filesystem } from '../../src/stores/filesystem/index.ts';
-import { memory, memoryBodies } from '../../src/stores/memory/index.ts';
-import { nats } from '../../src/stores/nats/index.ts';
-import { postgres } from '../../src/stores/postgres/index.ts';
-import { sqlite } from '../../src/stores/sqlite/index.ts';
+import { sqlite } from 'respool/stores/sqlite';
+import { postgres } from 'respool/stores/postgres';
+import { nats } from 'respool/stores/nats';
+import { memory, memoryBodies } from 'respool/stores/memory';
+import { filesystem } from 'respool/stores/filesystem';
 import { ENTRIES, usePlaces } from './places.ts';
 
 const places = usePlaces();

@@ -2,7 +2,7 @@
 import { createSpool } from 'respool';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { expect, onTestFinished, test } from 'vitest';
-import { SimClock } from '../../src/testkit/index.ts';
+import { SimClock } from 'respool/testkit';
 
 // Regression: the due time was read a millisecond after the time it is compared with.
 test('a message without a delay is incoming though every look at the clock shows more', async () => {

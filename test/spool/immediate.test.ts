@@ -2,7 +2,7 @@
 import { createSpool } from 'respool';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { expect, test } from 'vitest';
-import { createTestSpool } from '../../src/testkit/virtual-time.ts';
+import { createTestSpool } from 'respool/testkit';
 
 test('a new message starts at once by default', async () => {
   const { spool, clock } = await createTestSpool();

@@ -1,6 +1,6 @@
 /** Bodies that are still coming in, and bodies that are none. */
 import { describe, expect, test } from 'vitest';
-import { createTestSpool } from '../../src/testkit/virtual-time.ts';
+import { createTestSpool } from 'respool/testkit';
 
 describe('a stop', () => {
   async function* endless(): AsyncGenerator<Uint8Array> {

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { loadConfig } from '../../src/config/load/load-config.ts';
 import { createConfiguredSpool } from '../../src/config/open/open-spool.ts';
-import type { Spool } from '../../src/index.ts';
+import type { Spool } from 'respool';
 import { BODIES, ENTRIES, usePlaces } from './places.ts';
 
 const LARGE = Buffer.alloc(300_000, 7);

@@ -1,14 +1,12 @@
 /** R37, R38: any entry store goes with any body store, made by code. */
 import { describe, expect, test } from 'vitest';
-import { createSpool } from '../../src/index.ts';
-import type { BodyStore } from '../../src/ports/body-store.ts';
-import type { EntryStore } from '../../src/ports/entry-store.ts';
-import { filesystem, filesystemBodies } from '../../src/stores/filesystem/index.ts';
-import { memory, memoryBodies } from '../../src/stores/memory/index.ts';
-import { nats, natsBodies } from '../../src/stores/nats/index.ts';
-import { postgres, postgresBodies } from '../../src/stores/postgres/index.ts';
-import { s3 } from '../../src/stores/s3/index.ts';
-import { sqlite, sqliteBodies } from '../../src/stores/sqlite/index.ts';
+import { sqlite, sqliteBodies } from 'respool/stores/sqlite';
+import { s3 } from 'respool/stores/s3';
+import { postgres, postgresBodies } from 'respool/stores/postgres';
+import { nats, natsBodies } from 'respool/stores/nats';
+import { memory, memoryBodies } from 'respool/stores/memory';
+import { filesystem, filesystemBodies } from 'respool/stores/filesystem';
+import { type BodyStore, createSpool, type EntryStore } from 'respool';
 import { BODIES, ENTRIES, usePlaces } from './places.ts';
 
 const places = usePlaces();

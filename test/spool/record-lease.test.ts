@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { createMemoryData, memory } from 'respool/stores/memory';
 import { faultyStore, randomFaults, SimClock, seededDice } from 'respool/testkit';
 import { describe, expect, test } from 'vitest';
-import type { RecordStore } from '../../src/ports/record-store.ts';
+import type { RecordStore } from 'respool';
 import { changeRecord, type LeaseOptions, RecordLease } from '../../src/spool/record-lease.ts';
 
 interface Value {

@@ -1,8 +1,7 @@
 /** Replays: what had ended goes once more, as it was or repaired, and no step can lose a body. */
 import { compress, encrypt, generateKey, type Transform } from 'respool/transforms';
-import { PermanentError } from 'respool';
+import { PermanentError, type ReplayOrder } from 'respool';
 import { describe, expect, test } from 'vitest';
-import type { ReplayOrder } from '../../src/spool/replay.ts';
 import { all, bytesOf, codeOf, rejection, setup, type World, type WorldOptions } from './setup.ts';
 
 const SMALL = Buffer.from('{"broken":true');

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { createTestSpool } from 'respool/testkit';
-import type { StoreOperation } from '../../src/ports/store-operation.ts';
+import type { StoreOperation } from 'respool';
 import { memory, memoryBodies } from 'respool/stores/memory';
 
 async function setup(parts: Parameters<typeof createTestSpool>[0] = {}) {

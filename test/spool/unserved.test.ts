@@ -1,9 +1,8 @@
 /** Topics without a handler, unknown policies and handlers that get nothing are told at once. */
-import { fixed } from 'respool';
+import { createSpool, fixed } from 'respool';
 import { afterEach, beforeEach, describe, expect, type MockInstance, test, vi } from 'vitest';
-import { createSpool } from '../../src/index.ts';
-import { memory, memoryBodies } from '../../src/stores/memory/index.ts';
-import { SimClock } from '../../src/testkit/virtual-time.ts';
+import { SimClock } from 'respool/testkit';
+import { memory, memoryBodies } from 'respool/stores/memory';
 import { setup, type World } from './setup.ts';
 
 const traits = { processes: 'many' } as const;

@@ -1,12 +1,11 @@
 /** look-cost — a look for work in memory reads as much beside a large backlog as beside a small one. */
 
 import { describe, expect, test } from 'vitest';
-import type { Entry } from '../../src/core/entry.ts';
-import type { ClaimFilter } from '../../src/ports/entry-store.ts';
+import { SAMPLE_AT, sampleEntry } from 'respool/testkit';
+import type { ClaimFilter, Entry } from 'respool';
 import { Catalog, createHeldEntry, factsOf } from '../../src/stores/filesystem/catalog.ts';
 import { Data } from '../../src/stores/memory/data.ts';
 import { Catalog as NatsCatalog } from '../../src/stores/nats/catalog.ts';
-import { SAMPLE_AT, sampleEntry } from '../../src/testkit/samples.ts';
 import { backlog, FILTERS, LEAVING_OUT, LONG_DUE, NOT_DUE } from './look-samples.ts';
 
 /** The index of a store. */

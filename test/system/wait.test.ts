@@ -12,7 +12,7 @@ import {
   unlessAborted,
   withTimeout,
 } from '../../src/system/wait.ts';
-import { SimClock } from '../../src/testkit/index.ts';
+import { SimClock } from 'respool/testkit';
 
 /** A clock that knows how many of its timers are running. */
 function makeClock() {

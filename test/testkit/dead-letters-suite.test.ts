@@ -1,6 +1,6 @@
 /** The suite for dead letters, against a place in memory; and that it finds what one does wrong. */
 import { describe, expect, test } from 'vitest';
-import type { DeadLetters } from '../../src/ports/dead-letters.ts';
+import type { DeadLetters } from 'respool/dead-letters';
 import { deadLettersSuite, type LettersUnderTest } from 'respool/testkit';
 import { createPlace } from '../dead-letters/replay/memory-letters.ts';
 import { runSuite } from '../suite.ts';

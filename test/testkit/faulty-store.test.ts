@@ -1,18 +1,18 @@
 import { describe, expect, test } from 'vitest';
-import type { EntryStore } from '../../src/ports/entry-store.ts';
-import { createMemoryData, memory, memoryBodies } from '../../src/stores/memory/index.ts';
 import {
   bodyStoreSuite,
   entryStoreSuite,
   type FaultPlan,
-  type FaultyOptions,
   faultyBodies,
+  type FaultyOptions,
   faultyStore,
   randomFaults,
-  SimClock,
   sampleEntry,
   seededDice,
-} from '../../src/testkit/index.ts';
+  SimClock,
+} from 'respool/testkit';
+import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
+import type { EntryStore } from 'respool';
 import { runSuite } from '../suite.ts';
 
 const AWAY = { code: 'store.unavailable' };

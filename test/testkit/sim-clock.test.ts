@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { SimClock } from '../../src/testkit/index.ts';
+import { SimClock } from 'respool/testkit';
 
 const START = Date.UTC(2026, 0, 1);
 

@@ -3,14 +3,13 @@
 import { createDecipheriv, createSecretKey, hkdfSync } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { decrypt } from '../../src/transforms/encrypt.ts';
+import { decrypt, generateKey } from 'respool/transforms';
 import { Chunks } from '../../src/transforms/encrypt-chunks.ts';
 import {
   createHeader,
   type EncryptHeader,
   parseHeader,
 } from '../../src/transforms/encrypt-header.ts';
-import { generateKey } from '../../src/transforms/key.ts';
 import {
   BLOCK_BYTES,
   broken,

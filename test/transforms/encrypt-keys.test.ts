@@ -5,9 +5,9 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { SimClock } from '../../src/testkit/virtual-time.ts';
-import { decrypt, encrypt } from '../../src/transforms/encrypt.ts';
-import { generateKey, type Key, type Keys, parseKey } from '../../src/transforms/key.ts';
+import { decrypt, encrypt, generateKey, type Key, type Keys } from 'respool/transforms';
+import { SimClock } from 'respool/testkit';
+import { parseKey } from '../../src/transforms/key.ts';
 import { KeyRing } from '../../src/transforms/key-ring.ts';
 import { load, loadStream, refusal, someBytes, store } from './encrypt-setup.ts';
 

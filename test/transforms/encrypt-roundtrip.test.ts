@@ -2,8 +2,7 @@
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { decrypt, encrypt } from '../../src/transforms/encrypt.ts';
-import { generateKey } from '../../src/transforms/key.ts';
+import { decrypt, encrypt, generateKey } from 'respool/transforms';
 import {
   BLOCK_BYTES,
   CHUNK_BYTES,

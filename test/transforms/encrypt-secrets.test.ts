@@ -2,8 +2,7 @@
 
 import { inspect } from 'node:util';
 import { expect, test } from 'vitest';
-import { decrypt, encrypt } from '../../src/transforms/encrypt.ts';
-import type { Key } from '../../src/transforms/key.ts';
+import { decrypt, encrypt, type Key } from 'respool/transforms';
 import { KeyRing } from '../../src/transforms/key-ring.ts';
 import {
   broken,

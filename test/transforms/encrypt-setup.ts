@@ -1,14 +1,15 @@
 /** What the tests of encryption share: bodies, their pieces, and all ways in and out. */
 
-import { isRespoolError, type RespoolError } from '../../src/core/errors.ts';
-import type { BodyReader, BodyWriter, Transform } from '../../src/ports/transform.ts';
 import {
-  type EncryptInternals,
+  type BodyReader,
+  type BodyWriter,
+  type Cipher,
   type EncryptOptions,
-  encryptWith,
-} from '../../src/transforms/encrypt.ts';
-import type { Cipher } from '../../src/transforms/encrypt-header.ts';
-import { generateKey } from '../../src/transforms/key.ts';
+  generateKey,
+  type Transform,
+} from 'respool/transforms';
+import { isRespoolError, type RespoolError } from 'respool';
+import { type EncryptInternals, encryptWith } from '../../src/transforms/encrypt.ts';
 
 export const CIPHERS: readonly Cipher[] = ['aes-256-gcm', 'chacha20-poly1305'];
 

@@ -14,9 +14,7 @@ import {
   zstdDecompressSync,
 } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
-import type { Transform } from '../../src/ports/transform.ts';
-import { readCompressed } from '../../src/transforms/compress-read.ts';
-import { decrypt } from '../../src/transforms/encrypt.ts';
+import { decrypt, readCompressed, type Transform } from 'respool/transforms';
 import { gather, refusal } from './encrypt-setup.ts';
 import {
   makeVectors,

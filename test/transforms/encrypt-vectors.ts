@@ -6,12 +6,11 @@
  */
 
 import { createHash, createHmac, createSecretKey, hash } from 'node:crypto';
-import type { BodyWriter, Transform } from '../../src/ports/transform.ts';
-import { compress } from '../../src/transforms/compress.ts';
+import { type BodyWriter, type Cipher, compress, type Transform } from 'respool/transforms';
 import type { StoredCodec } from '../../src/transforms/compress-codecs.ts';
 import { encryptWith } from '../../src/transforms/encrypt.ts';
 import { Chunks } from '../../src/transforms/encrypt-chunks.ts';
-import { type Cipher, createHeader, parseHeader } from '../../src/transforms/encrypt-header.ts';
+import { createHeader, parseHeader } from '../../src/transforms/encrypt-header.ts';
 
 /** One body as it is stored; bytes in base64, keys in hex. */
 export interface Vector {

@@ -1,7 +1,7 @@
 /** Memory is used again as soon as those who read it say that they are done, and never before. */
 
 import { randomBytes } from 'node:crypto';
-import type { Transform } from '../../src/ports/transform.ts';
+import { compress, encrypt, type Transform } from 'respool/transforms';
 import {
   readWhole,
   WHOLE_HOLDS_BYTES,
@@ -9,8 +9,6 @@ import {
   LentBuffers,
   letGo,
 } from '../../src/system/memory.ts';
-import { compress } from '../../src/transforms/compress.ts';
-import { encrypt } from '../../src/transforms/encrypt.ts';
 import { describe, expect, test } from 'vitest';
 import { CODECS, KIB, MIB } from './compress-setup.ts';
 import { CIPHERS, writerOf } from './encrypt-setup.ts';

@@ -1,9 +1,8 @@
 /** Destinations under a seal: who asks by their names is answered as over any other store. */
 import { describe, expect, test } from 'vitest';
-import type { Entry, Envelope, Status } from '../../src/core/entry.ts';
-import type { EntryStore } from '../../src/ports/entry-store.ts';
-import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../src/testkit/samples.ts';
-import type { SealedStore } from '../../src/transforms/seal.ts';
+import type { SealedStore } from 'respool/transforms';
+import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
+import type { Entry, EntryStore, Envelope, Status } from 'respool';
 import { claimOf, KEYS, openSealed, openWith, speaking } from './seal-setup.ts';
 
 const TOKEN = /^sealed\.[\w-]{16}$/;

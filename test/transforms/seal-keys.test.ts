@@ -1,11 +1,15 @@
 import { describe, expect, test } from 'vitest';
-import type { Entry, Envelope, Status } from '../../src/core/entry.ts';
-import { RespoolError } from '../../src/core/errors.ts';
-import { failure } from '../../src/core/failure.ts';
+import type { SealOptions } from 'respool/transforms';
+import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
+import {
+  type Entry,
+  type EntryStore,
+  type Envelope,
+  failure,
+  RespoolError,
+  type Status,
+} from 'respool';
 import { operatorMove } from '../../src/core/operator.ts';
-import type { EntryStore } from '../../src/ports/entry-store.ts';
-import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../src/testkit/samples.ts';
-import type { SealOptions } from '../../src/transforms/seal.ts';
 import { claimOf, KEYS, openSealed, openWith, speaking } from './seal-setup.ts';
 
 /** Replaces what lies in the store, as somebody who can write to it. */

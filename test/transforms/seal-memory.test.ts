@@ -1,4 +1,4 @@
-import { createMemoryData, type MemoryData, memory } from '../../src/stores/memory/index.ts';
+import { createMemoryData, memory, type MemoryData } from 'respool/stores/memory';
 import { sealedConforms } from './seal-setup.ts';
 
 /** By the folder that the suite made for them. */

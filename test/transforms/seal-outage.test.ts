@@ -1,15 +1,11 @@
 /** What becomes of sealed entries while the key of some of them cannot be had. */
 
 import { describe, expect, test } from 'vitest';
-import type { Entry } from '../../src/core/entry.ts';
-import { RespoolError } from '../../src/core/errors.ts';
-import type { EntryStore } from '../../src/ports/entry-store.ts';
-import { createSpool } from '../../src/spool/spool.ts';
-import { createMemoryData, memory, memoryBodies } from '../../src/stores/memory/index.ts';
+import { seal } from 'respool/transforms';
+import { createTestSpool, SAMPLE_AT, sampleEntries, sampleEntry, SimClock } from 'respool/testkit';
+import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
+import { createSpool, type Entry, type EntryStore, RespoolError } from 'respool';
 import { systemDice } from '../../src/system/clock.ts';
-import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../src/testkit/samples.ts';
-import { createTestSpool, SimClock } from '../../src/testkit/virtual-time.ts';
-import { seal } from '../../src/transforms/seal.ts';
 import { atEnd, claimOf, KEYS, openSealed, openWith, speaking } from './seal-setup.ts';
 
 /** Given back: where it was, without an attempt, and behind what is due now. */

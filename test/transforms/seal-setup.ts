@@ -4,15 +4,16 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach } from 'vitest';
-import type { Entry } from '../../src/core/entry.ts';
-import { failure } from '../../src/core/failure.ts';
-import type { ClaimRequest, EntryStore } from '../../src/ports/entry-store.ts';
-import { createMemoryData, type MemoryData, memory } from '../../src/stores/memory/index.ts';
-import { entryStoreSuite } from '../../src/testkit/entry-store-suite.ts';
-import { SAMPLE_AT, type SampleParts, sampleEntry } from '../../src/testkit/samples.ts';
-import type { EntryStoreAbilities } from '../../src/testkit/suite.ts';
-import { generateKey } from '../../src/transforms/key.ts';
-import { type SealOptions, type SealedStore, seal } from '../../src/transforms/seal.ts';
+import { generateKey, seal, type SealedStore, type SealOptions } from 'respool/transforms';
+import {
+  type EntryStoreAbilities,
+  entryStoreSuite,
+  SAMPLE_AT,
+  sampleEntry,
+  type SampleParts,
+} from 'respool/testkit';
+import { createMemoryData, memory, type MemoryData } from 'respool/stores/memory';
+import { type ClaimRequest, type Entry, type EntryStore, failure } from 'respool';
 import { runSuite } from '../suite.ts';
 
 /** One key for everybody; the tests that mind make their own. */

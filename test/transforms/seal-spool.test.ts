@@ -1,12 +1,9 @@
 import { describe, expect, test } from 'vitest';
-import { RetryableError } from '../../src/core/failure.ts';
-import { fixed } from '../../src/core/policy.ts';
-import type { Entry } from '../../src/core/entry.ts';
-import type { SpoolOptions } from '../../src/spool/options.ts';
+import { seal, type SealOptions } from 'respool/transforms';
+import { createTestSpool } from 'respool/testkit';
+import { createMemoryData, memory } from 'respool/stores/memory';
+import { type Entry, fixed, RetryableError, type SpoolOptions } from 'respool';
 import { systemDice } from '../../src/system/clock.ts';
-import { createMemoryData, memory } from '../../src/stores/memory/index.ts';
-import { createTestSpool } from '../../src/testkit/virtual-time.ts';
-import { type SealOptions, seal } from '../../src/transforms/seal.ts';
 import { atEnd, KEYS } from './seal-setup.ts';
 
 /** A started spool over sealed data, which a later one may share. */

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { loadSqlite } from '../../src/stores/shared/client.ts';
-import { sqlite } from '../../src/stores/sqlite/index.ts';
+import { sqlite } from 'respool/stores/sqlite';
 import { sealedConforms } from './seal-setup.ts';
 
 sealedConforms(

@@ -1,14 +1,12 @@
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import type { Entry, Status } from '../../src/core/entry.ts';
-import { failure } from '../../src/core/failure.ts';
+import { seal } from 'respool/transforms';
+import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
+import { sqlite } from 'respool/stores/sqlite';
+import { createMemoryData, memory } from 'respool/stores/memory';
+import { type Entry, type EntryStore, failure, type Status } from 'respool';
 import { extendedStatus } from '../../src/core/next-status.ts';
-import type { EntryStore } from '../../src/ports/entry-store.ts';
-import { createMemoryData, memory } from '../../src/stores/memory/index.ts';
-import { sqlite } from '../../src/stores/sqlite/index.ts';
-import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../src/testkit/samples.ts';
-import { seal } from '../../src/transforms/seal.ts';
 import { atEnd, claimOf, KEYS, makeFolder, openSealed, openWith, speaking } from './seal-setup.ts';
 
 async function setup() {

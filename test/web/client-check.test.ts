@@ -1,8 +1,8 @@
 /** A check through a service tells how far it is, and comes to its report whatever that takes. */
 import { SimClock } from 'respool/testkit';
 import { expect, test } from 'vitest';
-import type { CheckProgress } from '../../src/spool/check.ts';
-import { connectOperator } from '../../src/web/index.ts';
+import { connectOperator } from 'respool/web';
+import type { CheckProgress } from 'respool';
 import { json, setup } from './setup.ts';
 
 /** A service whose check stands still after one of four until it may go on. */

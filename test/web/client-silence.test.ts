@@ -5,7 +5,7 @@ import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import type { Operator } from 'respool/operator';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { connectOperator } from '../../src/web/index.ts';
+import { connectOperator } from 'respool/web';
 import { all, rejection } from '../spool/setup.ts';
 import { moving } from './setup.ts';
 

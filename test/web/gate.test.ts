@@ -1,7 +1,7 @@
 /** Who is let in: tokens and roles, hosts and origins, limits and lockouts. */
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
-import type { Role, ServeSettings } from '../../src/web/index.ts';
+import type { Role, ServeSettings } from 'respool/web';
 import { json, moving, openWire, refusal, setup, SETTINGS, type World } from './setup.ts';
 
 const CANARY = 'canary-0123456789abcdef';

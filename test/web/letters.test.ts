@@ -2,8 +2,7 @@
 import { hash } from 'node:crypto';
 import { PermanentError, type Spool } from 'respool';
 import { describe, expect, test } from 'vitest';
-import type { Role } from '../../src/web/server/settings.ts';
-import { connectOperator } from '../../src/web/index.ts';
+import { connectOperator, type Role } from 'respool/web';
 import { all, bytesOf, codeOf, rejection } from '../spool/setup.ts';
 import { json, refusal, setup } from './setup.ts';
 

@@ -1,10 +1,9 @@
 /** Rekeying over HTTP: counted, confirmed, done behind the answer, told, stopped. */
-import { RespoolError } from 'respool';
+import { type RekeyOptions, type RekeyProgress, RespoolError } from 'respool';
 import { SimClock } from 'respool/testkit';
 import { encrypt, generateKey } from 'respool/transforms';
 import { describe, expect, test } from 'vitest';
-import type { RekeyOptions, RekeyProgress } from '../../src/spool/rekey.ts';
-import { connectOperator } from '../../src/web/index.ts';
+import { connectOperator } from 'respool/web';
 import { all } from '../spool/setup.ts';
 import { json, refusal, setup, type World, type WorldOptions } from './setup.ts';
 

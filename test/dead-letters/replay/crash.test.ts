@@ -1,7 +1,7 @@
 /** Replays whose process dies: at every step there is, by chance, and what becomes of the letters. */
 import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { Replay, ReplayOptions } from '../../../src/dead-letters/index.ts';
+import type { Replay, ReplayOptions } from 'respool/dead-letters';
 import { SENT_ALL_THE_SAME } from './memory-letters.ts';
 import { everywhere, named, setup, type Setup } from './setup.ts';
 

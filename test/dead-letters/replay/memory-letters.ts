@@ -5,8 +5,7 @@
  * dropped gives back what it held.
  */
 import { groupOf } from '../../../src/core/group.ts';
-import { RespoolError } from '../../../src/core/errors.ts';
-import { fitsLetter } from '../../../src/core/letter-query.ts';
+import type { LetterArrival, LetterSample } from 'respool/testkit';
 import type {
   DeadLetters,
   Fate,
@@ -14,9 +13,10 @@ import type {
   LetterTakeOptions,
   SettleResult,
   TakenLetter,
-} from '../../../src/ports/dead-letters.ts';
+} from 'respool/dead-letters';
+import { RespoolError } from 'respool';
+import { fitsLetter } from '../../../src/core/letter-query.ts';
 import { openLetter } from '../fake-letters.ts';
-import type { LetterArrival, LetterSample } from '../../../src/testkit/dead-letters-suite.ts';
 
 /** Something that lies here. */
 interface Held {

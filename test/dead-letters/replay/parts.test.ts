@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { lineDiff } from '../../../src/dead-letters/replay/transform.ts';
 import { FailureGuard } from '../../../src/dead-letters/replay/guard.ts';
 import { Pace } from '../../../src/dead-letters/replay/pace.ts';
-import { SimClock } from '../../../src/testkit/virtual-time.ts';
+import { SimClock } from 'respool/testkit';
 
 describe('a diff', () => {
   test.each([

@@ -1,8 +1,13 @@
 /** Replays over queues of a real broker: canaries that come back, and a destination that is mended. */
 import { onTestFinished, expect, test } from 'vitest';
 import { memory } from 'respool/stores/memory';
-import { planReplay, type Replay, type ReplayOperator, runReplay } from 'respool/dead-letters';
-import type { DeadLetters } from '../../../src/ports/dead-letters.ts';
+import {
+  type DeadLetters,
+  planReplay,
+  type Replay,
+  type ReplayOperator,
+  runReplay,
+} from 'respool/dead-letters';
 import { withService } from '../../services/index.ts';
 import {
   type Ground,

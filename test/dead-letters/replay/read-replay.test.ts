@@ -1,11 +1,6 @@
 /** What lies in the place of a replay and is none: written by somebody else, or by another hand. */
 import { expect, test } from 'vitest';
-import {
-  cancelReplay,
-  getReplay,
-  listReplays,
-  pauseReplay,
-} from '../../../src/dead-letters/replay/operations.ts';
+import { cancelReplay, getReplay, listReplays, pauseReplay } from 'respool/dead-letters';
 import { setup } from './setup.ts';
 
 const KIND = 'dlq.replays';

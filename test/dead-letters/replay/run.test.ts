@@ -8,7 +8,7 @@ import {
   planReplay,
   removeReplay,
   runReplay,
-} from '../../../src/dead-letters/index.ts';
+} from 'respool/dead-letters';
 import { drive, everywhere, idOf, named, setup, SOURCE } from './setup.ts';
 
 const NO_CANARY = { canary: 0 } as const;

@@ -1,20 +1,19 @@
 /** setup — a replay in virtual time: a place of letters in memory, an operator, and processes that die. */
-import { memory } from '../../../src/stores/memory/index.ts';
+import { seededDice, SimClock } from 'respool/testkit';
 import {
-  type KeptCopy,
+  type DeadLetters,
   planReplay,
   type Replay,
-  type ReplayOperator,
   type ReplayLine,
+  type ReplayOperator,
   type ReplayOptions,
   reportReplay,
   resumeReplay,
   runReplay,
   type RunTools,
-} from '../../../src/dead-letters/index.ts';
-import type { DeadLetters } from '../../../src/ports/dead-letters.ts';
-import type { RecordStore } from '../../../src/ports/record-store.ts';
-import { seededDice, SimClock } from '../../../src/testkit/virtual-time.ts';
+} from 'respool/dead-letters';
+import type { KeptCopy, RecordStore } from 'respool';
+import { memory } from 'respool/stores/memory';
 import { createPlace, type MemoryPlace } from './memory-letters.ts';
 
 export const SOURCE = { kind: 'queue', queue: 'dead', broker: 'main' } as const;

@@ -3,12 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import {
-  loadTransform,
-  pauseReplay,
-  planReplay,
-  rehearse,
-} from '../../../src/dead-letters/index.ts';
+import { loadTransform, pauseReplay, planReplay, rehearse } from 'respool/dead-letters';
 import { drive, idOf, setup, SOURCE } from './setup.ts';
 
 let folder = '';

@@ -4,7 +4,7 @@ import { INTERRUPTED } from '../../../src/dead-letters/replay/record-lease.ts';
 import { RULE_LEASE_MS, RULES_KIND } from '../../../src/dead-letters/rules/record-lease.ts';
 import { runRules, runRulesOnce } from '../../../src/dead-letters/rules/run.ts';
 import type { RuleTools } from '../../../src/dead-letters/rules/types.ts';
-import type { RecordStore } from '../../../src/ports/record-store.ts';
+import type { RecordStore } from 'respool';
 import { Ground, letterOf, NO_COUNTS, ruleOf } from './setup.ts';
 
 const DONE = { state: 'done', counts: { ...NO_COUNTS, sent: 2 } } as const;

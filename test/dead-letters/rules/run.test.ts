@@ -4,7 +4,7 @@ import { MINUTE_MS } from '../../../src/core/duration.ts';
 import { RULE_LEASE_MS, RULES_KIND } from '../../../src/dead-letters/rules/record-lease.ts';
 import { INTERRUPTED } from '../../../src/dead-letters/replay/record-lease.ts';
 import { pauseOf, runRules, runRulesOnce } from '../../../src/dead-letters/rules/run.ts';
-import { RespoolError } from '../../../src/core/errors.ts';
+import { RespoolError } from 'respool';
 import { Ground, letterOf, NO_COUNTS, Place, ruleOf } from './setup.ts';
 
 test('a rule replays what fits, in its own name, with its canary, rate and limits', async () => {

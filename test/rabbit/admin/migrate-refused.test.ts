@@ -1,15 +1,17 @@
 /** migrate — what it refuses before anything is changed, because messages would be lost. */
 
 import { expect, test } from 'vitest';
-import { ladder } from '../../../src/core/policy.ts';
+import {
+  type Compat,
+  goqueue,
+  type MigrateOptions,
+  migrateTopology,
+  outbox,
+  type QueuePlan,
+  spring,
+} from 'respool/rabbit';
+import { ladder } from 'respool';
 import type { Table } from '../../../src/rabbit/connection/amqp.ts';
-import type { Compat } from '../../../src/rabbit/compat/shared.ts';
-import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
-import { outbox } from '../../../src/rabbit/compat/outbox.ts';
-import { spring } from '../../../src/rabbit/compat/spring.ts';
-import { migrateTopology } from '../../../src/rabbit/admin/migrate.ts';
-import type { MigrateOptions } from '../../../src/rabbit/admin/reports.ts';
-import type { QueuePlan } from '../../../src/rabbit/topology/model.ts';
 import { withService } from '../../services/index.ts';
 import { oldAndNew, waitName } from './migrate-plans.ts';
 import { type Bench, bodies, freshName, openBench, orderOf } from './setup.ts';

@@ -2,11 +2,15 @@
 
 import { expect, test } from 'vitest';
 import { MINUTE_MS } from '../../../src/core/duration.ts';
-import type { Clock } from '../../../src/ports/clock.ts';
-import type { AmqpConnection, AmqpMessage, Outgoing } from '../../../src/rabbit/connection/amqp.ts';
-import { drainQueue } from '../../../src/rabbit/queues/drain.ts';
+import {
+  type AmqpConnection,
+  type AmqpMessage,
+  drainQueue,
+  type MoveProgress,
+} from 'respool/rabbit';
+import type { Clock } from 'respool';
+import type { Outgoing } from '../../../src/rabbit/connection/amqp.ts';
 import { moveMessages } from '../../../src/rabbit/queues/move.ts';
-import type { MoveProgress } from '../../../src/rabbit/admin/reports.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { withService } from '../../services/index.ts';
 import { DeadQueues, KINDS, numberOf, openConnection, range } from '../queues/queues.ts';

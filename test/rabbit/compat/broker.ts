@@ -1,7 +1,7 @@
 /** The real broker, in small steps. */
 
 import { type Channel, type ConfirmChannel, connect, type ConsumeMessage } from 'amqplib';
-import type { QueuePlan, Route, Topology } from '../../../src/rabbit/topology/model.ts';
+import type { QueuePlan, Route, Topology } from 'respool/rabbit';
 import type { HistoryWire } from '../../../src/rabbit/consume/message-history.ts';
 import { successorOf } from './messages.ts';
 

@@ -1,6 +1,5 @@
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { createConsumer } from '../../../src/rabbit/consume/consumer.ts';
-import type { RabbitDelivery } from '../../../src/rabbit/consume/delivery.ts';
+import { createConsumer, type RabbitDelivery } from 'respool/rabbit';
 import { openManagement } from '../admin/management/setup.ts';
 import { withService } from '../../services/index.ts';
 import { channels, deleteAll, takeOne } from './broker.ts';

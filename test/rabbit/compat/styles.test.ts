@@ -1,10 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { custom, fixed, ladder, linear, noRetry } from '../../../src/core/policy.ts';
-import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
+import { goqueue, outbox, type QueueOrder, type QueuePlan, spring } from 'respool/rabbit';
+import { custom, fixed, ladder, linear, noRetry } from 'respool';
 import { compatOf } from '../../../src/rabbit/compat/index.ts';
-import { outbox } from '../../../src/rabbit/compat/outbox.ts';
-import { spring } from '../../../src/rabbit/compat/spring.ts';
-import type { QueueOrder, QueuePlan } from '../../../src/rabbit/topology/model.ts';
 import { orderOf, queueOf } from '../topology/order.ts';
 
 const THREE: Partial<QueueOrder> = { policy: ladder(['1s', '10s', '90s']) };

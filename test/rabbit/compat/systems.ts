@@ -1,11 +1,7 @@
 /** Each other system with its stand-in, on names of one test. */
 
-import { ladder } from '../../../src/core/policy.ts';
-import type { Compat } from '../../../src/rabbit/compat/shared.ts';
-import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
-import { outbox } from '../../../src/rabbit/compat/outbox.ts';
-import { spring } from '../../../src/rabbit/compat/spring.ts';
-import type { QueueOrder } from '../../../src/rabbit/topology/model.ts';
+import { type Compat, goqueue, outbox, type QueueOrder, spring } from 'respool/rabbit';
+import { ladder } from 'respool';
 import { orderOf } from '../topology/order.ts';
 import type { Fake, FakeOptions } from './fakes/fake.ts';
 import { fakeGoqueue } from './fakes/goqueue.ts';

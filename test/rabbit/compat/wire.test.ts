@@ -1,10 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { AmqpMessage } from '../../../src/rabbit/connection/amqp.ts';
-import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
+import { type AmqpMessage, goqueue, outbox, spring } from 'respool/rabbit';
 import { compatOf } from '../../../src/rabbit/compat/index.ts';
-import { outbox } from '../../../src/rabbit/compat/outbox.ts';
-import { spring } from '../../../src/rabbit/compat/spring.ts';
 import { messageOf, nextOf, plainHeaders, recorded, successorOf, type System } from './messages.ts';
 
 const SYSTEMS: readonly System[] = ['goqueue', 'spring', 'outbox'];

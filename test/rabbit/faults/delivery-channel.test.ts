@@ -1,7 +1,8 @@
 /** delivery-channel — which acks go out, at the level of frames. */
 
 import { expect, test } from 'vitest';
-import type { AmqpChannel, AmqpMessage } from '../../../src/rabbit/connection/amqp.ts';
+import type { AmqpMessage } from 'respool/rabbit';
+import type { AmqpChannel } from '../../../src/rabbit/connection/amqp.ts';
 import { DeliveryChannel } from '../../../src/rabbit/consume/delivery-channel.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 

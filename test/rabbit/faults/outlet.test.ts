@@ -2,7 +2,7 @@
 
 import { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
-import type { AmqpConnection } from '../../../src/rabbit/connection/amqp.ts';
+import type { AmqpConnection } from 'respool/rabbit';
 import { ReconnectingConnection } from '../../../src/rabbit/connection/reconnecting-connection.ts';
 import { ConfirmPublisher } from '../../../src/rabbit/publish/confirm-publisher.ts';
 import { systemClock, systemDice } from '../../../src/system/clock.ts';

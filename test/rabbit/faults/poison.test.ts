@@ -1,7 +1,7 @@
 /** A message that kills whoever handles it, and messages beside it. */
 
 import { expect, onTestFinished, test } from 'vitest';
-import type { QueueType } from '../../../src/rabbit/topology/model.ts';
+import type { QueueType } from 'respool/rabbit';
 import { service, withService } from '../../services/index.ts';
 import { freshSeed } from '../../torture/chance.ts';
 import { Flow } from './flow.ts';

@@ -1,7 +1,7 @@
 /** A quorum queue that others declared, without a delivery limit: what holds for it per release. */
 
 import { expect, onTestFinished, test } from 'vitest';
-import { createQueueLetters } from '../../../src/rabbit/queues/queue-letters.ts';
+import { createQueueLetters } from 'respool/rabbit';
 import { service, withService } from '../../services/index.ts';
 import { limitsForeign, lift, obey } from './foreign.ts';
 import { lettersOf } from './queue-letters-ground.ts';

@@ -5,7 +5,7 @@
 
 import { onTestFinished } from 'vitest';
 import { cautionOf } from '../../../src/rabbit/queues/delivery-limit.ts';
-import type { Management } from '../../../src/rabbit/admin/management/index.ts';
+import type { Management } from 'respool/rabbit';
 import { administer } from '../admin/management/setup.ts';
 
 /** Whether this broker gives a delivery limit to a quorum queue that was declared without. */

@@ -1,7 +1,8 @@
 /** Messages as they lie in a dead queue, and the letters that are made of them. */
 
-import type { Letter } from '../../../src/ports/dead-letters.ts';
-import type { AmqpMessage, Properties, Table } from '../../../src/rabbit/connection/amqp.ts';
+import type { AmqpMessage, Properties } from 'respool/rabbit';
+import type { Letter } from 'respool/dead-letters';
+import type { Table } from '../../../src/rabbit/connection/amqp.ts';
 import { type LetterPlace, readLetter } from '../../../src/rabbit/queues/letter.ts';
 
 export const QUEUE = 'orders.dlq';

@@ -2,10 +2,7 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import type { Properties } from '../../../src/rabbit/connection/amqp.ts';
-import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
-import { outbox } from '../../../src/rabbit/compat/outbox.ts';
-import { spring } from '../../../src/rabbit/compat/spring.ts';
+import { goqueue, outbox, type Properties, spring } from 'respool/rabbit';
 import { LETTER_HEADER_MAX_CHARS } from '../../../src/rabbit/queues/letter.ts';
 import { letterOf } from './letter-ground.ts';
 

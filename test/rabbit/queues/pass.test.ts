@@ -1,7 +1,7 @@
 /** One way through a queue: each once, nothing lost, the rest in its order. */
 
 import { expect, test } from 'vitest';
-import type { AmqpConnection, AmqpMessage } from '../../../src/rabbit/connection/amqp.ts';
+import type { AmqpConnection, AmqpMessage } from 'respool/rabbit';
 import { openPass, type Pass, type PassOrder } from '../../../src/rabbit/queues/pass.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { withService } from '../../services/index.ts';

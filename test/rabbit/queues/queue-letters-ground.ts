@@ -1,18 +1,19 @@
 /** A dead queue of one's own at the real broker, with a home, and doors to it. */
 
 import { onTestFinished } from 'vitest';
-import type { DeadLetters, Fate, Letter, SettleResult } from '../../../src/ports/dead-letters.ts';
-import type { AmqpMessage, Properties, Table } from '../../../src/rabbit/connection/amqp.ts';
 import {
+  type AmqpMessage,
   createConnection,
-  type RabbitConnection,
-} from '../../../src/rabbit/connection/connection.ts';
-import {
+  createManagement,
   createQueueLetters,
+  type Management,
+  type Properties,
   type QueueLettersOptions,
-} from '../../../src/rabbit/queues/queue-letters.ts';
-import { createManagement, type Management } from '../../../src/rabbit/admin/management/index.ts';
-import type { QueueType } from '../../../src/rabbit/topology/model.ts';
+  type QueueType,
+  type RabbitConnection,
+} from 'respool/rabbit';
+import type { DeadLetters, Fate, Letter, SettleResult } from 'respool/dead-letters';
+import type { Table } from '../../../src/rabbit/connection/amqp.ts';
 import { service } from '../../services/index.ts';
 import { Hands, ownName } from '../ground.ts';
 import { until } from '../until.ts';

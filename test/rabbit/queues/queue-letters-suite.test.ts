@@ -1,12 +1,12 @@
 /** A queue of a real broker as a place of dead letters, by the suite. */
 
-import type { LetterSample } from '../../../src/testkit/dead-letters-suite.ts';
+import type { AmqpMessage, Properties } from 'respool/rabbit';
 import {
   deadLettersSuite,
   type LetterArrival,
+  type LetterSample,
   type LettersUnderTest,
-} from '../../../src/testkit/dead-letters-suite.ts';
-import type { AmqpMessage, Properties } from '../../../src/rabbit/connection/amqp.ts';
+} from 'respool/testkit';
 import { runSuite } from '../../suite.ts';
 import { withService } from '../../services/index.ts';
 import { Tray } from '../ground.ts';

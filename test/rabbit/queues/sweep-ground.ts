@@ -1,16 +1,16 @@
 /** sweep-ground — dead queues with messages that died so and so often, and a sweep over them. */
 
 import { onTestFinished } from 'vitest';
-import type { Properties } from '../../../src/rabbit/connection/amqp.ts';
 import {
+  type Management,
+  type Properties,
+  type QueueSweep,
   type SweepOptions,
   sweepQueue,
   type SweepQueueOptions,
   sweepQueues,
-  type QueueSweep,
   type SweepTotal,
-} from '../../../src/rabbit/queues/sweep.ts';
-import type { Management } from '../../../src/rabbit/admin/management/index.ts';
+} from 'respool/rabbit';
 import { service } from '../../services/index.ts';
 import { ownName } from '../ground.ts';
 import { openManagement } from '../admin/management/setup.ts';

@@ -4,9 +4,8 @@ import { appendFile, mkdtemp, readFile, rm, stat, truncate, writeFile } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import type { AmqpMessage } from '../../../src/rabbit/connection/amqp.ts';
-import { type SweepJournal, sweepJournal } from '../../../src/rabbit/queues/sweep-dedupe-file.ts';
-import { SimClock } from '../../../src/testkit/virtual-time.ts';
+import { SimClock } from 'respool/testkit';
+import { type AmqpMessage, type SweepJournal, sweepJournal } from 'respool/rabbit';
 import { withService } from '../../services/index.ts';
 import { numberOf, range } from './queues.ts';
 import { died, openGround } from './sweep-ground.ts';

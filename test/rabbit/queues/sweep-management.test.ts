@@ -1,11 +1,11 @@
 /** A management API that tells only a part, or nothing: what it cannot tell is not guessed. */
 
 import { expect, test } from 'vitest';
-import { RespoolError } from '../../../src/core/errors.ts';
+import type { Management } from 'respool/rabbit';
+import { RespoolError } from 'respool';
 import { cautionOf } from '../../../src/rabbit/queues/delivery-limit.ts';
 import { findPairs } from '../../../src/rabbit/queues/discover.ts';
 import { queueInfo } from '../../../src/rabbit/admin/management/answers.ts';
-import type { Management } from '../../../src/rabbit/admin/management/index.ts';
 
 const away = (): Promise<never> =>
   Promise.reject(new RespoolError('broker.unavailable', 'cannot list: it answered 503'));

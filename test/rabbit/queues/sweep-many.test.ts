@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest';
 import { lockQueue } from '../../../src/rabbit/queues/lock.ts';
-import type { SweepProgress } from '../../../src/rabbit/queues/sweep.ts';
+import type { SweepProgress } from 'respool/rabbit';
 import { withService } from '../../services/index.ts';
 import { ownName } from '../ground.ts';
 import { lift } from './foreign.ts';

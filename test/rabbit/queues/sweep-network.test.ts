@@ -1,8 +1,7 @@
 /** A network that fails while a sweep publishes: what was not moved is where it was. */
 
 import { expect, test } from 'vitest';
-import { createConnection } from '../../../src/rabbit/connection/connection.ts';
-import type { SweepJournal } from '../../../src/rabbit/queues/sweep-dedupe-file.ts';
+import { createConnection, type SweepJournal } from 'respool/rabbit';
 import { FaultProxy, type Spoil } from '../../nodes/proxy.ts';
 import { service, withService } from '../../services/index.ts';
 import { type Kind, numberOf, range } from './queues.ts';

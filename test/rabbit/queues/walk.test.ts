@@ -1,7 +1,8 @@
 /** A walk that is left early goes on only as far as the order of a quorum queue needs it. */
 
 import { describe, expect, test } from 'vitest';
-import type { AmqpMessage, Table } from '../../../src/rabbit/connection/amqp.ts';
+import type { AmqpMessage } from 'respool/rabbit';
+import type { Table } from '../../../src/rabbit/connection/amqp.ts';
 import { type Pass, Walk } from '../../../src/rabbit/queues/pass.ts';
 
 function messageOf(tag: number, redelivered: boolean, headers: Table = {}): AmqpMessage {

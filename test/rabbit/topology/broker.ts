@@ -1,12 +1,8 @@
 /** Carries a topology to a real broker and takes it away again, by plain calls. */
 
 import { asError } from '../../../src/core/errors.ts';
-import type {
-  AmqpChannel,
-  AmqpConfirmChannel,
-  AmqpMessage,
-} from '../../../src/rabbit/connection/amqp.ts';
-import type { Route, Topology } from '../../../src/rabbit/topology/model.ts';
+import type { AmqpMessage, Route, Topology } from 'respool/rabbit';
+import type { AmqpChannel, AmqpConfirmChannel } from '../../../src/rabbit/connection/amqp.ts';
 
 /** Declares everything; a difference to what is there is a 406 and closes the channel. */
 export async function declareAll(channel: AmqpChannel, topology: Topology): Promise<void> {

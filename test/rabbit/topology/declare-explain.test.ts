@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { RespoolError } from '../../../src/core/errors.ts';
+import { RespoolError } from 'respool';
 import {
   differenceOf,
   explainRefusal,

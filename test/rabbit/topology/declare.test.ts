@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { applyTopology } from '../../../src/rabbit/topology/declare.ts';
+import { applyTopology } from 'respool/rabbit';
 import { withService } from '../../services/index.ts';
 import { freshName, freshUser } from '../admin/management/setup.ts';
 import {

@@ -1,8 +1,12 @@
 import { describe, expect, test } from 'vitest';
-import { applyTopology } from '../../../src/rabbit/topology/declare.ts';
-import type { Topology } from '../../../src/rabbit/topology/model.ts';
-import { describePlan, type Plan, planTopology } from '../../../src/rabbit/topology/plan.ts';
-import { verifyTopology } from '../../../src/rabbit/topology/verify.ts';
+import {
+  applyTopology,
+  describePlan,
+  type Plan,
+  planTopology,
+  type Topology,
+  verifyTopology,
+} from 'respool/rabbit';
 import { withService } from '../../services/index.ts';
 import { freshUser } from '../admin/management/setup.ts';
 import {

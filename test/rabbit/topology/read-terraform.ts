@@ -1,6 +1,6 @@
 /** Reads the text that toTerraform writes back into definitions; knows no more of the language. */
 
-import type { Definitions } from '../../../src/rabbit/topology/definitions.ts';
+import type { Definitions } from 'respool/rabbit';
 
 type Fields = Record<string, unknown>;
 

@@ -1,7 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { applyTopology } from '../../../src/rabbit/topology/declare.ts';
-import { planTopology } from '../../../src/rabbit/topology/plan.ts';
-import { verifyTopology } from '../../../src/rabbit/topology/verify.ts';
+import { applyTopology, planTopology, verifyTopology } from 'respool/rabbit';
 import { withService } from '../../services/index.ts';
 import { setup } from './declare-setup.ts';
 import { KINDS, orderOf, STYLES } from './order.ts';

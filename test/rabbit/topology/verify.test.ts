@@ -1,13 +1,11 @@
 import { describe, expect, test } from 'vitest';
 import { queueInfo } from '../../../src/rabbit/admin/management/answers.ts';
-import { applyTopology } from '../../../src/rabbit/topology/declare.ts';
+import { applyTopology, type Topology, verifyTopology } from 'respool/rabbit';
 import {
   appliedPolicy,
   hazardOf,
   overruledSettings,
 } from '../../../src/rabbit/topology/effective.ts';
-import type { Topology } from '../../../src/rabbit/topology/model.ts';
-import { verifyTopology } from '../../../src/rabbit/topology/verify.ts';
 import { withService } from '../../services/index.ts';
 import { administer, freshUser } from '../admin/management/setup.ts';
 import {

@@ -3,11 +3,8 @@ import { mkdtemp, readdir, rm, stat, utimes, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import type { BodyStore, StoredBody } from '../../../src/ports/body-store.ts';
-import {
-  type FilesystemBodiesOptions,
-  filesystemBodies,
-} from '../../../src/stores/filesystem/index.ts';
+import { filesystemBodies, type FilesystemBodiesOptions } from 'respool/stores/filesystem';
+import type { BodyStore, StoredBody } from 'respool';
 import { systemClock } from '../../../src/system/clock.ts';
 
 const cleanups: (() => Promise<unknown>)[] = [];

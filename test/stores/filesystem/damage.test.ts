@@ -2,7 +2,7 @@
 import { cp, open, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
+import { sampleEntries, sampleEntry } from 'respool/testkit';
 import { claimAll, fileOf, listed, setup } from './setup.ts';
 
 describe('damaged files', () => {

@@ -1,16 +1,14 @@
 /** A disk that fails: what was asked is undone, what was promised is kept, the rest goes on. */
 import { describe, expect, test } from 'vitest';
-import type { Entry } from '../../../src/core/entry.ts';
-import type { Change } from '../../../src/ports/entry-store.ts';
+import { SAMPLE_AT, sampleEntries, sampleEntry, SimClock } from 'respool/testkit';
+import type { SyncMode } from 'respool/stores/filesystem';
+import type { Change, Entry } from 'respool';
 import { Catalog } from '../../../src/stores/filesystem/catalog.ts';
 import { Disk } from '../../../src/stores/filesystem/disk.ts';
-import type { SyncMode } from '../../../src/stores/filesystem/disk-protocol.ts';
 import { Files } from '../../../src/stores/filesystem/files.ts';
 import type { WriterCall } from '../../../src/stores/filesystem/plan.ts';
 import { Writer } from '../../../src/stores/filesystem/writer.ts';
 import { Operations } from '../../../src/stores/shared/operations.ts';
-import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
-import { SimClock } from '../../../src/testkit/virtual-time.ts';
 import { PowerCutDisk } from './power-cut-disk.ts';
 
 function setup(sync: SyncMode = 'batch') {

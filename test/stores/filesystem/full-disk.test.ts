@@ -5,8 +5,8 @@ import { readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { filesystem, filesystemBodies } from '../../../src/stores/filesystem/index.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
+import { sampleEntry } from 'respool/testkit';
+import { filesystem, filesystemBodies } from 'respool/stores/filesystem';
 
 const disk = mountSmallDisk();
 

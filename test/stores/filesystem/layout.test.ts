@@ -1,7 +1,8 @@
 /** What a file is called and what stands in it, both ways. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { Status } from '../../../src/core/entry.ts';
+import { sampleEntry } from 'respool/testkit';
+import type { Status } from 'respool';
 import {
   BLOCK_BYTES,
   decodeContent,
@@ -12,7 +13,6 @@ import {
   type NamedStatus,
   parseFileName,
 } from '../../../src/stores/filesystem/layout.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
 
 const DUE = Date.UTC(2026, 10, 15, 10, 14, 47, 123);
 

@@ -6,9 +6,9 @@ import { fileURLToPath } from 'node:url';
 import { once } from 'node:events';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
-import { filesystem, serviceAddress } from '../../../src/stores/filesystem/index.ts';
+import { SAMPLE_AT } from 'respool/testkit';
+import { filesystem, serviceAddress } from 'respool/stores/filesystem';
 import { refusedFileSystem } from '../../../src/stores/shared/local-disk.ts';
-import { SAMPLE_AT } from '../../../src/testkit/samples.ts';
 import { claimAll, cleanups, listed, openStore, setup } from './setup.ts';
 
 describe('the owner', () => {

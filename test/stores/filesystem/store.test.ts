@@ -2,8 +2,8 @@
 import { cp, readdir, readFile, rename, stat, truncate, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { type FilesystemOptions, filesystem } from '../../../src/stores/filesystem/index.ts';
-import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
+import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
+import { filesystem, type FilesystemOptions } from 'respool/stores/filesystem';
 import { claimAll, entryFiles, fileOf, listed, setup } from './setup.ts';
 
 describe('the files', () => {

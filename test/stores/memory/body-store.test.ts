@@ -1,8 +1,6 @@
 import { expect, test } from 'vitest';
-import { createMemoryData, memoryBodies } from '../../../src/stores/memory/index.ts';
-import { bodyStoreSuite } from '../../../src/testkit/body-store-suite.ts';
-import { SimClock } from '../../../src/testkit/virtual-time.ts';
-import type { BodiesUnderTest } from '../../../src/testkit/suite.ts';
+import { type BodiesUnderTest, bodyStoreSuite, SimClock } from 'respool/testkit';
+import { createMemoryData, memoryBodies } from 'respool/stores/memory';
 import { runSuite } from '../../suite.ts';
 
 async function make(): Promise<BodiesUnderTest> {

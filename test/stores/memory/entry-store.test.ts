@@ -1,8 +1,12 @@
 import { expect, test } from 'vitest';
-import { createMemoryData, memory, memoryBodies } from '../../../src/stores/memory/index.ts';
-import { entryStoreSuite } from '../../../src/testkit/entry-store-suite.ts';
-import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
-import type { StoreUnderTest } from '../../../src/testkit/suite.ts';
+import {
+  entryStoreSuite,
+  SAMPLE_AT,
+  sampleEntries,
+  sampleEntry,
+  type StoreUnderTest,
+} from 'respool/testkit';
+import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
 import { runSuite } from '../../suite.ts';
 
 async function make(): Promise<StoreUnderTest> {

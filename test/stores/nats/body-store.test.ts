@@ -1,6 +1,6 @@
 /** The shared suite over the NATS body store, against a real server. */
 
-import { bodyStoreSuite } from '../../../src/testkit/body-store-suite.ts';
+import { bodyStoreSuite } from 'respool/testkit';
 import { withService } from '../../services/index.ts';
 import { runSuite } from '../../suite.ts';
 import { makeBodies } from './conformance.ts';

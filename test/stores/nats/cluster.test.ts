@@ -5,12 +5,9 @@
 
 import { connect } from '@nats-io/transport-node';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { isRespoolError } from '../../../src/core/errors.ts';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
-import { nats, natsBodies } from '../../../src/stores/nats/index.ts';
-import { bodyStoreSuite } from '../../../src/testkit/body-store-suite.ts';
-import { entryStoreSuite } from '../../../src/testkit/entry-store-suite.ts';
-import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
+import { bodyStoreSuite, entryStoreSuite, sampleEntries, sampleEntry } from 'respool/testkit';
+import { nats, natsBodies } from 'respool/stores/nats';
+import { type EntryStore, isRespoolError } from 'respool';
 import { runSuite } from '../../suite.ts';
 import { type Cluster, clusterServer, startCluster, VARIABLE } from './cluster.ts';
 import { makeBodies, makeEntries } from './conformance.ts';

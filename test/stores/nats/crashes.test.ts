@@ -1,16 +1,10 @@
 /** What is left when somebody dies between two steps, or an answer is lost: nothing, or all of it. */
 
 import { expect, test } from 'vitest';
-import type { Clock } from '../../../src/ports/clock.ts';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
-import { nats } from '../../../src/stores/nats/index.ts';
+import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntries, sampleEntry } from 'respool/testkit';
+import { nats } from 'respool/stores/nats';
+import type { Clock, EntryStore } from 'respool';
 import { systemClock } from '../../../src/system/clock.ts';
-import {
-  SAMPLE_AT,
-  SAMPLE_LEASE_MS,
-  sampleEntries,
-  sampleEntry,
-} from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { type Fate, faultyConnection } from './faulty-connection.ts';
 import { atEnd, bucketName, openStore, plainConnection } from './setup.ts';

@@ -5,7 +5,7 @@ import { Cache } from '../../../src/stores/nats/entry-cache.ts';
 import { Catalog } from '../../../src/stores/nats/catalog.ts';
 import { factsOf } from '../../../src/stores/nats/row.ts';
 import { EntryWrites, type EntryWritesParts } from '../../../src/stores/nats/entry-writes.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
+import { sampleEntry } from 'respool/testkit';
 
 test('an entry that comes while a look finds nothing stays known', async () => {
   const catalog = new Catalog();

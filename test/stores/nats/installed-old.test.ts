@@ -5,7 +5,7 @@ import { thisMachine } from '../../../scripts/services/machine.ts';
 import { natsVersion } from '../../../scripts/services/nats.ts';
 import { isBefore } from '../../../src/stores/nats/bucket.ts';
 import { diagnoseNats } from '../../../src/stores/nats/diagnose.ts';
-import { nats, natsBodies } from '../../../src/stores/nats/index.ts';
+import { nats, natsBodies } from 'respool/stores/nats';
 import { privateServer, skipReason } from '../../services/index.ts';
 import { bucketName } from './setup.ts';
 

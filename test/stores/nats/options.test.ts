@@ -2,13 +2,12 @@
 
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { createSpool } from 'respool';
+import { createSpool, type EntryStore } from 'respool';
 import { describe, expect, test } from 'vitest';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
+import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
+import { nats, natsBodies, type NatsEntryOptions } from 'respool/stores/nats';
 import { checkReplicas, durabilityOf } from '../../../src/stores/nats/bucket.ts';
-import { type NatsEntryOptions, nats, natsBodies } from '../../../src/stores/nats/index.ts';
 import { systemClock } from '../../../src/system/clock.ts';
-import { sampleEntries, sampleEntry, SAMPLE_AT } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { faultyConnection } from './faulty-connection.ts';
 import {

@@ -1,10 +1,9 @@
 /** An insert whose answer is lost happens once, whatever others do with the message meanwhile. */
 
 import { expect, test } from 'vitest';
-import type { Entry } from '../../../src/core/entry.ts';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
-import { nats } from '../../../src/stores/nats/index.ts';
-import { SAMPLE_AT, sampleEntry } from '../../../src/testkit/samples.ts';
+import { SAMPLE_AT, sampleEntry } from 'respool/testkit';
+import { nats } from 'respool/stores/nats';
+import type { Entry, EntryStore } from 'respool';
 import { privateServer, skipReason, withService } from '../../services/index.ts';
 import { faultyConnection } from './faulty-connection.ts';
 import { atEnd, bucketName, openStore } from './setup.ts';

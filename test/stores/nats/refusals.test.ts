@@ -1,7 +1,7 @@
 /** Buckets that would forget messages are refused, and no text shows a password. */
 
 import { expect, test } from 'vitest';
-import { nats, natsBodies } from '../../../src/stores/nats/index.ts';
+import { nats, natsBodies } from 'respool/stores/nats';
 import { withService } from '../../services/index.ts';
 import { atEnd, bucketName, openStore, plainConnection, removeBucket } from './setup.ts';
 

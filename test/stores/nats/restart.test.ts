@@ -1,10 +1,9 @@
 /** The server is killed in the middle of work: what it acknowledged is there when it is back. */
 
 import { expect, test } from 'vitest';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
-import { isRespoolError } from '../../../src/core/errors.ts';
-import { natsBodies } from '../../../src/stores/nats/index.ts';
-import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
+import { sampleEntries, sampleEntry } from 'respool/testkit';
+import { natsBodies } from 'respool/stores/nats';
+import { type EntryStore, isRespoolError } from 'respool';
 import { type PrivateServer, privateServer, skipReason } from '../../services/index.ts';
 import { atEnd, bucketName, openBodies, openStore, plainConnection } from './setup.ts';
 

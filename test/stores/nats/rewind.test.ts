@@ -5,12 +5,9 @@
 
 import { jetstreamManager, type StoredMsg } from '@nats-io/jetstream';
 import { expect, test } from 'vitest';
-import { createSpool } from '../../../src/index.ts';
-import type { RespoolError } from '../../../src/core/errors.ts';
-import type { SpoolEvent } from '../../../src/core/event.ts';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
-import { nats, natsBodies } from '../../../src/stores/nats/index.ts';
-import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntry } from '../../../src/testkit/samples.ts';
+import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntry } from 'respool/testkit';
+import { nats, natsBodies } from 'respool/stores/nats';
+import { createSpool, type EntryStore, type RespoolError, type SpoolEvent } from 'respool';
 import { privateServer, withService } from '../../services/index.ts';
 import { atEnd, bucketName, openStore, plainConnection, removeBucket } from './setup.ts';
 

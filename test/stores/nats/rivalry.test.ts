@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { Catalog } from '../../../src/stores/nats/catalog.ts';
 import { Rivalry } from '../../../src/stores/nats/claim.ts';
 import { factsOf } from '../../../src/stores/nats/row.ts';
-import { SAMPLE_AT, sampleEntries } from '../../../src/testkit/samples.ts';
+import { SAMPLE_AT, sampleEntries } from 'respool/testkit';
 
 const DELIVERY = { lane: 'delivery', states: ['incoming'] } as const;
 

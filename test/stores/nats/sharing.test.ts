@@ -5,11 +5,11 @@ import { once } from 'node:events';
 import path from 'node:path';
 import { headers } from '@nats-io/transport-node';
 import { expect, test } from 'vitest';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
+import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
+import { nats } from 'respool/stores/nats';
+import type { EntryStore } from 'respool';
 import { shardOf } from '../../../src/stores/nats/row.ts';
-import { nats } from '../../../src/stores/nats/index.ts';
 import { systemClock } from '../../../src/system/clock.ts';
-import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { atEnd, bucketName, openStore, plainConnection } from './setup.ts';
 

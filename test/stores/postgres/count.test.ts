@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntries } from '../../../src/testkit/samples.ts';
+import { sampleEntries } from 'respool/testkit';
 import { withService } from '../../services/index.ts';
 import { openClient, openStore, ownSchema } from './setup.ts';
 

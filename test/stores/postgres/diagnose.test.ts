@@ -2,7 +2,7 @@
 import pg from 'pg';
 import { describe, expect, test } from 'vitest';
 import { diagnosePostgres, examineWaiting } from '../../../src/stores/postgres/diagnose.ts';
-import type { PostgresOptions } from '../../../src/stores/postgres/index.ts';
+import type { PostgresOptions } from 'respool/stores/postgres';
 import { checkOptions } from '../../../src/stores/postgres/options.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import type { StoreFinding } from '../../../src/stores/shared/finding.ts';

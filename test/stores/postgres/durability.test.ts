@@ -1,13 +1,13 @@
 /** durability — which commits wait for the disk, what a crash of the server does, and who says so. */
 
 import { expect, test } from 'vitest';
-import { postgres, postgresBodies } from '../../../src/stores/postgres/index.ts';
+import { sampleEntries, sampleEntry } from 'respool/testkit';
+import { postgres, postgresBodies } from 'respool/stores/postgres';
 import {
   entryChange,
   claimRequest,
   steppedStatus,
 } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { privateServer, withService } from '../../services/index.ts';
 import { faultyPool } from './faulty-pool.ts';
 import { atEnd, connect, openClient, openStore, ownSchema, serverUrl } from './setup.ts';

@@ -1,10 +1,9 @@
 /** endings — messages with a dedupe key end in batches, and none fails its neighbours. */
 
 import { expect, test } from 'vitest';
-import type { Entry } from '../../../src/core/entry.ts';
-import type { Change } from '../../../src/ports/entry-store.ts';
+import { sampleEntry } from 'respool/testkit';
+import type { Change, Entry } from 'respool';
 import { entryChange, claim, got, steppedStatus } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool, loseAnswers } from './faulty-pool.ts';
 import { openStore } from './setup.ts';

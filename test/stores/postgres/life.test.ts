@@ -2,9 +2,8 @@
 
 import pg from 'pg';
 import { describe, expect, test } from 'vitest';
-import type { BodyStore } from '../../../src/ports/body-store.ts';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
-import { postgres, postgresBodies } from '../../../src/stores/postgres/index.ts';
+import { postgres, postgresBodies } from 'respool/stores/postgres';
+import type { BodyStore, EntryStore } from 'respool';
 import { withService } from '../../services/index.ts';
 import { atEnd, ownSchema, serverUrl } from './setup.ts';
 

@@ -1,10 +1,10 @@
 /** locks — what others hold, or commit late, is passed over and found afterwards. */
 
 import { expect, test } from 'vitest';
-import type { Entry } from '../../../src/core/entry.ts';
-import type { PostgresStore } from '../../../src/stores/postgres/index.ts';
+import { sampleEntries, sampleEntry } from 'respool/testkit';
+import type { PostgresStore } from 'respool/stores/postgres';
+import type { Entry } from 'respool';
 import { entryChange, claim, claimIds } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { openClient, openStore, ownSchema } from './setup.ts';
 

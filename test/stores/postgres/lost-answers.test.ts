@@ -1,14 +1,14 @@
 /** lost-answers — a connection goes away and nobody knows whether the statement has happened. */
 
 import { expect, test, vi } from 'vitest';
-import type { Entry } from '../../../src/core/entry.ts';
-import { postgresBodies } from '../../../src/stores/postgres/index.ts';
+import { sampleEntries, sampleEntry } from 'respool/testkit';
+import { postgresBodies } from 'respool/stores/postgres';
+import type { Entry } from 'respool';
 import {
   entryChange,
   claimRequest,
   steppedStatus,
 } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { type Fault, faultyPool, loseAnswers } from './faulty-pool.ts';
 import { atEnd, openClient, openStore, ownSchema, serverUrl } from './setup.ts';

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import type { StoreOperation } from '../../../src/ports/store-operation.ts';
+import { sampleEntries } from 'respool/testkit';
+import type { StoreOperation } from 'respool';
 import { entryChange, claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntries } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool } from './faulty-pool.ts';
 import { openStore } from './setup.ts';

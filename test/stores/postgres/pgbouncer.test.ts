@@ -1,7 +1,7 @@
 /** pgbouncer — the whole suite through a pool in transaction mode, with LISTEN beside it. */
 
 import { expect, test } from 'vitest';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
+import { sampleEntry } from 'respool/testkit';
 import { service, withService } from '../../services/index.ts';
 import { runBodies, runEntries } from './conformance.ts';
 import { dropFileSchemas, openStore, ownSchema, serverUrl } from './setup.ts';

@@ -2,9 +2,9 @@
 
 import pg from 'pg';
 import { expect, test } from 'vitest';
-import type { Entry } from '../../../src/core/entry.ts';
+import { sampleEntries, sampleEntry } from 'respool/testkit';
+import type { Entry } from 'respool';
 import { entryChange } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool, loseAnswers } from './faulty-pool.ts';
 import { atEnd, openClient, openStore, ownSchema, serverUrl } from './setup.ts';

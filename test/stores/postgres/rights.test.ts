@@ -1,8 +1,9 @@
 /** rights — what a role needs to emit, what a role needs to relay, and that it is no more. */
 
 import { expect, test } from 'vitest';
-import type { Entry } from '../../../src/core/entry.ts';
-import { postgres } from '../../../src/stores/postgres/index.ts';
+import { sampleEntry } from 'respool/testkit';
+import { postgres } from 'respool/stores/postgres';
+import type { Entry } from 'respool';
 import { keyedEntry } from '../../../src/testkit/entry-cases/order.ts';
 import {
   entryChange,
@@ -11,7 +12,6 @@ import {
   later,
   steppedStatus,
 } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { atEnd, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
 

@@ -2,9 +2,9 @@
 
 import { describe, expect, test } from 'vitest';
 import { DAY_MS, HOUR_MS } from '../../../src/core/duration.ts';
-import type { Entry, Status } from '../../../src/core/entry.ts';
-import type { Clock } from '../../../src/ports/clock.ts';
-import { type PostgresOptions, postgres } from '../../../src/stores/postgres/index.ts';
+import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
+import { postgres, type PostgresOptions } from 'respool/stores/postgres';
+import type { Clock, Entry, Status } from 'respool';
 import { systemClock } from '../../../src/system/clock.ts';
 import { assertNext, keyedEntry } from '../../../src/testkit/entry-cases/order.ts';
 import {
@@ -14,7 +14,6 @@ import {
   later,
   steppedStatus,
 } from '../../../src/testkit/entry-cases/shared.ts';
-import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool } from './faulty-pool.ts';
 import { openClient, openStore, ownSchema, serverUrl } from './setup.ts';

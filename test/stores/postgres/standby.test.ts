@@ -2,9 +2,9 @@
 
 import type pg from 'pg';
 import { expect, test } from 'vitest';
-import { postgres } from '../../../src/stores/postgres/index.ts';
+import { sampleEntry } from 'respool/testkit';
+import { postgres } from 'respool/stores/postgres';
 import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { atEnd, connect } from './setup.ts';
 import { copier, startPair } from './standby.ts';

@@ -1,11 +1,10 @@
 /** together — an entry and its body in the same database go in the same transaction. */
 
-import { createSpool, type SpoolOptions } from 'respool';
+import { type BodyStore, createSpool, type SpoolOptions } from 'respool';
 import { expect, test } from 'vitest';
-import type { BodyStore } from '../../../src/ports/body-store.ts';
-import { postgres, postgresBodies } from '../../../src/stores/postgres/index.ts';
+import { sampleEntry } from 'respool/testkit';
+import { postgres, postgresBodies } from 'respool/stores/postgres';
 import { entryChange, steppedStatus } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool, loseAnswers } from './faulty-pool.ts';
 import { atEnd, openClient, openStore, ownSchema, serverUrl } from './setup.ts';

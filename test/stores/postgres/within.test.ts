@@ -2,9 +2,9 @@
 
 import { expect, test } from 'vitest';
 import type { SqlTx } from '../../../src/ports/sql.ts';
-import { postgres } from '../../../src/stores/postgres/index.ts';
+import { sampleEntries, sampleEntry } from 'respool/testkit';
+import { postgres } from 'respool/stores/postgres';
 import { claimRequest, later } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { openClient, openStore, ownSchema, serverUrl } from './setup.ts';
 

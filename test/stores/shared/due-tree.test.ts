@@ -1,7 +1,8 @@
 /** The tree finds what a plain search finds, in the same order. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { type ClaimableState, type Lane } from '../../../src/core/state.ts';
+import type { Lane } from 'respool';
+import { type ClaimableState } from '../../../src/core/state.ts';
 import { takesTopic } from '../../../src/core/topic.ts';
 import { DueTree, type Leaf, type Walk } from '../../../src/stores/shared/due-tree.ts';
 

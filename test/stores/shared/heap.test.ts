@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { Heap, type HeapItem } from '../../../src/stores/shared/heap.ts';
-import { seededDice } from '../../../src/testkit/virtual-time.ts';
+import { seededDice } from 'respool/testkit';
 
 interface Item extends HeapItem {
   value: number;

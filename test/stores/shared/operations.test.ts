@@ -1,17 +1,17 @@
 import { describe, expect, test } from 'vitest';
-import type { HearOperation, StoreOperation } from '../../../src/ports/store-operation.ts';
+import { seal } from 'respool/transforms';
+import { faultyBodies, faultyStore, sampleEntry } from 'respool/testkit';
+import { sqlite, sqliteBodies } from 'respool/stores/sqlite';
+import { s3 } from 'respool/stores/s3';
+import { postgres, postgresBodies } from 'respool/stores/postgres';
+import { nats, natsBodies } from 'respool/stores/nats';
+import { memory, memoryBodies } from 'respool/stores/memory';
+import { filesystem, filesystemBodies } from 'respool/stores/filesystem';
+import type { HearOperation, StoreOperation } from 'respool';
 import { withExpiry } from '../../../src/outbox/relay.ts';
-import { filesystem, filesystemBodies } from '../../../src/stores/filesystem/index.ts';
-import { memory, memoryBodies } from '../../../src/stores/memory/index.ts';
-import { nats, natsBodies } from '../../../src/stores/nats/index.ts';
-import { postgres, postgresBodies } from '../../../src/stores/postgres/index.ts';
-import { s3 } from '../../../src/stores/s3/index.ts';
 import { createBatchLine } from '../../../src/stores/shared/batching.ts';
 import { Operations } from '../../../src/stores/shared/operations.ts';
-import { sqlite, sqliteBodies } from '../../../src/stores/sqlite/index.ts';
 import { heardOperations } from '../../../src/testkit/suite.ts';
-import { faultyBodies, faultyStore, sampleEntry } from '../../../src/testkit/index.ts';
-import { seal } from '../../../src/transforms/seal.ts';
 
 /** Each look at this clock takes 5 ms. */
 function setup() {

@@ -5,9 +5,9 @@ import { open, rm, statfs, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { filesystem } from '../../../src/stores/filesystem/index.ts';
-import { sqlite, sqliteBodies } from '../../../src/stores/sqlite/index.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
+import { sampleEntry } from 'respool/testkit';
+import { sqlite, sqliteBodies } from 'respool/stores/sqlite';
+import { filesystem } from 'respool/stores/filesystem';
 import { atEnd, openStore } from './setup.ts';
 
 function mountDisk(options: string): string | undefined {

@@ -1,13 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import type { Entry } from '../../../src/core/entry.ts';
-import { failure } from '../../../src/core/failure.ts';
-import type { EntryStore, ListQuery } from '../../../src/ports/entry-store.ts';
-import {
-  SAMPLE_AT,
-  type SampleParts,
-  sampleEntries,
-  sampleEntry,
-} from '../../../src/testkit/samples.ts';
+import { SAMPLE_AT, sampleEntries, sampleEntry, type SampleParts } from 'respool/testkit';
+import { type Entry, type EntryStore, failure, type ListQuery } from 'respool';
 import { claimOf } from './requests.ts';
 import { makeFolder, openStore } from './setup.ts';
 

@@ -3,11 +3,17 @@
  * beside a crowd of 30,000 messages that are not due, paused, excluded, or have no handler.
  */
 import { join } from 'node:path';
-import { createSpool, type Spool, type SpoolOptions } from 'respool';
+import {
+  type ClaimFilter,
+  type ClaimRequest,
+  createSpool,
+  type EntryStore,
+  type Spool,
+  type SpoolOptions,
+} from 'respool';
 import { memoryBodies } from 'respool/stores/memory';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type SampleParts, sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
-import type { ClaimFilter, ClaimRequest, EntryStore } from '../../../src/ports/entry-store.ts';
+import { sampleEntries, sampleEntry, type SampleParts } from 'respool/testkit';
 import type { SqliteDatabase } from '../../../src/stores/shared/client.ts';
 import { makeGate } from '../../spool/setup.ts';
 import { atEnd, makeApp, makeFolder, openFile, openStore } from './setup.ts';

@@ -1,11 +1,10 @@
 import { mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
-import type { Clock } from '../../../src/ports/clock.ts';
-import { sqlite, sqliteBodies } from '../../../src/stores/sqlite/index.ts';
+import { sampleEntries, sampleEntry } from 'respool/testkit';
+import { sqlite, sqliteBodies } from 'respool/stores/sqlite';
+import type { Clock, EntryStore } from 'respool';
 import { systemClock } from '../../../src/system/clock.ts';
-import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeFolder } from './setup.ts';
 

@@ -2,9 +2,9 @@
 
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { migrateSqlite, sqlite, sqliteSchema } from '../../../src/stores/sqlite/index.ts';
+import { sampleEntry } from 'respool/testkit';
+import { migrateSqlite, sqlite, sqliteSchema } from 'respool/stores/sqlite';
 import { SCHEMA_VERSION } from '../../../src/stores/sqlite/schema.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
 import { makeApp, makeFolder, openFile, openStore, transact } from './setup.ts';
 

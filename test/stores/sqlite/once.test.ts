@@ -1,6 +1,6 @@
 import { describe, expect, test, vi } from 'vitest';
 import { loadSqlite } from '../../../src/stores/shared/client.ts';
-import { once } from '../../../src/stores/sqlite/index.ts';
+import { once } from 'respool/stores/sqlite';
 import { DAY_MS } from '../../../src/core/duration.ts';
 import { atEnd } from './setup.ts';
 

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
-import type { StoreOperation } from '../../../src/ports/store-operation.ts';
-import type { SqliteStore } from '../../../src/stores/sqlite/index.ts';
+import { sampleEntries, sampleEntry } from 'respool/testkit';
+import type { SqliteStore } from 'respool/stores/sqlite';
+import type { StoreOperation } from 'respool';
 import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { makeFolder, openStore } from './setup.ts';
 
 function listen(store: SqliteStore): StoreOperation[] {

@@ -2,11 +2,11 @@
 
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import type { Entry } from '../../../src/core/entry.ts';
+import { SAMPLE_AT, sampleEntry, type SampleParts } from 'respool/testkit';
+import type { SqliteStore } from 'respool/stores/sqlite';
+import type { Entry } from 'respool';
 import type { SqliteDatabase } from '../../../src/stores/shared/client.ts';
-import type { SqliteStore } from '../../../src/stores/sqlite/index.ts';
 import { entryChange, later, steppedStatus } from '../../../src/testkit/entry-cases/shared.ts';
-import { SAMPLE_AT, type SampleParts, sampleEntry } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
 import { makeFolder, openFile, openStore } from './setup.ts';
 

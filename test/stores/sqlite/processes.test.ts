@@ -3,11 +3,11 @@ import { once } from 'node:events';
 import { readdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import type { Clock } from '../../../src/ports/clock.ts';
+import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
+import { serviceAddress } from 'respool/stores/sqlite';
+import type { Clock } from 'respool';
 import { systemClock } from '../../../src/system/clock.ts';
-import { serviceAddress } from '../../../src/stores/sqlite/index.ts';
 import { entryChange } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntries, sampleEntry, SAMPLE_AT } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeFolder, openFile, openStore } from './setup.ts';
 

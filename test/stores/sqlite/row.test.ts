@@ -6,7 +6,7 @@ import {
   newColumns,
   statusColumns,
 } from '../../../src/stores/sqlite/row.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
+import { sampleEntry } from 'respool/testkit';
 
 const text = fc.string({ unit: 'binary', maxLength: 20 });
 

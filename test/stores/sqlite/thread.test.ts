@@ -3,7 +3,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { startFileThread } from '../../../src/stores/sqlite/file-thread.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
+import { sampleEntry } from 'respool/testkit';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeFolder, openFile, openStore } from './setup.ts';

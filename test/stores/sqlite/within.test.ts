@@ -1,12 +1,11 @@
 /** within — messages that are inserted in a transaction of the user's, through the user's handle. */
 
 import { describe, expect, test } from 'vitest';
-import type { Entry } from '../../../src/core/entry.ts';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
+import { sampleEntries, sampleEntry } from 'respool/testkit';
+import { migrateSqlite, sqlite, type SqliteStore } from 'respool/stores/sqlite';
+import type { Entry, EntryStore } from 'respool';
 import type { SqliteDatabase } from '../../../src/stores/shared/client.ts';
-import { migrateSqlite, type SqliteStore, sqlite } from '../../../src/stores/sqlite/index.ts';
 import { entryChange } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
 import { makeApp, openFile, openStore, transact } from './setup.ts';
 

@@ -7,7 +7,7 @@ import {
   type Server as NetServer,
 } from 'node:net';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { createManagement } from '../../../../src/rabbit/admin/management/index.ts';
+import { createManagement } from 'respool/rabbit';
 import { managementUrlOf, vhostOf } from '../../../../src/rabbit/admin/management/options.ts';
 
 const CERT = readFileSync(new URL('../../../web/tls/cert.pem', import.meta.url));

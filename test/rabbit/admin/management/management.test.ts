@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { isRespoolError } from '../../../../src/core/errors.ts';
-import { createManagement } from '../../../../src/rabbit/admin/management/index.ts';
-import { SimClock } from '../../../../src/testkit/virtual-time.ts';
+import { SimClock } from 'respool/testkit';
+import { createManagement } from 'respool/rabbit';
+import { isRespoolError } from 'respool';
 import { service, withService } from '../../../services/index.ts';
 import { administer, freshName, freshUser, openManagement } from './setup.ts';
 

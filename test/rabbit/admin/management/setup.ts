@@ -1,10 +1,7 @@
 /** setup — a client of the broker's management API, names of one's own, and plain HTTP for users. */
 
 import { randomUUID } from 'node:crypto';
-import {
-  createManagement,
-  type Management,
-} from '../../../../src/rabbit/admin/management/index.ts';
+import { createManagement, type Management } from 'respool/rabbit';
 import { service } from '../../../services/index.ts';
 
 /** A name that no other test has. */
