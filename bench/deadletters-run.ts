@@ -10,7 +10,6 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { connect } from 'amqplib';
 import { createSpool } from 'respool';
-import { createOperator } from 'respool/operator';
 import { planReplay, runReplay } from 'respool/dead-letters';
 import { createQueueLetters } from '../src/rabbit/queues/queue-letters.ts';
 import { sweepQueue } from '../src/rabbit/queues/sweep.ts';
@@ -85,7 +84,7 @@ export async function ourSweep({ broker, managementUrl }: Place, errand: Errand)
 export async function ourReplay({ broker, managementUrl }: Place, errand: Errand): Promise<Sample> {
   const folder = await mkdtemp(path.join(tmpdir(), 'respool-bench-'));
   const spool = createSpool({ path: folder });
-  const operator = createOperator(spool, { by: 'bench' });
+  const operator = spool.operator({ by: 'bench' });
   const management = createManagement({ url: managementUrl });
   try {
     return await timed(broker, errand, async ({ dead }) => {

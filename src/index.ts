@@ -125,8 +125,9 @@ export type { Keep, SpoolOptions } from './spool/options.ts';
 export type {
   CheckOptions,
   MoveOptions,
-  PauseOptions,
+  ReasonOptions,
   RemoveOptions,
+  SetHeadersOptions,
 } from './spool/operator-options.ts';
 export type { RekeyOptions, RekeyProgress, RekeyTrouble } from './spool/rekey.ts';
 export type { ReplayOrder } from './spool/replay.ts';

@@ -14,7 +14,7 @@ const FLOORS: rules.Floors = {
   8: ['web', 'tui'],
   7: ['config'],
   6: ['dead-letters'],
-  5: ['outbox', 'operator', 'observe', 'testkit'],
+  5: ['outbox', 'observe', 'testkit'],
   4: ['spool', 'rabbit', 'deliver', 'middleware'],
   3: [
     'engine',

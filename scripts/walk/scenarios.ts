@@ -16,7 +16,6 @@ import { Readable, Writable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createSpool, ladder, RetryableError, type Spool } from 'respool';
 import { http } from 'respool/deliver';
-import { createOperator } from 'respool/operator';
 import { createOutbox } from 'respool/outbox';
 import { createConsumer, createPublisher } from 'respool/rabbit';
 import { postgres } from 'respool/stores/postgres';
@@ -205,7 +204,7 @@ async function overHttp({ folder, after }: Ground): Promise<Send> {
   const delivered = deliveries(spool);
   await spool.start();
   const service = createService({
-    operator: (by) => createOperator(spool, { by }),
+    operator: (by) => spool.operator({ by }),
     settings: {
       host: '127.0.0.1',
       port: 0,

@@ -11,7 +11,7 @@
  * the index of ids where the store has one.
  */
 
-import type { Operator } from '../operator/operator.ts';
+import type { Operator } from '../spool/operator/operator.ts';
 import { isRespoolError } from '../core/errors.ts';
 import { checkId, ID_PATTERN } from '../core/limits.ts';
 import { CommandError } from './exit-codes.ts';

@@ -19,7 +19,7 @@ import { textOf } from '../core/errors.ts';
 import { checkId, checkTopicPattern } from '../core/limits.ts';
 import { type State, STATES } from '../core/state.ts';
 import { safe } from '../observe/logs/safe-text.ts';
-import type { Operator } from '../operator/operator.ts';
+import type { Operator } from '../spool/operator/operator.ts';
 import type { ListFilter } from '../spool/list.ts';
 
 /** States by the words in which people, and other outputs, speak of them. */

@@ -17,9 +17,10 @@
 import { isTokenHash } from '../config/schema/keys.ts';
 import type { LoadedConfig } from '../config/load/load-config.ts';
 import type { StorePlace } from '../config/open/stores.ts';
-import type { Operator } from '../operator/operator.ts';
+import type { Operator } from '../spool/operator/operator.ts';
 import { formatDuration, SECOND_MS } from '../core/duration.ts';
 import { asError, isRespoolError, RespoolError, textOf } from '../core/errors.ts';
+import type { SpoolInternals } from '../spool/internals.ts';
 import type { Spool } from '../spool/spool.ts';
 import { IN_MEMORY } from '../spool/store-id.ts';
 import { TimeLimit } from '../system/wait.ts';
@@ -34,7 +35,7 @@ export interface Session {
   readonly operator: Operator;
   /** An operator of another name, for automatic actions. */
   readonly as: (by: string) => Operator;
-  /** The id of the store, if the session works on the store itself: spool.storeId. */
+  /** The id of the store, if the session works on the store itself. */
   readonly storeId?: () => Promise<string | undefined>;
   /** The address of the service it goes through; undefined when it works on the store itself. */
   readonly url: string | undefined;
@@ -141,7 +142,7 @@ async function storeIdOf(loaded: LoadedConfig): Promise<string | undefined> {
   const { createConfiguredSpool } = await import('../config/open/open-spool.ts');
   const { spool } = await createConfiguredSpool(loaded, { deliver: false });
   try {
-    return await spool.storeId();
+    return await (await internals(spool)).storeId();
   } finally {
     await spool.stop({ within: 0 });
   }
@@ -234,15 +235,16 @@ function tokenAdvice(isSent: boolean, hasHash: boolean): string {
 }
 
 async function storeSession(parts: SessionParts, loaded: LoadedConfig): Promise<Session> {
-  return deskOver(await ownSpool(parts, loaded), parts.io, loaded);
+  return spoolSession(await ownSpool(parts, loaded), parts.io, loaded);
 }
 
-async function deskOver(spool: Spool, io: Io, loaded: LoadedConfig): Promise<Session> {
-  const { createOperator } = await import('../operator/spool-operator.ts');
+async function spoolSession(spool: Spool, io: Io, loaded: LoadedConfig): Promise<Session> {
+  const { createOperator } = await import('../spool/operator/spool-operator.ts');
+  const own = await internals(spool);
   const topics = await routedTopics(loaded);
-  const as = (by: string): Operator => createOperator(spool, { by, topics });
+  const as = (by: string): Operator => createOperator(own, { by, topics });
   const isSealed = loaded.config.seal !== undefined;
-  return { operator: as(byOf(io)), as, url: undefined, storeId: () => spool.storeId(), isSealed };
+  return { operator: as(byOf(io)), as, url: undefined, storeId: () => own.storeId(), isSealed };
 }
 
 /** The topics that have a route; undefined if the configuration does not say. */
@@ -271,7 +273,7 @@ async function sharedSession(
   const spool = await ownSpool(parts, loaded);
   try {
     // Opens the store: only now it can be told whether another process owns it.
-    await spool.pauses();
+    await (await internals(spool)).open();
   } catch (error) {
     if (!isRespoolError(error, 'store.unavailable')) throw error;
     const url = await ownersUrl();
@@ -281,7 +283,12 @@ async function sharedSession(
     const text = `${error.message}; its service at ${url} did not answer: ${service.silence}`;
     throw new RespoolError('store.unavailable', text, { cause: error });
   }
-  return deskOver(spool, parts.io, loaded);
+  return spoolSession(spool, parts.io, loaded);
+}
+
+/** Loaded late: many commands go through a service and need no spool. */
+async function internals(spool: Spool): Promise<SpoolInternals> {
+  return (await import('../spool/internals.ts')).internalsOf(spool);
 }
 
 async function ownSpool({ out, atEnd }: SessionParts, loaded: LoadedConfig): Promise<Spool> {

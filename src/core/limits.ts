@@ -150,6 +150,23 @@ export function checkNames(what: string, given: object, known: readonly string[]
   );
 }
 
+/** What the kinds of records begin with that are kept beside the messages. */
+const RECORD_KINDS = ['dlq.', 'alert.'] as const;
+
+/** Refuses a kind of records that is not for facts: the spool's own are out of reach. */
+export function checkRecordKind(kind: unknown): void {
+  const fits =
+    typeof kind === 'string' &&
+    RECORD_KINDS.some((prefix) => kind.startsWith(prefix) && kind !== prefix);
+  if (fits) return;
+  const [letters, alerts] = RECORD_KINDS;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use records of kind ${show(kind)}: those of dead letters begin with "${letters}", ` +
+      `those of alerts with "${alerts}"`,
+  );
+}
+
 /** The same for a message, whose parts are no options. */
 export function checkFields(message: object, known: readonly string[]): void {
   const name = strangeName(message, known);

@@ -1,11 +1,11 @@
 /**
  * operator — what an operator's action makes of an entry. Pure; the spool audits and commits it.
  *
- * hold() · release() · retryNow() · replay() · bounce() · remove() · setPolicy() · a header change.
+ * hold() · release() · retry() · replay() · bounce() · remove() · setPolicy() · a header change.
  * An active entry belongs to its holder: it can be changed only when its lease is over.
  *
  * Each move is checked against the ending and the body too, not the state alone: a delivered
- * message is sent again by retryNow() and replay() only, and what cannot be sent is never due.
+ * message is sent again by retry() and replay() only, and what cannot be sent is never due.
  */
 
 import type { Millis } from './duration.ts';
@@ -21,7 +21,7 @@ import { mayMove, type State } from './state.ts';
 export type OperatorAction =
   | { readonly kind: 'hold'; readonly reason: string }
   | { readonly kind: 'release' }
-  | { readonly kind: 'retryNow' }
+  | { readonly kind: 'retry' }
   | ReplayAction
   | { readonly kind: 'bounce'; readonly reason: string }
   | { readonly kind: 'remove'; readonly hard: boolean; readonly reason: string }
@@ -76,8 +76,8 @@ export function operatorMove(
       return putOnHold(entry, base, because('operator.hold', action.reason, by));
     case 'release':
       return released(entry, base, context);
-    case 'retryNow':
-      return retried(entry, base, now, 'retryNow');
+    case 'retry':
+      return retried(entry, base, now, 'retry');
     case 'replay':
       return replayed(entry, base, now, action);
     case 'bounce':
@@ -112,7 +112,7 @@ export function actionTo(from: State, to: State, reason: string): OperatorAction
     case 'archived':
       return { kind: 'remove', hard: false, reason };
     case 'incoming':
-      return { kind: 'retryNow' };
+      return { kind: 'retry' };
     default:
       return undefined;
   }

@@ -4,7 +4,7 @@
 
 import { BROKER_HEADER } from '../core/letter-headers.ts';
 import type { KeptCopy } from '../ports/dead-letters.ts';
-import type { ReplaySource } from '../operator/replays.ts';
+import type { ReplaySource } from '../spool/operator/replays.ts';
 
 /** The copy with the address of its broker, which has neither user nor password in it. */
 export function withBrokerHeader(copy: KeptCopy, source: ReplaySource): KeptCopy {

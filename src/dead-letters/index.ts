@@ -39,5 +39,5 @@ export type {
   ReplayPlan,
   ReplaySource,
   ReplayState,
-} from '../operator/replays.ts';
+} from '../spool/operator/replays.ts';
 export type * from '../ports/dead-letters.ts';

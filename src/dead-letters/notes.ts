@@ -5,7 +5,7 @@
 
 import { RespoolError, show } from '../core/errors.ts';
 import type { Millis } from '../core/duration.ts';
-import type { ReplayOperator } from '../operator/replays.ts';
+import type { ReplayOperator } from '../spool/operator/replays.ts';
 
 /** A note on a group. */
 export interface GroupNote {

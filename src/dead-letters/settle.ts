@@ -11,7 +11,7 @@ import { isRespoolError, textOf, unreachable } from '../core/errors.ts';
 import { groupOf } from '../core/group.ts';
 import { AMQP_HEADER, REPLAY_HEADER } from '../core/letter-headers.ts';
 import type { State } from '../core/state.ts';
-import type { Operator } from '../operator/operator.ts';
+import type { Operator } from '../spool/operator/operator.ts';
 import type { Fate, Letter, LetterKind, LetterRoute, SettleResult } from '../ports/dead-letters.ts';
 import type { ActionResult } from '../spool/actions.ts';
 import type { ReplayOrder } from '../spool/replay.ts';
@@ -121,7 +121,7 @@ function park(
   { code, reason }: Extract<Fate, { kind: 'park' }>,
 ): Promise<readonly SettleResult[]> {
   return ifThere(operator, letters, {
-    call: (ids) => operator.hold(ids, `${code}: ${reason}`),
+    call: (ids) => operator.hold(ids, { reason: `${code}: ${reason}` }),
     isDone: ({ found }) => found.status.state === 'hold',
   });
 }

@@ -8,7 +8,7 @@
 import { isRespoolError } from '../core/errors.ts';
 import { fitsLetter } from '../core/letter-query.ts';
 import { checkNames, checkNumber, checkOneOf, ID_PATTERN } from '../core/limits.ts';
-import type { Operator } from '../operator/operator.ts';
+import type { Operator } from '../spool/operator/operator.ts';
 import type {
   DeadLetters,
   Letter,

@@ -303,7 +303,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     return createRelay(this.#parts, options);
   }
 
-  /** A spool over the same messages: list, hold, retryNow, bounce, remove … */
+  /** A spool over the same messages: list, hold, retry, bounce, remove … */
   get spool(): Spool {
     this.#spool ??= spoolOf(this.#parts);
     return this.#spool;

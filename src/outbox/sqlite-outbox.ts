@@ -152,7 +152,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     return createRelay(this.#parts, options);
   }
 
-  /** A spool over the same messages: list, hold, retryNow, bounce, remove … */
+  /** A spool over the same messages: list, hold, retry, bounce, remove … */
   get spool(): Spool {
     this.#spool ??= spoolOf(this.#parts);
     return this.#spool;

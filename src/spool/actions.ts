@@ -170,7 +170,7 @@ export async function changeHeaders(
   if (answer.kind === 'refused') throw new RespoolError('move.refused', answer.text);
   await audit(parts, {
     by,
-    action: 'updateHeaders',
+    action: 'setHeaders',
     ids: [id],
     details: { headers: change.headers },
   });

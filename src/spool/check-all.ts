@@ -9,7 +9,8 @@ import type { Runtime } from './runtime.ts';
 /** Looks through every entry and body; repairs when asked. */
 export async function checkAll(
   runtime: Runtime,
-  { repair = false, by, onProgress }: CheckOptions & { readonly by: string },
+  by: string,
+  { repair = false, onProgress }: CheckOptions = {},
 ): Promise<CheckReport> {
   await runtime.ready();
   const { entries, bodies, chain, source, settings } = runtime;

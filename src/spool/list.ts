@@ -4,11 +4,10 @@
  */
 
 import { type Duration, durationMs, type Millis } from '../core/duration.ts';
-import type { Entry } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
 import { checkNames, checkTopicPattern } from '../core/limits.ts';
 import { STATES, type State } from '../core/state.ts';
-import type { EntryQuery, ListOrder, ListPage, ListQuery } from '../ports/entry-store.ts';
+import type { EntryQuery, ListOrder, ListQuery } from '../ports/entry-store.ts';
 
 /** Which messages; all given conditions hold together. */
 export interface ListFilter extends Omit<EntryQuery, 'states' | 'destination'> {
@@ -112,10 +111,12 @@ function invalid(what: string, value: unknown, allowed: string): RespoolError {
 }
 
 /** Every message of a list, page by page. */
-export async function* listAll(
-  page: (options: PageOptions) => Promise<ListPage>,
+export async function* listAll<E>(
+  page: (
+    options: PageOptions,
+  ) => Promise<{ readonly entries: readonly E[]; readonly next?: string }>,
   options: ListOptions,
-): AsyncGenerator<Pick<Entry, 'envelope' | 'status'>> {
+): AsyncGenerator<E> {
   let after: string | undefined;
   do {
     const found = await page({

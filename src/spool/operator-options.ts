@@ -1,37 +1,37 @@
-/** operator-options — how to remove, move, pause and check. */
+/** operator-options — how to act on messages and how to check a store. */
 
 import type { State } from '../core/state.ts';
 import type { CheckProgress } from './check.ts';
 
+/** Why something is done to messages. */
+export interface ReasonOptions {
+  /** Shown with the message and in the audit record. */
+  readonly reason?: string | undefined;
+}
+
 /** How to remove. */
-export interface RemoveOptions {
-  /** Forget it for good, body and all; default false. */
-  readonly hard?: boolean;
-  readonly reason?: string;
-  readonly by?: string;
+export interface RemoveOptions extends ReasonOptions {
+  /** Removes it for good, body and all; default false. */
+  readonly hard?: boolean | undefined;
 }
 
 /** From where to where. */
-export interface MoveOptions {
+export interface MoveOptions extends ReasonOptions {
   /** The state it must be in. */
   readonly from: State;
   readonly to: State;
-  readonly reason?: string;
-  readonly by?: string;
 }
 
-/** What to pause or resume. */
-export interface PauseOptions {
-  /** A topic or pattern; default everything. */
-  readonly topic?: string;
-  readonly by?: string;
+/** How to change headers. */
+export interface SetHeadersOptions {
+  /** Only if the message is still at this revision. */
+  readonly revision?: number | undefined;
 }
 
-/** How a store is looked through. */
+/** How a store is checked. */
 export interface CheckOptions {
   /** Also repairs what can be repaired; default false. */
   readonly repair?: boolean;
-  readonly by?: string;
-  /** Hears how far it is, after each message and each body. */
+  /** Called with the progress after each message and each body. */
   readonly onProgress?: (progress: CheckProgress) => void;
 }

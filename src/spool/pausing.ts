@@ -5,16 +5,15 @@
 import { checkTopicPattern } from '../core/limits.ts';
 import { printable } from '../core/printable.ts';
 import { audit } from './actions.ts';
-import type { PauseOptions } from './operator-options.ts';
 import type { Runtime } from './runtime.ts';
 
 /** Does it; resolves when every process that looks will obey. */
 export async function pausing(
   runtime: Runtime,
   action: 'pause' | 'resume',
-  { topic, by }: Required<PauseOptions>,
+  topic: string,
+  by: string,
 ): Promise<void> {
-  // Also a topic that is given as undefined, as a setting that is missing, is no pattern.
   const pattern = checkTopicPattern(topic);
   await runtime.ready();
   await audit(runtime, { by, action, ids: [], details: { topic: pattern } });

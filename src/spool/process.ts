@@ -38,7 +38,7 @@ export async function processOne(
     const { reaper, events, retention } = runtime;
     const announces = (topic: string): boolean => runtime.announces(topic);
     const parts = { entries, reaper, events, retention, announces, source: quiet };
-    throwUnlessDone((await act(parts, [id], { kind: 'retryNow' }, by))[0]);
+    throwUnlessDone((await act(parts, [id], { kind: 'retry' }, by))[0]);
   }
   const route = routeOf('delivery', entry.envelope.topic, handler, {}, settings);
   const verdict = await engine.runOne(async () => {

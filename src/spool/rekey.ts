@@ -31,7 +31,6 @@ export interface RekeyOptions {
   readonly signal?: AbortSignal;
   /** Told after every message. */
   readonly onProgress?: (progress: RekeyProgress) => void;
-  readonly by?: string;
 }
 
 /** How far a rekeying is, in messages. */
@@ -84,11 +83,15 @@ const LATER_MAX = 50_000;
 const STOPPING = ['engine.stopping', 'store.full'] as const;
 
 /** Brings what fits to the current encryption; resolves when nothing more can be done. */
-export async function rekey(parts: RekeyParts, options: RekeyOptions): Promise<RekeyProgress> {
-  checkNames('rekey', options, ['filter', 'dryRun', 'signal', 'onProgress', 'by']);
-  const { filter = {}, dryRun = false, by = 'program' } = options;
+export async function rekey(
+  parts: RekeyParts,
+  by: string,
+  options: RekeyOptions = {},
+): Promise<RekeyProgress> {
+  checkNames('rekey', options, ['filter', 'dryRun', 'signal', 'onProgress']);
+  const { filter = {}, dryRun = false } = options;
   const to = await parts.bodySettings.chain.encryption();
-  const work = new Rekeying(parts, options, to);
+  const work = new Rekeying(parts, by, options, to);
   const count = await work.count();
   if (dryRun) return work.progress;
   const details = { count, to: to ?? 'none', filter };
@@ -104,6 +107,7 @@ interface Page {
 
 class Rekeying {
   readonly #parts: RekeyParts;
+  readonly #by: string;
   readonly #options: RekeyOptions;
   readonly #to: string | undefined;
   readonly #troubles: RekeyTrouble[] = [];
@@ -117,8 +121,9 @@ class Rekeying {
   /** Gone, or brought there by somebody else. */
   #settled = 0;
 
-  constructor(parts: RekeyParts, options: RekeyOptions, to: string | undefined) {
+  constructor(parts: RekeyParts, by: string, options: RekeyOptions, to: string | undefined) {
     this.#parts = parts;
+    this.#by = by;
     this.#options = options;
     this.#to = to;
   }
@@ -215,7 +220,7 @@ class Rekeying {
   async #bring(entry: Entry): Promise<boolean> {
     const { entries, source, retention, reaper, bodySettings } = this.#parts;
     const { id, body } = entry.envelope;
-    const context = { now: source.now(), by: this.#options.by ?? '', retention };
+    const context = { now: source.now(), by: this.#by, retention };
     const answer = operatorMove(entry, { kind: 'touch' }, context);
     if (answer.kind === 'refused') return false;
     const kept = this.#isOldBody(entry) ? await this.#keep(entry) : undefined;

@@ -1,11 +1,11 @@
 /**
- * spool — what users hold in their hands: enqueue, handle, look, steer, start and stop.
+ * spool — the data plane: enqueue, handle, look, start and stop; `operator()` leads to the other.
  *
  * Every method opens the stores if need be. Thin on purpose: the work is in the files beside it.
  */
 
 import type { Duration, Millis } from '../core/duration.ts';
-import type { Entry, Headers } from '../core/entry.ts';
+import type { Entry } from '../core/entry.ts';
 import {
   type EventKind,
   type EventOf,
@@ -14,53 +14,42 @@ import {
   type StreamedEvent,
   type StreamOptions,
 } from '../core/event.ts';
-import { checkHeaders, checkIds, checkOneOf } from '../core/limits.ts';
+import { checkOneOf } from '../core/limits.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import type { State } from '../core/state.ts';
-import { STATES } from '../core/state.ts';
 import type { Verdict } from '../core/verdict.ts';
-import { eventStream } from '../engine/events.ts';
 import type { EngineLoad } from '../engine/load.ts';
 import type { KeptCopy } from '../ports/dead-letters.ts';
 import type { Handler } from '../ports/handler.ts';
 import type { KeyHead, ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
 import type { StoreOperation } from '../ports/store-operation.ts';
 import type { RecordStore } from '../ports/record-store.ts';
-import { randomName } from '../system/ids.ts';
 import type { Enqueued } from './accept.ts';
 import * as actions from './actions.ts';
 import type { ActionResult, AuditRecord } from './actions.ts';
-import { readBody } from './body.ts';
 import type { CleanupResult } from './caretaker.ts';
 import type { CheckReport } from './check.ts';
 import type { EnqueueTx } from './enqueue-tx.ts';
-import { Enqueuer } from './enqueue.ts';
-import { recordsOf } from './records.ts';
 import { type BounceOptions, type HandleOptions, routeOf } from './handle.ts';
-import { keep } from './keep.ts';
-import {
-  listAll,
-  type ListFilter,
-  type ListOptions,
-  type PageOptions,
-  pageQueryOf,
-  queryOf,
-} from './list.ts';
+import { SpoolInternals } from './internals.ts';
+import type { ListFilter, ListOptions, PageOptions } from './list.ts';
 import type { Message, MessageOptions } from './message.ts';
+import type { SpoolOperator } from './operator/operator.ts';
+import { createOperator } from './operator/spool-operator.ts';
 import type { SpoolOptions } from './options.ts';
-import { keyHeads } from './order-keys.ts';
 import { EVERYTHING, type Pause } from './pauses.ts';
-import { pausing } from './pausing.ts';
-import type { CheckOptions, MoveOptions, PauseOptions, RemoveOptions } from './operator-options.ts';
+import type { CheckOptions, MoveOptions, RemoveOptions } from './operator-options.ts';
 import { processOne } from './process.ts';
 import type { RekeyOptions, RekeyProgress } from './rekey.ts';
-import { replay, type ReplayOrder } from './replay.ts';
+import type { ReplayOrder } from './replay.ts';
 import { Runtime } from './runtime.ts';
-import { IN_MEMORY, makeStoreId, storeIdOf } from './store-id.ts';
 
-/** Who acts when nobody says who. */
+interface By {
+  readonly by?: string | undefined;
+}
+
+/** The name in the audit record where none was given. */
 const BY_DEFAULT = 'program';
-const KEY_HEADS_DEFAULT = 100;
 
 /**
  * Makes a spool; without options it keeps SQLite and files in `./respool`. Nothing is opened yet.
@@ -72,31 +61,42 @@ export function createSpool(options: SpoolOptions = {}): Spool {
 /** A durable place for messages, with handlers that deliver them. */
 export class Spool {
   readonly #runtime: Runtime;
-  readonly #entrance: Enqueuer;
+  readonly #internals: SpoolInternals;
 
   /** @internal Use createSpool. */
   constructor(runtime: Runtime) {
     this.#runtime = runtime;
-    this.#entrance = new Enqueuer(runtime);
+    this.#internals = new SpoolInternals(runtime);
+    this.#internals.belongTo(this);
+  }
+
+  /**
+   * The control plane, in a name that the audit record keeps: hold, retry, pause, stats and more.
+   *
+   * @example
+   * await spool.operator({ by: 'ops' }).hold([id], { reason: 'wrong address' });
+   */
+  operator({ by }: { readonly by: string }): SpoolOperator {
+    return createOperator(this.#internals, { by });
   }
 
   /**
    * Puts a message down; when it resolves, the message is ours. A duplicate resolves to the first.
    */
   enqueue(message: Message): Promise<Enqueued> {
-    return this.#entrance.enqueue(message);
+    return this.#internals.enqueuer.enqueue(message);
   }
 
   /**
    * Puts many down, in one write; results in their order. All are checked before any is written.
    */
   enqueueMany(messages: readonly Message[]): Promise<Enqueued[]> {
-    return this.#entrance.enqueueMany(messages);
+    return this.#internals.enqueuer.enqueueMany(messages);
   }
 
   /** Begins a streamed enqueue; nothing is visible before its commit. */
   begin(options: MessageOptions): Promise<EnqueueTx> {
-    return this.#entrance.begin(options);
+    return this.#internals.enqueuer.begin(options);
   }
 
   /**
@@ -115,15 +115,8 @@ export class Spool {
     return this.#route('notice', pattern, handler, options);
   }
 
-  /**
-   * Whether this process has a handler for the topic; undefined when it has no handler at all and
-   * does not deliver, or leaves other topics to other processes: then nothing is known of it.
-   */
   hasHandler(topic: string): boolean | undefined {
-    const { routes, engine, settings } = this.#runtime;
-    if (routes.serves('delivery', topic)) return true;
-    const isKnown = engine.load.isRunning || routes.of('delivery').length > 0;
-    return isKnown && settings.unhandled === 'hold' ? false : undefined;
+    return this.#internals.hasHandler(topic);
   }
 
   /** Hears of events of a kind, or of all with `'*'`. Returns the way to stop. */
@@ -136,13 +129,11 @@ export class Spool {
    * that a slow reader misses are counted in one of kind `missed`.
    */
   events(options: StreamOptions = {}): AsyncIterableIterator<StreamedEvent> {
-    return eventStream(this.#runtime.events, () => this.now(), options);
+    return this.#internals.events(options);
   }
 
-  /** Tells listeners of what somebody beside this spool did: a sweep, a replay, an alert. */
   tell(event: SpoolEvent): void {
-    checkOneOf('kind', (event as SpoolEvent | undefined)?.kind, LISTENER_KINDS);
-    this.#runtime.events.emit(event);
+    this.#internals.emit(event);
   }
 
   /** Hears of each operation of the stores that goes to disk or server. Returns the way to stop. */
@@ -179,141 +170,98 @@ export class Spool {
   }
 
   /** The message's envelope and status, or undefined. */
-  async get(id: string): Promise<Pick<Entry, 'envelope' | 'status'> | undefined> {
-    await this.#runtime.ready();
-    const entry = await this.#runtime.entries.get(id);
-    return entry === undefined ? undefined : { envelope: entry.envelope, status: entry.status };
+  get(id: string): Promise<Pick<Entry, 'envelope' | 'status'> | undefined> {
+    return this.#internals.get(id);
   }
 
   /**
    * The message's body as a stream; `message.unknown`, `body.missing`, `body.corrupt`,
    * `key.unavailable` or `transform.missing` otherwise.
    */
-  async body(id: string): Promise<AsyncIterable<Uint8Array>> {
-    await this.#runtime.ready();
-    return readBody(await actions.isKnown(this.#runtime, id), this.#runtime);
+  body(id: string): Promise<AsyncIterable<Uint8Array>> {
+    return this.#internals.body(id);
   }
 
   /** Goes through messages, page by page, stable while things move. */
   list(options: ListOptions = {}): AsyncGenerator<Pick<Entry, 'envelope' | 'status'>> {
-    return listAll((page) => this.page(page), options);
+    return this.#internals.list(options);
   }
 
   /** One page of a list, with what could not be read on the first. */
-  async page(options: PageOptions = {}): Promise<ListPage> {
-    await this.#runtime.ready();
-    return this.#runtime.entries.list(pageQueryOf(options, this.#runtime.source.now()));
+  page(options: PageOptions = {}): Promise<ListPage> {
+    return this.#internals.page(options);
   }
 
   /** How many messages are in each state. */
-  async count(): Promise<Record<State, number>> {
-    const rows = await this.tally('state');
-    const counts = Object.fromEntries(STATES.map((state) => [state, 0])) as Record<State, number>;
-    for (const { key, count } of rows) counts[key as State] = count;
-    return counts;
+  count(): Promise<Record<State, number>> {
+    return this.#internals.count();
   }
 
-  /** Counts by state, topic, destination or failure fingerprint. */
-  async tally(by: TallyBy, filter: ListFilter = {}): Promise<readonly TallyRow[]> {
-    await this.#runtime.ready();
-    return this.#runtime.entries.tally(by, queryOf(filter, this.#runtime.source.now()));
+  tally(by: TallyBy, filter: ListFilter = {}): Promise<readonly TallyRow[]> {
+    return this.#internals.tally(by, filter);
   }
 
-  /**
-   * The first ones of order keys behind which others wait, held and deferred ones first; at most
-   * `max`, 1 to 500, default 100. Refused where the store keeps no order.
-   */
-  async keyHeads(max: number = KEY_HEADS_DEFAULT): Promise<readonly KeyHead[]> {
-    await this.#runtime.ready();
-    return keyHeads(this.#runtime.entries, max);
+  keyHeads(max?: number): Promise<readonly KeyHead[]> {
+    return this.#internals.keyHeads(max);
   }
 
-  /** Nobody tries these until they are released. */
-  hold(
-    ids: readonly string[],
-    reason = 'held by an operator',
-    by?: string,
-  ): Promise<ActionResult[]> {
-    return this.#act(ids, { kind: 'hold', reason }, by);
+  hold(ids: readonly string[], reason?: string, by?: string): Promise<ActionResult[]> {
+    return this.#by(by).hold(ids, reason === undefined ? {} : { reason });
   }
 
-  /** Lets held messages go on: as incoming, or as a notice. */
   release(ids: readonly string[], by?: string): Promise<ActionResult[]> {
-    return this.#act(ids, { kind: 'release' }, by);
+    return this.#by(by).release(ids);
   }
 
-  /** Due at once; bounced and archived ones start a new round, without an expiry that is over. */
   retryNow(ids: readonly string[], by?: string): Promise<ActionResult[]> {
-    return this.#act(ids, { kind: 'retryNow' }, by);
+    return this.#by(by).retry(ids);
   }
 
-  /** Sends what had ended or is held once more, as part of an operation; perhaps repaired. */
-  async replay(ids: readonly string[], order: ReplayOrder, by?: string): Promise<ActionResult[]> {
-    checkIds(ids);
-    return replay(this.#runtime, ids, order, by ?? BY_DEFAULT);
+  replay(ids: readonly string[], order: ReplayOrder, by?: string): Promise<ActionResult[]> {
+    return this.#by(by).replay(ids, order);
   }
 
-  /** Puts copies down as archived, of messages that are removed or changed elsewhere. */
-  keep(copies: readonly KeptCopy[], by: string = BY_DEFAULT): Promise<void> {
-    return keep(this.#runtime, copies, by);
+  keep(copies: readonly KeptCopy[], by?: string): Promise<void> {
+    return this.#by(by).keep(copies);
   }
 
-  /** Small durable facts beside the messages; only kinds that begin with `dlq.` or `alert.`. */
   get facts(): RecordStore {
-    return recordsOf(this.#runtime);
+    return this.#internals.records;
   }
 
-  /** Gives these up: they bounce, and their bounce is announced. */
-  bounce(
-    ids: readonly string[],
-    reason = 'bounced by an operator',
-    by?: string,
-  ): Promise<ActionResult[]> {
-    return this.#act(ids, { kind: 'bounce', reason }, by);
+  bounce(ids: readonly string[], reason?: string, by?: string): Promise<ActionResult[]> {
+    return this.#by(by).bounce(ids, reason === undefined ? {} : { reason });
   }
 
-  /** Removes softly (archived, can be retried for a while), or with `hard` for good. */
   remove(
     ids: readonly string[],
-    { hard = false, reason = 'removed by an operator', by }: RemoveOptions = {},
+    { by, ...options }: RemoveOptions & By = {},
   ): Promise<ActionResult[]> {
-    return this.#act(ids, { kind: 'remove', hard, reason }, by);
+    return this.#by(by).remove(ids, options);
   }
 
-  /** Moves one message between states as an operator; `move.refused` says why not. */
-  async move(id: string, move: MoveOptions): Promise<void> {
-    await this.#runtime.ready();
-    const { from, to, reason = 'moved by an operator', by = BY_DEFAULT } = move;
-    await actions.move(this.#runtime, id, { from, to, reason }, by);
+  move(id: string, { by, ...options }: MoveOptions & By): Promise<void> {
+    return this.#by(by).move(id, options);
   }
 
-  /** Gives a message another policy, by a name that is registered. */
   async setPolicy(id: string, policy: string, by?: string): Promise<void> {
     actions.throwUnlessDone((await this.setPolicies([id], policy, by))[0]);
   }
 
-  /** Gives messages another policy, by a name that is registered. */
-  async setPolicies(ids: readonly string[], policy: string, by?: string): Promise<ActionResult[]> {
-    actions.checkPolicyName(policy, this.policies, ids);
-    return this.#act(ids, { kind: 'setPolicy', policy }, by);
+  setPolicies(ids: readonly string[], policy: string, by?: string): Promise<ActionResult[]> {
+    return this.#by(by).setPolicy(ids, policy);
   }
 
-  /** The policies that messages can name; `default` is always among them. */
   get policies(): ReadonlyMap<string, RetryPolicy> {
-    const { defaultPolicy, policies } = this.#runtime.settings;
-    return new Map([['default', defaultPolicy], ...policies]);
+    return this.#internals.policies;
   }
 
-  /** Changes headers (null takes one away). With a revision, 'stale' if the message moved on. */
-  async updateHeaders(
+  updateHeaders(
     id: string,
     headers: Readonly<Record<string, string | null>>,
-    { revision, by = BY_DEFAULT }: { readonly revision?: number; readonly by?: string } = {},
+    { by, ...options }: { readonly revision?: number } & By = {},
   ): Promise<'done' | 'stale'> {
-    await this.#runtime.ready();
-    const { headerMaxBytes } = this.#runtime.settings;
-    const check = (merged: Headers): Headers => checkHeaders(merged, headerMaxBytes);
-    return actions.changeHeaders(this.#runtime, id, { headers, check, revision }, by);
+    return this.#by(by).setHeaders(id, headers, options);
   }
 
   /** Tries one message now, with this handler; resolves to what became of it. */
@@ -322,90 +270,58 @@ export class Spool {
     return processOne(this.#runtime, id, handler, by);
   }
 
-  /** Stops delivering these topics (default: all), durably and in every process. */
-  async pause(options: PauseOptions = {}): Promise<void> {
-    const { by = BY_DEFAULT } = options;
-    await pausing(this.#runtime, 'pause', { topic: EVERYTHING, ...options, by });
+  async pause(options: { readonly topic?: string } & By = {}): Promise<void> {
+    const { topic } = { topic: EVERYTHING, ...options };
+    await this.#by(options.by).pause(topic);
   }
 
-  /** Ends a pause: the same pattern it was made with. */
-  async resume(options: PauseOptions = {}): Promise<void> {
-    const { by = BY_DEFAULT } = options;
-    await pausing(this.#runtime, 'resume', { topic: EVERYTHING, ...options, by });
+  async resume(options: { readonly topic?: string } & By = {}): Promise<void> {
+    const { topic } = { topic: EVERYTHING, ...options };
+    await this.#by(options.by).resume(topic);
   }
 
-  /** What is paused, by whom and since when. */
-  async pauses(): Promise<readonly Pause[]> {
-    await this.#runtime.ready();
-    return this.#runtime.pauses.list();
+  pauses(): Promise<readonly Pause[]> {
+    return this.#internals.pauses();
   }
 
-  /** When the next waiting message is due, past or future; null when none waits. */
-  async nextDueAt(): Promise<Millis | null> {
-    await this.#runtime.ready();
-    const states = ['incoming', 'deferred'] as const;
-    return this.#runtime.entries.nextDueAt({ lane: 'delivery', states });
+  nextDueAt(): Promise<Millis | null> {
+    return this.#internals.nextDueAt();
   }
 
-  /** The store's clock, in milliseconds since the epoch. */
   now(): Millis {
-    return this.#runtime.source.now();
+    return this.#internals.now();
   }
 
-  /** Writes a line into the audit record, for what is done to many messages by a filter. */
-  async appendAudit(record: Omit<AuditRecord, 'at'>): Promise<void> {
-    await this.#runtime.ready();
-    await actions.audit(this.#runtime, record);
+  appendAudit(record: Omit<AuditRecord, 'at'>): Promise<void> {
+    return this.#internals.appendAudit(record);
   }
 
-  /** Leaves the address of a service for other processes on this store; resolves to its id. */
-  async announce(address: string): Promise<string> {
-    await this.#runtime.ready();
-    const { entries, dice } = this.#runtime;
-    await entries.announce?.(address);
-    const isInMemory = entries.traits.durability === 'none';
-    return makeStoreId(entries.records, `${isInMemory ? IN_MEMORY : ''}${randomName(dice)}`);
+  announce(address: string): Promise<string> {
+    return this.#internals.announce(address);
   }
 
-  /** The id of the store; undefined before a service has announced itself there. */
-  async storeId(): Promise<string | undefined> {
-    await this.#runtime.ready();
-    return storeIdOf(this.#runtime.entries.records);
+  storeId(): Promise<string | undefined> {
+    return this.#internals.storeId();
   }
 
-  /** What operators did, oldest first, above this sequence. */
-  async audit(after = 0, max = 100): Promise<readonly (AuditRecord & { sequence: number })[]> {
-    await this.#runtime.ready();
-    const lines = await this.#runtime.entries.records.read(actions.AUDIT_KIND, after, max);
-    return lines.map(({ sequence, record }) => ({ ...(record as AuditRecord), sequence }));
+  audit(after?: number, max?: number): Promise<readonly (AuditRecord & { sequence: number })[]> {
+    return this.#by().audit(after, max);
   }
 
-  /** Looks through every entry and body for what is not as it should be; repairs when asked. */
-  async check(options: CheckOptions = {}): Promise<CheckReport> {
-    // Loaded when it is needed, as all that few programs do: an import has to be quick.
-    return (await import('./check-all.ts')).checkAll(this.#runtime, { by: BY_DEFAULT, ...options });
+  check({ by, ...options }: CheckOptions & By = {}): Promise<CheckReport> {
+    return this.#by(by).check(options);
   }
 
-  /** Brings every body, and every sealed entry, to the current encryption; delivery goes on. */
-  async rekey(options: RekeyOptions = {}): Promise<RekeyProgress> {
-    await this.#runtime.ready();
-    return (await import('./rekey.ts')).rekey(this.#runtime, { by: BY_DEFAULT, ...options });
+  rekey({ by, ...options }: RekeyOptions & By = {}): Promise<RekeyProgress> {
+    return this.#by(by).rekey(options);
   }
 
-  /** One round of the caretaker now, instead of waiting for its hour. */
-  async sweep(): Promise<CleanupResult> {
-    await this.#runtime.ready();
-    return this.#runtime.sweep();
+  sweep(): Promise<CleanupResult> {
+    return this.#by().sweep();
   }
 
-  async #act(
-    ids: readonly string[],
-    action: Parameters<typeof actions.act>[2],
-    by = BY_DEFAULT,
-  ): Promise<ActionResult[]> {
-    checkIds(ids);
-    await this.#runtime.ready();
-    return actions.act(this.#runtime, ids, action, by);
+  #by(by: string = BY_DEFAULT): SpoolOperator {
+    return this.operator({ by });
   }
 
   #route(

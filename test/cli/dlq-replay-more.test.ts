@@ -3,9 +3,9 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { interruptible } from '../../src/cli/lifetime.ts';
-import { createOperator } from '../../src/operator/spool-operator.ts';
+import type { RecordStore } from '../../src/ports/record-store.ts';
 import { logKindOf, REPLAYS_KIND } from '../../src/core/canary.ts';
-import type { Replay } from '../../src/operator/replays.ts';
+import type { Replay } from '../../src/spool/operator/replays.ts';
 import { type DeadShell, deadSpool } from './dlq-ground.ts';
 
 async function replayed(shell: DeadShell, argv: readonly string[]) {
@@ -17,11 +17,11 @@ async function replayed(shell: DeadShell, argv: readonly string[]) {
 /** Looks at what is on record, and may change it. */
 async function onRecord<T>(
   shell: DeadShell,
-  work: (records: ReturnType<typeof createOperator>['records']) => Promise<T>,
+  work: (records: RecordStore) => Promise<T>,
 ): Promise<T> {
   const spool = shell.spool();
   try {
-    return await work(createOperator(spool, { by: 'test' }).records);
+    return await work(spool.operator({ by: 'test' }).records);
   } finally {
     await spool.stop();
   }

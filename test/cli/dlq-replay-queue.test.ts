@@ -2,7 +2,7 @@
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import type { Replay } from '../../src/operator/replays.ts';
+import type { Replay } from '../../src/spool/operator/replays.ts';
 import type { AmqpMessage } from '../../src/rabbit/connection/amqp.ts';
 import { lockName } from '../../src/rabbit/queues/lock.ts';
 import { type DeadQueue, deadQueue, names } from './dlq-queue-ground.ts';

@@ -2,9 +2,8 @@
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { createOperator } from '../../src/operator/spool-operator.ts';
 import { logKindOf, REPLAYS_KIND } from '../../src/core/canary.ts';
-import type { Replay } from '../../src/operator/replays.ts';
+import type { Replay } from '../../src/spool/operator/replays.ts';
 import { type DeadShell, deadSpool } from './dlq-ground.ts';
 
 const QUICK = ['--canary', '0', '--yes'];
@@ -27,7 +26,7 @@ async function left(
   { until, intent }: { readonly until: number; readonly intent?: readonly number[] },
 ): Promise<void> {
   const spool = shell.spool();
-  const { records } = createOperator(spool, { by: 'dead' });
+  const { records } = spool.operator({ by: 'dead' });
   const running = { ...replay, state: 'running', runner: { name: 'dead', until } };
   await records.put(REPLAYS_KIND, replay.id, running);
   if (intent !== undefined) {

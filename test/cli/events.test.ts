@@ -2,7 +2,7 @@
 import { expect, onTestFinished, test } from 'vitest';
 import { eventLine } from '../../src/cli/ui/event-line.ts';
 import { createOut, type Io } from '../../src/cli/ui/output.ts';
-import type { SerializedEvent } from '../../src/operator/operator.ts';
+import type { SerializedEvent } from '../../src/spool/operator/operator.ts';
 import { LISTENER_KINDS } from '../../src/core/event.ts';
 import { timeOfDay } from '../../src/cli/ui/times.ts';
 import { setup } from './setup.ts';

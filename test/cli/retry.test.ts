@@ -80,7 +80,7 @@ describe('by filters', () => {
     });
     expect(await audited(shell)).toMatchObject([
       { action: 'bulk.retry', details: { count: 2 } },
-      { action: 'retryNow', ids: ['in-bounce', 'in-deferred'] },
+      { action: 'retry', ids: ['in-bounce', 'in-deferred'] },
     ]);
   });
 

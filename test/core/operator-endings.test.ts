@@ -27,7 +27,7 @@ const RETENTIONS: readonly Retention[] = [null, DAY_MS].map((keptMs) => ({
 const MOVES = {
   hold: { kind: 'hold', reason: 'why' },
   release: { kind: 'release' },
-  retryNow: { kind: 'retryNow' },
+  retry: { kind: 'retry' },
   replay: { kind: 'replay', replay: 'r1' },
   bounce: { kind: 'bounce', reason: 'why' },
   remove: { kind: 'remove', hard: false, reason: 'why' },
@@ -151,11 +151,11 @@ describe('whatever an operator does', () => {
     }
   });
 
-  test('a delivered message is sent again by retryNow and replay only, in a new round', () => {
+  test('a delivered message is sent again by retry and replay only, in a new round', () => {
     for (const one of CASES.filter(({ entry }) => isDelivered(entry) && !isWaiting(entry))) {
       const next = after(one);
       if (!next || !isWaiting(next)) continue;
-      expect(['retryNow', 'replay'], told(one)).toContain(one.move);
+      expect(['retry', 'replay'], told(one)).toContain(one.move);
       expect(next.status.replays, told(one)).toBe(one.entry.status.replays + 1);
     }
   });

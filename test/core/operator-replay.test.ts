@@ -113,8 +113,8 @@ describe('a replay', () => {
 
 test.each<[State, OperatorAction]>([
   ['archived', REPLAY],
-  ['archived', { kind: 'retryNow' }],
-  ['hold', { kind: 'retryNow' }],
+  ['archived', { kind: 'retry' }],
+  ['hold', { kind: 'retry' }],
   ['hold', { kind: 'bounce', reason: 'why' }],
   ['archived', { kind: 'hold', reason: 'why' }],
 ])('a copy of a message of a broker that is %s is not delivered by %j', (state, action) => {

@@ -20,7 +20,7 @@ const CONTEXT = { now: NOW, by: 'ann', retention };
 const ACTIONS = {
   hold: { kind: 'hold', reason: 'wait for legal' },
   release: { kind: 'release' },
-  retryNow: { kind: 'retryNow' },
+  retry: { kind: 'retry' },
   bounce: { kind: 'bounce', reason: 'never mind' },
   remove: { kind: 'remove', hard: false, reason: 'junk' },
   'hard remove': { kind: 'remove', hard: true, reason: 'junk' },
@@ -60,7 +60,7 @@ function refusedText(entry: Entry, action: OperatorAction): string {
 
 /** Rows: state. Columns: action. The state it leads to, `gone`, `same`, or `-` refused. */
 const TABLE = `
-            hold  release   retryNow  bounce  remove    hardRemove  setPolicy  touch
+            hold  release   retry     bounce  remove    hardRemove  setPolicy  touch
   incoming  hold  -         -         bounce  archived  gone        same       same
   active    -     -         -         -       -         -           -          -
   lost      hold  -         incoming  bounce  archived  gone        -          -
@@ -177,11 +177,11 @@ describe('a release', () => {
   );
 });
 
-describe('retryNow', () => {
+describe('retry', () => {
   test.each<[State | 'lost']>([['deferred'], ['hold'], ['lost']])(
     'of a message that is %s goes on with its own attempts',
     (shape) => {
-      const to = done(entryIn(shape, { lost: 1 }), ACTIONS.retryNow);
+      const to = done(entryIn(shape, { lost: 1 }), ACTIONS.retry);
       expect(to).toMatchObject({ state: 'incoming', attempts: 2, lost: 1, replays: 0, dueAt: NOW });
     },
   );
@@ -192,7 +192,7 @@ describe('retryNow', () => {
       const why = { code: 'smtp.550', text: 'no such user', by: 'handler' };
       const last = failure('permanent', 'smtp.550', 'no such user');
       const entry = entryIn(state, { because: why, lastFailure: last, lost: 2, replays: 1 });
-      const to = done(entry, ACTIONS.retryNow);
+      const to = done(entry, ACTIONS.retry);
       expect(to).toMatchObject({
         state: 'incoming',
         lane: 'delivery',
@@ -209,7 +209,7 @@ describe('retryNow', () => {
 
   test('of a held or lost notice delivers again, on an operator’s word', () => {
     for (const shape of ['hold', 'lost'] as const) {
-      const to = done(entryIn(shape, { lane: 'notice', ending: 'bounced' }), ACTIONS.retryNow);
+      const to = done(entryIn(shape, { lane: 'notice', ending: 'bounced' }), ACTIONS.retry);
       expect(to).toMatchObject({ state: 'incoming', lane: 'delivery', attempts: 0, replays: 1 });
     }
   });
@@ -218,7 +218,7 @@ describe('retryNow', () => {
     const answerOf = (shape: State, expiresAt: number): unknown => {
       const entry = entryIn(shape);
       const envelope = { ...entry.envelope, expiresAt };
-      return operatorMove({ ...entry, envelope }, ACTIONS.retryNow, CONTEXT);
+      return operatorMove({ ...entry, envelope }, ACTIONS.retry, CONTEXT);
     };
     for (const shape of ['bounce', 'archived'] as const) {
       const { envelope } = entryIn(shape);
@@ -236,7 +236,7 @@ describe('retryNow', () => {
       envelope: { ...envelope, body: { ...envelope.body, place: 'none' } },
       status,
     };
-    expect(refusedText(bare, ACTIONS.retryNow)).toContain('its body was not kept');
+    expect(refusedText(bare, ACTIONS.retry)).toContain('its body was not kept');
   });
 });
 
@@ -305,7 +305,7 @@ describe('the action that takes a message from one state to another', () => {
     hold: 'hold',
     bounce: 'bounce',
     archived: 'remove',
-    incoming: 'retryNow',
+    incoming: 'retry',
   };
   const pairs = STATES.flatMap((from) => STATES.map((to): [State, State] => [from, to]));
 

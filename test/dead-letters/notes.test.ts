@@ -1,7 +1,6 @@
 /** notes — what people know about a group, on record with who said it and when. */
 import { expect, test } from 'vitest';
-import { createOperator } from '../../src/operator/spool-operator.ts';
-import type { SpoolOperator } from '../../src/operator/operator.ts';
+import type { SpoolOperator } from '../../src/spool/operator/operator.ts';
 import {
   forgetNote,
   NOTE_MAX_CHARS,
@@ -15,7 +14,7 @@ const GROUP = '0123456789a';
 
 async function operatorOf(): Promise<SpoolOperator> {
   const { spool } = await setup();
-  return createOperator(spool, { by: 'ada' });
+  return spool.operator({ by: 'ada' });
 }
 
 test('a note is kept with who wrote it and when, and the next takes its place', async () => {

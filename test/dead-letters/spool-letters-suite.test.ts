@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { type BodyStore, createSpool, type EntryStore, PermanentError, type Spool } from 'respool';
-import { type Operator, createOperator } from 'respool/operator';
+import type { Operator } from 'respool/operator';
 import { filesystemBodies } from 'respool/stores/filesystem';
 import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
 import { sqlite } from 'respool/stores/sqlite';
@@ -35,7 +35,7 @@ interface Ground {
 async function make(ground: Ground, isFar: boolean): Promise<LettersUnderTest> {
   const store: FaultyStore = faultyStore(ground.entries);
   const spool = createSpool({ entries: store, bodies: ground.bodies });
-  const near = createOperator(spool, { by: 'suite' });
+  const near = spool.operator({ by: 'suite' });
   const { operator, stop } = isFar ? await served(spool) : { operator: near, stop: undefined };
   const arrivedAt = (isOther: boolean) => async () => {
     const entries = await all(spool.list({ state: 'incoming' }));
@@ -80,7 +80,7 @@ async function served(
   spool: Spool,
 ): Promise<{ readonly operator: Operator; readonly stop: () => Promise<void> }> {
   const service = createService({
-    operator: (by) => createOperator(spool, { by }),
+    operator: (by) => spool.operator({ by }),
     settings: SETTINGS,
     bodyMaxBytes: 1_000_000,
     isReady: () => true,

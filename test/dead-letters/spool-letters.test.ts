@@ -1,6 +1,5 @@
 /** Letters of a spool: what they say of a message, what is asked of the store, what goes together. */
 import { held, PermanentError } from 'respool';
-import { createOperator } from 'respool/operator';
 import { describe, expect, test } from 'vitest';
 import { createSpoolLetters } from '../../src/dead-letters/spool-letters.ts';
 import type { DeadLetters, Fate, LetterQuery, SettleResult } from '../../src/ports/dead-letters.ts';
@@ -9,7 +8,7 @@ import { all, codeOf, setup as world, type World, type WorldOptions } from '../s
 
 async function setup(options: WorldOptions = {}) {
   const one = await world({ isStarted: false, ...options });
-  const operator = createOperator(one.spool, { by: 'ann' });
+  const operator = one.spool.operator({ by: 'ann' });
   return { ...one, operator, letters: createSpoolLetters(operator) };
 }
 

@@ -15,7 +15,6 @@ import {
   type Spool,
   type SpoolEvent,
 } from 'respool';
-import { createOperator } from 'respool/operator';
 import {
   createSpoolLetters,
   listReplays,
@@ -153,7 +152,7 @@ async function digestOf(spool: Spool, id: string): Promise<string> {
 }
 
 async function recordsAreAsExpected(spool: Spool, expected: Expected): Promise<void> {
-  const desk = createOperator(spool, { by: 'bob' });
+  const desk = spool.operator({ by: 'bob' });
   expect(await spool.audit(0, 1_000)).toEqual(expected.audit);
   expect(await spool.pauses()).toEqual(expected.pauses);
   expect(await listReplays(desk)).toEqual(expected.replays);
@@ -223,7 +222,7 @@ async function whatIsReleasedArrives(
   );
   const idsIn = (...states: string[]): string[] =>
     left.filter(({ status }) => states.includes(status.state)).map(({ envelope }) => envelope.id);
-  const desk = createOperator(spool, { by: 'bob' });
+  const desk = spool.operator({ by: 'bob' });
   const planned = expected.replays.filter(({ state }) => state === 'planned');
   expect(planned).toHaveLength(1);
   const letters = createSpoolLetters(desk, { kinds: ['dead'] });

@@ -1,6 +1,5 @@
 /** What is archived, removed and replayed is told (R36); what nobody hears is never built. */
 import { PermanentError, type SpoolEvent } from 'respool';
-import { createOperator } from 'respool/operator';
 import { planReplay, runReplay } from 'respool/dead-letters';
 import { createTestSpool } from 'respool/testkit';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
@@ -105,7 +104,7 @@ test('a replay is told whenever it comes to another state', async () => {
   await clock.advance('1m');
   const told: SpoolEvent[] = [];
   spool.on('replay', (event) => void told.push(event));
-  const operator = createOperator(spool, { by: 'ann' });
+  const operator = spool.operator({ by: 'ann' });
   const letters = createSpoolLetters(operator, { kinds: ['dead'] });
   const source = { kind: 'spool', kinds: ['dead'] } as const;
   const options = { canary: 2, canaryWait: '1m' } as const;

@@ -1,8 +1,10 @@
 /** Forecasts: when a backlog is gone, and when a disk is full, at the present rates. */
-import { createOperator, ThroughputMeter } from 'respool/operator';
+import { internalsOf } from '../../src/spool/internals.ts';
+import { createOperator } from '../../src/spool/operator/spool-operator.ts';
+import { ThroughputMeter } from '../../src/spool/operator/throughput.ts';
 import { SimClock } from 'respool/testkit';
 import { expect, onTestFinished, test } from 'vitest';
-import { DiskMeter } from '../../src/operator/disk-meter.ts';
+import { DiskMeter } from '../../src/spool/operator/disk-meter.ts';
 import { drainsInMs, Trend } from '../../src/core/forecast.ts';
 import { MINUTE, SECOND, setup } from '../spool/setup.ts';
 
@@ -46,9 +48,9 @@ test('a course is not told from less than a fifteenth of its window, nor beyond 
 
 test('a flow that has just begun says nothing about the end of a backlog', async () => {
   const { spool, clock } = await setup();
-  const meter = new ThroughputMeter(spool);
+  const meter = new ThroughputMeter(internalsOf(spool));
   onTestFinished(() => meter.stop());
-  const operator = createOperator(spool, { by: 'tester', meter });
+  const operator = createOperator(internalsOf(spool), { by: 'tester', meter });
   spool.handle('a', () => undefined);
   await spool.enqueue({ topic: 'later', delay: '1h' });
   await clock.advance(5 * SECOND);
@@ -63,9 +65,13 @@ test('a flow that has just begun says nothing about the end of a backlog', async
 
 test('the stats of a process that delivers tell when its backlog is gone', async () => {
   const { spool, clock } = await setup();
-  const meter = new ThroughputMeter(spool);
+  const meter = new ThroughputMeter(internalsOf(spool));
   onTestFinished(() => meter.stop());
-  const operator = createOperator(spool, { by: 'tester', meter, disk: { fullInMs: 7_000 } });
+  const operator = createOperator(internalsOf(spool), {
+    by: 'tester',
+    meter,
+    disk: { fullInMs: 7_000 },
+  });
   spool.handle('a', () => undefined);
   for (let at = 0; at < 60; at += 1) await spool.enqueue({ topic: 'a' });
   for (let at = 0; at < 10; at += 1) await spool.enqueue({ topic: 'later', delay: '1h' });

@@ -1,7 +1,6 @@
 /** The metrics of passes over dead letters: sweeps and replays. */
 
 import { PermanentError, type SpoolEvent } from 'respool';
-import { createOperator } from 'respool/operator';
 import { planReplay, runReplay } from 'respool/dead-letters';
 import { describe, expect, test } from 'vitest';
 import { createSpoolLetters } from '../../src/dead-letters/spool-letters.ts';
@@ -113,7 +112,7 @@ describe('replays', () => {
     for (let at = 0; at < 8; at += 1) await spool.enqueue({ topic: 'mail' });
     await clock.advance(60_000);
     isBroken = false;
-    const operator = createOperator(spool, { by: 'ann' });
+    const operator = spool.operator({ by: 'ann' });
     const letters = createSpoolLetters(operator, { kinds: ['dead'] });
     const source = { kind: 'spool', kinds: ['dead'] } as const;
     const { id } = await planReplay(operator, letters, source, {}, { clock });

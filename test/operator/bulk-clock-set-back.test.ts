@@ -3,12 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createSpool, fixed, type Spool } from 'respool';
-import {
-  type BulkAction,
-  type BulkProgress,
-  createOperator,
-  type SpoolOperator,
-} from 'respool/operator';
+import { type BulkAction, type BulkProgress, type SpoolOperator } from 'respool/operator';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { setup } from '../spool/setup.ts';
@@ -41,7 +36,7 @@ async function fill(spool: Spool, clock: SimClock): Promise<void> {
 async function inMemory() {
   const { spool, clock, status } = await setup({ policies: { default: fixed('1h') } });
   await fill(spool, clock);
-  return { spool, clock, status, operator: createOperator(spool, { by: 'ann' }) };
+  return { spool, clock, status, operator: spool.operator({ by: 'ann' }) };
 }
 
 describe('after the clock was set back by an hour', () => {
@@ -68,7 +63,7 @@ describe('after the clock was set back by an hour', () => {
       await rm(folder, { recursive: true, force: true });
     });
     await fill(spool, clock);
-    const operator = createOperator(spool, { by: 'ann' });
+    const operator = spool.operator({ by: 'ann' });
     const retried = await run(operator, { kind: 'retry' }, { topic: 'mail' });
     expect(retried).toMatchObject({ count: 2, done: 2 });
     expect((await spool.get('m-1'))?.status.dueAt).toBe(clock.now());
@@ -108,6 +103,6 @@ test('a clock that was not set back: a retry means no incoming message', async (
   await spool.pause();
   await spool.enqueueMany([{ topic: 'a' }, { topic: 'a', delay: '1h' }]);
   await clock.advance('2m');
-  const operator = createOperator(spool, { by: 'ann' });
+  const operator = spool.operator({ by: 'ann' });
   expect(await run(operator, { kind: 'retry' })).toMatchObject({ count: 1, done: 1 });
 });

@@ -2,14 +2,13 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { createOperator } from 'respool/operator';
 import { createSpool, fixed } from 'respool';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { setup } from '../spool/setup.ts';
 
 async function operator() {
   const parts = await setup({ policies: { slow: fixed('1h') } });
-  return { ...parts, operator: createOperator(parts.spool, { by: 'ann' }) };
+  return { ...parts, operator: parts.spool.operator({ by: 'ann' }) };
 }
 
 async function last<T>(items: AsyncIterable<T>): Promise<T | undefined> {
@@ -205,7 +204,7 @@ describe('more messages than a store reads for one count', () => {
         Array.from({ length: count }, (_, at) => ({ topic: 'a', headers: { n: `${from + at}` } })),
       );
     }
-    return { spool, ann: createOperator(spool, { by: 'ann' }) };
+    return { spool, ann: spool.operator({ by: 'ann' }) };
   }
 
   test('are counted, acted on and shown to the last', async () => {

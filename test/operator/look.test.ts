@@ -1,5 +1,7 @@
 /** control: the spool in numbers, by age, and as it happens. */
-import { createOperator, ThroughputMeter } from 'respool/operator';
+import { internalsOf } from '../../src/spool/internals.ts';
+import { createOperator } from '../../src/spool/operator/spool-operator.ts';
+import { ThroughputMeter } from '../../src/spool/operator/throughput.ts';
 import { fixed, PermanentError } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { setup } from '../spool/setup.ts';
@@ -7,7 +9,7 @@ import { setup } from '../spool/setup.ts';
 describe('stats', () => {
   test('count each state, with its oldest message, the next due time and what is paused', async () => {
     const { spool, clock } = await setup();
-    const operator = createOperator(spool, { by: 'ann' });
+    const operator = spool.operator({ by: 'ann' });
     const began = clock.now();
     await spool.enqueue({ topic: 'a', delay: '1h' });
     await clock.advance('1m');
@@ -24,8 +26,8 @@ describe('stats', () => {
 
   test('tell load and flow only where messages are delivered', async () => {
     const { spool, clock } = await setup({ policies: { default: fixed('1h', { attempts: 2 }) } });
-    const meter = new ThroughputMeter(spool);
-    const operator = createOperator(spool, { by: 'ann', meter });
+    const meter = new ThroughputMeter(internalsOf(spool));
+    const operator = createOperator(internalsOf(spool), { by: 'ann', meter });
     spool.handle('good', () => new Promise<void>((resolve) => void clock.after(20, resolve)));
     spool.handle('bad', () => Promise.reject(new Error('no')));
     // Notices of bounces are not what went through.
@@ -55,7 +57,7 @@ describe('stats', () => {
 describe('shape', () => {
   test('counts what waits by topic and age', async () => {
     const { spool, clock } = await setup();
-    const operator = createOperator(spool, { by: 'ann' });
+    const operator = spool.operator({ by: 'ann' });
     const put = (topic: string) => spool.enqueue({ topic, delay: '30d', destination: 'acme' });
     await put('old');
     await clock.advance('2d');
@@ -81,7 +83,7 @@ describe('shape', () => {
 
   test('counts by destination, and other states when asked to', async () => {
     const { spool } = await setup();
-    const operator = createOperator(spool, { by: 'ann' });
+    const operator = spool.operator({ by: 'ann' });
     const { id } = await spool.enqueue({ topic: 'a', destination: 'acme' });
     await spool.enqueue({ topic: 'a' });
     expect((await operator.shape({ by: 'destination' })).rows).toMatchObject([
@@ -99,7 +101,7 @@ describe('shape', () => {
 describe('events', () => {
   test('are told from the call on, of the kinds that were asked for, until the signal', async () => {
     const { spool, clock } = await setup();
-    const operator = createOperator(spool, { by: 'ann' });
+    const operator = spool.operator({ by: 'ann' });
     const abort = new AbortController();
     const events = operator.events({ signal: abort.signal, kinds: ['accepted', 'held'] });
     const { id } = await spool.enqueue({ topic: 'a' });
@@ -115,7 +117,7 @@ describe('events', () => {
 
   test('that a slow listener missed are counted, not kept', async () => {
     const { spool } = await setup();
-    const operator = createOperator(spool, { by: 'ann' });
+    const operator = spool.operator({ by: 'ann' });
     const abort = new AbortController();
     const events = operator.events({ signal: abort.signal, kinds: ['accepted'] });
     await spool.enqueueMany(Array.from({ length: 1_005 }, () => ({ topic: 'a' })));
@@ -131,7 +133,7 @@ describe('events', () => {
 
   test('carry an error as its text and its code', async () => {
     const { spool, store, clock } = await setup();
-    const operator = createOperator(spool, { by: 'ann' });
+    const operator = spool.operator({ by: 'ann' });
     const abort = new AbortController();
     const events = operator.events({ signal: abort.signal, kinds: ['trouble'] });
     store.faults.plan = () => 'before';
@@ -150,13 +152,13 @@ describe('events', () => {
 
 test('policies are named, the default among them', async () => {
   const { spool } = await setup({ policies: { slow: fixed('1h') } });
-  const names = (await createOperator(spool, { by: 'ann' }).policies()).map(({ name }) => name);
+  const names = (await spool.operator({ by: 'ann' }).policies()).map(({ name }) => name);
   expect(names.toSorted()).toEqual(['default', 'slow']);
 });
 
 test('messages come in through an operator too, one or many', async () => {
   const { spool } = await setup();
-  const operator = createOperator(spool, { by: 'ann' });
+  const operator = spool.operator({ by: 'ann' });
   const { id } = await operator.enqueue({ topic: 'a', body: 'hello' });
   await operator.enqueueMany([{ topic: 'b' }]);
   let text = '';

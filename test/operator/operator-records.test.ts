@@ -1,11 +1,10 @@
 /** What an operator has for dead letters: records of their kinds only, audit, copies, replays. */
-import { createOperator } from 'respool/operator';
 import { describe, expect, test } from 'vitest';
 import { codeOf, setup } from '../spool/setup.ts';
 
 async function operator() {
   const world = await setup({ isStarted: false });
-  return { ...world, ann: createOperator(world.spool, { by: 'ann' }) };
+  return { ...world, ann: world.spool.operator({ by: 'ann' }) };
 }
 
 describe('records', () => {

@@ -1,5 +1,4 @@
 /** control: the operator — the spool's own actions, in one operator's name. */
-import { createOperator } from 'respool/operator';
 import { fixed } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { lock } from '../spool/sample-transforms.ts';
@@ -8,14 +7,14 @@ import { failing, setup } from '../spool/setup.ts';
 describe('an operator', () => {
   test('writes its operator’s name into every record', async () => {
     const { spool } = await setup({ policies: { slow: fixed('1h') } });
-    const operator = createOperator(spool, { by: 'ann' });
+    const operator = spool.operator({ by: 'ann' });
     expect(operator.by).toBe('ann');
     const { id } = await spool.enqueue({ topic: 'a' });
-    await operator.hold([id], 'look at this');
+    await operator.hold([id], { reason: 'look at this' });
     await operator.release([id]);
     await operator.setPolicy([id], 'slow');
-    await operator.bounce([id], 'enough');
-    await operator.retryNow([id]);
+    await operator.bounce([id], { reason: 'enough' });
+    await operator.retry([id]);
     await operator.pause('a.*');
     await operator.resume('a.*');
     await operator.pause('#');
@@ -29,7 +28,7 @@ describe('an operator', () => {
       ['release', {}],
       ['setPolicy', { policy: 'slow' }],
       ['bounce', { reason: 'enough' }],
-      ['retryNow', {}],
+      ['retry', {}],
       ['pause', { topic: 'a.*' }],
       ['resume', { topic: 'a.*' }],
       ['pause', { topic: '#' }],
@@ -42,7 +41,7 @@ describe('an operator', () => {
 
   test('does what the spool does', async () => {
     const { spool, clock } = await setup({ policies: { default: fixed('1h') } });
-    const operator = createOperator(spool, { by: 'ann' });
+    const operator = spool.operator({ by: 'ann' });
     const { handler, attempts } = failing(1);
     spool.handle('a', handler);
     const { id } = await spool.enqueue({ topic: 'a', id: 'mine' });
@@ -66,7 +65,7 @@ describe('an operator', () => {
       isStarted: false,
       transforms: [lock({ k1: 3 }, 'k1')],
     });
-    const operator = createOperator(spool, { by: 'ann' });
+    const operator = spool.operator({ by: 'ann' });
     const told: number[] = [];
     const report = await operator.rekey({ onProgress: ({ done }) => told.push(done) });
     expect(report).toMatchObject({ count: 1, done: 1, left: 0 });
@@ -80,7 +79,7 @@ describe('an operator', () => {
   test('looks as the spool looks', async () => {
     // An operator over handlers also tells what has none: see unhandled.test.ts.
     const { spool } = await setup({ isStarted: false });
-    const operator = createOperator(spool, { by: 'ann' });
+    const operator = spool.operator({ by: 'ann' });
     await spool.enqueueMany([
       { topic: 'a', body: Buffer.alloc(50_000) },
       { topic: 'b', delay: '1h' },
@@ -96,7 +95,7 @@ describe('an operator', () => {
 
   test('repairs when it is asked to', async () => {
     const { spool, bodies } = await setup();
-    const operator = createOperator(spool, { by: 'ann' });
+    const operator = spool.operator({ by: 'ann' });
     const { id } = await spool.enqueue({ topic: 'a', body: Buffer.alloc(50_000) });
     await bodies.remove([(await spool.get(id))?.envelope.body.ref ?? '']);
     expect((await operator.check({ repair: true })).findings).toMatchObject([
@@ -108,8 +107,8 @@ describe('an operator', () => {
   test('two operators over one spool keep their names apart', async () => {
     const { spool } = await setup();
     const { id } = await spool.enqueue({ topic: 'a' });
-    await createOperator(spool, { by: 'ann' }).hold([id]);
-    await createOperator(spool, { by: 'bob' }).release([id]);
+    await spool.operator({ by: 'ann' }).hold([id]);
+    await spool.operator({ by: 'bob' }).release([id]);
     expect((await spool.audit()).map(({ by }) => by)).toEqual(['ann', 'bob']);
   });
 });

@@ -1,6 +1,7 @@
 /** An operator tells which messages wait without a handler, where its process can know. */
 import { fixed } from 'respool';
-import { createOperator } from 'respool/operator';
+import { internalsOf } from '../../src/spool/internals.ts';
+import { createOperator } from '../../src/spool/operator/spool-operator.ts';
 import { expect, test } from 'vitest';
 import { setup, type World } from '../spool/setup.ts';
 
@@ -8,7 +9,7 @@ const traits = { processes: 'many' } as const;
 
 /** The topics of messages that the operator calls unhandled: in a page, and one by one. */
 async function unhandled({ spool }: Pick<World, 'spool'>, topics?: string[]): Promise<string[]> {
-  const operator = createOperator(spool, { by: 'ann', topics });
+  const operator = createOperator(internalsOf(spool), { by: 'ann', topics });
   const { entries } = await operator.page({ limit: 500 });
   const inPage = entries.filter((one) => one.unhandled === true);
   for (const { envelope, ...rest } of entries) {

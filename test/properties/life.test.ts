@@ -56,7 +56,7 @@ const operatorStep: fc.Arbitrary<Step> = fc.record({
   action: fc.constantFrom<OperatorAction>(
     { kind: 'hold', reason: 'why' },
     { kind: 'release' },
-    { kind: 'retryNow' },
+    { kind: 'retry' },
     { kind: 'bounce', reason: 'why' },
     { kind: 'remove', hard: false, reason: 'why' },
     { kind: 'setPolicy', policy: 'other' },

@@ -1,6 +1,5 @@
 /** What an operator may do, one action at a time (R11, R12, R18–R20, R23, R200, R209). */
 import { fixed, PermanentError, type Spool, type State, STATES } from 'respool';
-import { createOperator } from 'respool/operator';
 import { describe, expect, test } from 'vitest';
 import {
   codeOf,
@@ -101,15 +100,21 @@ describe('a list of ids', () => {
     bounce: (spool, ids) => spool.bounce(ids),
     remove: (spool, ids) => spool.remove(ids),
   };
-  test.each(Object.entries(calls))('is what %s takes, and nothing else', async (_, call) => {
-    const { spool } = await setup();
-    for (const ids of [null, undefined, 'abc', 7, { 0: 'abc', length: 1 }, [null], ['a', 7]]) {
-      const error = await rejection(call(spool, ids as never));
-      expect(error).toMatchObject({ code: 'message.invalid' });
-      expect(error.message).toContain('a list of message ids');
-    }
-    expect(await spool.audit()).toEqual([]);
-  });
+  test.each(Object.entries(calls))(
+    'or a filter is what %s takes, and nothing else',
+    async (_, call) => {
+      const { spool } = await setup();
+      for (const ids of [null, undefined, 'abc', 7, [null], ['a', 7]]) {
+        const error = await rejection(call(spool, ids as never));
+        expect(error).toMatchObject({ code: 'message.invalid' });
+        expect(error.message).toContain('a list of message ids');
+      }
+      const error = await rejection(call(spool, { 0: 'abc', length: 1 } as never));
+      expect(error).toMatchObject({ code: 'config.invalid' });
+      expect(error.message).toContain('of a list filter');
+      expect(await spool.audit()).toEqual([]);
+    },
+  );
 });
 
 describe('retryNow', () => {
@@ -189,7 +194,7 @@ describe('bounce', () => {
       await spool.pause();
       const { id } = await spool.enqueue({ topic: 'a' });
       if (how === 'bounce') await spool.bounce([id]);
-      else if (how === 'control') await createOperator(spool, { by: 'ann' }).bounce([id]);
+      else if (how === 'control') await spool.operator({ by: 'ann' }).bounce([id]);
       else await spool.move(id, { from: 'incoming', to: 'bounce' });
       const dueAt = clock.now() + 7 * DAY;
       expect(await status(id)).toMatchObject({ state: 'archived', ending: 'bounced', dueAt });
@@ -352,7 +357,7 @@ describe('updateHeaders', () => {
     expect(await spool.updateHeaders(id, { b: null, c: '3' }, { by: 'ann' })).toBe('done');
     expect((await spool.get(id))?.envelope.headers).toEqual({ a: '1', c: '3' });
     expect((await status(id)).revision).toBe(2);
-    expect(await spool.audit()).toMatchObject([{ action: 'updateHeaders', by: 'ann', ids: [id] }]);
+    expect(await spool.audit()).toMatchObject([{ action: 'setHeaders', by: 'ann', ids: [id] }]);
   });
 
   test('is stale when the message moved on since the revision', async () => {

@@ -57,15 +57,15 @@ describe('the audit record', () => {
     expect(lines.map(({ action }) => action)).toEqual([
       'hold',
       'release',
-      'retryNow',
+      'retry',
       'setPolicy',
-      'updateHeaders',
+      'setHeaders',
       'hold',
       'bounce',
       'pause',
       'resume',
       'process',
-      'retryNow',
+      'retry',
       'remove',
     ]);
     expect(lines.at(-1)).toMatchObject({ by: 'program', details: { hard: true, reason: 'gone' } });
@@ -101,9 +101,9 @@ describe('the audit record', () => {
       'hold',
       'bounce',
       'remove',
-      'retryNow',
+      'retry',
       'setPolicy',
-      'updateHeaders',
+      'setHeaders',
       'remove',
       'pause',
     ]);

@@ -10,7 +10,6 @@ import {
   type Spool,
   type Status,
 } from 'respool';
-import { createOperator } from 'respool/operator';
 import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
 import { sqlite } from 'respool/stores/sqlite';
 import { SimClock } from 'respool/testkit';
@@ -85,7 +84,7 @@ describe.each(['memory', 'sqlite'] as const)('on %s', (store) => {
     const here = await place(store, isKept);
     const { spool, clock, status, notices } = here;
     await ended(here, 'm-1');
-    const control = createOperator(spool, { by: 'ann' });
+    const control = spool.operator({ by: 'ann' });
     const refusals = [
       ...(await spool.hold(['m-1'])),
       ...(await control.hold(['m-1'])),

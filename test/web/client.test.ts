@@ -1,6 +1,5 @@
 /** The operator over HTTP does what the operator beside the spool does. */
 import { fixed, RespoolError } from 'respool';
-import { createOperator } from 'respool/operator';
 import { describe, expect, test } from 'vitest';
 import { connectOperator } from '../../src/web/index.ts';
 import { all, bytesOf, codeOf, rejection } from '../spool/setup.ts';
@@ -9,7 +8,7 @@ import { moving, setup, SETTINGS, type WorldOptions } from './setup.ts';
 const connected = async (options: WorldOptions = {}) => {
   const world = await setup(options);
   const far = connectOperator({ url: world.url, by: 'ann' });
-  const near = createOperator(world.spool, { by: 'ann' });
+  const near = world.spool.operator({ by: 'ann' });
   return { ...world, far, near };
 };
 
@@ -180,21 +179,73 @@ describe('a look', () => {
   });
 });
 
+describe.each(['near', 'far'] as const)('the operator that is %s', (where) => {
+  test('acts on every message of a filter', async () => {
+    const { [where]: operator, spool } = await connected({
+      spool: { policies: { slow: fixed('1h') } },
+    });
+    await spool.enqueueMany([{ topic: 'a' }, { topic: 'a' }, { topic: 'b' }]);
+    const totals = { seen: 2, done: 2, refused: 0, unknown: 0, refusals: [] };
+    expect(await operator.hold({ topic: 'a' }, { reason: 'odd' })).toEqual(totals);
+    expect(await spool.count()).toMatchObject({ hold: 2, incoming: 1 });
+    expect(await operator.setPolicy({ topic: 'a' }, 'slow')).toEqual(totals);
+    expect(await operator.release({ topic: 'a' })).toEqual(totals);
+    expect(await operator.bounce({ topic: 'a' })).toEqual(totals);
+    expect(await operator.retry({ topic: 'a' })).toEqual(totals);
+    expect(await operator.remove({ topic: 'a' }, { hard: true })).toEqual(totals);
+    expect(await spool.count()).toMatchObject({ archived: 0, incoming: 1 });
+  });
+
+  test('moves a message, and refuses what its state does not allow', async () => {
+    const { [where]: operator, spool } = await connected();
+    const { id } = await spool.enqueue({ topic: 'a' });
+    await operator.move(id, { from: 'incoming', to: 'hold', reason: 'odd' });
+    expect((await spool.get(id))?.status).toMatchObject({ state: 'hold' });
+    const again = operator.move(id, { from: 'incoming', to: 'hold' });
+    expect(await codeOf(again)).toBe('move.refused');
+    const unknown = operator.move('nobody', { from: 'incoming', to: 'hold' });
+    expect(await codeOf(unknown)).toBe('message.unknown');
+  });
+
+  test('changes headers, unless the message has moved on', async () => {
+    const { [where]: operator, spool } = await connected();
+    const { id } = await spool.enqueue({ topic: 'a', headers: { x: '1', y: '1' } });
+    const revision = (await spool.get(id))?.status.revision ?? 0;
+    expect(await operator.setHeaders(id, { x: null, y: '2' }, { revision })).toBe('done');
+    expect((await spool.get(id))?.envelope.headers).toEqual({ y: '2' });
+    expect(await operator.setHeaders(id, { y: '3' }, { revision })).toBe('stale');
+    expect(await operator.setHeaders(id, { y: '4' })).toBe('done');
+    expect(await codeOf(operator.setHeaders('nobody', {}))).toBe('message.unknown');
+  });
+
+  test('sweeps what is past its retention, and lists what is left', async () => {
+    const { [where]: operator, spool } = await connected();
+    const [id = ''] = (await spool.enqueueMany([{ topic: 'a' }, { topic: 'b' }])).map(
+      (one) => one.id,
+    );
+    const result = await operator.sweep();
+    expect(result).toEqual({ forgotten: 0, orphans: 0, unhandled: 0 });
+    expect((await all(operator.list({ topic: 'a' }))).map(({ envelope }) => envelope.id)).toEqual([
+      id,
+    ]);
+  });
+});
+
 describe('an action', () => {
   test('is done in the name of the operator', async () => {
     const { far, spool } = await connected({ spool: { policies: { slow: fixed('1h') } } });
     await spool.enqueue({ topic: 'a', id: 'x' });
     const done = [{ id: 'x', result: 'done' }];
     expect(far.by).toBe('ann');
-    expect(await far.hold(['../y', 'x', 'y'], 'odd')).toEqual([
+    expect(await far.hold(['../y', 'x', 'y'], { reason: 'odd' })).toEqual([
       { id: '../y', result: 'unknown' },
       ...done,
       { id: 'y', result: 'unknown' },
     ]);
     expect(await far.release(['x'])).toEqual(done);
     expect(await far.setPolicy(['x'], 'slow')).toEqual(done);
-    expect(await far.bounce(['x'], 'enough')).toEqual(done);
-    expect(await far.retryNow(['x'])).toEqual(done);
+    expect(await far.bounce(['x'], { reason: 'enough' })).toEqual(done);
+    expect(await far.retry(['x'])).toEqual(done);
     await far.pause('a.*');
     await far.pause('#');
     await far.resume('#');

@@ -1,5 +1,5 @@
 /** Posts of one turn of the loop reach the spool together, so that they share a write. */
-import { createOperator, type SpoolOperator } from 'respool/operator';
+import type { SpoolOperator } from 'respool/operator';
 import { createTestSpool, SimClock } from 'respool/testkit';
 import { expect, test } from 'vitest';
 import { PostBatcher } from '../../src/web/server/service.ts';
@@ -9,7 +9,7 @@ const gathered = async (change: Partial<SpoolOperator> = {}) => {
   const { spool } = await createTestSpool();
   const enqueued: string[] = [];
   const operator: SpoolOperator = {
-    ...createOperator(spool, { by: 'ann' }),
+    ...spool.operator({ by: 'ann' }),
     enqueue: async ({ topic }) => {
       enqueued.push(topic);
       return { id: topic, duplicate: false };

@@ -1,7 +1,6 @@
 /** The OpenAPI document, the routes, real exchanges and the reference page say the same. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { createOperator } from 'respool/operator';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { createApp } from '../../src/web/server/app.ts';
@@ -41,7 +40,7 @@ describe('the document', () => {
   test('has every route that is served, and no other', async () => {
     const world = await setup();
     const app = createApp({
-      operator: createOperator(world.spool, { by: 'a' }),
+      operator: world.spool.operator({ by: 'a' }),
       clock: world.clock,
       bodyMaxBytes: 1,
       eventsMax: 1,

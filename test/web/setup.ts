@@ -5,7 +5,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { createSpool, type Logger, type Spool, type SpoolOptions } from 'respool';
-import { createOperator, type SpoolOperator } from 'respool/operator';
+import type { SpoolOperator } from 'respool/operator';
 import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
 import { faultyBodies, faultyStore, SimClock } from 'respool/testkit';
 import type { FaultyBodies, FaultyStore } from 'respool/testkit';
@@ -70,7 +70,7 @@ export async function setup(options: WorldOptions = {}): Promise<World> {
   const logs: string[] = [];
   const service = createService({
     operator: (by) => {
-      const operator = createOperator(spool, { by });
+      const operator = spool.operator({ by });
       return { ...operator, ...options.operator?.(operator) };
     },
     settings: { ...SETTINGS, ...settings },

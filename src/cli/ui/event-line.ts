@@ -4,7 +4,7 @@
  *   0198f0c2-… deferred topic=mail.send attempt=3 wait=4h next=18:04:31.000Z code=smtp.451 …
  */
 
-import type { SerializedEvent } from '../../operator/operator.ts';
+import type { SerializedEvent } from '../../spool/operator/operator.ts';
 import { DAY_MS } from '../../core/duration.ts';
 import { unreachable } from '../../core/errors.ts';
 import type { EventKind } from '../../core/event.ts';

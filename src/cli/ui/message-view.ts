@@ -1,6 +1,6 @@
 /** message-view — one message as an object, as a row of a list, and in full. */
 
-import type { MessageView } from '../../operator/operator.ts';
+import type { MessageView } from '../../spool/operator/operator.ts';
 import type { Entry } from '../../core/entry.ts';
 import type { Millis } from '../../core/duration.ts';
 import type { Out, Style } from './output.ts';

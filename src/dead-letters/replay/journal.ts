@@ -17,7 +17,7 @@ import { type CanaryEnd, logKindOf } from '../../core/canary.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import type { Millis } from '../../core/duration.ts';
-import type { ReplayLine } from '../../operator/replays.ts';
+import type { ReplayLine } from '../../spool/operator/replays.ts';
 
 /** A letter of a plan; without an id where that is the key. */
 export type ReplayPlanItem = readonly [key: string, id?: string];

@@ -14,7 +14,7 @@ import type { CanaryEnd } from '../../core/canary.ts';
 import type { Millis } from '../../core/duration.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import { type JournalRecord, type LetterOutcome, readJournal } from './journal.ts';
-import type { ReplayCanaries, ReplayCounts, ReplayLine } from '../../operator/replays.ts';
+import type { ReplayCanaries, ReplayCounts, ReplayLine } from '../../spool/operator/replays.ts';
 
 type Standing = 'open' | 'busy' | 'meant' | Exclude<ReplayLine['result'], 'again'>;
 

@@ -18,7 +18,7 @@ import {
   type ReplayOperator,
   replayIn,
   type ReplayLine,
-} from '../../operator/replays.ts';
+} from '../../spool/operator/replays.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
 import { notTheSameLetter } from './decide.ts';

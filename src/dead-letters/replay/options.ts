@@ -4,7 +4,7 @@ import { durationMs, SECOND_MS } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
 import type { LetterRoute } from '../../ports/dead-letters.ts';
-import type { ReplayOptions, ReplaySource } from '../../operator/replays.ts';
+import type { ReplayOptions, ReplaySource } from '../../spool/operator/replays.ts';
 
 /** The options of a replay, complete. */
 export interface ReplaySettings {

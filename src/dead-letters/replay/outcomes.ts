@@ -12,7 +12,7 @@ import type { FailureGuard } from './guard.ts';
 import type { Journal } from './journal.ts';
 import type { LetterProgress } from './ledger.ts';
 import type { ReplayLease } from './record-lease.ts';
-import type { ReplayCanaries } from '../../operator/replays.ts';
+import type { ReplayCanaries } from '../../spool/operator/replays.ts';
 
 /** Between two questions; and so many times as long as the last one took. */
 const ASK_EVERY_MS: number = 5 * SECOND_MS;

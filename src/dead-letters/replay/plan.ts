@@ -23,7 +23,7 @@ import {
   type ReplayOptions,
   type ReplayPlan,
   type ReplaySource,
-} from '../../operator/replays.ts';
+} from '../../spool/operator/replays.ts';
 import { type LetterTransform, loadTransform, repairLetter } from './transform.ts';
 
 /** What a plan is made with. */

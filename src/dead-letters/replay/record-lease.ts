@@ -20,7 +20,7 @@ import {
   type Replay,
   replayOf,
   type ReplayState,
-} from '../../operator/replays.ts';
+} from '../../spool/operator/replays.ts';
 
 /** Why a run ends before its end. */
 export type HaltReason =

@@ -16,7 +16,7 @@ import {
   type Replay,
   type ReplayOperator,
   type ReplayOptions,
-} from '../../operator/replays.ts';
+} from '../../spool/operator/replays.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
 import type { DeadLetters } from '../../ports/dead-letters.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';

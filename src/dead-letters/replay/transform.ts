@@ -14,7 +14,7 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { RespoolError, show, textOf } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
-import type { ReplayOptions } from '../../operator/replays.ts';
+import type { ReplayOptions } from '../../spool/operator/replays.ts';
 import type { DeadLetters, Letter, LetterChange, OpenLetter } from '../../ports/dead-letters.ts';
 import type { StandardSchema } from '../../ports/schema.ts';
 import { importFile } from '../../system/peer.ts';

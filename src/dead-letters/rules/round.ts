@@ -12,7 +12,7 @@ import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Letter, LetterQuery, LetterRoute } from '../../ports/dead-letters.ts';
 import type { RecordLease } from '../../spool/record-lease.ts';
 import { INTERRUPTED } from '../replay/record-lease.ts';
-import type { Replay, ReplayOptions } from '../../operator/replays.ts';
+import type { Replay, ReplayOptions } from '../../spool/operator/replays.ts';
 import type {
   RuleHealth,
   ReplayRule,

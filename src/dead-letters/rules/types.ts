@@ -17,7 +17,7 @@ import type {
   ReplayOperator,
   ReplayOptions,
   ReplaySource,
-} from '../../operator/replays.ts';
+} from '../../spool/operator/replays.ts';
 
 /** How a configuration writes a rule. */
 export interface ReplayRuleConfig {

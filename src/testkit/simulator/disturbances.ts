@@ -110,13 +110,13 @@ async function perform(
   const kind = chance.weighted({
     hold: 3,
     release: 5,
-    retryNow: 4,
+    retry: 4,
     bounce: 2,
     remove: 2,
     pause: 2,
     resume: 3,
     setPolicy: 2,
-    updateHeaders: 2,
+    setHeaders: 2,
     look: 2,
     process: 2,
     check: 1,
@@ -127,7 +127,7 @@ async function perform(
       return spool.hold(ids);
     case 'release':
       return spool.release(ids);
-    case 'retryNow':
+    case 'retry':
       return spool.retryNow(ids);
     case 'bounce':
       return spool.bounce(ids);
@@ -139,7 +139,7 @@ async function perform(
       return spool.resume({ topic: chance.pick(PATTERNS) });
     case 'setPolicy':
       return spool.setPolicy(id, chance.pick(Object.keys(plan.policies)));
-    case 'updateHeaders':
+    case 'setHeaders':
       return spool.updateHeaders(id, { 'x-touched': String(chance.between(0, 9)) });
     case 'process':
       return spool.process(id, handler);

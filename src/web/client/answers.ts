@@ -11,7 +11,7 @@ import type {
   NamedPolicy,
   Shape,
   ShapeRow,
-} from '../../operator/operator.ts';
+} from '../../spool/operator/operator.ts';
 import type { AttemptRecord, Because, BodyInfo, Envelope, Status } from '../../core/entry.ts';
 import { show } from '../../core/errors.ts';
 import type { Failure } from '../../core/failure.ts';
@@ -21,6 +21,7 @@ import { type State, STATES } from '../../core/state.ts';
 import type { CorruptEntry, TallyRow } from '../../ports/entry-store.ts';
 import type { Enqueued } from '../../spool/accept.ts';
 import type { ActionResult, AuditRecord } from '../../spool/actions.ts';
+import type { CleanupResult } from '../../spool/caretaker.ts';
 import type { CheckProgress, CheckReport, Finding } from '../../spool/check.ts';
 import type { ListFilter } from '../../spool/list.ts';
 import type { Pause } from '../../spool/pauses.ts';
@@ -266,6 +267,18 @@ export const progress: AnswerForm<BulkProgress & { next?: string }> = fields<
 
 /** Done. */
 export const ok: AnswerForm<{ ok: true }> = fields<{ ok: true }>({ ok: yes });
+
+/** What became of a guarded write. */
+export const doneOrStale: AnswerForm<{ result: 'done' | 'stale' }> = fields<{
+  result: 'done' | 'stale';
+}>({ result: oneOf(['done', 'stale']) });
+
+/** What a round of the caretaker removed. */
+export const cleanup: AnswerForm<CleanupResult> = fields<CleanupResult>({
+  forgotten: number,
+  orphans: number,
+  unhandled: number,
+});
 
 export const pause: AnswerForm<Pause> = fields<Pause>({ topic: text, by: text, at: number });
 

@@ -9,22 +9,22 @@ import type { Forecast } from '../../core/forecast.ts';
 import { checkTopicPattern, ID_PATTERN } from '../../core/limits.ts';
 import { STATES } from '../../core/state.ts';
 import type { EngineLoad } from '../../engine/load.ts';
-import { addProgress, NO_PROGRESS } from '../../operator/bulk.ts';
+import { addProgress, bulkActions, NO_PROGRESS } from '../../spool/operator/bulk-actions.ts';
 import type {
   Bulk,
   BulkAction,
   Operator,
   Throughput,
+  MessagePage,
   MessageView,
   Spread,
   StateStats,
   Stats,
-} from '../../operator/operator.ts';
+} from '../../spool/operator/operator.ts';
 import type { KeyHead } from '../../ports/entry-store.ts';
 import type { Enqueued } from '../../spool/accept.ts';
-import type { ActionResult } from '../../spool/actions.ts';
 import type { CheckReport } from '../../spool/check.ts';
-import type { ListFilter } from '../../spool/list.ts';
+import { type ListFilter, listAll, type PageOptions } from '../../spool/list.ts';
 import type { RekeyProgress, RekeyTrouble } from '../../spool/rekey.ts';
 import { queryOfFilter } from '../filter-query.ts';
 import * as forms from './answers.ts';
@@ -64,6 +64,7 @@ type Looks = Pick<
   | 'events'
   | 'get'
   | 'keyHeads'
+  | 'list'
   | 'page'
   | 'pauses'
   | 'policies'
@@ -86,13 +87,8 @@ function looks(client: ServiceClient): Looks {
       const accept = 'application/octet-stream';
       return client.parts(await client.send(`/v1/messages/${part(id)}/body`, { accept }));
     },
-    page: async (options = {}) => {
-      const query = queryOfFilter(options);
-      if (query === undefined) return { entries: [], corrupt: [] };
-      const answer = await client.ask('/v1/messages', forms.page, { query });
-      const { messages, corrupt, next } = answer;
-      return { entries: messages.map(messageOf), corrupt, ...(next === undefined ? {} : { next }) };
-    },
+    page: (options) => askPage(client, options),
+    list: (options = {}) => listAll((page) => askPage(client, page), options),
     count: async () => {
       const { states } = await client.ask('/v1/stats', stats);
       return Object.fromEntries(STATES.map((state) => [state, states[state].count])) as Awaited<
@@ -122,6 +118,13 @@ function looks(client: ServiceClient): Looks {
   };
 }
 
+async function askPage(client: ServiceClient, options: PageOptions = {}): Promise<MessagePage> {
+  const query = queryOfFilter(options);
+  if (query === undefined) return { entries: [], corrupt: [] };
+  const { messages, corrupt, next } = await client.ask('/v1/messages', forms.page, { query });
+  return { entries: messages.map(messageOf), corrupt, ...(next === undefined ? {} : { next }) };
+}
+
 /** Only what is known of a message here: a later service may say more. */
 function messageOf({ envelope, status, unhandled }: MessageView): MessageView {
   return { envelope, status, ...(unhandled === undefined ? {} : { unhandled }) };
@@ -130,19 +133,22 @@ function messageOf({ envelope, status, unhandled }: MessageView): MessageView {
 function steers(
   client: ServiceClient,
 ): Omit<Operator, 'by' | keyof Looks | keyof ReturnType<typeof letters>> {
-  const act = (ids: readonly string[], action: BulkAction): Promise<ActionResult[]> =>
-    byIds(client, ids, { path: '/v1/bulk', json: { action } });
   return {
     enqueue: (message) => sendMessage(client, message),
     enqueueMany: (messages): Promise<Enqueued[]> => sendMany(client, messages),
-    hold: (ids, reason) => act(ids, { kind: 'hold', ...reasonOf(reason) }),
-    release: (ids) => act(ids, { kind: 'release' }),
-    retryNow: (ids) => act(ids, { kind: 'retry' }),
-    bounce: (ids, reason) => act(ids, { kind: 'bounce', ...reasonOf(reason) }),
-    remove: (ids, { hard = false, reason } = {}) =>
-      act(ids, { kind: 'remove', hard, ...reasonOf(reason) }),
-    setPolicy: (ids, policy) => act(ids, { kind: 'policy', policy }),
-    prepare: (action, filter) => prepare(client, action, filter),
+    ...bulkActions({
+      onIds: (ids, action) => byIds(client, ids, { path: '/v1/bulk', json: { action } }),
+      prepare: (action, filter) => prepare(client, action, filter),
+    }),
+    move: async (id, json) => {
+      await client.ask(`/v1/messages/${part(id)}/move`, forms.ok, { method: 'POST', json });
+    },
+    setHeaders: async (id, headers, { revision } = {}) => {
+      const asking = { method: 'POST', json: { headers, revision } } as const;
+      const path = `/v1/messages/${part(id)}/headers`;
+      return (await client.ask(path, forms.doneOrStale, asking)).result;
+    },
+    sweep: () => client.ask('/v1/sweep', forms.cleanup, { method: 'POST', json: {} }),
     pause: async (given) => {
       const topic = checkTopicPattern(given);
       await client.ask('/v1/pause', forms.ok, { method: 'POST', json: { topic } });
@@ -185,10 +191,6 @@ async function prepare(
       } while (after !== undefined);
     },
   };
-}
-
-function reasonOf(reason: string | undefined): { reason?: string } {
-  return reason === undefined ? {} : { reason };
 }
 
 /** A part of a path. What cannot be an id is not asked for: there is no message under it. */

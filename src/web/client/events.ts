@@ -3,7 +3,7 @@
  * itself is an error: who watches must know that nobody tells them anything any more.
  */
 
-import type { Operator, SerializedEvent } from '../../operator/operator.ts';
+import type { Operator, SerializedEvent } from '../../spool/operator/operator.ts';
 import { SECOND_MS } from '../../core/duration.ts';
 import type { EventKind } from '../../core/event.ts';
 import { because, failure, type AnswerForm, fields, lane, list } from './answers.ts';

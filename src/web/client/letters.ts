@@ -4,12 +4,11 @@
  */
 
 import { isRespoolError, RespoolError } from '../../core/errors.ts';
-import { ID_PATTERN } from '../../core/limits.ts';
-import type { Operator } from '../../operator/operator.ts';
+import { checkRecordKind, ID_PATTERN } from '../../core/limits.ts';
+import type { Operator } from '../../spool/operator/operator.ts';
 import type { KeptCopy } from '../../ports/dead-letters.ts';
 import type { KeyedRecord, LogRecord, RecordStore } from '../../ports/record-store.ts';
 import type { ActionResult } from '../../spool/actions.ts';
-import { checkRecordKind } from '../../spool/records.ts';
 import type { ReplayOrder } from '../../spool/replay.ts';
 import * as forms from './answers.ts';
 import type { ServiceClient } from './http.ts';
@@ -91,9 +90,6 @@ const mapForm = forms.fields<{ values: KeyedRecord[]; next?: string }>({
   next: forms.optional(forms.text),
 });
 const sequenceForm = forms.fields<{ sequence: number }>({ sequence: forms.number });
-const putForm = forms.fields<{ result: 'done' | 'stale' }>({
-  result: forms.oneOf(['done', 'stale']),
-});
 
 function recordsOf(client: ServiceClient): RecordStore {
   const values = (kind: string): string => `${pathOf(kind)}/values`;
@@ -109,7 +105,7 @@ function recordsOf(client: ServiceClient): RecordStore {
     },
     put: async (kind, key, value, revision) => {
       const sending = { method: 'POST', json: { key, value, revision } } as const;
-      return (await client.ask(values(kind), putForm, sending)).result;
+      return (await client.ask(values(kind), forms.doneOrStale, sending)).result;
     },
     get: async (kind, key) => {
       const query = new URLSearchParams({ key });

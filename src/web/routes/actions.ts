@@ -4,14 +4,14 @@
  */
 
 import { z } from '@hono/zod-openapi';
-import type { Operator } from '../../operator/operator.ts';
+import type { Operator } from '../../spool/operator/operator.ts';
 import { assert, RespoolError } from '../../core/errors.ts';
 import { REASON_MAX_CHARS } from '../../core/failure.ts';
 import { KEY_MAX_CHARS, TOPIC_MAX_CHARS } from '../../core/limits.ts';
 import type { ActionResult } from '../../spool/actions.ts';
 import { addEndpoint, type App, errorSchema } from '../server/endpoint.ts';
 import { checkRole } from '../server/gate.ts';
-import { flagSchema, idParams, resultSchema } from './schemas.ts';
+import { flagSchema, idParams, resultSchema, stateSchema } from './schemas.ts';
 
 const reason = z.string().min(1).max(REASON_MAX_CHARS).optional();
 const reasonBody = z.strictObject({ reason });
@@ -23,6 +23,17 @@ const pauseBody = z.strictObject({
 });
 const resumeBody = z.strictObject({
   topic: pattern.describe('The pattern that was paused; # for everything.'),
+});
+
+const headersBody = z.strictObject({
+  headers: z.record(z.string(), z.string().nullable()),
+  revision: z.int().min(0).optional().describe('Only if the message is still at this revision.'),
+});
+const okSchema = z.object({ ok: z.literal(true) });
+const cleanupSchema = z.object({
+  forgotten: z.number(),
+  orphans: z.number(),
+  unhandled: z.number(),
 });
 
 const ANSWERS = {
@@ -38,7 +49,7 @@ export function addActionRoutes(app: App): void {
     'hold',
     'It is not attempted until it is released.',
     reasonBody,
-    (operator, id, body) => operator.hold([id], body.reason),
+    (operator, id, body) => operator.hold([id], body),
   );
   addAction(
     app,
@@ -52,15 +63,16 @@ export function addActionRoutes(app: App): void {
     'retry',
     'Due at once; also what bounced or is archived.',
     noBody,
-    (operator, id) => operator.retryNow([id]),
+    (operator, id) => operator.retry([id]),
   );
   addAction(app, 'bounce', 'Gives it up.', reasonBody, (operator, id, body) =>
-    operator.bounce([id], body.reason),
+    operator.bounce([id], body),
   );
   addAction(app, 'policy', 'Gives it another policy.', policyBody, (operator, id, body) =>
     operator.setPolicy([id], body.policy),
   );
   addRemove(app);
+  addChanges(app);
   addPauses(app);
 }
 
@@ -97,15 +109,58 @@ function addRemove(app: App): void {
     answer: async ({ params, query, operator, caller }) => {
       const hard = query.hard === 'true';
       if (hard) checkRole(caller, 'admin');
-      const why = query.reason === undefined ? {} : { reason: query.reason };
-      return answerOf(await operator.remove([params.id], { hard, ...why }));
+      const { reason } = query;
+      return answerOf(await operator.remove([params.id], { hard, reason }));
     },
+  });
+}
+
+function addChanges(app: App): void {
+  addEndpoint(app, {
+    method: 'post',
+    path: '/v1/messages/{id}/move',
+    summary: 'Moves a message from one state to another.',
+    role: 'operate',
+    params: idParams,
+    body: z.strictObject({ from: stateSchema, to: stateSchema, reason }),
+    answers: { ...ANSWERS, 200: { description: 'Done.', schema: okSchema } },
+    answer: async ({ params, body, operator }) => {
+      await operator.move(params.id, body);
+      return Response.json({ ok: true });
+    },
+  });
+  addEndpoint(app, {
+    method: 'post',
+    path: '/v1/messages/{id}/headers',
+    summary: 'Changes headers of a message; null removes one.',
+    role: 'operate',
+    params: idParams,
+    body: headersBody,
+    answers: {
+      ...ANSWERS,
+      200: {
+        description: 'Done, or stale: the message is no longer at that revision.',
+        schema: z.object({ result: z.enum(['done', 'stale']) }),
+      },
+    },
+    answer: async ({ params, body: { headers, revision }, operator }) =>
+      Response.json({ result: await operator.setHeaders(params.id, headers, { revision }) }),
+  });
+  addEndpoint(app, {
+    method: 'post',
+    path: '/v1/sweep',
+    summary: 'Runs one round of the caretaker now: retention, orphaned bodies, unhandled messages.',
+    role: 'operate',
+    body: noBody,
+    isBodyOptional: true,
+    answers: { 200: { description: 'What was removed.', schema: cleanupSchema } },
+    answer: async ({ operator }) => Response.json(await operator.sweep()),
   });
 }
 
 function addPauses(app: App): void {
   const answers = {
-    200: { description: 'Done.', schema: z.object({ ok: z.literal(true) }) },
+    200: { description: 'Done.', schema: okSchema },
   } as const;
   addEndpoint(app, {
     method: 'post',

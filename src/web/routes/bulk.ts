@@ -4,8 +4,8 @@
  */
 
 import { z } from '@hono/zod-openapi';
-import type { BulkAction, Operator, SpoolOperator } from '../../operator/operator.ts';
-import { addProgress, NO_PROGRESS } from '../../operator/bulk.ts';
+import type { BulkAction, Operator, SpoolOperator } from '../../spool/operator/operator.ts';
+import { addProgress, NO_PROGRESS } from '../../spool/operator/bulk-actions.ts';
 import { RespoolError, unreachable } from '../../core/errors.ts';
 import { REASON_MAX_CHARS } from '../../core/failure.ts';
 import { KEY_MAX_CHARS } from '../../core/limits.ts';
@@ -29,7 +29,7 @@ const actionSchema: z.ZodType<BulkAction> = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.enum(['release', 'retry']) }),
   z.strictObject({ kind: z.literal('remove'), hard: z.boolean().optional(), reason }),
   z.strictObject({ kind: z.literal('policy'), policy: z.string().min(1).max(KEY_MAX_CHARS) }),
-]) as z.ZodType<BulkAction>;
+]);
 
 const bulkBody = z.strictObject({
   action: actionSchema,
@@ -148,17 +148,15 @@ function actOn(
 ): Promise<ActionResult[]> {
   switch (action.kind) {
     case 'hold':
-      return operator.hold(ids, action.reason);
+      return operator.hold(ids, { reason: action.reason });
     case 'release':
       return operator.release(ids);
     case 'retry':
-      return operator.retryNow(ids);
+      return operator.retry(ids);
     case 'bounce':
-      return operator.bounce(ids, action.reason);
-    case 'remove': {
-      const { hard = false, reason } = action;
-      return operator.remove(ids, { hard, ...(reason === undefined ? {} : { reason }) });
-    }
+      return operator.bounce(ids, { reason: action.reason });
+    case 'remove':
+      return operator.remove(ids, { hard: action.hard === true, reason: action.reason });
     case 'policy':
       return operator.setPolicy(ids, action.policy);
     default:

@@ -6,7 +6,7 @@
  */
 
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
-import type { BulkAction } from '../../operator/operator.ts';
+import type { BulkAction } from '../../spool/operator/operator.ts';
 import { MINUTE_MS } from '../../core/duration.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { ListFilter } from '../../spool/list.ts';

@@ -3,7 +3,7 @@
  */
 
 import { z } from '@hono/zod-openapi';
-import type { SerializedEvent } from '../../operator/operator.ts';
+import type { SerializedEvent } from '../../spool/operator/operator.ts';
 import { RespoolError } from '../../core/errors.ts';
 import { type EventKind, LISTENER_KINDS } from '../../core/event.ts';
 import { checkOneOf } from '../../core/limits.ts';

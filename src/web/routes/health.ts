@@ -4,7 +4,7 @@
  */
 
 import { z } from '@hono/zod-openapi';
-import type { Operator } from '../../operator/operator.ts';
+import type { Operator } from '../../spool/operator/operator.ts';
 import {
   answersWithin,
   type ConsumerHealth,

@@ -5,7 +5,7 @@
 import { z } from '@hono/zod-openapi';
 import type { Envelope } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
-import type { Operator, MessageView } from '../../operator/operator.ts';
+import type { Operator, MessageView } from '../../spool/operator/operator.ts';
 import { utf8Of } from '../../spool/body.ts';
 import type { Message } from '../../spool/message.ts';
 import { pageOf } from '../filter-query.ts';

@@ -7,7 +7,7 @@
  * Why: docs/decisions/0013-the-api-listens-on-nodes-own-server.md
  */
 
-import type { Operator } from '../../operator/operator.ts';
+import type { Operator } from '../../spool/operator/operator.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import type { Enqueued } from '../../spool/accept.ts';
 import type { Message } from '../../spool/message.ts';

@@ -4,7 +4,7 @@
  */
 
 import { z } from '@hono/zod-openapi';
-import type { SpoolOperator } from '../../operator/operator.ts';
+import type { SpoolOperator } from '../../spool/operator/operator.ts';
 import { isRespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { ListFilter } from '../../spool/list.ts';

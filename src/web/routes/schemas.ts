@@ -30,7 +30,8 @@ export const idParams: z.ZodType<{ id: string }> = z.object({ id: idSchema });
 const STATES_MAX = 20;
 const CURSOR_MAX_CHARS = 8_192;
 
-const stateSchema = z.enum(STATES as [State, ...State[]]);
+/** A state. */
+export const stateSchema: z.ZodType<State> = z.enum(STATES as [State, ...State[]]);
 
 const headersSchema = z.record(z.string(), z.string());
 

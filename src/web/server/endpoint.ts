@@ -4,7 +4,7 @@
  */
 
 import { type OpenAPIHono, z } from '@hono/zod-openapi';
-import type { SpoolOperator } from '../../operator/operator.ts';
+import type { SpoolOperator } from '../../spool/operator/operator.ts';
 import { type ErrorCode, RespoolError } from '../../core/errors.ts';
 import type { ByteBudget, ByteLimit, Share } from './inlet.ts';
 import type { Caller } from './gate.ts';

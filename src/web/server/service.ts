@@ -14,7 +14,7 @@ import { asError, isRespoolError, textOf } from '../../core/errors.ts';
 import { redactText } from '../../core/redact.ts';
 import type { ConsumerHealth, RelayHealth } from '../../observe/health.ts';
 import type { MetricsText } from '../../observe/metrics/types.ts';
-import type { SpoolOperator } from '../../operator/operator.ts';
+import type { SpoolOperator } from '../../spool/operator/operator.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Logger } from '../../ports/logger.ts';
 import type { Enqueued } from '../../spool/accept.ts';

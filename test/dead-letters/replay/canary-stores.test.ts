@@ -6,7 +6,6 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { PermanentError, type Spool } from 'respool';
-import { createOperator } from 'respool/operator';
 import { planReplay, resumeReplay, runReplay } from 'respool/dead-letters';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { loadConfig } from '../../../src/config/load/load-config.ts';
@@ -43,7 +42,7 @@ async function setup(kind: string) {
       throw new PermanentError('mail.refused', 'no such user');
     });
   }
-  const operator = createOperator(spool, { by: 'ann' });
+  const operator = spool.operator({ by: 'ann' });
   const letters = createSpoolLetters(operator, { kinds: ['dead'] });
   const options = { canary: 3, canaryWait: '0s' } as const;
   const { id } = await planReplay(operator, letters, SOURCE, options);

@@ -11,7 +11,6 @@ import {
   runReplay,
   type RunTools,
 } from 'respool/dead-letters';
-import { createOperator } from 'respool/operator';
 import { createMemoryData, memory } from 'respool/stores/memory';
 import { createTestSpool, faultyStore } from 'respool/testkit';
 import type { CanaryEnd } from '../../../src/core/canary.ts';
@@ -47,7 +46,7 @@ async function bounced(topics: readonly string[], entries: EntryStore = memory()
   for (const topic of topics) await spool.enqueue({ topic, body: 'x' });
   await clock.advance('1m');
   expect((await spool.count()).bounce).toBe(topics.length);
-  const operator = createOperator(spool, { by: 'ann' });
+  const operator = spool.operator({ by: 'ann' });
   const letters = createSpoolLetters(operator, { kinds: ['dead'] });
   const plan = async (options: ReplayOptions) =>
     (await planReplay(operator, letters, SOURCE, options, { clock })).id;
@@ -246,7 +245,7 @@ describe('a canary that is not there any more', () => {
     const retention = { bounced: { archive: '1m' } } as const;
     const { spool, clock } = await createTestSpool({ retention });
     spool.handle('mail', refuse);
-    const operator = createOperator(spool, { by: 'ann' });
+    const operator = spool.operator({ by: 'ann' });
     await operator.pause('#');
     const all = await Promise.all(mails(8).map((topic) => spool.enqueue({ topic, body: 'x' })));
     await operator.hold(all.map(({ id }) => id));

@@ -1,7 +1,6 @@
 /** Replays over a real spool, in virtual time: what bounced is delivered, or bounces again. */
 import { expect, test } from 'vitest';
 import { PermanentError } from 'respool';
-import { createOperator } from 'respool/operator';
 import { planReplay, type Replay, runReplay } from 'respool/dead-letters';
 import { createTestSpool } from 'respool/testkit';
 import { createSpoolLetters } from '../../../src/dead-letters/spool-letters.ts';
@@ -20,7 +19,7 @@ async function setup(count: number) {
   });
   for (let at = 0; at < count; at += 1) await spool.enqueue({ topic: 'mail.send', body: 'x' });
   await clock.advance('1m');
-  const operator = createOperator(spool, { by: 'ann' });
+  const operator = spool.operator({ by: 'ann' });
   const letters = createSpoolLetters(operator, { kinds: ['dead'] });
   const replay = async (options: ReplayOptions): Promise<Replay> => {
     const { id } = await planReplay(operator, letters, SOURCE, options, { clock });

@@ -2,7 +2,7 @@
 import { createMemoryData } from '../../../src/stores/memory/index.ts';
 import { createMemoryRecords } from '../../../src/stores/memory/records.ts';
 import { NO_COUNTS } from '../../../src/dead-letters/replay/ledger.ts';
-import type { Replay, ReplayOptions, ReplaySource } from '../../../src/operator/replays.ts';
+import type { Replay, ReplayOptions, ReplaySource } from '../../../src/spool/operator/replays.ts';
 import { stateOf } from '../../../src/dead-letters/rules/record-lease.ts';
 import type {
   RuleHealth,

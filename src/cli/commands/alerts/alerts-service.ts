@@ -13,7 +13,6 @@ import { createAlerts } from '../../../observe/alerts/evaluate.ts';
 import { createMeasures } from '../../../observe/alerts/measures.ts';
 import { type Receivers, registerReceivers } from '../../../observe/alerts/receivers.ts';
 import type { AlertActionCall, AlertOptions } from '../../../observe/alerts/types.ts';
-import { createOperator } from '../../../operator/spool-operator.ts';
 import type { Spool } from '../../../spool/spool.ts';
 import { systemDice } from '../../../system/clock.ts';
 import { randomName } from '../../../system/ids.ts';
@@ -153,7 +152,7 @@ function alertActions(parts: AlertActionParts): AlertOptions['act'] {
 }
 
 async function doOne(parts: AlertActionParts, deed: AlertActionCall, by: string): Promise<void> {
-  const operator = createOperator(parts.spool, { by });
+  const operator = parts.spool.operator({ by });
   switch (deed.kind) {
     case 'pause': {
       const isPaused = (await operator.pauses()).some(({ topic }) => topic === deed.topic);

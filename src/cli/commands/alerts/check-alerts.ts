@@ -2,7 +2,7 @@
 
 import os from 'node:os';
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
-import type { Operator } from '../../../operator/operator.ts';
+import type { Operator } from '../../../spool/operator/operator.ts';
 import { formatDuration } from '../../../core/duration.ts';
 import { fulfils, printCondition, printReading } from '../../../observe/alerts/condition.ts';
 import { STATE_KIND } from '../../../observe/alerts/evaluate.ts';

@@ -10,8 +10,8 @@ import { isRespoolError, RespoolError, show, textOf, unreachable } from '../../.
 import type { Retention } from '../../../core/next-status.ts';
 import { type OperatorAction, operatorMove } from '../../../core/operator.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
-import { NO_PROGRESS } from '../../../operator/bulk.ts';
-import type { Bulk, BulkAction, BulkProgress, Operator } from '../../../operator/operator.ts';
+import { NO_PROGRESS } from '../../../spool/operator/bulk-actions.ts';
+import type { Bulk, BulkAction, BulkProgress, Operator } from '../../../spool/operator/operator.ts';
 import type { ActionResult } from '../../../spool/actions.ts';
 import type { ListFilter } from '../../../spool/list.ts';
 import { CommandError, endedBy, EXIT, type ExitCode } from '../../exit-codes.ts';
@@ -296,7 +296,7 @@ function operatorAction(bulk: BulkAction): OperatorAction {
     case 'release':
       return { kind: 'release' };
     case 'retry':
-      return { kind: 'retryNow' };
+      return { kind: 'retry' };
     case 'remove':
       return { kind: 'remove', hard: bulk.hard === true, reason: bulk.reason ?? '' };
     case 'policy':

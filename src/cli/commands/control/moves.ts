@@ -33,7 +33,7 @@ export const holdCommand: CommandSpec = {
       bulk: { kind: 'hold', ...(reason === undefined ? {} : { reason }) },
       verb: 'hold',
       done: 'held',
-      byIds: (operator, ids) => operator.hold(ids, reason),
+      byIds: (operator, ids) => operator.hold(ids, { reason }),
     });
   },
 };
@@ -84,7 +84,7 @@ export const retryCommand: CommandSpec = {
       bulk: { kind: 'retry' },
       verb: 'retry',
       done: 'retried',
-      byIds: (operator, ids) => operator.retryNow(ids),
+      byIds: (operator, ids) => operator.retry(ids),
     }),
 };
 
@@ -114,7 +114,7 @@ export const bounceCommand: CommandSpec = {
       bulk: { kind: 'bounce', ...(reason === undefined ? {} : { reason }) },
       verb: 'bounce',
       done: 'bounced',
-      byIds: (operator, ids) => operator.bounce(ids, reason),
+      byIds: (operator, ids) => operator.bounce(ids, { reason }),
     });
   },
 };

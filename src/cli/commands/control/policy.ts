@@ -17,7 +17,7 @@ import { RespoolError } from '../../../core/errors.ts';
 import { failure } from '../../../core/failure.ts';
 import { type BackoffFunction, delayMs, type RetryPolicy } from '../../../core/policy.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
-import type { NamedPolicy } from '../../../operator/operator.ts';
+import type { NamedPolicy } from '../../../spool/operator/operator.ts';
 
 const explain: CommandSpec = {
   name: 'explain',

@@ -8,7 +8,7 @@
 
 import { type Broker, brokerAt, brokersOf } from '../../../config/load/brokers.ts';
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
-import type { ReplaySource } from '../../../operator/replays.ts';
+import type { ReplaySource } from '../../../spool/operator/replays.ts';
 import type { CategoryRule } from '../../../core/category.ts';
 import { isRespoolError, RespoolError, show } from '../../../core/errors.ts';
 import { compileGlob, type Glob } from '../../../core/glob.ts';

@@ -7,7 +7,7 @@ import { RespoolError, show } from '../../../core/errors.ts';
 import { bodyObject, exportLetter, letterObject } from '../../../dead-letters/export.ts';
 import { noteOf } from '../../../dead-letters/notes.ts';
 import { jsonLine, numberText, safe } from '../../../observe/logs/safe-text.ts';
-import type { Operator } from '../../../operator/operator.ts';
+import type { Operator } from '../../../spool/operator/operator.ts';
 import { CommandError, type ExitCode } from '../../exit-codes.ts';
 import { TypedIds, wholeLetterIds } from '../../id-prefix.ts';
 import { pairsOf } from '../../ui/message-view.ts';

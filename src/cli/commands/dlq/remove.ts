@@ -10,7 +10,7 @@ import { REMOVED_FROM } from '../../../core/letter-headers.ts';
 import { fitsLetter } from '../../../core/letter-query.ts';
 import { withBrokerHeader } from '../../../dead-letters/archive-broker.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
-import type { Operator } from '../../../operator/operator.ts';
+import type { Operator } from '../../../spool/operator/operator.ts';
 import type {
   Fate,
   KeptCopy,

@@ -22,7 +22,7 @@ import {
 } from '../../../core/letter-headers.ts';
 import { ID_PATTERN } from '../../../core/limits.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
-import type { Operator } from '../../../operator/operator.ts';
+import type { Operator } from '../../../spool/operator/operator.ts';
 import type { AmqpConnection } from '../../../rabbit/connection/amqp.ts';
 import { ConfirmPublisher } from '../../../rabbit/publish/confirm-publisher.ts';
 import { ARCHIVED_QUEUE_HEADER, restoreArchived } from '../../../rabbit/queues/archive-copy.ts';
@@ -238,7 +238,7 @@ async function holdAll(
   const not = entries.filter((entry) => !wasRemoved(entry)).map(notRemoved);
   const ids = entries.filter(wasRemoved).map(({ envelope }) => envelope.id);
   if (ids.length === 0) return not;
-  const held = await operator.hold(ids, 'restored by an operator');
+  const held = await operator.hold(ids, { reason: 'restored by an operator' });
   return [...held.map((one) => (one.result === 'done' ? { ...one, to: 'hold' } : one)), ...not];
 }
 

@@ -3,7 +3,7 @@
 import { createInterface } from 'node:readline';
 import { show } from '../../../core/errors.ts';
 import { numberText } from '../../../observe/logs/safe-text.ts';
-import type { Operator } from '../../../operator/operator.ts';
+import type { Operator } from '../../../spool/operator/operator.ts';
 import { CommandError } from '../../exit-codes.ts';
 import { wholeLetterIds } from '../../id-prefix.ts';
 import type { CommandContext } from '../../spec.ts';

@@ -14,7 +14,7 @@ import { describeHandler, type EffectiveRoute } from '../../../config/load/route
 import { DAY_MS, MINUTE_MS, SECOND_MS } from '../../../core/duration.ts';
 import { textOf } from '../../../core/errors.ts';
 import { topicMatches } from '../../../core/topic.ts';
-import type { Operator, Stats } from '../../../operator/operator.ts';
+import type { Operator, Stats } from '../../../spool/operator/operator.ts';
 import type { Clock } from '../../../ports/clock.ts';
 import type { TallyRow } from '../../../ports/entry-store.ts';
 import { loadSqlite } from '../../../stores/shared/client.ts';

@@ -1,7 +1,7 @@
 /** audit — what operators did, the last of it. */
 
 import type { Millis } from '../../../core/duration.ts';
-import type { Operator } from '../../../operator/operator.ts';
+import type { Operator } from '../../../spool/operator/operator.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandSpec } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
@@ -82,7 +82,7 @@ async function lastOf(operator: Operator, after: number, limit: number): Promise
 }
 
 /** Actions under the names of their commands. */
-const WORDS: Readonly<Record<string, string>> = { retryNow: 'retry', setPolicy: 'policy' };
+const WORDS: Readonly<Record<string, string>> = { setPolicy: 'policy' };
 
 /** Also a record that is no such line: sealed by a key that is not here, or of another version. */
 function rowOf(line: Line): string[] {

@@ -1,6 +1,6 @@
 /** shape — what waits, by topic and age: where a spool fills up, and since when. */
 
-import type { ShapeRow } from '../../../operator/operator.ts';
+import type { ShapeRow } from '../../../spool/operator/operator.ts';
 import { MINUTE_MS } from '../../../core/duration.ts';
 import { FILTER_OPTIONS, messageFilterOf } from '../../select-messages.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';

@@ -1,6 +1,6 @@
 /** stats — the spool in numbers, once or again and again. */
 
-import type { Operator, Throughput, Spread, Stats } from '../../../operator/operator.ts';
+import type { Operator, Throughput, Spread, Stats } from '../../../spool/operator/operator.ts';
 import { SECOND_MS } from '../../../core/duration.ts';
 import { FLOW_LEAST_MS, type Forecast } from '../../../core/forecast.ts';
 import { STATES } from '../../../core/state.ts';

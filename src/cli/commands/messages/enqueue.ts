@@ -2,7 +2,7 @@
 
 import { open } from 'node:fs/promises';
 import path from 'node:path';
-import type { Operator } from '../../../operator/operator.ts';
+import type { Operator } from '../../../spool/operator/operator.ts';
 import { textOf } from '../../../core/errors.ts';
 import { checkTopic } from '../../../core/limits.ts';
 import type { Message } from '../../../spool/message.ts';

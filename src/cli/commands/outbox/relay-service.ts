@@ -9,7 +9,7 @@
  */
 
 import type { ConfiguredRelay, OutboxInfo, RelayInfo } from '../../../config/open/open-outbox.ts';
-import { serializeEvent } from '../../../operator/serialize-event.ts';
+import { serializeEvent } from '../../../spool/operator/serialize-event.ts';
 import { SECOND_MS } from '../../../core/duration.ts';
 import { textOf } from '../../../core/errors.ts';
 import type { SpoolEvent } from '../../../core/event.ts';

@@ -5,7 +5,6 @@ import {
   createConfiguredOutbox,
   type OpenOutboxOptions,
 } from '../../../config/open/open-outbox.ts';
-import { createOperator } from '../../../operator/spool-operator.ts';
 import { byOf, type Session } from '../../session.ts';
 import type { CommandContext } from '../../spec.ts';
 import { chooseOutbox } from './choose.ts';
@@ -19,7 +18,7 @@ export function withOutbox(context: CommandContext): CommandContext {
 
 async function openOutboxSession(context: CommandContext): Promise<Session> {
   const { outbox } = await openOutbox(context);
-  const as: Session['as'] = (by) => createOperator(outbox.spool, { by });
+  const as: Session['as'] = (by) => outbox.spool.operator({ by });
   return { operator: as(byOf(context.io)), as, url: undefined, isSealed: false };
 }
 

@@ -1,8 +1,7 @@
 /** stats — an outbox in numbers, and the keys whose first message holds up others. */
 
-import type { Operator, Stats } from '../../../operator/operator.ts';
+import type { Operator, Stats } from '../../../spool/operator/operator.ts';
 import type { OutboxInfo } from '../../../config/open/open-outbox.ts';
-import { createOperator } from '../../../operator/spool-operator.ts';
 import { type Millis, MINUTE_MS } from '../../../core/duration.ts';
 import { EVERYTHING } from '../../../spool/pauses.ts';
 import type { KeyHead } from '../../../ports/entry-store.ts';
@@ -64,7 +63,7 @@ interface Told {
 export async function printStats(context: CommandContext): Promise<undefined> {
   const { io, out } = context;
   const { outbox, info } = await openOutbox(context);
-  const operator = createOperator(outbox.spool, { by: byOf(io) });
+  const operator = outbox.spool.operator({ by: byOf(io) });
   const stats = await operator.stats();
   const due = await dueOf(operator, stats.at);
   const told = { info, stats, due, stuck: await stuckOf(operator, stats.at, out) };

@@ -9,7 +9,7 @@
  */
 
 import type { ConfiguredConsumer, ConsumerInfo } from '../../../config/open/open-consumers.ts';
-import { serializeEvent } from '../../../operator/serialize-event.ts';
+import { serializeEvent } from '../../../spool/operator/serialize-event.ts';
 import { textOf } from '../../../core/errors.ts';
 import { endsWithin } from '../../../system/wait.ts';
 import { type RetriedStartParts, startWhenPossible } from '../serve/start-when-possible.ts';

@@ -4,7 +4,7 @@
  * Never waits for its reader. One that does not read loses lines, and is told how many.
  */
 
-import type { SerializedEvent } from '../../../operator/operator.ts';
+import type { SerializedEvent } from '../../../spool/operator/operator.ts';
 import { textOf } from '../../../core/errors.ts';
 import { createRedactor } from '../../../core/redact.ts';
 import { levelOf } from '../../../engine/log.ts';

@@ -21,11 +21,13 @@ import { topicMatches } from '../../../core/topic.ts';
 import { isNoticeTopic } from '../../../observe/alerts/notice.ts';
 import { withRedaction } from '../../../observe/logs/pretty.ts';
 import { jsonLine, safe } from '../../../observe/logs/safe-text.ts';
-import { DiskMeter } from '../../../operator/disk-meter.ts';
-import { createOperator, ThroughputMeter } from '../../../operator/index.ts';
-import { serializeEvent } from '../../../operator/serialize-event.ts';
+import { DiskMeter } from '../../../spool/operator/disk-meter.ts';
+import { createOperator } from '../../../spool/operator/spool-operator.ts';
+import { ThroughputMeter } from '../../../spool/operator/throughput.ts';
+import { serializeEvent } from '../../../spool/operator/serialize-event.ts';
 import type { Clock } from '../../../ports/clock.ts';
 import type { Logger } from '../../../ports/logger.ts';
+import { internalsOf } from '../../../spool/internals.ts';
 import type { Spool } from '../../../spool/spool.ts';
 import { readVersion } from '../../../system/version.ts';
 import { createService } from '../../../web/index.ts';
@@ -82,6 +84,7 @@ export async function serveUntilSignal(
   });
   context.atEnd(() => configured.close());
   const { spool } = configured;
+  const internals = internalsOf(spool);
   // Whatever ends the start half-way: what is open by then is closed.
   context.atEnd(() => spool.stop({ within: 0 }));
   spool.on('*', (event) => log.event(serializeEvent(event)));
@@ -90,16 +93,16 @@ export async function serveUntilSignal(
   const startConsumers = await prepareConsumers(context, { loaded, log, metrics });
   const startRelay = await prepareRelay(context, { configured, loaded, log, metrics });
   // Opens the store; a store that another process owns is refused here.
-  await spool.pauses();
+  await internals.open();
   let isReady = false;
   let consumers: ConsumersService | undefined = undefined;
   let relay: RelayService | undefined = undefined;
   let storeId: string | undefined = undefined;
-  const meter = new ThroughputMeter(spool);
+  const meter = new ThroughputMeter(internals);
   const disk = diskMeterOf(context, configured);
   metrics?.watchMeters({ meter, disk });
   const service = createService({
-    operator: (by) => createOperator(spool, { by, meter, disk }),
+    operator: (by) => createOperator(internals, { by, meter, disk }),
     settings: config.serve,
     bodyMaxBytes: config.limits?.bodyBytes ?? BODY_MAX_BYTES_DEFAULT,
     clock: context.io.clock,
@@ -114,7 +117,7 @@ export async function serveUntilSignal(
   context.atEnd(() => service.stop(0));
   const { url } = await service.listen();
   await spool.start();
-  storeId = await spool.announce(url);
+  storeId = await internals.announce(url);
   consumers = startConsumers?.();
   relay = startRelay?.();
   const rules = await startRules(context, { configured, loaded, log });

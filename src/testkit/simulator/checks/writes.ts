@@ -446,9 +446,9 @@ function isCarriedOut(
     // A check that finds the body of a delivered message missing records that it was not kept.
     const isForgotten = status.ending === 'delivered' && after.envelope.body.place === 'none';
     if (action === 'check') return isForgotten;
-    if (after.envelope !== before.envelope) return action === 'updateHeaders';
+    if (after.envelope !== before.envelope) return action === 'setHeaders';
     // What came before the clock was set back is incoming, and not due yet.
-    if (action === 'retryNow') {
+    if (action === 'retry') {
       return status.state === 'incoming' && Number(status.dueAt) < Number(before.status.dueAt);
     }
     return action === 'setPolicy' && status.policy === details['policy'];
@@ -458,7 +458,7 @@ function isCarriedOut(
       return status.state === 'hold';
     case 'release':
       return status.state === (status.lane === 'notice' ? 'bounce' : 'incoming');
-    case 'retryNow':
+    case 'retry':
       return status.state === 'incoming' && status.lane === 'delivery';
     case 'bounce':
       // Archived at once if no bounce handler would run.

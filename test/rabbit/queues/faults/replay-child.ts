@@ -7,7 +7,6 @@ import { flushCompileCache } from 'node:module';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isRespoolError } from '../../../../src/core/errors.ts';
-import { createOperator } from '../../../../src/operator/index.ts';
 import {
   cancelReplay,
   getReplay,
@@ -15,7 +14,7 @@ import {
 } from '../../../../src/dead-letters/replay/operations.ts';
 import { planReplay } from '../../../../src/dead-letters/replay/plan.ts';
 import { resumeReplay } from '../../../../src/dead-letters/replay/run.ts';
-import type { Replay } from '../../../../src/operator/replays.ts';
+import type { Replay } from '../../../../src/spool/operator/replays.ts';
 import type { Clock } from '../../../../src/ports/clock.ts';
 import { createQueueLetters } from '../../../../src/rabbit/queues/queue-letters.ts';
 import { createManagement } from '../../../../src/rabbit/admin/management/index.ts';
@@ -31,7 +30,7 @@ const { url, managementUrl, queue, folder, options, id, aheadMs } = JSON.parse(
 ) as ReplayOrder;
 const clock: Clock = { ...systemClock, now: () => systemClock.now() + aheadMs };
 const spool = spoolAt('sqlite', folder);
-const desk = createOperator(spool, { by: 'fault test' });
+const desk = spool.operator({ by: 'fault test' });
 const management = createManagement({ url: managementUrl });
 const letters = createQueueLetters({ url, management, queue, clock });
 const planned = id ?? (await plan());

@@ -6,7 +6,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LEASE_MS } from '../../../../src/dead-letters/replay/record-lease.ts';
-import type { Replay, ReplayOptions } from '../../../../src/operator/replays.ts';
+import type { Replay, ReplayOptions } from '../../../../src/spool/operator/replays.ts';
 import type { LetterRoute } from '../../../../src/ports/dead-letters.ts';
 import { createManagement } from '../../../../src/rabbit/admin/management/index.ts';
 import { type Chance, createChance } from '../../../torture/chance.ts';

@@ -4,7 +4,7 @@
  * Promise: whatever ends it, the record tells how far it is, and the last line how to go on.
  */
 
-import type { ReplayOperator, Replay } from '../../../../operator/replays.ts';
+import type { ReplayOperator, Replay } from '../../../../spool/operator/replays.ts';
 import { resumeReplay, runReplay, type RunTools } from '../../../../dead-letters/replay/run.ts';
 import { isRespoolError } from '../../../../core/errors.ts';
 import type { DeadLetters } from '../../../../ports/dead-letters.ts';

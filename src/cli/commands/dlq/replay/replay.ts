@@ -13,7 +13,7 @@ import {
   rehearse,
 } from '../../../../dead-letters/replay/transform.ts';
 import { safe } from '../../../../observe/logs/safe-text.ts';
-import type { Replay, ReplayOperator, ReplayOptions } from '../../../../operator/replays.ts';
+import type { Replay, ReplayOperator, ReplayOptions } from '../../../../spool/operator/replays.ts';
 import type {
   DeadLetters,
   Letter,

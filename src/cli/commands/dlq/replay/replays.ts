@@ -13,7 +13,7 @@ import {
   type Replay,
   type ReplayOperator,
   type ReplayOptions,
-} from '../../../../operator/replays.ts';
+} from '../../../../spool/operator/replays.ts';
 import { sleep } from '../../../../system/wait.ts';
 import { endedBy, EXIT, type ExitCode } from '../../../exit-codes.ts';
 import { isMadeId, TypedIds } from '../../../id-prefix.ts';

@@ -15,8 +15,8 @@ import type {
   RulePlace,
   RuleTools,
 } from '../../../../dead-letters/rules/types.ts';
-import type { Operator } from '../../../../operator/operator.ts';
-import type { Replay, ReplayOperator } from '../../../../operator/replays.ts';
+import type { Operator } from '../../../../spool/operator/operator.ts';
+import type { Replay, ReplayOperator } from '../../../../spool/operator/replays.ts';
 import type { Clock } from '../../../../ports/clock.ts';
 import type { LetterRoute } from '../../../../ports/dead-letters.ts';
 import { openChannel } from '../../../../rabbit/admin/inspect-broker.ts';

@@ -4,7 +4,6 @@ import type { LoadedConfig } from '../../../../config/load/load-config.ts';
 import { runRules } from '../../../../dead-letters/rules/run.ts';
 import type { RuleNews } from '../../../../dead-letters/rules/types.ts';
 import { numberText, safe } from '../../../../observe/logs/safe-text.ts';
-import { createOperator } from '../../../../operator/spool-operator.ts';
 import type { Spool } from '../../../../spool/spool.ts';
 import { withTimeout } from '../../../../system/wait.ts';
 import { byOf, type Session } from '../../../session.ts';
@@ -56,7 +55,7 @@ export function contextOf(
   loaded: LoadedConfig,
   spool: Spool,
 ): LettersContext {
-  const as: Session['as'] = (by) => createOperator(spool, { by });
+  const as: Session['as'] = (by) => spool.operator({ by });
   const isSealed = loaded.config.seal !== undefined;
   const session: Session = { operator: as(byOf(context.io)), as, url: undefined, isSealed };
   return {

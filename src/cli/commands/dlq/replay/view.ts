@@ -8,7 +8,7 @@ import type {
   ReplayLine,
   ReplayPlan,
   ReplaySource,
-} from '../../../../operator/replays.ts';
+} from '../../../../spool/operator/replays.ts';
 import { show } from '../../../../core/errors.ts';
 import type { Millis } from '../../../../core/duration.ts';
 import { pairsOf } from '../../../ui/message-view.ts';

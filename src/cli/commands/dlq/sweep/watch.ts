@@ -22,7 +22,7 @@ import { asError, RespoolError, show, textOf } from '../../../../core/errors.ts'
 import { compileGlob, type Glob } from '../../../../core/glob.ts';
 import { runCommand } from '../../../../deliver/exec/run.ts';
 import { safe } from '../../../../observe/logs/safe-text.ts';
-import type { Operator } from '../../../../operator/operator.ts';
+import type { Operator } from '../../../../spool/operator/operator.ts';
 import type { Clock } from '../../../../ports/clock.ts';
 import { passiveQueues } from '../../../../rabbit/admin/inspect-broker.ts';
 import { isLockName } from '../../../../rabbit/queues/lock.ts';

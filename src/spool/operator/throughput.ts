@@ -2,11 +2,11 @@
  * throughput — what went through an engine within the last minute, from its events.
  */
 
-import type { Millis } from '../core/duration.ts';
-import { SECOND_MS } from '../core/duration.ts';
-import type { EventKind, EventOf } from '../core/event.ts';
-import { drainsInMs, FLOW_LEAST_MS, type Forecast } from '../core/forecast.ts';
-import type { Spool } from '../spool/spool.ts';
+import type { Millis } from '../../core/duration.ts';
+import { SECOND_MS } from '../../core/duration.ts';
+import type { EventKind, EventOf } from '../../core/event.ts';
+import { drainsInMs, FLOW_LEAST_MS, type Forecast } from '../../core/forecast.ts';
+import type { SpoolInternals } from '../internals.ts';
 import type { Throughput, Spread } from './operator.ts';
 
 const WINDOW_S = 60;
@@ -29,23 +29,23 @@ interface Times {
 
 /** Listens to a spool from now on. */
 export class ThroughputMeter {
-  readonly #spool: Spool;
+  readonly #spool: SpoolInternals;
   #beganAt: Millis;
   readonly #seconds: Second[] = Array.from({ length: WINDOW_S }, emptySecond);
   readonly #times: Times[] = [];
   #oldest = 0;
   readonly #stops: (() => void)[];
 
-  constructor(spool: Spool) {
+  constructor(spool: SpoolInternals) {
     this.#spool = spool;
     this.#beganAt = spool.now();
     this.#stops = COUNTED.map((kind) =>
-      spool.on(kind, (event) => {
+      spool.runtime.events.on(kind, (event) => {
         // A notice is about a message that has bounced already.
         if (!('lane' in event) || event.lane === 'delivery') this.#count(kind, event.at);
       }),
     );
-    this.#stops.push(spool.on('delivered', (event) => this.#time(event)));
+    this.#stops.push(spool.runtime.events.on('delivered', (event) => this.#time(event)));
   }
 
   /** The last minute, or what there was of it. */

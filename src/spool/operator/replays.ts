@@ -9,12 +9,13 @@
  *                          paused
  */
 
-import { REPLAYS_KIND } from '../core/canary.ts';
-import type { Duration, Millis } from '../core/duration.ts';
-import { RespoolError } from '../core/errors.ts';
-import type { KeptCopy, LetterKind, LetterQuery, LetterRoute } from '../ports/dead-letters.ts';
-import type { KeyedRecord, RecordStore } from '../ports/record-store.ts';
-import { changeRecord, type RecordPlace } from '../spool/record-lease.ts';
+import { REPLAYS_KIND } from '../../core/canary.ts';
+import type { Duration, Millis } from '../../core/duration.ts';
+import { RespoolError } from '../../core/errors.ts';
+import type { EventOf } from '../../core/event.ts';
+import type { KeptCopy, LetterKind, LetterQuery, LetterRoute } from '../../ports/dead-letters.ts';
+import type { KeyedRecord, RecordStore } from '../../ports/record-store.ts';
+import { changeRecord, type RecordPlace } from '../record-lease.ts';
 
 /** Where the letters lie. */
 export type ReplaySource =
@@ -203,6 +204,45 @@ function unknownReplay(id: string): RespoolError {
     'message.unknown',
     `there is no replay "${id}" on record; list them with: respool dlq replays list`,
   );
+}
+
+// Events of replays: the records report each change of state, whichever process makes it.
+
+/** The same records; `emit` is called after a replay has come to another state. */
+export function recordsWithEvents(
+  records: RecordStore,
+  emit: (event: EventOf<'replay'>) => void,
+): RecordStore {
+  return {
+    ...records,
+    put: async (kind, key, value, revision) => {
+      const replay = kind === REPLAYS_KIND ? readReplay({ key, value, revision: 0 }) : undefined;
+      if (replay === undefined) return records.put(kind, key, value, revision);
+      const before = await records.get(kind, key);
+      const answer = await records.put(kind, key, value, revision);
+      if (answer === 'done' && stateIn(before?.value) !== replay.state) emit(eventOf(replay));
+      return answer;
+    },
+  };
+}
+
+function stateIn(value: unknown): unknown {
+  return (value as Partial<Replay> | undefined)?.state;
+}
+
+function eventOf({ id, by, state, counts, because, updatedAt }: Replay): EventOf<'replay'> {
+  const { sent, failed, again } = counts;
+  return {
+    at: updatedAt,
+    kind: 'replay',
+    replay: id,
+    state,
+    by,
+    sent,
+    failed,
+    again,
+    ...(because === undefined ? {} : { because }),
+  };
 }
 
 // A replay as it lies in the store. Anyone who operates through a service can write

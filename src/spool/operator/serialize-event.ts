@@ -2,14 +2,14 @@
  * serialize-event — a spool's events as another process can read them.
  */
 
-import { codeIn } from '../core/errors.ts';
-import type { StreamedEvent } from '../core/event.ts';
-import type { Spool } from '../spool/spool.ts';
+import { codeIn } from '../../core/errors.ts';
+import type { StreamedEvent } from '../../core/event.ts';
+import type { SpoolInternals } from '../internals.ts';
 import type { EventOptions, SerializedEvent } from './operator.ts';
 
 /** What happens from now on, until the signal fires. */
 export function serializedEvents(
-  spool: Spool,
+  spool: SpoolInternals,
   options: EventOptions,
 ): AsyncIterable<SerializedEvent> {
   // Listens from the call on, not from the first look: what happens in between is heard.

@@ -21,6 +21,4 @@ export type {
   SweptQueue,
   SerializedEvent,
 } from './operator.ts';
-export { type OperatorOptions, createOperator } from './spool-operator.ts';
-export { ThroughputMeter } from './throughput.ts';
-export type { Forecast } from '../core/forecast.ts';
+export type { Forecast } from '../../core/forecast.ts';

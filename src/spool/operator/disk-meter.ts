@@ -1,8 +1,8 @@
 /** disk-meter — how soon the disk of a store is full, from looks at it every minute. */
 
-import { MINUTE_MS } from '../core/duration.ts';
-import { Trend, TREND_MS } from '../core/forecast.ts';
-import type { Clock } from '../ports/clock.ts';
+import { MINUTE_MS } from '../../core/duration.ts';
+import { Trend, TREND_MS } from '../../core/forecast.ts';
+import type { Clock } from '../../ports/clock.ts';
 
 const EVERY_MS: number = MINUTE_MS;
 

@@ -3,11 +3,11 @@
  * long; where one line is large, one receiver is the trouble. The idea is Postfix's.
  */
 
-import { MINUTE_MS } from '../core/duration.ts';
-import { checkOneOf } from '../core/limits.ts';
-import type { TallyRow } from '../ports/entry-store.ts';
-import type { ListFilter } from '../spool/list.ts';
-import type { Spool } from '../spool/spool.ts';
+import { MINUTE_MS } from '../../core/duration.ts';
+import { checkOneOf } from '../../core/limits.ts';
+import type { TallyRow } from '../../ports/entry-store.ts';
+import type { ListFilter } from '../list.ts';
+import type { SpoolInternals } from '../internals.ts';
 import type { Shape, ShapeOptions, ShapeRow } from './operator.ts';
 import { needsReading } from './bulk.ts';
 
@@ -21,7 +21,7 @@ const STATES = ['incoming', 'active', 'deferred'] as const;
 const ROWS_MAX = 500;
 
 /** The shape of what fits the filter now. */
-export async function shapeOf(spool: Spool, options: ShapeOptions = {}): Promise<Shape> {
+export async function shapeOf(spool: SpoolInternals, options: ShapeOptions = {}): Promise<Shape> {
   const by = checkOneOf('by', options.by ?? 'topic', ['topic', 'destination']);
   const filter: ListFilter = { state: STATES, ...options.filter };
   const at = spool.now();
@@ -35,7 +35,7 @@ export async function shapeOf(spool: Spool, options: ShapeOptions = {}): Promise
 type By = Shape['by'];
 
 async function rowsByTallies(
-  spool: Spool,
+  spool: SpoolInternals,
   by: By,
   filter: ListFilter,
   at: number,
@@ -54,7 +54,7 @@ async function rowsByTallies(
 
 /** Message by message: a store's counts of such a filter stop before the end. */
 async function rowsByReading(
-  spool: Spool,
+  spool: SpoolInternals,
   by: By,
   filter: ListFilter,
   at: number,

@@ -1,64 +1,104 @@
 /**
- * operator — the door to what an operator may ask and do, in one operator's name.
+ * operator — the control plane: what an operator may ask and do, in one operator's name.
  *
  * Two implement it: spool-operator.ts over a spool in this process, and the client of the HTTP API.
  * Commands and screens are written against it, so each works on a store directly and through a
  * service.
  */
 
-import type { Millis } from '../core/duration.ts';
-import type { Entry } from '../core/entry.ts';
-import type { EventKind, EventOf, MissedEvents, SpoolEvent } from '../core/event.ts';
-import type { Forecast } from '../core/forecast.ts';
-import type { RetryPolicy } from '../core/policy.ts';
-import type { State } from '../core/state.ts';
-import type { EngineLoad } from '../engine/load.ts';
-import type { KeyHead, ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
-import type { RecordStore } from '../ports/record-store.ts';
-import type { Enqueued } from '../spool/accept.ts';
-import type { ActionResult, AuditRecord } from '../spool/actions.ts';
-import type { CheckProgress, CheckReport } from '../spool/check.ts';
-import type { ListFilter, PageOptions } from '../spool/list.ts';
-import type { Message } from '../spool/message.ts';
-import type { Pause } from '../spool/pauses.ts';
-import type { RekeyOptions, RekeyProgress } from '../spool/rekey.ts';
-import type { ReplayOrder } from '../spool/replay.ts';
-import type { KeptCopy } from '../ports/dead-letters.ts';
+import type { Millis } from '../../core/duration.ts';
+import type { Entry } from '../../core/entry.ts';
+import type { EventKind, EventOf, MissedEvents, SpoolEvent } from '../../core/event.ts';
+import type { Forecast } from '../../core/forecast.ts';
+import type { RetryPolicy } from '../../core/policy.ts';
+import type { State } from '../../core/state.ts';
+import type { EngineLoad } from '../../engine/load.ts';
+import type { KeyHead, ListPage, TallyBy, TallyRow } from '../../ports/entry-store.ts';
+import type { RecordStore } from '../../ports/record-store.ts';
+import type { Enqueued } from '../accept.ts';
+import type { ActionResult, AuditRecord } from '../actions.ts';
+import type { CleanupResult } from '../caretaker.ts';
+import type { CheckReport } from '../check.ts';
+import type { ListFilter, ListOptions, PageOptions } from '../list.ts';
+import type { Message } from '../message.ts';
+import type {
+  CheckOptions,
+  MoveOptions,
+  ReasonOptions,
+  RemoveOptions,
+  SetHeadersOptions,
+} from '../operator-options.ts';
+import type { Pause } from '../pauses.ts';
+import type { RekeyOptions, RekeyProgress } from '../rekey.ts';
+import type { ReplayOrder } from '../replay.ts';
+import type { KeptCopy } from '../../ports/dead-letters.ts';
 
-/** The control plane: what an operator can see and do. */
+/**
+ * The control plane: what an operator can see and do, in one name that the audit record keeps.
+ *
+ * Actions take the ids of messages and resolve to a result for each, or a filter and resolve to
+ * totals; `prepare` counts what a filter matches before anything is done.
+ *
+ * @example
+ * const operator = spool.operator({ by: 'ops' });
+ * await operator.hold([id], { reason: 'wrong address' });
+ * await operator.retry({ topic: 'orders.#', state: 'bounce' });
+ */
 export interface Operator {
-  /** Whose name is written into the audit record. */
+  /** The name that is written into the audit record. */
   readonly by: string;
-  /** Puts a message down, as `spool.enqueue`. */
+  /** Stores a message, as `spool.enqueue`. */
   enqueue(message: Message): Promise<Enqueued>;
-  /** Puts many down in one write. */
+  /** Stores many in one write. */
   enqueueMany(messages: readonly Message[]): Promise<Enqueued[]>;
+  /** The message's envelope and status, or undefined. */
   get(id: string): Promise<MessageView | undefined>;
   /** The body as a stream; `message.unknown`, `body.missing` or `body.corrupt` otherwise. */
   body(id: string): Promise<AsyncIterable<Uint8Array>>;
+  /** Goes through messages, page by page, stable while things move. */
+  list(options?: ListOptions): AsyncGenerator<MessageView>;
+  /** One page of a list. */
   page(options?: PageOptions): Promise<MessagePage>;
+  /** How many messages are in each state. */
   count(): Promise<Record<State, number>>;
+  /** Counts by state, topic, destination or failure fingerprint. */
   tally(by: TallyBy, filter?: ListFilter): Promise<readonly TallyRow[]>;
   /**
    * The first ones of order keys behind which others wait, held and deferred ones first; at most
    * 500, default 100. `config.invalid` where the store keeps no order.
    */
   keyHeads(max?: number): Promise<readonly KeyHead[]>;
-  hold(ids: readonly string[], reason?: string): Promise<ActionResult[]>;
+  /** Messages on hold are not attempted until they are released. */
+  hold(ids: readonly string[], options?: ReasonOptions): Promise<ActionResult[]>;
+  hold(filter: ListFilter, options?: ReasonOptions): Promise<BulkProgress>;
+  /** Ends a hold: they go on as incoming, or as a notice. */
   release(ids: readonly string[]): Promise<ActionResult[]>;
-  retryNow(ids: readonly string[]): Promise<ActionResult[]>;
+  release(filter: ListFilter): Promise<BulkProgress>;
+  /** Due at once; bounced and archived ones start a new round, without an expiry that is over. */
+  retry(ids: readonly string[]): Promise<ActionResult[]>;
+  retry(filter: ListFilter): Promise<BulkProgress>;
+  /** Gives them up: they bounce, and their bounce is announced. */
+  bounce(ids: readonly string[], options?: ReasonOptions): Promise<ActionResult[]>;
+  bounce(filter: ListFilter, options?: ReasonOptions): Promise<BulkProgress>;
+  /** To the archive, where they can be retried for a while, or with `hard` for good. */
+  remove(ids: readonly string[], options?: RemoveOptions): Promise<ActionResult[]>;
+  remove(filter: ListFilter, options?: RemoveOptions): Promise<BulkProgress>;
+  /** Another policy, by a registered name; `policy.unknown` otherwise. */
+  setPolicy(ids: readonly string[], policy: string): Promise<ActionResult[]>;
+  setPolicy(filter: ListFilter, policy: string): Promise<BulkProgress>;
+  /** Moves one message from a state to another; `move.refused` says why not. */
+  move(id: string, move: MoveOptions): Promise<void>;
+  /** Changes headers (null removes one). With a revision, `stale` if the message moved on. */
+  setHeaders(
+    id: string,
+    headers: Readonly<Record<string, string | null>>,
+    options?: SetHeadersOptions,
+  ): Promise<'done' | 'stale'>;
   /**
    * Sends what bounced, is archived or held once more as part of an operation, in a new round of
    * attempts, and raises the counter of replays; headers, topic and body may be changed on the way.
    */
   replay(ids: readonly string[], order: ReplayOrder): Promise<ActionResult[]>;
-  bounce(ids: readonly string[], reason?: string): Promise<ActionResult[]>;
-  remove(
-    ids: readonly string[],
-    options?: { readonly hard?: boolean; readonly reason?: string },
-  ): Promise<ActionResult[]>;
-  /** `policy.unknown` for a name that is not registered. */
-  setPolicy(ids: readonly string[], policy: string): Promise<ActionResult[]>;
   /** The policies messages can name. */
   policies(): Promise<readonly NamedPolicy[]>;
   /**
@@ -66,32 +106,34 @@ export interface Operator {
    * means those the action is for: archived messages only when it names them.
    */
   prepare(action: BulkAction, filter: ListFilter): Promise<Bulk>;
-  /** A topic or pattern, `#` for everything; what it is must be said. */
+  /** Stops delivery of a topic or pattern in every process; `#` is everything. */
   pause(topic: string): Promise<void>;
   /** Ends the pause of this very pattern. */
   resume(topic: string): Promise<void>;
+  /** What is paused, by which operator and since when. */
   pauses(): Promise<readonly Pause[]>;
   /** What operators did, oldest first, above this sequence; at most 1,000, default 100. */
   audit(after?: number, max?: number): Promise<readonly (AuditRecord & { sequence: number })[]>;
   /** Writes what is about to be done into the audit record; durable when it resolves. */
   recordAction(action: string, details: Readonly<Record<string, unknown>>): Promise<void>;
-  /** Puts copies down as archived, of what is removed or changed elsewhere; durable then. */
+  /** Stores copies as archived, of what is removed or changed elsewhere; durable then. */
   keep(copies: readonly KeptCopy[]): Promise<void>;
   /** Small durable facts beside the messages; only kinds that begin with `dlq.` or `alert.`. */
   readonly records: RecordStore;
+  /** The spool in numbers. */
   stats(): Promise<Stats>;
+  /** Messages by topic or destination and age. */
   shape(options?: ShapeOptions): Promise<Shape>;
-  /** `onProgress` hears how far it is; of a service about every second. */
-  check(options?: {
-    readonly repair?: boolean;
-    readonly onProgress?: (progress: CheckProgress) => void;
-  }): Promise<CheckReport>;
+  /** Checks every entry and body; repairs on request. A service reports progress each second. */
+  check(options?: CheckOptions): Promise<CheckReport>;
   /**
    * Brings every body, and every sealed entry, to the current encryption while messages are
    * delivered; audited with its count before it begins. It can be stopped and run again.
    */
-  rekey(options?: Omit<RekeyOptions, 'by'>): Promise<RekeyProgress>;
-  /** Tells whoever listens there of a queue that was swept; nothing else comes of it. */
+  rekey(options?: RekeyOptions): Promise<RekeyProgress>;
+  /** One round of the caretaker now: retention, bodies without an entry, unhandled messages. */
+  sweep(): Promise<CleanupResult>;
+  /** Reports a queue that was swept to listeners there; nothing else comes of it. */
   tellSweep(swept: SweptQueue): Promise<void>;
   /** What happens in the process that delivers, until the signal fires. */
   events(options: EventOptions): AsyncIterable<SerializedEvent>;
@@ -119,9 +161,9 @@ export interface NamedPolicy {
 
 /** What can be done to every message of a filter. */
 export type BulkAction =
-  | { readonly kind: 'hold' | 'bounce'; readonly reason?: string }
+  | ({ readonly kind: 'hold' | 'bounce' } & ReasonOptions)
   | { readonly kind: 'release' | 'retry' }
-  | { readonly kind: 'remove'; readonly hard?: boolean; readonly reason?: string }
+  | ({ readonly kind: 'remove' } & RemoveOptions)
   | { readonly kind: 'policy'; readonly policy: string };
 
 /** An action over a filter, counted and not yet done. */

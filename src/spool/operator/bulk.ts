@@ -9,29 +9,26 @@
  * tell them from messages that come after the count, and only the count bounds what is touched.
  */
 
-import { durationMs, type Millis, MINUTE_MS } from '../core/duration.ts';
-import { RespoolError, show, unreachable } from '../core/errors.ts';
-import { checkNames } from '../core/limits.ts';
-import { type State, STATES } from '../core/state.ts';
-import type { ActionResult } from '../spool/actions.ts';
-import type { ListFilter } from '../spool/list.ts';
-import type { Spool } from '../spool/spool.ts';
+import { durationMs, type Millis, MINUTE_MS } from '../../core/duration.ts';
+import { RespoolError, show, unreachable } from '../../core/errors.ts';
+import { checkIds, checkNames } from '../../core/limits.ts';
+import type { OperatorAction } from '../../core/operator.ts';
+import { type State, STATES } from '../../core/state.ts';
+import { act, type ActionResult, checkPolicyName } from '../actions.ts';
+import type { SpoolInternals } from '../internals.ts';
+import type { ListFilter } from '../list.ts';
+import { addProgress, NO_PROGRESS } from './bulk-actions.ts';
 import type { Bulk, BulkAction, BulkProgress, BulkStep } from './operator.ts';
 
 /** Messages in one step, at the most. */
 const STEP_MAX = 500;
-/** Refusals that are shown, at the most. */
-const REFUSALS_MAX = 10;
 
 /** Messages that came this much later than now came before the clock was set back. */
 const AHEAD_MIN_MS = MINUTE_MS;
 
-/** Nothing done yet. */
-export const NO_PROGRESS: BulkProgress = { seen: 0, done: 0, refused: 0, unknown: 0, refusals: [] };
-
 /** Counts what fits and gives the way to do it. */
 export async function prepareBulk(
-  spool: Spool,
+  spool: SpoolInternals,
   action: BulkAction,
   given: ListFilter,
   by: string,
@@ -59,7 +56,7 @@ export async function prepareBulk(
 
 /** How many messages fit a filter, and the filter as it stood at that moment. */
 async function countBulk(
-  spool: Spool,
+  spool: SpoolInternals,
   action: BulkAction,
   given: ListFilter,
 ): Promise<{ count: number; filter: ListFilter }> {
@@ -79,7 +76,7 @@ async function countBulk(
  * leaves out what comes later, and for a retry with incoming messages, which are not due then.
  */
 async function filterAhead(
-  spool: Spool,
+  spool: SpoolInternals,
   action: BulkAction,
   given: ListFilter,
 ): Promise<ListFilter | undefined> {
@@ -94,7 +91,7 @@ async function filterAhead(
   return rows.some(({ count }) => count > 0) ? filter : undefined;
 }
 
-async function countOneByOne(spool: Spool, filter: ListFilter): Promise<number> {
+async function countOneByOne(spool: SpoolInternals, filter: ListFilter): Promise<number> {
   let count = 0;
   for await (const _ of spool.list(filter)) count += 1;
   return count;
@@ -102,7 +99,7 @@ async function countOneByOne(spool: Spool, filter: ListFilter): Promise<number> 
 
 /** Puts the whole action on record, before its first step. */
 export async function auditBulk(
-  spool: Spool,
+  spool: SpoolInternals,
   bulk: {
     readonly action: BulkAction;
     readonly filter: ListFilter;
@@ -122,7 +119,7 @@ export async function auditBulk(
 
 /** Does the action to the next messages of a fixed filter, in the order they came. */
 export async function stepBulk(
-  spool: Spool,
+  spool: SpoolInternals,
   step: {
     readonly action: BulkAction;
     readonly filter: ListFilter;
@@ -147,7 +144,16 @@ export async function stepBulk(
 }
 
 /** Refuses an action that is none. */
-function checkBulkAction(spool: Spool, action: BulkAction): void {
+function checkBulkAction(spool: SpoolInternals, action: BulkAction): void {
+  checkActionNames(action);
+  if (action.kind !== 'policy' || spool.policies.has(action.policy)) return;
+  throw new RespoolError(
+    'policy.unknown',
+    `cannot set policy ${show(action.policy)}: known are ${[...spool.policies.keys()].join(', ')}`,
+  );
+}
+
+function checkActionNames(action: BulkAction): void {
   const names = NAMES[action?.kind];
   if (names === undefined) {
     throw new RespoolError(
@@ -157,11 +163,6 @@ function checkBulkAction(spool: Spool, action: BulkAction): void {
     );
   }
   checkNames(`the action "${action.kind}"`, action, ['kind', ...names]);
-  if (action.kind !== 'policy' || spool.policies.has(action.policy)) return;
-  throw new RespoolError(
-    'policy.unknown',
-    `cannot set policy ${show(action.policy)}: known are ${[...spool.policies.keys()].join(', ')}`,
-  );
 }
 
 const NAMES: Readonly<Record<BulkAction['kind'], readonly string[]>> = {
@@ -172,17 +173,6 @@ const NAMES: Readonly<Record<BulkAction['kind'], readonly string[]>> = {
   remove: ['hard', 'reason'],
   policy: ['policy'],
 };
-
-/** The two progresses together. */
-export function addProgress(one: BulkProgress, other: BulkProgress): BulkProgress {
-  return {
-    seen: one.seen + other.seen,
-    done: one.done + other.done,
-    refused: one.refused + other.refused,
-    unknown: one.unknown + other.unknown,
-    refusals: [...one.refusals, ...other.refusals].slice(0, REFUSALS_MAX),
-  };
-}
 
 /**
  * The states an action is for, where the filter names none: who holds or retries a topic means what
@@ -220,27 +210,35 @@ function fixedFilter(filter: ListFilter, now: Millis): ListFilter {
   };
 }
 
-function actOn(
-  spool: Spool,
+/** Does the action to messages by their ids. */
+export async function actOn(
+  spool: SpoolInternals,
   action: BulkAction,
   ids: readonly string[],
   by: string,
 ): Promise<ActionResult[]> {
+  checkIds(ids);
+  checkActionNames(action);
+  if (action.kind === 'policy') checkPolicyName(action.policy, spool.policies, ids);
+  await spool.open();
+  return act(spool.runtime, ids, operatorAction(action), by);
+}
+
+function operatorAction(action: BulkAction): OperatorAction {
   switch (action.kind) {
     case 'hold':
-      return spool.hold(ids, action.reason, by);
-    case 'release':
-      return spool.release(ids, by);
-    case 'retry':
-      return spool.retryNow(ids, by);
+      return { kind: 'hold', reason: action.reason ?? 'held by an operator' };
     case 'bounce':
-      return spool.bounce(ids, action.reason, by);
+      return { kind: 'bounce', reason: action.reason ?? 'bounced by an operator' };
     case 'remove': {
-      const { hard = false, reason } = action;
-      return spool.remove(ids, { hard, by, ...(reason === undefined ? {} : { reason }) });
+      const { hard = false, reason = 'removed by an operator' } = action;
+      return { kind: 'remove', hard, reason };
     }
     case 'policy':
-      return spool.setPolicies(ids, action.policy, by);
+      return { kind: 'setPolicy', policy: action.policy };
+    case 'release':
+    case 'retry':
+      return { kind: action.kind };
     default:
       return unreachable(action);
   }
