@@ -5,9 +5,10 @@ import { connect, Socket } from 'node:net';
 import path from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
+import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { systemClock } from '../../src/system/clock.ts';
-import { UnreadAnswers } from '../../src/web/server/writing.ts';
+import { AnswerMemory } from '../../src/web/server/answer-memory.ts';
 import { moving, openWire, refusal, setup, SETTINGS } from './setup.ts';
 
 const get = (target: string, more = ''): string =>
@@ -152,6 +153,25 @@ describe('a connection', () => {
     expect(statusesOf(wire.received).length).toBeLessThan(1_500);
   });
 
+  test('is answered while others wait for many lists', async () => {
+    let made = 0;
+    const { port, url } = await setup({
+      parts: { clock: systemClock },
+      settings: { limits: { ...SETTINGS.limits, requestsPerSecond: 1_000_000 } },
+      operator: (operator) => ({
+        page: (options) => {
+          made += 1;
+          return operator.page(options);
+        },
+      }),
+    });
+    const lists = get('/v1/messages').repeat(50);
+    await Promise.all(Array.from({ length: 50 }, () => openWire(port, lists)));
+    await expect.poll(() => made).toBeGreaterThan(0);
+    expect((await fetch(`${url}/healthz`)).status).toBe(200);
+    expect(made).toBeLessThan(2_500);
+  });
+
   test('that sends only blank lines after an answer is cut', async () => {
     const { port, clock } = await setup();
     const wire = await openWire(port, get('/healthz'));
@@ -213,28 +233,80 @@ describe('an answer that is not read', () => {
   });
 
   test('of the connection that has read nothing for longest goes when there is too much', () => {
-    const unread = new UnreadAnswers(10);
+    const memory = new AnswerMemory(new SimClock(), 20_000);
     const ended: string[] = [];
-    const answer = (name: string): ServerResponse => {
-      const destroy = (): void => void ended.push(name);
-      return { destroy } as unknown as ServerResponse;
-    };
-    const [one, two, three] = [answer('one'), answer('two'), answer('three')];
-    unread.add(one, 4);
-    unread.add(two, 6);
+    const [one, two, three] = [unread('one', ended), unread('two', ended), unread('three', ended)];
+    memory.hold(one, 8_000);
+    memory.hold(two, 12_000);
     // A part of a stream was taken, and another waits: it is not the oldest any more.
-    unread.add(one, 4);
-    unread.add(three, 2);
+    memory.hold(one, 8_000);
+    memory.hold(three, 5_000);
     expect(ended).toEqual(['two']);
-    unread.delete(one);
-    unread.delete(one);
-    unread.add(two, 8);
+    memory.release(one);
+    memory.release(one);
+    memory.hold(two, 15_000);
     expect(ended).toEqual(['two']);
     // One that is larger than all together goes when another one waits.
-    unread.add(one, 11);
+    memory.hold(one, 21_000);
     expect(ended).toEqual(['two', 'three', 'two']);
-    unread.add(three, 1);
+    memory.hold(three, 5_000);
     expect(ended).toEqual(['two', 'three', 'two', 'one']);
+  });
+});
+
+/** An answer of which only the end of its connection is seen. */
+function unread(name: string, ended: string[]): ServerResponse {
+  const destroy = (): void => void ended.push(name);
+  return { destroy } as unknown as ServerResponse;
+}
+
+describe('large answers', () => {
+  const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+  const turns = async (count: number): Promise<void> => {
+    for (let at = 0; at < count; at += 1) await nextTurn();
+  };
+
+  test('are begun one in a turn of the event loop, and four at once', async () => {
+    const memory = new AnswerMemory(systemClock);
+    const begun: number[] = [];
+    const finish: (() => void)[] = [];
+    const made = Array.from({ length: 10 }, (_, at) =>
+      memory.make(() => {
+        begun.push(at);
+        return new Promise<number>((resolve) => finish.push(() => resolve(at)));
+      }),
+    );
+    expect(begun).toEqual([]);
+    await turns(20);
+    expect(begun).toEqual([0, 1, 2, 3]);
+    for (let at = 0; at < 10; at += 1) {
+      finish[at]?.();
+      await turns(20);
+    }
+    expect(await Promise.all(made)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    expect(begun).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  });
+
+  test('wait while others are unread, for a time at the end of which those go', async () => {
+    const clock = new SimClock();
+    const memory = new AnswerMemory(clock, 100_000_000);
+    const ended: string[] = [];
+    const [one, two] = [unread('one', ended), unread('two', ended)];
+    memory.hold(one, 6_000_000);
+    await clock.advance('1s');
+    memory.hold(two, 9_000_000);
+    const made = memory.make(() => 'made');
+    await clock.advance('999ms');
+    expect(ended).toEqual([]);
+    // The second goes on reading: only the first has taken nothing.
+    memory.hold(two, 9_000_000);
+    await clock.advance('1ms');
+    expect(ended).toEqual(['one']);
+    await clock.advance('1s');
+    memory.hold(two, 1_000_000);
+    expect(await moving(clock, made)).toBe('made');
+    expect(ended).toEqual(['one']);
+    await expect(memory.make(() => Promise.reject(new Error('no')))).rejects.toThrow('no');
   });
 });
 

@@ -47,12 +47,12 @@ export function addEventRoutes(app: App, parts: EventParts): void {
         type: 'text/event-stream',
       },
     },
-    answer: ({ query, operator, request }) => {
+    answer: ({ query, operator, signal: gone }) => {
       const kinds = kindsOf(query.kinds);
       if (listeners >= parts.max) throw tooMany(parts.max);
       listeners += 1;
       const over = new AbortController();
-      const signal = AbortSignal.any([over.signal, parts.signal, request.signal]);
+      const signal = AbortSignal.any([over.signal, parts.signal, gone]);
       const events = operator.events({ signal, ...(kinds === undefined ? {} : { kinds }) });
       const leave = (): void => {
         if (over.signal.aborted) return;

@@ -132,6 +132,7 @@ function addOneMessage(app: App): void {
     path: '/v1/messages/{id}/body',
     summary: 'The body of a message, as a file to save.',
     role: 'read',
+    isLarge: true,
     params: idParams,
     answers: {
       200: {

@@ -6,12 +6,12 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi';
 import type { SpoolOperator } from '../../spool/operator/operator.ts';
 import { type ErrorCode, RespoolError } from '../../core/errors.ts';
+import type { AnswerMemory } from './answer-memory.ts';
 import type { ByteBudget, ByteLimit, Share } from './inlet.ts';
 import type { Caller } from './gate.ts';
 import { checkRole } from './gate.ts';
 import { jsonOf } from './json.ts';
 import type { Role } from './settings.ts';
-import type { ResponseTurns } from './response-turns.ts';
 import { JSON_TYPE } from './writing.ts';
 
 /** What comes with each request to the app. */
@@ -21,14 +21,16 @@ export interface Bindings {
   /** Reads the body, for who wants one. */
   read(limit: ByteLimit): Promise<Uint8Array>;
   readonly budget: ByteBudget;
-  readonly turns: ResponseTurns;
+  readonly memory: AnswerMemory;
+  /** Fires when the caller is gone before it has its answer. */
+  readonly signal: AbortSignal;
 }
 
 /** The app that carries the endpoints. */
 export type App = OpenAPIHono<{ Bindings: Bindings }>;
 
 /** A request whose parts fit their schemas. */
-export interface EndpointRequest<P, Q, B> extends Pick<Bindings, 'caller' | 'operator'> {
+export interface EndpointRequest<P, Q, B> extends Pick<Bindings, 'caller' | 'operator' | 'signal'> {
   readonly params: P;
   readonly query: Q;
   readonly body: B;
@@ -84,7 +86,7 @@ export function addEndpoint<P, Q, B>(app: App, endpoint: Endpoint<P, Q, B>): voi
   describeEndpoint(app, endpoint);
   app.on(method.toUpperCase(), path.replaceAll(/\{(\w+)\}/g, ':$1'), async (context) => {
     const { env, req } = context;
-    const { caller, operator } = env;
+    const { caller, operator, signal } = env;
     if (role !== undefined) checkRole(caller, role);
     const { searchParams } = new URL(req.url);
     const params = parsed(endpoint.params, req.param(), 'path') as P;
@@ -95,11 +97,11 @@ export function addEndpoint<P, Q, B>(app: App, endpoint: Endpoint<P, Q, B>): voi
       // Last: nothing of it comes into memory before everything else is known to be right.
       const bytes = await bytesOf(endpoint, env, share);
       const body = bodyOf(endpoint, bytes, req.raw) as B;
-      const asked = { caller, operator, request: req.raw, params, query, body };
+      const asked = { caller, operator, signal, request: req.raw, params, query, body };
       if (endpoint.isLarge !== true) return await endpoint.answer(asked);
-      return await env.turns.run(() =>
+      return await env.memory.make(() =>
         // A caller that went away while it waited hears nothing of it.
-        req.raw.signal.aborted ? new Response(null) : endpoint.answer(asked),
+        signal.aborted ? new Response(null) : endpoint.answer(asked),
       );
     } finally {
       share.giveBack();

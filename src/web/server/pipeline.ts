@@ -28,18 +28,49 @@ type Parse = (part: Buffer) => void;
 
 interface Timing {
   readonly clock: Clock;
+  readonly turns: Turns;
   readonly blankWithinMs: number;
+}
+
+/** Requests that waited and are begun in one turn of the event loop, of all connections. */
+const BEGUN_AT_ONCE = 8;
+
+/**
+ * n.b. Never at once: answers that are quick would follow each other without a turn of the event
+ * loop, and nobody else would be heard until one connection has no request left. Nor all of them:
+ * with hundreds of connections a turn would take as long.
+ */
+class Turns {
+  readonly #clock: Clock;
+  #waiting: (() => void)[] = [];
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  wait(go: () => void): void {
+    this.#waiting.push(go);
+    if (this.#waiting.length === 1) this.#clock.soon(() => this.#go());
+  }
+
+  #go(): void {
+    const turn = this.#waiting.splice(0, BEGUN_AT_ONCE);
+    if (this.#waiting.length > 0) this.#clock.soon(() => this.#go());
+    for (const go of turn) go();
+  }
 }
 
 /** Requests that wait for their turn, by connection. */
 export class Pipeline {
   readonly #lines = new Map<Socket, Line>();
+  readonly #turns: Turns;
   readonly #clock: Clock;
   readonly #blankWithinMs: number;
 
   /** `blankWithinMs`: how long a connection may send only blank lines after an answer. */
   constructor(clock: Clock, blankWithinMs: number) {
     this.#clock = clock;
+    this.#turns = new Turns(clock);
     this.#blankWithinMs = blankWithinMs;
   }
 
@@ -48,6 +79,7 @@ export class Pipeline {
     const parse = socket.listeners('data') as Parse[];
     const line = new Line(socket, parse, {
       clock: this.#clock,
+      turns: this.#turns,
       blankWithinMs: this.#blankWithinMs,
     });
     this.#lines.set(socket, line);
@@ -127,9 +159,7 @@ class Line {
       handle();
       if (this.#waiting === 0) this.#socket.resume();
     };
-    // n.b. Not at once: answers that are quick would follow each other without a turn of the event
-    // loop, and nobody else would be heard until this connection has no request left.
-    before.once('close', () => this.#timing.clock.soon(go));
+    before.once('close', () => this.#timing.turns.wait(go));
   }
 
   /** No timer runs any more. */

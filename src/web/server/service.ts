@@ -23,19 +23,18 @@ import { systemClock } from '../../system/clock.ts';
 import { WhenIdle } from '../../system/in-flight.ts';
 import { isOnePiece, postRaw, rawTopic } from '../routes/post.ts';
 import { oneLine } from '../wire-texts.ts';
+import { AnswerMemory } from './answer-memory.ts';
 import type { App } from './endpoint.ts';
 import { type Caller, checkRole, checkTarget, Gate, networkOf, RecentCounts } from './gate.ts';
 import { ByteBudget, type ByteLimit, FetchInlet, type Inlet, NodeInlet } from './inlet.ts';
 import type { Listener, ListenerTimes } from './listener.ts';
 import { HttpRefusal, refusedOf, stopping } from './refusal.ts';
-import { ResponseTurns } from './response-turns.ts';
 import type { ServeSettings } from './settings.ts';
 import { sharedBytesOf } from './shared-reads.ts';
 import {
   enqueuedText,
   JSON_TYPE,
   SAFE_HEADERS,
-  UnreadAnswers,
   writeAnswer,
   writeEnqueued,
   writeRefusal,
@@ -161,8 +160,7 @@ class WebService implements Service {
   readonly #whenNoPosts = new WhenIdle(() => this.#posts.size === 0);
   /** Refusals of each address in a minute, by reason: a log line for each would fill the disk. */
   readonly #refusals: RecentCounts;
-  readonly #turns = new ResponseTurns();
-  readonly #unread = new UnreadAnswers();
+  readonly #memory: AnswerMemory;
   /** When the store was full last, on the clock that only grows. */
   #fullAt: number | undefined;
   /** When it did not take a message last. */
@@ -176,6 +174,7 @@ class WebService implements Service {
     this.#clock = clock;
     this.#gate = new Gate(settings, clock);
     this.#gathering = new PostBatcher(clock);
+    this.#memory = new AnswerMemory(clock);
     this.#refusals = new RecentCounts(clock, MINUTE_MS);
     this.#bodyLimit = { what: 'the body', maxBytes: bodyMaxBytes, hint: 'limits.bodyBytes' };
   }
@@ -194,7 +193,8 @@ class WebService implements Service {
           headers: { ...SAFE_HEADERS, 'content-type': JSON_TYPE },
         });
       }
-      const answer = await this.#ask(inlet, caller, request);
+      const { url, headers, signal } = request;
+      const answer = await this.#ask(inlet, caller, { url, headers, signal });
       const shared = sharedBytesOf(answer);
       return shared === undefined ? answer : new Response(Buffer.from(shared), answer);
     } catch (error) {
@@ -276,16 +276,17 @@ class WebService implements Service {
       return;
     }
     const gone = new AbortController();
-    response.on('close', () => gone.abort());
-    const { method, path, query } = inlet;
+    response.on('close', () => {
+      if (!response.writableFinished) gone.abort();
+    });
+    const { path, query } = inlet;
     const headers = new Headers();
     for (let at = 0; at < inlet.rawHeaders.length; at += 2) {
       headers.append(inlet.rawHeaders[at] ?? '', inlet.rawHeaders[at + 1] ?? '');
     }
     const url = `http://respool${path}${query === '' ? '' : `?${query}`}`;
-    const request = new Request(url, { method, headers, signal: gone.signal });
-    const answer = await this.#ask(inlet, caller, request);
-    const how = { isLast: this.#isStopping, clock: this.#clock, unread: this.#unread };
+    const answer = await this.#ask(inlet, caller, { url, headers, signal: gone.signal });
+    const how = { isLast: this.#isStopping, clock: this.#clock, memory: this.#memory };
     await writeAnswer(incoming, response, answer, how);
   }
 
@@ -318,11 +319,11 @@ class WebService implements Service {
     this.#refusedAt = undefined;
   }
 
-  async #ask(inlet: Inlet, caller: Caller, request: Request): Promise<Response> {
-    if (!isJsonPost(inlet)) return this.#askApp(inlet, caller, request);
+  async #ask(inlet: Inlet, caller: Caller, asked: Asked): Promise<Response> {
+    if (!isJsonPost(inlet)) return this.#askApp(inlet, caller, asked);
     this.#posts.add(inlet);
     try {
-      const answer = await this.#askApp(inlet, caller, request);
+      const answer = await this.#askApp(inlet, caller, asked);
       if (answer.ok) this.#isPut(inlet);
       return answer;
     } finally {
@@ -330,20 +331,19 @@ class WebService implements Service {
     }
   }
 
-  async #askApp(inlet: Inlet, caller: Caller, request: Request): Promise<Response> {
+  async #askApp(inlet: Inlet, caller: Caller, { url, headers, signal }: Asked): Promise<Response> {
     const { method } = inlet;
     const app = await this.#loadApp();
     const isHead = method === 'HEAD';
-    const bare = new Request(request.url, {
-      method: isHead ? 'GET' : method,
-      headers: request.headers,
-      signal: request.signal,
-    });
-    const answer = await app.fetch(bare, {
+    // n.b. Without the signal: a request that has one is known to a registry of finalizers, and all
+    // that hangs on it stays until V8 looks through the whole heap.
+    const request = new Request(url, { method: isHead ? 'GET' : method, headers });
+    const answer = await app.fetch(request, {
       caller,
+      signal,
       operator: this.#operator(caller.by),
       budget: this.#budget,
-      turns: this.#turns,
+      memory: this.#memory,
       read: (limit: ByteLimit) => inlet.read(limit),
     });
     for (const [name, value] of Object.entries(SAFE_HEADERS)) answer.headers.set(name, value);
@@ -418,6 +418,14 @@ class WebService implements Service {
 }
 
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'DELETE', 'PUT', 'PATCH', 'OPTIONS']);
+
+/** What of a request the app sees. */
+interface Asked {
+  readonly url: string;
+  readonly headers: Headers;
+  /** Fires when the caller is gone before it has its answer. */
+  readonly signal: AbortSignal;
+}
 
 /** A request of Node's server, with where its answer goes. */
 interface Exchange {

@@ -6,7 +6,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock } from '../../ports/clock.ts';
 import type { Enqueued } from '../../spool/accept.ts';
+import { countStreamed } from '../../system/memory.ts';
 import { API_HEADER, API_VERSION } from '../wire-texts.ts';
+import type { AnswerMemory } from './answer-memory.ts';
 import { refusedOf } from './refusal.ts';
 import { sharedBytesOf } from './shared-reads.ts';
 
@@ -99,7 +101,7 @@ export async function writeAnswer(
   request: IncomingMessage,
   response: ServerResponse,
   answer: Response,
-  { isLast, clock, unread }: Writing,
+  { isLast, clock, memory }: Writing,
 ): Promise<void> {
   // What could not be read to its end was refused already.
   if (response.headersSent || response.destroyed) {
@@ -110,40 +112,22 @@ export async function writeAnswer(
   for (const [name, value] of answer.headers) headers[name] = value;
   const isCut = isSending(request);
   if (isLast || isCut) headers['connection'] = 'close';
+  response.on('close', () => memory.release(response));
   const shared = sharedBytesOf(answer);
   if (answer.body === null || headers['content-type'] === JSON_TYPE) {
     // It is in memory anyway, and whole it needs no chunks.
     const bytes = shared ?? (answer.body === null ? undefined : await answer.bytes());
     if (bytes !== undefined) headers['content-length'] = String(bytes.byteLength);
     response.writeHead(answer.status, headers);
-    if (isCut && bytes !== undefined) lingerOver(request, response, bytes, clock);
+    const size = shared === undefined ? (bytes?.byteLength ?? 0) : 0;
+    if (bytes !== undefined && size > PART_BYTES) await writeParts(response, bytes, memory);
+    else if (isCut && bytes !== undefined) lingerOver(request, response, bytes, clock);
     else response.end(bytes);
-    if (shared === undefined && bytes !== undefined) countWhole(response, bytes, unread);
+    memory.hold(response, size);
     return;
   }
   response.writeHead(answer.status, headers);
-  const reader = answer.body.getReader();
-  const stop = (): void => void reader.cancel().catch(() => undefined);
-  response.on('close', () => {
-    unread.delete(response);
-    stop();
-  });
-  response.flushHeaders();
-  try {
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) break;
-      if (response.destroyed) return;
-      if (response.write(value)) continue;
-      unread.add(response, value.byteLength * PARTS_IN_MEMORY);
-      await drained(response);
-      unread.delete(response);
-    }
-    response.end();
-  } catch {
-    // The status is out already: only a cut connection can tell the caller that this was no end.
-    response.destroy();
-  }
+  await writeStream(response, answer.body, { isBody: answer.headers.has(LENGTH), memory });
 }
 
 /** What has to do with how an answer is written. */
@@ -151,18 +135,56 @@ interface Writing {
   /** The connection is closed behind it. */
   readonly isLast: boolean;
   readonly clock: Clock;
-  readonly unread: UnreadAnswers;
+  readonly memory: AnswerMemory;
 }
 
-/** Below this an answer is not worth counting. */
-const COUNTED_MIN_BYTES = 4_096;
+const LENGTH = 'content-length';
+/** Larger answers are written in parts of this size, so that it is seen whether they are read. */
+const PART_BYTES = 65_536;
 /** Of a stream: the part on its way, and those that were read ahead of it. */
 const PARTS_IN_MEMORY = 4;
 
-function countWhole(response: ServerResponse, bytes: Uint8Array, unread: UnreadAnswers): void {
-  if (bytes.byteLength < COUNTED_MIN_BYTES || response.destroyed) return;
-  response.on('close', () => unread.delete(response));
-  unread.add(response, bytes.byteLength);
+async function writeParts(
+  response: ServerResponse,
+  bytes: Uint8Array,
+  memory: AnswerMemory,
+): Promise<void> {
+  // Most of what made them is garbage by now.
+  countStreamed(2 * bytes.byteLength);
+  for (let at = 0; at < bytes.byteLength && !response.destroyed; at += PART_BYTES) {
+    // All of it stays in memory until the last part is taken.
+    memory.hold(response, bytes.byteLength);
+    if (!response.write(bytes.subarray(at, at + PART_BYTES))) await drained(response);
+  }
+  response.end();
+}
+
+async function writeStream(
+  response: ServerResponse,
+  body: ReadableStream<Uint8Array>,
+  { isBody, memory }: { readonly isBody: boolean; readonly memory: AnswerMemory },
+): Promise<void> {
+  const reader = body.getReader();
+  response.on('close', () => void reader.cancel().catch(() => undefined));
+  response.flushHeaders();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      if (response.destroyed) return;
+      countStreamed(value.byteLength);
+      // n.b. A listener to events has none in memory while none happens.
+      const isTaken = response.write(value);
+      if (isBody || !isTaken) memory.hold(response, value.byteLength * PARTS_IN_MEMORY);
+      if (isTaken) continue;
+      await drained(response);
+      if (!isBody) memory.release(response);
+    }
+    response.end();
+  } catch {
+    // The status is out already: only a cut connection can tell the caller that this was no end.
+    response.destroy();
+  }
 }
 
 function drained(response: ServerResponse): Promise<void> {
@@ -173,42 +195,4 @@ function drained(response: ServerResponse): Promise<void> {
     };
     response.on('drain', done).on('close', done);
   });
-}
-
-// Answers that their callers have not taken yet, over all connections. Each is in memory
-// until it is taken: when there is too much of it, the connection goes that has taken nothing for
-// the longest time.
-
-/** Bytes of answers in memory that were not read, at the most; one answer may be larger. */
-const UNREAD_MAX_BYTES = 16_777_216;
-
-/** Counts them, and ends connections. */
-export class UnreadAnswers {
-  readonly #maxBytes: number;
-  /** In the order in which they came: a stream comes anew with each part of it. */
-  readonly #answers = new Map<ServerResponse, number>();
-  #bytes = 0;
-
-  constructor(maxBytes: number = UNREAD_MAX_BYTES) {
-    this.#maxBytes = maxBytes;
-  }
-
-  /** An answer, or a part of one, that the socket has not taken at once. */
-  add(response: ServerResponse, bytes: number): void {
-    this.delete(response);
-    this.#answers.set(response, bytes);
-    this.#bytes += bytes;
-    for (const [oldest] of this.#answers) {
-      // The last one has had no time to be taken: alone it may be larger than the limit.
-      if (this.#bytes <= this.#maxBytes || oldest === response) return;
-      this.delete(oldest);
-      oldest.destroy();
-    }
-  }
-
-  /** It has been taken, or its connection is gone. */
-  delete(response: ServerResponse): void {
-    this.#bytes -= this.#answers.get(response) ?? 0;
-    this.#answers.delete(response);
-  }
 }

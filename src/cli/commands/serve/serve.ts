@@ -1,5 +1,6 @@
 /** serve — deliver, and answer on HTTP, until a signal ends it. */
 
+import { setFlagsFromString } from 'node:v8';
 import { KEYS } from '../../../config/schema/keys.ts';
 import { CommandError } from '../../exit-codes.ts';
 import type { CommandSpec, OptionSpec } from '../../spec.ts';
@@ -30,10 +31,23 @@ export const serveCommand: CommandSpec = {
     if (context.globals.url !== undefined) {
       throw new CommandError('usage.invalid', 'serve takes no --url: see --host and --port');
     }
+    keepYoungGenerationSmall(context.io.env);
     const { serveUntilSignal } = await import('./service.ts');
     return serveUntilSignal(context, flagsOf(context.options));
   },
 };
+
+/**
+ * V8 lets the memory of short-lived objects grow to 128 MiB under load and keeps it. A service
+ * keeps what it has when it starts, unless its options say otherwise.
+ *
+ * n.b. The size itself cannot be set after the start of the process; its growth can.
+ * Why: docs/decisions/0046-the-young-generation-does-not-grow.md
+ */
+function keepYoungGenerationSmall(env: Readonly<Record<string, string | undefined>>): void {
+  const options = [env['NODE_OPTIONS'] ?? '', ...process.execArgv].join(' ');
+  if (!/semi[-_]space/.test(options)) setFlagsFromString('--semi-space-growth-factor=1');
+}
 
 function flagsOf(options: {
   text(name: string): string | undefined;

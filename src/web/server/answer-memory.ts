@@ -1,0 +1,125 @@
+/**
+ * answer-memory — how much memory answers take, over all connections: few large ones are made at
+ * once, and none while too many bytes of others are unread.
+ *
+ *   make() ─▶ waits for its turn and for room ─▶ made ─▶ hold() for each part written ─▶ release()
+ *
+ * Promise: while answers wait, a connection that takes nothing for a while is ended, so that the
+ * others go on. Callers that read are never ended for those that do not.
+ */
+
+import type { ServerResponse } from 'node:http';
+import { asError } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+
+/** Large answers that are made at once, at the most: a store reads one page after the other. */
+const AT_ONCE_MAX = 4;
+/** Past so many unread bytes no large answer is made. */
+const ROOM_BYTES = 8_388_608;
+/** Past so many, the connection that has taken nothing for longest is ended at once. */
+const UNREAD_MAX_BYTES = 16_777_216;
+/** Below this an answer is not worth counting. */
+const COUNTED_MIN_BYTES = 4_096;
+/** A connection that has taken nothing for so long is ended when others wait for its room. */
+const STALLED_MS = 2_000;
+
+interface Unread {
+  readonly bytes: number;
+  readonly sinceMs: number;
+}
+
+/** Counts answers that were not read, and lets the next ones be made. */
+export class AnswerMemory {
+  readonly #clock: Clock;
+  readonly #maxBytes: number;
+  /** By the time at which they took something last, the longest ago first. */
+  readonly #unread = new Map<ServerResponse, Unread>();
+  readonly #waiting: (() => Promise<void>)[] = [];
+  #bytes = 0;
+  #making = 0;
+  #isNextSoon = false;
+  #callOffLook: (() => void) | undefined;
+
+  constructor(clock: Clock, maxBytes: number = UNREAD_MAX_BYTES) {
+    this.#clock = clock;
+    this.#maxBytes = maxBytes;
+  }
+
+  /** Makes an answer that may be large, when it is its turn. */
+  make<T>(work: () => Promise<T> | T): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push(async () => {
+        try {
+          resolve(await work());
+        } catch (error) {
+          reject(asError(error));
+        }
+      });
+      this.#goOn();
+    });
+  }
+
+  /** So much of this answer is in memory; called again with each part that is written. */
+  hold(response: ServerResponse, bytes: number): void {
+    if (response.destroyed || bytes < COUNTED_MIN_BYTES) return;
+    const before = this.#unread.get(response);
+    this.#bytes += bytes - (before?.bytes ?? 0);
+    this.#unread.delete(response);
+    this.#unread.set(response, { bytes, sinceMs: this.#clock.monotonic() });
+    for (const [oldest] of this.#unread) {
+      // The last one has had no time to be taken: alone it may be larger than the limit.
+      if (this.#bytes <= this.#maxBytes || oldest === response) return;
+      this.#end(oldest);
+    }
+  }
+
+  /** It has been taken, or its connection is gone. */
+  release(response: ServerResponse): void {
+    this.#bytes -= this.#unread.get(response)?.bytes ?? 0;
+    this.#unread.delete(response);
+    this.#goOn();
+  }
+
+  #end(response: ServerResponse): void {
+    this.release(response);
+    response.destroy();
+  }
+
+  /**
+   * n.b. One in each turn of the event loop: answers that a store makes in this thread would follow
+   * each other otherwise, and nobody else would be heard until all of them are made.
+   */
+  #goOn(): void {
+    this.#callOffLook?.();
+    this.#callOffLook = undefined;
+    if (this.#isNextSoon || this.#waiting.length === 0 || this.#making >= AT_ONCE_MAX) return;
+    if (this.#bytes > ROOM_BYTES) {
+      this.#lookForStalled();
+      return;
+    }
+    this.#isNextSoon = true;
+    this.#clock.soon(() => {
+      this.#isNextSoon = false;
+      const work = this.#waiting.shift();
+      this.#making += 1;
+      void work?.().finally(() => {
+        this.#making -= 1;
+        this.#goOn();
+      });
+      this.#goOn();
+    });
+  }
+
+  /** Ends the connection that has taken nothing for too long, or looks again when it has. */
+  #lookForStalled(): void {
+    const [oldest] = this.#unread;
+    if (oldest === undefined) return;
+    const [response, { sinceMs }] = oldest;
+    const leftMs = sinceMs + STALLED_MS - this.#clock.monotonic();
+    if (leftMs <= 0) {
+      this.#end(response);
+      return;
+    }
+    this.#callOffLook = this.#clock.after(leftMs, () => this.#goOn());
+  }
+}
