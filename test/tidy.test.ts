@@ -187,8 +187,8 @@ const CASES: Readonly<Record<string, RuleCase>> = {
   'a client library is loaded through system/peer.ts': {
     rule: rules.clientsAreLoadedThroughPeer,
     bad: [
-      { 'stores/postgres/client.ts': "const pg = await import('pg');" },
-      { 'stores/postgres/client.ts': "import { Pool } from 'pg';" },
+      { 'stores/postgres/connection.ts': "const pg = await import('pg');" },
+      { 'stores/postgres/connection.ts': "import { Pool } from 'pg';" },
       { 'stores/nats/client.ts': "import { connect } from '@nats-io/transport-node';" },
       { 'stores/sqlite/entry-store.ts': "import Database from 'better-sqlite3';" },
       { 'spool/client.ts': "import Database from 'better-sqlite3';" },
@@ -200,7 +200,7 @@ const CASES: Readonly<Record<string, RuleCase>> = {
       {
         'stores/sqlite/client.ts': "const { default: Database } = await import('better-sqlite3');",
       },
-      { 'stores/postgres/client.ts': "import type { Pool } from 'pg';" },
+      { 'stores/postgres/connection.ts': "import type { Pool } from 'pg';" },
       { 'spool/a.ts': "await import('../stores/sqlite/index.ts');" },
     ],
   },

@@ -20,7 +20,7 @@ interface Limit {
 const LIMITS: Readonly<Record<string, Limit>> = {
   enqueue: { max: 50 },
   claim: { max: 60 },
-  postgres: { max: 62, needs: ['postgres'] },
+  postgres: { max: 54, needs: ['postgres'] },
   http: { max: 68 },
   rabbit: { max: 41, needs: ['rabbitmq'] },
   replay: { max: 156, needs: ['rabbitmq', 'rabbitmq-management'] },

@@ -6,9 +6,14 @@
 import { RespoolError, show } from '../core/errors.ts';
 import { checkNames } from '../core/limits.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
-import type { Values } from '../stores/postgres/arrays.ts';
-import { namesOf } from '../stores/postgres/names.ts';
-import { type TxGuard, txGuardSql, txCheckSql, TX_CHECK_SQL } from '../stores/postgres/tx-check.ts';
+import type { Values } from '../stores/postgres/row.ts';
+import { namesOf } from '../stores/postgres/options.ts';
+import {
+  type TxGuard,
+  txGuardSql,
+  txCheckSql,
+  TX_CHECK_SQL,
+} from '../stores/postgres/insert-within.ts';
 import { isSqlite } from './tx.ts';
 import { type TxClient, type TxPool, transaction } from './transaction.ts';
 

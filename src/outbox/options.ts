@@ -6,7 +6,7 @@ import { durationMs } from '../core/duration.ts';
 import { checkNames, checkNumber } from '../core/limits.ts';
 import { exponential, type RetryPolicy } from '../core/policy.ts';
 import { checkTracer } from '../engine/tracing.ts';
-import type { PgPool } from '../stores/postgres/client.ts';
+import type { PgPool } from '../stores/postgres/options.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import { systemClock, systemDice } from '../system/clock.ts';
 import { createIdMaker } from '../system/ids.ts';

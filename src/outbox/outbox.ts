@@ -3,7 +3,7 @@
  */
 
 import { RespoolError } from '../core/errors.ts';
-import type { PgPool } from '../stores/postgres/client.ts';
+import type { PgPool } from '../stores/postgres/options.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import type { DatabaseOutboxOptions, PoolOutboxOptions, UrlOutboxOptions } from './options.ts';
 import { Outbox } from './postgres-outbox.ts';

@@ -12,13 +12,11 @@ import { checkList } from '../core/limits.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { SqlTx } from '../ports/sql.ts';
 import type { Spool } from '../spool/spool.ts';
-import { loadPg, type PgPool } from '../stores/postgres/client.ts';
-import { Sockets } from '../stores/postgres/connection.ts';
+import { loadPg, Sockets } from '../stores/postgres/connection.ts';
 import { postgres, type PostgresStore } from '../stores/postgres/entry-store.ts';
-import { insertWithin } from '../stores/postgres/insert-within.ts';
-import { type Names, namesOf } from '../stores/postgres/names.ts';
+import { askTransaction, insertWithin, type TxHabit } from '../stores/postgres/insert-within.ts';
+import { type Names, namesOf, type PgPool } from '../stores/postgres/options.ts';
 import { postgresSchema } from '../stores/postgres/schema.ts';
-import { askTransaction, type TxHabit } from '../stores/postgres/tx-check.ts';
 import { systemClock } from '../system/clock.ts';
 import { type GuardedTx, guardedTxOf } from './guarded-tx.ts';
 import {

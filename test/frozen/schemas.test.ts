@@ -5,7 +5,7 @@ import { postgres, postgresBodies } from 'respool/stores/postgres';
 import { once, sqliteBodies } from 'respool/stores/sqlite';
 import { describe, expect, test } from 'vitest';
 import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntry } from '../../src/testkit/samples.ts';
-import { namesOf } from '../../src/stores/postgres/names.ts';
+import { namesOf } from '../../src/stores/postgres/options.ts';
 import { withService } from '../services/index.ts';
 import { openClient, ownSchema, serverUrl } from '../stores/postgres/setup.ts';
 import { makeFolder, openFile, openStore } from '../stores/sqlite/setup.ts';

@@ -4,7 +4,7 @@ import pg from 'pg';
 import { expect, expectTypeOf, test } from 'vitest';
 import { createOutbox, transaction, type TxPool } from '../../src/outbox/index.ts';
 import type { Handler } from '../../src/ports/handler.ts';
-import { namesOf } from '../../src/stores/postgres/names.ts';
+import { namesOf } from '../../src/stores/postgres/options.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import { atEnd, openOutbox, openPool, ordersIn, serverUrl } from './core-setup.ts';

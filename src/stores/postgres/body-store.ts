@@ -20,12 +20,11 @@ import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import { Lifetime } from '../shared/lifetime.ts';
 import { Operations } from '../shared/operations.ts';
 import { bodyTakenError, chunked, noBodyError, REFS_PAGE, readChunks } from '../shared/sql-body.ts';
-import { Blob, numberArray, textArray } from './arrays.ts';
+import { Blob, numberArray, textArray } from './row.ts';
 import { readDurability, durabilityText } from './durability.ts';
 import type { PostgresParts } from './entry-store.ts';
 import { migrate } from './schema.ts';
-import type { Names } from './names.ts';
-import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
+import { type CheckedOptions, checkOptions, type Names, type PostgresOptions } from './options.ts';
 import { type Ask, Server } from './connection.ts';
 
 /** Bodies of one chunk that go in one statement, at most 8 MiB of them. */

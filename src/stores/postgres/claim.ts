@@ -1,13 +1,16 @@
 /**
- * claim — what is due, and making it active, in one statement.
+ * claim — finds due rows, locks them and makes them active, in one statement.
  *
- * Rows are found by state, locked and taken in one go; what others have locked is passed over, so
- * claimers never wait for each other. Every probe goes through an index and ends at `now`. What a
- * filter leaves out is passed over a few rows at a time (a glance); when that does not fill the
- * claim, the flows that are there — topic, destination, priority — are asked one by one through
- * `entries_flow`, so 100,000 due messages of a paused topic cost one short scan.
+ * Rows that others have locked are skipped, so claims never wait for each other. Every scan goes
+ * through an index and ends at `now`. There are four (claim-sql.ts has their SQL):
  *
- * Commits without waiting for the disk: a claim that a crash of the server forgets was not counted.
+ *   filtered   the due rows in order, with the filter applied row by row; fast, not bounded
+ *   bounded    the first few due rows, of which the allowed ones are taken; never walks far
+ *   by flow    each combination of topic, destination and priority, through `entries_flow`: beside
+ *              100,000 due messages of a paused topic it costs one short scan
+ *   head       with order keys: the first due rows, if none of them waits for another of its key
+ *
+ * The commit does not wait for the disk: a claim that a crash of the server undoes never counted.
  *
  * Why: docs/decisions/0017-three-ways-to-claim-on-postgresql.md
  */
@@ -15,67 +18,66 @@
 import { PRIORITY_DEFAULT } from '../../core/limits.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
-import { ARCHIVED_KEY, type StateKey, stateKeyOf } from '../shared/sql-row.ts';
+import { ARCHIVED_KEY, isActiveKey, type StateKey, stateKeyOf } from '../shared/sql-row.ts';
 import {
-  searchByDue,
-  searchByFlows,
-  searchByFront,
-  searchByIds,
-  glanceSearch,
-  leavesOut,
-  type ClaimSqlParts,
+  boundOf,
   type ClaimSearch,
+  indexOnlyQuery,
+  leavesOut,
+  type Scan,
+  scanDueSql,
+  scanFlowsSql,
+  scanHeadSql,
+  scanIdsSql,
+  type ScanSql,
   searchOf,
-  type ClaimWay,
+  sqlLiteral,
 } from './claim-sql.ts';
-import { ClaimStrategy } from './claim-strategy.ts';
 import { allOf } from './conditions.ts';
 import type { Ask } from './connection.ts';
-import { DueLowerBounds } from './due-lower-bound.ts';
-import { sqlLiteral, indexOnlyQuery } from './index-only-query.ts';
-import type { Names } from './names.ts';
-import { orderOf, putBehindSql, OrderKeyTurns } from './order-keys.ts';
+import type { Names } from './options.ts';
+import { OrderKeys, orderOf, putBehindSql } from './order-keys.ts';
 import { BODY_SQL, CONTENTS_SQL, type EntryRow, STATUS_SQL } from './row.ts';
 
-// What a claim answers with, as little of it as can be.
+// The columns of a claim's answer.
 //
-// Every value that comes is a text that this process has to read. What the claim itself has written
-// it knows, and a count that is as it mostly is comes as NULL: of 17 values per message 5 are left.
+// Every value is a text that this process has to parse. So values that the claim itself wrote, and
+// counts that have their usual value, come as NULL: 5 of 17 values per message are left.
 
-/** A column of the answer, and its value where NULL comes: one of the claim's own, or the usual. */
-type Column = readonly [sql: string, usual?: (request: ClaimRequest) => number | string];
+/** A column of the answer, and the value that NULL stands for. */
+type Column = readonly [sql: string, ifNull?: (request: ClaimRequest) => number | string];
 
-const usually = (sql: string, value: number): Column => [`nullif(${sql}, ${value})`, () => value];
+const nullIf = (sql: string, value: number): Column => [`nullif(${sql}, ${value})`, () => value];
 
-/** In the order of `EntryRow`, then what the rows are put in order by. */
+/** In the order of `EntryRow`, then the columns that rows are sorted by. */
 const COLUMNS: readonly Column[] = [
   ['e.seq'],
   ['e.id'],
   ['NULL', ({ lane }) => stateKeyOf('active', lane)],
   ['NULL', ({ now, leaseMs }) => now + leaseMs],
-  usually('e.revision', 2),
-  usually('e.attempts', 1),
-  usually('e.notices', 0),
-  usually('e.lost', 0),
-  usually('e.postponed', 0),
-  usually('e.replays', 0),
+  nullIf('e.revision', 2),
+  nullIf('e.attempts', 1),
+  nullIf('e.notices', 0),
+  nullIf('e.lost', 0),
+  nullIf('e.postponed', 0),
+  nullIf('e.replays', 0),
   ['NULL', ({ holder }) => holder],
-  usually('e.claimed_from', 0),
+  nullIf('e.claimed_from', 0),
   ['NULL', ({ now }) => now],
   ['e.memory'],
   ['k.envelope'],
   [BODY_SQL],
-  usually('c.priority', PRIORITY_DEFAULT),
+  nullIf('c.priority', PRIORITY_DEFAULT),
   ['c.due_at'],
 ];
 
-/** From `entries e`, as they were just written, `contents k`, and `c`, what was found. */
+/** Of `entries e` as just written, `contents k`, and `c`, the rows that were found. */
 const CLAIMED_SQL: string = COLUMNS.map(([sql]) => sql).join(', ');
 
-/** The rows of an answer as those of entries, by priority, then the due time before, then id. */
+/** The rows of an answer as entry rows, by priority, due time before the claim, and id. */
 function claimedRows(answer: unknown[][], request: ClaimRequest): EntryRow[] {
-  const known = COLUMNS.flatMap(([, usual], at) =>
-    usual === undefined ? [] : [[at, usual(request)] as const],
+  const known = COLUMNS.flatMap(([, ifNull], at) =>
+    ifNull === undefined ? [] : [[at, ifNull(request)] as const],
   );
   for (const row of answer) {
     for (const [at, value] of known) row[at] ??= value;
@@ -90,31 +92,31 @@ function byOrder(a: EntryRow, b: EntryRow): number {
   return a[1] < b[1] ? -1 : 1;
 }
 
-/** Later than everything. */
-const EVER: number = Number.MAX_SAFE_INTEGER;
+/** Later than any due time. */
+const FOREVER: number = Number.MAX_SAFE_INTEGER;
 
-/** After a glance that was too short, this many look twice as far. */
+/** After a bounded scan that was too short, this many claims scan twice as far. */
 const WIDE_CLAIMS = 64;
 
-/** Where keys have an order: so often a claim looks on, so many times as far, up to this far. */
+/** With order keys: further bounded scans of one claim, their growth, and their most rows. */
 const ROUNDS_MAX = 6;
-const GLANCE_GROWTH = 4;
-const GLANCE_MAX = 2_000;
+const BOUND_GROWTH = 4;
+const BOUND_MAX = 2_000;
 
-/** After one that waits for its turn was met, this many claims expect more of them. */
+/** After a row that waits for another of its key was met, this many claims expect more. */
 const CROWDED_CLAIMS = 4;
 
-/** A claim, and the slots of its states. */
-interface Wanted {
+/** A claim, and the state keys of its states. */
+interface Search {
   readonly request: ClaimRequest;
   readonly slots: readonly StateKey[];
 }
 
 interface Taken {
   readonly rows: EntryRow[];
-  /** Everything that is due was looked at. */
+  /** Every due row was looked at. */
   readonly isWhole: boolean;
-  /** How many a filter kept out, and how many were put behind another of their key. */
+  /** Rows that the filter left out, and rows that were put behind another of their key. */
   readonly leftOut: number;
   readonly putBehind: number;
 }
@@ -124,39 +126,39 @@ interface Earliest {
   readonly isWhole: boolean;
 }
 
-/** What claims share with others of the store. */
-interface ClaimsParts {
-  readonly turns?: OrderKeyTurns;
-  readonly floors?: DueLowerBounds;
+/** What claims share with other parts of the store. */
+interface SharedState {
+  readonly orderKeys?: OrderKeys;
+  readonly lowerBounds?: DueLowerBounds;
 }
 
 /** Claims over the tables of one store. */
 export class Claims {
   readonly #names: Names;
   readonly #clock: Clock;
-  readonly #sight = new ClaimStrategy();
-  readonly #floors: DueLowerBounds;
-  readonly #turns: OrderKeyTurns;
-  /** How many more look far: others take the same rows, or a filter leaves many out. */
+  readonly #strategy = new ClaimStrategy();
+  readonly #lowerBounds: DueLowerBounds;
+  readonly #orderKeys: OrderKeys;
+  /** Claims left that scan far: others take the same rows, or a filter leaves many out. */
   #wideLeft = 0;
-  /** How many more expect to meet some that wait for their turn. */
+  /** Claims left that expect rows waiting for another of their key. */
   #crowdedLeft = 0;
 
   constructor(
     names: Names,
     clock: Clock,
     {
-      turns = new OrderKeyTurns(names),
-      floors = new DueLowerBounds(names, clock),
-    }: ClaimsParts = {},
+      orderKeys = new OrderKeys(names),
+      lowerBounds = new DueLowerBounds(names, clock),
+    }: SharedState = {},
   ) {
     this.#names = names;
-    this.#turns = turns;
+    this.#orderKeys = orderKeys;
     this.#clock = clock;
-    this.#floors = floors;
+    this.#lowerBounds = lowerBounds;
   }
 
-  /** `isUnknown`: a try with the same holder was not answered, and may have taken something. */
+  /** `isUnknown`: a try with the same holder got no answer, and may have claimed rows. */
   async claim(ask: Ask, request: ClaimRequest, isUnknown: boolean): Promise<EntryRow[]> {
     if (isUnknown) {
       const held = await this.#held(ask, request);
@@ -164,147 +166,151 @@ export class Claims {
     }
     const slots = slotsOf(request);
     if (slots.length === 0 || request.max <= 0 || request.ids?.length === 0) return [];
-    this.#floors.noteClaim(request.now, request.leaseMs);
-    this.#turns.noteClaim(request.now);
-    if (!this.#turns.isOrdered || request.lane !== 'delivery') {
+    this.#lowerBounds.noteClaim(request.now, request.leaseMs);
+    this.#orderKeys.noteClaim(request.now);
+    if (!this.#orderKeys.isOrdered || request.lane !== 'delivery') {
       const rows = await this.#claimAny(ask, { request, slots });
       const mayBeOrdered = rows.length === 0 && request.lane === 'delivery';
-      if (!mayBeOrdered || !(await this.#turns.learn(ask))) return rows;
+      if (!mayBeOrdered || !(await this.#orderKeys.learn(ask))) return rows;
     }
     return this.#claimInTurn(ask, { request, slots });
   }
 
-  /** Where no keys are. Takes nothing where some are after all. */
-  async #claimAny(ask: Ask, { request, slots }: Wanted): Promise<EntryRow[]> {
+  /** In a store without order keys. Takes nothing if there are some after all. */
+  async #claimAny(ask: Ask, { request, slots }: Search): Promise<EntryRow[]> {
     const beganAt = this.#clock.monotonic();
-    const way = this.#sight.isStraight(request) ? 'straight' : 'glance';
-    const glance = glanceSearch(request.max, this.#wideLeft > 0);
-    const first = await this.#take(ask, { request, slots }, way, glance);
+    const scan = this.#strategy.isFiltered(request) ? 'filtered' : 'bounded';
+    const bound = boundOf(request.max, this.#wideLeft > 0);
+    const first = await this.#take(ask, { request, slots }, scan, bound);
     const isFilled = first.rows.length >= request.max;
-    this.#sight.note(request, isFilled && first.leftOut === 0, this.#clock.monotonic() - beganAt);
+    this.#strategy.note(
+      request,
+      isFilled && first.leftOut === 0,
+      this.#clock.monotonic() - beganAt,
+    );
     const isEnough = isFilled || first.isWhole;
     this.#wideLeft = isEnough ? Math.max(0, this.#wideLeft - 1) : WIDE_CLAIMS;
     if (isEnough) return first.rows;
     const max = request.max - first.rows.length;
-    const more = await this.#take(ask, { request: { ...request, max }, slots }, 'flows', glance);
+    const more = await this.#take(ask, { request: { ...request, max }, slots }, 'by-flow', bound);
     return [...first.rows, ...more.rows].sort(byOrder);
   }
 
   /**
-   * Where keys have an order: most of the time nothing that waits for its turn is in the way, and
-   * the first due rows are all there is to see. n.b. A statement that can also put behind takes
-   * three times as long to plan: 0.9 ms against 0.3 ms. (PostgreSQL 15, 2026-11-16)
+   * In a store with order keys: most of the time no row that waits for another is among the first
+   * due rows, and a head scan suffices. n.b. A statement that can also put rows behind takes three
+   * times as long to plan: 0.9 ms against 0.3 ms. (PostgreSQL 15, 2026-11-16)
    */
-  async #claimInTurn(ask: Ask, wanted: Wanted): Promise<EntryRow[]> {
-    const { request } = wanted;
+  async #claimInTurn(ask: Ask, search: Search): Promise<EntryRow[]> {
+    const { request } = search;
     const isClear = this.#crowdedLeft === 0 && request.ids === undefined;
-    if (!isClear || (leavesOut(request) && !this.#sight.isStraight(request))) {
-      return this.#claimPast(ask, wanted, []);
+    if (!isClear || (leavesOut(request) && !this.#strategy.isFiltered(request))) {
+      return this.#claimPast(ask, search, []);
     }
     const beganAt = this.#clock.monotonic();
-    const { rows, isWhole } = await this.#take(ask, wanted, 'front', request.max);
+    const { rows, isWhole } = await this.#take(ask, search, 'head', request.max);
     const isFilled = rows.length >= request.max;
-    this.#sight.note(request, isFilled, this.#clock.monotonic() - beganAt);
+    this.#strategy.note(request, isFilled, this.#clock.monotonic() - beganAt);
     if (isFilled || isWhole) return rows;
     this.#crowdedLeft = CROWDED_CLAIMS;
-    return this.#claimPast(ask, wanted, rows);
+    return this.#claimPast(ask, search, rows);
   }
 
   /**
-   * Past what waits for its turn: it is put behind, more of it at a time while that is all there is
-   * to see; then what may go is looked for in every flow. With the `rows` that were taken before.
+   * Puts rows that wait for another of their key behind it, more at a time while a scan finds
+   * nothing else; then scans by flow. Adds to the `rows` that were claimed before.
    */
-  async #claimPast(ask: Ask, { request, slots }: Wanted, rows: EntryRow[]): Promise<EntryRow[]> {
+  async #claimPast(ask: Ask, { request, slots }: Search, rows: EntryRow[]): Promise<EntryRow[]> {
     const left = () => ({ request: { ...request, max: request.max - rows.length }, slots });
-    let glance = glanceSearch(request.max, this.#wideLeft > 0);
+    let bound = boundOf(request.max, this.#wideLeft > 0);
     for (let round = 0; round < ROUNDS_MAX; round += 1) {
       const beganAt = this.#clock.monotonic();
-      const part = await this.#take(ask, left(), 'glance', glance);
+      const part = await this.#take(ask, left(), 'bounded', bound);
       rows.push(...part.rows);
       if (round === 0) this.#notePast(request, rows, part, this.#clock.monotonic() - beganAt);
       const isEnough = rows.length >= request.max || part.isWhole;
       this.#wideLeft = isEnough ? Math.max(0, this.#wideLeft - 1) : WIDE_CLAIMS;
       if (isEnough) return rows.sort(byOrder);
       if (part.putBehind === 0) break;
-      glance = Math.min(GLANCE_GROWTH * glance, Math.max(glance, GLANCE_MAX));
+      bound = Math.min(BOUND_GROWTH * bound, Math.max(bound, BOUND_MAX));
     }
-    const more = await this.#take(ask, left(), 'flows', glance);
+    const more = await this.#take(ask, left(), 'by-flow', bound);
     return [...rows, ...more.rows].sort(byOrder);
   }
 
   #notePast(request: ClaimRequest, rows: readonly EntryRow[], part: Taken, tookMs: number): void {
     const isFilled = rows.length >= request.max;
-    this.#sight.note(request, isFilled && part.leftOut === 0, tookMs);
+    this.#strategy.note(request, isFilled && part.leftOut === 0, tookMs);
     const isCrowded = part.putBehind > 0;
     this.#crowdedLeft = isCrowded ? CROWDED_CLAIMS : Math.max(0, this.#crowdedLeft - 1);
   }
 
-  /** The earliest due time that a claim would see. */
+  /** The earliest due time of the rows that a claim could take. */
   async nextDueAt(ask: Ask, filter: ClaimFilter): Promise<number | null> {
     const slots = slotsOf(filter);
     if (slots.length === 0 || filter.ids?.length === 0) return null;
-    await this.#floors.raise(ask);
+    await this.#lowerBounds.raise(ask);
     const beganAt = this.#clock.monotonic();
-    const first = await this.#earliest(ask, filter, slots, 'glance');
-    this.#floors.noteLook(this.#clock.monotonic() - beganAt);
+    const first = await this.#earliest(ask, filter, slots, 'bounded');
+    this.#lowerBounds.noteLook(this.#clock.monotonic() - beganAt);
     const { dueAt } = first;
-    // Among dead rows, one that is due already is enough to know: to walk through all flows for one
-    // that may be due for longer would take far longer than to claim them.
-    const isDue = dueAt !== null && dueAt <= (this.#turns.lastNow ?? dueAt);
-    if (first.isWhole || (isDue && this.#floors.isRaised)) return dueAt;
-    return (await this.#earliest(ask, filter, slots, 'flows')).dueAt;
+    // Beside dead rows, a row that is already due is enough to know: a scan of all flows for an
+    // earlier one would take far longer than claiming them.
+    const isDue = dueAt !== null && dueAt <= (this.#orderKeys.lastNow ?? dueAt);
+    if (first.isWhole || (isDue && this.#lowerBounds.isRaised)) return dueAt;
+    return (await this.#earliest(ask, filter, slots, 'by-flow')).dueAt;
   }
 
-  async #take(ask: Ask, { request, slots }: Wanted, way: ClaimWay, glance: number): Promise<Taken> {
+  async #take(ask: Ask, { request, slots }: Search, scan: Scan, bound: number): Promise<Taken> {
     const { now, max, lane } = request;
-    const isInTurn = this.#turns.isOrdered && lane === 'delivery';
+    const isInTurn = this.#orderKeys.isOrdered && lane === 'delivery';
     const search = searchOf(request, {
       slots,
       now,
       max,
-      glance,
+      bound,
       isLocking: true,
-      floors: this.#floors,
+      lowerBoundSql: (slot) => this.#lowerBounds.sql(slot),
       order: isInTurn ? orderOf(this.#names) : undefined,
     });
-    const parts = this.#partsOf(search, request, way);
-    const { glances = [] } = parts;
-    const putsBehind = isInTurn && glances.length > 0;
-    const put = putsBehind ? `, ${putBehindSql(this.#names, glances, search.until)}` : '';
+    const parts = this.#partsOf(search, request, scan);
+    const { boundedCtes = [] } = parts;
+    const putsBehind = isInTurn && boundedCtes.length > 0;
+    const put = putsBehind ? `, ${putBehindSql(this.#names, boundedCtes, search.until)}` : '';
     const conditions = [
       ...(parts.where === undefined ? [] : [parts.where]),
-      // Before anything is taken: what was written in the same statement cannot be locked any more.
+      // First: a row that was written in the same statement cannot be locked any more.
       ...(putsBehind ? ['(SELECT count(*) FROM waits) >= 0'] : []),
     ];
     const sorted = parts.isSorted === true ? '' : `\n  ${SORTED_SQL} LIMIT ${max}`;
     const isFree = parts.free === undefined ? '' : `, ${parts.free} AS is_free`;
-    const none = isInTurn || lane !== 'delivery' ? '' : ` WHERE ${this.#turns.noneSql}`;
+    const none = isInTurn || lane !== 'delivery' ? '' : ` WHERE ${this.#orderKeys.noneSql}`;
     const found = `WITH RECURSIVE lazy AS MATERIALIZED (
   SELECT set_config('synchronous_commit', 'off', true)${none}
-)${listed(parts.sql)}${put}, c AS MATERIALIZED (
+)${moreCtes(parts.sql)}${put}, c AS MATERIALIZED (
   SELECT p.*${isFree} FROM lazy, (${parts.from}) p WHERE ${allOf(conditions)}${sorted}
 )`;
     const goes = parts.free === undefined ? '' : ' AND c.is_free';
     const taken = `${this.#takenSql(request, isInTurn)}${goes}
   RETURNING ${CLAIMED_SQL}`;
-    if (parts.glance === undefined) {
+    if (parts.bound === undefined) {
       const rows = await indexOnlyQuery(ask, `${found} ${taken}`);
       return { rows: claimedRows(rows, request), isWhole: true, leftOut: 0, putBehind: 0 };
     }
-    // One row comes in any case: it says how far the glance went.
+    // There is always one row: it says how far the bounded scan went.
     const counted = putsBehind ? '(SELECT count(*) FROM put)' : '0';
     const text = `${found}, taken AS (${taken})
 SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN taken t ON true`;
     const rows = await indexOnlyQuery(ask, text);
     const [putBehind = 0, leftOut = 0, seen = 0] = (rows[0]?.slice(-3) ?? []).map(Number);
     const held = rows.filter((row) => row[0] !== null);
-    const isWhole = seen < parts.glance;
+    const isWhole = seen < parts.bound;
     return { rows: claimedRows(held, request), isWhole, leftOut, putBehind };
   }
 
   /**
-   * What `claimed` in core/next-status.ts says, over the rows of `c`. n.b. "OFFSET 0" keeps the
-   * server from joining all contents where it takes the claim for large.
+   * Does what `claimed` in core/next-status.ts says, to the rows of `c`. n.b. "OFFSET 0" keeps the
+   * planner from joining all contents when it overestimates the claim.
    */
   #takenSql(request: ClaimRequest, isInTurn: boolean): string {
     const { now, leaseMs, holder, lane } = request;
@@ -326,42 +332,42 @@ SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN take
     ask: Ask,
     filter: ClaimFilter,
     slots: readonly StateKey[],
-    way: ClaimWay,
+    scan: Scan,
   ): Promise<Earliest> {
-    const { isOrdered, lastNow } = this.#turns;
+    const { isOrdered, lastNow } = this.#orderKeys;
     const isDelivery = filter.lane === 'delivery';
-    const tellsAfter = () => sqlLiteral(lastNow ?? this.#clock.now(), 'int8');
+    const wakesAfter = () => sqlLiteral(lastNow ?? this.#clock.now(), 'int8');
     const search = searchOf(filter, {
       slots,
-      now: EVER,
+      now: FOREVER,
       max: 1,
-      glance: glanceSearch(1, true),
+      bound: boundOf(1, true),
       isLocking: false,
-      floors: this.#floors,
-      order: isOrdered && isDelivery ? orderOf(this.#names, tellsAfter()) : undefined,
+      lowerBoundSql: (slot) => this.#lowerBounds.sql(slot),
+      order: isOrdered && isDelivery ? orderOf(this.#names, wakesAfter()) : undefined,
     });
-    const parts = this.#partsOf(search, filter, way);
-    const hasNone = isOrdered || !isDelivery ? 'true' : this.#turns.noneSql;
-    const text = `WITH RECURSIVE none AS (SELECT 1)${listed(parts.sql)}
+    const parts = this.#partsOf(search, filter, scan);
+    const hasNone = isOrdered || !isDelivery ? 'true' : this.#orderKeys.noneSql;
+    const text = `WITH RECURSIVE none AS (SELECT 1)${moreCtes(parts.sql)}
 SELECT (SELECT min(p.due_at) FROM (${parts.from}) p), s.seen, ${hasNone}
 FROM (${parts.seen}) s`;
     const [[dueAt, seen, isRight] = []] = await indexOnlyQuery(ask, text);
     if (isRight === false) {
-      this.#turns.note();
-      return this.#earliest(ask, filter, slots, way);
+      this.#orderKeys.note();
+      return this.#earliest(ask, filter, slots, scan);
     }
-    const isWhole = parts.glance === undefined || Number(seen) < parts.glance;
+    const isWhole = parts.bound === undefined || Number(seen) < parts.bound;
     return { dueAt: (dueAt ?? null) as number | null, isWhole };
   }
 
-  #partsOf(search: ClaimSearch, { ids }: ClaimFilter, way: ClaimWay): ClaimSqlParts {
-    if (ids !== undefined) return searchByIds(this.#names, search, ids);
-    if (way === 'flows') return searchByFlows(this.#names, search);
-    if (way === 'front') return searchByFront(this.#names, search);
-    return searchByDue(this.#names, search, way);
+  #partsOf(search: ClaimSearch, { ids }: ClaimFilter, scan: Scan): ScanSql {
+    if (ids !== undefined) return scanIdsSql(this.#names, search, ids);
+    if (scan === 'by-flow') return scanFlowsSql(this.#names, search);
+    if (scan === 'head') return scanHeadSql(this.#names, search);
+    return scanDueSql(this.#names, search, scan);
   }
 
-  /** What a claim that was not answered has taken. */
+  /** The rows of a claim that got no answer. */
   async #held(ask: Ask, { holder, lane }: ClaimRequest): Promise<EntryRow[]> {
     const { entries, contents } = this.#names.table;
     const slot = stateKeyOf('active', lane);
@@ -377,11 +383,188 @@ WHERE e.slot = ${slot} AND e.slot < ${ARCHIVED_KEY} AND e.holder = $1`,
 
 const SORTED_SQL = 'ORDER BY p.priority, p.due_at, p.id';
 
-/** CTEs behind another one; there may be none. */
-function listed(ctes: string): string {
+/** CTEs that follow another one, if any. */
+function moreCtes(ctes: string): string {
   return ctes === '' ? '' : `, ${ctes}`;
 }
 
 function slotsOf({ states, lane }: ClaimFilter): StateKey[] {
   return [...new Set(states)].map((state) => stateKeyOf(state, lane));
+}
+
+// The strategy of claims: a filtered scan, or a bounded one.
+//
+// A bounded scan never walks far; a filtered one is a fifth faster where the filter allows nearly
+// all due rows. So claims switch to filtered scans after a few bounded ones that left nothing out,
+// and back when a claim is not filled, takes longer than the fastest did, or now and then in any
+// case. A needless switch back costs a few bounded scans; a long walk would cost more.
+
+/** After this many full bounded scans in a row a filter is trusted, for this many claims. */
+const TRUSTED_AFTER = 4;
+const TRUSTED_FOR = 64;
+/** A claim that takes this long, and this many times as long as the fastest, walked too far. */
+const SLOW_MS = 2;
+const SLOW_FACTOR = 3;
+/** Filters that are remembered; full destinations change them all the time. */
+const FILTERS_MAX = 64;
+
+interface FilterHistory {
+  filled: number;
+  trustedFor: number;
+  quickestMs: number;
+}
+
+/** The strategy of one store, by filter. */
+export class ClaimStrategy {
+  readonly #seen = new Map<string, FilterHistory>();
+
+  /** Whether the next claim with this filter may use a filtered scan. */
+  isFiltered(request: ClaimRequest): boolean {
+    return this.#of(request).trustedFor > 0;
+  }
+
+  /** Notes a claim; `isClear`: it was filled, and its filter left nothing out. */
+  note(request: ClaimRequest, isClear: boolean, tookMs: number): void {
+    const seen = this.#of(request);
+    if (seen.trustedFor > 0) {
+      const isSlow = tookMs > SLOW_MS && tookMs > SLOW_FACTOR * seen.quickestMs;
+      seen.trustedFor = isClear && !isSlow ? seen.trustedFor - 1 : 0;
+      // After a good claim one bounded scan is enough to go on.
+      seen.filled = isClear && !isSlow ? TRUSTED_AFTER - 1 : 0;
+    } else {
+      seen.filled = isClear ? seen.filled + 1 : 0;
+      if (seen.filled >= TRUSTED_AFTER) seen.trustedFor = TRUSTED_FOR;
+    }
+    seen.quickestMs = Math.min(seen.quickestMs, tookMs);
+  }
+
+  #of({ lane, states, topics, exceptDestinations, max }: ClaimRequest): FilterHistory {
+    // Claims of about the same size take about the same time.
+    const size = Math.ceil(Math.log2(max));
+    const key = JSON.stringify([lane, states, topics, exceptDestinations, size]);
+    const found = this.#seen.get(key);
+    if (found !== undefined) return found;
+    if (this.#seen.size >= FILTERS_MAX) this.#seen.clear();
+    const fresh: FilterHistory = { filled: 0, trustedFor: 0, quickestMs: Number.POSITIVE_INFINITY };
+    this.#seen.set(key, fresh);
+    return fresh;
+  }
+}
+
+// Lower bounds of due times: where the live rows of each state begin, while dead rows cannot be
+// vacuumed.
+//
+// While a transaction is open somewhere, every row that was settled since stays in the index, ahead
+// of the due rows, and each scan walks over all of them. When scans take unusually long, we note
+// the first live due time of each state, and scans begin there.
+//
+// A row that appears below its bound — from a transaction that was open for long, or under a lease
+// shorter than ours — is found by the next full scan, 5 to 30 s later, and `nextDueAt` may return
+// a due row other than the earliest. Where scans are fast there are no bounds, and nothing is late.
+
+/**
+ * Two scans in a row that take this long mean dead rows, and a fast full one means none. Long is an
+ * absolute time, or relative to the fastest scan, which shows the distance to the server.
+ */
+const COSTLY_MS = 50;
+const COSTLY_FACTOR = 4;
+const COSTLY_MORE_MS = 5;
+const COSTLY_LOOKS = 2;
+/** The interval of full scans: this many times what the last one took, within limits. */
+const FULL_FACTOR = 20;
+const FULL_EVERY_MIN_MS = 5_000;
+const FULL_EVERY_MAX_MS = 30_000;
+/** New rows may be due this much before the last claim. */
+const MARGIN_MS = 2_000;
+
+/** The states that can be claimed. */
+const SLOTS: readonly StateKey[] = [
+  stateKeyOf('incoming', 'delivery'),
+  stateKeyOf('active', 'delivery'),
+  stateKeyOf('deferred', 'delivery'),
+  stateKeyOf('active', 'notice'),
+  stateKeyOf('bounce', 'notice'),
+];
+
+/** The lower bounds of one store. */
+export class DueLowerBounds {
+  readonly #names: Names;
+  readonly #clock: Clock;
+  readonly #dueAt = new Map<StateKey, number>();
+  #quickestMs = Number.POSITIVE_INFINITY;
+  #costlyLooks = 0;
+  #isCostly = false;
+  #fullAgainAt = Number.NEGATIVE_INFINITY;
+  /** The time of the last claim, and its lease. */
+  #last: { readonly now: number; readonly leaseMs: number } | undefined;
+
+  constructor(names: Names, clock: Clock) {
+    this.#names = names;
+    this.#clock = clock;
+  }
+
+  /** The condition on rows of a state; empty where there is no bound. */
+  sql(slot: StateKey): string {
+    const bound = this.#isCostly ? this.#dueAt.get(slot) : undefined;
+    return bound === undefined ? '' : ` AND due_at >= ${Math.floor(bound)}`;
+  }
+
+  /** Whether there are dead rows ahead of live ones. */
+  get isRaised(): boolean {
+    return this.#isCostly;
+  }
+
+  noteClaim(now: number, leaseMs: number): void {
+    this.#last = { now, leaseMs };
+  }
+
+  /** Notes how long a look for the next due row took. */
+  noteLook(tookMs: number): void {
+    this.#quickestMs = Math.min(this.#quickestMs, tookMs);
+    if (this.#isCostly) return;
+    this.#costlyLooks = tookMs > this.#costlyMs ? this.#costlyLooks + 1 : 0;
+    this.#isCostly = this.#costlyLooks >= COSTLY_LOOKS;
+  }
+
+  /** Finds where live rows begin; does nothing where scans are fast. */
+  async raise(ask: Ask): Promise<void> {
+    const last = this.#last;
+    if (!this.#isCostly || last === undefined) return;
+    const beganAt = this.#clock.monotonic();
+    const isFull = beganAt >= this.#fullAgainAt;
+    if (isFull) this.#dueAt.clear();
+    const [firsts = []] = await ask(
+      `SELECT ${SLOTS.map((slot) => this.#firstSql(slot)).join(', ')}`,
+    );
+    for (const [at, slot] of SLOTS.entries()) {
+      const first = (firsts[at] as number | null) ?? Number.POSITIVE_INFINITY;
+      const comingAt = last.now - MARGIN_MS + (isActiveKey(slot) ? last.leaseMs : 0);
+      this.#dueAt.set(slot, Math.min(first, comingAt));
+    }
+    if (isFull) this.#noteFull(beganAt);
+  }
+
+  get #costlyMs(): number {
+    return Math.min(COSTLY_MS, COSTLY_FACTOR * this.#quickestMs + COSTLY_MORE_MS);
+  }
+
+  #noteFull(beganAt: number): void {
+    const now = this.#clock.monotonic();
+    const tookMs = now - beganAt;
+    const everyMs = Math.max(FULL_EVERY_MIN_MS, FULL_FACTOR * tookMs);
+    this.#fullAgainAt = now + Math.min(FULL_EVERY_MAX_MS, everyMs);
+    if (tookMs > this.#costlyMs) return;
+    this.#isCostly = false;
+    this.#costlyLooks = 0;
+    this.#dueAt.clear();
+    this.#fullAgainAt = Number.NEGATIVE_INFINITY;
+  }
+
+  #firstSql(slot: StateKey): string {
+    return `(SELECT min(e.due_at) FROM generate_series(0, 9) AS p(n) CROSS JOIN LATERAL (
+  SELECT due_at FROM ${this.#names.table.entries}
+  WHERE slot = ${slot} AND slot < ${ARCHIVED_KEY} AND priority = p.n::int2${this.sql(slot)}
+  ORDER BY due_at, id LIMIT 1
+) e)`;
+  }
 }

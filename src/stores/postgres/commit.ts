@@ -1,5 +1,5 @@
 /**
- * commit — guarded writes and removals, a batch in one statement; and the way into quarantine.
+ * commit — guarded writes and removals, a batch in one statement; and the mode into quarantine.
  *
  * A statement writes a row once, so a second change of the same entry waits for the next one. A
  * change of an envelope may meet another entry's dedupe key, and must not fail its neighbours.
@@ -8,50 +8,44 @@
  */
 
 import { assert, RespoolError, textOf } from '../../core/errors.ts';
-import { type BrokenRow } from '../shared/sql-row.ts';
-import { numberArray, Rows, textArray, Values } from './arrays.ts';
-import {
-  addGuards,
-  addStatuses,
-  answerSql,
-  type ChangeRow,
-  type Commit,
-  copySql,
-  dropBodiesSql,
-  ENVELOPE,
-  fixedSql,
-  isShrinking,
-  type ChangeMode,
-  moveSql,
-  type NumberedChange,
-  readAnswer,
-  removeSql,
-  type ShrinkingBody,
-  updateSql,
-} from './commit-sql.ts';
-import { codeOf } from './errors.ts';
-import type { Names } from './names.ts';
+import type { Change } from '../../ports/entry-store.ts';
+import { type BrokenRow, checkInline } from '../shared/sql-row.ts';
 import { type Ask, NOW_SQL } from './connection.ts';
-import type { OrderKeyTurns } from './order-keys.ts';
+import { codeOf } from './errors.ts';
+import type { Names } from './options.ts';
+import { blockingSql, DUE_KEYS_SQL, firstSql, letGoSql, type OrderKeys } from './order-keys.ts';
+import {
+  type Cell,
+  type CellType,
+  checkColumns,
+  type EnvelopeColumns,
+  envelopeColumns,
+  numberArray,
+  Rows,
+  type StatusColumns,
+  statusColumns,
+  textArray,
+  Values,
+} from './row.ts';
 
-/** After a key was met, this many batches expect more of them. */
+/** After an order key was met, this many batches expect more of them. */
 const KEYED_BATCHES = 16;
 
-/** What became of one; a text says why it was refused. */
+/** The result of one change; a text says why it was refused. */
 export type ChangeResult = 'done' | 'stale' | { readonly refused: string };
 
 /** How the changes of a batch are written, and where the keys of those that end are noted. */
-interface Way extends ChangeMode {
+interface BatchMode extends ChangeMode {
   readonly ended: Set<string>;
 }
 
-/** What changes go by. */
-interface ChangesParts {
+/** How a store writes its changes. */
+interface ChangesOptions {
   /** The server would not wait for the disk at a commit unless a statement says so. */
   readonly isForced: boolean;
   /** What was delivered goes to the table of what was sent. */
   readonly keepsSent: boolean;
-  readonly turns: OrderKeyTurns;
+  readonly orderKeys: OrderKeys;
 }
 
 /** Changes over the tables of one store. */
@@ -59,22 +53,22 @@ export class Changes {
   readonly #names: Names;
   readonly #sql: ReturnType<typeof fixedSql>;
   readonly #durable: Commit;
-  readonly #turns: OrderKeyTurns;
+  readonly #orderKeys: OrderKeys;
   readonly #keepsSent: boolean;
   /** How many more batches think of keys: a statement that does takes half as long again. */
   #keyedLeft = KEYED_BATCHES;
 
-  constructor(names: Names, { isForced, keepsSent, turns }: ChangesParts) {
+  constructor(names: Names, { isForced, keepsSent, orderKeys }: ChangesOptions) {
     this.#names = names;
     this.#sql = fixedSql(names);
     this.#durable = isForced ? 'on' : null;
-    this.#turns = turns;
+    this.#orderKeys = orderKeys;
     this.#keepsSent = keepsSent;
   }
 
   /**
    * `isUnknown`: some may be there already by a try that was not answered. The order keys of those
-   * that ended are added to `ended`, for `turns.letGo` afterwards.
+   * that ended are added to `ended`, for `orderKeys.letGo` afterwards.
    */
   async change(
     ask: Ask,
@@ -84,14 +78,14 @@ export class Changes {
   ): Promise<ChangeResult[]> {
     const results: ChangeResult[] = rows.map(() => 'done');
     const commit: Commit = rows.every(({ isDurable }) => !isDurable) ? 'off' : this.#durable;
-    const isOrdered = this.#turns.isOrdered && this.#keyedLeft > 0;
+    const isOrdered = this.#orderKeys.isOrdered && this.#keyedLeft > 0;
     if (isOrdered) this.#keyedLeft -= 1;
     for (const wave of wavesOf(rows)) {
       await this.#changeAll(ask, wave, results, { commit, ended, isOrdered });
       // Without thought of keys, rows that have one were passed over.
       if (!isOrdered) {
         const left = wave.filter(([, index]) => results[index] === 'stale');
-        if (left.length > 0 && (await this.#turns.learn(ask))) {
+        if (left.length > 0 && (await this.#orderKeys.learn(ask))) {
           for (const [, index] of left) results[index] = 'done';
           await this.#changeAll(ask, left, results, { commit, ended, isOrdered: true });
           const isMet = left.some(([, index]) => results[index] !== 'stale');
@@ -111,25 +105,29 @@ export class Changes {
     ask: Ask,
     items: readonly NumberedChange[],
     results: ChangeResult[],
-    how: Omit<Way, 'wakeAt'>,
+    how: Omit<BatchMode, 'wakeAt'>,
   ): Promise<void> {
-    const way: Way = { ...how, wakeAt: this.#turns.lastNow };
+    const mode: BatchMode = { ...how, wakeAt: this.#orderKeys.lastNow };
     const plain = items.filter(([{ envelope }]) => envelope === undefined);
-    const stale = plain.length === 0 ? [] : await this.#changePlain(ask, plain, way);
+    const stale = plain.length === 0 ? [] : await this.#changePlain(ask, plain, mode);
     for (const index of stale) results[index] = 'stale';
     const shrinking = items.filter(isShrinking);
-    const shrunk = shrinking.length > 1 && (await this.#shrink(ask, shrinking, way));
+    const shrunk = shrinking.length > 1 && (await this.#shrink(ask, shrinking, mode));
     for (const item of items) {
       const [row, index] = item;
       if (row.envelope === undefined) continue;
       if (shrunk === false || !isShrinking(item)) {
-        results[index] = await this.#reshape(ask, row, way);
+        results[index] = await this.#reshape(ask, row, mode);
       } else if (shrunk.has(index)) results[index] = 'stale';
     }
   }
 
   /** The indexes of those that were stale. */
-  async #changePlain(ask: Ask, items: readonly NumberedChange[], way: Way): Promise<number[]> {
+  async #changePlain(
+    ask: Ask,
+    items: readonly NumberedChange[],
+    mode: BatchMode,
+  ): Promise<number[]> {
     const removals = items.filter(([{ status }]) => status === null);
     const sent = items.filter(([row]) => this.#isSent(row));
     const updates = items.filter(([row]) => row.status !== null && !this.#isSent(row));
@@ -138,30 +136,30 @@ export class Changes {
     if (sent.length > 0) {
       const rows = addGuards(new Rows(values), sent);
       const sentAt = sent.map(([{ status }]) => status?.updatedAt ?? null);
-      parts.push(moveSql(this.#names, rows.add('sent_at', 'int8', sentAt), way));
+      parts.push(moveSql(this.#names, rows.add('sent_at', 'int8', sentAt), mode));
     }
     if (updates.length > 0) {
       const rows = addStatuses(addGuards(new Rows(values), updates), updates);
-      parts.push(updateSql(this.#names, rows, way));
+      parts.push(updateSql(this.#names, rows, mode));
     }
     if (removals.length > 0) {
       const rows = addGuards(new Rows(values), removals);
       const refs = removals.map(([{ bodyRef }]) => bodyRef);
       const hasBodies = refs.some((ref) => ref !== null);
       if (hasBodies) rows.add('ref', 'text', refs);
-      parts.push(removeSql(this.#names, rows, way, hasBodies));
+      parts.push(removeSql(this.#names, rows, mode, hasBodies));
     }
     const sources = [
       ...(sent.length > 0 ? (['moved'] as const) : []),
       ...(updates.length > 0 ? (['changed'] as const) : []),
       ...(removals.length > 0 ? (['gone'] as const) : []),
     ];
-    const text = `WITH ${parts.join(', ')}${answerSql(this.#names, sources, way, values)}`;
-    const stale = readAnswer(await ask(text, values.list), way.ended);
+    const text = `WITH ${parts.join(', ')}${answerSql(this.#names, sources, mode, values)}`;
+    const stale = readAnswer(await ask(text, values.list), mode.ended);
     const staying = sent.filter(([, index]) => stale.includes(index));
     if (staying.length === 0) return stale;
     const others = stale.filter((index) => !staying.some(([, at]) => at === index));
-    return [...others, ...(await this.#copy(ask, staying, way))];
+    return [...others, ...(await this.#copy(ask, staying, mode))];
   }
 
   #isSent({ status }: ChangeRow): boolean {
@@ -169,19 +167,19 @@ export class Changes {
   }
 
   /** What was delivered and stays, as its id or key is to be known again; those that were stale. */
-  async #copy(ask: Ask, items: readonly NumberedChange[], way: Way): Promise<number[]> {
+  async #copy(ask: Ask, items: readonly NumberedChange[], mode: BatchMode): Promise<number[]> {
     const values = new Values();
     const rows = addStatuses(addGuards(new Rows(values), items), items);
-    const answer = answerSql(this.#names, ['changed'], way, values);
-    const text = `WITH ${updateSql(this.#names, rows, way)}${copySql(this.#names)}${answer}`;
-    return readAnswer(await ask(text, values.list), way.ended);
+    const answer = answerSql(this.#names, ['changed'], mode, values);
+    const text = `WITH ${updateSql(this.#names, rows, mode)}${copySql(this.#names)}${answer}`;
+    return readAnswer(await ask(text, values.list), mode.ended);
   }
 
   /** The indexes of those that were stale; false when they have to go one by one. */
   async #shrink(
     ask: Ask,
     items: readonly ShrinkingBody[],
-    way: Way,
+    mode: BatchMode,
   ): Promise<ReadonlySet<number> | false> {
     const values = new Values();
     const rows = addStatuses(addGuards(new Rows(values), items), items);
@@ -204,13 +202,13 @@ export class Changes {
     );
     const more = ENVELOPE.map(([name]) => `, ${name} = g.to_${name}`).join('');
     const refs = 'SELECT g.ref FROM changed c JOIN wanted g ON g.n = c.n WHERE g.ref IS NOT NULL';
-    const text = `WITH ${updateSql(this.#names, rows, way, more)}, rewritten AS (
+    const text = `WITH ${updateSql(this.#names, rows, mode, more)}, rewritten AS (
   UPDATE ${this.#names.table.contents} k SET envelope = g.to_text, body = NULL
   FROM changed c JOIN wanted g ON g.n = c.n
   WHERE k.seq = ANY(ARRAY(SELECT seq FROM changed)) AND k.seq = c.seq
-)${dropBodiesSql(this.#names, refs)}${answerSql(this.#names, ['changed'], way, values)}`;
+)${dropBodiesSql(this.#names, refs)}${answerSql(this.#names, ['changed'], mode, values)}`;
     try {
-      return new Set(readAnswer(await ask(text, values.list), way.ended));
+      return new Set(readAnswer(await ask(text, values.list), mode.ended));
     } catch (error) {
       if (codeOf(error) !== '23505') throw error;
       return false;
@@ -218,7 +216,7 @@ export class Changes {
   }
 
   /** One entry with a new envelope: the same guard, more columns, and what lies in `contents`. */
-  async #reshape(ask: Ask, row: ChangeRow, way: Way): Promise<ChangeResult> {
+  async #reshape(ask: Ask, row: ChangeRow, mode: BatchMode): Promise<ChangeResult> {
     const { envelope, body, bodyRef } = row;
     assert(envelope !== undefined, 'a change of an envelope has one');
     const values = new Values();
@@ -232,12 +230,12 @@ export class Changes {
       bodyRef === null
         ? ''
         : dropBodiesSql(this.#names, `SELECT ${bind(bodyRef, 'text')} FROM changed`);
-    const text = `WITH ${updateSql(this.#names, rows, way, more)}, rewritten AS (
+    const text = `WITH ${updateSql(this.#names, rows, mode, more)}, rewritten AS (
   UPDATE ${this.#names.table.contents} k SET envelope = ${bind(envelope.text, 'text')}${bytes}
   FROM changed WHERE k.seq = changed.seq
-)${dropped}${answerSql(this.#names, ['changed'], way, values)}`;
+)${dropped}${answerSql(this.#names, ['changed'], mode, values)}`;
     try {
-      const stale = readAnswer(await ask(text, values.list), way.ended);
+      const stale = readAnswer(await ask(text, values.list), mode.ended);
       return stale.length === 0 ? 'done' : 'stale';
     } catch (error) {
       if (codeOf(error) !== '23505') throw error;
@@ -325,4 +323,298 @@ function wavesOf(rows: readonly ChangeRow[]): NumberedChange[][] {
     else wave.push([row, index]);
   }
   return waves;
+}
+
+// The statements: guarded writes and removals.
+//
+// Where a store has no order keys a statement says nothing of them, and passes over rows that have
+// one after all. Where it has, what ends lets the next of its key go in the same statement.
+
+/** `synchronous_commit` of a batch; null: as the server has it. */
+export type Commit = 'off' | 'on' | null;
+
+/** How a statement is written. */
+export interface ChangeMode {
+  readonly commit: Commit;
+  /** Whether there are order keys. */
+  readonly isOrdered: boolean;
+  /** When those who claim did so last. */
+  readonly wakeAt: number | null;
+}
+
+/** How an entry is found as it should be. */
+const GUARDS: readonly (readonly [string, CellType, (item: NumberedChange) => Cell])[] = [
+  ['id', 'text', ([{ id }]) => id],
+  ['n', 'int4', ([, index]) => index],
+  ['revision', 'int4', ([{ revision }]) => revision],
+  ['holder', 'text', ([{ holder }]) => holder],
+];
+
+function addGuards(rows: Rows, items: readonly NumberedChange[]): Rows {
+  for (const [name, type, read] of GUARDS) rows.add(name, type, items.map(read));
+  return rows;
+}
+
+/** The columns that every step writes. */
+const STATUS: readonly (readonly [string, CellType, (status: StatusColumns) => Cell])[] = [
+  ['slot', 'int2', ({ slot }) => slot],
+  ['due_at', 'int8', ({ dueAt }) => dueAt],
+  ['revision', 'int4', ({ revision }) => revision],
+  ['attempts', 'int4', ({ attempts }) => attempts],
+  ['notices', 'int4', ({ notices }) => notices],
+  ['lost', 'int4', ({ lost }) => lost],
+  ['postponed', 'int4', ({ postponed }) => postponed],
+  ['replays', 'int4', ({ replays }) => replays],
+  ['holder', 'text', ({ holder }) => holder],
+  ['claimed_from', 'int2', ({ claimedFrom }) => claimedFrom],
+  ['updated_at', 'int8', ({ updatedAt }) => updatedAt],
+  ['fingerprint', 'text', ({ fingerprint }) => fingerprint],
+  ['memory', 'text', ({ memory }) => memory],
+];
+
+function addStatuses(rows: Rows, items: readonly NumberedChange[]): Rows {
+  const all = items.flatMap(([{ status }]) => status ?? []);
+  for (const [name, type, read] of STATUS) rows.add(`to_${name}`, type, all.map(read));
+  return rows;
+}
+
+/** The columns that a new envelope writes besides. */
+const ENVELOPE: readonly (readonly [string, CellType, (envelope: EnvelopeColumns) => Cell])[] = [
+  ['topic', 'text', ({ topic }) => topic],
+  ['destination', 'text', ({ destination }) => destination],
+  ['priority', 'int2', ({ priority }) => priority],
+  ['enqueued_at', 'int8', ({ enqueuedAt }) => enqueuedAt],
+  ['dedupe_key', 'text', ({ dedupeKey }) => dedupeKey],
+];
+
+const SET_SQL: string = STATUS.map(([name]) => `${name} = g.to_${name}`).join(', ');
+
+/** One that is written as it was found goes on waiting for its turn. */
+const BEHIND_SQL =
+  ', behind = (e.behind AND e.slot = g.to_slot AND e.due_at IS NOT DISTINCT FROM g.to_due_at)';
+
+/**
+ * n.b. The array that says the same once more is why the server looks each entry up in the index.
+ * By its own estimate it reads the whole table for a batch: 40 ms against 2 ms. (40,000 entries, a
+ * batch of 333, PostgreSQL 15, 2026-11-15)
+ */
+function guardSql(given: string, { isOrdered }: ChangeMode): string {
+  return `e.id = ANY(ARRAY(SELECT id FROM ${given}))
+    AND e.id = g.id AND e.revision = g.revision AND e.holder = g.holder${
+      isOrdered ? '' : ' AND e.order_key IS NULL'
+    }`;
+}
+
+/**
+ * Whether the commit waits for the disk is said in the statement: one round trip, and nothing is
+ * left behind on a connection that another call uses next.
+ */
+function commitSql({ commit }: ChangeMode): string {
+  return commit === null
+    ? ''
+    : ` WHERE (SELECT set_config('synchronous_commit', '${commit}', true)) IS NOT NULL`;
+}
+
+/** Writes `wanted`; those it found as they should be are in `changed`. */
+function updateSql({ table }: Names, rows: Rows, mode: ChangeMode, more = ''): string {
+  const behind = mode.isOrdered ? BEHIND_SQL : '';
+  return `wanted AS MATERIALIZED (${rows.sql}${commitSql(mode)}), changed AS (
+  UPDATE ${table.entries} e SET ${SET_SQL}${behind}${more} FROM wanted g
+  WHERE ${guardSql('wanted', mode)}
+  RETURNING g.n, e.seq${mode.isOrdered ? ', e.order_key, e.slot' : ''}
+)`;
+}
+
+/** Removes `unwanted`; those it found as they should be are in `gone`. */
+function removeSql(names: Names, rows: Rows, mode: ChangeMode, hasBodies: boolean): string {
+  const { table } = names;
+  const more = `${hasBodies ? ', g.ref' : ''}${mode.isOrdered ? ', e.order_key, e.slot' : ''}`;
+  return `unwanted AS MATERIALIZED (${rows.sql}${commitSql(mode)}), gone AS (
+  DELETE FROM ${table.entries} e USING unwanted g
+  WHERE ${guardSql('unwanted', mode)} RETURNING g.n, e.seq${more}
+), dropped AS (
+  DELETE FROM ${table.contents} WHERE seq = ANY(ARRAY(SELECT seq FROM gone))
+)${hasBodies ? dropBodiesSql(names, 'SELECT ref FROM gone WHERE ref IS NOT NULL') : ''}`;
+}
+
+/**
+ * Bodies that go with their entries, in the same commit: neither outlives the other. Where bodies
+ * are kept elsewhere, this is one look into an index that finds nothing.
+ */
+function dropBodiesSql({ table }: Names, refs: string): string {
+  return `, let_go AS (
+  DELETE FROM ${table.bodies} WHERE ref = ANY(ARRAY(${refs})) RETURNING ref
+), emptied AS (
+  DELETE FROM ${table.chunks} WHERE ref = ANY(ARRAY(SELECT ref FROM let_go))
+)`;
+}
+
+/**
+ * Removes `leaving` and puts it in the table of what was sent; those it did so with are in `moved`.
+ * Not those whose id or key is to be known again: they stay, and are copied (copySql).
+ */
+function moveSql({ table }: Names, rows: Rows, mode: ChangeMode): string {
+  const more = mode.isOrdered ? ', e.order_key, e.slot' : '';
+  return `leaving AS MATERIALIZED (${rows.sql}${commitSql(mode)}), moved AS (
+  DELETE FROM ${table.entries} e USING leaving g
+  WHERE ${guardSql('leaving', mode)} AND e.dedupe_key IS NULL AND coalesce((
+      SELECT position('"ownId":true' IN k.envelope) FROM ${table.contents} k WHERE k.seq = e.seq
+    ), 1) = 0
+  RETURNING g.n, g.sent_at, e.seq, e.id, e.topic${more}
+), carried AS (
+  DELETE FROM ${table.contents} k WHERE k.seq = ANY(ARRAY(SELECT seq FROM moved))
+  RETURNING k.seq, k.envelope, k.body
+), arrived AS (
+  INSERT INTO ${table.sent} (sent_at, id, topic, envelope, body)
+  SELECT m.sent_at, m.id, m.topic, k.envelope, k.body FROM moved m JOIN carried k ON k.seq = m.seq
+)`;
+}
+
+/** Puts a copy of what was `changed` in the table of what was sent. */
+function copySql({ table }: Names): string {
+  return `, arrived AS (
+  INSERT INTO ${table.sent} (sent_at, id, topic, envelope, body)
+  SELECT g.to_updated_at, g.id, e.topic, k.envelope, k.body
+  FROM changed c JOIN wanted g ON g.n = c.n
+    JOIN ${table.entries} e ON e.id = g.id JOIN ${table.contents} k ON k.seq = c.seq
+  WHERE k.seq = ANY(ARRAY(SELECT seq FROM changed))
+    AND e.id = ANY(ARRAY(SELECT id FROM wanted))
+)`;
+}
+
+/** Which CTEs a statement has that give the rows they wrote, and what was given to them. */
+type ChangeSource = 'changed' | 'gone' | 'moved';
+
+const GIVEN: Readonly<Record<ChangeSource, string>> = {
+  changed: 'wanted',
+  gone: 'unwanted',
+  moved: 'leaving',
+};
+
+/**
+ * The end of a statement: it answers with the numbers of those that were not found as they should
+ * be and, where keys have an order, with the keys of those that ended, after their next ones were
+ * let go.
+ */
+function answerSql(
+  names: Names,
+  sources: readonly ChangeSource[],
+  { isOrdered, wakeAt }: ChangeMode,
+  { bind }: Values,
+): string {
+  const key = isOrdered ? ', NULL::text AS key' : '';
+  const answers = sources.map(
+    (source) => `SELECT n${key} FROM ${GIVEN[source]} WHERE n NOT IN (SELECT n FROM ${source})`,
+  );
+  if (!isOrdered) return ` ${answers.join(' UNION ALL ')}`;
+  const letGo = letGoSql(names, 'SELECT id FROM heads', bind(wakeAt, 'int8'));
+  return `, touched AS (${sources.map((source) => TOUCHED[source]).join(' UNION ALL ')}),
+ended AS MATERIALIZED (
+  SELECT order_key, array_agg(seq) AS touched, array_agg(seq) FILTER (WHERE ends) AS seqs
+  FROM touched GROUP BY order_key HAVING bool_or(ends)
+), heads AS MATERIALIZED (
+  SELECT h.id FROM ended k CROSS JOIN LATERAL (
+    ${firstSql(names, 'k.order_key', ' AND b.seq <> ALL(k.seqs)')}
+  ) h WHERE h.slot IN (${DUE_KEYS_SQL}) AND h.seq <> ALL(k.touched)
+), woken AS (${letGo})
+${answers.join(' UNION ALL ')} UNION ALL SELECT NULL, order_key FROM ended`;
+}
+
+/** Rows with keys that a statement wrote, and whether they block others no more. */
+const TOUCHED: Readonly<Record<ChangeSource, string>> = {
+  changed: `SELECT order_key, seq, NOT ${blockingSql('')} AS ends FROM changed
+  WHERE order_key IS NOT NULL`,
+  gone: removedSql('gone'),
+  moved: removedSql('moved'),
+};
+
+function removedSql(source: string): string {
+  return `SELECT order_key, seq, true AS ends FROM ${source}
+  WHERE order_key IS NOT NULL AND ${blockingSql('')}`;
+}
+
+/** The numbers in an answer; its keys are added to `ended`. */
+function readAnswer(rows: readonly unknown[][], ended: Set<string>): number[] {
+  const numbers: number[] = [];
+  for (const [number, key] of rows) {
+    if (typeof key === 'string') ended.add(key);
+    else numbers.push(Number(number));
+  }
+  return numbers;
+}
+
+export function fixedSql({
+  table,
+}: Names): Readonly<Record<'keyOwner' | 'look' | 'quarantine', string>> {
+  return {
+    keyOwner: `SELECT id FROM ${table.entries} WHERE dedupe_key = $1`,
+    look: `SELECT id, revision, slot, updated_at, holder, due_at, memory FROM ${table.entries}
+  WHERE id = ANY($1::text[])`,
+    quarantine: `WITH given AS MATERIALIZED (
+  SELECT * FROM unnest($1::text[], $2::int8[], $3::text[]) AS g(id, seq, reason)
+), gone AS (
+  DELETE FROM ${table.entries} e USING given g WHERE e.id = g.id AND e.seq = g.seq
+  RETURNING e.seq, e.id, e.order_key, g.reason, to_jsonb(e)::text AS entry
+), dropped AS (
+  DELETE FROM ${table.contents} k USING gone WHERE k.seq = gone.seq
+  RETURNING k.seq, k.envelope, k.body
+), put AS (
+  INSERT INTO ${table.quarantine} (id, reason, entry, envelope, body)
+  SELECT g.id, g.reason, g.entry, d.envelope, d.body
+  FROM gone g LEFT JOIN dropped d ON d.seq = g.seq
+)
+SELECT order_key FROM gone WHERE order_key IS NOT NULL`,
+  };
+}
+
+// A change, checked, as the columns it writes.
+
+/** A change, ready to go. */
+export interface ChangeRow {
+  readonly id: string;
+  readonly revision: number;
+  readonly holder: string;
+  readonly isDurable: boolean;
+  /** Null: remove it. */
+  readonly status: StatusColumns | null;
+  readonly envelope: EnvelopeColumns | undefined;
+  /** New bytes; null: let go of them; undefined: as they are. */
+  readonly body: Uint8Array | null | undefined;
+  /** The body that goes with it, if that is in the tables beside ours. */
+  readonly bodyRef: string | null;
+  /** From then on another holder may have removed it. */
+  readonly leaseEndsAt: number;
+}
+
+export function changeRow(change: Change, isDurable: boolean): ChangeRow {
+  const { id, revision, holder = '', to, envelope, inlineBody, bodyRef = null } = change;
+  const { leaseEndsAt = Number.POSITIVE_INFINITY } = change;
+  if (bodyRef !== null) checkColumns(id, { counts: [], times: [], texts: [bodyRef] });
+  const isInline = envelope?.body.place === 'inline';
+  const body = isInline ? checkInline(inlineBody, id) : null;
+  return {
+    id,
+    revision,
+    holder,
+    isDurable,
+    status: to === 'remove' ? null : statusColumns(to, id),
+    envelope: envelope === undefined ? undefined : envelopeColumns(envelope),
+    body: envelope === undefined ? undefined : body,
+    bodyRef,
+    leaseEndsAt,
+  };
+}
+
+/** A change, and its place in the batch. */
+export type NumberedChange = readonly [row: ChangeRow, index: number];
+
+/** One with a new envelope that lets go of inline bytes, if there are any. */
+export type ShrinkingBody = readonly [
+  row: ChangeRow & { readonly envelope: EnvelopeColumns },
+  index: number,
+];
+
+function isShrinking(item: NumberedChange): item is ShrinkingBody {
+  const [{ envelope, body, status }] = item;
+  return envelope !== undefined && body === null && status !== null;
 }

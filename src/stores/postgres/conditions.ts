@@ -10,7 +10,7 @@ import { isPattern, type TopicRule } from '../../core/topic.ts';
 import type { EntryQuery } from '../../ports/entry-store.ts';
 import { idRange } from '../shared/query.ts';
 import { ARCHIVED_KEY, STATE_KEY_COUNT, type StateKey, stateKeyOf } from '../shared/sql-row.ts';
-import { type Bind, textArray } from './arrays.ts';
+import { type Bind, textArray } from './row.ts';
 
 /** A query, taken apart. */
 export interface Conditions {

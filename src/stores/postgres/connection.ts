@@ -1,6 +1,6 @@
 /**
- * connection — the way to the server: takes a connection, runs work, and does it again where that
- * is right.
+ * connection — runs work on a connection of the pool, and retries it where that is safe; the only
+ * file that loads `pg`.
  *
  * Promise: no connection is kept between two pieces of work, none is used again after trouble on
  * it, and none leads to a replica. Work that is run again is told whether its first try may have
@@ -10,18 +10,26 @@
 import { Socket } from 'node:net';
 import { asError, RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
+import { importPeer } from '../../system/peer.ts';
 import { backoffMs, Sleeper, withTimeout } from '../../system/wait.ts';
-import { loadPg, type PgClient, type PgPool, type PgSpeaker, rowsOf, TYPES } from './client.ts';
 import { LostConnection, storeError, troubleOf } from './errors.ts';
-import type { CheckedOptions } from './options.ts';
+import type {
+  CheckedOptions,
+  PgAnswer,
+  PgClient,
+  PgPool,
+  PgQueryable,
+  PgEmitter,
+  PgTypes,
+} from './options.ts';
 
-// Connections that are gone soon after they were ended.
+// Sockets that close soon after they were ended.
 //
-// Node's own socket waits for the other side to end, too. One whose way was forgotten by a router,
-// or whose server froze, never hears of it, and keeps a process that has stopped alive: for a
-// quarter of an hour, or for good.
+// A socket of Node waits for the other side to end as well. If a router dropped the connection, or
+// the server froze, that never happens, and the socket keeps a stopped process alive: for a quarter
+// of an hour, or for good.
 
-/** How long the other side has to end a connection that we have ended. */
+/** How long the other side may take to end a connection that we have ended. */
 const ANSWER_MAX_MS = 2_000;
 
 /** The sockets of one pool or one connection. */
@@ -43,8 +51,8 @@ export class Sockets {
   };
 
   /**
-   * Whoever uses them has ended them all. n.b. Under TLS a socket does not tell that it was ended:
-   * that happens on the one around it.
+   * All of them were ended by their user. n.b. Under TLS a socket does not emit `finish`: the TLS
+   * socket around it does.
    */
   ended(): void {
     this.#dropSoon([...this.#open]);
@@ -59,7 +67,6 @@ export class Sockets {
     for (const socket of sockets) {
       socket.once('close', () => {
         left.delete(socket);
-        // Nobody waits for a timer that has nothing to do.
         if (left.size === 0) cancel();
       });
     }
@@ -75,7 +82,7 @@ export type Work<T> = (ask: Ask, isUnknown: boolean) => Promise<T>;
 /** Pauses between two tries, doubled up to the second of them. */
 const PAUSE = { firstMs: 20, maxMs: 1_000 };
 
-/** What is known of a connection. */
+/** What is known about a connection. */
 interface Known {
   /** It was asked whether it leads to a primary. */
   isChecked: boolean;
@@ -89,13 +96,13 @@ export class Server {
   readonly #clock: Clock;
   readonly #known = new WeakMap<object, Known>();
   readonly #onPoolError = (): void => {
-    // An idle connection went away. Whoever needs one next gets another; nothing was lost here.
+    // An idle connection went away. The next call gets another one; nothing was lost.
   };
   /**
-   * n.b. Here, and not when we get it: a server that ends a connection as soon as it is made says
-   * so before anybody who waits for it can listen, and that would end the process.
+   * n.b. Here, and not when we get the client: a server that ends a connection as soon as it is
+   * made emits the error before the caller can listen, and that would end the process.
    */
-  readonly #onConnect = (client: PgSpeaker): void => {
+  readonly #onConnect = (client: PgEmitter): void => {
     client.on('error', () => undefined);
   };
   readonly #sockets: Sockets;
@@ -141,7 +148,7 @@ export class Server {
       pool?.removeListener('connect', this.#onConnect);
       return;
     }
-    // n.b. A pool that ends still speaks of connections that break meanwhile: somebody must listen.
+    // n.b. A pool that is ending still emits errors of its connections: the listener stays.
     await pool?.end();
     this.#sockets.ended();
   }
@@ -159,7 +166,7 @@ export class Server {
         const trouble = troubleOf(error);
         const isLate = this.#clock.monotonic() - startedAt + pauseMs > this.#options.retryForMs;
         const helps = trouble === 'again' || trouble === 'lost';
-        // Also where this statement was rolled back for certain: one before it may have happened.
+        // Also where this statement was certainly rolled back: one before it may have happened.
         isUnknown ||= tried.isSent;
         if (!helps || isLate || this.#isClosed) throw storeError(error, doing);
       }
@@ -178,11 +185,11 @@ export class Server {
         tried.isSent = true;
         return this.#ask(client, text, values);
       }, isUnknown);
-      // The commit may be on this server alone. Until a later one was waited for, nobody knows.
+      // The commit may be on this server alone, which only a later commit that waits can tell.
       if (known.isWarned) await this.#confirm(client, known);
       return result;
     } catch (error) {
-      // After any trouble the connection may be in a transaction, or in the middle of an answer.
+      // After an error the connection may be in a transaction, or in the middle of an answer.
       ended = asError(error);
       throw error;
     } finally {
@@ -256,7 +263,7 @@ export class Server {
 /** The server's time. */
 export const NOW_SQL = 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8';
 
-/** A commit that waits for the disk and for the standbys, and writes nothing anybody reads. */
+/** A commit that waits for the disk and for the standbys, and writes nothing that is read. */
 export const CONFIRM_SQL = "SELECT pg_logical_emit_message(true, 'respool', '')::text";
 
 // How a transaction of several statements begins.
@@ -266,14 +273,14 @@ export const CONFIRM_SQL = "SELECT pg_logical_emit_message(true, 'respool', ''):
 
 /**
  * How long a transaction at work may wait for its next statement. What it has locked is passed over
- * by every claim meanwhile, and work has to go on within 10 s of whatever cut its process off.
+ * by every claim meanwhile, and work has to go on within 10 s of its process being cut off.
  */
 const IDLE_MAX = '5s';
 
 /** The same where the tables are made: its SQL may also be typed in by hand. */
 const SCHEMA_IDLE_MAX = '60s';
 
-/** n.b. Several statements in one: without parameters, and what it gives back is of no use. */
+/** n.b. Several statements in one message: no parameters, no answer. */
 export const BEGIN_SQL: string = beginSql(IDLE_MAX);
 
 export const SCHEMA_BEGIN_SQL: string = beginSql(SCHEMA_IDLE_MAX);
@@ -281,4 +288,81 @@ export const SCHEMA_BEGIN_SQL: string = beginSql(SCHEMA_IDLE_MAX);
 function beginSql(idleMax: string): string {
   return `BEGIN;
 SET LOCAL idle_in_transaction_session_timeout = '${idleMax}';`;
+}
+
+// The package `pg`: loaded when a store with a URL is opened, never at import.
+
+/** Of several statements in one, what the last of them gave. */
+export function rowsOf(answer: PgAnswer | PgAnswer[]): unknown[][] {
+  return (Array.isArray(answer) ? answer.at(-1) : answer)?.rows ?? [];
+}
+
+/** A connection of its own, for LISTEN. */
+export interface PgListener extends PgQueryable {
+  connect(): Promise<unknown>;
+  end(): Promise<void>;
+  on(event: 'error' | 'end', listener: (error?: Error) => void): unknown;
+  on(
+    event: 'notification',
+    listener: (message: { readonly payload?: string | undefined }) => void,
+  ): unknown;
+}
+
+/** How connections are opened. */
+export interface PgConfig {
+  readonly connectionString: string;
+  readonly connectionTimeoutMillis: number;
+  readonly keepAlive: boolean;
+  readonly application_name: string;
+  readonly max?: number;
+  /** Makes the socket of a connection. */
+  readonly stream: () => Socket;
+}
+
+/** The package, as far as we need it. */
+interface PgPackage {
+  readonly Pool: new (config: PgConfig) => PgPool;
+  readonly Client: new (config: PgConfig) => PgListener;
+}
+
+export async function loadPg(): Promise<PgPackage> {
+  const loaded = await importPeer('pg', 'the PostgreSQL store');
+  const { default: pg = loaded } = loaded as { readonly default?: unknown };
+  return pg as PgPackage;
+}
+
+/** Values as we want them, whatever parsers the program has set for its own queries. */
+export const TYPES: PgTypes = {
+  getTypeParser: (oid) => (READERS.get(oid) ?? asText) as (value: string) => never,
+};
+
+const asText = (value: string): string => value;
+
+const READERS: ReadonlyMap<number, (value: string) => unknown> = new Map<
+  number,
+  (value: string) => unknown
+>([
+  [16, (value) => value === 't'],
+  [17, readBytes],
+  [20, Number],
+  [21, Number],
+  [23, Number],
+  [701, Number],
+]);
+
+/** Both forms of `bytea_output`: hex, and the older one with escapes. */
+export function readBytes(value: string): Uint8Array {
+  if (value.startsWith('\\x')) return Buffer.from(value.slice(2), 'hex');
+  const bytes: number[] = [];
+  for (let at = 0; at < value.length; at += 1) {
+    if (value[at] !== '\\') bytes.push(value.charCodeAt(at));
+    else if (value[at + 1] === '\\') {
+      bytes.push(0x5c);
+      at += 1;
+    } else {
+      bytes.push(Number.parseInt(value.slice(at + 1, at + 4), 8));
+      at += 3;
+    }
+  }
+  return Uint8Array.from(bytes);
 }

@@ -11,10 +11,9 @@ import type { Clock } from '../../ports/clock.ts';
 import type { EntryQuery, TallyBy, TallyRow } from '../../ports/entry-store.ts';
 import { matchesQuery } from '../shared/query.ts';
 import { decodeAll, type StateKey, stateOfKey } from '../shared/sql-row.ts';
-import { Values } from './arrays.ts';
+import { decodeRow, type EntryRow, STATUS_SQL, Values } from './row.ts';
 import { allOf, type Conditions, conditionsOf, stateKeysSql } from './conditions.ts';
-import type { Names } from './names.ts';
-import { decodeRow, type EntryRow, STATUS_SQL } from './row.ts';
+import type { Names } from './options.ts';
 import type { Ask } from './connection.ts';
 
 /** Entries that are counted one by one. */

@@ -15,12 +15,17 @@ import {
   type StoreFinding,
   worthKnowing,
 } from '../shared/finding.ts';
-import { loadPg, type PgClient, type PgConfig, type PgPool, rowsOf, TYPES } from './client.ts';
-import { type Ask, NOW_SQL, Sockets } from './connection.ts';
+import { type Ask, loadPg, NOW_SQL, type PgConfig, rowsOf, Sockets, TYPES } from './connection.ts';
 import { readDurability } from './durability.ts';
 import { storeError } from './errors.ts';
-import type { Names } from './names.ts';
-import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
+import {
+  type CheckedOptions,
+  checkOptions,
+  type Names,
+  type PostgresOptions,
+  type PgClient,
+  type PgPool,
+} from './options.ts';
 import { SCHEMA_VERSION } from './schema.ts';
 
 /** Clocks that are kept by NTP differ by less. */

@@ -12,7 +12,7 @@ import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Durability } from '../../ports/entry-store.ts';
 import type { Logger } from '../../ports/logger.ts';
-import type { Names } from './names.ts';
+import type { Names } from './options.ts';
 import { type Ask, CONFIRM_SQL, type Server } from './connection.ts';
 
 /** Lazy writes wait this long for somebody to flush them; the promise is 250 ms. */

@@ -2,8 +2,8 @@
  * postgres — entries in tables of a PostgreSQL database, for any number of processes on any number
  * of machines.
  *
- *   insert  commit ─▶ a line each (batches) ─▶ one statement per batch
- *   claim           ─▶ one statement each
+ *   insert  commit ─▶ a batch queue each ─▶ one statement per batch
+ *   claim ─▶ one statement
  *   get  list  tally  nextDueAt  records ─▶ one statement or a few
  *
  * Every statement is a transaction of its own, unnamed, and leaves nothing on its connection: a
@@ -25,55 +25,59 @@ import type { SqlTx } from '../../ports/sql.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { InFlight } from '../../system/in-flight.ts';
+import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import { Lifetime } from '../shared/lifetime.ts';
 import { itemsOf, Operations } from '../shared/operations.ts';
 import { readHeadsMax } from '../shared/page.ts';
 import { type BrokenRow, decodeAll, INLINE_MAX_BYTES, isActiveKey } from '../shared/sql-row.ts';
-import { type ChangeRow, changeRow } from './commit-sql.ts';
-import { type ChangeResult, Changes, refusal } from './commit.ts';
-import { Claims } from './claim.ts';
-import { LazyWrites, readDurability, durabilityText } from './durability.ts';
-import { DueLowerBounds } from './due-lower-bound.ts';
-import { Inserts, newRow } from './insert.ts';
-import { createBatches, type Batches, letNextGo } from './batches.ts';
-import { corrupted, entryOf, Lists } from './list.ts';
-import { migrate } from './schema.ts';
-import type { Names } from './names.ts';
-import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
-import { keyHeads, OrderKeyTurns } from './order-keys.ts';
-import { Receipts, sweepReceipts } from './receipts.ts';
+import { Claims, DueLowerBounds } from './claim.ts';
+import { type ChangeResult, type ChangeRow, changeRow, Changes, refusal } from './commit.ts';
+import { NOW_SQL, Server } from './connection.ts';
+import { Tallies } from './count.ts';
+import { durabilityText, LazyWrites, readDurability } from './durability.ts';
+import { insertWithin } from './insert-within.ts';
+import {
+  type InsertResult,
+  Inserts,
+  isKeyed,
+  newRow,
+  type NewRow,
+  Receipts,
+  sweepReceipts,
+} from './insert.ts';
+import { corruptEntry, entryOf, Lists } from './list.ts';
+import { Notifications } from './notify.ts';
+import { type CheckedOptions, checkOptions, type Names, type PostgresOptions } from './options.ts';
+import { keyHeads, OrderKeys } from './order-keys.ts';
 import { createRecordStore } from './records.ts';
 import { decodeRow } from './row.ts';
+import { migrate } from './schema.ts';
 import {
   checkSentQuery,
   type SentPage,
+  sentPage,
   SentPartitions,
   type SentQuery,
-  sentPage,
 } from './sent-partitions.ts';
-import { NOW_SQL, Server } from './connection.ts';
-import { Tallies } from './count.ts';
-import { Notifications } from './notify.ts';
-import { insertWithin } from './insert-within.ts';
 
 /** An entry store in PostgreSQL. */
 export interface PostgresStore extends EntryStore {
   /**
-   * Inserts in your own transaction, on its client: the messages are there if you commit, and
-   * were never there if you do not; where there is none they are refused. A duplicate is told and
-   * fails nothing. Works without `open()` where the tables are there; an error of the server comes
-   * as it is.
+   * Inserts within your own transaction, on its client: the messages exist if you commit and never
+   * existed if you roll back; without an open transaction they are refused. A duplicate is reported
+   * and fails nothing. Works without `open()` if the tables exist; an error of the server is passed
+   * on unchanged.
    */
   insertWithin(
     transaction: SqlTx,
     entries: readonly Entry[],
   ): Promise<readonly ('stored' | Duplicate)[]>;
   keyHeads(max: number): Promise<readonly KeyHead[]>;
-  /** What was delivered and is kept in the table `sent`; only with the option of that name. */
+  /** Delivered messages in the table `sent`; only with the option of that name. */
   sentPage(query: SentQuery): Promise<SentPage>;
 }
 
-/** What a store stands on; others than the real ones are for tests. */
+/** What a store stands on; tests replace them. */
 export interface PostgresParts {
   readonly clock: Clock;
   readonly dice: Dice;
@@ -81,7 +85,7 @@ export interface PostgresParts {
   readonly countMax?: number;
 }
 
-/** What is there while the store is open. */
+/** The state of an open store. */
 interface Opened extends Batches {
   readonly server: Server;
   readonly names: Names;
@@ -92,12 +96,12 @@ interface Opened extends Batches {
   readonly lists: Lists;
   readonly tallies: Tallies;
   readonly lazy: LazyWrites;
-  readonly wakes: Notifications;
-  readonly turns: OrderKeyTurns;
+  readonly notifications: Notifications;
+  readonly orderKeys: OrderKeys;
   readonly sent: SentPartitions;
   readonly operations: Operations;
   readonly durability: Durability;
-  /** What close() has to wait for beside the lines. */
+  /** Calls that close() waits for, beside the batch queues. */
   readonly calls: InFlight;
 }
 
@@ -138,13 +142,13 @@ export function postgres(
       const doing = `insert ${entries.length} messages within a transaction`;
       return (await insertWithin(checked.names, transaction, entries, { doing })).results;
     },
-    watch: (onDue) => use().wakes.watch(onDue),
+    watch: (onDue) => use().notifications.watch(onDue),
     records: operations.records(
       createRecordStore({
         use: () => use().server,
         names: checked.names,
         newToken: () => randomName(all.dice),
-        onWrite: () => life.opened?.wakes.tell(),
+        onWrite: () => life.opened?.notifications.tell(),
       }),
     ),
     onOperation: operations.on,
@@ -157,7 +161,7 @@ function traitsOf(durability: () => Durability): EntryStoreTraits {
     wakes: true,
     ordered: true,
     inlineMaxBytes: INLINE_MAX_BYTES,
-    /** What the server promises is known once it was asked, by open(). */
+    /** Known once open() has asked the server. */
     get durability() {
       return durability();
     },
@@ -172,9 +176,9 @@ async function openAll(
   const { names } = options;
   const server = new Server(options, clock);
   await server.open();
-  const floors = new DueLowerBounds(names, clock);
-  const wakes = new Notifications(options, server, { clock, instance, floors });
-  const turns = new OrderKeyTurns(names);
+  const lowerBounds = new DueLowerBounds(names, clock);
+  const notifications = new Notifications(options, server, { clock, instance, lowerBounds });
+  const orderKeys = new OrderKeys(names);
   const sent = new SentPartitions(server, options, clock);
   try {
     const { durability, isForced, lazy } = await server.run('open the store', async (ask) => {
@@ -184,17 +188,21 @@ async function openAll(
       const lazyWrites = new LazyWrites(server, names, { clock, newMark, ...promise });
       await lazyWrites.begin(ask);
       await sweepReceipts(ask, names);
-      await turns.learn(ask);
+      await orderKeys.learn(ask);
       return { ...promise, lazy: lazyWrites };
     });
     durabilityText(durability, options);
-    await wakes.open();
+    await notifications.open();
     await sent.open();
     // Not the instance, which stays when a store is opened again: receipts are numbered anew.
     const node = randomName(dice);
     const inserts = new Inserts(names, node, isForced);
     const receipts = new Receipts(server, names, node);
-    const changes = new Changes(names, { isForced, turns, keepsSent: options.sent !== undefined });
+    const changes = new Changes(names, {
+      isForced,
+      orderKeys,
+      keepsSent: options.sent !== undefined,
+    });
     return {
       server,
       names,
@@ -202,20 +210,29 @@ async function openAll(
       receipts,
       changes,
       lazy,
-      wakes,
+      notifications,
       durability,
-      turns,
+      orderKeys,
       sent,
       operations,
-      claims: new Claims(names, clock, { turns, floors }),
+      claims: new Claims(names, clock, { orderKeys, lowerBounds }),
       lists: new Lists(names),
       tallies: new Tallies(names, clock, countMax),
-      ...createBatches({ server, inserts, receipts, changes, lazy, wakes, turns, operations }),
+      ...createBatches({
+        server,
+        inserts,
+        receipts,
+        changes,
+        lazy,
+        notifications,
+        orderKeys,
+        operations,
+      }),
       calls: new InFlight(),
     };
   } catch (error) {
     await sent.close();
-    await wakes.close();
+    await notifications.close();
     await server.close();
     throw error;
   }
@@ -227,16 +244,16 @@ async function closeAll(opened: Opened): Promise<void> {
     await Promise.all([insertLine, commitLine, heartbeatLine].map((line) => line.idle()));
     await opened.calls.idle();
     await opened.lazy.end();
-    // One that stays harms nobody, and is removed after a day.
+    // A receipt that is left behind does no harm, and is removed after a day.
     await opened.receipts.end().catch(() => undefined);
   } finally {
     await opened.sent.close();
-    await opened.wakes.close();
+    await opened.notifications.close();
     await opened.server.close();
   }
 }
 
-/** Runs a question that close() waits for. */
+/** Runs a call that close() waits for. */
 async function busy<T>(use: () => Opened, work: (opened: Opened) => Promise<T>): Promise<T> {
   const opened = use();
   return opened.calls.track(work(opened));
@@ -253,14 +270,14 @@ function createWrites(
       }),
     claim: (request) =>
       busy(use, async (opened) => {
-        const { server, claims, wakes, operations } = opened;
+        const { server, claims, notifications, operations } = opened;
         if (request.max <= 0) return [];
         const rows = await operations.time('claim', itemsOf, () =>
           server.run('claim entries', (ask, isUnknown) => claims.claim(ask, request, isUnknown)),
         );
-        if (rows.length > 0) wakes.noteWrite();
+        if (rows.length > 0) notifications.noteWrite();
         const { entries, broken } = decodeAll(rows, decodeRow);
-        // A row that stays is leased by this claim, and is met again when that is over.
+        // A row that could not be moved is leased by this claim, and is found again afterwards.
         await quarantine(opened, broken).catch(() => undefined);
         return entries;
       }),
@@ -270,26 +287,28 @@ function createWrites(
         if (changes.length === 0) return Promise.resolve([]);
         const rows = changes.map((change) => changeRow(change, durable));
         const line = rows.every(isHeartbeat) ? heartbeatLine : commitLine;
-        return line.add(rows, (results) => results.map((result, at) => told(result, changes[at])));
+        return line.add(rows, (results) =>
+          results.map((result, at) => outcomeOf(result, changes[at])),
+        );
       }),
     async flush() {
-      // What has resolved is noted already; what has not was not committed before.
+      // Commits that have resolved are counted; others were not committed before this call.
       await use().lazy.flush();
     },
   };
 }
 
-/** Whether a change only keeps an entry for longer. */
+/** Whether a change only extends the lease of an entry. */
 function isHeartbeat({ isDurable, status, envelope }: ChangeRow): boolean {
   return !isDurable && envelope === undefined && status !== null && isActiveKey(status.slot);
 }
 
-function told(result: ChangeResult, change: Change | undefined): 'done' | 'stale' {
+function outcomeOf(result: ChangeResult, change: Change | undefined): 'done' | 'stale' {
   if (typeof result === 'string') return result;
   throw refusal(change?.id ?? '', result.refused);
 }
 
-/** What is thrown on the way becomes a rejection, without the turns of an async function. */
+/** Turns an exception into a rejection, without the extra ticks of an async function. */
 function attempt<T>(call: () => Promise<T>): Promise<T> {
   try {
     return call();
@@ -327,7 +346,7 @@ function createReads(
           if (error instanceof RespoolError || 'where' in row) throw error;
           const reason = textOf(error);
           await quarantine(opened, [{ seq: row[0], id, reason }]);
-          throw corrupted(id, reason);
+          throw corruptEntry(id, reason);
         }
       }),
     list: (query) =>
@@ -347,7 +366,7 @@ function createReads(
 async function quarantine(opened: Opened, broken: readonly BrokenRow[]): Promise<void> {
   if (broken.length === 0) return;
   const { server, changes } = opened;
-  const keys = await server.run('put damaged entries aside', (ask) =>
+  const keys = await server.run('quarantine damaged entries', (ask) =>
     changes.quarantine(ask, broken),
   );
   await letNextGo(opened, new Set(keys));
@@ -356,4 +375,114 @@ async function quarantine(opened: Opened, broken: readonly BrokenRow[]): Promise
 async function askTime(server: Server): Promise<number> {
   const [row] = await server.run('ask for the time', (ask) => ask(NOW_SQL));
   return Number(row?.[0]);
+}
+
+// Batching: inserts and commits of different calls share one statement.
+
+/** The most rows of different calls in one statement. */
+const BATCH_MAX = 1_000;
+/** Batches on their way at once, each on a connection of its own. */
+const INSERTS_MAX = 2;
+/**
+ * One at a time: several compete for the processors with the claims, which all wait for. Beside it
+ * goes one of heartbeats, which must not wait for a verdict that meets a lock.
+ */
+const COMMITS_MAX = 1;
+
+/** The batch queues of one opened store. */
+interface Batches {
+  readonly insertLine: BatchLine<NewRow, InsertResult>;
+  readonly commitLine: BatchLine<ChangeRow, ChangeResult>;
+  readonly heartbeatLine: BatchLine<ChangeRow, ChangeResult>;
+}
+
+/** What writing a batch needs of an opened store. */
+type Writing = Pick<
+  Opened,
+  | 'server'
+  | 'inserts'
+  | 'receipts'
+  | 'changes'
+  | 'lazy'
+  | 'notifications'
+  | 'orderKeys'
+  | 'operations'
+>;
+
+function createBatches(parts: Writing): Batches {
+  const commits = { batchMax: BATCH_MAX, inFlightMax: COMMITS_MAX };
+  const insert = (rows: readonly NewRow[]) => insertRows(parts, rows);
+  const commit = (rows: readonly ChangeRow[]) => commitRows(parts, rows);
+  const { operations } = parts;
+  return {
+    insertLine: createBatchLine(operations.line('insert', insert), {
+      batchMax: BATCH_MAX,
+      inFlightMax: INSERTS_MAX,
+    }),
+    commitLine: createBatchLine(operations.line('commit', commit), commits),
+    heartbeatLine: createBatchLine(operations.line('heartbeat', commit), commits),
+  };
+}
+
+async function insertRows(
+  { server, inserts, receipts, notifications, orderKeys }: Writing,
+  rows: readonly NewRow[],
+): Promise<readonly InsertResult[]> {
+  const receipt = receipts.next();
+  let isDoubtful = false;
+  if (rows.some(isKeyed)) {
+    orderKeys.note();
+    notifications.noteTurn();
+  }
+  notifications.beginInsert(rows.length);
+  const results = await server
+    .run('insert entries', (ask, isUnknown) => {
+      isDoubtful = isUnknown;
+      return inserts.insert(ask, rows, { receipt, isUnknown });
+    })
+    .finally(() => notifications.endInsert(rows.length));
+  // A receipt that stays is removed after a day.
+  if (!isDoubtful) void receipts.answered(receipt).catch(() => undefined);
+  // Entries inserted as active are already being delivered.
+  if (rows.some(({ status }) => !isActiveKey(status.slot))) noteDue(notifications);
+  return results;
+}
+
+async function commitRows(
+  parts: Writing,
+  rows: readonly ChangeRow[],
+): Promise<readonly ChangeResult[]> {
+  const { server, changes, lazy, notifications } = parts;
+  const ended = new Set<string>();
+  const results = await server.run('change entries', (ask, isUnknown) =>
+    changes.change(ask, rows, isUnknown, ended),
+  );
+  if (rows.every(({ isDurable }) => !isDurable)) lazy.note();
+  if (rows.some(({ status }) => status !== null && !isActiveKey(status.slot)))
+    noteDue(notifications);
+  await letNextGo(parts, ended);
+  return results;
+}
+
+/** After the first message of a key has ended: makes the next one due and notifies others. */
+async function letNextGo(
+  { server, orderKeys, notifications }: Pick<Writing, 'server' | 'orderKeys' | 'notifications'>,
+  ended: ReadonlySet<string>,
+): Promise<void> {
+  if (ended.size === 0) return;
+  try {
+    const count = await server.run('let the next of a key go', (ask) =>
+      orderKeys.letGo(ask, [...ended]),
+    );
+    if (count === 0) return;
+    notifications.noteTurn();
+    noteDue(notifications);
+  } catch {
+    // The end is committed. A message that still waits behind it is found at its due time.
+  }
+}
+
+function noteDue(notifications: Notifications): void {
+  notifications.noteWrite();
+  notifications.tell();
 }

@@ -11,10 +11,9 @@ import type { CorruptEntry, ListOrder, ListPage, ListQuery } from '../../ports/e
 import { type PageRequest, type Place, readPage, writePlace } from '../shared/page.ts';
 import { matchesQuery } from '../shared/query.ts';
 import { ARCHIVED_KEY, type BrokenRow, decodeAll } from '../shared/sql-row.ts';
-import { Values } from './arrays.ts';
+import { CONTENTS_SQL, decodeRow, type EntryRow, STATUS_SQL, Values } from './row.ts';
 import { allOf, conditionsOf } from './conditions.ts';
-import type { Names } from './names.ts';
-import { CONTENTS_SQL, decodeRow, type EntryRow, STATUS_SQL } from './row.ts';
+import type { Names } from './options.ts';
 import type { Ask } from './connection.ts';
 
 /** Rows that one page may read as a whole, to look into headers and texts. */
@@ -175,10 +174,10 @@ ORDER BY seq DESC LIMIT ${CORRUPT_MAX}`,
 /** The entry of a row, or the error that says why there is none to hand out. */
 export function entryOf(row: EntryRow | CorruptEntry, id: string): Entry {
   if (!('where' in row)) return decodeRow(row);
-  throw corrupted(id, row.reason);
+  throw corruptEntry(id, row.reason);
 }
 
-export function corrupted(id: string, reason: string): RespoolError {
+export function corruptEntry(id: string, reason: string): RespoolError {
   return new RespoolError(
     'store.corrupt',
     `cannot read entry "${id}": ${reason}; it is in quarantine, list() names it under "corrupt"`,

@@ -9,10 +9,9 @@
 
 import type { Clock } from '../../ports/clock.ts';
 import { ARCHIVED_KEY, WAITING_KEYS } from '../shared/sql-row.ts';
-import { loadPg, type PgListener, TYPES } from './client.ts';
-import type { DueLowerBounds } from './due-lower-bound.ts';
+import { type Ask, loadPg, type PgListener, type Server, Sockets, TYPES } from './connection.ts';
+import type { DueLowerBounds } from './claim.ts';
 import type { CheckedOptions } from './options.ts';
-import { type Ask, type Server, Sockets } from './connection.ts';
 
 const TELL_EVERY_MS = 20;
 const LOOK_MIN_MS = 50;
@@ -27,7 +26,7 @@ interface WakesParts {
   readonly clock: Clock;
   /** Tells our own news from those of others. */
   readonly instance: string;
-  readonly floors: DueLowerBounds;
+  readonly lowerBounds: DueLowerBounds;
 }
 
 /** The wake-ups of one opened store. */
@@ -36,7 +35,7 @@ export class Notifications {
   readonly #clock: Clock;
   readonly #server: Server;
   readonly #instance: string;
-  readonly #floors: DueLowerBounds;
+  readonly #lowerBounds: DueLowerBounds;
   readonly #calls = new Set<Call>();
   readonly #sockets: Sockets;
   #listener: PgListener | undefined;
@@ -60,13 +59,17 @@ export class Notifications {
   /** What is due next has moved while we wrote. */
   #isDoubtful = false;
 
-  constructor(options: CheckedOptions, server: Server, { clock, instance, floors }: WakesParts) {
+  constructor(
+    options: CheckedOptions,
+    server: Server,
+    { clock, instance, lowerBounds }: WakesParts,
+  ) {
     this.#options = options;
     this.#server = server;
     this.#clock = clock;
     this.#sockets = new Sockets(clock);
     this.#instance = instance;
-    this.#floors = floors;
+    this.#lowerBounds = lowerBounds;
   }
 
   async open(): Promise<void> {
@@ -230,7 +233,7 @@ export class Notifications {
     const through = this.#through;
     const hadWritten = this.#hasWritten || this.#begun !== through;
     this.#hasWritten = false;
-    const [[drawn, heads, turns] = []] = await ask(lookSql(this.#options.names, this.#floors));
+    const [[drawn, heads, turns] = []] = await ask(lookSql(this.#options.names, this.#lowerBounds));
     // Of the numbers drawn so far at most `begun` are ours, so at least the rest are of others.
     const least = Number(drawn) - this.#begun;
     const isForeign = this.#foreign !== undefined && least > this.#foreign;
@@ -251,13 +254,13 @@ export class Notifications {
 
 function lookSql(
   { table, sequence, turns }: CheckedOptions['names'],
-  floors: DueLowerBounds,
+  lowerBounds: DueLowerBounds,
 ): string {
   const heads = WAITING_KEYS.map(
     (slot) => `(SELECT string_agg(e.due_at::text || e.id, ' ') FROM generate_series(0, 9) AS p(n)
   CROSS JOIN LATERAL (
     SELECT due_at, id FROM ${table.entries}
-    WHERE slot = ${slot} AND slot < ${ARCHIVED_KEY} AND priority = p.n::int2${floors.sql(slot)}
+    WHERE slot = ${slot} AND slot < ${ARCHIVED_KEY} AND priority = p.n::int2${lowerBounds.sql(slot)}
     ORDER BY due_at, id LIMIT 1
   ) e)`,
   );

@@ -1,5 +1,6 @@
 /**
- * options — what may be said about a PostgreSQL store, with defaults and limits.
+ * options — the options of a PostgreSQL store with defaults and limits, and the identifiers that
+ * follow from them.
  */
 
 import {
@@ -13,8 +14,6 @@ import { RespoolError, show } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
 import { type Option, readOptions } from '../../core/option-table.ts';
 import type { Logger } from '../../ports/logger.ts';
-import type { PgPool } from './client.ts';
-import { type Names, namesOf } from './names.ts';
 
 const POSTGRES = {
   pool: {
@@ -231,4 +230,144 @@ function checkUrl(what: string, name: string, url: unknown): string | undefined 
     'config.invalid',
     `cannot make ${what}: "${name}" is not a URL like postgres://user@host/database`,
   );
+}
+
+// Identifiers of a store: checked once, always quoted, always with their schema.
+//
+// Nothing relies on `search_path`: another role, or a pool between us and the server, may have set
+// it to anything.
+
+/** A valid schema name or table prefix. */
+const NAME = /^[a-z_][a-z0-9_]{0,62}$/;
+/** Leaves room for the longest name behind it: PostgreSQL cuts what is longer than 63. */
+const PREFIX_MAX_CHARS = 40;
+
+const TABLES = [
+  'meta',
+  'entries',
+  'contents',
+  'receipts',
+  'quarantine',
+  'log_heads',
+  'logs',
+  'maps',
+  'bodies',
+  'chunks',
+  'crashes',
+  'sent',
+  'sent_default',
+] as const;
+
+/** A table, by what it holds. */
+export type Table = (typeof TABLES)[number];
+
+/** The tables of a store as quoted identifiers. */
+export interface Names {
+  readonly schema: string;
+  readonly prefix: string;
+  readonly quotedSchema: string;
+  /** `"schema"."prefix_table"`. */
+  readonly table: Readonly<Record<Table, string>>;
+  readonly sequence: string;
+  /** Counts what has to do with order keys; untouched where there never was one. */
+  readonly turns: string;
+  /** `"prefix_name"`, for an index, which takes its schema from its table. */
+  readonly index: (name: string) => string;
+  /** The channel of NOTIFY; not quoted. */
+  readonly channel: string;
+  /** The key of the lock around migrations. */
+  readonly lockKey: string;
+}
+
+export function namesOf(schema: string, prefix: string): Names {
+  checkName('schema', schema, 63);
+  if (prefix !== '') checkName('tables', prefix, PREFIX_MAX_CHARS);
+  const inSchema = (name: string): string => `${quoted(schema)}.${quoted(prefix + name)}`;
+  return {
+    schema,
+    prefix,
+    quotedSchema: quoted(schema),
+    table: Object.fromEntries(TABLES.map((name) => [name, inSchema(name)])) as Names['table'],
+    sequence: inSchema('entries_seq'),
+    turns: inSchema('turns'),
+    index: (name) => quoted(prefix + name),
+    // A channel is a name too, and must not be longer than one.
+    channel: `respool_${fold(`${schema}.${prefix}`)}`,
+    lockKey: `respool:${schema}.${prefix}`,
+  };
+}
+
+function checkName(what: string, name: unknown, maxChars: number): void {
+  if (typeof name === 'string' && NAME.test(name) && name.length <= maxChars) return;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${show(name)} as "${what}" of the PostgreSQL store: allowed are 1 to ${maxChars} ` +
+      'of a-z 0-9 _, not starting with a digit',
+  );
+}
+
+/** Quotes even what was checked: a name may be a word of SQL, such as `user`. */
+function quoted(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`;
+}
+
+/** A short number for a text, the same everywhere (FNV-1a). */
+function fold(text: string): string {
+  let hash = 0x811c9dc5;
+  for (let at = 0; at < text.length; at += 1) {
+    hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193);
+  }
+  return (hash >>> 0).toString(16).padStart(8, '0');
+}
+
+// The part of node-postgres that a pool must have, typed structurally: a pool of the user's own
+// fits.
+
+/** A statement as we send it: always unnamed, rows as arrays, with our own value parsers. */
+export interface PgQuery {
+  readonly text: string;
+  readonly values?: unknown[];
+  readonly rowMode: 'array';
+  readonly types: PgTypes;
+}
+
+/** Value parsers. */
+export interface PgTypes {
+  getTypeParser(oid: number, format?: string): (value: string) => never;
+}
+
+/** Runs statements. */
+export interface PgQueryable {
+  /** An answer for each statement, where the text has several. */
+  query(query: PgQuery): Promise<PgAnswer | PgAnswer[]>;
+}
+
+/** The answer to a statement. */
+export interface PgAnswer {
+  readonly rows: unknown[][];
+}
+
+/** Emits errors. */
+export interface PgEmitter {
+  on(event: 'error', listener: (error: Error) => void): unknown;
+}
+
+/** A connection of a pool. */
+export interface PgClient extends PgQueryable {
+  /** With an error the connection is closed instead of used again. */
+  release(error?: Error | boolean): void;
+  on(event: 'error', listener: (error: Error) => void): unknown;
+  on(event: 'notice', listener: (notice: { readonly code?: string | undefined }) => void): unknown;
+}
+
+/** A pool of connections, as `new pg.Pool()` makes it. */
+export interface PgPool {
+  /** How many wait for a connection, where the pool can tell. */
+  readonly waitingCount?: number;
+  connect(): Promise<PgClient>;
+  end(): Promise<void>;
+  on(event: 'error', listener: (error: Error) => void): unknown;
+  on(event: 'connect', listener: (client: PgEmitter) => void): unknown;
+  removeListener(event: 'error', listener: (error: Error) => void): unknown;
+  removeListener(event: 'connect', listener: (client: PgEmitter) => void): unknown;
 }

@@ -1,14 +1,14 @@
 /**
- * order-keys — messages of one key, one after the other: who blocks whom, as SQL.
+ * order-keys — messages of one key are delivered one after the other: which row blocks which.
  *
- *   due, but another of its key is ahead ─claim─▶ behind: due only when that may have changed
- *   the one ahead ends ─commit, and once more after it─▶ the first of the key is due
+ *   due, but another row of its key is ahead ─claim─▶ behind: due later, when that may have changed
+ *   the row ahead ends ─commit, and again after it─▶ the first row of the key is due
  *
- * A claim never takes a row with a blocker ahead of it in the claim's own snapshot. Putting behind
- * only keeps claims from walking over what waits; so it is done where the one ahead could be locked
- * and still blocks, and left undone otherwise. Whoever ends that one waits for our lock, and lets
- * go what we put behind: in its commit as far as its snapshot goes, and then with a new one. If it
- * dies in between, the row is found when its time has come.
+ * A claim never takes a row with a blocker ahead of it in the claim's own snapshot. Putting a row
+ * behind only keeps claims from walking over it, so it is done if the row ahead could be locked and
+ * still blocks, and left undone otherwise. A commit that ends the row ahead waits for that lock and
+ * releases the row behind: in its own statement as far as its snapshot reaches, then with a new
+ * snapshot. If the process dies in between, the row is found at its later due time.
  *
  * Why: docs/decisions/: 0028 and 0029.
  */
@@ -22,42 +22,42 @@ import {
   stateOfKey,
   WAITING_KEYS,
 } from '../shared/sql-row.ts';
-import { textArray } from './arrays.ts';
+import { textArray } from './row.ts';
 import type { Ask } from './connection.ts';
-import type { Names } from './names.ts';
+import type { Names } from './options.ts';
 
 /** n.b. As an expression for the same reason as `FLOW_KEY_SQL`: only `entries_order` fits it. */
 export function blockingSql(alias: string): string {
   return `(${alias}slot + 0) IN (${BLOCKING_KEYS.join(', ')})`;
 }
 
-/** Slots whose messages wait to be claimed for a delivery. */
+/** State keys of messages that wait to be claimed for a delivery. */
 const DUE_KEYS: readonly StateKey[] = WAITING_KEYS.filter((slot) => BLOCKING_KEYS.includes(slot));
 export const DUE_KEYS_SQL: string = DUE_KEYS.join(', ');
 
-/** How long one waits behind one that is in nobody's hands, until it is looked at again. */
+/** How long a row waits behind one that is not claimed, until it is looked at again. */
 const BEHIND_NEXT_MS = 60_000;
-/** The same behind one that is held, or that waits itself. */
+/** The same behind one that is on hold, or that waits itself. */
 const BEHIND_LONG_MS = 10 * 60_000;
 
-/** How many behind the first of a key are told at most. */
-const BEHIND_TOLD_MAX = 1_000;
+/** The most rows behind the first of a key that are reported. */
+const BEHIND_COUNT_MAX = 1_000;
 
 /** The conditions under which a row may go, for one search. */
 export interface KeyOrder {
   /** For a row of `entries`. */
   readonly free: (alias: string) => string;
-  /** For a row of a glance, which knows who is `ahead` of it. */
+  /** For a row of a bounded scan, which has the row `ahead` of it. */
   readonly freeSeen: (alias: string) => string;
 }
 
 /**
- * `tellsAfter`, a literal: also those that are behind until a time after this; they end a walk
- * that only asks when to come again.
+ * `wakesAfter`, a literal: also rows that are behind until a later time; they end a scan that only
+ * asks for the next due time.
  */
-export function orderOf({ table }: Names, tellsAfter?: string): KeyOrder {
+export function orderOf({ table }: Names, wakesAfter?: string): KeyOrder {
   const orBehind = (alias: string): string =>
-    tellsAfter === undefined ? '' : ` OR (${alias}.behind AND ${alias}.due_at > ${tellsAfter})`;
+    wakesAfter === undefined ? '' : ` OR (${alias}.behind AND ${alias}.due_at > ${wakesAfter})`;
   return {
     free: (alias) => `(${alias}.order_key IS NULL${orBehind(alias)}
       OR NOT EXISTS (SELECT FROM ${table.entries} b WHERE ${aheadSql('b', alias)}))`,
@@ -65,13 +65,13 @@ export function orderOf({ table }: Names, tellsAfter?: string): KeyOrder {
   };
 }
 
-/** What blocks a row: one of its key that came before it. */
+/** A row of the same key that was inserted before, and blocks. */
 function aheadSql(one: string, row: string): string {
   return `${one}.order_key = ${row}.order_key AND ${one}.order_key IS NOT NULL
         AND ${blockingSql(`${one}.`)} AND ${one}.seq < ${row}.seq`;
 }
 
-/** The place of the nearest one ahead of a row; null for none. */
+/** The ctid of the nearest row ahead; null for none. */
 export function nearestAheadSql({ table }: Names, row: string): string {
   return `CASE WHEN ${row}.order_key IS NOT NULL THEN (
     SELECT b.ctid FROM ${table.entries} b WHERE ${aheadSql('b', row)} ORDER BY b.seq DESC LIMIT 1
@@ -79,14 +79,14 @@ export function nearestAheadSql({ table }: Names, row: string): string {
 }
 
 /**
- * CTEs that put behind what glances `g…` have seen with one ahead of it. n.b. `waits` is read as a
- * whole before the first row is written: a row may be in it twice, as one that waits and as one
- * that is ahead. What they still have to be is asked in a way no index answers, as in `lockedOf`:
- * before the first ANALYZE the server would walk all keys. (10,000 rows: 1.5 s)
+ * CTEs that put behind the rows of bounded scans `g…` that have a row ahead. n.b. `waits` is read
+ * as a whole before the first row is written: a row may be in it twice, as one that waits and as
+ * one that is ahead. The condition is written so that no index fits it, as in `lockedRows`: before
+ * the first ANALYZE the planner would walk all keys. (10,000 rows: 1.5 s)
  */
-export function putBehindSql({ table }: Names, glances: readonly string[], now: string): string {
+export function putBehindSql({ table }: Names, scans: readonly string[], now: string): string {
   const { entries } = table;
-  const seen = glances.map((name) => `SELECT at, ahead FROM ${name} WHERE ahead IS NOT NULL`);
+  const seen = scans.map((name) => `SELECT at, ahead FROM ${name} WHERE ahead IS NOT NULL`);
   const isDeep = `(x.behind OR EXISTS (SELECT FROM ${entries} y WHERE ${aheadSql('y', 'x')}))`;
   return `blocked AS MATERIALIZED (${seen.join(' UNION ALL ')}), waits AS MATERIALIZED (
   SELECT e.ctid AS at, CASE
@@ -106,31 +106,31 @@ export function putBehindSql({ table }: Names, glances: readonly string[], now: 
 )`;
 }
 
-/** Makes a row due that was put behind; `wakeAt`, a placeholder, may be null. */
+/** Makes rows due that were put behind; `wakeAt`, a placeholder, may be null. */
 export function letGoSql({ table }: Names, ids: string, wakeAt: string): string {
-  // Never later than a claim that was made: the clock of those who claim is not ours to ask.
+  // At the time of the last claim, by the clock of those who claim, which is not ours.
   return `UPDATE ${table.entries} e SET behind = false, due_at = CASE WHEN e.behind
     THEN greatest(e.updated_at, least(e.due_at, coalesce(${wakeAt}, 0))) ELSE e.due_at END
   WHERE e.id = ANY(ARRAY(${ids}))`;
 }
 
-/** The first one of a key that blocks, with `more` conditions on it. */
+/** The first blocking row of a key, with `more` conditions on it. */
 export function firstSql({ table }: Names, key: string, more = ''): string {
   return `SELECT b.id, b.seq, b.slot, b.behind FROM ${table.entries} b
     WHERE b.order_key = ${key} AND b.order_key IS NOT NULL AND ${blockingSql('b.')}${more}
     ORDER BY b.seq LIMIT 1`;
 }
 
-/** Those that hold up others for long come first: a list may be cut off, but not before them. */
+/** Rows that block for long come first, so that a limit does not cut them off. */
 const STANDING_SQL: string = `CASE e.slot
   WHEN ${stateKeyOf('active', 'delivery')} THEN 2 WHEN ${stateKeyOf('incoming', 'delivery')} THEN 1
   ELSE 0 END`;
 
-/** The first ones of keys that others wait behind. It passes over all that have a key. */
+/** The first rows of keys that others wait behind. Reads all rows that have a key. */
 export async function keyHeads(ask: Ask, names: Names, max: number): Promise<readonly KeyHead[]> {
   const { entries } = names.table;
   const rows = await ask(
-    `SELECT h.order_key, e.id, e.slot, e.due_at, least(h.n - 1, ${BEHIND_TOLD_MAX})
+    `SELECT h.order_key, e.id, e.slot, e.due_at, least(h.n - 1, ${BEHIND_COUNT_MAX})
 FROM (
   SELECT order_key, min(seq) AS seq, count(*) AS n FROM ${entries}
   WHERE order_key IS NOT NULL AND ${blockingSql('')}
@@ -149,15 +149,14 @@ ORDER BY ${STANDING_SQL}, h.seq LIMIT $1::int4`,
   }));
 }
 
-// Whether a store has ever had a message with an order key, and letting the next one go.
+// Whether a store has ever had a message with an order key, and releasing the next one.
 //
-// The sequence `turns` says so: it is drawn from by every insert that has a key, before that can be
-// seen by anybody, and never goes back. So a statement that finds it untouched, in the same breath,
-// has no keys to think of; stores without keys pay next to nothing for those with. It also counts
-// what was let go, so that other processes notice.
+// The sequence `turns` tells: every insert with a key draws from it before the row becomes visible,
+// and it never goes back. So a statement that finds it untouched may ignore order keys, and stores
+// without keys pay next to nothing. Releases draw from it too, so that other processes notice.
 
-/** What one store knows of its keys. */
-export class OrderKeyTurns {
+/** What one store knows about its order keys. */
+export class OrderKeys {
   readonly #names: Names;
   #isOrdered = false;
   #lastNow: number | null = null;
@@ -166,12 +165,12 @@ export class OrderKeyTurns {
     this.#names = names;
   }
 
-  /** Whether there are keys, as far as is known here; once true it stays so. */
+  /** Whether there are keys, as far as this process knows; once true it stays so. */
   get isOrdered(): boolean {
     return this.#isOrdered;
   }
 
-  /** When the last claim was made, by the clock of those who claim. */
+  /** The time of the last claim, by the clock of those who claim. */
   get lastNow(): number | null {
     return this.#lastNow;
   }
@@ -184,7 +183,7 @@ export class OrderKeyTurns {
     this.#isOrdered = true;
   }
 
-  /** Asks whether there are keys. */
+  /** Asks the server whether there are keys. */
   async learn(ask: Ask): Promise<boolean> {
     if (this.#isOrdered) return true;
     const [[isCalled] = []] = await ask(`SELECT is_called FROM ${this.#names.turns}`);
@@ -193,9 +192,9 @@ export class OrderKeyTurns {
   }
 
   /**
-   * True in a statement of a store that has no keys. n.b. Asked by a function: one more table in a
-   * statement has to be planned for. It is volatile, so it belongs where it is asked once. That
-   * costs a claim of one message a hundredth of its time, half of what a sub-select would.
+   * True in a statement of a store without keys. n.b. A function call, since one more table has to
+   * be planned. It is volatile, so it belongs where it is evaluated once. It costs a claim of one
+   * message a hundredth of its time, half of what a sub-select costs.
    * (PostgreSQL 15, 2026-11-16)
    */
   get noneSql(): string {
@@ -203,8 +202,8 @@ export class OrderKeyTurns {
   }
 
   /**
-   * Lets the first of each key go: again, with a new snapshot, after the commit that ended the one
-   * ahead. How many can be claimed now; others are made to notice.
+   * Releases the first row of each key: again, with a new snapshot, after the commit that ended the
+   * row ahead. Returns how many can be claimed now; other processes notice.
    */
   async letGo(ask: Ask, keys: readonly string[]): Promise<number> {
     const names = this.#names;

@@ -6,31 +6,31 @@
 
 import { checkKey, checkNumber } from '../../core/limits.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
-import type { Names } from './names.ts';
+import type { Names } from './options.ts';
 import type { Server } from './connection.ts';
 
 const READ_MAX = 1_000;
 
-/** What a record store stands on. */
-export interface RecordParts {
+/** What a record store needs of its entry store. */
+interface RecordHost {
   /** The server; throws while the store is not open. */
   readonly use: () => Server;
   readonly names: Names;
   readonly newToken: () => string;
-  /** Told after each write. */
+  /** Called after each write. */
   readonly onWrite: () => void;
 }
 
-export function createRecordStore(parts: RecordParts): RecordStore {
-  const sql = sqlOf(parts.names);
+export function createRecordStore(host: RecordHost): RecordStore {
+  const sql = sqlOf(host.names);
   const run = <T>(doing: string, work: Parameters<Server['run']>[1]): Promise<T> =>
-    parts.use().run(doing, work) as Promise<T>;
+    host.use().run(doing, work) as Promise<T>;
   return {
-    ...createLogs(parts, sql, run),
+    ...createLogs(host, sql, run),
     async put(kind, key, value, revision) {
       checkKey('record kind', kind);
       checkKey('record key', key);
-      const token = parts.newToken();
+      const token = host.newToken();
       const given = [kind, key, textOf(value), token];
       const isDone = await run<boolean>('put a record', async (ask, isUnknown) => {
         if (isUnknown && (await ask(sql.hasPut, [kind, key, token])).length > 0) return true;
@@ -38,7 +38,7 @@ export function createRecordStore(parts: RecordParts): RecordStore {
         if (revision === 0) return (await ask(sql.putNew, given)).length > 0;
         return (await ask(sql.putOver, [...given, revision])).length > 0;
       });
-      if (isDone) parts.onWrite();
+      if (isDone) host.onWrite();
       return isDone ? 'done' : 'stale';
     },
     async get(kind, key) {
@@ -60,20 +60,20 @@ export function createRecordStore(parts: RecordParts): RecordStore {
       checkKey('record kind', kind);
       checkKey('record key', key);
       await run('remove a record', (ask) => ask(sql.remove, [kind, key]));
-      parts.onWrite();
+      host.onWrite();
     },
   };
 }
 
 function createLogs(
-  parts: RecordParts,
+  host: RecordHost,
   sql: ReturnType<typeof sqlOf>,
   run: <T>(doing: string, work: Parameters<Server['run']>[1]) => Promise<T>,
 ): Pick<RecordStore, 'append' | 'read' | 'trim'> {
   return {
     async append(kind, record) {
       checkKey('record kind', kind);
-      const token = parts.newToken();
+      const token = host.newToken();
       return run<number>('append a record', async (ask, isUnknown) => {
         const [told] = isUnknown ? await ask(sql.hasAppended, [kind, token]) : [];
         const [row] =

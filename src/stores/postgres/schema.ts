@@ -9,7 +9,7 @@ import { RespoolError } from '../../core/errors.ts';
 import { checkNumber } from '../../core/limits.ts';
 import { ARCHIVED_KEY, WAITING_KEYS } from '../shared/sql-row.ts';
 import { type Ask, SCHEMA_BEGIN_SQL } from './connection.ts';
-import { type Names, namesOf } from './names.ts';
+import { type Names, namesOf } from './options.ts';
 import { blockingSql } from './order-keys.ts';
 
 /** Which tables. */

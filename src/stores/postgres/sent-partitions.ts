@@ -13,11 +13,10 @@ import type { Envelope } from '../../core/entry.ts';
 import { RespoolError, show, textOf } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
 import type { Clock } from '../../ports/clock.ts';
-import { Values } from './arrays.ts';
+import { Values } from './row.ts';
 import { allOf, patternSql } from './conditions.ts';
 import { codeOf } from './errors.ts';
-import type { Names } from './names.ts';
-import type { CheckedOptions } from './options.ts';
+import type { CheckedOptions, Names } from './options.ts';
 import { LOCK_WAIT } from './schema.ts';
 import { type Ask, BEGIN_SQL, type Server } from './connection.ts';
 

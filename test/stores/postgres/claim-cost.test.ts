@@ -4,8 +4,8 @@ import type pg from 'pg';
 import { expect, test } from 'vitest';
 import { systemClock } from '../../../src/system/clock.ts';
 import { Claims } from '../../../src/stores/postgres/claim.ts';
-import { namesOf } from '../../../src/stores/postgres/names.ts';
-import { OrderKeyTurns } from '../../../src/stores/postgres/order-keys.ts';
+import { namesOf } from '../../../src/stores/postgres/options.ts';
+import { OrderKeys } from '../../../src/stores/postgres/order-keys.ts';
 import { keyedEntry } from '../../../src/testkit/entry-cases/order.ts';
 import { claimIds, claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries } from '../../../src/testkit/samples.ts';
@@ -22,11 +22,11 @@ async function rowsOfClaim(
   isOrdered = false,
 ): Promise<number> {
   let most = 0;
-  const turns = new OrderKeyTurns(namesOf(schema, ''));
-  if (isOrdered) turns.note();
+  const orderKeys = new OrderKeys(namesOf(schema, ''));
+  if (isOrdered) orderKeys.note();
   const ask = asking(client);
   await ask('BEGIN');
-  await new Claims(namesOf(schema, ''), systemClock, { turns }).claim(
+  await new Claims(namesOf(schema, ''), systemClock, { orderKeys }).claim(
     async (text, values) => {
       const explained = text.replace('WITH RECURSIVE', 'EXPLAIN (ANALYZE, FORMAT JSON) $&');
       if (explained !== text) {

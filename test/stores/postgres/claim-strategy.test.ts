@@ -1,7 +1,7 @@
 /** sight — claims look straight through a filter that leaves nothing out, and bounded otherwise. */
 
 import { expect, test } from 'vitest';
-import { ClaimStrategy } from '../../../src/stores/postgres/claim-strategy.ts';
+import { ClaimStrategy } from '../../../src/stores/postgres/claim.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries } from '../../../src/testkit/samples.ts';
@@ -20,12 +20,12 @@ function requestOf(max: number, topics = TOPICS) {
 test('a filter is trusted after four claims that were filled, and then for 64', () => {
   const sight = new ClaimStrategy();
   const ways = Array.from({ length: 72 }, () => {
-    const isStraight = sight.isStraight(requestOf(5));
+    const isFiltered = sight.isFiltered(requestOf(5));
     sight.note(requestOf(5), true, 1);
-    return isStraight;
+    return isFiltered;
   });
   // Four glances, 64 straight ones, one glance, and so on.
-  expect(ways.flatMap((isStraight, at) => (isStraight ? [] : [at]))).toEqual([0, 1, 2, 3, 68]);
+  expect(ways.flatMap((isFiltered, at) => (isFiltered ? [] : [at]))).toEqual([0, 1, 2, 3, 68]);
 });
 
 test.each([
@@ -35,18 +35,18 @@ test.each([
   const sight = new ClaimStrategy();
   // A busy machine: most take longer than the way explains.
   for (const ms of [2, 9, 9, 9]) sight.note(requestOf(5), true, ms);
-  expect(sight.isStraight(requestOf(5))).toBe(true);
+  expect(sight.isFiltered(requestOf(5))).toBe(true);
   sight.note(requestOf(5), isFilled, tookMs);
-  expect(sight.isStraight(requestOf(5))).toBe(false);
+  expect(sight.isFiltered(requestOf(5))).toBe(false);
   sight.note(requestOf(5), true, 2);
-  expect(sight.isStraight(requestOf(5))).toBe(false);
+  expect(sight.isFiltered(requestOf(5))).toBe(false);
 });
 
 test('another filter has to earn its own trust', () => {
   const sight = new ClaimStrategy();
   for (let n = 0; n < 4; n += 1) sight.note(requestOf(5), true, 1);
-  expect(sight.isStraight(requestOf(7))).toBe(true);
-  expect(sight.isStraight(requestOf(5, [{ pattern: 'bad', take: false }, ...TOPICS]))).toBe(false);
+  expect(sight.isFiltered(requestOf(7))).toBe(true);
+  expect(sight.isFiltered(requestOf(5, [{ pattern: 'bad', take: false }, ...TOPICS]))).toBe(false);
 });
 
 withService('postgres', () => {

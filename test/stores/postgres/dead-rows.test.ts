@@ -5,9 +5,8 @@
  */
 
 import { expect, test } from 'vitest';
-import { Claims } from '../../../src/stores/postgres/claim.ts';
-import { DueLowerBounds } from '../../../src/stores/postgres/due-lower-bound.ts';
-import { namesOf } from '../../../src/stores/postgres/names.ts';
+import { Claims, DueLowerBounds } from '../../../src/stores/postgres/claim.ts';
+import { namesOf } from '../../../src/stores/postgres/options.ts';
 import type { Ask } from '../../../src/stores/postgres/connection.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimRequest, DELIVERY } from '../../../src/testkit/entry-cases/shared.ts';
@@ -49,7 +48,7 @@ withService('postgres', () => {
     let [ms, stepMs] = [0, 0];
     const clock = { ...systemClock, monotonic: () => (ms += stepMs) };
     const floors = new DueLowerBounds(namesOf(schema, ''), clock);
-    const claims = new Claims(namesOf(schema, ''), clock, { floors });
+    const claims = new Claims(namesOf(schema, ''), clock, { lowerBounds: floors });
     const request = { max: 10, now: LIVE_AT + 10_000 };
     const look = async () => {
       pages = 0;

@@ -2,8 +2,8 @@
 
 import { SimClock } from 'respool/testkit';
 import { expect, test } from 'vitest';
-import { DueLowerBounds } from '../../../src/stores/postgres/due-lower-bound.ts';
-import { namesOf } from '../../../src/stores/postgres/names.ts';
+import { DueLowerBounds } from '../../../src/stores/postgres/claim.ts';
+import { namesOf } from '../../../src/stores/postgres/options.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';

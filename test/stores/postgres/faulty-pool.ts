@@ -1,7 +1,7 @@
 /** A pool over a real one that can lose connections: before a statement is sent, or its answer. */
 
 import pg from 'pg';
-import type { PgClient, PgPool, PgQuery } from '../../../src/stores/postgres/client.ts';
+import type { PgClient, PgPool, PgQuery } from '../../../src/stores/postgres/options.ts';
 import { atEnd, serverUrl } from './setup.ts';
 
 /** What happens to a statement. */

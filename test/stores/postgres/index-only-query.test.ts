@@ -2,10 +2,10 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { textArray } from '../../../src/stores/postgres/arrays.ts';
+import { textArray } from '../../../src/stores/postgres/row.ts';
 import { Claims } from '../../../src/stores/postgres/claim.ts';
-import { sqlLiteral, indexOnlyQuery } from '../../../src/stores/postgres/index-only-query.ts';
-import { namesOf } from '../../../src/stores/postgres/names.ts';
+import { sqlLiteral, indexOnlyQuery } from '../../../src/stores/postgres/claim-sql.ts';
+import { namesOf } from '../../../src/stores/postgres/options.ts';
 import type { Ask } from '../../../src/stores/postgres/connection.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimRequest, later } from '../../../src/testkit/entry-cases/shared.ts';

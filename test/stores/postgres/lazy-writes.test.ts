@@ -3,7 +3,7 @@
 import { SimClock } from 'respool/testkit';
 import { expect, test } from 'vitest';
 import { LazyWrites } from '../../../src/stores/postgres/durability.ts';
-import { namesOf } from '../../../src/stores/postgres/names.ts';
+import { namesOf } from '../../../src/stores/postgres/options.ts';
 import type { Ask, Server, Work } from '../../../src/stores/postgres/connection.ts';
 
 /** Lazy writes over a server that has a mark, until it crashes; `answer` lets it answer. */

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import type { Entry } from '../../../src/core/entry.ts';
 import type { ClaimFilter } from '../../../src/ports/entry-store.ts';
 import { Claims } from '../../../src/stores/postgres/claim.ts';
-import { namesOf } from '../../../src/stores/postgres/names.ts';
+import { namesOf } from '../../../src/stores/postgres/options.ts';
 import type { Ask } from '../../../src/stores/postgres/connection.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest';
 import { migrate, type Step, STEPS } from '../../../src/stores/postgres/schema.ts';
-import { namesOf } from '../../../src/stores/postgres/names.ts';
+import { namesOf } from '../../../src/stores/postgres/options.ts';
 import type { Ask } from '../../../src/stores/postgres/connection.ts';
 import { keyedEntry } from '../../../src/testkit/entry-cases/order.ts';
 import { claimIds } from '../../../src/testkit/entry-cases/shared.ts';

@@ -6,7 +6,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import type { Clock } from '../../../src/ports/clock.ts';
 import type { EntryStore } from '../../../src/ports/entry-store.ts';
 import { postgres } from '../../../src/stores/postgres/index.ts';
-import { namesOf } from '../../../src/stores/postgres/names.ts';
+import { namesOf } from '../../../src/stores/postgres/options.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import {
   entryChange,

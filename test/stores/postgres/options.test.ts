@@ -2,7 +2,7 @@
 
 import pg from 'pg';
 import { describe, expect, test } from 'vitest';
-import type { PgPool } from '../../../src/stores/postgres/client.ts';
+import type { PgPool } from '../../../src/stores/postgres/options.ts';
 import {
   type PostgresOptions,
   postgres,

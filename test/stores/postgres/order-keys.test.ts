@@ -7,7 +7,7 @@ import { MINUTE_MS } from '../../../src/core/duration.ts';
 import type { Entry } from '../../../src/core/entry.ts';
 import type { EntryStore } from '../../../src/ports/entry-store.ts';
 import { Claims } from '../../../src/stores/postgres/claim.ts';
-import { namesOf } from '../../../src/stores/postgres/names.ts';
+import { namesOf } from '../../../src/stores/postgres/options.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import {
   assertNext,

@@ -3,8 +3,7 @@
 import { expect, test } from 'vitest';
 import { postgres, postgresBodies, postgresSchema } from '../../../src/stores/postgres/index.ts';
 import { migrate } from '../../../src/stores/postgres/schema.ts';
-import { namesOf } from '../../../src/stores/postgres/names.ts';
-import { checkOptions } from '../../../src/stores/postgres/options.ts';
+import { checkOptions, namesOf } from '../../../src/stores/postgres/options.ts';
 import { Server } from '../../../src/stores/postgres/connection.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';

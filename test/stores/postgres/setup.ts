@@ -8,9 +8,9 @@ import {
   type PostgresStore,
   postgres,
 } from '../../../src/stores/postgres/index.ts';
-import { type PgQueryable, rowsOf, TYPES } from '../../../src/stores/postgres/client.ts';
+import { type Ask, rowsOf, TYPES } from '../../../src/stores/postgres/connection.ts';
+import type { PgQueryable } from '../../../src/stores/postgres/options.ts';
 import type { PostgresParts } from '../../../src/stores/postgres/entry-store.ts';
-import type { Ask } from '../../../src/stores/postgres/connection.ts';
 import { service } from '../../services/index.ts';
 
 const endings: (() => Promise<unknown>)[] = [];

@@ -3,8 +3,8 @@
 import { describe, expect, test } from 'vitest';
 import { isRespoolError } from '../../../src/core/errors.ts';
 import { topicMatches } from '../../../src/core/topic.ts';
-import { numberArray, textArray } from '../../../src/stores/postgres/arrays.ts';
-import { readBytes } from '../../../src/stores/postgres/client.ts';
+import { numberArray, textArray } from '../../../src/stores/postgres/row.ts';
+import { readBytes } from '../../../src/stores/postgres/connection.ts';
 import { storeError, troubleOf } from '../../../src/stores/postgres/errors.ts';
 import { regexOf } from '../../../src/stores/postgres/conditions.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
