@@ -1,28 +1,35 @@
 /**
- * claim-sql — the SQL that finds due rows, a function for each scan; claim.ts completes it to a
- * statement. `respool doctor --sql` prints the results.
+ * claim-sql — the statements that claim due rows and look for the next one, with the SQL of each
+ * scan. `respool doctor --sql` prints them.
  */
 
 import { RespoolError } from '../../core/errors.ts';
-import type { ClaimFilter } from '../../ports/entry-store.ts';
-import { ARCHIVED_KEY, type StateKey, WAITING_KEYS } from '../shared/sql-row.ts';
-import { rulesSql } from './conditions.ts';
+import { PRIORITY_DEFAULT } from '../../core/limits.ts';
+import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
+import { ARCHIVED_KEY, type StateKey, stateKeyOf, WAITING_KEYS } from '../shared/sql-row.ts';
+import { allOf, rulesSql } from './conditions.ts';
 import type { Ask } from './connection.ts';
 import type { Names } from './options.ts';
-import { type KeyOrder, nearestAheadSql } from './order-keys.ts';
-import { type Bind, textArray } from './row.ts';
+import {
+  type KeyOrder,
+  nearestAheadSql,
+  noOrderKeysSql,
+  orderOf,
+  putBehindSql,
+} from './order-keys.ts';
+import { type Bind, BODY_SQL, type EntryRow, textArray } from './row.ts';
 import { FLOW_KEY_SQL } from './schema.ts';
 
 /** The condition of a filter on a row, beside its state and due time; absent: every row. */
 type Permit = ((alias: string) => string) | undefined;
 
 /** A search for due rows. */
-export interface ClaimSearch {
+interface ClaimSearch {
   readonly slots: readonly StateKey[];
   readonly permit: Permit;
   /** The part of it about topics. */
   readonly topicPermit: Permit;
-  /** A literal. */
+  /** The time up to which rows are due, in SQL. */
   readonly until: string;
   readonly max: number;
   /** How many rows a bounded scan looks at. */
@@ -32,13 +39,14 @@ export interface ClaimSearch {
   readonly lowerBoundSql: (slot: StateKey) => string;
   /** In a store with order keys, for claims of deliveries. */
   readonly order: KeyOrder | undefined;
+  readonly bind: Bind;
 }
 
 /** The ways to find due rows: claim.ts says when which is used. */
 export type Scan = 'bounded' | 'filtered' | 'head' | 'by-flow';
 
 /** A scan: CTEs, and selects of the rows found and of the number of rows looked at. */
-export interface ScanSql {
+interface ScanSql {
   readonly sql: string;
   readonly from: string;
   readonly seen: string;
@@ -61,7 +69,132 @@ export function boundOf(max: number, isWide: boolean): number {
   return (isWide ? 2 * max : max) + 16;
 }
 
-export function scanDueSql(names: Names, search: ClaimSearch, scan: Scan): ScanSql {
+/** How a claim or a look for the next due row is made. */
+export interface SearchMode {
+  readonly slots: readonly StateKey[];
+  readonly scan: Scan;
+  /** Whether the store has order keys, as far as this process knows. */
+  readonly isOrdered: boolean;
+  /** The condition that leaves out dead rows ahead of a state's live ones; mostly empty. */
+  readonly lowerBoundSql: (slot: StateKey) => string;
+  /** How values stand in the text; by default as literals. */
+  readonly bind?: Bind;
+}
+
+/** A statement; with a bound its last three columns count rows put behind, left out and seen. */
+interface SearchStatement {
+  readonly text: string;
+  /** If fewer rows than this were seen, there were no more. */
+  readonly bound?: number | undefined;
+}
+
+/** The statement that claims: finds due rows with a scan, locks them and makes them active. */
+export function claimSql(
+  names: Names,
+  request: ClaimRequest,
+  mode: SearchMode & { readonly bound: number },
+): SearchStatement {
+  const { scan, slots, bound, lowerBoundSql, bind = sqlLiteral } = mode;
+  const { now, max, lane } = request;
+  const isInTurn = mode.isOrdered && lane === 'delivery';
+  const order = isInTurn ? orderOf(names) : undefined;
+  const terms = { slots, now, max, bound, isLocking: true, lowerBoundSql, order, bind };
+  const search = searchOf(request, terms);
+  const found = scanSql(names, search, request, scan);
+  const { boundedCtes = [] } = found;
+  const putsBehind = isInTurn && boundedCtes.length > 0;
+  const put = putsBehind ? `, ${putBehindSql(names, boundedCtes, search.until)}` : '';
+  const conditions = [
+    ...(found.where === undefined ? [] : [found.where]),
+    // First: a row that was written in the same statement cannot be locked any more.
+    ...(putsBehind ? ['(SELECT count(*) FROM waits) >= 0'] : []),
+  ];
+  const sorted = found.isSorted === true ? '' : `\n  ${SORTED_SQL} LIMIT ${max}`;
+  const isFree = found.free === undefined ? '' : `, ${found.free} AS is_free`;
+  const none = isInTurn || lane !== 'delivery' ? '' : ` WHERE ${noOrderKeysSql(names)}`;
+  const candidates = `WITH RECURSIVE lazy AS MATERIALIZED (
+  SELECT set_config('synchronous_commit', 'off', true)${none}
+)${moreCtes(found.sql)}${put}, c AS MATERIALIZED (
+  SELECT p.*${isFree} FROM lazy, (${found.from}) p WHERE ${allOf(conditions)}${sorted}
+)`;
+  const goes = found.free === undefined ? '' : ' AND c.is_free';
+  const taken = `${takenSql(names, request, bind, isInTurn)}${goes}
+  RETURNING ${CLAIMED_SQL}`;
+  if (found.bound === undefined) return { text: `${candidates} ${taken}` };
+  // There is always one row: it says how far the bounded scan went.
+  const counted = putsBehind ? '(SELECT count(*) FROM put)' : '0';
+  const text = `${candidates}, taken AS (${taken})
+SELECT t.*, ${counted}, s.left_out, s.seen FROM (${found.seen}) s LEFT JOIN taken t ON true`;
+  return { text, bound: found.bound };
+}
+
+/**
+ * Does what `claimed` in core/next-status.ts says, to the rows of `c`. n.b. "OFFSET 0" keeps the
+ * planner from joining all contents when it overestimates the claim.
+ */
+function takenSql({ table }: Names, request: ClaimRequest, bind: Bind, isInTurn: boolean): string {
+  const { now, leaseMs, holder, lane } = request;
+  const { entries, contents } = table;
+  const behind = isInTurn ? ', behind = false' : '';
+  const counter = lane === 'delivery' ? 'attempts' : 'notices';
+  const counts = 'CASE WHEN c.slot IN (2, 3) THEN 0 ELSE 1 END';
+  return `UPDATE ${entries} e SET slot = ${stateKeyOf('active', lane)}, revision = e.revision + 1,
+    ${counter} = e.${counter} + ${counts}, lost = e.lost + 1 - ${counts},
+    due_at = ${bind(now + leaseMs, 'int8', 'lease_ends_at')},
+    holder = ${bind(holder, 'text', 'holder')},
+    claimed_from = c.slot / 2, updated_at = ${bind(now, 'int8', 'now')}${behind}
+  FROM c LEFT JOIN LATERAL (
+    SELECT k.envelope, k.body FROM ${contents} k WHERE k.seq = c.seq OFFSET 0
+  ) k ON true
+  WHERE e.ctid = ANY(ARRAY(SELECT at FROM c)) AND e.ctid = c.at`;
+}
+
+/** Later than any due time. */
+const FOREVER: number = Number.MAX_SAFE_INTEGER;
+
+/** The statement that gives the earliest due time of the rows that a claim could take. */
+export function nextDueSql(
+  names: Names,
+  filter: ClaimFilter,
+  mode: SearchMode & { readonly now: () => number },
+): SearchStatement {
+  const { scan, slots, isOrdered, lowerBoundSql, bind = sqlLiteral } = mode;
+  const isDelivery = filter.lane === 'delivery';
+  const isInTurn = isOrdered && isDelivery;
+  const order = isInTurn ? orderOf(names, bind(mode.now(), 'int8', 'last_claim_at')) : undefined;
+  const search = searchOf(filter, {
+    slots,
+    now: FOREVER,
+    max: 1,
+    bound: boundOf(1, true),
+    isLocking: false,
+    lowerBoundSql,
+    order,
+    bind,
+  });
+  const found = scanSql(names, search, filter, scan);
+  const hasNone = isOrdered || !isDelivery ? 'true' : noOrderKeysSql(names);
+  const text = `WITH RECURSIVE none AS (SELECT 1)${moreCtes(found.sql)}
+SELECT (SELECT min(p.due_at) FROM (${found.from}) p), s.seen, ${hasNone}
+FROM (${found.seen}) s`;
+  return { text, bound: found.bound };
+}
+
+const SORTED_SQL = 'ORDER BY p.priority, p.due_at, p.id';
+
+/** CTEs that follow another one, if any. */
+function moreCtes(ctes: string): string {
+  return ctes === '' ? '' : `, ${ctes}`;
+}
+
+function scanSql(names: Names, search: ClaimSearch, { ids }: ClaimFilter, scan: Scan): ScanSql {
+  if (ids !== undefined) return scanIdsSql(names, search, ids);
+  if (scan === 'by-flow') return scanFlowsSql(names, search);
+  if (scan === 'head') return scanHeadSql(names, search);
+  return scanDueSql(names, search, scan);
+}
+
+function scanDueSql(names: Names, search: ClaimSearch, scan: Scan): ScanSql {
   const { slots, permit, bound, order } = search;
   const { entries } = names.table;
   const isFiltered = order === undefined && (permit === undefined || scan === 'filtered');
@@ -132,7 +265,7 @@ function foundIn(slots: readonly StateKey[], more = ''): string {
  * The first due rows, including those that wait for another of their key. Fast to plan, and never
  * walks far; a claim that meets a waiting row goes on with another scan.
  */
-export function scanHeadSql(names: Names, search: ClaimSearch): ScanSql {
+function scanHeadSql(names: Names, search: ClaimSearch): ScanSql {
   const { slots, order } = search;
   const { entries } = names.table;
   const unordered = { ...search, order: undefined };
@@ -206,7 +339,7 @@ const LAST_SQL = "E'\\U0010FFFF'";
  * Walks from flow to flow through the index, skipping the rest of a topic that is not allowed, and
  * finds the due rows of each allowed flow. States without that index hold few entries.
  */
-export function scanFlowsSql({ table }: Names, search: ClaimSearch): ScanSql {
+function scanFlowsSql({ table }: Names, search: ClaimSearch): ScanSql {
   const { entries } = table;
   const ctes = search.slots.map((slot) =>
     WAITING_KEYS.includes(slot)
@@ -251,9 +384,9 @@ function dueOfFlows(entries: string, search: ClaimSearch, slot: StateKey): strin
 }
 
 /** n.b. As in `lockedRows`, only the index of ids fits the condition. */
-export function scanIdsSql({ table }: Names, search: ClaimSearch, ids: readonly string[]): ScanSql {
-  const { slots, permit, order, until, max, isLocking } = search;
-  const wanted = sqlLiteral(textArray([...new Set(ids)]), 'text[]');
+function scanIdsSql({ table }: Names, search: ClaimSearch, ids: readonly string[]): ScanSql {
+  const { slots, permit, order, until, max, isLocking, bind } = search;
+  const wanted = bind(textArray([...new Set(ids)]), 'text[]', 'ids');
   return {
     sql: `c0 AS MATERIALIZED (
   SELECT ctid AS at, seq, slot, priority, due_at, id FROM ${table.entries} x
@@ -267,13 +400,13 @@ export function scanIdsSql({ table }: Names, search: ClaimSearch, ids: readonly 
   };
 }
 
-export function searchOf(
-  filter: ClaimFilter,
-  of: Omit<ClaimSearch, 'until' | 'permit' | 'topicPermit'> & { readonly now: number },
-): ClaimSearch {
-  const until = sqlLiteral(of.now, 'int8');
-  const topicPermit = topicPermitOf(filter);
-  return { ...of, until, topicPermit, permit: permitOf(filter, topicPermit) };
+type SearchTerms = Omit<ClaimSearch, 'until' | 'permit' | 'topicPermit'> & { readonly now: number };
+
+function searchOf(filter: ClaimFilter, terms: SearchTerms): ClaimSearch {
+  const { bind, now } = terms;
+  const until = bind(now, 'int8', 'now');
+  const topicPermit = topicPermitOf(filter, bind);
+  return { ...terms, until, topicPermit, permit: permitOf(filter, topicPermit, bind) };
 }
 
 /** Whether a filter may leave out due rows. */
@@ -287,16 +420,73 @@ function takesAll(topics: ClaimFilter['topics']): boolean {
   return topics === undefined || (first?.pattern === '#' && first.take);
 }
 
-function topicPermitOf({ topics }: ClaimFilter): Permit {
+function topicPermitOf({ topics }: ClaimFilter, bind: Bind): Permit {
   if (topics === undefined || takesAll(topics)) return undefined;
-  return (alias) => rulesSql(`${alias}.topic`, topics, sqlLiteral);
+  return (alias) => rulesSql(`${alias}.topic`, topics, bind);
 }
 
 /** A filter as a condition; undefined if it allows everything. */
-function permitOf({ exceptDestinations = [] }: ClaimFilter, topicPermit: Permit): Permit {
+function permitOf(
+  { exceptDestinations = [] }: ClaimFilter,
+  topicPermit: Permit,
+  bind: Bind,
+): Permit {
   if (exceptDestinations.length === 0) return topicPermit;
-  const except = sqlLiteral(textArray(exceptDestinations), 'text[]');
+  const except = bind(textArray(exceptDestinations), 'text[]', 'except_destinations');
   return (alias) => `${topicPermit?.(alias) ?? 'true'} AND ${alias}.destination <> ALL(${except})`;
+}
+
+// The columns of a claim's answer.
+//
+// Every value is a text that this process has to parse. So values that the claim itself wrote, and
+// counts that have their usual value, come as NULL: 5 of 17 values per message are left.
+
+/** A column of the answer, and the value that NULL stands for. */
+type Column = readonly [sql: string, ifNull?: (request: ClaimRequest) => number | string];
+
+const nullIf = (sql: string, value: number): Column => [`nullif(${sql}, ${value})`, () => value];
+
+/** In the order of `EntryRow`, then the columns that rows are sorted by. */
+const COLUMNS: readonly Column[] = [
+  ['e.seq'],
+  ['e.id'],
+  ['NULL', ({ lane }) => stateKeyOf('active', lane)],
+  ['NULL', ({ now, leaseMs }) => now + leaseMs],
+  nullIf('e.revision', 2),
+  nullIf('e.attempts', 1),
+  nullIf('e.notices', 0),
+  nullIf('e.lost', 0),
+  nullIf('e.postponed', 0),
+  nullIf('e.replays', 0),
+  ['NULL', ({ holder }) => holder],
+  nullIf('e.claimed_from', 0),
+  ['NULL', ({ now }) => now],
+  ['e.memory'],
+  ['k.envelope'],
+  [BODY_SQL],
+  nullIf('c.priority', PRIORITY_DEFAULT),
+  ['c.due_at'],
+];
+
+/** Of `entries e` as just written, `contents k`, and `c`, the rows that were found. */
+const CLAIMED_SQL: string = COLUMNS.map(([sql]) => sql).join(', ');
+
+/** The rows of an answer as entry rows, by priority, due time before the claim, and id. */
+export function claimedRows(answer: unknown[][], request: ClaimRequest): EntryRow[] {
+  const known = COLUMNS.flatMap(([, ifNull], at) =>
+    ifNull === undefined ? [] : [[at, ifNull(request)] as const],
+  );
+  for (const row of answer) {
+    for (const [at, value] of known) row[at] ??= value;
+  }
+  return (answer as unknown as EntryRow[]).sort(byOrder);
+}
+
+/** For rows that end with their priority and due time. */
+export function byOrder(a: EntryRow, b: EntryRow): number {
+  const span = Number(a[16]) - Number(b[16]) || Number(a[17]) - Number(b[17]);
+  if (span !== 0) return span;
+  return a[1] < b[1] ? -1 : 1;
 }
 
 // Index-only queries: statements that look for work always use the indexes.

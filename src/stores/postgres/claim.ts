@@ -15,85 +15,23 @@
  * Why: docs/decisions/0017-three-ways-to-claim-on-postgresql.md
  */
 
-import { PRIORITY_DEFAULT } from '../../core/limits.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
 import { ARCHIVED_KEY, isActiveKey, type StateKey, stateKeyOf } from '../shared/sql-row.ts';
 import {
   boundOf,
-  type ClaimSearch,
+  byOrder,
+  claimedRows,
+  claimSql,
   indexOnlyQuery,
   leavesOut,
+  nextDueSql,
   type Scan,
-  scanDueSql,
-  scanFlowsSql,
-  scanHeadSql,
-  scanIdsSql,
-  type ScanSql,
-  searchOf,
-  sqlLiteral,
 } from './claim-sql.ts';
-import { allOf } from './conditions.ts';
 import type { Ask } from './connection.ts';
 import type { Names } from './options.ts';
-import { OrderKeys, orderOf, putBehindSql } from './order-keys.ts';
-import { BODY_SQL, CONTENTS_SQL, type EntryRow, STATUS_SQL } from './row.ts';
-
-// The columns of a claim's answer.
-//
-// Every value is a text that this process has to parse. So values that the claim itself wrote, and
-// counts that have their usual value, come as NULL: 5 of 17 values per message are left.
-
-/** A column of the answer, and the value that NULL stands for. */
-type Column = readonly [sql: string, ifNull?: (request: ClaimRequest) => number | string];
-
-const nullIf = (sql: string, value: number): Column => [`nullif(${sql}, ${value})`, () => value];
-
-/** In the order of `EntryRow`, then the columns that rows are sorted by. */
-const COLUMNS: readonly Column[] = [
-  ['e.seq'],
-  ['e.id'],
-  ['NULL', ({ lane }) => stateKeyOf('active', lane)],
-  ['NULL', ({ now, leaseMs }) => now + leaseMs],
-  nullIf('e.revision', 2),
-  nullIf('e.attempts', 1),
-  nullIf('e.notices', 0),
-  nullIf('e.lost', 0),
-  nullIf('e.postponed', 0),
-  nullIf('e.replays', 0),
-  ['NULL', ({ holder }) => holder],
-  nullIf('e.claimed_from', 0),
-  ['NULL', ({ now }) => now],
-  ['e.memory'],
-  ['k.envelope'],
-  [BODY_SQL],
-  nullIf('c.priority', PRIORITY_DEFAULT),
-  ['c.due_at'],
-];
-
-/** Of `entries e` as just written, `contents k`, and `c`, the rows that were found. */
-const CLAIMED_SQL: string = COLUMNS.map(([sql]) => sql).join(', ');
-
-/** The rows of an answer as entry rows, by priority, due time before the claim, and id. */
-function claimedRows(answer: unknown[][], request: ClaimRequest): EntryRow[] {
-  const known = COLUMNS.flatMap(([, ifNull], at) =>
-    ifNull === undefined ? [] : [[at, ifNull(request)] as const],
-  );
-  for (const row of answer) {
-    for (const [at, value] of known) row[at] ??= value;
-  }
-  return (answer as unknown as EntryRow[]).sort(byOrder);
-}
-
-/** For rows that end with their priority and due time. */
-function byOrder(a: EntryRow, b: EntryRow): number {
-  const span = Number(a[16]) - Number(b[16]) || Number(a[17]) - Number(b[17]);
-  if (span !== 0) return span;
-  return a[1] < b[1] ? -1 : 1;
-}
-
-/** Later than any due time. */
-const FOREVER: number = Number.MAX_SAFE_INTEGER;
+import { OrderKeys } from './order-keys.ts';
+import { CONTENTS_SQL, type EntryRow, STATUS_SQL } from './row.ts';
 
 /** After a bounded scan that was too short, this many claims scan twice as far. */
 const WIDE_CLAIMS = 64;
@@ -262,70 +200,25 @@ export class Claims {
   }
 
   async #take(ask: Ask, { request, slots }: Search, scan: Scan, bound: number): Promise<Taken> {
-    const { now, max, lane } = request;
-    const isInTurn = this.#orderKeys.isOrdered && lane === 'delivery';
-    const search = searchOf(request, {
+    const isOrdered = this.#orderKeys.isOrdered;
+    const lowerBoundSql = (slot: StateKey) => this.#lowerBounds.sql(slot);
+    const statement = claimSql(this.#names, request, {
       slots,
-      now,
-      max,
+      scan,
       bound,
-      isLocking: true,
-      lowerBoundSql: (slot) => this.#lowerBounds.sql(slot),
-      order: isInTurn ? orderOf(this.#names) : undefined,
+      isOrdered,
+      lowerBoundSql,
     });
-    const parts = this.#partsOf(search, request, scan);
-    const { boundedCtes = [] } = parts;
-    const putsBehind = isInTurn && boundedCtes.length > 0;
-    const put = putsBehind ? `, ${putBehindSql(this.#names, boundedCtes, search.until)}` : '';
-    const conditions = [
-      ...(parts.where === undefined ? [] : [parts.where]),
-      // First: a row that was written in the same statement cannot be locked any more.
-      ...(putsBehind ? ['(SELECT count(*) FROM waits) >= 0'] : []),
-    ];
-    const sorted = parts.isSorted === true ? '' : `\n  ${SORTED_SQL} LIMIT ${max}`;
-    const isFree = parts.free === undefined ? '' : `, ${parts.free} AS is_free`;
-    const none = isInTurn || lane !== 'delivery' ? '' : ` WHERE ${this.#orderKeys.noneSql}`;
-    const found = `WITH RECURSIVE lazy AS MATERIALIZED (
-  SELECT set_config('synchronous_commit', 'off', true)${none}
-)${moreCtes(parts.sql)}${put}, c AS MATERIALIZED (
-  SELECT p.*${isFree} FROM lazy, (${parts.from}) p WHERE ${allOf(conditions)}${sorted}
-)`;
-    const goes = parts.free === undefined ? '' : ' AND c.is_free';
-    const taken = `${this.#takenSql(request, isInTurn)}${goes}
-  RETURNING ${CLAIMED_SQL}`;
-    if (parts.bound === undefined) {
-      const rows = await indexOnlyQuery(ask, `${found} ${taken}`);
-      return { rows: claimedRows(rows, request), isWhole: true, leftOut: 0, putBehind: 0 };
+    const answer = await indexOnlyQuery(ask, statement.text);
+    if (statement.bound === undefined) {
+      return { rows: claimedRows(answer, request), isWhole: true, leftOut: 0, putBehind: 0 };
     }
-    // There is always one row: it says how far the bounded scan went.
-    const counted = putsBehind ? '(SELECT count(*) FROM put)' : '0';
-    const text = `${found}, taken AS (${taken})
-SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN taken t ON true`;
-    const rows = await indexOnlyQuery(ask, text);
-    const [putBehind = 0, leftOut = 0, seen = 0] = (rows[0]?.slice(-3) ?? []).map(Number);
-    const held = rows.filter((row) => row[0] !== null);
-    const isWhole = seen < parts.bound;
-    return { rows: claimedRows(held, request), isWhole, leftOut, putBehind };
-  }
-
-  /**
-   * Does what `claimed` in core/next-status.ts says, to the rows of `c`. n.b. "OFFSET 0" keeps the
-   * planner from joining all contents when it overestimates the claim.
-   */
-  #takenSql(request: ClaimRequest, isInTurn: boolean): string {
-    const { now, leaseMs, holder, lane } = request;
-    const { entries, contents } = this.#names.table;
-    const behind = isInTurn ? ', behind = false' : '';
-    const counter = lane === 'delivery' ? 'attempts' : 'notices';
-    const counts = 'CASE WHEN c.slot IN (2, 3) THEN 0 ELSE 1 END';
-    return `UPDATE ${entries} e SET slot = ${stateKeyOf('active', lane)}, revision = e.revision + 1,
-    ${counter} = e.${counter} + ${counts}, lost = e.lost + 1 - ${counts},
-    due_at = ${sqlLiteral(now + leaseMs, 'int8')}, holder = ${sqlLiteral(holder, 'text')},
-    claimed_from = c.slot / 2, updated_at = ${sqlLiteral(now, 'int8')}${behind}
-  FROM c LEFT JOIN LATERAL (
-    SELECT k.envelope, k.body FROM ${contents} k WHERE k.seq = c.seq OFFSET 0
-  ) k ON true
-  WHERE e.ctid = ANY(ARRAY(SELECT at FROM c)) AND e.ctid = c.at`;
+    const [putBehind = 0, leftOut = 0, seen = 0] = (answer[0]?.slice(-3) ?? []).map(Number);
+    const rows = claimedRows(
+      answer.filter((row) => row[0] !== null),
+      request,
+    );
+    return { rows, isWhole: seen < statement.bound, leftOut, putBehind };
   }
 
   async #earliest(
@@ -335,36 +228,20 @@ SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN take
     scan: Scan,
   ): Promise<Earliest> {
     const { isOrdered, lastNow } = this.#orderKeys;
-    const isDelivery = filter.lane === 'delivery';
-    const wakesAfter = () => sqlLiteral(lastNow ?? this.#clock.now(), 'int8');
-    const search = searchOf(filter, {
+    const statement = nextDueSql(this.#names, filter, {
       slots,
-      now: FOREVER,
-      max: 1,
-      bound: boundOf(1, true),
-      isLocking: false,
+      scan,
+      isOrdered,
+      now: () => lastNow ?? this.#clock.now(),
       lowerBoundSql: (slot) => this.#lowerBounds.sql(slot),
-      order: isOrdered && isDelivery ? orderOf(this.#names, wakesAfter()) : undefined,
     });
-    const parts = this.#partsOf(search, filter, scan);
-    const hasNone = isOrdered || !isDelivery ? 'true' : this.#orderKeys.noneSql;
-    const text = `WITH RECURSIVE none AS (SELECT 1)${moreCtes(parts.sql)}
-SELECT (SELECT min(p.due_at) FROM (${parts.from}) p), s.seen, ${hasNone}
-FROM (${parts.seen}) s`;
-    const [[dueAt, seen, isRight] = []] = await indexOnlyQuery(ask, text);
+    const [[dueAt, seen, isRight] = []] = await indexOnlyQuery(ask, statement.text);
     if (isRight === false) {
       this.#orderKeys.note();
       return this.#earliest(ask, filter, slots, scan);
     }
-    const isWhole = parts.bound === undefined || Number(seen) < parts.bound;
+    const isWhole = statement.bound === undefined || Number(seen) < statement.bound;
     return { dueAt: (dueAt ?? null) as number | null, isWhole };
-  }
-
-  #partsOf(search: ClaimSearch, { ids }: ClaimFilter, scan: Scan): ScanSql {
-    if (ids !== undefined) return scanIdsSql(this.#names, search, ids);
-    if (scan === 'by-flow') return scanFlowsSql(this.#names, search);
-    if (scan === 'head') return scanHeadSql(this.#names, search);
-    return scanDueSql(this.#names, search, scan);
   }
 
   /** The rows of a claim that got no answer. */
@@ -379,13 +256,6 @@ WHERE e.slot = ${slot} AND e.slot < ${ARCHIVED_KEY} AND e.holder = $1`,
     );
     return (rows as unknown as EntryRow[]).sort(byOrder);
   }
-}
-
-const SORTED_SQL = 'ORDER BY p.priority, p.due_at, p.id';
-
-/** CTEs that follow another one, if any. */
-function moreCtes(ctes: string): string {
-  return ctes === '' ? '' : `, ${ctes}`;
 }
 
 function slotsOf({ states, lane }: ClaimFilter): StateKey[] {

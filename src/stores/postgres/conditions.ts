@@ -42,7 +42,7 @@ export function conditionsOf(query: EntryQuery, bind: Bind): Conditions {
   if (topic !== undefined && topic !== '#') sql.push(patternSql('e.topic', topic, bind));
   if (destination !== undefined) {
     // '' is how an entry says that it has no destination; nobody can ask for that.
-    const wanted = bind(textArray([destination].flat()), 'text[]');
+    const wanted = bind(textArray([destination].flat()), 'text[]', 'destinations');
     sql.push(`e.destination = ANY(${wanted}) AND e.destination <> ''`);
   }
   if (ids !== undefined) sql.push(`e.id = ANY(${bind(textArray(ids), 'text[]')})`);
@@ -82,8 +82,8 @@ function slotsOf({ states = STATES, lane }: EntryQuery): StateKey[] {
 /** Whether a topic fits a pattern. */
 export function patternSql(column: string, pattern: string, bind: Bind): string {
   if (pattern === '#') return 'true';
-  if (!isPattern(pattern)) return `${column} = ${bind(pattern, 'text')}`;
-  return `('.' || ${column}) ~ ${bind(regexOf(pattern), 'text')}`;
+  if (!isPattern(pattern)) return `${column} = ${bind(pattern, 'text', 'topic')}`;
+  return `('.' || ${column}) ~ ${bind(regexOf(pattern), 'text', 'topic_pattern')}`;
 }
 
 /** What ordered rules say of a topic: the first match decides, no match means no. */

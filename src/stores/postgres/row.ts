@@ -138,8 +138,8 @@ export function decodeRow(row: EntryRow): Entry {
 // Formatted here and not by the client library, which inspects every value again: with 500 rows
 // that is most of what a batch costs in this process.
 
-/** Takes a value and returns what stands for it in SQL: a placeholder or a literal. */
-export type Bind = (value: unknown, type: string) => string;
+/** Returns what stands for a value in SQL: a placeholder or a literal; the name is for readers. */
+export type Bind = (value: unknown, type: string, name?: string) => string;
 
 /** Collects the values of a statement. */
 export class Values {
