@@ -638,3 +638,26 @@ describe('transforms', () => {
     expect(Object.keys(found).filter((id) => /^(?:transforms|seal)/.test(id))).toEqual([]);
   });
 });
+
+test('--sql prints the statements of the configured tables, and looks at nothing', async () => {
+  const store = 'postgres://nobody@127.0.0.1:1/none?schema=mail&tables=out_';
+  const shell = await configured({ store });
+  const ran = await shell.cli(['doctor', '--sql']);
+  expect(ran.code).toBe(0);
+  expect(ran.stdout).toContain('-- Claim: filtered scan\n\\set now ');
+  expect(ran.stdout).toContain('"mail"."out_entries"');
+  const statements = (await shell.cli(['doctor', '--sql', '--json'])).objects();
+  expect(statements[0]).toMatchObject({
+    title: 'Insert a batch, with its receipt',
+    sql: expect.stringContaining('INSERT INTO "mail"."out_entries"') as string,
+    parameters: { topic: 'a.b' },
+  });
+});
+
+test('--sql of a store that is not on PostgreSQL prints those of the default tables', async () => {
+  const shell = await setup();
+  const ran = await shell.cli(['doctor', '--sql']);
+  expect(ran.code).toBe(0);
+  expect(ran.stderr).toContain('not on PostgreSQL');
+  expect(ran.stdout).toContain('"respool"."entries"');
+});

@@ -34,6 +34,8 @@ export interface ServerStore<Store> {
 export interface ServerEntries extends ServerStore<EntryStore> {
   /** Whether its tables or its stream are there. */
   readonly isThere: () => Promise<boolean>;
+  /** Where its tables are, if it is on PostgreSQL. */
+  readonly tables?: Pick<PostgresOptions, 'schema' | 'tables'>;
 }
 
 const POSTGRES_NAMES = urlNames(POSTGRES_OPTIONS);
@@ -64,7 +66,7 @@ export async function serverEntries(
     const { postgres } = await import('../../stores/postgres/entry-store.ts');
     const store = checked(parsed, key, () => postgres(telling(options, logger)));
     const isThere = () => hasPostgres(options);
-    return { store, address, diagnose: () => lookAtPostgres(options), isThere };
+    return { store, address, diagnose: () => lookAtPostgres(options), isThere, tables: options };
   }
   assert(parsed.kind === 'nats', `${parsed.kind} keeps no entries`);
   const options = await natsEntryOptions(parsed, key);

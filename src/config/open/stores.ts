@@ -13,7 +13,13 @@ import type { Diagnosis } from '../../stores/shared/finding.ts';
 import { SQLITE_OPTIONS } from '../../stores/sqlite/options.ts';
 import type { Config } from '../schema/define-config.ts';
 import { checkKeys, inSection } from '../load/config-errors.ts';
-import { type ServerStore, serverBodies, serverEntries, typedValue } from './server-stores.ts';
+import {
+  type ServerEntries,
+  type ServerStore,
+  serverBodies,
+  serverEntries,
+  typedValue,
+} from './server-stores.ts';
 import { parseStore, type StoreKind, type StoreUrl } from '../load/store-url.ts';
 
 /** Where a store keeps what it keeps. */
@@ -36,7 +42,9 @@ export interface ConfiguredStores {
   readonly isThere?: () => Promise<boolean>;
   /** Looks at the server of the entries, if they are on one. */
   readonly diagnoseEntries?: () => Promise<Diagnosis>;
-  /** The same for the bodies. */
+  /** Where the tables of the entries are, if they are on PostgreSQL. */
+  readonly postgresTables?: ServerEntries['tables'];
+  /** Looks at the server of the bodies, if they are on one. */
   readonly diagnoseBodies?: () => Promise<Diagnosis>;
 }
 
@@ -145,7 +153,10 @@ async function hasStore(at: string, name: string): Promise<boolean> {
   return (await stat(path.join(at, name)).catch(() => undefined)) !== undefined;
 }
 
-type OfEntries = Pick<ConfiguredStores, 'entries' | 'place' | 'isThere' | 'diagnoseEntries'>;
+type OfEntries = Pick<
+  ConfiguredStores,
+  'entries' | 'place' | 'isThere' | 'diagnoseEntries' | 'postgresTables'
+>;
 type OfBodies = Pick<ConfiguredStores, 'bodies' | 'bodiesPlace' | 'diagnoseBodies'>;
 
 async function entriesOf(
@@ -199,8 +210,9 @@ async function makeEntries(
   }
   if (url.kind !== 'memory') {
     const made = await serverEntries(url, key, logger);
-    const { store: entries, diagnose, isThere } = made;
-    return { entries, place: serverPlace(url, made), diagnoseEntries: diagnose, isThere };
+    const { store: entries, diagnose, isThere, tables } = made;
+    const place = serverPlace(url, made);
+    return { entries, place, diagnoseEntries: diagnose, isThere, postgresTables: tables };
   }
   checkOptions(url, key, []);
   const { memory } = await import('../../stores/memory/entry-store.ts');

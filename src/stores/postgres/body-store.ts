@@ -40,7 +40,7 @@ interface Small {
 
 interface Opened {
   readonly server: Server;
-  readonly sql: ReturnType<typeof sqlOf>;
+  readonly sql: ReturnType<typeof bodySql>;
   readonly line: BatchLine<Small, boolean>;
   readonly durability: Durability;
   readonly calls: InFlight;
@@ -116,7 +116,7 @@ async function openAll(options: CheckedOptions, server: Server): Promise<Opened>
       return readDurability(ask);
     });
     durabilityText(durability, options);
-    const sql = sqlOf(names, isForced);
+    const sql = bodySql(names, isForced);
     const line = createBatchLine<Small, boolean>(
       (items) => server.run('put bodies', (ask, isUnknown) => putSmall(ask, sql, items, isUnknown)),
       { batchMax: BATCH_MAX, inFlightMax: BATCHES_MAX },
@@ -228,7 +228,7 @@ async function finish(
 /** Which of them were put: the others were there already. */
 async function putSmall(
   ask: Ask,
-  sql: ReturnType<typeof sqlOf>,
+  sql: ReturnType<typeof bodySql>,
   items: readonly Small[],
   isUnknown: boolean,
 ): Promise<boolean[]> {
@@ -275,7 +275,26 @@ async function* read(use: () => Opened, ref: string): AsyncGenerator<Uint8Array>
   });
 }
 
-function sqlOf({ table }: Names, isForced: boolean) {
+type BodyStatement =
+  | 'exists'
+  | 'begin'
+  | 'mine'
+  | 'chunk'
+  | 'finish'
+  | 'finished'
+  | 'put'
+  | 'allMine'
+  | 'dropHalf'
+  | 'remove'
+  | 'first'
+  | 'read'
+  | 'refs';
+
+/** The statements of bodies, by what they do. */
+export function bodySql(
+  { table }: Names,
+  isForced: boolean,
+): Readonly<Record<BodyStatement, string>> {
   const { bodies, chunks } = table;
   const now = '(extract(epoch FROM clock_timestamp()) * 1000)::int8';
   const forced = isForced ? "set_config('synchronous_commit', 'on', true)" : "''";

@@ -500,12 +500,13 @@ export function byOrder(a: EntryRow, b: EntryRow): number {
 //
 // Why: docs/decisions/0018-searches-on-postgresql-forbid-bad-plans.md
 
-const GUARD_SQL =
+/** What is sent before each search. */
+export const INDEX_ONLY_SQL =
   'SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off;';
 
 /** Runs a statement, whose values are literals, with sequential scans and JIT disabled. */
 export function indexOnlyQuery(ask: Ask, text: string): Promise<unknown[][]> {
-  return ask(`${GUARD_SQL}\n${text}`);
+  return ask(`${INDEX_ONLY_SQL}\n${text}`);
 }
 
 /** A value as a literal of SQL. */

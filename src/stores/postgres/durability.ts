@@ -63,7 +63,7 @@ export function durabilityText(
 export class LazyWrites {
   readonly #server: Server;
   readonly #clock: Clock;
-  readonly #sql: ReturnType<typeof sqlOf>;
+  readonly #sql: ReturnType<typeof lazyWriteSql>;
   readonly #newMark: () => string;
   #mark = '';
   /** Lazy writes so far, and how many of them are durable. */
@@ -82,7 +82,7 @@ export class LazyWrites {
     this.#server = server;
     this.#clock = parts.clock;
     this.#newMark = parts.newMark;
-    this.#sql = sqlOf(names, parts.isForced);
+    this.#sql = lazyWriteSql(names, parts.isForced);
   }
 
   /** Leaves the mark, or finds the one that is there. */
@@ -155,7 +155,11 @@ export class LazyWrites {
   }
 }
 
-function sqlOf({ table }: Names, isForced: boolean) {
+/** The statements that make lazy writes durable and leave the mark. */
+export function lazyWriteSql(
+  { table }: Names,
+  isForced: boolean,
+): Readonly<Record<'sync' | 'mark', string>> {
   const forced = isForced ? ", set_config('synchronous_commit', 'on', true)" : '';
   return {
     sync: CONFIRM_SQL.replace('SELECT', `SELECT (SELECT mark FROM ${table.crashes})${forced},`),

@@ -392,7 +392,7 @@ export async function sweepReceipts(ask: Ask, { table }: Names): Promise<void> {
 /** Part of an insert statement, which has a `refused`: stores the receipt with it. */
 function receiptSql({ table }: Names, node: string, number: string): string {
   return `INSERT INTO ${table.receipts} (node, number, refused)
-  SELECT ${node}, ${number}, (SELECT json_agg(id)::text FROM refused)`;
+  SELECT ${node} AS node, ${number} AS number, (SELECT json_agg(id)::text FROM refused)`;
 }
 
 /**

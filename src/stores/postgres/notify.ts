@@ -252,7 +252,7 @@ export class Notifications {
   }
 }
 
-function lookSql(
+export function lookSql(
   { table, sequence, turns }: CheckedOptions['names'],
   lowerBounds: DueLowerBounds,
 ): string {

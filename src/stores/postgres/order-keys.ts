@@ -157,8 +157,8 @@ ORDER BY ${STANDING_SQL}, h.seq LIMIT $1::int4`,
 
 /**
  * True in a statement of a store without keys. n.b. A function call, since one more table has to be
- * planned. It is volatile, so it belongs where it is evaluated once. It costs a claim of one message
- * a hundredth of its time, half of what a sub-select costs. (PostgreSQL 15, 2026-11-16)
+ * planned. It is volatile, so it belongs where it is evaluated once. It costs a claim of one
+ * message a hundredth of its time, half of what a sub-select costs. (PostgreSQL 15, 2026-11-16)
  */
 export function noOrderKeysSql({ turns }: Names): string {
   return `pg_sequence_last_value('${turns}'::regclass) IS NULL`;

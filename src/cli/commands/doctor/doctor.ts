@@ -19,14 +19,22 @@ export const doctorCommand: CommandSpec = {
     'messages. Changes nothing, and creates no store; a bucket of S3 has a ' +
     'probe of one byte for a moment, to see what it allows. Each line is ok, note or unsafe; ' +
     'with --json it has a stable id, and the last one counts. Ends with 1 when something is ' +
-    'unsafe.',
+    'unsafe. With --sql it prints the statements of the PostgreSQL store instead, each with a ' +
+    'title and its parameters as variables of psql; no server is asked.',
+  options: [{ flags: '--sql', description: 'print the SQL of the PostgreSQL store instead' }],
   examples: [
     { line: 'respool doctor', does: 'the whole report' },
     { line: "respool doctor --json | jq -r 'select(.todo) | .text'", does: 'what needs fixing' },
+    { line: 'respool doctor --sql > respool.sql', does: 'the statements, to paste into psql' },
   ],
   role: 'read',
   run: async (context) => {
-    const { out } = context;
+    const { out, options } = context;
+    if (options.flag('sql')) {
+      const { printSql } = await import('./sql.ts');
+      await printSql(context);
+      return EXIT.done;
+    }
     const { examine } = await import('./examine.ts');
     const counts: Record<Level, number> = { ok: 0, note: 0, unsafe: 0 };
     for await (const finding of examine(context)) {
