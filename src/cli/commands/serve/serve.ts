@@ -42,7 +42,7 @@ export const serveCommand: CommandSpec = {
  * keeps what it has when it starts, unless its options say otherwise.
  *
  * n.b. The size itself cannot be set after the start of the process; its growth can.
- * Why: docs/decisions/0046-the-young-generation-does-not-grow.md
+ * Why: docs/decisions/0047-the-young-generation-does-not-grow.md
  */
 function keepYoungGenerationSmall(env: Readonly<Record<string, string | undefined>>): void {
   const options = [env['NODE_OPTIONS'] ?? '', ...process.execArgv].join(' ');
