@@ -45,7 +45,7 @@ export {
   RetryableError,
 } from './core/failure.ts';
 export { fingerprint } from './core/fingerprint.ts';
-export { delivered, failed, held, type Outcome, postponed } from './core/outcome.ts';
+export { delivered, failed, held, type Outcome, postponed } from './core/verdict.ts';
 export {
   type PolicyBackoff,
   type BackoffFunction,
@@ -71,7 +71,7 @@ export {
 export { topicMatches, type TopicRule } from './core/topic.ts';
 export { judge, type Judgement, type Verdict } from './core/verdict.ts';
 export { forward, type ForwardOptions } from './engine/forward.ts';
-export type { EngineLoad } from './engine/load.ts';
+export type { EngineLoad } from './engine/parts.ts';
 export type { DestinationLimits } from './engine/slots.ts';
 export type { BodyStore, StoredBody } from './ports/body-store.ts';
 export type { Clock, Dice } from './ports/clock.ts';
@@ -111,12 +111,12 @@ export type {
   TracedPlace,
   Tracer,
 } from './ports/tracer.ts';
-export type { Enqueued } from './spool/accept.ts';
+export type { Enqueued } from './spool/enqueue.ts';
 export type { ActionResult, AuditRecord } from './spool/actions.ts';
 export type { BodyInput } from './spool/body.ts';
 export type { CleanupResult } from './spool/caretaker.ts';
 export type { CheckProgress, CheckReport, Finding } from './spool/check.ts';
-export type { EnqueueTx } from './spool/enqueue-tx.ts';
+export type { EnqueueTx } from './spool/enqueue.ts';
 export type { BounceOptions, HandleOptions } from './spool/handle.ts';
 export type { KeptCopy } from './ports/dead-letters.ts';
 export type { ListFilter, ListOptions, PageOptions } from './spool/list.ts';

@@ -18,10 +18,10 @@ interface Limit {
 }
 
 const LIMITS: Readonly<Record<string, Limit>> = {
-  enqueue: { max: 50 },
-  claim: { max: 60 },
-  postgres: { max: 54, needs: ['postgres'] },
-  http: { max: 68 },
+  enqueue: { max: 30 },
+  claim: { max: 38 },
+  postgres: { max: 40, needs: ['postgres'] },
+  http: { max: 54 },
   rabbit: { max: 41, needs: ['rabbitmq'] },
   replay: { max: 156, needs: ['rabbitmq', 'rabbitmq-management'] },
   outbox: { max: 61, needs: ['postgres', 'rabbitmq'] },

@@ -307,7 +307,7 @@ export async function ownerOf({ kind, path }: StorePlace): Promise<string | unde
     const { serviceAddress } = await import('../stores/filesystem/index.ts');
     return serviceAddress(path);
   }
-  const { serviceAddress } = await import('../stores/sqlite/service-address.ts');
+  const { serviceAddress } = await import('../stores/sqlite/instances.ts');
   return serviceAddress(path);
 }
 

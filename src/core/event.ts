@@ -6,7 +6,7 @@
 import type { Millis } from './duration.ts';
 import type { Because, Ending } from './entry.ts';
 import type { Failure } from './failure.ts';
-import type { Outcome } from './outcome.ts';
+import type { Outcome } from './verdict.ts';
 import type { Lane, State } from './state.ts';
 
 /** What most events say about the message. */

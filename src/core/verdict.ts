@@ -1,19 +1,91 @@
 /**
  * verdict — turns the outcome of one attempt into what happens to the message.
  *
- * Pure. The engine calls it once per attempt, for every source (invariant 6).
+ * Pure. A handler returns an outcome, or the engine derives it from what the handler threw; `judge`
+ * turns it into a verdict. The engine calls it once per attempt, for every source (invariant 6).
  * Promise: what is not positively final is deferred (invariant 8).
  *
  * Why: docs/decisions/0004-a-lost-holder-costs-no-second-attempt.md
  */
 
-import { DURATION_MAX_MS, type Millis } from './duration.ts';
+import { type Duration, DURATION_MAX_MS, durationMs, type Millis } from './duration.ts';
 import type { Because } from './entry.ts';
-import { unreachable } from './errors.ts';
-import { checkedFailure, codeText, type Failure, failure, reasonText } from './failure.ts';
-import type { Outcome } from './outcome.ts';
+import { show, unreachable } from './errors.ts';
+import {
+  checkedFailure,
+  codeText,
+  type Failure,
+  failure,
+  isWait,
+  reasonText,
+  RetryableError,
+} from './failure.ts';
 import { type BackoffFunction, delayMs, type RetryPolicy } from './policy.ts';
 import type { Lane } from './state.ts';
+
+/** What a handler says: it returns one of these, or nothing (delivered), or throws (failed). */
+export type Outcome =
+  | { readonly kind: 'delivered' }
+  | { readonly kind: 'failed'; readonly failure: Failure }
+  | {
+      readonly kind: 'postponed';
+      readonly delayMs: number;
+      readonly reason: string;
+      readonly code?: string;
+    }
+  | { readonly kind: 'held'; readonly reason: string; readonly code?: string };
+
+/** It is done. */
+export function delivered(): Outcome {
+  return { kind: 'delivered' };
+}
+
+/** It did not work; the same as throwing, for those who prefer values. */
+export function failed(failure: Failure): Outcome {
+  return { kind: 'failed', failure };
+}
+
+/** Not now: try again after the delay; costs no attempt. */
+export function postponed(delay: Duration, reason: string): Outcome {
+  return { kind: 'postponed', delayMs: durationMs(delay, 'delay'), reason };
+}
+
+/** A person has to look at it: no further attempt until an operator acts. */
+export function held(reason: string, code = 'handler.held'): Outcome {
+  return { kind: 'held', reason, code };
+}
+
+/**
+ * Whether a value that a handler returned is an outcome. Throws a RetryableError for one that has
+ * an outcome's kind but not its shape: "it failed, somehow" must not be taken for a delivery.
+ */
+export function isOutcome(value: unknown): value is Outcome {
+  if (typeof value !== 'object' || value === null) return false;
+  const { kind, failure, delayMs, reason, code } = value as Partial<Record<string, unknown>>;
+  switch (kind) {
+    case 'delivered':
+      return true;
+    case 'failed':
+      if (checkedFailure(failure) !== null) return true;
+      break;
+    case 'postponed':
+      if (isWait(delayMs) && isWhy(reason, code)) return true;
+      break;
+    case 'held':
+      if (isWhy(reason, code)) return true;
+      break;
+    default:
+      return false;
+  }
+  throw new RetryableError(
+    'outcome.invalid',
+    `the handler returned ${show(value)}, which is no outcome; use failed(), postponed() or held()`,
+  );
+}
+
+function isWhy(reason: unknown, code: unknown): boolean {
+  return typeof reason === 'string' && (code === undefined || typeof code === 'string');
+}
 
 /** What happens to the message. */
 export type Verdict =

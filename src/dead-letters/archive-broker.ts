@@ -2,7 +2,7 @@
  * archive-broker — a kept copy says at which broker its queue is: names of queues are not unique.
  */
 
-import { BROKER_HEADER } from '../core/letter-headers.ts';
+import { BROKER_HEADER } from '../core/reserved-headers.ts';
 import type { KeptCopy } from '../ports/dead-letters.ts';
 import type { ReplaySource } from '../spool/operator/replays.ts';
 

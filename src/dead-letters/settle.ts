@@ -5,11 +5,10 @@
  * mark of this replay was sent by it, whatever was said.
  */
 
-import { CANARY_HEADER } from '../core/canary.ts';
+import { AMQP_HEADER, CANARY_HEADER, REPLAY_HEADER } from '../core/reserved-headers.ts';
 import type { Entry, Envelope, Headers, Status } from '../core/entry.ts';
 import { isRespoolError, textOf, unreachable } from '../core/errors.ts';
 import { groupOf } from '../core/group.ts';
-import { AMQP_HEADER, REPLAY_HEADER } from '../core/letter-headers.ts';
 import type { State } from '../core/state.ts';
 import type { Operator } from '../spool/operator/operator.ts';
 import type { Fate, Letter, LetterKind, LetterRoute, SettleResult } from '../ports/dead-letters.ts';

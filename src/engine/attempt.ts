@@ -1,37 +1,316 @@
 /**
- * attempt — one claim from its start to its verdict on disk.
+ * attempt — one claim, from its start to its verdict in the source.
  *
- *   judged before any handler: lost holder, expiry, no handler
- *   running ─handler ends─▶ judged ─settle()─▶ done | stale
- *   running ─time limit─▶ failed(timeout)     running ─stop, no answer─▶ release
+ *   begin() ─▶ deliver() ─▶ judge() ─▶ settle() ─▶ done | stale | lost
+ *      └ lost holder, expired, no handler: the verdict is known before any handler runs
+ *
+ * The engine calls these one after the other (`Engine.#attempt`); nothing here calls the engine
+ * back. While the handler runs, the lease timer may end the attempt (time limit, fence), and so may
+ * a stop of the engine: what the handler says afterwards is ignored.
  */
 
-import { formatDuration, type Millis } from '../core/duration.ts';
+import { formatDuration } from '../core/duration.ts';
 import type { AttemptRecord, Envelope, Headers } from '../core/entry.ts';
-import { RespoolError, unreachable } from '../core/errors.ts';
-import type { EventKind } from '../core/event.ts';
-import { classify, failure, reasonText } from '../core/failure.ts';
-import { delivered, failed, held, isOutcome, type Outcome } from '../core/outcome.ts';
-import { judge, judgeExpiry, judgeLost, type Verdict } from '../core/verdict.ts';
-import type { Claim, Settlement } from '../ports/source.ts';
+import { type ErrorCode, isRespoolError, RespoolError, textOf } from '../core/errors.ts';
+import { classify, failure, type Failure, reasonText } from '../core/failure.ts';
+import { HEADER_NAME_PATTERN } from '../core/limits.ts';
+import type { Lane } from '../core/state.ts';
+import {
+  delivered,
+  failed,
+  held,
+  isOutcome,
+  judge,
+  judgeExpiry,
+  judgeLost,
+  type Outcome,
+  type Verdict,
+} from '../core/verdict.ts';
+import type { Delivery } from '../ports/handler.ts';
+import type { SchemaIssue, StandardSchema } from '../ports/schema.ts';
+import type { Claim, Settlement, Source } from '../ports/source.ts';
 import type { AttemptSpan } from '../ports/tracer.ts';
+import { WHOLE_HOLDS_BYTES, readWhole } from '../system/memory.ts';
 import { backoffMs, Sleeper } from '../system/wait.ts';
-import { BodyInvalid, EngineDelivery } from './delivery.ts';
-import type { TimedClaim, LeaseTimer } from './lease-timer.ts';
-import type { EngineParts } from './parts.ts';
-import type { Route } from './routes.ts';
+import { tellVerdict } from './events.ts';
+import type { TimedClaim } from './lease-timer.ts';
+import { type EngineParts, tellTrouble } from './parts.ts';
+import type { Route } from './slots.ts';
 
-// Run one handler once and turn whatever happens into an Outcome. Nothing
-// escapes from here.
-
+/**
+ * The wait before a verdict that did not get through is tried again, doubling up to the maximum.
+ */
+const SETTLE_WAIT = { firstMs: 50, maxMs: 5_000 };
 /** After an outage of what a body is read from, the wait before the message is tried again. */
 const OUTAGE_WAIT_MS = 10_000;
+const RELEASE: Verdict = { kind: 'release' };
 
-/** Runs the route's middleware and handler over the delivery. */
-export async function runAttempt(route: Route, delivery: EngineDelivery): Promise<Outcome> {
+/** How an attempt starts. */
+export interface AttemptStart {
+  readonly route: Route | undefined;
+  /** When its lease ends (monotonic), counted from when it was asked for. */
+  readonly leaseEndsAt: number;
+  /** Give it back at once instead of running it. */
+  readonly isReleased?: boolean;
+  /** The engine has stopped waiting: what cannot be settled at once is not. */
+  readonly isAbandoned?: boolean;
+}
+
+/** The source has the verdict, another holder was first, or it did not get through. */
+export type SettleAnswer = 'done' | 'stale' | 'lost';
+
+/** One claim in an engine's hands. */
+export class Attempt implements TimedClaim {
+  readonly claim: Claim;
+  readonly route: Route | undefined;
+  readonly #parts: EngineParts;
+  readonly #delivery: EngineDelivery;
+  readonly #isReleased: boolean;
+  readonly #startedAt: number;
+  timeoutAt: number = Number.POSITIVE_INFINITY;
+  leaseEndsAt: number;
+  isFenced = false;
+  watchedAt: number | undefined;
+  /** Ends the delivery; undefined unless a handler runs. */
+  #end: ((outcome: Outcome | undefined) => void) | undefined;
+  /** Waits for another try to settle. */
+  #sleeper: Sleeper | undefined;
+  #span: AttemptSpan | undefined;
+  /** Its handler was called. */
+  #isStarted = false;
+  #isStopping = false;
+  #isAbandoned: boolean;
+
+  constructor(parts: EngineParts, claim: Claim, start: AttemptStart) {
+    this.#parts = parts;
+    this.claim = claim;
+    this.route = start.route;
+    this.#delivery = new EngineDelivery(claim, parts.source);
+    this.#isReleased = start.isReleased === true;
+    this.#isAbandoned = start.isAbandoned === true;
+    this.#startedAt = parts.clock.monotonic();
+    this.leaseEndsAt = start.leaseEndsAt;
+  }
+
+  /** The verdict, where it is known before any handler runs; otherwise its time limit begins. */
+  begin(): Verdict | undefined {
+    const { claim, route } = this;
+    const { events, source } = this.#parts;
+    if (events.hears('claimed')) events.emit({ ...this.#about(), kind: 'claimed' });
+    if (this.#isReleased) return RELEASE;
+    if (claim.claimedFrom === 'active') {
+      if (events.hears('lease-lost')) events.emit({ ...this.#about(), kind: 'lease-lost' });
+      return judgeLost(this.#judgement());
+    }
+    const { expiresAt } = claim.envelope;
+    const expired = judgeExpiry({ lane: claim.lane, expiresAt }, source.now());
+    if (expired !== undefined) return expired;
+    if (route === undefined) return this.#withoutHandler();
+    this.timeoutAt = this.#startedAt + route.timeoutMs;
+    return undefined;
+  }
+
+  #withoutHandler(): Verdict {
+    const { events, source } = this.#parts;
+    const { id } = this.claim;
+    const { topic } = this.claim.envelope;
+    events.emit({ at: source.now(), kind: 'handler-missing', id, topic });
+    const text = `no handler is registered for topic "${topic}"; register one, then release`;
+    const because = { code: 'handler.missing', text, by: 'engine' };
+    return { kind: 'hold', because, costsAttempt: false };
+  }
+
+  /** Runs the handler; undefined when the message is given back instead, without cost. */
+  deliver(route: Route): Promise<Outcome | undefined> {
+    const { events } = this.#parts;
+    this.#isStarted = true;
+    if (events.hears('started')) events.emit({ ...this.#about(), kind: 'started' });
+    return new Promise((resolve) => {
+      this.#end = (outcome) => {
+        this.#end = undefined;
+        this.timeoutAt = Number.POSITIVE_INFINITY;
+        // A handler that our own shutdown interrupted did not fail: same attempt, due at once.
+        resolve(this.#isStopping && outcome?.kind === 'failed' ? undefined : outcome);
+      };
+      void this.#runHandler(route).then((outcome) => this.#end?.(outcome));
+    });
+  }
+
+  #runHandler(route: Route): Promise<Outcome> {
+    const { tracing } = this.#parts;
+    if (tracing !== undefined && tracing.tracer.isIdle?.() !== true) {
+      this.#span = tracing.tracer.attempt(this.claim, tracing.place(this.claim));
+    }
+    const span = this.#span;
+    if (span === undefined) return runHandler(route, this.#delivery);
+    this.#delivery.trace = span.headers;
+    return span.run(() => runHandler(route, this.#delivery));
+  }
+
+  /** What follows from the outcome; it is given back where there is none. */
+  judge(outcome: Outcome | undefined): Verdict {
+    if (outcome === undefined) return RELEASE;
+    const { trouble, outage } = this.#delivery;
+    if (trouble === undefined && outage !== undefined) return waitingFor(outage);
+    const verdict = judge({ ...this.#judgement(), outcome });
+    // A body that is damaged or locked is no fault of the delivery: it costs no attempt.
+    if (verdict.kind !== 'hold' || trouble === undefined) return verdict;
+    return { ...verdict, costsAttempt: false };
+  }
+
+  #judgement(): Omit<Parameters<typeof judge>[0], 'outcome'> {
+    const { claim } = this;
+    const parts = this.#parts;
+    return {
+      claim: {
+        lane: claim.lane,
+        attempt: claim.attempt,
+        lost: claim.lost,
+        enqueuedAt: claim.envelope.enqueuedAt,
+      },
+      policy: parts.policyFor(claim, this.route),
+      now: parts.source.now(),
+      random: parts.dice.random(),
+      backoffs: parts.backoffs,
+    };
+  }
+
+  /** Gives the verdict to the source, again and again while the lease lasts. */
+  async settle(verdict: Verdict, outcome: Outcome | undefined): Promise<SettleAnswer> {
+    const { source, events, clock } = this.#parts;
+    const tookMs = clock.monotonic() - this.#startedAt;
+    if (this.#isStarted) this.#tellEnd(outcome, tookMs);
+    this.#span?.end(outcome);
+    const settlement = this.#settlement(verdict, outcome, tookMs);
+    const settling = this.#span?.settle(verdict);
+    for (let failures = 0; ; failures += 1) {
+      try {
+        const answer = await source.settle(this.claim, settlement);
+        if (answer === 'done') tellVerdict(this.#parts, this.claim, verdict, tookMs);
+        else if (events.hears('stale')) events.emit({ ...this.#about(), kind: 'stale' });
+        settling?.end(answer);
+        return answer;
+      } catch (error) {
+        tellTrouble(this.#parts, `settling message "${this.claim.id}"`, error);
+        // Past the fence another process may own it soon; its lost lease will tell the rest.
+        if (this.isFenced || this.#isAbandoned) {
+          settling?.end('lost', error);
+          return 'lost';
+        }
+      }
+      this.#sleeper ??= new Sleeper(clock);
+      await this.#sleeper.sleep(backoffMs(SETTLE_WAIT, failures));
+    }
+  }
+
+  #settlement(verdict: Verdict, outcome: Outcome | undefined, tookMs: number): Settlement {
+    const { noted } = this.#delivery;
+    const traced = verdict.kind === 'ack' ? undefined : this.#span?.notes;
+    const notes = traced === undefined ? noted : { ...traced, ...noted };
+    return {
+      verdict,
+      ...(notes === undefined ? {} : { notes }),
+      ...(outcome === undefined ? {} : { attempt: this.#record(outcome, tookMs) }),
+    };
+  }
+
+  #tellEnd(outcome: Outcome | undefined, tookMs: number): void {
+    const { events } = this.#parts;
+    if (!events.hears('ended')) return;
+    const said =
+      outcome === undefined
+        ? ({ outcome: 'given up', code: 'released' } as const)
+        : { outcome: outcome.kind, code: saying(outcome).code };
+    events.emit({ ...this.#about(), kind: 'ended', ...said, tookMs });
+  }
+
+  #record(outcome: Outcome, tookMs: number): AttemptRecord {
+    const said = saying(outcome);
+    return {
+      at: this.#parts.source.now(),
+      tookMs: Math.round(tookMs),
+      by: this.#parts.name,
+      lane: this.claim.lane,
+      attempt: this.claim.attempt,
+      code: said.code,
+      ...(said.reason === undefined ? {} : { reason: said.reason }),
+    };
+  }
+
+  #about(): { at: number; id: string; topic: string; lane: Claim['lane']; attempt: number } {
+    const { id, envelope, lane, attempt } = this.claim;
+    return { at: this.#parts.source.now(), id, topic: envelope.topic, lane, attempt };
+  }
+
+  // What may happen while it is under way.
+
+  /** The time limit of the handler is over. */
+  onTimeout(): void {
+    const timeoutMs = this.route?.timeoutMs ?? 0;
+    const outcome = timedOut(timeoutMs, this.#delivery);
+    this.#delivery.abort(
+      new RespoolError('limit.exceeded', `the handler's time limit of ${timeoutMs} ms is over`),
+    );
+    this.#end?.(outcome);
+  }
+
+  /** The lease is about to be over and could not be kept: the handler must stop side effects. */
+  onFence(): void {
+    const { events } = this.#parts;
+    if (events.hears('lease-lost')) events.emit({ ...this.#about(), kind: 'lease-lost' });
+    this.#delivery.abort(
+      new RespoolError('store.unavailable', 'the lease of this message could not be kept'),
+    );
+  }
+
+  /** The engine stops: the handler is told, and a failure from now on is not the message's. */
+  stop(reason: Error): void {
+    this.#isStopping = true;
+    this.#delivery.abort(reason);
+  }
+
+  /** The handler did not answer in time while stopping: give the message back without cost. */
+  release(): void {
+    this.#end?.(undefined);
+  }
+
+  /** The source did not take it back in time while stopping: one more try, no more waiting. */
+  abandon(): void {
+    this.#isAbandoned = true;
+    this.#sleeper?.wake();
+  }
+}
+
+/** Not by the policy: our own outage may not use up the attempts, or the age, of a message. */
+function waitingFor({ code, message }: RespoolError): Verdict {
+  const because = { code, text: reasonText(message), by: 'engine' };
+  return { kind: 'defer', delayMs: OUTAGE_WAIT_MS, because, costsAttempt: false };
+}
+
+const HISTORY_REASON_MAX_CHARS = 200;
+
+function saying(outcome: Outcome): { code: string; reason?: string } {
+  switch (outcome.kind) {
+    case 'delivered':
+      return { code: 'delivered' };
+    case 'failed':
+      return { code: outcome.failure.code, reason: cut(outcome.failure.reason) };
+    case 'postponed':
+      return { code: outcome.code ?? 'postponed', reason: cut(outcome.reason) };
+    default:
+      return { code: outcome.code ?? 'held', reason: cut(outcome.reason) };
+  }
+}
+
+function cut(reason: string): string {
+  return reason.slice(0, HISTORY_REASON_MAX_CHARS);
+}
+
+/** Runs the route's middleware and handler over the delivery; whatever happens is an outcome. */
+export async function runHandler(route: Route, delivery: EngineDelivery): Promise<Outcome> {
   let outcome: Outcome;
   try {
-    // The answer is known, except when it throws (see routes.ts).
+    // The answer is known, except when it throws (see slots.ts).
     route.picks?.(delivery.envelope);
     if (route.schema !== undefined) await delivery.fit(route.schema);
     outcome =
@@ -45,7 +324,7 @@ export async function runAttempt(route: Route, delivery: EngineDelivery): Promis
   return despiteTrouble(delivery, outcome);
 }
 
-/** A body that cannot be read is nobody's success, whatever the handler made of the error. */
+/** An attempt whose body cannot be read has not succeeded, whatever the handler made of it. */
 function despiteTrouble({ trouble, outage }: EngineDelivery, outcome: Outcome): Outcome {
   if (trouble !== undefined) return held(trouble.message, trouble.code);
   if (outage === undefined) return outcome;
@@ -92,366 +371,209 @@ async function throughMiddleware(route: Route, delivery: EngineDelivery): Promis
   return step(0);
 }
 
-// The event of a settled verdict. Built only when somebody hears its kind.
+// One attempt as the handler sees it.
+//
+// What goes wrong with the body is remembered here, so that a damaged body holds the message even
+// when the handler swallows the error (invariant 11), and a store that is away is not taken for a
+// failure of the handler.
 
-const KIND_OF: Readonly<Record<Verdict['kind'], EventKind>> = {
-  ack: 'delivered',
-  defer: 'deferred',
-  bounce: 'bounced',
-  hold: 'held',
-  release: 'released',
-};
+/** The largest body that `body()`, `text()` and `json()` hold in memory unless told otherwise. */
+export const WHOLE_BODY_MAX_BYTES: number = 64 * 2 ** 20;
+/** What one attempt may note. */
+export const NOTES_MAX = 64;
+export const NOTE_VALUE_MAX_CHARS = 4_096;
 
-/** Tells listeners what became of a claim. */
-function tellVerdict(
-  engine: { readonly parts: Pick<EngineParts, 'events' | 'source'>; now(): Millis },
-  claim: Claim,
-  verdict: Verdict,
-  tookMs: number,
-): void {
-  const { events, source } = engine.parts;
-  const isAnnounced = verdict.kind === 'ack' && claim.lane === 'notice';
-  // Who counts deliveries must not have every deferral built as well.
-  if (!events.hears(isAnnounced ? 'announced' : KIND_OF[verdict.kind])) return;
-  const about = {
-    at: engine.now(),
-    id: claim.id,
-    topic: claim.envelope.topic,
-    lane: claim.lane,
-    attempt: claim.attempt,
-  };
-  switch (verdict.kind) {
-    case 'ack':
-      if (isAnnounced) events.emit({ ...about, kind: 'announced' });
-      else {
-        // A clock that was set back must not make a message younger than new.
-        const ageMs = Math.max(0, about.at - claim.envelope.enqueuedAt);
-        events.emit({ ...about, kind: 'delivered', tookMs, ageMs });
-      }
-      return;
-    case 'defer': {
-      // Not computed from the time of now: that is later than when it was written.
-      const dueAt = source.deferredTo?.(claim) ?? about.at + verdict.delayMs;
-      const { because, failure } = verdict;
-      events.emit({
-        ...about,
-        kind: 'deferred',
-        dueAt,
-        because,
-        ...(failure === undefined ? {} : { failure }),
-      });
-      return;
-    }
-    case 'bounce': {
-      const { because, spent, failure } = verdict;
-      events.emit({
-        ...about,
-        kind: 'bounced',
-        because,
-        spent,
-        ...(failure === undefined ? {} : { failure }),
-      });
-      return;
-    }
-    case 'hold':
-      events.emit({ ...about, kind: 'held', because: verdict.because });
-      return;
-    case 'release':
-      events.emit({ ...about, kind: 'released' });
-      return;
-    default:
-      unreachable(verdict);
+/** What is wrong with a body until it is corrected. */
+const LASTING: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'body.missing',
+  'body.corrupt',
+  'key.unavailable',
+  'transform.missing',
+  'peer.missing',
+]);
+
+const decoder = new TextDecoder('utf-8', { fatal: true });
+
+/** The body cannot be what the handler needs: held, not retried. */
+export class BodyInvalid extends Error {
+  override readonly name = 'BodyInvalid';
+  readonly code = 'body.invalid';
+}
+
+/** The delivery handed to a handler. */
+export class EngineDelivery implements Delivery {
+  readonly #claim: Claim;
+  readonly #source: Source;
+  #abort: AbortController | undefined;
+  #whole: Promise<Uint8Array> | undefined;
+  #value: { readonly value: unknown } | undefined;
+  #notes: Record<string, string> | undefined;
+  /** Set when the stored body is missing, damaged or locked. */
+  trouble: RespoolError | undefined;
+  /** Set when the body could not be read for now, and was not read to its end since. */
+  outage: RespoolError | undefined;
+  /** Set where somebody writes spans. */
+  trace: Headers | undefined;
+
+  constructor(claim: Claim, source: Source) {
+    this.#claim = claim;
+    this.#source = source;
   }
-}
 
-/**
- * The wait before a verdict that did not get through is tried again, doubling up to the maximum.
- */
-const SETTLE_WAIT = { firstMs: 50, maxMs: 5_000 };
+  get id(): string {
+    return this.#claim.id;
+  }
+  get envelope(): Envelope {
+    return this.#claim.envelope;
+  }
+  get topic(): string {
+    return this.#claim.envelope.topic;
+  }
+  get headers(): Headers {
+    return this.#claim.envelope.headers;
+  }
+  get lane(): Lane {
+    return this.#claim.lane;
+  }
+  get attempt(): number {
+    return this.#claim.attempt;
+  }
+  get fence(): string {
+    return this.#claim.fence;
+  }
+  get lastFailure(): Failure | undefined {
+    return this.#claim.lastFailure;
+  }
+  get notes(): Headers {
+    return this.#claim.notes;
+  }
 
-/** The engine, as far as an attempt needs it. */
-export interface AttemptHost {
-  readonly parts: EngineParts;
-  readonly watchman: LeaseTimer;
-  /** The engine is stopped and waits for nobody: what cannot be settled at once is not. */
-  readonly hasGivenUp: boolean;
-  now(): Millis;
-  /** The handler is done or given up: its slot is free. */
-  handlerEnded(route: Route | undefined, envelope: Envelope): void;
-  attemptEnded(attempt: LiveAttempt): void;
-  trouble(doing: string, thrown: unknown): void;
-}
+  get signal(): AbortSignal {
+    // Made when it is first asked for: most handlers of small messages never do.
+    this.#abort ??= new AbortController();
+    return this.#abort.signal;
+  }
 
-/** How an attempt starts. */
-interface AttemptStart {
-  readonly route: Route | undefined;
-  /** When its lease ends (monotonic), counted from when it was asked for. */
-  readonly leaseEndsAt: number;
-  /** Give it back at once instead of running it. */
-  readonly isReleased?: boolean;
-  /** Told once when the verdict is settled, or cannot be. */
-  readonly onSettled?: (verdict: Verdict, answer: 'done' | 'stale' | 'lost') => void;
-}
+  /** Aborts the signal; a handler that asks for it later finds it aborted. */
+  abort(reason: Error): void {
+    this.#abort ??= new AbortController();
+    this.#abort.abort(reason);
+  }
 
-/** One claim in an engine's hands. */
-export class LiveAttempt implements TimedClaim {
-  readonly claim: Claim;
-  readonly #engine: AttemptHost;
-  readonly #route: Route | undefined;
-  readonly #delivery: EngineDelivery;
-  readonly #onSettled: AttemptStart['onSettled'];
-  readonly #startedAt: number;
-  timeoutAt: number = Number.POSITIVE_INFINITY;
-  leaseEndsAt: number;
-  isFenced = false;
-  watchedAt: number | undefined;
-  liveAt: number | undefined;
-  /** Waits for another try to settle. */
-  #sleeper: Sleeper | undefined;
-  /** Where somebody writes spans. */
-  #span: AttemptSpan | undefined;
-  /** Its handler was called. */
-  #isRunning = false;
-  #isJudged = false;
-  #isStopping = false;
+  /** What the handler noted in this attempt. */
+  get noted(): Headers | undefined {
+    return this.#notes;
+  }
 
-  constructor(engine: AttemptHost, claim: Claim, start: AttemptStart) {
-    const { clock, source } = engine.parts;
-    const { route } = start;
-    this.#engine = engine;
-    this.claim = claim;
-    this.#route = route;
-    this.#delivery = new EngineDelivery(claim, source);
-    this.#onSettled = start.onSettled;
-    this.#startedAt = clock.monotonic();
-    this.leaseEndsAt = start.leaseEndsAt;
-    if (engine.parts.events.hears('claimed')) {
-      engine.parts.events.emit({ ...this.#about(), kind: 'claimed' });
+  async body(options: { readonly maxBytes?: number } = {}): Promise<Uint8Array> {
+    const maxBytes = options.maxBytes ?? WHOLE_BODY_MAX_BYTES;
+    const { size } = this.#claim.envelope.body;
+    if (size > maxBytes) {
+      await this.#readPast(maxBytes);
+      throw new RespoolError(
+        'limit.exceeded',
+        `cannot read the body of message "${this.id}" whole: it has ${size} bytes, allowed are ` +
+          `${maxBytes}; use stream(), or body({ maxBytes })`,
+      );
     }
-    const verdict = start.isReleased === true ? RELEASE : this.#verdictBefore();
-    if (verdict === undefined && route !== undefined) {
-      this.timeoutAt = this.#startedAt + route.timeoutMs;
-      engine.watchman.add(this);
-      void this.#run(route);
-    } else {
-      engine.watchman.add(this);
-      this.#finish(verdict ?? RELEASE);
+    this.#whole ??= this.#readWhole();
+    return this.#whole;
+  }
+
+  async *stream(): AsyncIterable<Uint8Array> {
+    try {
+      yield* this.#source.body(this.#claim);
+      this.outage = undefined;
+    } catch (error) {
+      throw this.#remember(error);
     }
   }
 
-  /** The handler has had its time. */
-  onTimeout(): void {
-    const timeoutMs = this.#route?.timeoutMs ?? 0;
-    const outcome = timedOut(timeoutMs, this.#delivery);
-    this.#delivery.abort(
-      new RespoolError('limit.exceeded', `the handler's time limit of ${timeoutMs} ms is over`),
-    );
-    this.#judge(outcome);
-  }
-
-  /** The lease is about to be over and could not be kept: the handler must stop side effects. */
-  onFence(): void {
-    const { events } = this.#engine.parts;
-    if (events.hears('lease-lost')) events.emit({ ...this.#about(), kind: 'lease-lost' });
-    this.#delivery.abort(
-      new RespoolError('store.unavailable', 'the lease of this message could not be kept'),
-    );
-  }
-
-  /** The engine stops: the handler is told, and a failure from now on is not the message's. */
-  stop(reason: Error): void {
-    this.#isStopping = true;
-    this.#delivery.abort(reason);
-  }
-
-  /** The handler did not answer in time while stopping: give the message back without cost. */
-  release(): void {
-    this.#finish(RELEASE);
-  }
-
-  /** The store did not take it back in time while stopping: one more try, no more waiting. */
-  abandon(): void {
-    this.isFenced = true;
-    this.#sleeper?.wake();
-  }
-
-  /** What is decided before any handler runs. */
-  #verdictBefore(): Verdict | undefined {
-    const { claim } = this;
-    if (claim.claimedFrom === 'active') {
-      const { events } = this.#engine.parts;
-      if (events.hears('lease-lost')) events.emit({ ...this.#about(), kind: 'lease-lost' });
-      return judgeLost(this.#judgement());
+  async text(): Promise<string> {
+    try {
+      return decoder.decode(await this.body());
+    } catch (error) {
+      if (!(error instanceof TypeError)) throw error;
+      throw new BodyInvalid(`the body of message "${this.id}" is not UTF-8 text`, { cause: error });
     }
-    const { expiresAt } = claim.envelope;
-    const expired = judgeExpiry({ lane: claim.lane, expiresAt }, this.#engine.now());
-    if (expired !== undefined) return expired;
-    return this.#route === undefined ? this.#withoutHandler() : undefined;
   }
 
-  #withoutHandler(): Verdict {
-    const { events } = this.#engine.parts;
-    const { id } = this.claim;
-    const { topic } = this.claim.envelope;
-    events.emit({ at: this.#engine.now(), kind: 'handler-missing', id, topic });
-    const text = `no handler is registered for topic "${topic}"; register one, then release`;
-    const because = { code: 'handler.missing', text, by: 'engine' };
-    return { kind: 'hold', because, costsAttempt: false };
-  }
-
-  async #run(route: Route): Promise<void> {
-    const { events, tracing } = this.#engine.parts;
-    this.#isRunning = true;
-    if (events.hears('started')) events.emit({ ...this.#about(), kind: 'started' });
-    const span = tracing === undefined ? undefined : this.#begin(tracing);
-    if (span === undefined) return this.#judge(await runAttempt(route, this.#delivery));
-    this.#span = span;
-    this.#delivery.trace = span.headers;
-    this.#judge(await span.run(() => runAttempt(route, this.#delivery)));
-  }
-
-  #begin({ tracer, place }: NonNullable<EngineParts['tracing']>): AttemptSpan | undefined {
-    if (tracer.isIdle?.() === true) return undefined;
-    return tracer.attempt(this.claim, place(this.claim));
-  }
-
-  #judge(outcome: Outcome): void {
-    if (this.#isJudged) return;
-    // A handler that our own shutdown interrupted did not fail: same attempt number, due at once.
-    if (this.#isStopping && outcome.kind === 'failed') this.#finish(RELEASE);
-    else this.#finish(this.#verdictOn(outcome), outcome);
-  }
-
-  #verdictOn(outcome: Outcome): Verdict {
-    const { trouble, outage } = this.#delivery;
-    if (trouble === undefined && outage !== undefined) return waitingFor(outage);
-    const verdict = judge({ ...this.#judgement(), outcome });
-    // A body that is damaged or locked is no fault of the delivery: it costs no attempt.
-    if (verdict.kind !== 'hold' || trouble === undefined) return verdict;
-    return { ...verdict, costsAttempt: false };
-  }
-
-  #judgement(): Omit<Parameters<typeof judge>[0], 'outcome'> {
-    const { claim } = this;
-    const { parts } = this.#engine;
-    return {
-      claim: {
-        lane: claim.lane,
-        attempt: claim.attempt,
-        lost: claim.lost,
-        enqueuedAt: claim.envelope.enqueuedAt,
-      },
-      policy: parts.policyFor(claim, this.#route),
-      now: this.#engine.now(),
-      random: parts.dice.random(),
-      backoffs: parts.backoffs,
-    };
-  }
-
-  /** One attempt, one verdict: the second one finds it judged. */
-  #finish(verdict: Verdict, outcome?: Outcome): void {
-    if (this.#isJudged) return;
-    this.#isJudged = true;
-    this.timeoutAt = Number.POSITIVE_INFINITY;
-    const tookMs = this.#engine.parts.clock.monotonic() - this.#startedAt;
-    this.#engine.handlerEnded(this.#route, this.claim.envelope);
-    if (this.#isRunning) this.#tellEnd(outcome, tookMs);
-    this.#span?.end(outcome);
-    const noted = verdict.kind === 'ack' ? this.#delivery.noted : this.#noted();
-    const settlement: Settlement = {
-      verdict,
-      ...(noted === undefined ? {} : { notes: noted }),
-      ...(outcome === undefined ? {} : { attempt: this.#record(outcome, tookMs) }),
-    };
-    void this.#settle(settlement, tookMs);
-  }
-
-  /** What the handler noted, and what the span of this attempt wants to be known by. */
-  #noted(): Headers | undefined {
-    const { noted } = this.#delivery;
-    const own = this.#span?.notes;
-    return own === undefined ? noted : { ...own, ...noted };
-  }
-
-  #tellEnd(outcome: Outcome | undefined, tookMs: number): void {
-    const { events } = this.#engine.parts;
-    if (!events.hears('ended')) return;
-    const said =
-      outcome === undefined
-        ? ({ outcome: 'given up', code: 'released' } as const)
-        : { outcome: outcome.kind, code: saying(outcome).code };
-    events.emit({ ...this.#about(), kind: 'ended', ...said, tookMs });
-  }
-
-  async #settle(settlement: Settlement, tookMs: number): Promise<void> {
-    const { source, events } = this.#engine.parts;
-    let failures = 0;
-    let answer: 'done' | 'stale' | 'lost' = 'lost';
-    let failed: unknown;
-    const settling = this.#span?.settle(settlement.verdict);
-    for (;;) {
-      try {
-        answer = await source.settle(this.claim, settlement);
-        if (answer === 'done') tellVerdict(this.#engine, this.claim, settlement.verdict, tookMs);
-        else if (events.hears('stale')) events.emit({ ...this.#about(), kind: 'stale' });
-        break;
-      } catch (error) {
-        failed = error;
-        this.#engine.trouble(`settling message "${this.claim.id}"`, error);
-        // Past the fence somebody else may own it soon; its lost lease will tell the rest.
-        if (this.isFenced || this.#engine.hasGivenUp) break;
-      }
-      this.#sleeper ??= new Sleeper(this.#engine.parts.clock);
-      await this.#sleeper.sleep(backoffMs(SETTLE_WAIT, failures));
-      failures += 1;
+  async json(): Promise<unknown> {
+    if (this.#value !== undefined) return this.#value.value;
+    const text = await this.text();
+    try {
+      this.#value = { value: JSON.parse(text) as unknown };
+    } catch (error) {
+      throw new BodyInvalid(`the body of message "${this.id}" is not JSON`, { cause: error });
     }
-    settling?.end(answer, answer === 'lost' ? failed : undefined);
-    this.#engine.watchman.remove(this);
-    this.#engine.attemptEnded(this);
-    this.#onSettled?.(settlement.verdict, answer);
+    return this.#value.value;
   }
 
-  #record(outcome: Outcome, tookMs: number): AttemptRecord {
-    const said = saying(outcome);
-    return {
-      at: this.#engine.now(),
-      tookMs: Math.round(tookMs),
-      by: this.#engine.parts.name,
-      lane: this.claim.lane,
-      attempt: this.claim.attempt,
-      code: said.code,
-      ...(said.reason === undefined ? {} : { reason: said.reason }),
-    };
+  /** Fits the JSON body to a schema; `json()` then gives what the schema made of it. */
+  async fit(schema: StandardSchema): Promise<void> {
+    const result = await schema['~standard'].validate(await this.json());
+    if (result.issues !== undefined) {
+      throw new BodyInvalid(
+        `the body of message "${this.id}" does not fit its schema: ${describe(result.issues)}`,
+      );
+    }
+    this.#value = { value: result.value };
   }
 
-  #about(): { at: number; id: string; topic: string; lane: Claim['lane']; attempt: number } {
-    const { id, envelope, lane, attempt } = this.claim;
-    return { at: this.#engine.now(), id, topic: envelope.topic, lane, attempt };
+  note(name: string, value: string): void {
+    const notes = (this.#notes ??= {});
+    const isNew = !Object.hasOwn(notes, name);
+    if (isNew && Object.keys(notes).length >= NOTES_MAX) {
+      throw new RespoolError('limit.exceeded', `cannot note "${name}": ${NOTES_MAX} notes at most`);
+    }
+    const fits =
+      HEADER_NAME_PATTERN.test(name) && name !== '__proto__' && typeof value === 'string';
+    if (!fits) {
+      throw new RespoolError(
+        'message.invalid',
+        `cannot note ${JSON.stringify(name)}: a name has 1 to 128 of A-Z a-z 0-9 . _ -, ` +
+          'a value is a string',
+      );
+    }
+    notes[name] = value.slice(0, NOTE_VALUE_MAX_CHARS);
+  }
+
+  /** Finds out a damaged record: whoever says too many bytes would use up the attempts. */
+  async #readPast(maxBytes: number): Promise<void> {
+    let bytes = 0;
+    for await (const part of this.stream()) {
+      bytes += part.byteLength;
+      if (bytes > maxBytes) return;
+    }
+  }
+
+  async #readWhole(): Promise<Uint8Array> {
+    try {
+      const atHand = this.#source.bytes?.(this.#claim);
+      // Awaited only where it has to be, and inside the try: what it fails with is remembered.
+      if (atHand !== undefined) return atHand instanceof Promise ? await atHand : atHand;
+      const { size } = this.#claim.envelope.body;
+      return await readWhole(this.#source.body(this.#claim, WHOLE_HOLDS_BYTES), size);
+    } catch (error) {
+      throw this.#remember(error);
+    }
+  }
+
+  #remember(error: unknown): unknown {
+    if (isRespoolError(error) && LASTING.has(error.code)) this.trouble = error;
+    if (isRespoolError(error, 'store.unavailable')) this.outage = error;
+    return error;
   }
 }
 
-/** Not by the policy: our own outage may not use up the attempts, or the age, of a message. */
-function waitingFor({ code, message }: RespoolError): Verdict {
-  const because = { code, text: reasonText(message), by: 'engine' };
-  return { kind: 'defer', delayMs: OUTAGE_WAIT_MS, because, costsAttempt: false };
-}
-
-const RELEASE: Verdict = { kind: 'release' };
-const HISTORY_REASON_MAX_CHARS = 200;
-
-function saying(outcome: Outcome): { code: string; reason?: string } {
-  switch (outcome.kind) {
-    case 'delivered':
-      return { code: 'delivered' };
-    case 'failed':
-      return { code: outcome.failure.code, reason: cut(outcome.failure.reason) };
-    case 'postponed':
-      return { code: outcome.code ?? 'postponed', reason: cut(outcome.reason) };
-    default:
-      return { code: outcome.code ?? 'held', reason: cut(outcome.reason) };
-  }
-}
-
-function cut(reason: string): string {
-  return reason.slice(0, HISTORY_REASON_MAX_CHARS);
+function describe(issues: readonly SchemaIssue[]): string {
+  return issues
+    .slice(0, 5)
+    .map((issue) => {
+      const path = (issue.path ?? []).map((part) =>
+        String(typeof part === 'object' ? part.key : part),
+      );
+      return path.length === 0 ? textOf(issue.message) : `${path.join('.')}: ${issue.message}`;
+    })
+    .join('; ');
 }

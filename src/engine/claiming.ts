@@ -9,12 +9,12 @@
  */
 
 import { topicMatches } from '../core/topic.ts';
+import type { Clock } from '../ports/clock.ts';
 import type { Claim, Demand } from '../ports/source.ts';
-import type { TimedClaim, LeaseTimer } from './lease-timer.ts';
+import { sleep } from '../system/wait.ts';
+import type { LeaseTimer, TimedClaim } from './lease-timer.ts';
 import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
-import type { Route } from './routes.ts';
-import type { Slots } from './slots.ts';
-import type { Wake } from './wake.ts';
+import type { Route, Slots } from './slots.ts';
 
 // How many messages are claimed beyond the free slots, where handlers are quicker than the
 // store.
@@ -230,12 +230,12 @@ export class ClaimRounds {
 // Claims that wait for a slot, or for room at their handler or destination, in the order
 // they came.
 //
-// They wait under their lease, kept alive by the watchman, and go before anything new.
+// They wait under their lease, kept alive by the lease timer, and go before anything new.
 
 /** A claim that waits. */
 export class WaitingClaim implements TimedClaim {
   readonly claim: Claim;
-  readonly #watchman: LeaseTimer;
+  readonly #leases: LeaseTimer;
   readonly #onTimeout: (parked: WaitingClaim) => void;
   /** When it has waited long enough (monotonic). */
   timeoutAt: number;
@@ -246,15 +246,15 @@ export class WaitingClaim implements TimedClaim {
   constructor(
     claim: Claim,
     times: { readonly leaseEndsAt: number; readonly timeoutAt: number },
-    watchman: LeaseTimer,
+    leases: LeaseTimer,
     onTimeout: (parked: WaitingClaim) => void,
   ) {
     this.claim = claim;
-    this.#watchman = watchman;
+    this.#leases = leases;
     this.#onTimeout = onTimeout;
     this.leaseEndsAt = times.leaseEndsAt;
     this.timeoutAt = times.timeoutAt;
-    watchman.add(this);
+    leases.add(this);
   }
 
   onTimeout(): void {
@@ -265,9 +265,9 @@ export class WaitingClaim implements TimedClaim {
     this.leave();
   }
 
-  /** It starts, or is given up: the watchman need not look after it here any more. */
+  /** It starts, or is given up: the lease timer need not watch it here any more. */
   leave(): void {
-    this.#watchman.remove(this);
+    this.#leases.remove(this);
   }
 }
 
@@ -308,7 +308,7 @@ function isStopped({ envelope }: Claim, paused: Paused): boolean {
 
 /** Whether a claim would not be asked for any more: paused, or its handler taken away meanwhile. */
 export function isUnwanted(claim: Claim, route: Route | undefined, parts: EngineParts): boolean {
-  const paused = parts.paused();
+  const paused = parts.pauses.now;
   if (paused !== NOTHING_PAUSED && isStopped(claim, paused)) return true;
   // What every handler refuses by its envelope is held, and a lost holder is judged without one.
   if (route !== undefined || claim.claimedFrom === 'active') return false;
@@ -343,7 +343,7 @@ interface LateClaim {
 /** What late claims need of their engine. */
 interface LateClaimHandlers {
   readonly parts: EngineParts;
-  readonly watchman: LeaseTimer;
+  readonly leases: LeaseTimer;
   extend(claims: readonly Claim[]): Promise<readonly ('done' | 'stale')[]>;
   onTrouble(error: unknown): void;
 }
@@ -386,7 +386,7 @@ export class LateClaims {
     do {
       // A claim that waited for room may have a heartbeat on its way, which would overtake us. And
       // in any case after this turn: by then the others of the same answer are here.
-      await this.#duties.watchman.beating;
+      await this.#duties.leases.beating;
       await this.#keep(this.#waiting.splice(0));
     } while (this.#waiting.length > 0);
     this.#work = undefined;
@@ -416,5 +416,52 @@ export class LateClaims {
     const { events, source } = this.#duties.parts;
     if (!events.hears('stale')) return;
     events.emit({ at: source.now(), kind: 'stale', id, topic: envelope.topic, lane, attempt });
+  }
+}
+
+/** Why a wait ends when there is something to look at; nobody reads it. */
+const POKED = 'poked';
+
+/** Sleeps of one engine. */
+export class Wake {
+  readonly #clock: Clock;
+  #controller: AbortController = new AbortController();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Ends the present sleep, or the next one that uses the present signal. */
+  poke(): void {
+    // n.b. Without a reason each call makes an error with its stack: 4 % of a busy service.
+    this.#controller.abort(POKED);
+  }
+
+  /** A signal that fires with the next poke. */
+  fresh(): AbortSignal {
+    if (this.#controller.signal.aborted) this.#controller = new AbortController();
+    return this.#controller.signal;
+  }
+
+  /** Waits for the span, or until poked. */
+  pause(ms: number): Promise<void> {
+    return sleep(this.#clock, ms, this.fresh());
+  }
+}
+
+/** What one waits for until it happens. */
+export class Signal {
+  #resolve: (() => void) | undefined;
+
+  wait(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#resolve = resolve;
+    });
+  }
+
+  fire(): void {
+    const resolve = this.#resolve;
+    this.#resolve = undefined;
+    resolve?.();
   }
 }

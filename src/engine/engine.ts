@@ -1,38 +1,42 @@
 /**
- * engine — next → attempt → judge → settle, for every source.
+ * engine — claim → deliver → judge → settle, for every source.
  *
- *   source.next() ─▶ #begin() ─▶ runAttempt() ─▶ judge() ─▶ source.settle()
- *   enqueue ─▶ reserve() ─▶ beginReserved()      (hand-off: a claim that came with its insert)
+ *   source.next() ─▶ #begin() ──────────────┐
+ *   enqueue ─▶ reserve() ─▶ beginReserved() ┴▶ #attempt(): deliver ─▶ judge ─▶ settle
+ *                (hand-off: the insert claims the message)
  *
- * Sleeps until something is due or somebody wakes it. A slot is a running handler; settling goes on
+ * Sleeps until something is due or it is woken. A slot is a running handler; settling goes on
  * beside it, bounded. Stop: no new claims, drain with a limit, abort, release without cost.
  */
 
-import type { Millis } from '../core/duration.ts';
 import type { Envelope } from '../core/entry.ts';
-import { asError, RespoolError } from '../core/errors.ts';
+import { RespoolError } from '../core/errors.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Claim } from '../ports/source.ts';
-import { WhenIdle } from '../system/in-flight.ts';
-import { backoff } from '../system/wait.ts';
+import { backoff, WhenIdle } from '../system/wait.ts';
 import {
-  PREFETCH_WAIT_MS,
   bearsWaiting,
-  isUnwanted,
-  LateClaims,
-  WaitingClaim,
-  WaitingClaims,
   type ClaimRound,
   ClaimRounds,
+  isUnwanted,
+  LateClaims,
+  PREFETCH_WAIT_MS,
+  Signal,
+  WaitingClaim,
+  WaitingClaims,
+  Wake,
 } from './claiming.ts';
-import { IndexedSet } from './indexed-set.ts';
-import { type AttemptHost, LiveAttempt } from './attempt.ts';
-import { type EngineLoad, isOvertaken, type Reservation } from './load.ts';
-import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
-import type { Route } from './routes.ts';
-import { Slots } from './slots.ts';
-import { Signal, Wake } from './wake.ts';
 import { LeaseTimer, type LeaseTimerHandlers } from './lease-timer.ts';
+import { Attempt, type AttemptStart, type SettleAnswer } from './attempt.ts';
+import {
+  type EngineLoad,
+  type EngineParts,
+  overtakenError,
+  NOTHING_PAUSED,
+  type Reservation,
+  tellTrouble,
+} from './parts.ts';
+import { type Route, Slots } from './slots.ts';
 
 /** After trouble with the source, the wait before the next try doubles up to the maximum. */
 const TROUBLE_WAIT = { firstMs: 100, maxMs: 30_000 };
@@ -46,12 +50,14 @@ const SETTLING_MAX = 5_000;
 type Phase = 'stopped' | 'running' | 'stopping';
 
 /** Takes work from one source and carries it through. */
-export class Engine implements AttemptHost {
+export class Engine {
   readonly parts: EngineParts;
   readonly slots: Slots;
-  readonly watchman: LeaseTimer;
-  hasGivenUp = false;
-  readonly #live = new IndexedSet<'liveAt', LiveAttempt>('liveAt');
+  readonly #leases: LeaseTimer;
+  /** It was stopped and waits for nothing: what cannot be settled at once is not. */
+  #hasGivenUp = false;
+  /** Attempts under way. */
+  #live = 0;
   /** Claims that wait for a slot, or for room at their handler or destination; they go first. */
   readonly #parked = new WaitingClaims();
   #isUnparking = false;
@@ -76,10 +82,10 @@ export class Engine implements AttemptHost {
     const onTrouble = (error: unknown): void => this.trouble('extending leases', error);
     this.#wake = new Wake(clock);
     this.#rounds = new ClaimRounds(parts, this.slots, this.#wake);
-    this.watchman = new LeaseTimer({ clock, leaseMs: source.leaseMs, extend, onTrouble });
-    this.#late = new LateClaims({ parts, watchman: this.watchman, extend, onTrouble });
+    this.#leases = new LeaseTimer({ clock, leaseMs: source.leaseMs, extend, onTrouble });
+    this.#late = new LateClaims({ parts, leases: this.#leases, extend, onTrouble });
     this.#whenIdle = new WhenIdle(
-      () => this.#live.size === 0 && this.#reserved === 0 && this.#late.size === 0,
+      () => this.#live === 0 && this.#reserved === 0 && this.#late.size === 0,
     );
   }
 
@@ -109,7 +115,7 @@ export class Engine implements AttemptHost {
       throw new RespoolError('config.invalid', 'cannot start the engine: it is running already');
     }
     this.#phase = 'running';
-    this.hasGivenUp = false;
+    this.#hasGivenUp = false;
     this.#loop = this.#run();
   }
 
@@ -126,13 +132,13 @@ export class Engine implements AttemptHost {
     const isIdle = await this.#whenIdle.within(this.parts.clock, withinMs);
     if (!isIdle) {
       const reason = new RespoolError('engine.stopping', 'the spool is stopping');
-      for (const attempt of this.#live.list()) attempt.stop(reason);
+      for (const attempt of this.#attempts()) attempt.stop(reason);
       await this.#whenIdle.within(this.parts.clock, Math.min(ABORT_GRACE_MS, withinMs));
-      for (const attempt of this.#live.list()) attempt.release();
+      for (const attempt of this.#attempts()) attempt.release();
       await this.#whenIdle.within(this.parts.clock, RELEASE_WAIT_MS);
       // What the store does not take back now stays leased to us, and is lost when its lease ends.
-      this.hasGivenUp = true;
-      for (const attempt of this.#live.list()) attempt.abandon();
+      this.#hasGivenUp = true;
+      for (const attempt of this.#attempts()) attempt.abandon();
       await this.#whenIdle.within(this.parts.clock, RELEASE_WAIT_MS);
     }
     this.#phase = 'stopped';
@@ -150,7 +156,7 @@ export class Engine implements AttemptHost {
     // What was claimed before and has not begun yet goes first.
     const hasOlder = this.#parked.size > 0 || this.#late.size > 0;
     if (this.#phase !== 'running' || this.slots.free === 0 || hasOlder) return undefined;
-    if (this.parts.paused() !== NOTHING_PAUSED) return undefined;
+    if (this.parts.pauses.now !== NOTHING_PAUSED) return undefined;
     const route = this.parts.routes.find('delivery', envelope);
     const { destination } = envelope;
     if (route === undefined || !this.slots.hasRoom(route, destination)) return undefined;
@@ -179,7 +185,7 @@ export class Engine implements AttemptHost {
       return;
     }
     this.#reserved -= 1;
-    this.#live.add(new LiveAttempt(this, claim, { route, leaseEndsAt, isReleased }));
+    void this.#attempt(claim, { route, leaseEndsAt, isReleased });
   }
 
   /**
@@ -187,7 +193,7 @@ export class Engine implements AttemptHost {
    * settled, to undefined when there was none to take.
    */
   async runOne(take: () => Promise<Claim | undefined>, route: Route): Promise<Verdict | undefined> {
-    if (this.#phase === 'stopped') this.hasGivenUp = false;
+    if (this.#phase === 'stopped') this.#hasGivenUp = false;
     // Counted from before the claim: a stop waits for it, and does not find it running afterwards.
     this.#reserved += 1;
     const askedEnd = this.#rounds.leaseEnd();
@@ -199,50 +205,71 @@ export class Engine implements AttemptHost {
       return undefined;
     }
     return new Promise((resolve, reject) => {
-      const onSettled = (verdict: Verdict, answer: 'done' | 'stale' | 'lost'): void => {
-        if (answer === 'done') resolve(verdict);
-        else reject(isOvertaken(claim, 'while the handler ran'));
-      };
       const drop = (): void => {
         this.#whenIdle.check();
-        reject(isOvertaken(claim, 'before the handler began'));
+        reject(overtakenError(claim, 'before the handler began'));
       };
       const begin = (leaseEndsAt: number): void => {
-        const isReleased = this.#phase === 'stopping' || this.hasGivenUp;
+        const isReleased = this.#phase === 'stopping' || this.#hasGivenUp;
         if (!isReleased && this.#late.isLate(leaseEndsAt)) {
           this.#late.add({ claim, begin, drop });
           return;
         }
         this.slots.take(route, claim.envelope.destination);
-        const start = { route, leaseEndsAt, onSettled, isReleased };
-        this.#live.add(new LiveAttempt(this, claim, start));
+        void this.#attempt(claim, { route, leaseEndsAt, isReleased }).then(
+          ({ verdict, answer }) => {
+            if (answer === 'done') resolve(verdict);
+            else reject(overtakenError(claim, 'while the handler ran'));
+          },
+        );
       };
       begin(askedEnd);
     });
   }
 
-  /** The attempt's handler is done or given up: its slot is free. Settling goes on. */
-  handlerEnded(route: Route | undefined, envelope: Envelope): void {
-    this.slots.give(route, envelope.destination);
+  /** The whole way of one claim. Never rejects. */
+  async #attempt(
+    claim: Claim,
+    start: AttemptStart,
+  ): Promise<{ readonly verdict: Verdict; readonly answer: SettleAnswer }> {
+    const attempt = new Attempt(this.parts, claim, { ...start, isAbandoned: this.#hasGivenUp });
+    this.#live += 1;
+    const known = attempt.begin();
+    this.#leases.add(attempt);
+    const { route } = attempt;
+    const runs = known === undefined && route !== undefined;
+    const outcome = runs ? await attempt.deliver(route) : undefined;
+    this.#handlerEnded(attempt);
+    const verdict = known ?? attempt.judge(outcome);
+    const answer = await attempt.settle(verdict, outcome);
+    this.#leases.remove(attempt);
+    this.#attemptEnded();
+    return { verdict, answer };
+  }
+
+  /** The handler is done or given up: its slot is free. Settling goes on beside it. */
+  #handlerEnded({ route, claim }: Attempt): void {
+    this.slots.give(route, claim.envelope.destination);
     this.#settling += 1;
     this.#roomMade();
   }
 
-  /** The attempt is settled, or lost. */
-  attemptEnded(attempt: LiveAttempt): void {
+  /** The verdict is in the source, or lost. */
+  #attemptEnded(): void {
+    this.#live -= 1;
     this.#settling -= 1;
     this.#settled += 1;
-    this.#live.delete(attempt);
     if (this.#settling === SETTLING_MAX - 1) this.#room.fire();
     this.#whenIdle.check();
   }
 
-  trouble(doing: string, thrown: unknown): void {
-    this.parts.events.emit({ at: this.now(), kind: 'trouble', doing, error: asError(thrown) });
+  /** Those that are under way. */
+  #attempts(): readonly Attempt[] {
+    return this.#leases.list().filter((one) => one instanceof Attempt);
   }
 
-  now(): Millis {
-    return this.parts.source.now();
+  trouble(doing: string, thrown: unknown): void {
+    tellTrouble(this.parts, doing, thrown);
   }
 
   async #run(): Promise<void> {
@@ -274,7 +301,7 @@ export class Engine implements AttemptHost {
 
   /** One round: start what was parked, claim what fits, or sleep until something changes. */
   async #step(): Promise<void> {
-    const late = this.watchman.catchUp();
+    const late = this.#leases.catchUp();
     if (late !== undefined) await late;
     if (this.#phase !== 'running') return;
     this.#unpark();
@@ -283,7 +310,7 @@ export class Engine implements AttemptHost {
     const round = this.#rounds.take() ?? this.#ask();
     if (round === undefined) {
       // Until there is room, or nothing is paused any more.
-      const isPaused = this.parts.paused() === 'all';
+      const isPaused = this.parts.pauses.now === 'all';
       await (isPaused ? this.#wake.pause(Number.POSITIVE_INFINITY) : this.#room.wait());
       return;
     }
@@ -307,18 +334,18 @@ export class Engine implements AttemptHost {
 
   /** Asks for what fits; undefined where nothing does. */
   #ask(): ClaimRound | undefined {
-    const paused = this.parts.paused();
+    const paused = this.parts.pauses.now;
     if (paused === 'all' || this.#settling >= SETTLING_MAX) return undefined;
     return this.#rounds.ask(this.#parked.size, paused);
   }
 
   /** The next round, before this many claims begin; undefined where it has to wait for them. */
   #askEarly(last: ClaimRound, coming: number): Promise<void> | undefined {
-    const paused = this.parts.paused();
+    const paused = this.parts.pauses.now;
     const isOpen = this.#phase === 'running' && this.#settling < SETTLING_MAX;
     // As in a round of its own: after a standstill, it would take what is ours for lost.
     const isKept = this.#late.pending !== undefined || this.#late.isLate(last.leaseEndsAt);
-    if (!isOpen || paused === 'all' || isKept || this.watchman.isBehind) return undefined;
+    if (!isOpen || paused === 'all' || isKept || this.#leases.isBehind) return undefined;
     return this.#rounds.early(this.#parked.size, coming, paused);
   }
 
@@ -345,7 +372,7 @@ export class Engine implements AttemptHost {
       return;
     }
     this.slots.take(route, destination);
-    this.#live.add(new LiveAttempt(this, claim, { route, leaseEndsAt, isReleased }));
+    void this.#attempt(claim, { route, leaseEndsAt, isReleased });
   }
 
   #park(claim: Claim, leaseEndsAt: number, route: Route | undefined): void {
@@ -358,7 +385,7 @@ export class Engine implements AttemptHost {
     const hasLimits = this.#rounds.hasLimits;
     const waitMs = hasLimits ? Number.POSITIVE_INFINITY : PREFETCH_WAIT_MS;
     const times = { leaseEndsAt, timeoutAt: this.parts.clock.monotonic() + waitMs };
-    const parked = new WaitingClaim(claim, times, this.watchman, giveBack);
+    const parked = new WaitingClaim(claim, times, this.#leases, giveBack);
     if (hasLimits || bearsWaiting(claim, route, this.parts)) this.#parked.add(parked);
     else giveBack(parked);
   }
@@ -375,7 +402,7 @@ export class Engine implements AttemptHost {
 
   #unpark(): void {
     if (this.#parked.size === 0) return;
-    const paused = this.parts.paused();
+    const paused = this.parts.pauses.now;
     if (paused !== NOTHING_PAUSED) {
       for (const one of this.#parked.takeStopped(paused)) this.#release(one);
     }
@@ -391,8 +418,7 @@ export class Engine implements AttemptHost {
     const { claim, leaseEndsAt } = parked;
     parked.leave();
     this.slots.take(undefined, claim.envelope.destination);
-    const start = { route: undefined, leaseEndsAt, isReleased: true };
-    this.#live.add(new LiveAttempt(this, claim, start));
+    void this.#attempt(claim, { route: undefined, leaseEndsAt, isReleased: true });
   }
 
   #roomMade(): void {

@@ -1,9 +1,11 @@
 /**
- * events — tells listeners what happened. Never needed for correctness: a failing listener harms
- * nothing, and when nobody listens nothing is even built.
+ * events — tells listeners and loggers what happened, as it happens or as a stream. Never
+ * needed for correctness: a failing listener harms nothing, and without listeners no event is even
+ * built.
  */
 
 import type { Millis } from '../core/duration.ts';
+import { codeIn, unreachable } from '../core/errors.ts';
 import {
   type EventKind,
   type EventOf,
@@ -13,6 +15,10 @@ import {
   type StreamOptions,
 } from '../core/event.ts';
 import { checkOneOf } from '../core/limits.ts';
+import { createRedactor } from '../core/redact.ts';
+import type { Verdict } from '../core/verdict.ts';
+import type { Logger, LogLevel } from '../ports/logger.ts';
+import type { Claim, Source } from '../ports/source.ts';
 
 /** Hears of one kind of event, or of all with `'*'`. */
 type Listener<E extends SpoolEvent = SpoolEvent> = (event: E) => void;
@@ -54,6 +60,75 @@ export class Events {
         // Swallowed on purpose: a listener that fails must not decide what happens to a message.
       }
     }
+  }
+}
+
+const KIND_OF: Readonly<Record<Verdict['kind'], EventKind>> = {
+  ack: 'delivered',
+  defer: 'deferred',
+  bounce: 'bounced',
+  hold: 'held',
+  release: 'released',
+};
+
+/** Tells listeners what became of a claim; built only where one of them hears it. */
+export function tellVerdict(
+  { events, source }: { readonly events: Events; readonly source: Source },
+  claim: Claim,
+  verdict: Verdict,
+  tookMs: number,
+): void {
+  const isAnnounced = verdict.kind === 'ack' && claim.lane === 'notice';
+  // A listener that counts deliveries must not have every deferral built as well.
+  if (!events.hears(isAnnounced ? 'announced' : KIND_OF[verdict.kind])) return;
+  const about = {
+    at: source.now(),
+    id: claim.id,
+    topic: claim.envelope.topic,
+    lane: claim.lane,
+    attempt: claim.attempt,
+  };
+  switch (verdict.kind) {
+    case 'ack':
+      if (isAnnounced) events.emit({ ...about, kind: 'announced' });
+      else {
+        // A clock that was set back must not make a message younger than new.
+        const ageMs = Math.max(0, about.at - claim.envelope.enqueuedAt);
+        events.emit({ ...about, kind: 'delivered', tookMs, ageMs });
+      }
+      return;
+    case 'defer': {
+      // Not computed from the time of now: that is later than when it was written.
+      const dueAt = source.deferredTo?.(claim) ?? about.at + verdict.delayMs;
+      const { because, failure } = verdict;
+      events.emit({
+        ...about,
+        kind: 'deferred',
+        dueAt,
+        because,
+        ...(failure === undefined ? {} : { failure }),
+      });
+      return;
+    }
+    case 'bounce': {
+      const { because, spent, failure } = verdict;
+      events.emit({
+        ...about,
+        kind: 'bounced',
+        because,
+        spent,
+        ...(failure === undefined ? {} : { failure }),
+      });
+      return;
+    }
+    case 'hold':
+      events.emit({ ...about, kind: 'held', because: verdict.because });
+      return;
+    case 'release':
+      events.emit({ ...about, kind: 'released' });
+      return;
+    default:
+      unreachable(verdict);
   }
 }
 
@@ -142,4 +217,61 @@ class EventStream implements AsyncIterableIterator<StreamedEvent> {
     for (const stop of this.#stops.splice(0)) stop();
     for (const reader of this.#readers.splice(0)) reader({ done: true, value: undefined });
   };
+}
+
+// One line per event to an injected logger: stable keys, never a body or a header.
+//
+// Called for spools, consumers and relays. The keys of each kind are in docs/reference/logs.md; a
+// test compares the two.
+
+/** What tells how much an event matters. */
+interface Happened {
+  readonly kind: EventKind | 'missed';
+  readonly phase?: unknown;
+  readonly state?: unknown;
+  readonly error?: unknown;
+}
+
+const LEVEL_OF: Readonly<Partial<Record<EventKind | 'missed', LogLevel>>> = {
+  trouble: 'error',
+  bounced: 'warn',
+  held: 'warn',
+  stale: 'warn',
+  'lease-lost': 'warn',
+  'policy-unknown': 'warn',
+  'handler-missing': 'warn',
+  'clock-jumped': 'warn',
+  missed: 'warn',
+  claimed: 'debug',
+  started: 'debug',
+  ended: 'debug',
+  accepted: 'debug',
+  duplicate: 'debug',
+  archived: 'debug',
+  swept: 'debug',
+};
+
+/** How much an event matters; what is not said above is `info`. */
+export function levelOf({ kind, phase, state, error }: Happened): LogLevel {
+  if (kind === 'relay') return state === 'shut' ? 'warn' : 'info';
+  if (kind === 'alert') return phase === 'fired' ? 'warn' : 'info';
+  if (kind === 'sweep') return error === undefined ? 'info' : 'error';
+  return (Object.hasOwn(LEVEL_OF, kind) ? LEVEL_OF[kind] : undefined) ?? 'info';
+}
+
+const redactor = createRedactor();
+
+/**
+ * Writes an event to the logger at the level it deserves. Gives what the logger answers: of one
+ * that is written async, the caller that calls takes the failure.
+ */
+export function logEvent(logger: Logger, event: SpoolEvent): unknown {
+  const level = levelOf(event);
+  if (logger.isLevelEnabled?.(level) === false) return undefined;
+  if (event.kind === 'trouble') {
+    const { error, ...fields } = event;
+    const line = redactor.fields({ ...fields, error: error.message, ...codeIn(error) });
+    return logger[level](line, redactor.text(`trouble ${event.doing}`));
+  }
+  return logger[level](redactor.fields(event), event.kind);
 }

@@ -10,7 +10,7 @@ import type { Headers } from '../core/entry.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { checkedFailure, classify, failure } from '../core/failure.ts';
 import { checkNames, checkNumber, HEADERS_MAX_BYTES } from '../core/limits.ts';
-import { delivered, failed, type Outcome } from '../core/outcome.ts';
+import { delivered, failed, type Outcome } from '../core/verdict.ts';
 import type { Delivery, Handler } from '../ports/handler.ts';
 import type { Parcel, Sink } from '../ports/sink.ts';
 import { createBatchLine } from '../stores/shared/batching.ts';

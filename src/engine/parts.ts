@@ -1,12 +1,12 @@
-/** parts — what an engine is made of; given by whoever builds one. */
+/** parts — what an engine is made of, what it says of its work, and what it hands out. */
 
+import { asError, RespoolError } from '../core/errors.ts';
 import type { BackoffFunction, RetryPolicy } from '../core/policy.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
 import type { Claim, Source } from '../ports/source.ts';
 import type { TracedPlace, Tracer } from '../ports/tracer.ts';
 import type { Events } from './events.ts';
-import type { Route, Routes } from './routes.ts';
-import type { SlotSettings } from './slots.ts';
+import type { Route, Routes, SlotSettings } from './slots.ts';
 
 /** What an engine is made of. */
 export interface EngineParts {
@@ -26,11 +26,54 @@ export interface EngineParts {
     readonly tracer: Tracer;
     readonly place: (claim: Claim) => TracedPlace;
   };
-  /** Topic patterns that are paused now, or 'all'. */
-  paused(): readonly string[] | 'all';
+  readonly pauses: PausedTopics;
 }
 
-/**
- * What `paused()` returns when nothing is: one object, so that the hot path compares by identity.
- */
+/** Topics that must not be claimed. */
+export interface PausedTopics {
+  /** Their patterns, or 'all'; `NOTHING_PAUSED` for none. */
+  readonly now: readonly string[] | 'all';
+}
+
+/** One object, so that the hot path compares by identity. */
 export const NOTHING_PAUSED: readonly string[] = [];
+
+/** An engine's work in numbers. */
+export interface EngineLoad {
+  readonly isRunning: boolean;
+  /** Handlers that may run at once. */
+  readonly concurrency: number;
+  /** Handlers that run now, and slots taken for messages that are being accepted. */
+  readonly running: number;
+  /** Claimed, and waiting for a slot, or for room at their destination or handler. */
+  readonly waiting: number;
+  /** Verdicts on their way to the store. */
+  readonly settling: number;
+  /** Claims that came to an end since the spool was made, with or without an attempt. */
+  readonly settled: number;
+}
+
+/** A slot taken ahead, for a message that is being inserted. */
+export interface Reservation {
+  readonly route: Route;
+  readonly destination: string | undefined;
+  /** When its lease ends (monotonic), by the safe side. */
+  readonly leaseEndsAt: number;
+}
+
+/** Reports what went wrong beside a message, or with the source. */
+export function tellTrouble(
+  { events, source }: Pick<EngineParts, 'events' | 'source'>,
+  doing: string,
+  thrown: unknown,
+): void {
+  events.emit({ at: source.now(), kind: 'trouble', doing, error: asError(thrown) });
+}
+
+/** The refusal to a caller that waits for a message which another holder has taken over. */
+export function overtakenError({ id }: Claim, when: string): RespoolError {
+  return new RespoolError(
+    'move.refused',
+    `cannot settle message "${id}": its lease was lost ${when}; look with get()`,
+  );
+}

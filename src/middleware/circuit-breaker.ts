@@ -19,7 +19,7 @@ import {
 import { DAY_MS, type Duration, durationMs, SECOND_MS } from '../core/duration.ts';
 import { isRespoolError, unreachable } from '../core/errors.ts';
 import { checkNumber } from '../core/limits.ts';
-import type { Outcome } from '../core/outcome.ts';
+import type { Outcome } from '../core/verdict.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';

@@ -7,7 +7,7 @@
 import { show } from '../core/errors.ts';
 import { failure } from '../core/failure.ts';
 import { checkOneOf } from '../core/limits.ts';
-import { failed, held, isOutcome, type Outcome } from '../core/outcome.ts';
+import { failed, held, isOutcome, type Outcome } from '../core/verdict.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';
 import { checkFunction, checkOptions } from './options.ts';
 

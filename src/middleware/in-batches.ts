@@ -11,7 +11,7 @@ import { type Duration, durationMs, MINUTE_MS } from '../core/duration.ts';
 import { show } from '../core/errors.ts';
 import { RetryableError } from '../core/failure.ts';
 import { checkNumber } from '../core/limits.ts';
-import { isOutcome, type Outcome } from '../core/outcome.ts';
+import { isOutcome, type Outcome } from '../core/verdict.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery, Handler } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';

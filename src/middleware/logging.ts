@@ -1,7 +1,7 @@
 /** logging — one line per attempt, when it ends. No body, no header, no note is ever in it. */
 
 import { unreachable } from '../core/errors.ts';
-import type { Outcome } from '../core/outcome.ts';
+import type { Outcome } from '../core/verdict.ts';
 import { redact } from '../core/redact.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';

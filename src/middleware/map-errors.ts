@@ -1,6 +1,6 @@
 /** mapErrors — says what a thrown error means before it is classified. */
 
-import { isOutcome } from '../core/outcome.ts';
+import { isOutcome } from '../core/verdict.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';
 import { checkFunction } from './options.ts';
 

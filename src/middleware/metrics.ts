@@ -1,6 +1,6 @@
 /** metrics — tells your own hook when an attempt starts and how it ended. */
 
-import type { Outcome } from '../core/outcome.ts';
+import type { Outcome } from '../core/verdict.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';

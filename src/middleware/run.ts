@@ -2,8 +2,8 @@
 
 import { asError } from '../core/errors.ts';
 import { classify } from '../core/failure.ts';
-import { failed, held, type Outcome } from '../core/outcome.ts';
-import { BodyInvalid } from '../engine/delivery.ts';
+import { failed, held, type Outcome } from '../core/verdict.ts';
+import { BodyInvalid } from '../engine/attempt.ts';
 import type { Clock } from '../ports/clock.ts';
 import { sleep } from '../system/wait.ts';
 

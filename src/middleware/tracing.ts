@@ -1,6 +1,6 @@
 /** tracing — your own span around every attempt. Any tracer fits; none is needed to install. */
 
-import type { Outcome } from '../core/outcome.ts';
+import type { Outcome } from '../core/verdict.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';
 import { checkMethods } from './options.ts';
 import { asItWas, harmlessly, resultOf, type Result } from './run.ts';

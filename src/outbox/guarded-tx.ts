@@ -7,7 +7,7 @@
  */
 
 import { RespoolError } from '../core/errors.ts';
-import { InFlight } from '../system/in-flight.ts';
+import { InFlight } from '../system/wait.ts';
 
 /**
  * What ends a transaction, in any of several statements; going back to a savepoint does not. What

@@ -18,7 +18,7 @@ import { Values } from '../stores/postgres/row.ts';
 import { outsideTransaction, TxCheck } from '../stores/postgres/insert-within.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import { systemClock } from '../system/clock.ts';
-import { InFlight } from '../system/in-flight.ts';
+import { InFlight } from '../system/wait.ts';
 import {
   type InboxPlace,
   type InboxTable,

@@ -14,8 +14,8 @@
 import { MINUTE_MS, SECOND_MS } from '../core/duration.ts';
 import { show, textOf } from '../core/errors.ts';
 import { classify, type Failure, failure } from '../core/failure.ts';
-import { failed, isOutcome, type Outcome } from '../core/outcome.ts';
-import type { EngineLoad } from '../engine/load.ts';
+import { failed, isOutcome, type Outcome } from '../core/verdict.ts';
+import type { EngineLoad } from '../engine/parts.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery, Handler } from '../ports/handler.ts';
 import type { Parcel, Sink } from '../ports/sink.ts';

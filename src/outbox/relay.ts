@@ -20,7 +20,7 @@ import type { Entry } from '../core/entry.ts';
 import { isRespoolError, RespoolError, show } from '../core/errors.ts';
 import type { EventKind, EventOf, StreamedEvent, StreamOptions } from '../core/event.ts';
 import { checkNames, checkNumber, checkTopicPattern } from '../core/limits.ts';
-import type { EngineLoad } from '../engine/load.ts';
+import type { EngineLoad } from '../engine/parts.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { Handler } from '../ports/handler.ts';
 import type { SpoolOptions } from '../spool/options.ts';

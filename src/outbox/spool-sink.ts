@@ -11,7 +11,7 @@ import { classify, type Failure, failure } from '../core/failure.ts';
 import { checkNames } from '../core/limits.ts';
 import type { Parcel, Sink } from '../ports/sink.ts';
 import type { Message } from '../spool/message.ts';
-import { InFlight } from '../system/in-flight.ts';
+import { InFlight } from '../system/wait.ts';
 
 /** What is needed of a spool. */
 export interface SinkSpool {

@@ -12,9 +12,8 @@ import type { EntryStore } from '../ports/entry-store.ts';
 import type { Spool } from '../spool/spool.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import { sqlite } from '../stores/sqlite/entry-store.ts';
-import { migrateSqlite, sqliteSchema } from '../stores/sqlite/schema.ts';
-import { checkTables } from '../stores/sqlite/names.ts';
-import { createWithin, type InsertWithin } from '../stores/sqlite/insert-within.ts';
+import { checkTables, migrateSqlite, sqliteSchema } from '../stores/sqlite/schema.ts';
+import { createWithin, type InsertWithin } from '../stores/sqlite/insert.ts';
 import { forgetSqliteKeys, sqliteInboxSql, sqliteTable } from './inbox.ts';
 import { checkEmitOptions, emittedOf, Messages, type OwnMessage } from './message.ts';
 import {

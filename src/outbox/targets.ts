@@ -5,7 +5,7 @@
 import type { Duration } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
 import { checkNames } from '../core/limits.ts';
-import type { Outcome } from '../core/outcome.ts';
+import type { Outcome } from '../core/verdict.ts';
 import { forward, type ForwardOptions } from '../engine/forward.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
 import type { Handler } from '../ports/handler.ts';

@@ -4,7 +4,7 @@
 
 import type { Envelope, Headers } from '../core/entry.ts';
 import type { Failure } from '../core/failure.ts';
-import type { Outcome } from '../core/outcome.ts';
+import type { Outcome } from '../core/verdict.ts';
 import type { Lane } from '../core/state.ts';
 
 /** One attempt at one message, as the handler sees it. `Body` is the type `json()` gives. */

@@ -7,8 +7,7 @@
  */
 
 import type { Headers } from '../core/entry.ts';
-import type { Outcome } from '../core/outcome.ts';
-import type { Verdict } from '../core/verdict.ts';
+import type { Outcome, Verdict } from '../core/verdict.ts';
 import type { Claim } from './source.ts';
 
 /** Where a message goes, or comes from. */

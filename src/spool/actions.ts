@@ -18,7 +18,7 @@ import { printable } from '../core/printable.ts';
 import type { State } from '../core/state.ts';
 import type { Events } from '../engine/events.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
-import { goingBody } from './body-record.ts';
+import { goingBody } from './body.ts';
 import type { Reaper } from './reaper.ts';
 import { type SpoolSource, emitArchived } from './source.ts';
 

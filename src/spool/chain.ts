@@ -23,6 +23,8 @@ type Writing = Transform & Required<Pick<Transform, 'writer'>>;
 
 /** The transforms of one spool. */
 export class Chain {
+  /** Whether new bodies are encoded in any way. */
+  readonly isWriting: boolean;
   readonly #transforms: readonly Transform[];
   readonly #writing: readonly Writing[];
   readonly #opened = new Set<Transform>();
@@ -31,6 +33,7 @@ export class Chain {
   constructor(transforms: readonly Transform[]) {
     this.#transforms = transforms;
     this.#writing = transforms.filter((one): one is Writing => one.writer !== undefined);
+    this.isWriting = this.#writing.length > 0;
   }
 
   /** Lets every transform fetch what it needs, once. */
@@ -40,7 +43,7 @@ export class Chain {
 
   /** The way of one new body; undefined where bodies are stored as they are. */
   writing(id: string): WriteChain | undefined {
-    if (this.#writing.length === 0) return undefined;
+    if (!this.isWriting) return undefined;
     return new WriteChain(this.#writing.map((one) => ({ name: one.name, at: writerOf(one, id) })));
   }
 

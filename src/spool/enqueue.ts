@@ -1,27 +1,41 @@
 /**
  * enqueue — the ways into a spool: one message, many at once, and a stream that is committed.
  *
- * Promise: everything is checked before anything is written, and what resolved is ours.
+ *   check the message ─▶ keep its body ─▶ insert its entry ─▶ hand it over to the engine, if free
+ *
+ * Promise: everything is checked before anything is written, and once `enqueue` has resolved, the
+ * message is stored.
  */
 
-import type { Headers } from '../core/entry.ts';
-import { asError } from '../core/errors.ts';
+import type { Millis } from '../core/duration.ts';
+import type { Entry, Headers } from '../core/entry.ts';
+import { asError, RespoolError } from '../core/errors.ts';
 import { checkHeaders, checkList } from '../core/limits.ts';
+import { handedOff, initialStatus } from '../core/next-status.ts';
+import type { Reservation } from '../engine/parts.ts';
 import { carrying, sending } from '../engine/tracing.ts';
+import type { EntryStore } from '../ports/entry-store.ts';
 import type { SendSpan, Tracer } from '../ports/tracer.ts';
-import { accept, acceptOne, type Enqueued, type ReadyMessage } from './accept.ts';
-import { keepBody, type OwnBody, ownBody } from './body.ts';
-import { EnqueueTx } from './enqueue-tx.ts';
+import { keepBody, type OwnBody, ownBody, type StoredOrInlineBody } from './body.ts';
+import { SpoolClaim } from './source.ts';
 import {
   type CheckedMessage,
   checkMessage,
   type Message,
   type MessageOptions,
   ownMessage,
+  withBody,
 } from './message.ts';
-import { checkOrder } from './order-keys.ts';
+import { orderError } from './order-keys.ts';
 import type { Runtime } from './runtime.ts';
 import { beginSend, beginSends, isTable } from './tracing.ts';
+
+/** What became of an enqueue. */
+export interface Enqueued {
+  /** The message's id; for a duplicate, the first one's. */
+  readonly id: string;
+  readonly duplicate: boolean;
+}
 
 /** Where messages come in. */
 export class Enqueuer {
@@ -113,18 +127,11 @@ export class Enqueuer {
     const span = this.#beginSpan(message);
     const withHeaders = (headers: Headers): Headers =>
       checkHeaders({ ...message.envelope.headers, ...headers }, runtime.settings.headerMaxBytes);
+    const parts = new Parts();
+    const body = this.#keepWritten(message, parts, span);
     return new EnqueueTx(id, {
-      keep: async (stream) => {
-        try {
-          const keeping = await runtime.intake.during((guard) =>
-            this.#keep(message, guard({ stream })),
-          );
-          return keeping.body;
-        } catch (error) {
-          span?.end({ error });
-          throw error;
-        }
-      },
+      parts,
+      body,
       accept: (body, headers) => {
         const put = async (): Promise<Enqueued> => {
           await runtime.readyToAccept();
@@ -140,6 +147,24 @@ export class Enqueuer {
       },
       checkHeaders: (headers) => void withHeaders(headers),
     });
+  }
+
+  /** Keeps what is written as the body of the message. */
+  #keepWritten(
+    message: CheckedMessage,
+    parts: Parts,
+    span: SendSpan | undefined,
+  ): Promise<StoredOrInlineBody> {
+    const work = this.#runtime.intake.during(async (guard) => {
+      const keeping = await this.#keep(message, guard({ stream: parts.read() }));
+      return keeping.body;
+    });
+    // write() and commit() report it; here it only must not be unhandled.
+    work.catch((error: unknown) => {
+      span?.end({ error });
+      parts.fail(error);
+    });
+    return work;
   }
 
   /** Lasts from here until the commit, with the whole writing of the body. */
@@ -170,12 +195,14 @@ export class Enqueuer {
     const earliest = source.earliest();
     const now = Math.max(source.now(), earliest);
     const checked = checkMessage(message, { now, earliest, headerMaxBytes, makeId });
-    checkOrder(entries, checked.envelope);
-    const { policy } = checked;
+    const { envelope, policy } = checked;
+    if (envelope.orderKey !== undefined && !entries.traits.ordered) {
+      throw orderError('enqueue with an orderKey', entries.name);
+    }
     // Kept all the same: the name may be known to the process that delivers, or after the next
     // start.
     if (policy !== null && policy !== 'default' && !policies.has(policy)) {
-      this.#runtime.unserved.policyUnknown(checked.envelope, policy);
+      this.#runtime.unserved.policyUnknown(envelope, policy);
     }
     return checked;
   }
@@ -194,4 +221,287 @@ function isObject(message: unknown): message is object {
 
 function asItIs(enqueued: Enqueued): Enqueued {
   return enqueued;
+}
+
+// From a checked message to a durable entry: body first, entry second (invariant 4).
+//
+// When this process's engine has a free slot and nothing older is due, the entry goes in already
+// claimed (hand-off): one write less. Never with an order key: whose turn it is the store knows.
+
+/** A message whose body is kept. */
+interface ReadyMessage {
+  readonly message: CheckedMessage;
+  readonly body: StoredOrInlineBody;
+}
+
+/** Inserts one message whose body is kept; a single enqueue is what most callers do. */
+function acceptOne(
+  runtime: Runtime,
+  ready: ReadyMessage,
+  now: Millis = runtime.source.now(),
+): Promise<Enqueued> {
+  const prepared = prepare(runtime, ready, now);
+  return insertOne(runtime, prepared).then(
+    ([answer = 'stored']) => {
+      if (answer === 'stored') return begin(runtime, prepared);
+      const enqueued = skip(runtime, prepared, answer.duplicateOf);
+      const { ref, place } = prepared.entry.envelope.body;
+      if (place !== 'store') return enqueued;
+      return runtime.bodies.remove([ref]).then(() => enqueued);
+    },
+    (error: unknown) => {
+      release(runtime, [prepared]);
+      throw error;
+    },
+  );
+}
+
+/** A store that throws where it should reject must not keep the slot. */
+function insertOne(runtime: Runtime, prepared: Prepared): ReturnType<EntryStore['insert']> {
+  try {
+    return runtime.entries.insert([prepared.entry]);
+  } catch (error) {
+    release(runtime, [prepared]);
+    throw error;
+  }
+}
+
+/** Inserts messages whose bodies are kept; resolves when they are durable. */
+async function accept(runtime: Runtime, ready: readonly ReadyMessage[]): Promise<Enqueued[]> {
+  const now = runtime.source.now();
+  const prepared = ready.map((one) => prepare(runtime, one, now));
+  let answers: Awaited<ReturnType<EntryStore['insert']>>;
+  try {
+    answers = await runtime.entries.insert(prepared.map((one) => one.entry));
+  } catch (error) {
+    release(runtime, prepared);
+    throw error;
+  }
+  const superfluous: string[] = [];
+  const enqueued = prepared.map((one, at) => {
+    const answer = answers[at] ?? 'stored';
+    if (answer === 'stored') return begin(runtime, one);
+    const { ref, place } = one.entry.envelope.body;
+    // This body was written under a ref of its own; the first message keeps its own body.
+    if (place === 'store') superfluous.push(ref);
+    return skip(runtime, one, answer.duplicateOf);
+  });
+  if (superfluous.length > 0) await runtime.bodies.remove(superfluous);
+  return enqueued;
+}
+
+interface Prepared {
+  readonly entry: Entry;
+  readonly plain: Uint8Array | undefined;
+  readonly reservation: Reservation | undefined;
+}
+
+/**
+ * The write failed. What is stored under an unknown outcome stays: its body may have an entry.
+ * Orphans are swept.
+ */
+function release({ engine }: Runtime, prepared: readonly Prepared[]): void {
+  for (const { reservation } of prepared) {
+    if (reservation !== undefined) engine.unreserve(reservation);
+  }
+}
+
+function prepare(runtime: Runtime, ready: ReadyMessage, now: number): Prepared {
+  const { engine, source, isImmediate } = runtime;
+  const { message, body } = ready;
+  const envelope = withBody(message.envelope, body.info);
+  const status = initialStatus({ now, dueAt: message.dueAt, policy: message.policy });
+  const inline = body.inline === undefined ? undefined : { inlineBody: body.inline };
+  const reservation =
+    isImmediate &&
+    status.state === 'incoming' &&
+    message.dueAt <= source.earliest() &&
+    envelope.orderKey === undefined &&
+    source.isDry(now)
+      ? engine.reserve(envelope)
+      : undefined;
+  const { plain } = body;
+  if (reservation === undefined) {
+    return { entry: { envelope, status, ...inline }, plain, reservation };
+  }
+  const claim = { now, leaseMs: source.leaseFrom(now), holder: source.holder() };
+  return { entry: { envelope, status: handedOff(status, claim), ...inline }, plain, reservation };
+}
+
+/** It was there already: nothing of it stays. */
+function skip(
+  { engine, events }: Runtime,
+  { entry, reservation }: Prepared,
+  duplicateOf: string,
+): Enqueued {
+  if (reservation !== undefined) engine.unreserve(reservation);
+  if (events.hears('duplicate')) {
+    const { topic, id, enqueuedAt } = entry.envelope;
+    events.emit({ at: enqueuedAt, kind: 'duplicate', id, topic, duplicateOf });
+  }
+  return { id: duplicateOf, duplicate: true };
+}
+
+/** It is ours: tell of it, and start it or note when it is due. */
+function begin(runtime: Runtime, { entry, plain, reservation }: Prepared): Enqueued {
+  const { envelope, status } = entry;
+  const isServed = reservation !== undefined || runtime.routes.serves('delivery', envelope.topic);
+  if (!isServed) runtime.unserved.accepted(envelope);
+  if (runtime.events.hears('accepted')) {
+    const { id, topic, enqueuedAt } = envelope;
+    const { dueAt } = status;
+    // What was handed over is due now; its status has the end of its lease there.
+    const about =
+      status.state === 'active' || dueAt === null
+        ? { state: 'incoming' as const, dueAt: enqueuedAt }
+        : { state: status.state, dueAt };
+    runtime.events.emit({ at: enqueuedAt, kind: 'accepted', id, topic, ...about });
+  }
+  if (reservation !== undefined)
+    runtime.engine.beginReserved(reservation, new SpoolClaim(entry, plain));
+  else if (runtime.isImmediate) runtime.source.noteDue(status.dueAt ?? status.updatedAt);
+  return { id: envelope.id, duplicate: false };
+}
+
+// A streamed enqueue: write parts as they come, then commit or abort.
+//
+//   open ─write()─▶ open ─commit()─▶ committed        open ─abort(), dispose─▶ aborted
+//
+// Nothing is visible before commit. Writing waits while the store is behind.
+
+/** What a transaction asks of its spool. */
+interface EnqueueTxHost {
+  /** What is written goes in here, and is read from here to be kept as the body. */
+  readonly parts: Parts;
+  readonly body: Promise<StoredOrInlineBody>;
+  /** Inserts the entry with these headers over those given at begin. */
+  accept(body: StoredOrInlineBody, headers: Headers): Promise<Enqueued>;
+  /** Removes the body of a transaction that does not commit. */
+  discard(body: StoredOrInlineBody): Promise<void>;
+  checkHeaders(headers: Headers): void;
+}
+
+/** A message that is being written. */
+export class EnqueueTx {
+  /** The id the message will have. */
+  readonly id: string;
+  readonly #host: EnqueueTxHost;
+  readonly #parts: Parts;
+  readonly #body: Promise<StoredOrInlineBody>;
+  #headers: Record<string, string> = {};
+  /** The last write: they follow each other, also when nobody awaits them one by one. */
+  #writing: Promise<void> = Promise.resolve();
+  #committed: Promise<Enqueued> | undefined;
+  #isAborted = false;
+
+  constructor(id: string, host: EnqueueTxHost) {
+    this.id = id;
+    this.#host = host;
+    this.#parts = host.parts;
+    this.#body = host.body;
+  }
+
+  /** Adds bytes to the body; resolves when more may come. */
+  async write(part: Uint8Array | string): Promise<void> {
+    this.#refuseUnlessOpen('write to');
+    // Copied at once: the caller may use its buffer again before it is this part's turn.
+    const bytes = typeof part === 'string' ? Buffer.from(part) : new Uint8Array(part);
+    const work = this.#writing.then(() => this.#parts.write(bytes));
+    // A failed write fails the body, and so the commit; here it only must not stop the next.
+    this.#writing = work.catch(() => undefined);
+    await work;
+  }
+
+  setHeader(name: string, value: string): void {
+    this.setHeaders({ [name]: value });
+  }
+
+  setHeaders(headers: Headers): void {
+    this.#refuseUnlessOpen('change headers of');
+    this.#host.checkHeaders({ ...this.#headers, ...headers });
+    this.#headers = { ...this.#headers, ...headers };
+  }
+
+  /** Makes the message visible; a second call answers the same. */
+  async commit(): Promise<Enqueued> {
+    if (this.#isAborted) this.#refuseUnlessOpen('commit');
+    this.#committed ??= this.#commit();
+    return this.#committed;
+  }
+
+  /** Forgets what was written; after a commit it does nothing. */
+  async abort(): Promise<void> {
+    if (this.#committed !== undefined || this.#isAborted) return;
+    this.#isAborted = true;
+    this.#parts.fail(new RespoolError('message.invalid', 'the enqueue was aborted'));
+    const body = await this.#body.catch(() => undefined);
+    if (body !== undefined) await this.#host.discard(body);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.abort();
+  }
+
+  async #commit(): Promise<Enqueued> {
+    await this.#writing;
+    this.#parts.end();
+    return this.#host.accept(await this.#body, this.#headers);
+  }
+
+  #refuseUnlessOpen(verb: string): void {
+    if (this.#committed === undefined && !this.#isAborted) return;
+    const state = this.#isAborted ? 'aborted' : 'committed';
+    throw new RespoolError(
+      'message.invalid',
+      `cannot ${verb} the message "${this.id}": its enqueue is ${state}; begin another`,
+    );
+  }
+}
+
+/** One part at a time from a writer to a reader. */
+class Parts {
+  #part: Uint8Array | undefined;
+  #isEnded = false;
+  #failure: { readonly error: unknown } | undefined;
+  #onPart: (() => void) | undefined;
+  #onTaken: (() => void) | undefined;
+
+  async write(part: Uint8Array): Promise<void> {
+    while (this.#part !== undefined && this.#failure === undefined) {
+      await new Promise<void>((resolve) => {
+        this.#onTaken = resolve;
+      });
+    }
+    if (this.#failure !== undefined) throw this.#failure.error;
+    this.#part = part;
+    this.#onPart?.();
+  }
+
+  end(): void {
+    this.#isEnded = true;
+    this.#onPart?.();
+  }
+
+  fail(error: unknown): void {
+    this.#failure ??= { error };
+    this.#onPart?.();
+    this.#onTaken?.();
+  }
+
+  async *read(): AsyncGenerator<Uint8Array> {
+    for (;;) {
+      if (this.#failure !== undefined) throw this.#failure.error;
+      if (this.#part !== undefined) {
+        const part = this.#part;
+        this.#part = undefined;
+        this.#onTaken?.();
+        yield part;
+      } else if (this.#isEnded) return;
+      else {
+        await new Promise<void>((resolve) => {
+          this.#onPart = resolve;
+        });
+      }
+    }
+  }
 }

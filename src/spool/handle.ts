@@ -8,7 +8,7 @@ import { RespoolError } from '../core/errors.ts';
 import { checkNames, checkNumber, checkTopicPattern } from '../core/limits.ts';
 import { checkPolicy, type RetryPolicy } from '../core/policy.ts';
 import type { Lane } from '../core/state.ts';
-import type { Route } from '../engine/routes.ts';
+import type { Route } from '../engine/slots.ts';
 import type { Handler, Middleware } from '../ports/handler.ts';
 import type { StandardSchema } from '../ports/schema.ts';
 import { checkMiddleware, type Settings } from './options.ts';

@@ -18,7 +18,7 @@ import { checkOneOf, checkRecordKind } from '../core/limits.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import { type State, STATES } from '../core/state.ts';
 import { eventStream } from '../engine/events.ts';
-import type { EngineLoad } from '../engine/load.ts';
+import type { EngineLoad } from '../engine/parts.ts';
 import type { KeyHead, ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 import type { StoreOperation } from '../ports/store-operation.ts';

@@ -6,7 +6,7 @@
 import type { Entry } from '../core/entry.ts';
 import { checkKey, checkList } from '../core/limits.ts';
 import { reasonText } from '../core/failure.ts';
-import { KEPT_CODE, ORIGINAL_HEADER } from '../core/letter-headers.ts';
+import { KEPT_CODE, ORIGINAL_HEADER } from '../core/reserved-headers.ts';
 import { forgetAt, initialStatus } from '../core/next-status.ts';
 import type { KeptCopy } from '../ports/dead-letters.ts';
 import { keepBody, ownBody, tooLarge } from './body.ts';

@@ -4,7 +4,7 @@
  */
 
 import type { Clock } from '../ports/clock.ts';
-import { WhenIdle } from '../system/in-flight.ts';
+import { WhenIdle } from '../system/wait.ts';
 import type { OwnBody } from './body.ts';
 
 /** Once their streams failed, enqueues have this long to clean up. */

@@ -3,21 +3,13 @@
  * promises.
  */
 
-import type { Envelope } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { EntryStore, KeyHead } from '../ports/entry-store.ts';
 
-/** Refuses an order key where the store would not keep the order. */
-export function checkOrder(
-  { traits, name }: EntryStore,
-  { orderKey }: Pick<Envelope, 'orderKey'>,
-): void {
-  if (orderKey !== undefined && !traits.ordered) throw unordered('enqueue with an orderKey', name);
-}
-
 /** The first ones of order keys behind which others wait. */
 export async function keyHeads(entries: EntryStore, max: number): Promise<readonly KeyHead[]> {
-  if (entries.keyHeads === undefined) throw unordered('tell the heads of order keys', entries.name);
+  if (entries.keyHeads === undefined)
+    throw orderError('tell the heads of order keys', entries.name);
   return entries.keyHeads(max);
 }
 
@@ -33,7 +25,8 @@ export async function whyNotGiven(entries: EntryStore, id: string): Promise<stri
     : 'it has just been claimed; read it again with get()';
 }
 
-function unordered(doing: string, store: string): RespoolError {
+/** The refusal where the store would not keep the order. */
+export function orderError(doing: string, store: string): RespoolError {
   return new RespoolError(
     'config.invalid',
     `cannot ${doing}: store "${store}" keeps no order; stores that do are memory, sqlite and ` +

@@ -3,7 +3,7 @@
  */
 
 import type { Millis } from '../core/duration.ts';
-import { NOTHING_PAUSED } from '../engine/parts.ts';
+import { NOTHING_PAUSED, type PausedTopics } from '../engine/parts.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 
 const KIND = 'pause';
@@ -19,10 +19,11 @@ export interface Pause {
 }
 
 /** Keeps the pauses of a store at hand. */
-export class Pauses {
+export class Pauses implements PausedTopics {
   readonly #records: RecordStore;
   readonly #onChange: () => void;
-  #patterns: readonly string[] | 'all' = NOTHING_PAUSED;
+  /** Patterns that are paused now, as far as this process knows; 'all' for everything. */
+  now: readonly string[] | 'all' = NOTHING_PAUSED;
 
   /** `onChange` is called in the same moment in which they change. */
   constructor(records: RecordStore, onChange: () => void) {
@@ -30,18 +31,13 @@ export class Pauses {
     this.#onChange = onChange;
   }
 
-  /** Patterns that are paused now, as far as this process knows; 'all' for everything. */
-  get now(): readonly string[] | 'all' {
-    return this.#patterns;
-  }
-
   /** Reads them again; true when they changed. */
   async refresh(): Promise<boolean> {
     const patterns = (await this.#records.list(KIND)).map((record) => record.key);
-    const before = this.#patterns;
-    if (patterns.includes(EVERYTHING)) this.#patterns = 'all';
-    else this.#patterns = patterns.length === 0 ? NOTHING_PAUSED : patterns;
-    const isChanged = String(before) !== String(this.#patterns);
+    const before = this.now;
+    if (patterns.includes(EVERYTHING)) this.now = 'all';
+    else this.now = patterns.length === 0 ? NOTHING_PAUSED : patterns;
+    const isChanged = String(before) !== String(this.now);
     if (isChanged) this.#onChange();
     return isChanged;
   }

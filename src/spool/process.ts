@@ -1,11 +1,11 @@
 /** process — one message, now, with a handler of the moment; outside the engine's own round. */
 
 import { RespoolError } from '../core/errors.ts';
-import { isSealed, SEAL_MISSING } from '../core/seal.ts';
+import { isSealed, SEAL_MISSING } from '../core/reserved-headers.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Handler } from '../ports/handler.ts';
 import { act, audit, isKnown, throwUnlessDone } from './actions.ts';
-import { SpoolClaim } from './claim.ts';
+import { SpoolClaim } from './source.ts';
 import { routeOf } from './handle.ts';
 import { whyNotGiven } from './order-keys.ts';
 import type { Runtime } from './runtime.ts';

@@ -7,7 +7,7 @@
 
 import type { BodyStore, SettledAs } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
-import { isRef } from './body-record.ts';
+import { isRef } from './body.ts';
 
 /** A body that is to go, and how its message ended; `replaced`: by another body of its message. */
 interface Going {

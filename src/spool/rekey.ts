@@ -16,8 +16,14 @@ import type { Clock } from '../ports/clock.ts';
 import type { UnreadEntry } from '../ports/entry-store.ts';
 import { sleep } from '../system/wait.ts';
 import { type ActionParts, audit } from './actions.ts';
-import { type BodySettings, type StoredOrInlineBody, keepBody, readBody } from './body.ts';
-import { goingBody, isDamaged } from './body-record.ts';
+import {
+  type BodySettings,
+  goingBody,
+  isDamaged,
+  keepBody,
+  readBody,
+  type StoredOrInlineBody,
+} from './body.ts';
 import { isOrphan } from './caretaker.ts';
 import { type ListFilter, queryOf } from './list.ts';
 

@@ -21,12 +21,12 @@ import {
 } from './actions.ts';
 import {
   type BodySettings,
+  goingBody,
   keepBody,
-  type StoredOrInlineBody,
   type OwnBody,
   ownBody,
+  type StoredOrInlineBody,
 } from './body.ts';
-import { goingBody } from './body-record.ts';
 import { isOrphan } from './caretaker.ts';
 
 /** How messages are replayed. */

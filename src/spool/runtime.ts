@@ -12,9 +12,8 @@ import { RespoolError } from '../core/errors.ts';
 import type { Entry } from '../core/entry.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import { Engine } from '../engine/engine.ts';
-import { Events } from '../engine/events.ts';
-import { logEvent } from '../engine/log.ts';
-import { type Route, Routes } from '../engine/routes.ts';
+import { Events, logEvent } from '../engine/events.ts';
+import { type Route, Routes } from '../engine/slots.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
 import type { Durability, EntryStore } from '../ports/entry-store.ts';
@@ -24,9 +23,8 @@ import type { TracedPlace } from '../ports/tracer.ts';
 // Not through their fronts: those bring what the embedded default does not use.
 import { filesystemBodies } from '../stores/filesystem/body-store.ts';
 import { sqlite } from '../stores/sqlite/entry-store.ts';
-import { systemClock, systemDice } from '../system/clock.ts';
+import { StoreClock, systemClock, systemDice } from '../system/clock.ts';
 import { createIdMaker, randomName } from '../system/ids.ts';
-import type { AcceptParts } from './accept.ts';
 import { type ActionParts, audit } from './actions.ts';
 import type { BodySettings } from './body.ts';
 import { Caretaker, refOf } from './caretaker.ts';
@@ -37,7 +35,6 @@ import { Pauses } from './pauses.ts';
 import { Reaper } from './reaper.ts';
 import type { RekeyParts } from './rekey.ts';
 import { SpoolSource } from './source.ts';
-import { StoreClock } from './store-clock.ts';
 import { Unserved } from './unserved.ts';
 
 /** Dead processes are looked for this often. */
@@ -53,7 +50,7 @@ interface Sealed {
 type Phase = 'closed' | 'open' | 'starting' | 'running' | 'stopping';
 
 /** Everything one spool is made of. */
-export class Runtime implements AcceptParts, ActionParts, RekeyParts {
+export class Runtime implements ActionParts, RekeyParts {
   readonly settings: Settings;
   readonly clock: Clock;
   readonly dice: Dice;
@@ -287,7 +284,7 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
       slots: { ...settings, takesUnhandled },
       backoffs: settings.backoffs,
       policyFor: (claim, route) => this.policyFor(claim, route),
-      paused: () => this.pauses.now,
+      pauses: this.pauses,
       ...(settings.tracer === undefined
         ? {}
         : { tracing: { tracer: settings.tracer, place: placeOf } }),

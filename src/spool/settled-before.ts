@@ -11,7 +11,7 @@ import { RespoolError } from '../core/errors.ts';
 import { nextStatus, type SettleContext } from '../core/next-status.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { BodyStore, SettledAs } from '../ports/body-store.ts';
-import { isDamaged } from './body-record.ts';
+import { isDamaged } from './body.ts';
 
 /** How a message ended before, if it would be held now for its missing body. */
 export async function settledBefore(

@@ -8,9 +8,18 @@
  * notices.
  */
 
-import { canaryEnd, canaryOf, logKindOf, REPLAYS_KIND } from '../core/canary.ts';
+import {
+  canaryEnd,
+  canaryOf,
+  isSealed,
+  logKindOf,
+  markSealedHere,
+  REPLAYS_KIND,
+  SEAL_MISSING,
+} from '../core/reserved-headers.ts';
 import type { Millis } from '../core/duration.ts';
-import type { Entry, Envelope, Status } from '../core/entry.ts';
+import type { Entry, Envelope, Headers, Status } from '../core/entry.ts';
+import type { Failure } from '../core/failure.ts';
 import {
   extendedStatus,
   keepsBody,
@@ -18,28 +27,27 @@ import {
   type Retention,
   type SettleContext,
 } from '../core/next-status.ts';
-import { isSealed, markSealedHere, SEAL_MISSING } from '../core/seal.ts';
+import type { ClaimableState, Lane } from '../core/state.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Events } from '../engine/events.ts';
 import type { BodyStore, SettledAs } from '../ports/body-store.ts';
 import type { Clock } from '../ports/clock.ts';
-import type { EntryStore } from '../ports/entry-store.ts';
+import type { Change, EntryStore } from '../ports/entry-store.ts';
 import type { Claim, Demand, Settlement, Source, Want } from '../ports/source.ts';
 import { backoffMs, Sleeper } from '../system/wait.ts';
-import { inlineBytes, readBody } from './body.ts';
+import { goingBody, inlineBytes, readBody } from './body.ts';
 import type { Chain } from './chain.ts';
 import {
   type ClaimKind,
-  KINDS,
-  FairTurns,
   ClaimMixture,
+  FairTurns,
+  KINDS,
   NOTICE_STATES,
   TURNS,
 } from './claim-fairness.ts';
-import { changeOf, SpoolClaim } from './claim.ts';
 import type { Reaper } from './reaper.ts';
 import { cameBack, settledBefore, statusBefore } from './settled-before.ts';
-import type { StoreClock } from './store-clock.ts';
+import type { StoreClock } from '../system/clock.ts';
 
 // The event of a message that has come to its end and is kept for a while.
 // Built only when somebody hears it.
@@ -553,4 +561,82 @@ interface SourceParts {
   /** Puts on record that a message which had ended came back and is ended again. */
   recordSettledAgain(id: string, settledAs: SettledAs): Promise<void>;
   onClockJump(byMs: number): void;
+}
+
+// A claimed entry, as the engine holds it; follows its heartbeats.
+
+/** An active entry under our holder. */
+export class SpoolClaim implements Claim {
+  /** The entry as the store has it now. */
+  entry: Entry;
+  /** A heartbeat on its way to the store. */
+  extending: Promise<unknown> | undefined;
+  /** Its verdict is on its way to the store. */
+  isSettling = false;
+  /** The verdict that was last sent to the store. */
+  sent: Status | 'remove' | undefined;
+  /** A write was not answered, so what the store has may be one step ahead of `entry`. */
+  isUnsure = false;
+  /** Its whole body, hashed in this process a moment ago and not out of memory since. */
+  readonly plain: Uint8Array | undefined;
+  readonly #fencedAt: number;
+
+  constructor(entry: Entry, plain?: Uint8Array) {
+    this.entry = entry;
+    this.plain = plain;
+    this.#fencedAt = entry.status.revision;
+  }
+
+  get fence(): string {
+    return `${this.id}:${this.#fencedAt}`;
+  }
+
+  get id(): string {
+    return this.entry.envelope.id;
+  }
+  get envelope(): Envelope {
+    return this.entry.envelope;
+  }
+  get lane(): Lane {
+    return this.entry.status.lane;
+  }
+  get attempt(): number {
+    const { lane, attempts, notices } = this.entry.status;
+    return lane === 'delivery' ? attempts : notices;
+  }
+  get lost(): number {
+    return this.entry.status.lost;
+  }
+  get claimedFrom(): ClaimableState {
+    return this.entry.status.claimedFrom ?? 'incoming';
+  }
+  get policy(): string | null {
+    return this.entry.status.policy;
+  }
+  get lastFailure(): Failure | undefined {
+    return this.entry.status.lastFailure;
+  }
+  get notes(): Headers {
+    return this.entry.status.notes;
+  }
+
+  /** A heartbeat got through. */
+  advance(status: Status): void {
+    this.entry = { ...this.entry, status };
+  }
+}
+
+/** The guarded write that brings a claimed entry to its next status. */
+function changeOf(entry: Entry, to: Status | 'remove', letsGoOfBody: boolean): Change {
+  const { envelope, status } = entry;
+  const change: Change = {
+    id: envelope.id,
+    revision: status.revision,
+    to,
+    ...(status.holder === undefined ? {} : { holder: status.holder }),
+    ...(status.state === 'active' && status.dueAt !== null ? { leaseEndsAt: status.dueAt } : {}),
+    ...(letsGoOfBody || to === 'remove' ? goingBody(envelope) : undefined),
+  };
+  if (!letsGoOfBody) return change;
+  return { ...change, envelope: { ...envelope, body: { ...envelope.body, place: 'none' } } };
 }

@@ -11,7 +11,7 @@
 import type { Millis } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { Events } from '../engine/events.ts';
-import type { Route, Routes } from '../engine/routes.ts';
+import type { Route, Routes } from '../engine/slots.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { SpoolSource } from './source.ts';

@@ -1,6 +1,9 @@
 /**
- * wait — sleeping, backing off and time limits. Whatever waits for a span, for work or for a signal
- * does it with these, so that no timer and no listener is left behind.
+ * wait — sleeping, backing off, time limits, waiting until nothing is in flight, and answers that
+ * are shared and throttled.
+ *
+ * Whatever waits for a span, for work or for a signal does it with these, so that no timer and no
+ * listener is left behind.
  */
 
 import type { Clock } from '../ports/clock.ts';
@@ -171,4 +174,145 @@ function startSleep(
 
 function startTimer(clock: Timers, ms: number, call: () => void): () => void {
   return Number.isFinite(ms) ? clock.after(ms, call) : () => undefined;
+}
+
+// Waiting until nothing is in flight, as everything that closes has to.
+//
+// Calls are counted and not kept: what they bring must not stay in memory because a close may come.
+
+/** Waiting for a condition that the owner checks whenever something has ended. */
+export class WhenIdle {
+  readonly #isIdle: () => boolean;
+  #waiting: (() => void)[] = [];
+
+  constructor(isIdle: () => boolean) {
+    this.#isIdle = isIdle;
+  }
+
+  /** Something has ended; if it was the last, the waits are over. */
+  check(): void {
+    if (this.#waiting.length === 0 || !this.#isIdle()) return;
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    for (const resolve of waiting) resolve();
+  }
+
+  /** Resolves when it is idle, also if more began in the meantime. */
+  async wait(): Promise<void> {
+    while (!this.#isIdle()) await new Promise<void>((resolve) => this.#waiting.push(resolve));
+  }
+
+  /** Whether it is idle within the span. */
+  async within(clock: Timers, ms: number): Promise<boolean> {
+    return this.#isIdle() || endsWithin(clock, ms, this.wait());
+  }
+}
+
+/** Counts what is on its way. */
+export class InFlight {
+  #count = 0;
+  readonly #whenIdle = new WhenIdle(() => this.#count === 0);
+
+  get count(): number {
+    return this.#count;
+  }
+
+  begin(): void {
+    this.#count += 1;
+  }
+
+  /** Once for each `begin`. */
+  readonly end = (): void => {
+    this.#count -= 1;
+    this.#whenIdle.check();
+  };
+
+  /** Counts the work until it ends, with a result or an error; the result is the same promise. */
+  track<T>(work: Promise<T>): Promise<T> {
+    this.begin();
+    work.then(this.end, this.end);
+    return work;
+  }
+
+  /** Resolves when nothing is on its way. */
+  idle(): Promise<void> {
+    return this.#whenIdle.wait();
+  }
+}
+
+// Questions that are shared and throttled: a caller that asks while an answer is on its way gets
+// that one, and an answer is given again until it is time for a new one.
+
+/** When it is time for a new answer: once all of these are over. Default of each: at once. */
+export interface MemoOptions {
+  /** Time since the answer came. */
+  readonly ttlMs?: number;
+  /** Time since the question was asked: it is asked at most this often. */
+  readonly everyMs?: number;
+  /** Time since the answer came, as a multiple of how long all questions of this memo took. */
+  readonly restTimes?: number;
+  /** An answer that has not come within this time is asked for again; default: never. */
+  readonly giveUpMs?: number;
+  /** Answers that are remembered, by their questions; default: all. */
+  readonly max?: number;
+}
+
+interface Entry {
+  readonly answer: Promise<unknown>;
+  readonly askedAt: number;
+  /** How long the last answer took. */
+  tookMs: number;
+  /** Undefined while it is on its way. */
+  endedAt: number | undefined;
+}
+
+/** Answers by question. */
+export interface Memo {
+  /** The answer of late, the one on its way, or a new one. A failure is not remembered. */
+  get<T>(question: string, ask: () => Promise<T>): Promise<T>;
+  clear(): void;
+}
+
+export function memo(clock: Pick<Clock, 'monotonic'>, options: MemoOptions): Memo {
+  const { ttlMs = 0, everyMs = 0, restTimes = 0, giveUpMs, max } = options;
+  const entries = new Map<string, Entry>();
+
+  function isFresh({ askedAt, endedAt }: Entry): boolean {
+    const now = clock.monotonic();
+    if (endedAt === undefined) return now - askedAt < (giveUpMs ?? Number.POSITIVE_INFINITY);
+    if (now - endedAt < ttlMs || now - askedAt < everyMs) return true;
+    if (restTimes === 0) return false;
+    let allMs = 0;
+    for (const { tookMs } of entries.values()) allMs += tookMs;
+    return now - endedAt < restTimes * allMs;
+  }
+
+  function dropOldest(): void {
+    const [oldest] = entries.keys();
+    if (oldest !== undefined) entries.delete(oldest);
+  }
+
+  return {
+    get<T>(question: string, ask: () => Promise<T>): Promise<T> {
+      const last = entries.get(question);
+      if (last !== undefined && isFresh(last)) return last.answer as Promise<T>;
+      const askedAt = clock.monotonic();
+      const answer = ask();
+      const entry: Entry = { answer, askedAt, tookMs: last?.tookMs ?? 0, endedAt: undefined };
+      entries.delete(question);
+      if (max !== undefined && entries.size >= max) dropOldest();
+      entries.set(question, entry);
+      answer.then(
+        () => {
+          entry.endedAt = clock.monotonic();
+          entry.tookMs = entry.endedAt - askedAt;
+        },
+        () => {
+          if (entries.get(question) === entry) entries.delete(question);
+        },
+      );
+      return answer;
+    },
+    clear: () => entries.clear(),
+  };
 }

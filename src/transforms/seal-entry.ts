@@ -14,7 +14,7 @@ import type { Because, Entry, Envelope, Headers, Status } from '../core/entry.ts
 import { RespoolError, textOf } from '../core/errors.ts';
 import { type Failure, reasonText } from '../core/failure.ts';
 import { nextStatus, type SettleContext } from '../core/next-status.ts';
-import { markSealedHere, SEALED_HERE_NAME, SEALED_NAME } from '../core/seal.ts';
+import { markSealedHere, SEALED_HERE_NAME, SEALED_NAME } from '../core/reserved-headers.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Change, ClaimRequest, EntryStore } from '../ports/entry-store.ts';
 import { keyIdOf, type MissingKeys, type SealCipher, type SealPlace } from './seal-cipher.ts';

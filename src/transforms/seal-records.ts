@@ -6,7 +6,7 @@
  */
 
 import { textOf } from '../core/errors.ts';
-import { SEALED_NAME } from '../core/seal.ts';
+import { SEALED_NAME } from '../core/reserved-headers.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 import { keyIdOf, type MissingKeys, type SealCipher, type SealPlace } from './seal-cipher.ts';
 

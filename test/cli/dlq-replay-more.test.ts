@@ -4,7 +4,7 @@ import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { interruptible } from '../../src/cli/lifetime.ts';
 import type { RecordStore } from '../../src/ports/record-store.ts';
-import { logKindOf, REPLAYS_KIND } from '../../src/core/canary.ts';
+import { logKindOf, REPLAYS_KIND } from '../../src/core/reserved-headers.ts';
 import type { Replay } from '../../src/spool/operator/replays.ts';
 import { type DeadShell, deadSpool } from './dlq-ground.ts';
 

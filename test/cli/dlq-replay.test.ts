@@ -2,7 +2,7 @@
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { logKindOf, REPLAYS_KIND } from '../../src/core/canary.ts';
+import { logKindOf, REPLAYS_KIND } from '../../src/core/reserved-headers.ts';
 import type { Replay } from '../../src/spool/operator/replays.ts';
 import { type DeadShell, deadSpool } from './dlq-ground.ts';
 

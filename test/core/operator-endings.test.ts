@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { DAY_MS, HOUR_MS } from '../../src/core/duration.ts';
 import type { BodyInfo, Ending, Entry } from '../../src/core/entry.ts';
-import { AMQP_HEADER } from '../../src/core/letter-headers.ts';
+import { AMQP_HEADER } from '../../src/core/reserved-headers.ts';
 import type { Retention } from '../../src/core/next-status.ts';
 import { type OperatorAction, operatorMove } from '../../src/core/operator.ts';
 import { type Lane, type State, STATES } from '../../src/core/state.ts';

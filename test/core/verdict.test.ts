@@ -2,17 +2,21 @@
 import { describe, expect, test } from 'vitest';
 import { DAY_MS, DURATION_MAX_MS, HOUR_MS } from '../../src/core/duration.ts';
 import { type Failure, failure } from '../../src/core/failure.ts';
-import { delivered, failed, held, type Outcome, postponed } from '../../src/core/outcome.ts';
-import { custom, fixed, noRetry, type RetryPolicy } from '../../src/core/policy.ts';
-import type { Lane } from '../../src/core/state.ts';
 import {
+  delivered,
+  failed,
+  held,
   judge,
   judgeExpiry,
-  type Judgement,
   judgeLost,
+  type Judgement,
   LOST_MAX,
+  type Outcome,
+  postponed,
   type Verdict,
 } from '../../src/core/verdict.ts';
+import { custom, fixed, noRetry, type RetryPolicy } from '../../src/core/policy.ts';
+import type { Lane } from '../../src/core/state.ts';
 
 const NOW = Date.UTC(2026, 0, 1);
 const LANES: readonly Lane[] = ['delivery', 'notice'];

@@ -17,7 +17,7 @@ import {
 } from 'respool/testkit';
 import { describe } from 'vitest';
 import { createSpoolLetters } from '../../src/dead-letters/spool-letters.ts';
-import { AMQP_HEADER, REPLAY_HEADER } from '../../src/core/letter-headers.ts';
+import { AMQP_HEADER, REPLAY_HEADER } from '../../src/core/reserved-headers.ts';
 import { connectOperator, createService } from '../../src/web/index.ts';
 import { all, bytesOf } from '../spool/setup.ts';
 import { runSuite } from '../suite.ts';

@@ -13,11 +13,7 @@ import { NOTES_KEPT_MAX } from '../../src/core/next-status.ts';
 import { ATTEMPTS_MAX } from '../../src/core/policy.ts';
 import { TRANSITIONS } from '../../src/core/state.ts';
 import { LOST_MAX } from '../../src/core/verdict.ts';
-import {
-  NOTE_VALUE_MAX_CHARS,
-  NOTES_MAX,
-  WHOLE_BODY_MAX_BYTES,
-} from '../../src/engine/delivery.ts';
+import { NOTE_VALUE_MAX_CHARS, NOTES_MAX, WHOLE_BODY_MAX_BYTES } from '../../src/engine/attempt.ts';
 import { settingsOf } from '../../src/spool/options.ts';
 import { headingsOf, ROOT, readPage, tableUnder, wordOf } from './pages.ts';
 

@@ -3,10 +3,9 @@
 import assert from 'node:assert/strict';
 import type { EntryStore } from 'respool';
 import { describe, expect, test } from 'vitest';
-import { IndexedSet } from '../../src/engine/indexed-set.ts';
-import { ClaimRounds } from '../../src/engine/claiming.ts';
+import { IndexedSet } from '../../src/engine/lease-timer.ts';
+import { ClaimRounds, Wake } from '../../src/engine/claiming.ts';
 import { Slots } from '../../src/engine/slots.ts';
-import { Wake } from '../../src/engine/wake.ts';
 import { all, setup, type World } from '../spool/setup.ts';
 
 const MESSAGES = 400;

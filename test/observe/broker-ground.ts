@@ -4,7 +4,7 @@ import { createMetrics, type Metrics, type MetricsOptions } from 'respool/observ
 import { SimClock } from 'respool/testkit';
 import { onTestFinished } from 'vitest';
 import { failure } from '../../src/core/failure.ts';
-import { failed, held } from '../../src/core/outcome.ts';
+import { failed, held } from '../../src/core/verdict.ts';
 import { ladder } from '../../src/core/policy.ts';
 import type { Consumer } from '../../src/rabbit/consume/consumer.ts';
 import type { ConsumerOptions } from '../../src/rabbit/consume/options.ts';

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { RespoolError } from '../../src/core/errors.ts';
 import type { EventKind, EventOf } from '../../src/core/event.ts';
-import { logEvent } from '../../src/engine/log.ts';
+import { logEvent } from '../../src/engine/events.ts';
 import type { Logger, LogLevel } from '../../src/ports/logger.ts';
 import { readPage, tableUnder, wordOf } from '../docs/pages.ts';
 

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { DAY_MS } from '../../src/core/duration.ts';
 import { type Failure, failure } from '../../src/core/failure.ts';
-import { delivered, failed, held, type Outcome, postponed } from '../../src/core/outcome.ts';
+import { delivered, failed, held, type Outcome, postponed } from '../../src/core/verdict.ts';
 import {
   custom,
   exponential,

@@ -12,7 +12,7 @@ import {
   REASON_MAX_CHARS,
 } from '../../src/core/failure.ts';
 import { fingerprint } from '../../src/core/fingerprint.ts';
-import { isOutcome } from '../../src/core/outcome.ts';
+import { isOutcome } from '../../src/core/verdict.ts';
 import { always } from './runs.ts';
 
 const anything = fc.anything({

@@ -10,11 +10,18 @@ import {
   type Retention,
   type SettleContext,
 } from '../../src/core/next-status.ts';
-import { failed, type Outcome } from '../../src/core/outcome.ts';
+import {
+  failed,
+  judge,
+  judgeExpiry,
+  judgeLost,
+  LOST_MAX,
+  type Outcome,
+  type Verdict,
+} from '../../src/core/verdict.ts';
 import { type OperatorAction, operatorMove } from '../../src/core/operator.ts';
 import type { RetryPolicy } from '../../src/core/policy.ts';
 import { type Mover, mayMove } from '../../src/core/state.ts';
-import { judge, judgeExpiry, judgeLost, LOST_MAX, type Verdict } from '../../src/core/verdict.ts';
 import { SAMPLE_AT, sampleEntry } from '../../src/testkit/samples.ts';
 import { anyFailure, anyOutcome, anyPolicy, chance } from './arbitraries.ts';
 import { always } from './runs.ts';

@@ -2,9 +2,8 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { DAY_MS } from '../../src/core/duration.ts';
-import { failed } from '../../src/core/outcome.ts';
+import { failed, judge, type JudgedClaim, judgeLost, LOST_MAX } from '../../src/core/verdict.ts';
 import { delayMs } from '../../src/core/policy.ts';
-import { judge, type JudgedClaim, judgeLost, LOST_MAX } from '../../src/core/verdict.ts';
 import { anyOutcome, anyPolicy, chance, transient } from './arbitraries.ts';
 import { always } from './runs.ts';
 

@@ -6,7 +6,7 @@ import { describe, expect, expectTypeOf, test } from 'vitest';
 import { z } from 'zod';
 import { ladder } from '../../src/core/policy.ts';
 import { PermanentError, RetryableError } from '../../src/core/failure.ts';
-import { held } from '../../src/core/outcome.ts';
+import { held } from '../../src/core/verdict.ts';
 import { createConsumer } from '../../src/rabbit/consume/consumer.ts';
 import type { RabbitDelivery } from '../../src/rabbit/consume/delivery.ts';
 import { perAttempt } from '../../src/rabbit/topology/per-attempt.ts';

@@ -4,7 +4,7 @@ import { connect } from 'amqplib';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { isRespoolError } from '../../src/core/errors.ts';
 import { ladder } from '../../src/core/policy.ts';
-import { postponed } from '../../src/core/outcome.ts';
+import { postponed } from '../../src/core/verdict.ts';
 import type { AmqpConnection } from '../../src/rabbit/connection/amqp.ts';
 import { createConnection } from '../../src/rabbit/connection/connection.ts';
 import { createConsumer } from '../../src/rabbit/consume/consumer.ts';

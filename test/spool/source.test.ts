@@ -6,7 +6,7 @@ import { Events } from '../../src/engine/events.ts';
 import { Chain } from '../../src/spool/chain.ts';
 import { Reaper } from '../../src/spool/reaper.ts';
 import { SpoolSource } from '../../src/spool/source.ts';
-import { StoreClock } from '../../src/spool/store-clock.ts';
+import { StoreClock } from '../../src/system/clock.ts';
 
 const DEMAND = {
   max: 1,

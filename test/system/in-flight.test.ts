@@ -1,7 +1,7 @@
 /** in-flight — whoever closes waits until nothing is on its way. */
 
 import { describe, expect, test } from 'vitest';
-import { InFlight, WhenIdle } from '../../src/system/in-flight.ts';
+import { InFlight, WhenIdle } from '../../src/system/wait.ts';
 import { SimClock } from '../../src/testkit/index.ts';
 
 describe('work in flight', () => {

@@ -1,7 +1,7 @@
 /** memo — questions that are shared and throttled, by virtual time. */
 
 import { describe, expect, test } from 'vitest';
-import { type MemoOptions, memo } from '../../src/system/memo.ts';
+import { type MemoOptions, memo } from '../../src/system/wait.ts';
 import { SimClock } from '../../src/testkit/index.ts';
 
 /** Questions whose answers come when the test says so. */

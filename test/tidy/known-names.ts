@@ -8,10 +8,10 @@
 
 /** Public vocabulary: participles that users write, and why they are right. */
 export const PUBLIC_PARTICIPLES: Readonly<Record<string, string>> = {
-  'core/outcome.ts delivered': 'a handler returns its outcome: `return delivered()`',
-  'core/outcome.ts failed': 'a handler returns its outcome: `return failed(failure)`',
-  'core/outcome.ts held': "a handler returns its outcome: `return held('the amount is negative')`",
-  'core/outcome.ts postponed': "a handler returns its outcome: `return postponed('10m')`",
+  'core/verdict.ts delivered': 'a handler returns its outcome: `return delivered()`',
+  'core/verdict.ts failed': 'a handler returns its outcome: `return failed(failure)`',
+  'core/verdict.ts held': "a handler returns its outcome: `return held('the amount is negative')`",
+  'core/verdict.ts postponed': "a handler returns its outcome: `return postponed('10m')`",
   'core/policy.ts fixed': 'the usual adjective of a delay, as `exponential` and `linear`',
 };
 
@@ -26,7 +26,7 @@ export const PARTICIPLES: readonly string[] = [
   'cli/commands/outbox/sent.ts sent',
   'cli/commands/rabbit/reach.ts Reached',
   'dead-letters/replay/record-lease.ts INTERRUPTED',
-  'engine/indexed-set.ts Indexed',
+  'engine/lease-timer.ts Indexed',
   'middleware/keyed.ts Keyed',
   'middleware/keyed.ts keyed',
   'middleware/options.ts refused',
@@ -36,7 +36,7 @@ export const PARTICIPLES: readonly string[] = [
   'rabbit/publish/message.ts Published',
   'rabbit/topology/declare.ts Applied',
   'rabbit/topology/explain.ts quoted',
-  'spool/accept.ts Enqueued',
+  'spool/enqueue.ts Enqueued',
   'spool/unserved.ts Unserved',
   'spool/unserved.ts unserved',
   'stores/filesystem/open.ts Opened',
@@ -44,7 +44,6 @@ export const PARTICIPLES: readonly string[] = [
   'stores/nats/body-meta.ts SETTLED',
   'stores/nats/row.ts REMOVED',
   'stores/shared/sql-body.ts chunked',
-  'stores/sqlite/names.ts named',
   'transforms/codec-pieces.ts joined',
   'transforms/codec-pieces.ts resumed',
   'transforms/codec.ts Damaged',
@@ -103,7 +102,6 @@ export const SHARED: readonly string[] = [
   'cancelReplay',
   'checkHeaders',
   'checkOptions',
-  'checkOrder',
   'checkRecord',
   'createMetrics',
   'failure',
@@ -141,7 +139,6 @@ export const PARTS_WITH_A_REASON: Readonly<Record<string, string>> = {
 /** Interfaces …Parts that have no reason yet but that they are there. */
 export const PARTS: readonly string[] = [
   'EngineParts',
-  'AcceptParts',
   'ActionParts',
   'AlertsParts',
   'AppParts',

@@ -8,7 +8,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { PermanentError, RetryableError } from '../../src/core/failure.ts';
-import { held, postponed } from '../../src/core/outcome.ts';
+import { held, postponed } from '../../src/core/verdict.ts';
 import { fixed } from '../../src/core/policy.ts';
 import type { BodyStore } from '../../src/ports/body-store.ts';
 import type { EntryStore } from '../../src/ports/entry-store.ts';

@@ -8,7 +8,7 @@ import type { SerializedEvent } from '../../spool/operator/operator.ts';
 import { DAY_MS } from '../../core/duration.ts';
 import { unreachable } from '../../core/errors.ts';
 import type { EventKind } from '../../core/event.ts';
-import { levelOf } from '../../engine/log.ts';
+import { levelOf } from '../../engine/events.ts';
 import { type Field, fieldText, safe } from '../../observe/logs/safe-text.ts';
 import type { LogLevel } from '../../ports/logger.ts';
 import type { Out, Style } from './output.ts';

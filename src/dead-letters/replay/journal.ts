@@ -13,7 +13,7 @@
  * Why: docs/decisions/0032-possibly-sent-letters-stay-unsure.md
  */
 
-import { type CanaryEnd, logKindOf } from '../../core/canary.ts';
+import { type CanaryEnd, logKindOf } from '../../core/reserved-headers.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import type { Millis } from '../../core/duration.ts';

@@ -10,7 +10,7 @@
  * may stand for any of them.
  */
 
-import type { CanaryEnd } from '../../core/canary.ts';
+import type { CanaryEnd } from '../../core/reserved-headers.ts';
 import type { Millis } from '../../core/duration.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import { type JournalRecord, type LetterOutcome, readJournal } from './journal.ts';

@@ -5,7 +5,7 @@
  * record is changed at once.
  */
 
-import { REPLAYS_KIND } from '../../core/canary.ts';
+import { REPLAYS_KIND } from '../../core/reserved-headers.ts';
 import { RespoolError } from '../../core/errors.ts';
 import {
   auditReplay,

@@ -4,7 +4,7 @@
  * Promise: nothing is touched; what comes after the look is not part of the replay.
  */
 
-import { REPLAYS_KIND } from '../../core/canary.ts';
+import { REPLAYS_KIND } from '../../core/reserved-headers.ts';
 import type { Millis } from '../../core/duration.ts';
 import { RespoolError, unreachable } from '../../core/errors.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';

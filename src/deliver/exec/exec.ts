@@ -11,7 +11,7 @@ import { type Duration, formatDuration } from '../../core/duration.ts';
 import { textOf } from '../../core/errors.ts';
 import { failure } from '../../core/failure.ts';
 import { type Option, readOptions } from '../../core/option-table.ts';
-import { type Outcome, delivered, failed, held } from '../../core/outcome.ts';
+import { type Outcome, delivered, failed, held } from '../../core/verdict.ts';
 import { type Command, OUTPUT_KEPT_BYTES, type RunResult, StartError, runCommand } from './run.ts';
 import { checkOptionList, checkRecord, checkTexts, invalidOption } from '../option-checks.ts';
 import { type ReadyHandler, plainText } from '../ready-handler.ts';

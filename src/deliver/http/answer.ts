@@ -7,7 +7,7 @@
 import { type Millis, SECOND_MS } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import { failure } from '../../core/failure.ts';
-import { delivered, failed, type Outcome } from '../../core/outcome.ts';
+import { delivered, failed, type Outcome } from '../../core/verdict.ts';
 import { checkOptionList } from '../option-checks.ts';
 import { plainText } from '../ready-handler.ts';
 

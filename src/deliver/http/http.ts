@@ -12,7 +12,7 @@ import type { Agent, Dispatcher } from 'undici';
 import { formatDuration, SECOND_MS } from '../../core/duration.ts';
 import { asError, RespoolError, show, textOf } from '../../core/errors.ts';
 import { failure, type Failure } from '../../core/failure.ts';
-import { failed, held, type Outcome } from '../../core/outcome.ts';
+import { failed, held, type Outcome } from '../../core/verdict.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Delivery } from '../../ports/handler.ts';
 import { systemClock } from '../../system/clock.ts';

@@ -9,7 +9,7 @@
 import { MINUTE_MS, type Millis } from '../../core/duration.ts';
 import { TREND_MS, Trend } from '../../core/forecast.ts';
 import type { Clock } from '../../ports/clock.ts';
-import { type Memo, type MemoOptions, memo } from '../../system/memo.ts';
+import { type Memo, type MemoOptions, memo } from '../../system/wait.ts';
 import type { Measure, MeasureTarget, Unit } from './condition.ts';
 
 /**

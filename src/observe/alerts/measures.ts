@@ -25,7 +25,7 @@ import type { Clock } from '../../ports/clock.ts';
 import type { TallyBy, TallyRow } from '../../ports/entry-store.ts';
 import type { ListFilter } from '../../spool/list.ts';
 import type { Spool } from '../../spool/spool.ts';
-import { type Memo, memo } from '../../system/memo.ts';
+import { type Memo, memo } from '../../system/wait.ts';
 
 /** A span is counted in this many parts. */
 const PARTS = 60;

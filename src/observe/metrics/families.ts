@@ -25,8 +25,7 @@
 import type { Metric, Registry } from '@prometheus-io/client';
 import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
-import { memo } from '../../system/memo.ts';
-import { endsWithin } from '../../system/wait.ts';
+import { endsWithin, memo } from '../../system/wait.ts';
 
 /** Maximum wait of a scrape for stores and brokers; then the previous values are reported. */
 const SCRAPE_WAIT_MS = 2_000;

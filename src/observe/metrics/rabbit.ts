@@ -13,7 +13,7 @@ import { SECOND_MS } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import { Trend, TREND_MS } from '../../core/forecast.ts';
 import { checkNames } from '../../core/limits.ts';
-import type { EngineLoad } from '../../engine/load.ts';
+import type { EngineLoad } from '../../engine/parts.ts';
 import type { ConsumerLoad } from '../../rabbit/consume/consumer.ts';
 import { createManagement, type Management } from '../../rabbit/admin/management/index.ts';
 import type { ManagementOptions } from '../../rabbit/admin/management/options.ts';

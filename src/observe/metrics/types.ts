@@ -9,7 +9,7 @@ import type { Registry } from '@prometheus-io/client';
 import type { Duration, Millis } from '../../core/duration.ts';
 import type { EventKind, EventOf } from '../../core/event.ts';
 import type { Forecast } from '../../core/forecast.ts';
-import type { EngineLoad } from '../../engine/load.ts';
+import type { EngineLoad } from '../../engine/parts.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Management } from '../../rabbit/admin/management/index.ts';
 import type { ManagementOptions } from '../../rabbit/admin/management/options.ts';

@@ -14,9 +14,8 @@ import type { Headers } from '../../core/entry.ts';
 import { isRespoolError, RespoolError, show, textOf } from '../../core/errors.ts';
 import { codeText } from '../../core/failure.ts';
 import { checkNames } from '../../core/limits.ts';
-import type { Outcome } from '../../core/outcome.ts';
+import type { Outcome, Verdict } from '../../core/verdict.ts';
 import { redactText } from '../../core/redact.ts';
-import type { Verdict } from '../../core/verdict.ts';
 import {
   firstAttemptIn,
   GETTER,

@@ -18,11 +18,9 @@ import {
 import { checkOneOf } from '../../core/limits.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import { Engine } from '../../engine/engine.ts';
-import { Events, eventStream } from '../../engine/events.ts';
-import type { EngineLoad } from '../../engine/load.ts';
-import { logEvent } from '../../engine/log.ts';
-import { NOTHING_PAUSED } from '../../engine/parts.ts';
-import { type Route, Routes } from '../../engine/routes.ts';
+import { Events, eventStream, logEvent } from '../../engine/events.ts';
+import { type EngineLoad, NOTHING_PAUSED } from '../../engine/parts.ts';
+import { type Route, Routes } from '../../engine/slots.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Claim } from '../../ports/source.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
@@ -122,6 +120,7 @@ export class Consumer implements AsyncDisposable {
     });
     const routes = new Routes();
     routes.add(routeOf(handler, settings));
+    const isHalted = (): boolean => this.#isHalted;
     this.#engine = new Engine({
       source: this.#source,
       routes,
@@ -136,7 +135,11 @@ export class Consumer implements AsyncDisposable {
       name: options.name ?? `${this.queue}/${randomName(systemDice)}`,
       policyFor: (claim) => this.#policyFor(claim),
       backoffs: settings.backoffs,
-      paused: () => (this.#isHalted ? 'all' : NOTHING_PAUSED),
+      pauses: {
+        get now() {
+          return isHalted() ? 'all' : NOTHING_PAUSED;
+        },
+      },
       ...(settings.tracer === undefined
         ? {}
         : { tracing: { tracer: settings.tracer, place: queuePlace } }),

@@ -9,7 +9,7 @@ import { type Duration, durationMs } from '../../core/duration.ts';
 import type { Envelope, Headers } from '../../core/entry.ts';
 import { textOf } from '../../core/errors.ts';
 import { type Failure, failure, PermanentError } from '../../core/failure.ts';
-import { delivered, failed, held, type Outcome, postponed } from '../../core/outcome.ts';
+import { delivered, failed, held, type Outcome, postponed } from '../../core/verdict.ts';
 import type { Lane } from '../../core/state.ts';
 import type { Delivery, Handler } from '../../ports/handler.ts';
 import type { StandardSchema } from '../../ports/schema.ts';

@@ -11,8 +11,7 @@
 
 import { RespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
-import { WhenIdle } from '../../system/in-flight.ts';
-import { endsWithin } from '../../system/wait.ts';
+import { endsWithin, WhenIdle } from '../../system/wait.ts';
 import {
   type AmqpConfirmChannel,
   type AmqpConnection,

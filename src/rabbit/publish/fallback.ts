@@ -10,7 +10,7 @@
 import type { Headers } from '../../core/entry.ts';
 import { isRespoolError, RespoolError, textOf } from '../../core/errors.ts';
 import { RetryableError } from '../../core/failure.ts';
-import { type Outcome, postponed } from '../../core/outcome.ts';
+import { type Outcome, postponed } from '../../core/verdict.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import type { Delivery } from '../../ports/handler.ts';
 import type { Outgoing } from '../connection/amqp.ts';

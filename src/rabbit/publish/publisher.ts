@@ -10,7 +10,7 @@ import { asError, RespoolError, show, textOf } from '../../core/errors.ts';
 import { sending } from '../../engine/tracing.ts';
 import type { SendSpan } from '../../ports/tracer.ts';
 import { createIdMaker } from '../../system/ids.ts';
-import { InFlight } from '../../system/in-flight.ts';
+import { InFlight } from '../../system/wait.ts';
 import type { Outgoing } from '../connection/amqp.ts';
 import { shownUrl } from '../connection/client.ts';
 import { goqueueEnvelope } from '../compat/goqueue.ts';

@@ -14,7 +14,7 @@ import type { Clock, Dice } from '../../ports/clock.ts';
 import type { Parcel, Sink } from '../../ports/sink.ts';
 import type { Tracer } from '../../ports/tracer.ts';
 import { systemClock } from '../../system/clock.ts';
-import { InFlight } from '../../system/in-flight.ts';
+import { InFlight } from '../../system/wait.ts';
 import type { AmqpConnection, Outgoing } from '../connection/amqp.ts';
 import type { TlsOptions } from '../connection/client.ts';
 import { CONTENT_TYPE_BYTES } from './codecs.ts';

@@ -12,10 +12,10 @@ import type { EventKind, EventOf, MissedEvents, SpoolEvent } from '../../core/ev
 import type { Forecast } from '../../core/forecast.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import type { State } from '../../core/state.ts';
-import type { EngineLoad } from '../../engine/load.ts';
+import type { EngineLoad } from '../../engine/parts.ts';
 import type { KeyHead, ListPage, TallyBy, TallyRow } from '../../ports/entry-store.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
-import type { Enqueued } from '../accept.ts';
+import type { Enqueued } from '../enqueue.ts';
 import type { ActionResult, AuditRecord } from '../actions.ts';
 import type { CleanupResult } from '../caretaker.ts';
 import type { CheckReport } from '../check.ts';

@@ -9,7 +9,7 @@
  *                          paused
  */
 
-import { REPLAYS_KIND } from '../../core/canary.ts';
+import { REPLAYS_KIND } from '../../core/reserved-headers.ts';
 import type { Duration, Millis } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { EventOf } from '../../core/event.ts';

@@ -16,10 +16,9 @@ import type { Millis } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import { checkNames, checkOneOf, checkRef, REF_PATTERN } from '../../core/limits.ts';
 import type { BodyStore, StoredBody } from '../../ports/body-store.ts';
-import { nodeZlib } from '../../system/builtins.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
-import { InFlight } from '../../system/in-flight.ts';
+import { InFlight } from '../../system/wait.ts';
 import { LentBuffers } from '../../system/memory.ts';
 import { createBatchLine } from '../shared/batching.ts';
 import { checkLocalDisk } from '../shared/local-disk.ts';
@@ -284,7 +283,7 @@ async function writtenAtOf(path: string): Promise<Millis> {
 /** By a hash of the ref: several processes must agree on it without asking each other. */
 function shardOf(name: string): string {
   const ref = name.split('.', 1)[0] ?? name;
-  return (nodeZlib().crc32(ref) & 0xff).toString(16).padStart(2, '0');
+  return (process.getBuiltinModule('node:zlib').crc32(ref) & 0xff).toString(16).padStart(2, '0');
 }
 
 function duplicate(ref: string): RespoolError {

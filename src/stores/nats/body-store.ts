@@ -20,7 +20,7 @@ import type { BodyStore, SettledAs, StoredBody } from '../../ports/body-store.ts
 import type { Durability } from '../../ports/entry-store.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
-import { InFlight } from '../../system/in-flight.ts';
+import { InFlight } from '../../system/wait.ts';
 import { Opening } from '../shared/lifetime.ts';
 import { Operations } from '../shared/operations.ts';
 import { listBodies } from './body-list.ts';

@@ -37,7 +37,7 @@ import type {
 import type { RecordStore } from '../../ports/record-store.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
-import { InFlight } from '../../system/in-flight.ts';
+import { InFlight } from '../../system/wait.ts';
 import { Opening } from '../shared/lifetime.ts';
 import { itemsOf, Operations } from '../shared/operations.ts';
 import { claimDue, Rivalry } from './claim.ts';

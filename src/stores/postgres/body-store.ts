@@ -15,7 +15,7 @@ import type { BodyStore } from '../../ports/body-store.ts';
 import type { Durability } from '../../ports/entry-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
-import { InFlight } from '../../system/in-flight.ts';
+import { InFlight } from '../../system/wait.ts';
 import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import { Lifetime } from '../shared/lifetime.ts';
 import { Operations } from '../shared/operations.ts';

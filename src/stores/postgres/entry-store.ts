@@ -24,7 +24,7 @@ import type {
 import type { SqlTx } from '../../ports/sql.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
-import { InFlight } from '../../system/in-flight.ts';
+import { InFlight } from '../../system/wait.ts';
 import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import { Lifetime } from '../shared/lifetime.ts';
 import { itemsOf, Operations } from '../shared/operations.ts';

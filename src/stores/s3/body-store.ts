@@ -15,7 +15,7 @@ import type { Durability } from '../../ports/entry-store.ts';
 import type { Logger } from '../../ports/logger.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
-import { InFlight } from '../../system/in-flight.ts';
+import { InFlight } from '../../system/wait.ts';
 import { Opening } from '../shared/lifetime.ts';
 import { Operations } from '../shared/operations.ts';
 import { Calls } from './calls.ts';

@@ -43,14 +43,12 @@ export class Operations {
   readonly #store: StoreOperation['store'];
   readonly #clock: Pick<Clock, 'monotonic'>;
   #hearers: readonly { readonly hear: HearOperation }[] = [];
+  /** Whether anyone listens; a field, since it is asked for with every batch. */
+  isHeard = false;
 
   constructor(store: StoreOperation['store'], clock: Pick<Clock, 'monotonic'>) {
     this.#store = store;
     this.#clock = clock;
-  }
-
-  get isHeard(): boolean {
-    return this.#hearers.length > 0;
   }
 
   /** As `onOperation` of a store; what is on its way already is not told. */
@@ -58,8 +56,10 @@ export class Operations {
     // An object of its own: who listens twice is told twice, and stops each by itself.
     const hearer = { hear };
     this.#hearers = [...this.#hearers, hearer];
+    this.isHeard = true;
     return () => {
       this.#hearers = this.#hearers.filter((other) => other !== hearer);
+      this.isHeard = this.#hearers.length > 0;
     };
   };
 

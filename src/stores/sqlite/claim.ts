@@ -3,7 +3,7 @@
  *
  * Every probe goes through an index, and that of a claim ends at `now`, so what is not due costs
  * nothing. What a filter leaves out is passed over a few rows at a time; when that is not enough,
- * the flows that the filter permits are asked (claim-by-flow.ts). So neither a claim nor
+ * the flows that the filter permits are asked (claim-filter.ts). So neither a claim nor
  * `nextDueAt` reads the backlog of others, whether it is due, as that of a paused topic, or not.
  */
 
@@ -18,11 +18,17 @@ import {
   stateOfKey,
   WAITING_KEYS,
 } from '../shared/sql-row.ts';
-import { byDueAtAndId, ByFlow, type Candidate, CANDIDATE_SQL } from './claim-by-flow.ts';
+import {
+  byDueAtAndId,
+  ByFlow,
+  type Candidate,
+  CANDIDATE_SQL,
+  type Permit,
+  Permits,
+} from './claim-filter.ts';
 import type { Connection } from './connection.ts';
 import type { Flows } from './flows.ts';
 import type { KeyOrder } from './order-keys.ts';
-import { type Permit, Permits } from './order-permits.ts';
 import { type EntryRow, STATUS_SQL } from './row.ts';
 import { BOUND_LIMIT } from './schema.ts';
 

@@ -1,16 +1,33 @@
 /**
- * commit — inserts, guarded writes, removals and quarantine, inside the transaction of a batch.
+ * commit — inserts, guarded changes, removals and quarantine, inside the transaction of a batch.
  */
 
+import type { Change } from '../../ports/entry-store.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
-import { BLOCKING_KEYS, STATE_KEY_COUNT, type StateKey } from '../shared/sql-row.ts';
+import { BLOCKING_KEYS, checkInline, STATE_KEY_COUNT, type StateKey } from '../shared/sql-row.ts';
 import type { Bytes, ChangeOp, ExpireOp, InsertOp, QuarantineOp, Refusal } from './protocol.ts';
 import type { Connection } from './connection.ts';
 import type { Flows } from './flows.ts';
-import { createInserts, type Inserts } from './insert.ts';
+import { createInserts, type EncodedOp, type Inserts } from './insert.ts';
 import type { KeyOrder } from './order-keys.ts';
-import type { EnvelopeColumns } from './row.ts';
+import { type EnvelopeColumns, envelopeColumns, statusColumns } from './row.ts';
 import { ACTIVE_SQL } from './schema.ts';
+
+/** A change as an operation, encoded and checked as an insert is. */
+export function changeItem(change: Change, isDurable: boolean): EncodedOp<ChangeOp> {
+  const { id, revision, holder = null, to, envelope, inlineBody } = change;
+  const op: ChangeOp = {
+    kind: 'change',
+    id,
+    revision,
+    holder,
+    isDurable,
+    status: to === 'remove' ? null : statusColumns(to, id),
+    envelope: envelope === undefined ? null : envelopeColumns(envelope),
+  };
+  if (envelope === undefined) return { op };
+  return { op, bytes: envelope.body.place === 'inline' ? checkInline(inlineBody, id) : null };
+}
 
 /** What the guard of a change looks at, and the key whose next one it may let go. */
 type Guarded = readonly [

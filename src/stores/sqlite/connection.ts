@@ -13,8 +13,7 @@ import {
   type SqliteStatement,
   sqliteCode,
 } from '../shared/client.ts';
-import { checkOwner, migrate } from './schema.ts';
-import { withNames } from './names.ts';
+import { checkOwner, migrate, withNames } from './schema.ts';
 
 /** How a file is opened; plain data, so that it can go to a thread. */
 export interface FileSettings {
@@ -46,6 +45,13 @@ export interface Connection {
   readonly database: SqliteDatabase;
   /** Runs `work` in one transaction. `work` says whether it wrote anything. */
   write<T>(isDurable: boolean, work: () => T): T;
+  /**
+   * The smallest write there is, in a transaction: a durable commit of it takes along what was lazy
+   * before. Does nothing, and returns false, when there is nothing to take along.
+   */
+  sync(): boolean;
+  /** Whether it is for reads only. */
+  readonly readsOnly: boolean;
   /** Changes whenever another connection has written. */
   dataVersion(): number;
   /** Counts rows written in the present transaction; `write` forgets it at the end. */
@@ -86,16 +92,11 @@ export function openConnection(
     if (settings.readsOnly !== true) beginLogAnew(database, check);
     if (settings.readsOnly === true) database.pragma('query_only = ON');
     // After a disk error nobody knows what the disk has.
-    return createConnection(database, settings, check || settings.startsDirty === true);
+    return createConnection({ bare, database }, settings, check || settings.startsDirty === true);
   } catch (error) {
     database.close();
     throw error;
   }
-}
-
-/** The smallest write there is; under a durable commit it takes along what was lazy before it. */
-export function prepareSync({ database }: Connection): SqliteStatement {
-  return database.prepare("UPDATE {meta} SET value = value + 1 WHERE key = 'syncs'");
 }
 
 /** All of them but the mode of the journal hold for this connection alone. */
@@ -173,7 +174,7 @@ function beginLogAnew(database: SqliteDatabase, isNeeded: boolean): void {
 }
 
 function createConnection(
-  database: SqliteDatabase,
+  { bare, database }: { readonly bare: SqliteDatabase; readonly database: SqliteDatabase },
   settings: FileSettings,
   startsDirty: boolean,
 ): Connection {
@@ -182,7 +183,8 @@ function createConnection(
   const rollback = database.prepare('ROLLBACK');
   const version = database.prepare('PRAGMA data_version').pluck();
   const look = database.prepare('PRAGMA wal_checkpoint(NOOP)').raw();
-  const setLevel = createLevelSwitch(database, settings);
+  const touch = database.prepare("UPDATE {meta} SET value = value + 1 WHERE key = 'syncs'");
+  const setLevel = createLevelSwitch(bare, settings);
   let rowsWritten = 0;
   let isDirty = startsDirty && settings.synchronous === 'full';
 
@@ -202,6 +204,13 @@ function createConnection(
         throw error;
       }
     },
+    sync() {
+      // A transaction that writes nothing is not synced either.
+      if (!isDirty) return false;
+      rowsWritten += touch.run().changes;
+      return true;
+    },
+    readsOnly: settings.readsOnly === true,
     dataVersion: () => Number(version.get()),
     wrote(rows) {
       rowsWritten += rows;

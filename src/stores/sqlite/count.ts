@@ -8,7 +8,7 @@
 import { STATES } from '../../core/state.ts';
 import type { EntryQuery, TallyBy, TallyRow } from '../../ports/entry-store.ts';
 import { matchesQuery } from '../shared/query.ts';
-import { type Conditions, conditionsOf } from './conditions.ts';
+import { type Conditions, conditionsOf } from './list.ts';
 import type { Connection } from './connection.ts';
 import type { Flows } from './flows.ts';
 import { decodeRow, type EntryRow, STATUS_SQL } from './row.ts';

@@ -1,12 +1,12 @@
 /**
  * sqlite — entries in one SQLite file, for one process or several on one machine.
  *
- * This side of the seat encodes, batches, waits and decodes; entry-file.ts does the work. All
- * writes go through one line, so that one transaction carries acks, new messages and the next
- * claim.
+ * This side encodes, batches, waits and decodes; file.ts does the work, in the caller's thread or
+ * in one of its own. All writes go through one line, so that one transaction carries acks, new
+ * messages and the next claim.
  *
- *   insert  claim  commit  records ─▶ line (batches) ─▶ seat ─▶ entry-file ─▶ one transaction
- *   get  list  tally  nextDueAt ────────────────────▶ seat ─▶ entry-file
+ *   insert  claim  commit  records ─▶ file-client (batches) ─▶ file-thread ─▶ file ─▶ transaction
+ *   get  list  tally  nextDueAt ─▶ file-client ───────────▶ file-thread ─▶ file
  */
 
 import type { Entry } from '../../core/entry.ts';
@@ -32,12 +32,12 @@ import { type CountPart, itemsOf, Operations } from '../shared/operations.ts';
 import { type BrokenRow, decodeAll, INLINE_MAX_BYTES } from '../shared/sql-row.ts';
 import type { AnyBatchItem, FileClient, FileParts } from './file-client.ts';
 import type { InstancePlace, Instances } from './instances.ts';
-import { changeItem, insertItem } from './insert-batch.ts';
+import { changeItem } from './commit.ts';
 import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
 import type { EntryReply, EntryResult, EntryTalk } from './protocol.ts';
 import { createRecordStore } from './records.ts';
 import { decodeRow, type EntryRow } from './row.ts';
-import { createWithin } from './insert-within.ts';
+import { createWithin, insertItem } from './insert.ts';
 
 /** How often another process's writes are looked for while somebody watches. */
 const PROBE_MS = 100;
@@ -75,7 +75,7 @@ export interface SqliteStore extends EntryStore {
 export function sqlite(options: SqliteOptions, parts: Partial<FileParts> = {}): SqliteStore {
   const stands = { clock: systemClock, dice: systemDice, ...parts };
   const operations = new Operations('entries', stands.clock);
-  const all: FileParts = { around: (run) => operations.mixed(run, countPart), ...stands };
+  const all: FileParts = { measure: { operations, count: countPart }, ...stands };
   const checked = checkOptions('the SQLite store', options);
   const instance = randomName(all.dice);
   const { tables, synchronous } = checked.settings;

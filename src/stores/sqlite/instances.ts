@@ -1,5 +1,6 @@
 /**
- * instances — which opened stores share a file, and which of them are gone.
+ * instances — which open stores share a file, which of them are gone, and where their service
+ * answers.
  *
  * Each holds a lifetime lock named after it in a folder beside the file. A lock that can be taken
  * belongs to a process that is gone, in whatever way; nothing is judged by age or pid.
@@ -10,6 +11,7 @@ import path from 'node:path';
 import { RespoolError } from '../../core/errors.ts';
 import { clearLockLeftovers, readLockNote, takeLifetimeLock } from '../shared/lifetime-lock.ts';
 import { storeError } from './errors.ts';
+import { filePathOf } from './options.ts';
 
 /** The instances on one file, seen from one of them. */
 export interface Instances {
@@ -66,11 +68,12 @@ export async function openInstances(place: InstancePlace): Promise<Instances> {
   };
 }
 
-/** Where a service of a living process on this file answers; undefined when there is none. */
-export async function serviceOfFile(
-  place: Omit<InstancePlace, 'instance'>,
-): Promise<string | undefined> {
-  const folder = folderOf(place);
+/**
+ * Where a service of a living process answers that has these tables open; undefined when there is
+ * none. The store itself is not opened.
+ */
+export async function serviceAddress(given: string, tables = ''): Promise<string | undefined> {
+  const folder = folderOf({ path: await filePathOf(path.resolve(given), 'respool.db'), tables });
   for (const name of await readdir(folder).catch(() => [])) {
     if (!INSTANCE_PATTERN.test(name)) continue;
     const address = (await readLockNote(path.join(folder, name)))?.trim();

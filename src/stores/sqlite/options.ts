@@ -12,7 +12,7 @@ import { sqliteCode } from '../shared/client.ts';
 import { checkLocalDisk } from '../shared/local-disk.ts';
 import type { FileSettings } from './connection.ts';
 import { storeError } from './errors.ts';
-import { checkTables } from './names.ts';
+import { checkTables } from './schema.ts';
 
 const SQLITE = {
   path: {

@@ -1,6 +1,6 @@
 /**
  * protocol — what entry-store.ts asks of the file, and what it gets back. Plain data: it may cross
- * a thread border. Bytes travel beside it, see transfer.ts.
+ * a thread border. Bytes travel beside it, see file-thread.ts.
  */
 
 import type { StoredBody } from '../../ports/body-store.ts';
@@ -176,7 +176,15 @@ export interface SyncOp {
   readonly kind: 'sync';
 }
 
-/** Moves the log into the file, as far as nobody is in the way. */
+/** Entries, or bodies. */
+export type FileKind = 'entries' | 'bodies';
+
+/** Any request that a kind of file knows, or an operation of a batch. */
+export interface FileRequest {
+  readonly kind: string;
+}
+
+/** Moves the log into the file, as far as no other connection is in the way. */
 export interface CheckpointRequest {
   readonly kind: 'moveLog';
 }
@@ -187,16 +195,6 @@ export interface BatchJoiner<Op> {
   rewind(): void;
   /** The next one, if there is one and it fits. */
   next(fits: (batch: BatchRequest<Op>) => boolean): BatchRequest<Op> | undefined;
-}
-
-/** An open file that answers requests, in the thread it was opened in. */
-export interface OpenFile<Request> {
-  /** With a joiner, a batch takes others along; their results follow its own. */
-  handle(request: Request, joiner?: BatchJoiner<never>): unknown;
-  checkpoint(): void;
-  /** Moves the log into the file; called when the disk is full. */
-  makeRoom(): void;
-  close(): void;
 }
 
 // What body-store.ts asks of its file. Plain data: it may cross a thread border.

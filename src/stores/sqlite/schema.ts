@@ -3,12 +3,12 @@
  *
  * Entry store and body store use the same kind of file. The version is a row of `meta`; every
  * change of the tables is one more migration at the end of the list, never an edit of one that was
- * published. Names are written `{entries}`: see names.ts.
+ * published. Names are written `{entries}` and prefixed by `withNames`.
  */
 
-import { RespoolError } from '../../core/errors.ts';
+import { RespoolError, show } from '../../core/errors.ts';
 import { checkNames, checkNumber } from '../../core/limits.ts';
-import type { SqliteDatabase } from '../shared/client.ts';
+import type { SqliteDatabase, SqliteStatement } from '../shared/client.ts';
 import {
   ARCHIVED_KEY,
   BLOCKING_KEYS,
@@ -16,7 +16,62 @@ import {
   type StateKey,
   WAITING_KEYS,
 } from '../shared/sql-row.ts';
-import { checkTables, named, namesIn, withNames } from './names.ts';
+
+// The names of our tables and indexes in SQL: written `{entries}`, and given the prefix of
+// their store on the way to SQLite. Every statement of this room goes through `withNames`.
+//
+// A prefix is checked once and holds nothing that SQL could read as anything but a part of a name.
+
+const PREFIX = /^[a-z][a-z0-9_]{0,30}$/;
+/** Names that begin so belong to SQLite itself. */
+const RESERVED = 'sqlite_';
+const NAME = /\{(\w+)\}/g;
+
+/** Refuses a prefix that could not begin the name of a table. */
+export function checkTables(tables: unknown = ''): string {
+  const isName = typeof tables === 'string' && (tables === '' || PREFIX.test(tables));
+  if (isName && !tables.startsWith(RESERVED)) return tables;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${show(tables)} as "tables" of the SQLite store: allowed are 1 to 31 of ` +
+      `a-z 0-9 _, starting with a letter and not with "${RESERVED}", such as "outbox_"`,
+  );
+}
+
+/** The same text with the names that the tables of a store have. */
+function named(sql: string, tables: string): string {
+  return sql.replace(NAME, (_, name: string) => tables + name);
+}
+
+/** The names that a text speaks of, without a prefix. */
+function namesIn(sql: string): string[] {
+  return [...new Set([...sql.matchAll(NAME)].map(([, name = '']) => name))];
+}
+
+/** The same database for statements that say `{entries}`. */
+export function withNames(database: SqliteDatabase, tables: string): SqliteDatabase {
+  return {
+    get open() {
+      return database.open;
+    },
+    get inTransaction() {
+      return database.inTransaction;
+    },
+    prepare: (sql) => plainNumbers(database.prepare(named(sql, tables))),
+    exec: (sql) => database.exec(named(sql, tables)),
+    pragma: (sql, options) => database.pragma(named(sql, tables), options),
+    close: () => database.close(),
+  };
+}
+
+/** A handle of the user's may be set to give whole numbers as bigint; ours are all small enough. */
+function plainNumbers(statement: SqliteStatement): SqliteStatement {
+  const { safeIntegers } = statement as { safeIntegers?: (on: boolean) => unknown };
+  safeIntegers?.call(statement, false);
+  return statement;
+}
+
+// The tables.
 
 /** The state keys that a claim may ask for. */
 export const CLAIMED_KEYS: readonly StateKey[] = [0, 1, 2, 3, 4, 5, 8, 9];
@@ -25,7 +80,7 @@ export const CLAIMED_KEYS: readonly StateKey[] = [0, 1, 2, 3, 4, 5, 8, 9];
 export const WAITING_SQL: string = `slot IN (${WAITING_KEYS.join(', ')})`;
 
 /**
- * Made by the first look that needs it (claim-by-flow.ts) and kept from then on: it costs an insert
+ * Made by the first look that needs it (claim-filter.ts) and kept from then on: it costs an insert
  * 2 to
  * 5 µs, 1.14 times the CPU time of one that comes alone and 1.4 to 1.5 times in batches, and a
  * store whose handlers take every topic never needs it. (2026-11-18, 10 topics, 30,000 waiting,

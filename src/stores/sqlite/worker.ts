@@ -9,11 +9,17 @@
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
 import { assert } from '../../core/errors.ts';
 import { loadSqlite } from '../shared/client.ts';
-import type { BatchReply, BatchRequest, BatchJoiner } from './protocol.ts';
+import type { BatchJoiner, BatchReply, BatchRequest, FileRequest } from './protocol.ts';
 import { plainError } from './errors.ts';
-import { openReopeningFile } from './reopening-file.ts';
-import { blocksOf, packReply, unpackRequest } from './transfer.ts';
-import type { FileRequest, ThreadAnswer, ThreadData, ThreadQuestion } from './file-thread.ts';
+import { StoreFile } from './file.ts';
+import {
+  blocksOf,
+  packReply,
+  type ThreadAnswer,
+  type ThreadData,
+  type ThreadQuestion,
+  unpackRequest,
+} from './file-thread.ts';
 
 type AnyBatch = BatchRequest<never>;
 type Received = NonNullable<ReturnType<typeof receiveMessageOnPort>>;
@@ -22,7 +28,7 @@ type Received = NonNullable<ReturnType<typeof receiveMessageOnPort>>;
 const REST_MAX_MS = 5;
 
 const { kind, settings, bell } = workerData as ThreadData;
-const keeper = openReopeningFile(kind, await loadSqlite(), settings);
+const file = new StoreFile(kind, await loadSqlite(), settings);
 const port = parentPort;
 assert(port !== null, 'worker.ts was not started as a thread');
 
@@ -43,8 +49,8 @@ port.on('message', (question: ThreadQuestion) => {
 function answer(request: FileRequest | null): ThreadAnswer[] {
   if (request !== null && request.kind === 'batch') return runBatch(request as AnyBatch);
   try {
-    if (request !== null) return [packReply(keeper.handle(request))];
-    keeper.close();
+    if (request !== null) return [packReply(file.handle(request))];
+    file.close();
     return [packReply(undefined)];
   } catch (error) {
     return [{ error: plainError(error) }];
@@ -55,10 +61,7 @@ function answer(request: FileRequest | null): ThreadAnswer[] {
 function runBatch(first: AnyBatch): ThreadAnswer[] {
   const joined: AnyBatch[] = [];
   try {
-    const { results, ...rest } = keeper.handle(
-      first,
-      joinerOf(first, joined),
-    ) as BatchReply<unknown>;
+    const { results, ...rest } = file.handle(first, joinerOf(first, joined)) as BatchReply<unknown>;
     let at = 0;
     return [first, ...joined].map(({ ops }) => {
       at += ops.length;

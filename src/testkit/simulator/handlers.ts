@@ -7,7 +7,7 @@
 
 import { RespoolError } from '../../core/errors.ts';
 import { PermanentError, RetryableError } from '../../core/failure.ts';
-import { held, type Outcome, postponed } from '../../core/outcome.ts';
+import { held, type Outcome, postponed } from '../../core/verdict.ts';
 import type { Delivery, Handler } from '../../ports/handler.ts';
 import type { Chance } from './timeline.ts';
 import { checkBody, checkEffect, checkStart } from './checks/deliveries.ts';

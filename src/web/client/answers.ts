@@ -19,7 +19,7 @@ import { ID_PATTERN } from '../../core/limits.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import { type State, STATES } from '../../core/state.ts';
 import type { CorruptEntry, TallyRow } from '../../ports/entry-store.ts';
-import type { Enqueued } from '../../spool/accept.ts';
+import type { Enqueued } from '../../spool/enqueue.ts';
 import type { ActionResult, AuditRecord } from '../../spool/actions.ts';
 import type { CleanupResult } from '../../spool/caretaker.ts';
 import type { CheckProgress, CheckReport, Finding } from '../../spool/check.ts';

@@ -8,7 +8,7 @@ import { ERROR_CODES, isRespoolError, RespoolError, show } from '../../core/erro
 import type { Forecast } from '../../core/forecast.ts';
 import { checkTopicPattern, ID_PATTERN } from '../../core/limits.ts';
 import { STATES } from '../../core/state.ts';
-import type { EngineLoad } from '../../engine/load.ts';
+import type { EngineLoad } from '../../engine/parts.ts';
 import { addProgress, bulkActions, NO_PROGRESS } from '../../spool/operator/bulk-actions.ts';
 import type {
   Bulk,
@@ -22,7 +22,7 @@ import type {
   Stats,
 } from '../../spool/operator/operator.ts';
 import type { KeyHead } from '../../ports/entry-store.ts';
-import type { Enqueued } from '../../spool/accept.ts';
+import type { Enqueued } from '../../spool/enqueue.ts';
 import type { CheckReport } from '../../spool/check.ts';
 import { type ListFilter, listAll, type PageOptions } from '../../spool/list.ts';
 import type { RekeyProgress, RekeyTrouble } from '../../spool/rekey.ts';

@@ -5,7 +5,7 @@
 
 import { RespoolError } from '../../core/errors.ts';
 import { checkHeaders, checkKey } from '../../core/limits.ts';
-import type { Enqueued } from '../../spool/accept.ts';
+import type { Enqueued } from '../../spool/enqueue.ts';
 import { encodedParts, ownBody } from '../../spool/body.ts';
 import type { Message } from '../../spool/message.ts';
 import { enqueued, list } from './answers.ts';

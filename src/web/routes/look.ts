@@ -6,7 +6,7 @@ import { z } from '@hono/zod-openapi';
 import { checkNumber } from '../../core/limits.ts';
 import type { TallyBy } from '../../ports/entry-store.ts';
 import type { CheckProgress } from '../../spool/check.ts';
-import { type Memo } from '../../system/memo.ts';
+import { type Memo } from '../../system/wait.ts';
 import { type App, addEndpoint } from '../server/endpoint.ts';
 import { filterOf } from '../filter-query.ts';
 import { auditQuery, FILTER_LISTS, headsQuery, shapeQuery, tallyQuery } from './schemas.ts';

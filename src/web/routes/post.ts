@@ -9,7 +9,7 @@
 
 import type { Operator } from '../../spool/operator/operator.ts';
 import { RespoolError, show } from '../../core/errors.ts';
-import type { Enqueued } from '../../spool/accept.ts';
+import type { Enqueued } from '../../spool/enqueue.ts';
 import type { Message } from '../../spool/message.ts';
 import type { ByteLimit, Inlet } from '../server/inlet.ts';
 import { isJson } from '../server/json.ts';

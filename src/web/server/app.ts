@@ -5,7 +5,7 @@
 
 import { OpenAPIHono, z } from '@hono/zod-openapi';
 import type { MetricsText } from '../../observe/metrics/types.ts';
-import { type MemoOptions, memo } from '../../system/memo.ts';
+import { type MemoOptions, memo } from '../../system/wait.ts';
 import { addActionRoutes } from '../routes/actions.ts';
 import { addBulkRoutes } from '../routes/bulk.ts';
 import { type App, addEndpoint } from './endpoint.ts';

@@ -5,7 +5,7 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock } from '../../ports/clock.ts';
-import type { Enqueued } from '../../spool/accept.ts';
+import type { Enqueued } from '../../spool/enqueue.ts';
 import { countStreamed } from '../../system/memory.ts';
 import { API_HEADER, API_VERSION } from '../wire-texts.ts';
 import type { AnswerMemory } from './answer-memory.ts';

@@ -13,7 +13,7 @@ import {
 } from 'respool/dead-letters';
 import { createMemoryData, memory } from 'respool/stores/memory';
 import { createTestSpool, faultyStore } from 'respool/testkit';
-import type { CanaryEnd } from '../../../src/core/canary.ts';
+import type { CanaryEnd } from '../../../src/core/reserved-headers.ts';
 import { createSpoolLetters } from '../../../src/dead-letters/spool-letters.ts';
 import { onlyChosen } from '../../../src/cli/commands/dlq/replay/replay.ts';
 import { drive, setup as memorySetup } from './setup.ts';

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { cancelReplay, getReplay, pauseReplay } from '../../../src/dead-letters/index.ts';
 import { RespoolError } from '../../../src/core/errors.ts';
-import { logKindOf } from '../../../src/core/canary.ts';
+import { logKindOf } from '../../../src/core/reserved-headers.ts';
 import { everywhere, idOf, named, setup, type Setup } from './setup.ts';
 
 const NO_CANARY = { canary: 0 } as const;

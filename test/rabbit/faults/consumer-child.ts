@@ -10,7 +10,7 @@ import { flushCompileCache } from 'node:module';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { PermanentError, RetryableError } from '../../../src/core/failure.ts';
-import { held, type Outcome, postponed } from '../../../src/core/outcome.ts';
+import { held, type Outcome, postponed } from '../../../src/core/verdict.ts';
 import { createConsumer, type RabbitDelivery } from '../../../src/rabbit/index.ts';
 import { createChance } from '../../torture/chance.ts';
 import type { EffectKind } from '../../torture/ledger.ts';

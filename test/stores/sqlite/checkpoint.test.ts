@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { Checkpointer } from '../../../src/stores/sqlite/checkpoint.ts';
+import { Checkpointer } from '../../../src/stores/sqlite/file-client.ts';
 
 /** Most of it three times aside: each time there is less left. */
 const MOVED = ['aside', 'aside', 'aside', 'here'];

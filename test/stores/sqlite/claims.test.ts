@@ -2,13 +2,8 @@ import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import type { ClaimFilter, EntryQuery } from '../../../src/ports/entry-store.ts';
 import { loadSqlite, type OpenDatabase } from '../../../src/stores/shared/client.ts';
-import type {
-  EntryOp,
-  EntryReplies,
-  EntryRequest,
-  OpenFile,
-} from '../../../src/stores/sqlite/protocol.ts';
-import { openEntryFile } from '../../../src/stores/sqlite/entry-file.ts';
+import { StoreFile } from '../../../src/stores/sqlite/file.ts';
+import type { EntryOp, EntryReplies } from '../../../src/stores/sqlite/protocol.ts';
 import { envelopeColumns, type EntryRow, statusColumns } from '../../../src/stores/sqlite/row.ts';
 import {
   SAMPLE_AT,
@@ -42,26 +37,22 @@ async function counting(): Promise<{ openDatabase: OpenDatabase; rows: { count: 
 
 async function setup() {
   const { openDatabase, rows } = await counting();
-  const file = openEntryFile(
-    openDatabase,
-    {
-      path: path.join(await makeFolder(), 'x.db'),
-      cacheBytes: 64 * 1024 * 1024,
-      synchronous: 'normal',
-      autoCheckpointPages: 2_000,
-      standstillMs: 100,
-    },
-    { check: false },
-  );
+  const file = new StoreFile('entries', openDatabase, {
+    path: path.join(await makeFolder(), 'x.db'),
+    cacheBytes: 64 * 1024 * 1024,
+    synchronous: 'normal',
+    autoCheckpointPages: 2_000,
+    standstillMs: 100,
+  });
   atEnd(async () => file.close());
   return { file, rows };
 }
 
-function batch(file: OpenFile<EntryRequest>, ops: readonly EntryOp[]) {
+function batch(file: StoreFile, ops: readonly EntryOp[]) {
   return (file.handle({ kind: 'batch', ops, bytes: [] }) as EntryReplies['batch']).results;
 }
 
-function insert(file: OpenFile<EntryRequest>, count: number, name: string, parts: SampleParts) {
+function insert(file: StoreFile, count: number, name: string, parts: SampleParts) {
   for (let from = 0; from < count; from += 5_000) {
     const entries = sampleEntries(Math.min(5_000, count - from), `${name}${from}`, parts);
     batch(
@@ -78,7 +69,7 @@ function insert(file: OpenFile<EntryRequest>, count: number, name: string, parts
 
 const DELIVERY: ClaimFilter = { lane: 'delivery', states: ['deferred', 'incoming', 'active'] };
 
-function claim(file: OpenFile<EntryRequest>, filter: Partial<ClaimFilter> = {}, max = 1) {
+function claim(file: StoreFile, filter: Partial<ClaimFilter> = {}, max = 1) {
   const request = {
     ...DELIVERY,
     ...filter,
@@ -168,7 +159,7 @@ describe('a claim', () => {
 });
 
 describe('counts', () => {
-  function tally(file: OpenFile<EntryRequest>, query: EntryQuery = {}) {
+  function tally(file: StoreFile, query: EntryQuery = {}) {
     return file.handle({
       kind: 'tally',
       by: 'state',
@@ -218,7 +209,7 @@ describe('counts', () => {
       standstillMs: 100,
     } as const;
     const open = await loadSqlite();
-    const first = openEntryFile(open, settings, { check: false });
+    const first = new StoreFile('entries', open, settings);
     insert(first, 1, 'stays', { topic: 'stays' });
     insert(first, 1, 'goes', { topic: 'goes' });
     const [change] = batch(first, [
@@ -233,7 +224,9 @@ describe('counts', () => {
       },
     ]);
     expect(change).toBe(true);
-    const second = openEntryFile(open, settings, { check: false });
+    const second = new StoreFile('entries', open, settings);
+    // It is opened with its first request.
+    second.handle({ kind: 'dataVersion' });
     atEnd(async () => second.close());
     const database = open(settings.path);
     atEnd(async () => database.close());

@@ -3,10 +3,8 @@ import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { loadSqlite, type OpenDatabase } from '../../../src/stores/shared/client.ts';
 import { type FileSettings, openConnection } from '../../../src/stores/sqlite/connection.ts';
-import { openEntryFile } from '../../../src/stores/sqlite/entry-file.ts';
+import { StoreFile } from '../../../src/stores/sqlite/file.ts';
 import { sqlite } from '../../../src/stores/sqlite/index.ts';
-import { createReopeningFile } from '../../../src/stores/sqlite/reopening-file.ts';
-import type { EntryRequest } from '../../../src/stores/sqlite/protocol.ts';
 import { SCHEMA_VERSION } from '../../../src/stores/sqlite/schema.ts';
 import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
@@ -179,9 +177,7 @@ describe('a disk error', () => {
     const { openDatabase, faults } = await failing(code);
     const file = path.join(await makeFolder(), 'x.db');
     const settings = settingsOf(file);
-    const keeper = createReopeningFile<EntryRequest>(file, (options) =>
-      openEntryFile(openDatabase, settings, options),
-    );
+    const keeper = new StoreFile('entries', openDatabase, settings);
     atEnd(async () => keeper.close());
     const append = () => {
       const op = { kind: 'append', of: 'k', text: '1' } as const;

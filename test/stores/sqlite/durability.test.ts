@@ -2,9 +2,8 @@ import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import type { Clock } from '../../../src/ports/clock.ts';
 import { loadSqlite, type OpenDatabase } from '../../../src/stores/shared/client.ts';
-import { openBodyFile } from '../../../src/stores/sqlite/body-file.ts';
 import type { FileSettings } from '../../../src/stores/sqlite/connection.ts';
-import { openEntryFile } from '../../../src/stores/sqlite/entry-file.ts';
+import { StoreFile } from '../../../src/stores/sqlite/file.ts';
 import type { EntryOp, EntryReplies } from '../../../src/stores/sqlite/protocol.ts';
 import { envelopeColumns, statusColumns } from '../../../src/stores/sqlite/row.ts';
 import { sampleEntry, SAMPLE_AT } from '../../../src/testkit/samples.ts';
@@ -50,8 +49,10 @@ function settingsOf(file: string, synchronous: 'full' | 'normal' = 'full'): File
 async function setup(synchronous: 'full' | 'normal' = 'full', check = false) {
   const { openDatabase, levels } = await noting();
   const settings = settingsOf(path.join(await makeFolder(), 'x.db'), synchronous);
-  const file = openEntryFile(openDatabase, settings, { check });
+  const file = new StoreFile('entries', openDatabase, { ...settings, needsCheck: check });
   atEnd(async () => file.close());
+  // It is opened with its first request.
+  file.handle({ kind: 'dataVersion' });
   levels.length = 0;
   const run = (...ops: readonly EntryOp[]) =>
     file.handle({ kind: 'batch', ops, bytes: [] }) as EntryReplies['batch'];
@@ -142,8 +143,10 @@ describe('a batch waits for the disk', () => {
   test('of a body only with its last piece', async () => {
     const { openDatabase, levels } = await noting();
     const settings = settingsOf(path.join(await makeFolder(), 'x.db'));
-    const file = openBodyFile(openDatabase, settings, { check: false });
+    const file = new StoreFile('bodies', openDatabase, settings);
     atEnd(async () => file.close());
+    // It is opened with its first request.
+    file.handle({ kind: 'size', ref: 'r' });
     levels.length = 0;
     for (const step of [
       { isFirst: true, at: 0, size: null },

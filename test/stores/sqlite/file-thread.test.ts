@@ -5,11 +5,11 @@ import type { Clock } from '../../../src/ports/clock.ts';
 import {
   type FileThread,
   type FileThreadData,
-  type FileRequest,
   startsInline,
   startFileThread,
 } from '../../../src/stores/sqlite/file-thread.ts';
 import { checkOptions } from '../../../src/stores/sqlite/options.ts';
+import type { FileRequest } from '../../../src/stores/sqlite/protocol.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';

@@ -6,7 +6,7 @@
 
 import type { Millis } from '../../../core/duration.ts';
 import { isRespoolError, textOf } from '../../../core/errors.ts';
-import { REMOVED_FROM } from '../../../core/letter-headers.ts';
+import { REMOVED_FROM } from '../../../core/reserved-headers.ts';
 import { fitsLetter } from '../../../core/letter-query.ts';
 import { withBrokerHeader } from '../../../dead-letters/archive-broker.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';

@@ -19,7 +19,7 @@ import {
   KEPT_CODE,
   ORIGINAL_HEADER,
   REMOVED_FROM,
-} from '../../../core/letter-headers.ts';
+} from '../../../core/reserved-headers.ts';
 import { ID_PATTERN } from '../../../core/limits.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { Operator } from '../../../spool/operator/operator.ts';

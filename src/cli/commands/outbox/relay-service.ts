@@ -13,7 +13,7 @@ import { serializeEvent } from '../../../spool/operator/serialize-event.ts';
 import { SECOND_MS } from '../../../core/duration.ts';
 import { textOf } from '../../../core/errors.ts';
 import type { SpoolEvent } from '../../../core/event.ts';
-import { levelOf } from '../../../engine/log.ts';
+import { levelOf } from '../../../engine/events.ts';
 import type { RelayLoad } from '../../../outbox/relay.ts';
 import { EVERYTHING } from '../../../spool/pauses.ts';
 import { endsWithin } from '../../../system/wait.ts';

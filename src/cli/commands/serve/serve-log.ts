@@ -7,7 +7,7 @@
 import type { SerializedEvent } from '../../../spool/operator/operator.ts';
 import { textOf } from '../../../core/errors.ts';
 import { createRedactor } from '../../../core/redact.ts';
-import { levelOf } from '../../../engine/log.ts';
+import { levelOf } from '../../../engine/events.ts';
 import { eventLine, isRepeated, isLogged, type Level } from '../../ui/event-line.ts';
 import type { Io, Out } from '../../ui/output.ts';
 import { jsonLine, safe } from '../../../observe/logs/safe-text.ts';

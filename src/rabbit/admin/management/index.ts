@@ -7,7 +7,7 @@
 
 import { RespoolError, show } from '../../../core/errors.ts';
 import { checkNames, checkNumber } from '../../../core/limits.ts';
-import { type MemoOptions, memo } from '../../../system/memo.ts';
+import { type MemoOptions, memo } from '../../../system/wait.ts';
 import type { PolicySpec } from '../../topology/model.ts';
 import * as forms from './answers.ts';
 import { type ManagementClient, createManagementClient, type ManagementRequest } from './http.ts';
