@@ -57,7 +57,7 @@ const ACTION_ALLOWED =
 
 /** Checks what a configuration says of alerts, and fills in the defaults. */
 export function alertsOf(given: unknown, parts: AlertsParts): EffectiveAlerts {
-  const { every = '15s', to, rules } = (given ?? {}) as Data;
+  const { every, to, rules } = (given ?? {}) as Data;
   const receivers = receiversOf(to, parts);
   const names = Object.keys(receivers);
   return { every: every as Duration, to: receivers, rules: rulesOf(rules, { ...parts, names }) };

@@ -3,9 +3,9 @@
  * handlers and the style of their topology made. Nothing is connected here.
  */
 
-import { type Duration, durationMs, MINUTE_MS } from '../../core/duration.ts';
+import { type Duration, durationMs } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
-import { checkNumber, checkOneOf } from '../../core/limits.ts';
+import { checkOneOf } from '../../core/limits.ts';
 import { isPlainObject } from '../../core/plain-object.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import type { ReadyHandler } from '../../deliver/index.ts';
@@ -25,6 +25,8 @@ import type {
 } from '../../rabbit/topology/model.ts';
 import { checkName, isBrokersOwn } from '../../rabbit/topology/names.ts';
 import type { Config } from '../schema/define-config.ts';
+import { CONSUMER_KEYS } from '../schema/items.ts';
+import { itemReader } from './read-item.ts';
 import { checkBrokerUrl } from '../schema/keys.ts';
 import { checkKeys, configError, didYouMean, inSection } from './config-errors.ts';
 import { handlerOf, type RouteParts, routePolicy } from './routes.ts';
@@ -69,37 +71,12 @@ export interface ConsumerParts extends Omit<RouteParts, 'key'> {
   readonly backoffs: Config['backoffs'];
 }
 
-const NAMES = [
-  'url',
-  'queue',
-  'bindings',
-  'topology',
-  'type',
-  'policy',
-  'prefetch',
-  'concurrency',
-  'timeout',
-  'compat',
-  'declare',
-  'waits',
-  'maxLost',
-  'deliver',
-];
 const BINDING_NAMES = ['exchange', 'key', 'type', 'arguments'];
 const EXCHANGE_TYPES = ['direct', 'topic', 'fanout', 'headers'] as const;
-const TYPES = ['quorum', 'classic'] as const;
-const DECLARE = ['apply', 'verify', 'none'] as const satisfies readonly Declare[];
 
 const CONSUMERS_MAX = 1_000;
 const BINDINGS_MAX = 1_000;
 const WAITS_MAX = 64;
-const PREFETCH = { min: 1, max: 2_000, byDefault: 20 };
-const CONCURRENCY = { min: 1, max: 10_000, byDefault: 10 };
-const MAX_LOST = { min: 0, max: 1_000_000, byDefault: 10 };
-const TIMEOUT = '5m';
-/** Below the time after which a broker takes a consumer for stuck, 30 minutes. */
-const TIMEOUT_MAX_MS: number = 25 * MINUTE_MS;
-
 /** Checks the consumers of a configuration and makes their handlers. */
 export function consumersOf(given: unknown, parts: ConsumerParts): readonly EffectiveConsumer[] {
   if (given === undefined) return [];
@@ -137,10 +114,10 @@ function consumerOf(given: unknown, key: string, parts: ConsumerParts): Effectiv
   if (typeof given !== 'object' || given === null || Array.isArray(given)) {
     throw configError(key, given, '{ queue, deliver, … }');
   }
-  checkKeys(key, given, NAMES);
+  checkKeys(key, given, Object.keys(CONSUMER_KEYS));
   const consumer = given as Readonly<Record<string, unknown>>;
-  const numberOf = (name: string, range: Range): number =>
-    rangedOf(consumer[name], `${key}.${name}`, range, parts);
+  const { filled } = parts;
+  const read = itemReader({ table: CONSUMER_KEYS, item: consumer, key, filled });
   const compat = compatOf(consumer['compat'], `${key}.compat`);
   const topology = styleOf(consumer['topology'], `${key}.topology`);
   const waits = waitsOf(consumer['waits'], `${key}.waits`);
@@ -149,15 +126,15 @@ function consumerOf(given: unknown, key: string, parts: ConsumerParts): Effectiv
     queue: inSection(key, () => checkName('queue', consumer['queue'])),
     bindings: bindingsOf(consumer['bindings'], `${key}.bindings`),
     ...(topology === undefined ? {} : { topology }),
-    type: checkOneOf(`${key}.type`, consumer['type'] ?? 'quorum', TYPES),
+    type: read<QueueType>('type'),
     ...policyOfConsumer(consumer['policy'], `${key}.policy`, parts),
-    prefetch: numberOf('prefetch', PREFETCH),
-    concurrency: numberOf('concurrency', CONCURRENCY),
-    timeout: timeoutOf(consumer['timeout'] ?? TIMEOUT, `${key}.timeout`),
+    prefetch: read<number>('prefetch'),
+    concurrency: read<number>('concurrency'),
+    timeout: read<Duration>('timeout'),
     ...(compat === undefined ? {} : { compat }),
-    declare: checkOneOf(`${key}.declare`, consumer['declare'] ?? 'apply', DECLARE),
+    declare: read<Declare>('declare'),
     ...(waits === undefined ? {} : { waits }),
-    maxLost: numberOf('maxLost', MAX_LOST),
+    maxLost: read<number>('maxLost'),
     ...(parts.hasHandlers
       ? { deliver: handlerOf(consumer['deliver'], `${key}.deliver`, parts) }
       : {}),
@@ -230,27 +207,6 @@ function policyOfConsumer(
   // One that is not written down is the consumer's own default, not the spool's.
   const { [found]: policy } = parts.policies;
   return { ...(policy === undefined ? {} : { policy }), policyName: found };
-}
-
-interface Range {
-  readonly min: number;
-  readonly max: number;
-  readonly byDefault: number;
-}
-
-function rangedOf(
-  given: unknown,
-  key: string,
-  { min, max, byDefault }: Range,
-  { filled }: ConsumerParts,
-): number {
-  const isText = typeof given === 'string' && filled.has(key) && given.trim() !== '';
-  return checkNumber(key, isText ? Number(given) : (given ?? byDefault), { min, max });
-}
-
-function timeoutOf(given: unknown, key: string): Duration {
-  durationMs(given as Duration, key, { minMs: 1, maxMs: TIMEOUT_MAX_MS });
-  return given as Duration;
 }
 
 function waitsOf(given: unknown, key: string): readonly Duration[] | undefined {

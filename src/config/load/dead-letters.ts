@@ -5,11 +5,13 @@
 
 import type { ReplayRule } from '../../dead-letters/rules/types.ts';
 import { CATEGORIES, type CategoryRule, checkCategoryRules } from '../../core/category.ts';
-import { DAY_MS, type Duration, durationMs, SECOND_MS } from '../../core/duration.ts';
+import { type Duration, durationMs } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import { compileGlob } from '../../core/glob.ts';
-import { checkNumber, checkOneOf, checkTopicPattern } from '../../core/limits.ts';
+import { checkOneOf, checkTopicPattern } from '../../core/limits.ts';
 import { isPlainObject } from '../../core/plain-object.ts';
+import { REPLAY_RULE_KEYS } from '../schema/items.ts';
+import { itemReader } from './read-item.ts';
 import { checkKeys, configError } from './config-errors.ts';
 
 /** What holds for dead letters. */
@@ -28,19 +30,11 @@ export interface DeadLettersParts {
 
 type Data = Readonly<Record<string, unknown>>;
 
-const REPLAYS_MAX_DEFAULT = 3;
-
 /** Keys that a rule may leave to their defaults, for who wants to say so. */
 export const RULE_DEFAULTS: readonly string[] = ['every', 'rate', 'times', 'max', 'canary'];
 
 const RULES_MAX = 100;
-const RULE_NAMES = ['name', 'when', 'healthy', 'every', 'rate', 'times', 'max', 'canary'];
 const WHEN_NAMES = ['group', 'category', 'code', 'topic', 'queue', 'olderThan'];
-const TIMES = { min: 1, max: 1_000 };
-const RATE = { min: 1, max: 100_000 };
-const ROUND = { min: 1, max: 5_000 };
-const CANARY = { min: 0, max: 1_000 };
-const EVERY = '5m';
 const TEXT_MAX = 255;
 const HEALTHY_ALLOWED =
   "'consumers' (the destination queue is consumed) or { http: url } (a GET there answers 2xx)";
@@ -49,7 +43,7 @@ const HEALTHY_ALLOWED =
 export function deadLettersOf(given: unknown, parts: DeadLettersParts): EffectiveDeadLetters {
   const said = (given ?? {}) as Data;
   const { parkedQueue } = said;
-  const replaysMax = (said['replaysMax'] ?? REPLAYS_MAX_DEFAULT) as number;
+  const replaysMax = said['replaysMax'] as number;
   return {
     categories: checkCategoryRules(said['categories'] ?? [], 'deadLetters.categories'),
     rules: rulesOf(said['rules'], { ...parts, replaysMax }),
@@ -93,30 +87,23 @@ function rulesOf(given: unknown, parts: RuleParts): readonly ReplayRule[] {
 
 function ruleOf(given: unknown, key: string, parts: RuleParts): ReplayRule {
   if (!isPlainObject(given)) throw configError(key, given, '{ name, when, … }');
-  checkKeys(key, given, RULE_NAMES);
+  checkKeys(key, given, Object.keys(REPLAY_RULE_KEYS));
   const { name } = given;
   if (typeof name !== 'string' || !/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
     throw configError(`${key}.name`, name, '1 to 64 letters, digits, . _ -');
   }
-  const numberOf = (what: string, range: typeof TIMES, byDefault: number): number => {
-    const whole = `${key}.${what}`;
-    const value = given[what] ?? byDefault;
-    const isText = typeof value === 'string' && parts.filled.has(whole) && value.trim() !== '';
-    return checkNumber(whole, isText ? Number(value) : value, range);
-  };
+  const read = itemReader({ table: REPLAY_RULE_KEYS, item: given, key, filled: parts.filled });
   const when = whenOf(given['when'], `${key}.when`);
   const healthy = healthyOf(given['healthy'], `${key}.healthy`, when);
-  const every = (given['every'] ?? EVERY) as Duration;
-  durationMs(every, `${key}.every`, { minMs: SECOND_MS, maxMs: DAY_MS });
   return {
     name,
     when,
     ...(healthy === undefined ? {} : { healthy }),
-    every,
-    rate: numberOf('rate', RATE, 10),
-    times: numberOf('times', TIMES, parts.replaysMax),
-    max: numberOf('max', ROUND, 1_000),
-    canary: numberOf('canary', CANARY, 1),
+    every: read<Duration>('every'),
+    rate: read<number>('rate'),
+    times: read<number | undefined>('times') ?? parts.replaysMax,
+    max: read<number>('max'),
+    canary: read<number>('canary'),
   };
 }
 

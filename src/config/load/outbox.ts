@@ -4,16 +4,9 @@
  */
 
 import path from 'node:path';
-import {
-  DAY_MS,
-  type Duration,
-  durationMs,
-  HOUR_MS,
-  MINUTE_MS,
-  SECOND_MS,
-} from '../../core/duration.ts';
+import { type Duration, durationMs, MINUTE_MS } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
-import { checkNumber, checkTopicPattern } from '../../core/limits.ts';
+import { checkTopicPattern } from '../../core/limits.ts';
 import { isPlainObject } from '../../core/plain-object.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import { redactUrls } from '../../core/redact.ts';
@@ -26,6 +19,8 @@ import { namesOf } from '../../stores/postgres/options.ts';
 import { PG_OPTIONS } from '../open/server-stores.ts';
 import { checkBrokerUrl } from '../schema/keys.ts';
 import { checkKeys, configError, inSection } from './config-errors.ts';
+import { OUTBOX_KEYS, RELAY_KEYS } from '../schema/options.ts';
+import { itemReader } from './read-item.ts';
 import { describeHandler, handlerOf, routePolicy } from './routes.ts';
 import { parseStore } from './store-url.ts';
 
@@ -89,16 +84,6 @@ interface OutboxConfigParts {
 type Data = Readonly<Record<string, unknown>>;
 
 const TOPICS_MAX = 100;
-const SCHEMA = 'outbox';
-const RELAY = {
-  batch: 100,
-  concurrency: 500,
-  lease: '60s',
-  poll: '30s',
-  pauseAfter: '1s',
-} as const;
-const MANY = { min: 1, max: 10_000 };
-const POLL_MIN_MS = 10;
 const STORE_ALLOWED =
   'postgres://… or sqlite:FILE, the database of your application, such as ' +
   'postgres://host/shop or sqlite:./app.db';
@@ -112,9 +97,10 @@ export function outboxOf(given: unknown, parts: OutboxConfigParts): EffectiveOut
   const hasRelay = parts.hasRelay && relay !== undefined;
   if (Object.keys(said).length === 0 && !hasRelay) return undefined;
   const place = placeOf(said['store'], parts);
-  const schema = schemaOf(said['schema'], place);
   const { tables, listenUrl } = said;
-  const expires = spanOf(said['expires'], 'outbox.expires', { minMs: 1 });
+  const schema = schemaOf(said, place);
+  const read = itemReader({ table: OUTBOX_KEYS, item: said, key: 'outbox' });
+  const expires = read<Duration | undefined>('expires');
   if (tables !== undefined && typeof tables !== 'string') {
     throw configError('outbox.tables', tables, 'text');
   }
@@ -168,12 +154,12 @@ function placeOf(given: unknown, { folder }: OutboxConfigParts): OutboxPlace {
 }
 
 /** Names are checked by the store itself, in PostgreSQL and in SQLite alike. */
-function schemaOf(given: unknown, { kind }: OutboxPlace): string | undefined {
+function schemaOf(said: Data, { kind }: OutboxPlace): string | undefined {
   if (kind === 'sqlite') {
-    if (given === undefined) return undefined;
+    if (said['schema'] === undefined) return undefined;
     throw onlyPostgres('outbox.schema');
   }
-  const schema = given ?? SCHEMA;
+  const schema = itemReader({ table: OUTBOX_KEYS, item: said, key: 'outbox' })<unknown>('schema');
   if (typeof schema === 'string') return schema;
   throw configError('outbox.schema', schema, 'a name');
 }
@@ -213,22 +199,19 @@ interface RelayParts extends OutboxConfigParts {
 
 function relayOf(relay: Data, parts: RelayParts): EffectiveRelay {
   const key = 'outbox.relay';
-  const number = (name: 'batch' | 'concurrency'): number =>
-    checkNumber(`${key}.${name}`, relay[name] ?? RELAY[name], MANY);
-  const span = (name: 'lease' | 'poll' | 'pauseAfter', minMs: number, maxMs: number): Duration =>
-    spanOf(relay[name] ?? RELAY[name], `${key}.${name}`, { minMs, maxMs }) ?? RELAY[name];
-  const expires = spanOf(relay['expires'], `${key}.expires`, { minMs: 1 }) ?? parts.expires;
+  const read = itemReader({ table: RELAY_KEYS, item: relay, key });
+  const expires = read<Duration | undefined>('expires') ?? parts.expires;
   return {
     to: relay['to'],
     target: targetOf(relay['to'], `${key}.to`, parts),
-    batch: number('batch'),
-    concurrency: number('concurrency'),
-    cleanUp: cleanUpOf(relay['cleanUp'] ?? 'at once', `${key}.cleanUp`, parts),
-    topics: topicsOf(relay['topics'] ?? '#', `${key}.topics`),
+    batch: read<number>('batch'),
+    concurrency: read<number>('concurrency'),
+    cleanUp: cleanUpOf(read('cleanUp'), `${key}.cleanUp`, parts),
+    topics: topicsOf(read('topics'), `${key}.topics`),
     ...(expires === undefined ? {} : { expires }),
-    lease: span('lease', SECOND_MS, DAY_MS),
-    poll: span('poll', POLL_MIN_MS, HOUR_MS),
-    pauseAfter: span('pauseAfter', 1, HOUR_MS),
+    lease: read<Duration>('lease'),
+    poll: read<Duration>('poll'),
+    pauseAfter: read<Duration>('pauseAfter'),
   };
 }
 
@@ -314,16 +297,6 @@ function topicsOf(given: unknown, key: string): readonly string[] {
       );
     }
   });
-}
-
-function spanOf(
-  given: unknown,
-  key: string,
-  bounds: { readonly minMs: number; readonly maxMs?: number },
-): Duration | undefined {
-  if (given === undefined) return undefined;
-  durationMs(given as Duration, key, bounds);
-  return given as Duration;
 }
 
 // How the target of a relay is shown. Apart from outbox.ts, which is loaded only for

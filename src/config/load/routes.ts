@@ -2,9 +2,9 @@
  * routes — who delivers which topic, checked, with the ready-made handlers made.
  */
 
-import { DAY_MS, type Duration, durationMs } from '../../core/duration.ts';
+import type { Duration } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
-import { checkNumber, checkTopicPattern } from '../../core/limits.ts';
+import { checkTopicPattern } from '../../core/limits.ts';
 import { isPlainObject } from '../../core/plain-object.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import {
@@ -16,7 +16,9 @@ import {
 } from '../../deliver/index.ts';
 import type { Handler } from '../../ports/handler.ts';
 import { checkKeys, configError, didYouMean, inSection } from './config-errors.ts';
+import { ROUTE_KEYS } from '../schema/items.ts';
 import { policyOf } from './policies.ts';
+import { itemReader } from './read-item.ts';
 
 /** A route that is checked, with its defaults. */
 export interface EffectiveRoute {
@@ -38,11 +40,8 @@ export interface RouteParts {
   readonly filled: ReadonlySet<string>;
 }
 
-const NAMES = ['topic', 'deliver', 'policy', 'concurrency', 'timeout'];
 const DELIVER_ALLOWED = '{ http: { url: … } }, { exec: [command, …] } or a handler';
 
-const ROUTE_CONCURRENCY = 10;
-const ROUTE_TIMEOUT = '15m';
 const ROUTES_MAX = 10_000;
 
 /** Checks a list of routes and makes their handlers. */
@@ -99,15 +98,16 @@ function routeOf(given: unknown, key: string, parts: RouteParts): EffectiveRoute
   if (typeof given !== 'object' || given === null || Array.isArray(given)) {
     throw configError(key, given, '{ topic, deliver, … }');
   }
-  checkKeys(key, given, NAMES);
+  checkKeys(key, given, Object.keys(ROUTE_KEYS));
   const route = given as Readonly<Record<string, unknown>>;
+  const read = itemReader({ table: ROUTE_KEYS, item: route, key, filled: parts.filled });
   const policy = route['policy'];
   return {
     topic: topicOf(route['topic'], `${key}.topic`),
     deliver: handlerOf(route['deliver'], `${key}.deliver`, parts),
     ...(policy === undefined ? {} : { policy: routePolicy(policy, `${key}.policy`, parts) }),
-    concurrency: concurrencyOf(route['concurrency'], `${key}.concurrency`, parts),
-    timeout: timeoutOf(route['timeout'] ?? ROUTE_TIMEOUT, `${key}.timeout`),
+    concurrency: read<number>('concurrency'),
+    timeout: read<Duration>('timeout'),
   };
 }
 
@@ -134,17 +134,6 @@ export function routePolicy(
     `cannot use "${policy}" as "${key}": there is no such policy${didYouMean(policy, known)}; ` +
       `known are ${known.join(', ')}`,
   );
-}
-
-function concurrencyOf(given: unknown, key: string, { filled }: RouteParts): number {
-  const isText = typeof given === 'string' && filled.has(key) && given.trim() !== '';
-  const value = isText ? Number(given) : (given ?? ROUTE_CONCURRENCY);
-  return checkNumber(key, value, { min: 1, max: 10_000 });
-}
-
-function timeoutOf(given: unknown, key: string): Duration {
-  durationMs(given as Duration, key, { minMs: 1, maxMs: DAY_MS });
-  return given as Duration;
 }
 
 /** A handler, or the ready-made one of these options. */

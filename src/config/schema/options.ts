@@ -123,7 +123,7 @@ export const RELAY_KEYS: OptionTable = {
 };
 
 /** Keys of the outbox. */
-const OUTBOX_KEYS: OptionTable = {
+export const OUTBOX_KEYS: OptionTable = {
   store: {
     kind: 'text',
     type: '`postgres://…` or `sqlite:FILE`',
