@@ -10,6 +10,9 @@ import * as items from '../../src/config/schema/items.ts';
 import { CONFIG_KEYS, RELAY_KEYS } from '../../src/config/schema/options.ts';
 import { EXEC_OPTIONS } from '../../src/deliver/exec/exec.ts';
 import { HTTP_OPTIONS } from '../../src/deliver/http/options.ts';
+import { RELAY_OPTIONS } from '../../src/outbox/types.ts';
+import { CONSUMER_OPTIONS } from '../../src/rabbit/consume/options.ts';
+import { PUBLISHER_OPTIONS } from '../../src/rabbit/publish/options.ts';
 import { SPOOL_OPTIONS } from '../../src/spool/options.ts';
 import {
   NATS_BODY_OPTIONS,
@@ -56,6 +59,15 @@ const CONFIG_TABLES: Readonly<Record<string, OptionTable>> = {
   RouteConfig: items.ROUTE_KEYS,
 };
 
+/** A table without the options that an interface inherits. */
+function without(table: OptionTable, names: readonly string[]): OptionTable {
+  return Object.fromEntries(Object.entries(table).filter(([name]) => !names.includes(name)));
+}
+
+/** What every consumer inherits from `ConnectionChoice`. */
+const CHOICE = ['url', 'connection', 'tls', 'name', 'clock', 'dice'];
+const CONSUMER_FILE = 'src/rabbit/consume/options.ts';
+const PUBLISHER_FILE = 'src/rabbit/publish/options.ts';
 const NATS_FILE = 'src/stores/nats/options.ts';
 
 const INTERFACES: readonly WrittenInterface[] = [
@@ -68,6 +80,9 @@ const INTERFACES: readonly WrittenInterface[] = [
   { file: NATS_FILE, name: 'NatsBodyOptions', table: NATS_BODY_OPTIONS },
   { file: 'src/stores/s3/options.ts', name: 'S3Options', table: S3_OPTIONS },
   { file: 'src/deliver/http/options.ts', name: 'HttpOptions', table: HTTP_OPTIONS },
+  { file: CONSUMER_FILE, name: 'ConsumerOptions', table: without(CONSUMER_OPTIONS, CHOICE) },
+  { file: PUBLISHER_FILE, name: 'PublisherOptions', table: PUBLISHER_OPTIONS },
+  { file: 'src/outbox/types.ts', name: 'RelayOptions', table: RELAY_OPTIONS },
   { file: 'src/deliver/exec/exec.ts', name: 'ExecOptions', table: EXEC_OPTIONS },
 ];
 
@@ -91,6 +106,7 @@ function keysPage(heading: string, table: OptionTable): WrittenPage {
 }
 
 const OPTIONS_PAGE = 'docs/reference/options.md';
+const RABBIT_PAGE = 'docs/reference/rabbit.md';
 const CONFIG_PAGE = 'docs/reference/config.md';
 
 const PAGES: readonly WrittenPage[] = [
@@ -125,6 +141,9 @@ const PAGES: readonly WrittenPage[] = [
     ...NATS_BODY_OPTIONS,
   }),
   optionsPage('docs/reference/stores/s3.md', 'Options', S3_OPTIONS),
+  optionsPage(RABBIT_PAGE, 'Options of createConsumer', CONSUMER_OPTIONS),
+  optionsPage(RABBIT_PAGE, 'Options of createPublisher', PUBLISHER_OPTIONS),
+  optionsPage('docs/reference/outbox.md', 'Options of relay', RELAY_OPTIONS),
   optionsPage('docs/how-to/deliver-over-http.md', 'Options', HTTP_OPTIONS),
   optionsPage('docs/how-to/run-a-command.md', 'Options', EXEC_OPTIONS),
 ];

@@ -234,7 +234,7 @@ export function typeText(option: Option): string {
     case 'number':
       return `${option.min.toLocaleString('en')} to ${option.max.toLocaleString('en')}`;
     case 'bytes':
-      return `${option.min.replace(/ bytes$/, '')} to ${option.max}`;
+      return `${option.min.replace(/^0 bytes$/, '0').replace('1 bytes', '1 byte')} to ${option.max}`;
     case 'duration': {
       const { min, max } = option;
       if (max === undefined) return min === undefined ? 'duration' : `duration, at least ${min}`;

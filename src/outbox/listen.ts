@@ -11,7 +11,7 @@ import { checkNames } from '../core/limits.ts';
 import { ladder } from '../core/policy.ts';
 import { outbox as outboxCompat } from '../rabbit/compat/outbox.ts';
 import { type Consumer, createConsumer } from '../rabbit/consume/consumer.ts';
-import { CONSUMER_NAMES, type ConsumerOptions } from '../rabbit/consume/options.ts';
+import { CONSUMER_OPTIONS, type ConsumerOptions } from '../rabbit/consume/options.ts';
 import type { RabbitHandler } from '../rabbit/consume/delivery.ts';
 import type { UserBinding } from '../rabbit/topology/model.ts';
 import { perDelay } from '../rabbit/topology/per-delay.ts';
@@ -45,7 +45,7 @@ const FOREIGN: Readonly<Record<string, string>> = {
 };
 
 const NAMES: readonly string[] = [
-  ...CONSUMER_NAMES.filter((name) => !(name in FOREIGN)),
+  ...Object.keys(CONSUMER_OPTIONS).filter((name) => !(name in FOREIGN)),
   'exchange',
   'exchangeType',
   'retryDelays',

@@ -11,7 +11,6 @@ import {
   type Duration,
   DURATION_MAX_MS,
   durationMs,
-  HOUR_MS,
   type Millis,
   MINUTE_MS,
   SECOND_MS,
@@ -19,7 +18,8 @@ import {
 import type { Entry } from '../core/entry.ts';
 import { isRespoolError, RespoolError, show } from '../core/errors.ts';
 import type { EventKind, EventOf, StreamedEvent, StreamOptions } from '../core/event.ts';
-import { checkNames, checkNumber, checkTopicPattern } from '../core/limits.ts';
+import { checkNames, checkTopicPattern } from '../core/limits.ts';
+import { checkOption, defaultOf } from '../core/option-table.ts';
 import type { EngineLoad } from '../engine/parts.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { Handler } from '../ports/handler.ts';
@@ -30,7 +30,7 @@ import { Spool } from '../spool/spool.ts';
 import type { OutboxParts, RelayStoreOptions } from './parts.ts';
 import { RelayBreaker, type RelayBreakerState, UnconfirmedWindow } from './relay-breaker.ts';
 import { type Target, targetOf } from './targets.ts';
-import type { CleanUp, RelayOptions } from './types.ts';
+import { type CleanUp, RELAY_OPTIONS, type RelayOptions } from './types.ts';
 
 // What a relay takes, checked, with its defaults.
 
@@ -48,20 +48,6 @@ interface RelaySettings {
   readonly store: RelayStoreOptions;
 }
 
-const NAMES = [
-  'to',
-  'batch',
-  'concurrency',
-  'cleanUp',
-  'topics',
-  'expires',
-  'lease',
-  'poll',
-  'pauseAfter',
-  'middleware',
-];
-
-const MANY = { min: 1, max: 10_000 };
 const TOPICS_MAX = 100;
 /** Messages that are claimed for a probe, over all patterns. */
 const PROBERS_MAX = 8;
@@ -69,18 +55,23 @@ const PAUSE_MAX_MS: number = 30 * SECOND_MS;
 
 /** Checks what was given, but for what the spool of the relay checks itself. */
 function relaySettings(options: RelayOptions): RelaySettings {
-  checkNames('relay', options, NAMES);
-  const { expires, pauseAfter = SECOND_MS, cleanUp = 'at once' } = options;
-  const pauseMs = durationMs(pauseAfter, 'pauseAfter', { minMs: 1, maxMs: HOUR_MS });
-  const concurrency = checkNumber('concurrency', options.concurrency ?? 500, MANY);
+  checkNames('relay', options, Object.keys(RELAY_OPTIONS));
+  const { cleanUp = 'at once' } = options;
+  const valueOf = <T>(name: keyof RelayOptions): T => {
+    const option = RELAY_OPTIONS[name];
+    const value = options[name] ?? defaultOf(option);
+    return (value === undefined ? undefined : checkOption(name, value, option)) as T;
+  };
+  const pauseMs = valueOf<number>('pauseAfter');
+  const concurrency = valueOf<number>('concurrency');
   const topics = topicsOf(options.topics);
   const share = Math.max(1, Math.floor(PROBERS_MAX / topics.length));
   return {
-    batch: checkNumber('batch', options.batch ?? 100, MANY),
+    batch: valueOf<number>('batch'),
     concurrency,
     probers: Math.min(share, concurrency),
     topics,
-    expiresMs: expires === undefined ? undefined : durationMs(expires, 'expires', { minMs: 1 }),
+    expiresMs: valueOf<number | undefined>('expires'),
     pauseMs,
     pauseMaxMs: Math.max(pauseMs, PAUSE_MAX_MS),
     ...keepingOf(cleanUp),

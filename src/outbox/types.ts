@@ -7,6 +7,7 @@
 
 import type { Duration, Millis } from '../core/duration.ts';
 import type { Headers } from '../core/entry.ts';
+import type { Option } from '../core/option-table.ts';
 import type { BackoffFunction, RetryPolicy } from '../core/policy.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
 import type { Handler, Middleware } from '../ports/handler.ts';
@@ -89,27 +90,137 @@ export type RelayTarget =
   /** A route, such as `http({ url })` of `respool/deliver`. */
   | { readonly deliver: Handler };
 
+/** Every option of a relay; a configuration has the same, but for `middleware`. */
+export const RELAY_OPTIONS: Readonly<Record<keyof RelayOptions, Option>> = {
+  to: {
+    kind: 'code',
+    type: 'an exchange, a sink or a handler',
+    ts: 'RelayTarget',
+    required: true,
+    about:
+      '`{ amqp: url, exchange, tls }`: an exchange of RabbitMQ, confirmed and routed, with ' +
+      '`tls: { ca, cert, key, … }` as for [connections](rabbit.md); a sink such as ' +
+      '`spoolSink(spool)` or `rabbitSink(…)`; `{ deliver: handler }` such as `http({ url })`',
+  },
+  batch: {
+    kind: 'number',
+    min: 1,
+    max: 10_000,
+    default: 100,
+    about:
+      'maximum messages in one send; to an exchange several sends are in flight at once, to a ' +
+      'sink one',
+  },
+  concurrency: {
+    kind: 'number',
+    min: 1,
+    max: 10_000,
+    default: 500,
+    about:
+      'maximum messages in flight, or sent and not yet recorded as sent; a crash may resend up ' +
+      'to this many',
+  },
+  cleanUp: {
+    kind: 'json',
+    type: "`'at once'`, `'never'`, a duration, or `{ partition, keep }`",
+    ts: 'CleanUp',
+    schema: 'cleanUp',
+    default: 'at once',
+    about:
+      'when sent messages are removed: at once, never, at an age such as `7d`, or with ' +
+      '`{ partition: 1d, keep: 30d }` in partitions that are dropped as a whole (PostgreSQL). ' +
+      'Messages with a `dedupeKey` or an `id` of your own stay for at least 24 hours, in state ' +
+      '`archived`, so that duplicates are recognised',
+  },
+  topics: {
+    kind: 'json',
+    type: 'a pattern, or a list of up to 100',
+    ts: 'string | readonly string[]',
+    schema: 'texts',
+    default: '#',
+    about: 'only these routing keys',
+  },
+  expires: {
+    kind: 'duration',
+    min: '1ms',
+    type: 'duration',
+    defaultText: 'never',
+    about: 'for messages without their own expiry, counted from their emit or their `eta`',
+  },
+  lease: {
+    kind: 'duration',
+    min: '1s',
+    max: '1d',
+    default: '60s',
+    about: 'how long a claim lasts without a heartbeat',
+  },
+  poll: {
+    kind: 'duration',
+    min: '10ms',
+    max: '1h',
+    default: '30s',
+    about:
+      'how often due messages are polled even without a wake-up, as a fallback. New commits are ' +
+      'noticed far sooner, see [`listenUrl`](outbox.md#options-of-createoutbox); only a late ' +
+      'commit behind a due message that this relay does not take, such as one of a paused topic, ' +
+      'may wait for this',
+  },
+  pauseAfter: {
+    kind: 'duration',
+    min: '1ms',
+    max: '1h',
+    default: '1s',
+    about: 'the first pause after a target does not answer; doubles to 30s',
+  },
+  middleware: {
+    kind: 'code',
+    type: 'a list of functions',
+    ts: 'readonly Middleware[]',
+    about: 'wrappers around every send, as for [handlers](../how-to/middleware.md)',
+  },
+};
+
 /** How messages are sent on. */
 export interface RelayOptions {
+  /**
+   * `{ amqp: url, exchange, tls }`: an exchange of RabbitMQ, confirmed and routed, with `tls: { ca,
+   * cert, key, … }` as for connections; a sink such as `spoolSink(spool)` or `rabbitSink(…)`; `{
+   * deliver: handler }` such as `http({ url })`.
+   */
   readonly to: RelayTarget;
-  /** The most messages in one send, 1 to 10,000; default 100. */
+  /**
+   * Maximum messages in one send; to an exchange several sends are in flight at once, to a sink
+   * one. 1 to 10,000; default 100.
+   */
   readonly batch?: number;
-  /** Messages on their way at once, 1 to 10,000; default 500. */
+  /**
+   * Maximum messages in flight, or sent and not yet recorded as sent; a crash may resend up to this
+   * many. 1 to 10,000; default 500.
+   */
   readonly concurrency?: number;
-  /** Default `'at once'`. */
+  /**
+   * When sent messages are removed: at once, never, at an age such as `7d`, or with `{ partition:
+   * 1d, keep: 30d }` in partitions that are dropped as a whole (PostgreSQL). Messages with a
+   * `dedupeKey` or an `id` of your own stay for at least 24 hours, in state `archived`, so that
+   * duplicates are recognised. Default at once.
+   */
   readonly cleanUp?: CleanUp;
-  /** Only these routing keys; default `'#'`, all. */
+  /** Only these routing keys. Default #. */
   readonly topics?: string | readonly string[];
-  /** For messages that do not say when they expire, from their emit or their eta on. */
+  /**
+   * For messages without their own expiry, counted from their emit or their `eta`. Default never.
+   */
   readonly expires?: Duration;
-  /** How long a claim lasts without a heartbeat; default 60s. */
+  /** How long a claim lasts without a heartbeat. 1s to 1d; default 60s. */
   readonly lease?: Duration;
   /**
-   * How often due messages are asked for even when nothing calls, as a safety net; default 30s. New
-   * commits are noticed within a second without it.
+   * How often due messages are polled even without a wake-up, as a fallback. New commits are
+   * noticed far sooner, see `listenUrl`; only a late commit behind a due message that this relay
+   * does not take, such as one of a paused topic, may wait for this. 10ms to 1h; default 30s.
    */
   readonly poll?: Duration;
-  /** How long a dead target is left alone before it is tried again; default 1s, doubling to 30s. */
+  /** The first pause after a target does not answer; doubles to 30s. 1ms to 1h; default 1s. */
   readonly pauseAfter?: Duration;
+  /** Wrappers around every send, as for handlers. */
   readonly middleware?: readonly Middleware[];
 }

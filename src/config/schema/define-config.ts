@@ -27,7 +27,8 @@ import type { GoqueueOptions } from '../../rabbit/compat/goqueue.ts';
 import type { OutboxOptions } from '../../rabbit/compat/outbox.ts';
 import type { Compat } from '../../rabbit/compat/shared.ts';
 import type { SpringOptions } from '../../rabbit/compat/spring.ts';
-import type { TopologyStyle, UserBinding } from '../../rabbit/topology/model.ts';
+import type { Declare } from '../../rabbit/consume/options.ts';
+import type { QueueType, TopologyStyle, UserBinding } from '../../rabbit/topology/model.ts';
 import type { PerDelayOptions } from '../../rabbit/topology/per-delay.ts';
 import type { SharedOptions } from '../../rabbit/topology/shared.ts';
 import type { NatsBodyOptions, NatsEntryOptions } from '../../stores/nats/options.ts';
@@ -210,34 +211,40 @@ export interface ConsumerConfig {
   readonly bindings?: readonly UserBinding[];
   /** How messages wait for their next attempt. Default `shared`. */
   readonly topology?: StyleConfig;
-  /** The type of all its queues. Default `quorum`. */
-  readonly type?: 'quorum' | 'classic';
+  /** The type of all queues that it declares. Default `quorum`. */
+  readonly type?: QueueType;
   /**
    * When a message is retried: each delay has a wait queue. Default `default` if it is configured,
    * else `{ ladder: [5s, 30s, 2m, 10m, 1h] }`.
    */
   readonly policy?: PolicyConfig;
-  /** How many messages the broker sends ahead. 1 to 2,000; default 20. */
+  /**
+   * Deliveries that the broker sends ahead; what waits for a slot longer than 28m less `timeout` is
+   * given back. 1 to 2,000; default 20.
+   */
   readonly prefetch?: number;
-  /** How many run at once. 1 to 10,000; default 10. */
+  /** Handlers that run at once. 1 to 10,000; default 10. */
   readonly concurrency?: number;
   /**
-   * How long one attempt may take; the broker itself considers a consumer stuck after 30 minutes.
-   * 1ms to 25m; default 5m.
+   * How long one attempt may take; the broker ends a consumer whose delivery takes 30 minutes. 1ms
+   * to 25m; default 5m.
    */
   readonly timeout?: Duration;
   /**
    * Shares the queues with another system, by its names and headers; not together with `topology`.
    */
   readonly compat?: CompatConfig;
-  /** What happens to the topology at the start: declared, compared, or nothing. Default `apply`. */
-  readonly declare?: 'apply' | 'verify' | 'none';
+  /**
+   * `apply` declares what is missing, `verify` only compares, `none` assumes that it exists; at
+   * every connect. Default `apply`.
+   */
+  readonly declare?: Declare;
   /**
    * Additional waits with a queue of their own, besides those of the policy; others are rounded up.
    * Default `1m` and `1h`, if the policy waits less; with `compat` none.
    */
   readonly waits?: readonly Duration[];
-  /** A message whose consumer was lost this many times is parked. 0 to 1,000,000; default 10. */
+  /** Consumers lost in a row with a message before it is parked. 0 to 1,000,000; default 10. */
   readonly maxLost?: number;
   /** Where messages are delivered. */
   readonly deliver: RouteConfig['deliver'];
@@ -272,24 +279,36 @@ export interface RelayConfig {
     | { readonly spool: true }
     | RouteConfig['deliver']
     | Sink;
-  /** Maximum messages in one send. 1 to 10,000; default 100. */
+  /**
+   * Maximum messages in one send; to an exchange several sends are in flight at once, to a sink
+   * one. 1 to 10,000; default 100.
+   */
   readonly batch?: number;
-  /** Messages in flight at once. 1 to 10,000; default 500. */
+  /**
+   * Maximum messages in flight, or sent and not yet recorded as sent; a crash may resend up to this
+   * many. 1 to 10,000; default 500.
+   */
   readonly concurrency?: number;
-  /** When a sent message is removed. Default at once. */
+  /**
+   * When sent messages are removed: at once, never, at an age such as `7d`, or with `{ partition:
+   * 1d, keep: 30d }` in partitions that are dropped as a whole (PostgreSQL). Messages with a
+   * `dedupeKey` or an `id` of your own stay for at least 24 hours, in state `archived`, so that
+   * duplicates are recognised. Default at once.
+   */
   readonly cleanUp?: CleanUp;
   /** Only these routing keys. Default #. */
   readonly topics?: string | readonly string[];
   /**
-   * For messages without their own expiry, counted from their emit or eta. Default
+   * For messages without their own expiry, counted from their emit or their `eta`. Default
    * `outbox.expires`.
    */
   readonly expires?: Duration;
   /** How long a claim lasts without a heartbeat. 1s to 1d; default 60s. */
   readonly lease?: Duration;
   /**
-   * How often due messages are polled even without a wake-up; new commits are noticed far sooner.
-   * 10ms to 1h; default 30s.
+   * How often due messages are polled even without a wake-up, as a fallback. New commits are
+   * noticed far sooner, see `listenUrl`; only a late commit behind a due message that this relay
+   * does not take, such as one of a paused topic, may wait for this. 10ms to 1h; default 30s.
    */
   readonly poll?: Duration;
   /** The first pause after a target does not answer; doubles to 30s. 1ms to 1h; default 1s. */

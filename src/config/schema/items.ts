@@ -4,6 +4,7 @@
  */
 
 import type { OptionTable } from '../../core/option-table.ts';
+import { CONSUMER_OPTIONS } from '../../rabbit/consume/options.ts';
 
 /** Keys of one route, and of one bounce. */
 export const ROUTE_KEYS: OptionTable = {
@@ -88,12 +89,7 @@ export const CONSUMER_KEYS: OptionTable = {
     defaultText: '`shared`',
     about: 'how messages wait for their next attempt',
   },
-  type: {
-    kind: 'choice',
-    choices: ['quorum', 'classic'],
-    default: 'quorum',
-    about: 'the type of all its queues',
-  },
+  type: CONSUMER_OPTIONS.type,
   policy: {
     kind: 'data',
     type: 'a name of `policies`, or a policy',
@@ -102,29 +98,9 @@ export const CONSUMER_KEYS: OptionTable = {
     defaultText: '`default` if it is configured, else `{ ladder: [5s, 30s, 2m, 10m, 1h] }`',
     about: 'when a message is retried: each delay has a wait queue',
   },
-  prefetch: {
-    kind: 'number',
-    min: 1,
-    max: 2_000,
-    default: 20,
-    about: 'how many messages the broker sends ahead',
-  },
-  concurrency: {
-    kind: 'number',
-    min: 1,
-    max: 10_000,
-    default: 10,
-    about: 'how many run at once',
-  },
-  timeout: {
-    kind: 'duration',
-    min: '1ms',
-    max: '25m',
-    default: '5m',
-    about:
-      'how long one attempt may take; the broker itself considers a consumer stuck after 30 ' +
-      'minutes',
-  },
+  prefetch: CONSUMER_OPTIONS.prefetch,
+  concurrency: CONSUMER_OPTIONS.concurrency,
+  timeout: CONSUMER_OPTIONS.timeout,
   compat: {
     kind: 'data',
     type:
@@ -136,12 +112,7 @@ export const CONSUMER_KEYS: OptionTable = {
       'shares the queues with another system, by its names and headers; not together with ' +
       '`topology`',
   },
-  declare: {
-    kind: 'choice',
-    choices: ['apply', 'verify', 'none'],
-    default: 'apply',
-    about: 'what happens to the topology at the start: declared, compared, or nothing',
-  },
+  declare: CONSUMER_OPTIONS.declare,
   waits: {
     kind: 'data',
     type: 'a list of up to 64 durations',
@@ -152,13 +123,7 @@ export const CONSUMER_KEYS: OptionTable = {
       'additional waits with a queue of their own, besides those of the policy; others are ' +
       'rounded up',
   },
-  maxLost: {
-    kind: 'number',
-    min: 0,
-    max: 1_000_000,
-    default: 10,
-    about: 'a message whose consumer was lost this many times is parked',
-  },
+  maxLost: CONSUMER_OPTIONS.maxLost,
   deliver: {
     kind: 'data',
     type: 'as in [routes](#routes)',

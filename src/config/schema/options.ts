@@ -8,6 +8,7 @@
  */
 
 import type { OptionTable } from '../../core/option-table.ts';
+import { RELAY_OPTIONS } from '../../outbox/types.ts';
 import { SPOOL_OPTIONS } from '../../spool/options.ts';
 
 /** Keys of the broker. */
@@ -60,66 +61,20 @@ export const RELAY_KEYS: OptionTable = {
     required: true,
     about: 'where the relay sends to; see [outbox](#outbox)',
   },
-  batch: {
-    kind: 'number',
-    min: 1,
-    max: 10_000,
-    default: 100,
-    about: 'maximum messages in one send',
-  },
-  concurrency: {
-    kind: 'number',
-    min: 1,
-    max: 10_000,
-    default: 500,
-    about: 'messages in flight at once',
-  },
+  batch: RELAY_OPTIONS.batch,
+  concurrency: RELAY_OPTIONS.concurrency,
   cleanUp: {
-    kind: 'json',
+    ...RELAY_OPTIONS.cleanUp,
     type: '`at once`, `never`, a duration, or `{ partition, keep }`',
-    ts: 'CleanUp',
-    schema: 'cleanUp',
-    default: 'at once',
-    about: 'when a sent message is removed',
   },
   topics: {
-    kind: 'json',
+    ...RELAY_OPTIONS.topics,
     type: 'a pattern, several with commas, or a list of them',
-    ts: 'string | readonly string[]',
-    schema: 'texts',
-    default: '#',
-    about: 'only these routing keys',
   },
-  expires: {
-    kind: 'duration',
-    min: '1ms',
-    type: 'duration',
-    defaultText: '`outbox.expires`',
-    about: 'for messages without their own expiry, counted from their emit or eta',
-  },
-  lease: {
-    kind: 'duration',
-    min: '1s',
-    max: '1d',
-    default: '60s',
-    about: 'how long a claim lasts without a heartbeat',
-  },
-  poll: {
-    kind: 'duration',
-    min: '10ms',
-    max: '1h',
-    default: '30s',
-    about:
-      'how often due messages are polled even without a wake-up; [new commits are noticed far ' +
-      'sooner](outbox.md#options-of-createoutbox)',
-  },
-  pauseAfter: {
-    kind: 'duration',
-    min: '1ms',
-    max: '1h',
-    default: '1s',
-    about: 'the first pause after a target does not answer; doubles to 30s',
-  },
+  expires: { ...RELAY_OPTIONS.expires, defaultText: '`outbox.expires`' },
+  lease: RELAY_OPTIONS.lease,
+  poll: RELAY_OPTIONS.poll,
+  pauseAfter: RELAY_OPTIONS.pauseAfter,
 };
 
 /** Keys of the outbox. */

@@ -1,8 +1,9 @@
 /** options — what `createConsumer` takes, checked, with its defaults. */
 
-import { type Duration, durationMs, MINUTE_MS } from '../../core/duration.ts';
+import { type Duration, durationMs } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
-import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
+import { checkNames } from '../../core/limits.ts';
+import { type Option, readOptions } from '../../core/option-table.ts';
 import {
   type BackoffFunction,
   checkPolicy,
@@ -40,55 +41,272 @@ export interface QueueDeclareOptions {
   readonly arguments?: Table;
 }
 
+/** The options of every consumer, in the order of its error texts. */
+const CONSUMER = {
+  url: {
+    kind: 'data',
+    type: '`amqp://…`, `amqps://…`, or a list',
+    ts: 'string | readonly string[] | undefined',
+    about: 'the broker; of a list one that answers. Either this or `connection`',
+  },
+  connection: {
+    kind: 'code',
+    type: 'the result of `createConnection` or of amqplib',
+    ts: 'RabbitConnection | AmqpConnection | undefined',
+    about: "shared with others, and left open. amqplib's own does not reconnect",
+  },
+  tls: {
+    kind: 'data',
+    type: '`{ ca, cert, key, passphrase, servername, rejectUnauthorized }`',
+    ts: 'TlsOptions | undefined',
+    defaultText: "Node's certificate authorities",
+    about: 'for `amqps://`',
+  },
+  name: {
+    kind: 'text',
+    type: 'text',
+    default: 'respool',
+    about: 'names the connection, and the consumer in `by` of its verdicts',
+  },
+  clock: {
+    kind: 'code',
+    type: 'Clock',
+    ts: 'Clock',
+    defaultText: 'the system clock',
+    about: 'for tests',
+  },
+  dice: { kind: 'code', type: 'Dice', ts: 'Dice', defaultText: "the system's", about: 'for tests' },
+  queue: { kind: 'text', type: 'a name', required: true, about: 'the queue to consume' },
+  bindings: {
+    kind: 'data',
+    type: 'a list of `{ exchange, key, type, arguments }`',
+    ts: 'readonly UserBinding[]',
+    about:
+      'what leads into it; `key` is `#` by default, with `*` and `#` at a topic exchange; `type` ' +
+      'declares the exchange (`topic`), `false` assumes that it exists',
+  },
+  topology: {
+    kind: 'code',
+    type: '`shared()`, `perDelay()` or `perAttempt()`',
+    ts: 'TopologyStyle',
+    defaultText: '`shared()`',
+    about: '[how messages wait](#names-at-the-broker)',
+  },
+  type: {
+    kind: 'choice',
+    choices: ['quorum', 'classic'],
+    ts: 'QueueType',
+    default: 'quorum',
+    about: 'the type of all queues that it declares',
+  },
+  policy: {
+    kind: 'code',
+    type: 'a [policy](../how-to/retry-policies.md)',
+    ts: 'RetryPolicy',
+    defaultText: "`ladder(['5s', '30s', '2m', '10m', '1h'])`",
+    about: 'when to retry, and when to give up',
+  },
+  policies: {
+    kind: 'code',
+    type: 'policies by name',
+    ts: 'Readonly<Record<string, RetryPolicy>>',
+    about: 'policies that messages can select by the header `respool-policy`',
+  },
+  backoffs: {
+    kind: 'code',
+    type: 'functions by name',
+    ts: 'Readonly<Record<string, BackoffFunction>>',
+    about: 'delay functions for `custom` policies',
+  },
+  waits: {
+    kind: 'data',
+    type: 'a list of durations, up to 64',
+    ts: 'readonly Duration[]',
+    defaultText: '1m and 1h, if no policy waits as long; with `compat` none',
+    about: 'additional wait queues besides those of the policies',
+  },
+  prefetch: {
+    kind: 'number',
+    min: 1,
+    max: 2_000,
+    default: 20,
+    about:
+      'deliveries that the broker sends ahead; what waits for a slot longer than 28m less ' +
+      '`timeout` is given back',
+  },
+  concurrency: {
+    kind: 'number',
+    min: 1,
+    max: 10_000,
+    default: 10,
+    about: 'handlers that run at once',
+  },
+  timeout: {
+    kind: 'duration',
+    min: '1ms',
+    max: '25m',
+    default: '5m',
+    about:
+      'how long one attempt may take; the broker ends a consumer whose delivery takes 30 minutes',
+  },
+  compat: {
+    kind: 'data',
+    type: '`goqueue`, `spring`, `outbox`, or the results of their functions',
+    ts: "Compat['name'] | Compat",
+    about:
+      'shares queues with [another system](../how-to/move-from-another-consumer.md); not with ' +
+      '`topology`',
+  },
+  declare: {
+    kind: 'choice',
+    choices: ['apply', 'verify', 'none'],
+    ts: 'Declare',
+    default: 'apply',
+    about:
+      '`apply` declares what is missing, `verify` only compares, `none` assumes that it exists; ' +
+      'at every connect',
+  },
+  maxLost: {
+    kind: 'number',
+    min: 0,
+    max: 1_000_000,
+    default: 10,
+    about: 'consumers lost in a row with a message before it is parked',
+  },
+  middleware: {
+    kind: 'code',
+    type: 'a list of functions',
+    ts: 'readonly Middleware[]',
+    about: 'wrappers around the handler; the first is the outermost',
+  },
+  schema: {
+    kind: 'code',
+    type: 'a Standard Schema',
+    ts: 'StandardSchema<Body>',
+    about: 'what the decoded body must match; one that does not goes to the dead queue',
+  },
+  decoders: {
+    kind: 'code',
+    type: 'a list of `{ contentType, encode, decode }`',
+    ts: 'readonly Codec[]',
+    defaultText: 'JSON, text, bytes',
+    about: 'for `value()` and `schema`',
+  },
+  consumerTag: {
+    kind: 'text',
+    type: 'text',
+    defaultText: "the broker's",
+    about: 'the name of the subscription',
+  },
+  consumeArguments: {
+    kind: 'data',
+    type: 'a table',
+    ts: 'Table',
+    about: 'arguments of the subscription',
+  },
+  exclusive: {
+    kind: 'boolean',
+    defaultText: '`false`',
+    about:
+      'no other consumer is allowed. Quorum queues of most releases ignore it: there, give the ' +
+      'queue the argument `x-single-active-consumer`',
+  },
+  priority: {
+    kind: 'data',
+    type: 'a number',
+    ts: 'number',
+    defaultText: '0',
+    about: 'of the subscription: higher ones are served first',
+  },
+  queueOptions: {
+    kind: 'data',
+    type: '`{ durable, exclusive, autoDelete, arguments }`',
+    ts: 'QueueDeclareOptions',
+    defaultText: '`true`, `false`, `false`, none',
+    about: 'of the main queue; for a quorum queue the first three cannot be changed',
+  },
+  tracing: { kind: 'code', type: 'a tracer', ts: 'Tracer', about: 'writes [spans](traces.md)' },
+  logger: {
+    kind: 'code',
+    type: 'a [logger](logs.md)',
+    ts: 'Logger',
+    about: 'gets a line for every event',
+  },
+} as const;
+
+/** Every option of `createConsumer`. */
+export const CONSUMER_OPTIONS: Readonly<Record<keyof ConsumerOptions, Option>> = CONSUMER;
+
 /** Which queue is consumed, and how. */
 export interface ConsumerOptions<Body = unknown> extends ConnectionChoice {
+  /** The queue to consume. */
   readonly queue: string;
-  /** Exchanges that the queue is bound to. */
+  /**
+   * What leads into it; `key` is `#` by default, with `*` and `#` at a topic exchange; `type`
+   * declares the exchange (`topic`), `false` assumes that it exists.
+   */
   readonly bindings?: readonly UserBinding[];
-  /** How wait queues are built: `shared()` (default), `perDelay()`, `perAttempt()`. */
+  /** How messages wait. Default `shared()`. */
   readonly topology?: TopologyStyle;
-  /** Default `quorum`. */
+  /** The type of all queues that it declares. Default `quorum`. */
   readonly type?: QueueType;
-  /** When to try again and when to give up; default `ladder(['5s', '30s', '2m', '10m', '1h'])`. */
+  /** When to retry, and when to give up. Default `ladder(['5s', '30s', '2m', '10m', '1h'])`. */
   readonly policy?: RetryPolicy;
-  /** Policies that messages can ask for by name, in the header `respool-policy`. */
+  /** Policies that messages can select by the header `respool-policy`. */
   readonly policies?: Readonly<Record<string, RetryPolicy>>;
-  /** Delay functions for `custom` policies, by name. */
+  /** Delay functions for `custom` policies. */
   readonly backoffs?: Readonly<Record<string, BackoffFunction>>;
   /**
-   * Wait queues beyond those of the policies, for delays that only a handler or the other side
-   * knows; default 1m and 1h, where no policy waits as long.
+   * Additional wait queues besides those of the policies. Default 1m and 1h, if no policy waits as
+   * long; with `compat` none.
    */
   readonly waits?: readonly Duration[];
-  /** Deliveries that the broker sends ahead, 1 to 2000; default 20. */
+  /**
+   * Deliveries that the broker sends ahead; what waits for a slot longer than 28m less `timeout` is
+   * given back. 1 to 2,000; default 20.
+   */
   readonly prefetch?: number;
-  /** Handlers that run at once, 1 to 10,000; default 10. */
+  /** Handlers that run at once. 1 to 10,000; default 10. */
   readonly concurrency?: number;
-  /** How long one attempt may take, up to 25m: brokers end a delivery after 30; default 5m. */
+  /**
+   * How long one attempt may take; the broker ends a consumer whose delivery takes 30 minutes. 1ms
+   * to 25m; default 5m.
+   */
   readonly timeout?: Duration;
-  /** Shares queues with the consumers of another system. */
+  /** Shares queues with another system; not with `topology`. */
   readonly compat?: Compat['name'] | Compat;
-  /** Declares what is missing (`apply`, default), only looks (`verify`), or trusts (`none`). */
+  /**
+   * `apply` declares what is missing, `verify` only compares, `none` assumes that it exists; at
+   * every connect. Default `apply`.
+   */
   readonly declare?: Declare;
-  /** How many consumers in a row may end with a message before it is parked; default 10. */
+  /** Consumers lost in a row with a message before it is parked. 0 to 1,000,000; default 10. */
   readonly maxLost?: number;
+  /** Wrappers around the handler; the first is the outermost. */
   readonly middleware?: readonly Middleware[];
-  /** A Standard Schema that the decoded body must fit; one that does not goes to the dead queue. */
+  /** What the decoded body must match; one that does not goes to the dead queue. */
   readonly schema?: StandardSchema<Body>;
+  /** For `value()` and `schema`. Default JSON, text, bytes. */
   readonly decoders?: readonly Codec[];
+  /** The name of the subscription. Default the broker's. */
   readonly consumerTag?: string;
+  /** Arguments of the subscription. */
   readonly consumeArguments?: Table;
   /**
-   * The only consumer of its queue. Quorum queues of most releases ignore it: there, give the queue
-   * the argument `x-single-active-consumer`.
+   * No other consumer is allowed. Quorum queues of most releases ignore it: there, give the queue
+   * the argument `x-single-active-consumer`. Default `false`.
    */
   readonly exclusive?: boolean;
-  /** The consumer's priority at the broker. */
+  /** Of the subscription: higher ones are served first. Default 0. */
   readonly priority?: number;
+  /**
+   * Of the main queue; for a quorum queue the first three cannot be changed. Default `true`,
+   * `false`, `false`, none.
+   */
   readonly queueOptions?: QueueDeclareOptions;
-  /** Writes spans, as `await openTelemetry()` of `respool/observe` does; default none. */
+  /** Writes spans. */
   readonly tracing?: Tracer;
-  /** Gets a line for every event: fields first, text second, as pino has it. */
+  /** Gets a line for every event. */
   readonly logger?: Logger;
 }
 
@@ -113,56 +331,12 @@ export interface ConsumerSettings {
   readonly tracer: Tracer | undefined;
 }
 
-/** What `createConsumer` takes. */
-export const CONSUMER_NAMES: readonly string[] = [
-  'url',
-  'connection',
-  'tls',
-  'name',
-  'clock',
-  'dice',
-  'queue',
-  'bindings',
-  'topology',
-  'type',
-  'policy',
-  'policies',
-  'backoffs',
-  'waits',
-  'prefetch',
-  'concurrency',
-  'timeout',
-  'compat',
-  'declare',
-  'maxLost',
-  'middleware',
-  'schema',
-  'decoders',
-  'consumerTag',
-  'consumeArguments',
-  'exclusive',
-  'priority',
-  'queueOptions',
-  'tracing',
-  'logger',
-];
-
-const PREFETCH_DEFAULT = 20;
-/** n.b. A quorum queue takes no more. */
-const PREFETCH_MAX = 2_000;
-const CONCURRENCY_DEFAULT = 10;
-const CONCURRENCY_MAX = 10_000;
-const TIMEOUT_DEFAULT_MS: number = 5 * MINUTE_MS;
-/** Brokers end a delivery after thirty minutes. */
-const TIMEOUT_MAX_MS: number = 25 * MINUTE_MS;
-const MAX_LOST_DEFAULT = 10;
-const MAX_LOST_MAX = 1_000_000;
 const POLICY_DEFAULT: RetryPolicy = ladder(['5s', '30s', '2m', '10m', '1h']);
 const WAITS_DEFAULT: readonly Duration[] = ['1m', '1h'];
 
 /** Checks what was given. */
 export function consumerSettings(options: ConsumerOptions): ConsumerSettings {
-  checkNames('createConsumer', options, CONSUMER_NAMES);
+  const values = readOptions({ what: 'createConsumer' }, options, CONSUMER);
   const { middleware = [], backoffs = {}, schema } = options;
   const isList = Array.isArray(middleware) && middleware.every((one) => typeof one === 'function');
   if (!isList) throw invalid('middleware', middleware, 'a list of functions');
@@ -179,25 +353,16 @@ export function consumerSettings(options: ConsumerOptions): ConsumerSettings {
   refuseUnknownBackoffs([policy, ...policies.values()], backoffs);
   const compat = options.compat === undefined ? undefined : compatOf(options.compat);
   return {
-    plan: planOf(options, [policy, ...policies.values()], compat),
+    plan: planOf({ ...options, type: values.type }, [policy, ...policies.values()], compat),
     wire: compat?.wire ?? respoolWire,
     policy,
     policies,
     backoffs,
-    subscription: subscriptionOf(options),
-    concurrency: checkNumber('concurrency', options.concurrency ?? CONCURRENCY_DEFAULT, {
-      min: 1,
-      max: CONCURRENCY_MAX,
-    }),
-    timeoutMs: durationMs(options.timeout ?? TIMEOUT_DEFAULT_MS, 'timeout', {
-      minMs: 1,
-      maxMs: TIMEOUT_MAX_MS,
-    }),
-    declare: checkOneOf('declare', options.declare ?? 'apply', ['apply', 'verify', 'none']),
-    maxLost: checkNumber('maxLost', options.maxLost ?? MAX_LOST_DEFAULT, {
-      min: 0,
-      max: MAX_LOST_MAX,
-    }),
+    subscription: subscriptionOf(options, values.prefetch),
+    concurrency: values.concurrency,
+    timeoutMs: values.timeoutMs,
+    declare: values.declare,
+    maxLost: values.maxLost,
     middleware,
     schema,
     decode: decodersOf(options.decoders),
@@ -206,7 +371,7 @@ export function consumerSettings(options: ConsumerOptions): ConsumerSettings {
 }
 
 function planOf(
-  options: ConsumerOptions,
+  options: ConsumerOptions & { readonly type: QueueType },
   policies: readonly RetryPolicy[],
   compat: Compat | undefined,
 ): QueuePlan {
@@ -224,7 +389,7 @@ function planOf(
   }
   const order: QueueOrder = {
     queue: options.queue,
-    type: checkOneOf('type', options.type ?? 'quorum', ['quorum', 'classic']),
+    type: options.type,
     policy: policies[0] ?? POLICY_DEFAULT,
     extraWaitsMs: extraWaits(options.waits, policies, compat !== undefined),
     bindings: options.bindings ?? [],
@@ -257,12 +422,8 @@ function extraWaits(
   return [...new Set(all)].filter((ms) => ms > 0 && !first.has(ms)).sort((a, b) => a - b);
 }
 
-function subscriptionOf(options: ConsumerOptions): SubscribeOptions {
+function subscriptionOf(options: ConsumerOptions, prefetch: number): SubscribeOptions {
   const { consumerTag, exclusive, priority, consumeArguments } = options;
-  const prefetch = checkNumber('prefetch', options.prefetch ?? PREFETCH_DEFAULT, {
-    min: 1,
-    max: PREFETCH_MAX,
-  });
   return {
     prefetch,
     ...(consumerTag === undefined ? {} : { consumerTag }),

@@ -1,8 +1,8 @@
 /** options — what `createPublisher` takes, checked, with its defaults. */
 
-import { DAY_MS, type Duration, durationMs, SECOND_MS } from '../../core/duration.ts';
+import type { Duration } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
-import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
+import { type Option, type OptionValues, readOptions } from '../../core/option-table.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import { checkTracer } from '../../engine/tracing.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
@@ -19,68 +19,233 @@ import {
 } from './codecs.ts';
 import type { RabbitConnection } from '../connection/connection.ts';
 import type { FallbackSpool } from './fallback.ts';
-import { CONFIRM_PUBLISHER_LIMITS, type ConfirmPublisherLimits } from './confirm-publisher.ts';
+import type { ConfirmPublisherLimits } from './confirm-publisher.ts';
 import { checkShort, type PublishMiddleware } from './message.ts';
+
+/** The options of every publisher, in the order of its error texts. */
+const PUBLISHER = {
+  url: {
+    kind: 'data',
+    type: '`amqp://…`, `amqps://…`, or a list',
+    ts: 'string | readonly string[]',
+    about: 'the broker; of a list one that answers. Either this or `connection`',
+  },
+  connection: {
+    kind: 'code',
+    type: 'the result of `createConnection` or of amqplib',
+    ts: 'RabbitConnection | AmqpConnection',
+    about: "shared with others, and left open. amqplib's own does not reconnect",
+  },
+  tls: {
+    kind: 'data',
+    type: '`{ ca, cert, key, passphrase, servername, rejectUnauthorized }`',
+    ts: 'TlsOptions',
+    defaultText: "Node's certificate authorities",
+    about: 'for `amqps://`',
+  },
+  exchange: {
+    kind: 'text',
+    type: 'a name',
+    defaultText: "`''`",
+    about: "for messages without their own; at `''` the key is the name of a queue",
+  },
+  exchangeType: {
+    kind: 'choice',
+    choices: ['topic', 'direct', 'fanout', 'headers'],
+    ts: 'ExchangeType',
+    default: 'topic',
+    about: 'the type that the exchange is declared with, see `declare`',
+  },
+  declare: {
+    kind: 'boolean',
+    default: false,
+    about: 'declares the exchange, durable, on every connect and when it is missing',
+  },
+  id: {
+    kind: 'text',
+    type: 'text',
+    about: 'the publisher: header `publisher-id`, name of the connection',
+  },
+  appId: { kind: 'text', type: 'text', defaultText: '`id`', about: "AMQP's property of that name" },
+  headers: {
+    kind: 'data',
+    type: 'a table',
+    ts: 'Table',
+    about: 'for every message; its own take precedence',
+  },
+  contentType: {
+    kind: 'text',
+    type: 'a media type',
+    defaultText: '`application/json`, for bytes `application/octet-stream`',
+    about: 'for messages without their own',
+  },
+  encoders: {
+    kind: 'code',
+    type: 'a list of `{ contentType, encode, decode }`',
+    ts: 'readonly Codec[]',
+    defaultText: 'JSON, text, bytes',
+    about: 'codecs by content type',
+  },
+  persistent: {
+    kind: 'boolean',
+    default: true,
+    about: 'whether messages survive a restart of the broker',
+  },
+  priority: { kind: 'number', min: 0, max: 255, about: 'for messages without their own' },
+  confirmTimeout: {
+    kind: 'duration',
+    min: '1ms',
+    max: '1d',
+    default: '30s',
+    about: 'how long a message may take until its confirm',
+  },
+  window: {
+    kind: 'number',
+    min: 1,
+    max: 100_000,
+    default: 1_000,
+    about: 'messages in flight at once',
+  },
+  waitingMax: {
+    kind: 'number',
+    min: 1,
+    max: 10_000_000,
+    default: 10_000,
+    about: 'messages that wait in memory for the broker, at most',
+  },
+  waitingMaxBytes: {
+    kind: 'bytes',
+    min: '1 bytes',
+    max: '16 GiB',
+    default: '64 MiB',
+    about: 'the same in bytes',
+  },
+  maxBytes: {
+    kind: 'bytes',
+    min: '1 bytes',
+    max: '512 MiB',
+    default: '16 MiB',
+    about: 'the largest body; RabbitMQ 4 accepts no more unless configured',
+  },
+  middleware: {
+    kind: 'code',
+    type: 'a list of functions',
+    ts: 'readonly PublishMiddleware[]',
+    about: 'wrappers around every publish; the first is the outermost',
+  },
+  envelope: {
+    kind: 'choice',
+    choices: ['goqueue'],
+    about: 'bodies and headers in the format of that system',
+  },
+  fallback: {
+    kind: 'code',
+    type: 'a spool',
+    ts: 'FallbackSpool',
+    about: 'stores messages while the broker is down, and forwards them later',
+  },
+  fallbackAfter: {
+    kind: 'duration',
+    min: '0s',
+    max: '1d',
+    default: '2s',
+    about: 'how long the broker may be down before the fallback is used',
+  },
+  fallbackTopic: {
+    kind: 'text',
+    type: 'a word',
+    default: 'rabbit',
+    about: 'the first word of the topics that the fallback uses',
+  },
+  fallbackPolicy: {
+    kind: 'code',
+    type: 'a policy or its name',
+    ts: 'RetryPolicy | string',
+    defaultText: "the spool's",
+    about: 'for forwarded messages that no queue takes, or that close their channel',
+  },
+  tracing: { kind: 'code', type: 'a tracer', ts: 'Tracer', about: 'writes [spans](traces.md)' },
+  clock: {
+    kind: 'code',
+    type: 'Clock',
+    ts: 'Clock',
+    defaultText: 'the system clock',
+    about: 'for tests',
+  },
+  dice: { kind: 'code', type: 'Dice', ts: 'Dice', defaultText: "the system's", about: 'for tests' },
+} as const;
+
+/** Every option of `createPublisher`. */
+export const PUBLISHER_OPTIONS: Readonly<Record<keyof PublisherOptions, Option>> = PUBLISHER;
 
 /** How a publisher reaches its broker, and what its messages have in common. */
 export interface PublisherOptions {
-  /** Such as `amqp://user:password@host:5672/vhost`, or several; this or `connection`. */
+  /** The broker; of a list one that answers. Either this or `connection`. */
   readonly url?: string | readonly string[];
-  /** Made by `createConnection`, or amqplib's own, which does not come back when it is lost. */
+  /** Shared with others, and left open. amqplib's own does not reconnect. */
   readonly connection?: RabbitConnection | AmqpConnection;
+  /** For `amqps://`. Default Node's certificate authorities. */
   readonly tls?: TlsOptions;
-  /** Where messages go that do not say; default `''`, where the key is the name of a queue. */
+  /** For messages without their own; at `''` the key is the name of a queue. Default `''`. */
   readonly exchange?: string;
-  /** Of what type the exchange is declared; default `topic`. */
+  /** The type that the exchange is declared with, see `declare`. Default `topic`. */
   readonly exchangeType?: ExchangeType;
-  /** Whether it is declared (durable) on every connect and when it is missing; default false. */
+  /** Declares the exchange, durable, on every connect and when it is missing. Default false. */
   readonly declare?: boolean;
-  /** Who publishes: header `publisher-id`, and the name of the connection. */
+  /** The publisher: header `publisher-id`, name of the connection. */
   readonly id?: string;
-  /** The application, as AMQP's own property; default: `id`. */
+  /** AMQP's property of that name. Default `id`. */
   readonly appId?: string;
-  /** Headers of every message; a message's own come on top. */
+  /** For every message; its own take precedence. */
   readonly headers?: Table;
-  /** Default `application/json`; bytes that say nothing else are `application/octet-stream`. */
+  /**
+   * For messages without their own. Default `application/json`, for bytes
+   * `application/octet-stream`.
+   */
   readonly contentType?: string;
-  /** Codecs for content types besides JSON, text and bytes. */
+  /** Codecs by content type. Default JSON, text, bytes. */
   readonly encoders?: readonly Codec[];
-  /** Whether messages outlive a restart of the broker; default true. */
+  /** Whether messages survive a restart of the broker. Default true. */
   readonly persistent?: boolean;
-  /** 0 to 255; default: none. */
+  /** For messages without their own. 0 to 255. */
   readonly priority?: number;
-  /** How long a message may take until its confirm; default 30s. */
+  /** How long a message may take until its confirm. 1ms to 1d; default 30s. */
   readonly confirmTimeout?: Duration;
-  /** Messages on their way at once, 1 to 100,000; default 1,000. */
+  /** Messages in flight at once. 1 to 100,000; default 1,000. */
   readonly window?: number;
-  /** Messages that wait in memory for the broker, at most; default 10,000. */
+  /** Messages that wait in memory for the broker, at most. 1 to 10,000,000; default 10,000. */
   readonly waitingMax?: number;
-  /** The same in bytes; default 64 MiB. */
+  /** The same in bytes. 1 byte to 16 GiB; default 64 MiB. */
   readonly waitingMaxBytes?: number;
-  /** The largest body; default 16 MiB, which is what RabbitMQ 4 takes unless it is told more. */
+  /**
+   * The largest body; RabbitMQ 4 accepts no more unless configured. 1 byte to 512 MiB; default 16
+   * MiB.
+   */
   readonly maxBytes?: number;
-  /** Wrapped around every publish; the first of the list is the outermost. */
+  /** Wrappers around every publish; the first is the outermost. */
   readonly middleware?: readonly PublishMiddleware[];
-  /** Writes bodies and headers as consumers of that library read them; default: bodies alone. */
+  /** Bodies and headers in the format of that system. */
   readonly envelope?: 'goqueue';
-  /** A spool that keeps messages while the broker cannot be reached, and forwards them later. */
+  /** Stores messages while the broker is down, and forwards them later. */
   readonly fallback?: FallbackSpool;
-  /** How long a broker that is away or blocked is waited for; default 2s, 0: not at all. */
+  /** How long the broker may be down before the fallback is used. 0s to 1d; default 2s. */
   readonly fallbackAfter?: Duration;
-  /** The first word of the topics that the fallback uses; default `rabbit`. */
+  /** The first word of the topics that the fallback uses. Default `rabbit`. */
   readonly fallbackTopic?: string;
-  /** For what no queue takes, or what ends its channel; default: the spool's own policy. */
+  /**
+   * For forwarded messages that no queue takes, or that close their channel. Default the spool's.
+   */
   readonly fallbackPolicy?: RetryPolicy | string;
-  /** Writes spans, as `await openTelemetry()` of `respool/observe` does; default none. */
+  /** Writes spans. */
   readonly tracing?: Tracer;
+  /** For tests. Default the system clock. */
   readonly clock?: Clock;
+  /** For tests. Default the system's. */
   readonly dice?: Dice;
 }
 
-const EXCHANGE_TYPES = ['topic', 'direct', 'fanout', 'headers'] as const;
-
 /** What an exchange routes by. */
-export type ExchangeType = (typeof EXCHANGE_TYPES)[number];
+export type ExchangeType = 'topic' | 'direct' | 'fanout' | 'headers';
 
 /** The options, complete. */
 export interface PublisherSettings {
@@ -107,78 +272,38 @@ export interface PublisherSettings {
   readonly dice: Dice;
 }
 
-const NAMES = [
-  'url',
-  'connection',
-  'tls',
-  'exchange',
-  'exchangeType',
-  'declare',
-  'id',
-  'appId',
-  'headers',
-  'contentType',
-  'encoders',
-  'persistent',
-  'priority',
-  'confirmTimeout',
-  'window',
-  'waitingMax',
-  'waitingMaxBytes',
-  'maxBytes',
-  'middleware',
-  'envelope',
-  'fallback',
-  'fallbackAfter',
-  'fallbackTopic',
-  'fallbackPolicy',
-  'tracing',
-  'clock',
-  'dice',
-];
-
-const MAX_BYTES: number = 16 * 2 ** 20;
-const MAX_BYTES_CAP: number = 512 * 2 ** 20;
-const WAITING_CAP_BYTES: number = 16 * 2 ** 30;
-const FALLBACK_AFTER_MS: number = 2 * SECOND_MS;
-
 /** Refuses what cannot be meant; nothing is opened yet. */
 export function settingsOf(options: PublisherOptions): PublisherSettings {
   if (typeof options !== 'object' || options === null)
     throw invalid('options', options, 'an object');
-  checkNames('createPublisher', options, NAMES);
-  const { id, contentType, middleware = [], fallback, envelope } = options;
+  const values = readOptions({ what: 'createPublisher' }, options, PUBLISHER);
+  const { id, contentType, middleware = [], fallback } = options;
   if (!Array.isArray(middleware) || middleware.some((one) => typeof one !== 'function')) {
     throw invalid('middleware', middleware, 'a list of functions (publication, next)');
   }
-  if (envelope !== undefined) checkOneOf('envelope', envelope, ['goqueue']);
   checkFallback(fallback);
   return {
     exchange: options.exchange === undefined ? '' : checkName('exchange', options.exchange),
-    declareAs: declareOf(options),
+    declareAs: declareOf(options, values),
     id: id === undefined ? undefined : checkName('id', id),
     appId: options.appId === undefined ? id : checkName('appId', options.appId),
     headers: checkTable(options.headers),
     contentType: contentType === undefined ? undefined : checkName('contentType', contentType),
     encode: encodersOf(options.encoders),
-    deliveryMode: options.persistent === false ? 1 : 2,
-    priority:
-      options.priority === undefined
-        ? undefined
-        : checkNumber('priority', options.priority, { min: 0, max: 255 }),
-    limits: limitsOf(options),
-    maxBytes: checkNumber('maxBytes', options.maxBytes ?? MAX_BYTES, {
-      min: 1,
-      max: MAX_BYTES_CAP,
-    }),
+    deliveryMode: values.persistent ? 2 : 1,
+    priority: values.priority,
+    limits: {
+      confirmTimeoutMs: values.confirmTimeoutMs,
+      windowMax: values.window,
+      waitingMax: values.waitingMax,
+      waitingMaxBytes: values.waitingMaxBytes,
+    },
+    maxBytes: values.maxBytes,
     middleware,
-    envelope,
+    envelope: values.envelope,
     fallback,
-    fallbackAfterMs: durationMs(options.fallbackAfter ?? FALLBACK_AFTER_MS, 'fallbackAfter', {
-      minMs: 0,
-      maxMs: DAY_MS,
-    }),
-    fallbackTopic: checkWord(options.fallbackTopic ?? 'rabbit'),
+    fallbackAfterMs: values.fallbackAfterMs,
+    fallbackTopic: checkWord(options.fallbackTopic ?? PUBLISHER.fallbackTopic.default),
     fallbackPolicy: options.fallbackPolicy,
     tracer: checkTracer(options.tracing),
     clock: options.clock ?? systemClock,
@@ -196,37 +321,11 @@ export function contentTypeOf(
   return own ?? common ?? (isBytes ? CONTENT_TYPE_BYTES : CONTENT_TYPE_DEFAULT);
 }
 
-function limitsOf(options: PublisherOptions): ConfirmPublisherLimits {
-  const { confirmTimeout, window, waitingMax, waitingMaxBytes } = options;
-  return {
-    confirmTimeoutMs: durationMs(
-      confirmTimeout ?? CONFIRM_PUBLISHER_LIMITS.confirmTimeoutMs,
-      'confirmTimeout',
-      { minMs: 1, maxMs: DAY_MS },
-    ),
-    windowMax: checkNumber('window', window ?? CONFIRM_PUBLISHER_LIMITS.windowMax, {
-      min: 1,
-      max: 100_000,
-    }),
-    waitingMax: checkNumber('waitingMax', waitingMax ?? CONFIRM_PUBLISHER_LIMITS.waitingMax, {
-      min: 1,
-      max: 10_000_000,
-    }),
-    waitingMaxBytes: checkNumber(
-      'waitingMaxBytes',
-      waitingMaxBytes ?? CONFIRM_PUBLISHER_LIMITS.waitingMaxBytes,
-      { min: 1, max: WAITING_CAP_BYTES },
-    ),
-  };
-}
-
-function declareOf({
-  declare,
-  exchange,
-  exchangeType,
-}: PublisherOptions): ExchangeType | undefined {
-  const type = checkOneOf('exchangeType', exchangeType ?? 'topic', EXCHANGE_TYPES);
-  if (declare !== true) return undefined;
+function declareOf(
+  { exchange }: PublisherOptions,
+  { declare, exchangeType: type }: Pick<OptionValues<typeof PUBLISHER>, 'declare' | 'exchangeType'>,
+): ExchangeType | undefined {
+  if (!declare) return undefined;
   if (exchange !== undefined && exchange !== '') return type;
   throw new RespoolError(
     'config.invalid',

@@ -23,7 +23,7 @@ export const OUTBOX_OPTIONS: readonly OptionSpec[] = [
 ];
 
 /** What may be said of a relay instead of in a configuration. */
-export const RELAY_OPTIONS: readonly OptionSpec[] = [
+export const RELAY_FLAGS: readonly OptionSpec[] = [
   {
     flags: '--exchange <name>',
     description: 'sends to this exchange, at the broker of --url or rabbit.url',

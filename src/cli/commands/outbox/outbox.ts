@@ -1,6 +1,6 @@
 /** outbox — the outbox of an application: its tables, its relay, and the messages in it. */
 
-import { OUTBOX_OPTIONS, OUTBOX_PLACE as PLACE, RELAY_OPTIONS } from './choose.ts';
+import { OUTBOX_OPTIONS, OUTBOX_PLACE as PLACE, RELAY_FLAGS } from './choose.ts';
 import type { CommandSpec } from '../../spec.ts';
 import { outboxMessages } from './messages.ts';
 
@@ -54,7 +54,7 @@ const relay: CommandSpec = {
     '--verbose one for every message. SIGTERM or Ctrl-C stops: messages in flight are finished. ' +
     `${PLACE} ` +
     'Ends with 0 after a signal, with 3 when its tables are missing.',
-  options: [...OUTBOX_OPTIONS, ...RELAY_OPTIONS],
+  options: [...OUTBOX_OPTIONS, ...RELAY_FLAGS],
   examples: [
     { line: 'respool outbox relay', does: 'as the configuration says' },
     {
