@@ -219,6 +219,9 @@ function durationRange({ min, max }: DurationOption): { minMs?: number; maxMs?: 
   };
 }
 
+/** Small sizes as people write them. */
+const SHORT: Readonly<Record<string, string>> = { '0 bytes': '0', '1 bytes': '1 byte' };
+
 const UNITS = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
 /** `64 MiB` → 67108864. */
@@ -234,7 +237,7 @@ export function typeText(option: Option): string {
     case 'number':
       return `${option.min.toLocaleString('en')} to ${option.max.toLocaleString('en')}`;
     case 'bytes':
-      return `${option.min.replace(/^0 bytes$/, '0').replace('1 bytes', '1 byte')} to ${option.max}`;
+      return `${SHORT[option.min] ?? option.min} to ${option.max}`;
     case 'duration': {
       const { min, max } = option;
       if (max === undefined) return min === undefined ? 'duration' : `duration, at least ${min}`;
