@@ -74,12 +74,12 @@ for await (const chunk of await spool.body(id)) console.log('body', Buffer.from(
 for await (const entry of spool.list({ state: 'deferred', topic: 'mail.*', olderThan: '1h' })) {
   console.log('old', entry.envelope.id);
 }
-await spool.hold([id], 'why');
-await spool.release([id]);
-await spool.retryNow([id]);
-await spool.bounce([id]);
-await spool.remove([id]);
-await spool.pause({ topic: 'mail.*' });
-await spool.resume({ topic: 'mail.*' });
+await spool.operator({ by: 'ops' }).hold([id], { reason: 'why' });
+await spool.operator({ by: 'ops' }).release([id]);
+await spool.operator({ by: 'ops' }).retry([id]);
+await spool.operator({ by: 'ops' }).bounce([id]);
+await spool.operator({ by: 'ops' }).remove([id]);
+await spool.operator({ by: 'ops' }).pause('mail.*');
+await spool.operator({ by: 'ops' }).resume('mail.*');
 console.log('count', await spool.count());
 await spool.stop({ within: '10s' });

@@ -7,6 +7,8 @@
 import type { Millis } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
 import type { State } from '../core/state.ts';
+import { internalsOf, type SpoolInternals } from '../spool/internals.ts';
+import type { PageOptions } from '../spool/list.ts';
 import type { WatchedOutbox } from './metrics/types.ts';
 
 /** Neither at its end nor held nor given up. */
@@ -29,7 +31,8 @@ export interface OutboxBacklog {
 }
 
 /** Asks the tables. */
-export async function askOutbox({ spool }: WatchedOutbox): Promise<OutboxBacklog> {
+export async function askOutbox(outbox: WatchedOutbox): Promise<OutboxBacklog> {
+  const spool = internalsOf(outbox.spool);
   const rows = await spool.tally('state');
   const counts = new Map(rows.map(({ key, count }) => [key, count]));
   const now = spool.now();
@@ -49,9 +52,6 @@ export async function askOutbox({ spool }: WatchedOutbox): Promise<OutboxBacklog
 
 type Seen = Pick<Entry, 'envelope'>;
 
-async function first(
-  spool: WatchedOutbox['spool'],
-  query: Parameters<WatchedOutbox['spool']['page']>[0],
-): Promise<readonly Seen[]> {
+async function first(spool: SpoolInternals, query: PageOptions): Promise<readonly Seen[]> {
   return (await spool.page({ order: 'dueAt', ...query })).entries;
 }

@@ -54,7 +54,6 @@ export type {
   WatchedOutbox,
   WatchedPublisher,
   WatchedRelay,
-  WatchedSpool,
   WatchOptions,
   WatchPublisherOptions,
   WatchRelayOptions,

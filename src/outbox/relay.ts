@@ -208,7 +208,7 @@ export class Relay implements AsyncDisposable {
         } else if (state === 'shut') this.#downSince ??= clock.now();
         this.#handle(state);
         const target = this.#target.name;
-        this.#spool.tell({ at: clock.now(), kind: 'relay', target, state });
+        this.#runtime.events.emit({ at: clock.now(), kind: 'relay', target, state });
       },
       onGone: ({ reason }) => this.#tellGone(reason),
     });

@@ -9,6 +9,8 @@ import type { Millis } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
 import {
+  type EventKind,
+  type EventOf,
   LISTENER_KINDS,
   type SpoolEvent,
   type StreamedEvent,
@@ -73,6 +75,11 @@ function recordsOf(runtime: Runtime): RecordStore {
   };
 }
 
+/** From now on `internalsOf(spool)` is this. */
+export function setInternals(spool: object, internals: SpoolInternals): void {
+  INTERNALS.set(spool, internals);
+}
+
 /** Everything a spool's two faces share. */
 export class SpoolInternals {
   readonly runtime: Runtime;
@@ -81,11 +88,6 @@ export class SpoolInternals {
   constructor(runtime: Runtime) {
     this.runtime = runtime;
     this.enqueuer = new Enqueuer(runtime);
-  }
-
-  /** From now on `internalsOf(spool)` is this. */
-  belongTo(spool: object): void {
-    INTERNALS.set(spool, this);
   }
 
   /** Whether the stores are open: from the first call that needs them until a stop. */
@@ -128,6 +130,11 @@ export class SpoolInternals {
     if (routes.serves('delivery', topic)) return true;
     const isKnown = engine.load.isRunning || routes.of('delivery').length > 0;
     return isKnown && settings.unhandled === 'hold' ? false : undefined;
+  }
+
+  /** Calls the listener with events of a kind, or of all with `'*'`. Returns the way to stop. */
+  on<K extends EventKind>(kind: K | '*', listener: (event: EventOf<K>) => void): () => void {
+    return this.runtime.events.on(checkOneOf('kind', kind, LISTENER_KINDS) as K | '*', listener);
   }
 
   /** Reports to listeners what was done beside this spool: a sweep, a replay, an alert. */

@@ -4,48 +4,29 @@
  * Every method opens the stores if need be. Thin on purpose: the work is in the files beside it.
  */
 
-import type { Duration, Millis } from '../core/duration.ts';
+import type { Duration } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
 import {
   type EventKind,
   type EventOf,
-  LISTENER_KINDS,
-  type SpoolEvent,
   type StreamedEvent,
   type StreamOptions,
 } from '../core/event.ts';
-import { checkOneOf } from '../core/limits.ts';
-import type { RetryPolicy } from '../core/policy.ts';
 import type { State } from '../core/state.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { EngineLoad } from '../engine/parts.ts';
-import type { KeptCopy } from '../ports/dead-letters.ts';
 import type { Handler } from '../ports/handler.ts';
-import type { KeyHead, ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
-import type { StoreOperation } from '../ports/store-operation.ts';
-import type { RecordStore } from '../ports/record-store.ts';
+import type { ListPage } from '../ports/entry-store.ts';
 import type { Enqueued, EnqueueTx } from './enqueue.ts';
-import * as actions from './actions.ts';
-import type { ActionResult, AuditRecord } from './actions.ts';
-import type { CleanupResult } from './caretaker.ts';
-import type { CheckReport } from './check.ts';
 import { type BounceOptions, type HandleOptions, routeOf } from './handle.ts';
-import { SpoolInternals } from './internals.ts';
-import type { ListFilter, ListOptions, PageOptions } from './list.ts';
+import { setInternals, SpoolInternals } from './internals.ts';
+import type { ListOptions, PageOptions } from './list.ts';
 import type { Message, MessageOptions } from './message.ts';
 import type { SpoolOperator } from './operator/operator.ts';
 import { createOperator } from './operator/spool-operator.ts';
 import type { SpoolOptions } from './options.ts';
-import { EVERYTHING, type Pause } from './pauses.ts';
-import type { CheckOptions, MoveOptions, RemoveOptions } from './operator-options.ts';
 import { processOne } from './process.ts';
-import type { RekeyOptions, RekeyProgress } from './rekey.ts';
-import type { ReplayOrder } from './replay.ts';
 import { Runtime } from './runtime.ts';
-
-interface By {
-  readonly by?: string | undefined;
-}
 
 /** The name in the audit record where none was given. */
 const BY_DEFAULT = 'program';
@@ -66,7 +47,7 @@ export class Spool {
   constructor(runtime: Runtime) {
     this.#runtime = runtime;
     this.#internals = new SpoolInternals(runtime);
-    this.#internals.belongTo(this);
+    setInternals(this, this.#internals);
   }
 
   /**
@@ -114,13 +95,9 @@ export class Spool {
     return this.#route('notice', pattern, handler, options);
   }
 
-  hasHandler(topic: string): boolean | undefined {
-    return this.#internals.hasHandler(topic);
-  }
-
   /** Hears of events of a kind, or of all with `'*'`. Returns the way to stop. */
   on<K extends EventKind>(kind: K | '*', listener: (event: EventOf<K>) => void): () => void {
-    return this.#runtime.events.on(checkOneOf('kind', kind, LISTENER_KINDS) as K | '*', listener);
+    return this.#internals.on(kind, listener);
   }
 
   /**
@@ -129,20 +106,6 @@ export class Spool {
    */
   events(options: StreamOptions = {}): AsyncIterableIterator<StreamedEvent> {
     return this.#internals.events(options);
-  }
-
-  tell(event: SpoolEvent): void {
-    this.#internals.emit(event);
-  }
-
-  /** Hears of each operation of the stores that goes to disk or server. Returns the way to stop. */
-  onStoreOperation(hear: (operation: StoreOperation) => void): () => void {
-    return this.#runtime.onStoreOperation(hear);
-  }
-
-  /** Whether its stores are open: from the first call that needs them until it is stopped. */
-  get isOpen(): boolean {
-    return this.#runtime.isOpen;
   }
 
   /** What this process's engine is doing now, in numbers. */
@@ -196,131 +159,14 @@ export class Spool {
     return this.#internals.count();
   }
 
-  tally(by: TallyBy, filter: ListFilter = {}): Promise<readonly TallyRow[]> {
-    return this.#internals.tally(by, filter);
-  }
-
-  keyHeads(max?: number): Promise<readonly KeyHead[]> {
-    return this.#internals.keyHeads(max);
-  }
-
-  hold(ids: readonly string[], reason?: string, by?: string): Promise<ActionResult[]> {
-    return this.#by(by).hold(ids, reason === undefined ? {} : { reason });
-  }
-
-  release(ids: readonly string[], by?: string): Promise<ActionResult[]> {
-    return this.#by(by).release(ids);
-  }
-
-  retryNow(ids: readonly string[], by?: string): Promise<ActionResult[]> {
-    return this.#by(by).retry(ids);
-  }
-
-  replay(ids: readonly string[], order: ReplayOrder, by?: string): Promise<ActionResult[]> {
-    return this.#by(by).replay(ids, order);
-  }
-
-  keep(copies: readonly KeptCopy[], by?: string): Promise<void> {
-    return this.#by(by).keep(copies);
-  }
-
-  get facts(): RecordStore {
-    return this.#internals.records;
-  }
-
-  bounce(ids: readonly string[], reason?: string, by?: string): Promise<ActionResult[]> {
-    return this.#by(by).bounce(ids, reason === undefined ? {} : { reason });
-  }
-
-  remove(
-    ids: readonly string[],
-    { by, ...options }: RemoveOptions & By = {},
-  ): Promise<ActionResult[]> {
-    return this.#by(by).remove(ids, options);
-  }
-
-  move(id: string, { by, ...options }: MoveOptions & By): Promise<void> {
-    return this.#by(by).move(id, options);
-  }
-
-  async setPolicy(id: string, policy: string, by?: string): Promise<void> {
-    actions.throwUnlessDone((await this.setPolicies([id], policy, by))[0]);
-  }
-
-  setPolicies(ids: readonly string[], policy: string, by?: string): Promise<ActionResult[]> {
-    return this.#by(by).setPolicy(ids, policy);
-  }
-
-  get policies(): ReadonlyMap<string, RetryPolicy> {
-    return this.#internals.policies;
-  }
-
-  updateHeaders(
-    id: string,
-    headers: Readonly<Record<string, string | null>>,
-    { by, ...options }: { readonly revision?: number } & By = {},
-  ): Promise<'done' | 'stale'> {
-    return this.#by(by).setHeaders(id, headers, options);
-  }
-
   /** Tries one message now, with this handler; resolves to what became of it. */
-  async process(id: string, handler: Handler, by: string = BY_DEFAULT): Promise<Verdict> {
+  async process(
+    id: string,
+    handler: Handler,
+    { by = BY_DEFAULT }: { readonly by?: string } = {},
+  ): Promise<Verdict> {
     await this.#runtime.ready();
     return processOne(this.#runtime, id, handler, by);
-  }
-
-  async pause(options: { readonly topic?: string } & By = {}): Promise<void> {
-    const { topic } = { topic: EVERYTHING, ...options };
-    await this.#by(options.by).pause(topic);
-  }
-
-  async resume(options: { readonly topic?: string } & By = {}): Promise<void> {
-    const { topic } = { topic: EVERYTHING, ...options };
-    await this.#by(options.by).resume(topic);
-  }
-
-  pauses(): Promise<readonly Pause[]> {
-    return this.#internals.pauses();
-  }
-
-  nextDueAt(): Promise<Millis | null> {
-    return this.#internals.nextDueAt();
-  }
-
-  now(): Millis {
-    return this.#internals.now();
-  }
-
-  appendAudit(record: Omit<AuditRecord, 'at'>): Promise<void> {
-    return this.#internals.appendAudit(record);
-  }
-
-  announce(address: string): Promise<string> {
-    return this.#internals.announce(address);
-  }
-
-  storeId(): Promise<string | undefined> {
-    return this.#internals.storeId();
-  }
-
-  audit(after?: number, max?: number): Promise<readonly (AuditRecord & { sequence: number })[]> {
-    return this.#by().audit(after, max);
-  }
-
-  check({ by, ...options }: CheckOptions & By = {}): Promise<CheckReport> {
-    return this.#by(by).check(options);
-  }
-
-  rekey({ by, ...options }: RekeyOptions & By = {}): Promise<RekeyProgress> {
-    return this.#by(by).rekey(options);
-  }
-
-  sweep(): Promise<CleanupResult> {
-    return this.#by().sweep();
-  }
-
-  #by(by: string = BY_DEFAULT): SpoolOperator {
-    return this.operator({ by });
   }
 
   #route(

@@ -37,18 +37,23 @@ test('a service that is killed tells of an alert once, and once of its end', asy
   await writeFile(path.join(shell.folder, 'respool.config.json'), JSON.stringify(config));
   const spool = shell.spool();
   await spool.enqueue({ topic: 'a', id: 'm1', delay: '1h' });
-  await spool.hold(['m1']);
+  await spool.operator({ by: 'ops' }).hold(['m1']);
   let child = launch(shell.folder);
   await expect.poll(() => ear.heard.length, PATIENCE).toBe(1);
   // n.b. Between the answer of a receiver and its record lies what no sender can promise.
-  const active = () => spool.tally('state', { state: ['active'], topic: 'respool.alert.ops' });
+  const active = () =>
+    spool.operator({ by: 'ops' }).tally('state', { state: ['active'], topic: 'respool.alert.ops' });
   const isOver = async (): Promise<boolean> => (await active()).every(({ count }) => count === 0);
   await expect.poll(isOver, PATIENCE).toBe(true);
   await kill(child);
   child = launch(shell.folder);
   const phase = async (): Promise<unknown> =>
-    ((await spool.facts.get('alert.state', 'held'))?.value as { phase?: string })?.phase;
-  await spool.release(['m1']);
+    (
+      (await spool.operator({ by: 'ops' }).records.get('alert.state', 'held'))?.value as {
+        phase?: string;
+      }
+    )?.phase;
+  await spool.operator({ by: 'ops' }).release(['m1']);
   // The next one takes the turn when that of the dead one is over.
   await expect.poll(phase, PATIENCE).toBe('clearing');
   await kill(child);

@@ -31,7 +31,7 @@ async function ended(running: Running): Promise<string> {
 async function holdOne(shell: Shell): Promise<void> {
   const spool = shell.spool();
   await spool.enqueue({ topic: 'mail.send', id: 'm1', delay: '1h' });
-  await spool.hold(['m1']);
+  await spool.operator({ by: 'ops' }).hold(['m1']);
   await spool.stop();
 }
 
@@ -244,13 +244,13 @@ test('the last rule, taken out while it fires, is over, and what it paused is re
   await holdOne(shell);
   const before = await serving(shell);
   const spool = shell.spool();
-  await expect.poll(() => spool.pauses()).toHaveLength(1);
+  await expect.poll(() => spool.operator({ by: 'ops' }).pauses()).toHaveLength(1);
   await ended(before);
   const config = { serve: { port: 0 }, log: { format: 'json' }, alerts: { every: '1s', to } };
   await writeFile(path.join(shell.folder, 'respool.config.json'), JSON.stringify(config));
   const after = await serving(shell);
   await after.printed(/held is over after .*the rule is not in the configuration any more/);
-  await expect.poll(() => spool.pauses()).toEqual([]);
+  await expect.poll(() => spool.operator({ by: 'ops' }).pauses()).toEqual([]);
   await ended(after);
 });
 
@@ -284,19 +284,23 @@ test('a rule pauses and holds when it fires, resumes what it paused, and replays
   await writeFile(path.join(shell.folder, 'respool.config.json'), JSON.stringify(config));
   const spool = shell.spool();
   // Somebody else has paused this one: it is not ours to resume.
-  await spool.pause({ topic: 'sms.#', by: 'somebody' });
+  await spool.operator({ by: 'somebody' }).pause('sms.#');
   await spool.enqueue({ topic: 'look.here', id: 'l1', delay: '1h' });
-  await spool.hold(['l1']);
+  await spool.operator({ by: 'ops' }).hold(['l1']);
   // The rule of dead letters has had its round for today.
-  await spool.facts.put('dlq.rules', 'timeouts', { nextAt: Date.now() + 86_400_000 });
+  await spool
+    .operator({ by: 'ops' })
+    .records.put('dlq.rules', 'timeouts', { nextAt: Date.now() + 86_400_000 });
   const running = await serving(shell);
   const patterns = async (): Promise<string[]> =>
-    (await spool.pauses()).map(({ topic, by }) => `${topic} ${by}`).toSorted();
+    (await spool.operator({ by: 'ops' }).pauses())
+      .map(({ topic, by }) => `${topic} ${by}`)
+      .toSorted();
   const during = ['fax.# alert:look', 'mail.# alert:look', 'sms.# somebody'];
   await expect.poll(patterns).toEqual(during);
   await expect.poll(() => shell.states()).toMatchObject({ 'waits-1': 'hold' });
   expect(await shell.states()).toMatchObject({ 'dead-3': 'bounce' });
-  await spool.release(['l1']);
+  await spool.operator({ by: 'ops' }).release(['l1']);
   const after = ['fax.# alert:look', 'sms.# somebody'];
   await expect.poll(patterns).toEqual(after);
   await expect.poll(() => shell.states()).toMatchObject({ 'dead-3': 'incoming' });

@@ -8,7 +8,8 @@ async function withRecords(count: number) {
   const shell = await setup({ hasStore: true });
   const own = shell.spool();
   await own.enqueue({ id: 'one', topic: 'a' });
-  for (let at = 0; at < count; at += 1) await own.hold(['one'], `reason ${at}`, 'somebody');
+  for (let at = 0; at < count; at += 1)
+    await own.operator({ by: 'somebody' }).hold(['one'], { reason: `reason ${at}` });
   await own.stop();
   return shell;
 }

@@ -40,9 +40,9 @@ export async function deadSpool(): Promise<DeadShell> {
   await spool.stop();
   const idle = shell.spool();
   await idle.enqueue({ id: 'held-1', topic: 'orders.created', body: 'four' });
-  await idle.hold(['held-1'], 'to look at it', 'somebody');
+  await idle.operator({ by: 'somebody' }).hold(['held-1'], { reason: 'to look at it' });
   await idle.enqueue({ id: 'gone-1', topic: 'orders.created', body: 'five' });
-  await idle.remove(['gone-1'], { by: 'somebody' });
+  await idle.operator({ by: 'somebody' }).remove(['gone-1']);
   await idle.enqueue({ id: 'waits-1', topic: 'orders.created' });
   await idle.stop();
   return { ...shell, states: () => states(shell), audit: () => audited(shell) };

@@ -117,7 +117,7 @@ describe('dlq list', () => {
     const { cli, spool } = await deadSpool();
     const own = spool();
     await own.enqueue({ id: 'evil', topic: 'a', body: '\u001b[2Jx', headers: { h: 'a\u202eb' } });
-    await own.hold(['evil'], 'look \u001b]0;x\u0007 here');
+    await own.operator({ by: 'ops' }).hold(['evil'], { reason: 'look \u001b]0;x\u0007 here' });
     await own.stop();
     for (const words of [['list'], ['show', 'evil'], ['groups'], ['count', '--by', 'code']]) {
       const { stdout, stderr } = await cli(['dlq', ...words]);

@@ -200,10 +200,10 @@ describe('the spool', () => {
     const shell = await setup();
     const spool = shell.spool();
     await spool.enqueue({ id: 'one', topic: 'a', body: 'x' });
-    await spool.bounce(['one'], 'no such user');
+    await spool.operator({ by: 'ops' }).bounce(['one'], { reason: 'no such user' });
     const running = watching(shell, ['--json']);
     await running.printed(/"event":"fired"/);
-    await spool.remove(['one'], { hard: true });
+    await spool.operator({ by: 'ops' }).remove(['one'], { hard: true });
     await running.printed(/"event":"resolved"/);
     const told = (await stopped(running)).map((line) => JSON.parse(line) as object);
     expect(told).toMatchObject([

@@ -28,9 +28,9 @@ export async function fill(shell: Shell): Promise<void> {
   await Promise.all(settled);
   await spool.enqueue({ id: 'in-incoming', topic: 'waits.new', body: '{"hello":1}' });
   await spool.enqueue({ id: 'in-hold', topic: 'waits.long' });
-  await spool.hold(['in-hold'], 'to look at it', 'somebody');
+  await spool.operator({ by: 'somebody' }).hold(['in-hold'], { reason: 'to look at it' });
   await spool.enqueue({ id: 'in-archived', topic: 'waits.new' });
-  await spool.remove(['in-archived'], { by: 'somebody' });
+  await spool.operator({ by: 'somebody' }).remove(['in-archived']);
   await spool.stop();
 }
 

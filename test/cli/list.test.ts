@@ -111,7 +111,7 @@ describe('the table', () => {
     const ids = ['01a1e06c-024e-7719-9c3b-8ad06b36cc9c', '01a1e06c-024e-7719-9c3b-8ad1ffff0000'];
     for (const id of ids) await spool.enqueue({ id, topic: 'webhook.customer.new' });
     const reason = 'the other side answered 503 Service Unavailable';
-    await spool.hold(ids, reason);
+    await spool.operator({ by: 'ops' }).hold(ids, { reason });
     await spool.stop();
     const narrow = { tty: ['stdout' as const], columns: 80, env: { NO_COLOR: '1' } };
     const { stdout } = await shell.cli(['list'], narrow);

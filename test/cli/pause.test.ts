@@ -72,7 +72,7 @@ test('the audit record has who paused, with the pattern', async () => {
   expect((await cli(['pause', 'mail.#', '--json'])).objects()).toEqual([
     { paused: 'mail.#', by: 'tester@cli' },
   ]);
-  const records = await spool().audit();
+  const records = await spool().operator({ by: 'ops' }).audit();
   expect(records).toMatchObject([
     { by: 'tester@cli', action: 'pause', details: { topic: 'mail.#' } },
   ]);

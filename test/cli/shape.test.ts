@@ -17,7 +17,7 @@ async function waiting() {
     { topic: 'report', delay: '1h' },
   ]);
   await own.enqueue({ id: 'held', topic: 'held' });
-  await own.hold(['held']);
+  await own.operator({ by: 'ops' }).hold(['held']);
   await own.stop();
   return shell;
 }

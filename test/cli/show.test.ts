@@ -82,7 +82,7 @@ test('a hostile header does not reach the terminal', async () => {
   const { cli, spool } = await setup();
   const own = spool();
   await own.enqueue({ id: 'evil', topic: 'a', headers: { x: 'red \u202e turn' } });
-  await own.hold(['evil'], 'x \u202e y', 'who\u200f');
+  await own.operator({ by: 'who\u200f' }).hold(['evil'], { reason: 'x \u202e y' });
   await own.stop();
   const { stdout } = await cli(['show', 'evil']);
   expect(stdout).toMatch(/^x {2}red {2}turn$/m);

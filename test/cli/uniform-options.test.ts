@@ -107,14 +107,16 @@ describe('an id by its beginning', () => {
     const shell = await setup();
     const spool = shell.spool();
     for (const id of [ONE, OTHER]) await spool.enqueue({ id, topic: 'a', body: 'x' });
-    await spool.bounce([ONE, OTHER], 'to replay it');
+    await spool.operator({ by: 'ops' }).bounce([ONE, OTHER], { reason: 'to replay it' });
     await spool.stop();
     const planned = await shell.cli(['dlq', 'replay', '--plan-only', '--yes', '--json']);
     const { id } = planned.objects().at(-1) as { id: string };
     const again = shell.spool();
-    const found = await again.facts.get('dlq.replays', id);
+    const found = await again.operator({ by: 'ops' }).records.get('dlq.replays', id);
     for (const copy of [ONE, OTHER]) {
-      await again.facts.put('dlq.replays', copy, { ...(found?.value as object), id: copy });
+      await again
+        .operator({ by: 'ops' })
+        .records.put('dlq.replays', copy, { ...(found?.value as object), id: copy });
     }
     await again.stop();
     const database = new Database(path.join(shell.folder, 'app.db'));

@@ -61,7 +61,7 @@ describe('a letter of a spool', () => {
     const { spool, letters, clock } = await setup();
     const enqueuedAt = clock.now();
     await bounce({ spool }, { id: 'm-1', topic: 'mail.send', destination: 'example.org' });
-    await spool.replay(['m-1'], { replay: 'r1' });
+    await spool.operator({ by: 'ops' }).replay(['m-1'], { replay: 'r1' });
     await clock.advance(5);
     await again({ spool }, 'm-1', 'smtp.551', 'user moved');
     const [letter] = await lettersIn(letters);
@@ -93,9 +93,9 @@ describe('a letter of a spool', () => {
     await spool.enqueue({ id: 'm-1', topic: 'a' });
     await spool.process('m-1', () => held('a person must look', 'odd'));
     await spool.enqueue({ id: 'm-2', topic: 'a' });
-    await spool.bounce(['m-2'], 'never mind');
+    await spool.operator({ by: 'ops' }).bounce(['m-2'], { reason: 'never mind' });
     await bounce({ spool }, { id: 'm-3' });
-    await spool.hold(['m-3'], 'parked');
+    await spool.operator({ by: 'ops' }).hold(['m-3'], { reason: 'parked' });
     expect(
       (await lettersIn(letters)).map(({ kind, code, reason, deaths }) => [
         kind,
@@ -117,7 +117,7 @@ describe('a letter of a spool', () => {
     await spool.enqueue({ id: 'm-1', topic: 'a' });
     await spool.process('m-1', () => undefined);
     await bounce({ spool }, { id: 'm-2' });
-    await spool.remove(['m-2'], { reason: 'spam' });
+    await spool.operator({ by: 'ops' }).remove(['m-2'], { reason: 'spam' });
     const headers = { 'respool-amqp': '{}' };
     const copy = { id: 'x', topic: 'rabbit.q', headers, body: Buffer.of(1), reason: 'removed' };
     await operator.keep([copy]);
@@ -143,9 +143,9 @@ describe('a letter of a spool', () => {
     await bounce({ spool }, { id: 'm-1' });
     const keyNow = async () => (await lettersIn(letters))[0]?.key;
     const key = await keyNow();
-    await spool.updateHeaders('m-1', { note: 'x' });
+    await spool.operator({ by: 'ops' }).setHeaders('m-1', { note: 'x' });
     expect(await keyNow()).toBe(key);
-    await spool.retryNow(['m-1']);
+    await spool.operator({ by: 'ops' }).retry(['m-1']);
     await again({ spool }, 'm-1');
     expect(await keyNow()).not.toBe(key);
   });
@@ -163,7 +163,7 @@ describe('looking', () => {
     await bounce({ spool }, { id: 'm-1', destination: 'example.org', reason: 'oh' });
     await clock.advance(10);
     await bounce({ spool }, { id: 'm-2', topic: 'b.c', code: 'http.500', reason: 'Broken' });
-    await spool.replay(['m-2'], { replay: 'r' });
+    await spool.operator({ by: 'ops' }).replay(['m-2'], { replay: 'r' });
     await again({ spool }, 'm-2', 'http.500', 'Broken');
     const [first, second] = await lettersIn(letters);
     const table: readonly (readonly [LetterQuery, readonly string[]])[] = [
@@ -196,7 +196,7 @@ describe('looking', () => {
       Array.from({ length: 1_100 }, (_, at) => ({ id: `m-${1_000 + at}`, topic: 'a' })),
     );
     const ids = (await all(spool.list())).map(({ envelope }) => envelope.id);
-    await spool.bounce(ids);
+    await spool.operator({ by: 'ops' }).bounce(ids);
     const seen: string[] = [];
     for await (const { letter } of letters.look()) {
       if (seen.length === 0) await bounce({ spool }, { id: 'n-1' });
@@ -238,7 +238,9 @@ describe('settling', () => {
     const settled = await settleAtOnce(letters, send('r1'));
     expect(settled).toEqual(Array.from({ length: 20 }, () => ({ kind: 'done' })));
     expect(count('commit') - before).toBe(1);
-    const lines = (await spool.audit(0, 1_000)).filter(({ action }) => action === 'replay');
+    const lines = (await spool.operator({ by: 'ops' }).audit(0, 1_000)).filter(
+      ({ action }) => action === 'replay',
+    );
     expect(lines.flatMap(({ ids }) => ids)).toHaveLength(20);
     expect(lines.every(({ by }) => by === 'ann')).toBe(true);
   });
@@ -286,7 +288,7 @@ describe('settling', () => {
     const { spool, letters, status } = await setup();
     await bounce({ spool }, { id: 'm-1' });
     for await (const taken of letters.take({ isWanted: () => true })) {
-      await spool.replay(['m-1'], { replay: 'r1' });
+      await spool.operator({ by: 'ops' }).replay(['m-1'], { replay: 'r1' });
       await again({ spool }, 'm-1');
       expect(await letters.settle(taken, fate)).toEqual({ kind: 'gone' });
     }
@@ -377,17 +379,17 @@ test('since tells apart what waits, failed once, bounced, is held, delivered or 
     'other',
   ];
   for (const id of ids) await bounce({ spool }, { id });
-  await spool.replay(ids.slice(0, -1), { replay: 'r1' });
-  await spool.replay(['other'], { replay: 'r2' });
+  await spool.operator({ by: 'ops' }).replay(ids.slice(0, -1), { replay: 'r1' });
+  await spool.operator({ by: 'ops' }).replay(['other'], { replay: 'r2' });
   await spool.process('deferred', () => {
     throw new Error('not yet');
   });
   await again({ spool }, 'bounced');
   await again({ spool }, 'other');
-  await spool.hold(['held']);
+  await spool.operator({ by: 'ops' }).hold(['held']);
   await spool.process('delivered', () => undefined);
-  await spool.remove(['removed']);
-  await spool.remove(['forgotten'], { hard: true });
+  await spool.operator({ by: 'ops' }).remove(['removed']);
+  await spool.operator({ by: 'ops' }).remove(['forgotten'], { hard: true });
   expect(await letters.since('r1', ids)).toEqual({
     failed: [
       { id: 'deferred', code: 'error', reason: 'not yet' },

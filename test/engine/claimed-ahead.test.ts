@@ -144,11 +144,11 @@ describe('an engine with quick handlers', () => {
     await made.spool.stop();
   });
 
-  test.each([{}, { topic: 'a' }])('begins nothing that is paused meanwhile (%o)', async (pause) => {
+  test.each(['#', 'a'])('begins nothing that is paused meanwhile (%s)', async (pause) => {
     const { gate, ...made } = await world(20, 200);
     expect(made.spool.load.waiting).toBeGreaterThan(0);
     const began = gate.began.length;
-    await made.spool.pause(pause);
+    await made.spool.operator({ by: 'ops' }).pause(pause);
     gate.open();
     await made.clock.settle();
     expect(gate.began).toHaveLength(began);
@@ -210,10 +210,10 @@ describe('an engine with quick handlers', () => {
   test('lets nothing wait that has lost a holder: it might lose one after the other', async () => {
     const { gate, ...made } = await world(0, 0, { policies: { default: fixed('1m') } });
     gate.open();
-    await made.spool.pause();
+    await made.spool.operator({ by: 'ops' }).pause('#');
     await made.spool.enqueueMany(Array.from({ length: 50 }, () => ({ topic: 'a' })));
     await loseAll(made);
-    await made.spool.resume();
+    await made.spool.operator({ by: 'ops' }).resume('#');
     await made.clock.advance('59s');
     expect(await found(made, 'active')).toEqual([]);
     let mostWaiting = 0;
@@ -267,7 +267,7 @@ test('a claim that is on its way when its topic is paused is given back without 
   made.store.faults.plan = (operation) => (operation === 'claim' ? { answerLateMs: 50 } : 'ok');
   await made.spool.start();
   await made.clock.advance('10ms');
-  await made.spool.pause({ topic: 'a' });
+  await made.spool.operator({ by: 'ops' }).pause('a');
   await made.clock.advance('1s');
   expect(gate.began).toEqual([]);
   const left = await found(made, 'incoming');

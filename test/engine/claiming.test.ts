@@ -103,14 +103,14 @@ describe('with quick handlers', () => {
     await made.spool.start();
     await made.clock.settle();
     await still.stands;
-    await made.spool.pause({ topic: 'a' });
+    await made.spool.operator({ by: 'ops' }).pause('a');
     const before = made.began.length;
     still.goOn();
     await made.clock.settle();
     expect(made.began).toHaveLength(before);
     const left = await all(made.spool.list());
     expect(left.every(({ status }) => status.state === 'incoming')).toBe(true);
-    await made.spool.resume({ topic: 'a' });
+    await made.spool.operator({ by: 'ops' }).resume('a');
     await made.clock.settle();
     expect(made.began).toHaveLength(MESSAGES);
     await made.spool.stop();

@@ -34,7 +34,7 @@ describe('concurrency', () => {
   test('is never passed by handlers with limits of their own', async () => {
     const { spool, clock } = await setup({ concurrency: 4, policies: { default: fixed('1m') } });
     const gates = [makeGate(), makeGate(), makeGate()];
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     const dueAt = clock.now() + MINUTE;
     for (const [at, gate] of gates.entries()) {
       spool.handle(`t${at}`, gate.handler, { concurrency: 4 });
@@ -44,7 +44,7 @@ describe('concurrency', () => {
       }
     }
     await clock.advance('1m');
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.settle();
     const running = (): number => gates.reduce((sum, gate) => sum + gate.running, 0);
     expect(running()).toBe(4);
@@ -210,7 +210,7 @@ describe('destinationConcurrency', () => {
     const { spool, clock } = await setup({ destinationConcurrency: 1 });
     const gate = makeGate();
     spool.handle('a', gate.handler, { timeout: '1d' });
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     const messages = Array.from({ length: 30 }, (_, host) =>
       Array.from({ length: 30 }, () => ({ topic: 'a', destination: `host-${host}` })),
     );
@@ -218,7 +218,7 @@ describe('destinationConcurrency', () => {
       await spool.enqueueMany(batch);
       await clock.advance(1);
     }
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.settle();
     expect(gate.running).toBe(10);
     // Ten run; the batches that filled the slots brought some of the same hosts with them.
@@ -236,12 +236,12 @@ describe('destinationConcurrency', () => {
     });
     const gate = makeGate();
     spool.handle('a', gate.handler, { timeout: '1d' });
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     await spool.enqueueMany([
       { topic: 'a', destination: 'x' },
       { topic: 'a', destination: 'x' },
     ]);
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.settle();
     const [first] = gate.began;
     const waiting = (await spool.page()).entries.find(({ envelope }) => envelope.id !== first);
@@ -257,12 +257,12 @@ describe('destinationConcurrency', () => {
 
   test('holds for what one batch of claims brings: the surplus waits under its lease', async () => {
     const { spool, clock, kinds, status } = await setup({ destinationConcurrency: 1 });
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     const gate = makeGate();
     spool.handle('a', gate.handler, { timeout: '1d' });
     const messages = Array.from({ length: 5 }, () => ({ topic: 'a', destination: 'x' }));
     const ids = (await spool.enqueueMany(messages)).map(({ id }) => id);
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     // Longer than several leases: the heartbeat keeps those that wait as well.
     await clock.advance('10m');
     expect(gate.mostRunning).toBe(1);

@@ -131,7 +131,7 @@ describe('a body store', () => {
     });
     bodies.faults.plan = (operation) => (operation === 'get' ? 'before' : 'ok');
     const { id } = await spool.enqueue({ topic: 'a', body: LARGE, delay: '1h' });
-    await spool.bounce([id]);
+    await spool.operator({ by: 'ops' }).bounce([id]);
     await clock.advance('1m');
     expect(runs).toBe(7);
     expect(await status(id)).toMatchObject({ state: 'bounce', lane: 'notice', notices: 0 });

@@ -12,13 +12,13 @@ describe('while everything is due', () => {
     });
     await spool.enqueue({ topic: 'bad' });
     await clock.settle();
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     spool.handle('a', ({ headers }) => void order.push(headers['kind'] ?? ''));
     spool.onBounce('bad', () => void order.push('notice'));
     await spool.enqueue({ topic: 'a', delay: '1m', headers: { kind: 'deferred' } });
     await spool.enqueue({ topic: 'a', headers: { kind: 'incoming' } });
     await clock.advance('1m');
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.settle();
     expect(order.indexOf('deferred')).toBeLessThan(order.indexOf('incoming'));
     expect(order).toHaveLength(3);
@@ -38,7 +38,7 @@ describe('while everything is due', () => {
       const many = 200;
       await spool.enqueueMany(Array.from({ length: many }, () => ({ topic: 'bad' })));
       await clock.settle();
-      await spool.pause();
+      await spool.operator({ by: 'ops' }).pause('#');
       spool.handle('a', ({ headers }) => void order.push(headers['kind'] ?? ''));
       spool.onBounce('bad', () => void order.push('notice'));
       const dueAt = clock.now() + MINUTE;
@@ -47,7 +47,7 @@ describe('while everything is due', () => {
       await spool.enqueueMany(messages('deferred', { dueAt }));
       await spool.enqueueMany(messages('incoming', {}));
       await clock.advance('1m');
-      await spool.resume();
+      await spool.operator({ by: 'ops' }).resume('#');
       await clock.settle();
       expect(order).toHaveLength(3 * many);
       const counts: Record<string, number> = { deferred: 0, incoming: 0, notice: 0 };
@@ -78,10 +78,10 @@ describe('while everything is due', () => {
       delivered.push(retries);
       isOver = delivered.length === 5;
     });
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     await spool.enqueueMany(Array.from({ length: 10 }, () => ({ topic: 'again' })));
     await spool.enqueueMany(Array.from({ length: 5 }, () => ({ topic: 'new' })));
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.settle();
     expect(delivered).toHaveLength(5);
     expect(delivered.at(-1)).toBeLessThan(60);
@@ -94,9 +94,9 @@ describe('while everything is due', () => {
       running += 1;
       return new Promise(() => undefined);
     });
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     await spool.enqueueMany(Array.from({ length: 20 }, () => ({ topic: 'a' })));
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.settle();
     expect(running).toBe(8);
   });

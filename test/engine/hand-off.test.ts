@@ -59,7 +59,7 @@ describe('a message is not handed over', () => {
     'when it has a delay': ({ spool }) => spool.enqueue({ topic: 'a', delay: '1h' }),
     'when nobody handles its topic': ({ spool }) => spool.enqueue({ topic: 'other', delay: 0 }),
     'when its topic is paused': async ({ spool, clock }) => {
-      await spool.pause({ topic: 'a' });
+      await spool.operator({ by: 'ops' }).pause('a');
       await clock.settle();
       return spool.enqueue({ topic: 'a' });
     },
@@ -126,7 +126,7 @@ describe('a message is not handed over', () => {
     await spool.enqueue({ topic: 'a', delay: '10s' });
     await clock.advance(10_000 - 50);
     store.faults.plan = (operation) => (operation === 'nextDueAt' ? { delayMs: 100 } : 'ok');
-    await spool.resume({ topic: 'anything' });
+    await spool.operator({ by: 'ops' }).resume('anything');
     await clock.advance(60);
     // The older one became due ten milliseconds ago, and no round has seen it yet.
     await spool.enqueue({ topic: 'a' });
@@ -181,13 +181,13 @@ test('a message whose topic is paused while it is inserted is given back without
   store.faults.plan = (operation) => (operation === 'insert' ? { answerLateMs: 50 } : 'ok');
   const enqueueing = spool.enqueue({ topic: 'a' });
   await clock.advance('10ms');
-  await spool.pause({ topic: 'a' });
+  await spool.operator({ by: 'ops' }).pause('a');
   await clock.advance('100ms');
   const { id } = await enqueueing;
   expect(inserted(world)).toEqual(['active']);
   expect(attempts).toEqual([]);
   expect(await status(id)).toMatchObject({ state: 'incoming', attempts: 0 });
-  await spool.resume({ topic: 'a' });
+  await spool.operator({ by: 'ops' }).resume('a');
   await clock.settle();
   expect(attempts).toEqual([1]);
 });

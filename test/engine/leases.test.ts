@@ -158,12 +158,12 @@ describe('a message whose holder was lost', () => {
     const world = await setup({ policies: { default: fixed('10m') } });
     const { spool, clock, status, kinds } = world;
     const dead = await deadProcess(world);
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     const { handler, attempts } = failing(0);
     spool.handle('a', handler);
     const { id } = await spool.enqueue({ topic: 'a' });
     expect(await dead.claim()).toBe(1);
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.advance('59s');
     expect((await status(id)).state).toBe('active');
     await clock.advance('1s');
@@ -201,7 +201,7 @@ describe('a message whose holder was lost', () => {
     }
     expect(attempts).toEqual([]);
     expect(await status(id)).toMatchObject({ because: { code: 'holder.lost' }, dueAt: null });
-    await spool.release([id]);
+    await spool.operator({ by: 'ops' }).release([id]);
     await spool.start();
     await clock.settle();
     expect(attempts).toEqual([5]);
@@ -278,9 +278,9 @@ describe('a message whose holder was lost', () => {
     const { spool, clock, status } = world;
     const { id } = await spool.enqueue({ topic: 'a' });
     await (await deadProcess(world)).claim();
-    expect((await spool.hold([id]))[0]?.result).toBe('refused');
+    expect((await spool.operator({ by: 'ops' }).hold([id]))[0]?.result).toBe('refused');
     await clock.advance('1m');
-    expect((await spool.hold([id]))[0]?.result).toBe('done');
+    expect((await spool.operator({ by: 'ops' }).hold([id]))[0]?.result).toBe('done');
     expect((await status(id)).holder).toBeUndefined();
   });
 });

@@ -90,7 +90,7 @@ describe.each(Object.entries(wants))('a body %s', (_, [before, after, code]) => 
 
   test('is told by check as what it is, and left alone by its repair', async () => {
     const { spool, status, id } = await waiting(SMALL, before, after);
-    const { findings } = await spool.check({ repair: true });
+    const { findings } = await spool.operator({ by: 'ops' }).check({ repair: true });
     expect(findings).toMatchObject([{ kind: code, id }]);
     expect(findings[0]).not.toHaveProperty('repaired');
     expect(await status(id)).toMatchObject({ state: 'incoming' });
@@ -104,14 +104,14 @@ describe.each(Object.entries(wants))('a body %s', (_, [before, after, code]) => 
     const { spool, clock } = await setup({ with: world, transforms: [...before] });
     const seen: unknown[] = [];
     spool.handle('a', async (delivery) => void seen.push(delivery.attempt, await delivery.json()));
-    await spool.release([id]);
+    await spool.operator({ by: 'ops' }).release([id]);
     await clock.advance('1m');
     expect(seen).toEqual([1, { a: 1 }]);
   });
 
   test('read by who is told of a bounce holds the notice, and costs none', async () => {
     const { spool, clock, status, id } = await waiting(SMALL, before, after);
-    await spool.bounce([id]);
+    await spool.operator({ by: 'ops' }).bounce([id]);
     spool.onBounce('a', async (delivery) => {
       await delivery.body().catch(() => undefined);
     });

@@ -163,7 +163,7 @@ describe('a verdict', () => {
     expect(await two.status(id)).toMatchObject({ state: 'deferred', lost: 1 });
     gate.open();
     // Its heartbeat comes back first, then its verdict goes out: both far too late.
-    await two.spool.hold([id]);
+    await two.spool.operator({ by: 'ops' }).hold([id]);
     await one.clock.advance('10m');
     expect(one.kinds(id)).toContain('stale');
     expect(one.kinds(id)).not.toContain('delivered');
@@ -206,7 +206,7 @@ describe('a store that is away', () => {
 
   test('in the middle of a round does not lose what that round claimed', async () => {
     const { spool, clock, store, kinds } = await setup();
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     const { handler, attempts } = failing(0);
     spool.handle('a', handler);
     await spool.enqueue({ topic: 'a', delay: '1s' });
@@ -218,7 +218,7 @@ describe('a store that is away', () => {
       claims += 1;
       return claims === 2 ? 'before' : 'ok';
     };
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.advance('5s');
     expect(attempts).toEqual([1, 1]);
     expect(kinds()).not.toContain('lease-lost');

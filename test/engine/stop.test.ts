@@ -205,11 +205,11 @@ describe('a stop with handlers at work', () => {
 
   test('gives back what waited for room under its lease, without cost', async () => {
     const { spool, clock } = await setup({ destinationConcurrency: 1 });
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     const gate = makeGate();
     spool.handle('a', gate.handler);
     await spool.enqueueMany(Array.from({ length: 5 }, () => ({ topic: 'a', destination: 'x' })));
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.settle();
     expect(await spool.count()).toMatchObject({ active: 5 });
     const stop = spool.stop();

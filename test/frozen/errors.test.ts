@@ -89,7 +89,7 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
   'move.refused': async () => {
     const spool = await testSpool();
     await spool.enqueue({ id: 'm1', topic: TOPIC });
-    await spool.move('m1', { from: 'hold', to: 'incoming' });
+    await spool.operator({ by: 'ops' }).move('m1', { from: 'hold', to: 'incoming' });
   },
   'message.unknown': async () => (await testSpool()).body('m1'),
   'message.duplicate': async () => {
@@ -98,7 +98,8 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
     for (const text of ['one', 'two']) await bodies.put('ref1', Readable.from([Buffer.from(text)]));
   },
   'message.invalid': async () => (await testSpool()).enqueue({ topic: 'no spaces' }),
-  'policy.unknown': async () => (await testSpool()).setPolicy('m1', 'gentle'),
+  'policy.unknown': async () =>
+    (await testSpool()).operator({ by: 'ops' }).setPolicy(['m1'], 'gentle'),
   'policy.invalid': () => exponential({ first: '1s', attempts: 0 }),
   'handler.missing': async () => {
     const { spool, clock } = await createTestSpool();

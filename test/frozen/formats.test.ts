@@ -32,6 +32,7 @@ import { withService } from '../services/index.ts';
 import { serverUrl } from '../stores/postgres/setup.ts';
 import { openFile } from '../stores/sqlite/setup.ts';
 import * as old from './old-spools.ts';
+import { internalsOf } from '../../src/spool/internals.ts';
 
 /** What the code of then said of its spool. */
 interface Expected {
@@ -125,7 +126,7 @@ async function drained(kind: string, { stores }: old.OldSpool): Promise<void> {
   // It had fired then, and is known to have; now that nothing is held it begins to end.
   const state = async (): Promise<unknown> => {
     await alerts.round();
-    return (await spool.facts.get('alert.state', 'stuck'))?.value;
+    return (await spool.operator({ by: 'ops' }).records.get('alert.state', 'stuck'))?.value;
   };
   await expect.poll(state).toMatchObject({ phase: 'clearing', episode: 1 });
   expect(alerts.told).toEqual([]);
@@ -153,8 +154,8 @@ async function digestOf(spool: Spool, id: string): Promise<string> {
 
 async function recordsAreAsExpected(spool: Spool, expected: Expected): Promise<void> {
   const desk = spool.operator({ by: 'bob' });
-  expect(await spool.audit(0, 1_000)).toEqual(expected.audit);
-  expect(await spool.pauses()).toEqual(expected.pauses);
+  expect(await spool.operator({ by: 'ops' }).audit(0, 1_000)).toEqual(expected.audit);
+  expect(await spool.operator({ by: 'ops' }).pauses()).toEqual(expected.pauses);
   expect(await listReplays(desk)).toEqual(expected.replays);
   for (const { id, lines } of expected.reports) {
     const found: object[] = [];
@@ -162,8 +163,10 @@ async function recordsAreAsExpected(spool: Spool, expected: Expected): Promise<v
     expect(found).toEqual(lines);
   }
   expect([...(await notesOf(desk)).values()]).toEqual(expected.notes);
-  expect(await spool.facts.read('dlq.sample', 0, 10)).toEqual(expected.log);
-  expect(await spool.facts.list('alert.sample')).toEqual(expected.map);
+  expect(await spool.operator({ by: 'ops' }).records.read('dlq.sample', 0, 10)).toEqual(
+    expected.log,
+  );
+  expect(await spool.operator({ by: 'ops' }).records.list('alert.sample')).toEqual(expected.map);
 }
 
 async function duplicatesAreKnown(spool: Spool): Promise<void> {
@@ -183,7 +186,7 @@ async function whatIsDueArrives(
   arrivals: Arrivals,
   { messages }: Expected,
 ): Promise<void> {
-  const now = spool.now();
+  const now = internalsOf(spool).now();
   const isDue = ({ envelope, status }: Expected['messages'][number]): boolean => {
     if (WAITS_FOR_OPERATOR.has(envelope.id)) return false;
     const isWaiting = status.state === 'incoming' || status.state === 'active';
@@ -230,11 +233,15 @@ async function whatIsReleasedArrives(
     expect(await runReplay(desk, letters, id)).toMatchObject({ state: 'done' });
   }
   await letters.close();
-  await spool.resume({ topic: 'paused.#' });
+  await spool.operator({ by: 'ops' }).resume('paused.#');
   const held = idsIn('hold');
-  expect(await spool.release(held)).toEqual(held.map((id) => ({ id, result: 'done' })));
+  expect(await spool.operator({ by: 'ops' }).release(held)).toEqual(
+    held.map((id) => ({ id, result: 'done' })),
+  );
   const others = idsIn('deferred', 'bounce', 'archived').filter((id) => id !== 'replay-3');
-  expect(await spool.retryNow(others)).toEqual(others.map((id) => ({ id, result: 'done' })));
+  expect(await spool.operator({ by: 'ops' }).retry(others)).toEqual(
+    others.map((id) => ({ id, result: 'done' })),
+  );
   await arrivals.until(left.map(({ envelope }) => envelope.id));
   for (const { envelope, status, sha256 } of left) {
     const isGoingOn = ['incoming', 'hold', 'deferred'].includes(status.state);
@@ -296,15 +303,15 @@ class Arrivals {
 function alertsOf(spool: Spool, stack: AsyncDisposableStack) {
   const rules = [{ name: 'stuck', when: parseCondition('count held > 0'), to: [], actions: [] }];
   const wanted = rules.map(({ when }) => when.measure);
-  const measures = createMeasures({ spool, clock: systemClock, wanted });
+  const measures = createMeasures({ spool: internalsOf(spool), clock: systemClock, wanted });
   const told: SpoolEvent[] = [];
   const alerts = createAlerts({
     rules,
     everyMs: 15_000,
     clock: systemClock,
-    now: () => spool.now(),
+    now: () => internalsOf(spool).now(),
     name: 'two',
-    records: spool.facts,
+    records: spool.operator({ by: 'ops' }).records,
     enqueue: (message) => spool.enqueue(message),
     measures,
     receivers: new Map(),

@@ -12,6 +12,7 @@ import {
 } from 'respool/observe';
 import { HOUR, SECOND, setup, type World } from '../spool/setup.ts';
 import { earOf, EVERY_MS, ruleOf } from './alerts-ground.ts';
+import { internalsOf } from '../../src/spool/internals.ts';
 
 const ACTIONS = [
   { kind: 'pause', topic: 'mail.#', until: 'resolved' },
@@ -72,9 +73,9 @@ async function scene(): Promise<Scene> {
         rules,
         everyMs: EVERY_MS,
         clock,
-        now: () => spool.now(),
+        now: () => internalsOf(spool).now(),
         name,
-        records: mortalRecords(spool.facts, mortal),
+        records: mortalRecords(spool.operator({ by: 'ops' }).records, mortal),
         enqueue: (message) => mortal(() => spool.enqueue(message)),
         measures,
         receivers: new Map([['ops', (delivery) => mortal(async () => handler(delivery))]]),
@@ -288,7 +289,7 @@ test('a rule whose record is lost is told all the same, though it counts anew', 
   const one = await scene();
   const { alerts } = one.make('one');
   await episode(one, [alerts]);
-  await one.world.spool.facts.remove('alert.state', 'r');
+  await one.world.spool.operator({ by: 'ops' }).records.remove('alert.state', 'r');
   await episode(one, [alerts]);
   expect(one.phases()).toEqual(['fired 1', 'resolved 1', 'fired 1', 'resolved 1']);
 });
@@ -320,9 +321,9 @@ test('a pause that is slow is over before its end is begun', async () => {
     rules: [ruleOf('r', 'count held > 0', ACTIONS)],
     everyMs: SECOND,
     clock,
-    now: () => spool.now(),
+    now: () => internalsOf(spool).now(),
     name: 'one',
-    records: spool.facts,
+    records: spool.operator({ by: 'ops' }).records,
     enqueue: () => Promise.resolve(),
     measures: {
       read: () => Promise.resolve({ value }),
@@ -351,12 +352,12 @@ test('a pause that is slow is over before its end is begun', async () => {
 
 test('a record that is no state blinds no rule', async () => {
   const one = await scene();
-  const { facts } = one.world.spool;
+  const { records } = one.world.spool.operator({ by: 'ops' });
   const junk = [null, 7, 'x', {}, { phase: 'firing' }, { phase: 'odd', since: 1, episode: 1 }];
   const rules = [...junk.keys()].map((at) => ruleOf(`r${at}`, 'count held > 0'));
-  for (const [at, value] of junk.entries()) await facts.put('alert.state', `r${at}`, value);
+  for (const [at, value] of junk.entries()) await records.put('alert.state', `r${at}`, value);
   const broken = { phase: 'firing', since: 1, episode: 1, when: 'no condition' };
-  await facts.put('alert.state', 'gone', broken);
+  await records.put('alert.state', 'gone', broken);
   one.value = 1;
   await rounds(one, 2, [one.make('one', { rules }).alerts]);
   expect(one.heard.map(({ rule }) => rule).toSorted()).toEqual(rules.map(({ name }) => name));

@@ -24,6 +24,7 @@ import {
 import { STATE_KIND } from '../../src/observe/alerts/evaluate.ts';
 import type { AlertState } from '../../src/observe/alerts/state.ts';
 import { setup, type World } from '../spool/setup.ts';
+import { internalsOf } from '../../src/spool/internals.ts';
 
 /** Between two rounds. */
 export const EVERY_MS = 15_000;
@@ -71,7 +72,8 @@ export function alertsOver(spool: Spool, clock: Clock, options: AlertsOptions): 
     ...around
   } = options;
   const wanted = rules.map(({ when }) => when.measure);
-  const measures = options.measures ?? createMeasures({ ...around, spool, clock, wanted });
+  const measures =
+    options.measures ?? createMeasures({ ...around, spool: internalsOf(spool), clock, wanted });
   onTestFinished(() => measures.close());
   registerReceivers(spool, receivers);
   const told: SpoolEvent[] = [];
@@ -79,16 +81,16 @@ export function alertsOver(spool: Spool, clock: Clock, options: AlertsOptions): 
     rules,
     everyMs,
     clock,
-    now: () => spool.now(),
+    now: () => internalsOf(spool).now(),
     name,
-    records: spool.facts,
+    records: spool.operator({ by: 'ops' }).records,
     enqueue: options.enqueue ?? ((message) => spool.enqueue(message)),
     measures,
     receivers,
     act: act ?? (() => Promise.resolve()),
     tell: (event) => {
       told.push(event);
-      spool.tell(event);
+      internalsOf(spool).emit(event);
     },
     host,
     ...(hide === undefined ? {} : { hide }),
@@ -193,6 +195,8 @@ export async function scene(when: string, options: Partial<AlertsOptions> = {}):
     },
     phases: () => ear.heard.map(({ phase, episode }) => `${phase} ${episode}`),
     state: async (rule) =>
-      (await spool.facts.get(STATE_KIND, rule))?.value as AlertState | undefined,
+      (await spool.operator({ by: 'ops' }).records.get(STATE_KIND, rule))?.value as
+        | AlertState
+        | undefined,
   };
 }

@@ -10,6 +10,7 @@ import {
 } from 'respool/observe';
 import { HOUR, MINUTE, SECOND, setup, type World } from '../spool/setup.ts';
 import { alertsOver, earOf, ruleOf } from './alerts-ground.ts';
+import { internalsOf } from '../../src/spool/internals.ts';
 
 interface Ground extends World {
   /** The value of what this condition is about. */
@@ -20,7 +21,12 @@ interface Ground extends World {
 async function ground(whens: readonly string[], around: ExternalMeasures = {}): Promise<Ground> {
   const world = await setup({ policies: { default: noRetry() } });
   const wanted = whens.map((when) => parseCondition(when).measure);
-  const measures = createMeasures({ ...around, spool: world.spool, clock: world.clock, wanted });
+  const measures = createMeasures({
+    ...around,
+    spool: internalsOf(world.spool),
+    clock: world.clock,
+    wanted,
+  });
   onTestFinished(() => measures.close());
   return {
     ...world,
@@ -98,7 +104,7 @@ test('messages are counted by state and topic, and the oldest has its age', asyn
   expect(await read('oldest deferred > 2h')).toEqual({ value: HOUR });
   expect(await read('oldest deferred of sms.# > 2h')).toEqual({ value: 0 });
   expect(await read('oldest bounce > 2h')).toEqual({ value: 0 });
-  await spool.hold([id]);
+  await spool.operator({ by: 'ops' }).hold([id]);
   expect(await read('count held > 0')).toEqual({ value: 1 });
   expect(await read('messages incoming > 0')).toEqual({ value: 0 });
 });
@@ -181,7 +187,7 @@ test('asking a store is at most a twentieth of the time, for all rules together'
     clock,
     wanted: [],
     spool: {
-      now: () => spool.now(),
+      now: () => internalsOf(spool).now(),
       on: () => () => undefined,
       tally: async () => {
         asked += 1;
@@ -332,7 +338,7 @@ test('a rate counts what every process on the store has seen, also one that is g
   expect(ear.heard).toMatchObject([{ phase: 'fired', value: 50 }]);
   await one.clock.advance(25 * HOUR);
   await first.alerts.round();
-  const left = await one.spool.facts.list('alert.flow');
+  const left = await one.spool.operator({ by: 'ops' }).records.list('alert.flow');
   // Under a word of its own that does not tell its name: keys of records are never sealed.
   expect(left.map(({ key }) => key)).toEqual([expect.stringMatching(/^[0-9a-f]{16}$/)]);
 });

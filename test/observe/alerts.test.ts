@@ -139,9 +139,12 @@ test('a receiver that is down gets the notification when it is back, once', asyn
     receivers: new Map([['ops', ear.handler]]),
   });
   const { id } = await spool.enqueue({ topic: 'a', delay: '1h' });
-  await spool.hold([id]);
+  await spool.operator({ by: 'ops' }).hold([id]);
   await alerts.round();
-  const deferred = () => spool.tally('topic', { state: ['deferred'], topic: 'respool.alert.ops' });
+  const deferred = () =>
+    spool
+      .operator({ by: 'ops' })
+      .tally('topic', { state: ['deferred'], topic: 'respool.alert.ops' });
   await expect.poll(deferred).toMatchObject([{ count: 1 }]);
   ear.status = 200;
   await clock.advance(MINUTE);

@@ -79,8 +79,8 @@ describe('a stream of events', () => {
     const world = await setup({ isStarted: false });
     const stream = world.spool.events({ kinds: ['paused', 'resumed', 'paused'] });
     await accept(world, 1);
-    await world.spool.pause();
-    await world.spool.resume();
+    await world.spool.operator({ by: 'ops' }).pause('#');
+    await world.spool.operator({ by: 'ops' }).resume('#');
     expect(await read(stream, 2)).toMatchObject([{ kind: 'paused' }, { kind: 'resumed' }]);
     await stream.return?.();
   });
@@ -121,7 +121,7 @@ describe('a stream of events', () => {
     const stream = world.spool.events();
     await accept(world, 1_001);
     await read(stream, 1);
-    await world.spool.pause();
+    await world.spool.operator({ by: 'ops' }).pause('#');
     const rest = await read(stream, 1_001);
     expect(rest.at(-2)).toMatchObject({ kind: 'missed', count: 1 });
     expect(rest.at(-1)).toMatchObject({ kind: 'operator' });

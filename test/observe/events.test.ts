@@ -7,6 +7,7 @@ import { createSpoolLetters } from '../../src/dead-letters/spool-letters.ts';
 import { Events } from '../../src/engine/events.ts';
 import { drive } from '../dead-letters/replay/setup.ts';
 import { failing, MINUTE, setup } from '../spool/setup.ts';
+import { internalsOf } from '../../src/spool/internals.ts';
 
 const refuse = (): never => {
   throw new PermanentError('x', 'y');
@@ -28,9 +29,9 @@ describe('a message that is archived', () => {
     const announced = await spool.enqueue({ topic: 'told' });
     const expired = await spool.enqueue({ topic: 'fine', delay: '2m', expires: '1m' });
     const removed = await spool.enqueue({ topic: 'fine', delay: '1h' });
-    await spool.remove([removed.id]);
+    await spool.operator({ by: 'ops' }).remove([removed.id]);
     const given = await spool.enqueue({ topic: 'fine', delay: '1h' });
-    await spool.bounce([given.id]);
+    await spool.operator({ by: 'ops' }).bounce([given.id]);
     await clock.advance('3m');
     const told = events.filter((event) => event.kind === 'archived');
     const endings = new Map(told.map(({ id, ending }) => [id, ending]));
@@ -55,10 +56,10 @@ describe('a message that is archived', () => {
     spool.handle('fine', () => undefined);
     const { id } = await spool.enqueue({ topic: 'fine' });
     await clock.settle();
-    await spool.setPolicy(id, 'default');
-    await spool.updateHeaders(id, { 'x-seen': 'yes' });
+    await spool.operator({ by: 'ops' }).setPolicy([id], 'default');
+    await spool.operator({ by: 'ops' }).setHeaders(id, { 'x-seen': 'yes' });
     expect(kinds(id).filter((kind) => kind === 'archived')).toHaveLength(1);
-    await spool.remove([id], { hard: true, by: 'ann' });
+    await spool.operator({ by: 'ann' }).remove([id], { hard: true });
     expect(events.at(-1)).toEqual({
       at: clock.now(),
       kind: 'removed',
@@ -79,7 +80,7 @@ describe('a message that is archived', () => {
   test('as a copy of what is elsewhere is told, too', async () => {
     const { spool, events } = await setup({ isStarted: false });
     const copy = { id: 'far', topic: 'q', headers: {}, body: Buffer.from('x'), reason: 'purged' };
-    await spool.keep([copy]);
+    await spool.operator({ by: 'ops' }).keep([copy]);
     expect(events).toMatchObject([{ kind: 'archived', topic: 'q', ending: 'removed' }]);
   });
 });
@@ -89,7 +90,7 @@ test('a removal that is refused or finds nothing is not told', async () => {
   spool.handle('slow', () => new Promise(() => undefined), { timeout: '1h' });
   const { id } = await spool.enqueue({ topic: 'slow' });
   await clock.settle();
-  const results = await spool.remove([id, 'nobody'], { hard: true });
+  const results = await spool.operator({ by: 'ops' }).remove([id, 'nobody'], { hard: true });
   expect(results.map(({ result }) => result)).toEqual(['refused', 'unknown']);
   expect(kinds()).not.toContain('removed');
 });
@@ -168,9 +169,11 @@ describe('what nobody hears', () => {
 test('what somebody beside the spool tells is of a kind that exists', async () => {
   const { spool, events } = await setup();
   const told = { at: 1, kind: 'relay', target: 'a', state: 'open' } as const;
-  spool.tell(told);
+  internalsOf(spool).emit(told);
   expect(events).toContainEqual(told);
   for (const wrong of [undefined, {}, { kind: 'relayed' }]) {
-    expect(() => spool.tell(wrong as never)).toThrow(/^cannot use .* as "kind": allowed is/);
+    expect(() => internalsOf(spool).emit(wrong as never)).toThrow(
+      /^cannot use .* as "kind": allowed is/,
+    );
   }
 });

@@ -10,7 +10,7 @@ import { Hands, ownName } from '../rabbit/ground.ts';
 import { until } from '../rabbit/until.ts';
 import { withService } from '../services/index.ts';
 import { bench, obedient, obeyed } from './broker-ground.ts';
-import type { Scrape } from './metrics-ground.ts';
+import { type Scrape, spoolWith } from './metrics-ground.ts';
 
 const GOQUEUE = {
   goqueue_messages_retried_total: ['queue', 'retry_level'],
@@ -177,11 +177,11 @@ describe('without a broker', () => {
     const { metrics, scrape } = await bench({ aliases: ['outbox'] });
     const relay = { on: () => () => undefined, load: { paused: [] } } as unknown as WatchedRelay;
     const outboxOf = (count: number): WatchedOutbox => ({
-      spool: {
+      spool: spoolWith({
         now: () => 0,
         tally: () => Promise.resolve([{ key: 'incoming', count, oldestAt: null }]),
         page: () => Promise.resolve({ entries: [], cursor: null }),
-      } as unknown as WatchedOutbox['spool'],
+      }),
     });
     const stops = [3, 4].map((count) =>
       metrics.watchRelay(relay, outboxOf(count), { source: `relay-${count}`, exchange: 'shop' }),

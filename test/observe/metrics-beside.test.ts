@@ -1,14 +1,15 @@
 /** No metric of brokers, outboxes and dead letters is registered that nothing moves. */
 
 import type { SpoolEvent } from 'respool';
-import type { WatchedConsumer, WatchedOutbox, WatchedRelay } from 'respool/observe';
+import type { WatchedConsumer, WatchedRelay } from 'respool/observe';
 import { expect, test } from 'vitest';
 import type { Consumer } from 'respool/rabbit';
 import { consume, Hands, ownName } from '../rabbit/ground.ts';
 import { until } from '../rabbit/until.ts';
 import { service, withService } from '../services/index.ts';
 import { bench } from './broker-ground.ts';
-import { watched } from './metrics-ground.ts';
+import { spoolWith, watched } from './metrics-ground.ts';
+import { internalsOf } from '../../src/spool/internals.ts';
 
 const BESIDE = /^respool_(?:rabbit|outbox|sweep|replay)/;
 const engine = {
@@ -51,12 +52,12 @@ test('every one is told as something other than nothing, when there is something
   const relay: WatchedRelay = { load: { ...engine, paused: [] }, on: () => () => undefined };
   const late = { envelope: { enqueuedAt: 0 } };
   const outbox = {
-    spool: {
+    spool: spoolWith({
       now: () => 9_000,
       tally: () => Promise.resolve([{ key: 'incoming', count: 2, oldestAt: 0 }]),
       page: () => Promise.resolve({ entries: [late], corrupt: [] }),
-    },
-  } as unknown as WatchedOutbox;
+    }),
+  };
   metrics.watchRelay(relay, outbox);
   const report = { queue: 'dlq', moved: 3, left: 2, seen: 5 };
   metrics.sweep({ endedAt: 5_000, tookMs: 1_500, isWell: true, reports: [report] });
@@ -65,7 +66,7 @@ test('every one is told as something other than nothing, when there is something
     { ...replay, state: 'running', sent: 0 },
     { ...replay, state: 'done', sent: 4 },
   ];
-  for (const event of told) spool.tell(event);
+  for (const event of told) internalsOf(spool).emit(event);
   await scrape();
   await clock.advance('1m');
   const { types, samples } = await scrape();

@@ -5,6 +5,8 @@
 import { createMetrics, type Metrics, type MetricsOptions } from 'respool/observe';
 import { onTestFinished } from 'vitest';
 import { setup, type World, type WorldOptions } from '../spool/setup.ts';
+import type { Spool } from 'respool';
+import { setInternals, type SpoolInternals } from '../../src/spool/internals.ts';
 
 /** One line of a scrape. */
 export interface Sample {
@@ -84,4 +86,11 @@ function sampleOf(line: string): Sample {
 function isSame(a: Readonly<Record<string, string>>, b: Readonly<Record<string, string>>): boolean {
   const names = Object.keys(a);
   return names.length === Object.keys(b).length && names.every((name) => a[name] === b[name]);
+}
+
+/** A spool of which metrics read only this. */
+export function spoolWith(parts: object): Spool {
+  const spool = {} as Spool;
+  setInternals(spool, parts as SpoolInternals);
+  return spool;
 }

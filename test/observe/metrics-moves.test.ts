@@ -1,10 +1,18 @@
 /** Every metric of a spool is moved by what it tells of, and by as much (R77, R192, R193). */
-import { type EventOf, held, ladder, PermanentError, type StoreOperation } from 'respool';
-import { createMetrics, type Metrics, type WatchedSpool } from 'respool/observe';
+import {
+  type EventOf,
+  held,
+  ladder,
+  PermanentError,
+  type Spool,
+  type StoreOperation,
+} from 'respool';
+import { createMetrics, type Metrics } from 'respool/observe';
 import { describe, expect, test } from 'vitest';
 import { readVersion } from '../../src/system/version.ts';
 import { failing, HOUR, makeGate, MINUTE, setup, type World } from '../spool/setup.ts';
 import { watched } from './metrics-ground.ts';
+import { internalsOf, setInternals, type SpoolInternals } from '../../src/spool/internals.ts';
 
 /** What a test does, and what the scrape after it says: name and labels to value. */
 interface Move {
@@ -137,8 +145,8 @@ const MOVES: Readonly<Record<string, Move>> = {
     does: async ({ spool }) => {
       const ids: string[] = [];
       for (let at = 0; at < 3; at += 1) ids.push((await spool.enqueue({ topic: 'a' })).id);
-      await spool.remove(ids.slice(0, 1));
-      await spool.remove(ids.slice(1), { hard: true });
+      await spool.operator({ by: 'ops' }).remove(ids.slice(0, 1));
+      await spool.operator({ by: 'ops' }).remove(ids.slice(1), { hard: true });
     },
     says: [
       ['archived_total', A, 1],
@@ -176,10 +184,10 @@ const MOVES: Readonly<Record<string, Move>> = {
       'caretaker_orphans_total',
     ],
     does: async ({ spool }) => {
-      spool.tell({ kind: 'trouble', at: 0, doing: 'x', error: new Error('y') });
-      spool.tell({ kind: 'clock-jumped', at: 0, byMs: 5_000 });
-      spool.tell({ kind: 'swept', at: 0, forgotten: 3, orphans: 2 });
-      spool.tell({ kind: 'swept', at: 0, forgotten: 4, orphans: 0 });
+      internalsOf(spool).emit({ kind: 'trouble', at: 0, doing: 'x', error: new Error('y') });
+      internalsOf(spool).emit({ kind: 'clock-jumped', at: 0, byMs: 5_000 });
+      internalsOf(spool).emit({ kind: 'swept', at: 0, forgotten: 3, orphans: 2 });
+      internalsOf(spool).emit({ kind: 'swept', at: 0, forgotten: 4, orphans: 0 });
     },
     says: [
       ['trouble_total', SPOOL, 1],
@@ -191,11 +199,11 @@ const MOVES: Readonly<Record<string, Move>> = {
   'alerts that fire and are over': {
     families: ['alerts_total', 'alerts_firing'],
     does: async ({ spool }) => {
-      spool.tell(alert('slow', 'fired'));
-      spool.tell(alert('slow', 'resolved'));
-      spool.tell(alert('slow', 'fired'));
-      spool.tell(alert('full', 'fired'));
-      spool.tell(alert('full', 'resolved'));
+      internalsOf(spool).emit(alert('slow', 'fired'));
+      internalsOf(spool).emit(alert('slow', 'resolved'));
+      internalsOf(spool).emit(alert('slow', 'fired'));
+      internalsOf(spool).emit(alert('full', 'fired'));
+      internalsOf(spool).emit(alert('full', 'resolved'));
     },
     says: [
       ['alerts_total', { rule: 'slow', phase: 'fired' }, 2],
@@ -215,7 +223,7 @@ const MOVES: Readonly<Record<string, Move>> = {
     ],
     does: async ({ spool, clock }) => {
       spool.handle('a', makeGate().handler);
-      await spool.pause({ topic: 'b' });
+      await spool.operator({ by: 'ops' }).pause('b');
       await spool.enqueue({ topic: 'a' });
       await spool.enqueue({ topic: 'b', delay: '2h' });
       await clock.advance('1m');
@@ -322,7 +330,7 @@ function round(value: number | undefined): number | undefined {
 }
 
 /** What looks like a spool, with an engine at work and a store that tells what the test says. */
-function otherSpool(): { spool: WatchedSpool; hear: (operation: StoreOperation) => void } {
+function otherSpool(): { spool: Spool; hear: (operation: StoreOperation) => void } {
   const load = {
     isRunning: true,
     concurrency: 9,
@@ -332,20 +340,23 @@ function otherSpool(): { spool: WatchedSpool; hear: (operation: StoreOperation) 
     settled: 11,
   };
   let listener: ((operation: StoreOperation) => void) | undefined;
-  return {
-    hear: (operation) => listener?.(operation),
-    spool: {
-      load,
-      isOpen: true,
-      on: () => () => undefined,
-      now: () => START,
-      tally: async () => [],
-      nextDueAt: async () => null,
-      pauses: async () => [],
-      onStoreOperation: (hear) => {
-        listener = hear;
-        return () => undefined;
-      },
+  const spool = {
+    load,
+    on: () => () => undefined,
+  } as unknown as Spool;
+  const internals: Partial<SpoolInternals> = {
+    load,
+    isOpen: true,
+    on: () => () => undefined,
+    now: () => START,
+    tally: async () => [],
+    nextDueAt: async () => null,
+    pauses: async () => [],
+    onStoreOperation: (hear) => {
+      listener = hear;
+      return () => undefined;
     },
   };
+  setInternals(spool, internals as SpoolInternals);
+  return { spool, hear: (operation) => listener?.(operation) };
 }

@@ -1,7 +1,7 @@
 /** The metrics of an outbox and its relay: backlog, lag, target, and what is sent. */
 
 import { failure, ladder, type Sink } from 'respool';
-import type { WatchedOutbox, WatchedRelay } from 'respool/observe';
+import type { WatchedRelay } from 'respool/observe';
 import { describe, expect, test } from 'vitest';
 import { openSqliteOutbox } from '../outbox/core-setup.ts';
 import { ground, told as heard } from '../outbox/relay-ground.ts';
@@ -9,6 +9,7 @@ import { openRoad } from '../rabbit/publisher-setup.ts';
 import { until } from '../rabbit/until.ts';
 import { service, withService } from '../services/index.ts';
 import { bench } from './broker-ground.ts';
+import { spoolWith } from './metrics-ground.ts';
 
 const BACKLOG = 'respool_outbox_backlog';
 const LAG = 'respool_outbox_lag_seconds';
@@ -85,7 +86,7 @@ withService('postgres', () => {
     const { metrics, scrape } = await bench();
     const { outbox, relay: make } = await ground();
     const relay = make();
-    await outbox.spool.pause({ topic: 'q.order' });
+    await outbox.spool.operator({ by: 'ops' }).pause('q.order');
     await relay.start();
     const stop = metrics.watchRelay(relay);
     const paused = 'respool_paused_topics';
@@ -181,11 +182,11 @@ describe('without a database', () => {
   test('tables that do not answer have no series, and the failure is counted', async () => {
     const { metrics, scrape } = await bench();
     let isAway = false;
-    const spool: WatchedOutbox['spool'] = {
+    const spool = spoolWith({
       now: () => 0,
       page: () => Promise.reject(new Error('not asked for when nothing waits')),
       tally: () => (isAway ? Promise.reject(new Error('away')) : Promise.resolve([])),
-    };
+    });
     metrics.watchRelay(relay, { spool });
     expect((await scrape()).value(BACKLOG, relaySource)).toBe(0);
     isAway = true;
@@ -198,14 +199,14 @@ describe('without a database', () => {
   test('a backlog that gets smaller is told with the time until it is gone', async () => {
     const { metrics, scrape, clock } = await bench();
     let count = 100;
-    const spool: WatchedOutbox['spool'] = {
+    const spool = spoolWith({
       now: () => 0,
       page: () => Promise.resolve({ entries: [], corrupt: [] }),
       tally: () =>
         count < 0
           ? Promise.reject(new Error('away'))
           : Promise.resolve([{ key: 'incoming', count, oldestAt: null }]),
-    };
+    });
     const stop = metrics.watchRelay(relay, { spool });
     const drain = async (): Promise<number | undefined> =>
       (await scrape()).value('respool_forecast_drain_seconds', relaySource);

@@ -9,6 +9,7 @@ import { halfDead, openGround } from '../rabbit/queues/sweep-ground.ts';
 import { withService } from '../services/index.ts';
 import { bench } from './broker-ground.ts';
 import { watched } from './metrics-ground.ts';
+import { internalsOf } from '../../src/spool/internals.ts';
 
 type Replay = Extract<SpoolEvent, { kind: 'replay' }>;
 
@@ -33,8 +34,8 @@ describe('sweeps', () => {
   test('a sweep that a spool tells of is counted, one queue at a time', async () => {
     const { spool, scrape } = await watched();
     const swept = { at: 7_000, kind: 'sweep', target: 't', ...report } as const;
-    spool.tell(swept);
-    spool.tell({ ...swept, queue: 'b', left: 0, error: 'refused' });
+    internalsOf(spool).emit(swept);
+    internalsOf(spool).emit({ ...swept, queue: 'b', left: 0, error: 'refused' });
     const told = await scrape();
     expect(told.value('respool_sweep_messages_total', { queue: 'a' })).toBe(3);
     expect(told.value('respool_sweep_left', { queue: 'a' })).toBe(2);
@@ -59,7 +60,11 @@ withService('rabbitmq', () => {
     const { queues, pair, sweep } = await openGround();
     const { queue, target } = await pair();
     await queues.fill(queue, 20, halfDead);
-    const swept = await sweep({ queue, target, onEvent: (event) => spool.tell(event) });
+    const swept = await sweep({
+      queue,
+      target,
+      onEvent: (event) => internalsOf(spool).emit(event),
+    });
     expect(swept).toMatchObject({ moved: 10, left: 10 });
     const told = await scrape();
     expect(told.value('respool_sweep_messages_total', { queue })).toBe(10);
@@ -83,10 +88,10 @@ describe('replays', () => {
 
   test('their states are counted, and the letters by what came of them', async () => {
     const { spool, scrape } = await watched();
-    spool.tell(event('running', 0));
-    spool.tell(event('paused', 4, { failed: 1 }));
-    spool.tell(event('running', 4, { failed: 1 }));
-    spool.tell(event('done', 9, { failed: 1, again: 2 }));
+    internalsOf(spool).emit(event('running', 0));
+    internalsOf(spool).emit(event('paused', 4, { failed: 1 }));
+    internalsOf(spool).emit(event('running', 4, { failed: 1 }));
+    internalsOf(spool).emit(event('done', 9, { failed: 1, again: 2 }));
     const told = await scrape();
     expect(told.value('respool_replays_total', { state: 'running' })).toBe(2);
     expect(told.value('respool_replays_total', { state: 'done' })).toBe(1);
@@ -97,8 +102,8 @@ describe('replays', () => {
 
   test('what one had sent before it is first heard of is not counted again', async () => {
     const { spool, scrape } = await watched();
-    spool.tell(event('running', 100));
-    spool.tell(event('done', 103));
+    internalsOf(spool).emit(event('running', 100));
+    internalsOf(spool).emit(event('done', 103));
     const told = await scrape();
     expect(told.value('respool_replay_letters_total', { result: 'sent' })).toBe(3);
   });

@@ -4,6 +4,7 @@ import { createMetrics, type MetricsOptions } from 'respool/observe';
 import { describe, expect, test } from 'vitest';
 import { makeGate, rejection, setup } from '../spool/setup.ts';
 import { scrapeOf, watched } from './metrics-ground.ts';
+import { internalsOf } from '../../src/spool/internals.ts';
 
 const SPOOL = { source: 'spool' };
 const A = { ...SPOOL, topic: 'a' };
@@ -155,7 +156,7 @@ test('metrics that are closed watch nothing more, and a spool that has stopped i
   expect(value('respool_messages', { ...SPOOL, state: 'incoming' })).toBe(1);
   expect(value('respool_states_age_seconds', SPOOL)).toBe(60);
   // A question would have opened its stores again.
-  expect([count('tally'), count('open'), spool.isOpen]).toEqual([asked, 1, false]);
+  expect([count('tally'), count('open'), internalsOf(spool).isOpen]).toEqual([asked, 1, false]);
   metrics.close();
   metrics.close();
   expect(() => metrics.watch(spool)).toThrow(/cannot watch more: these metrics are closed/);
@@ -180,7 +181,7 @@ test('a scrape opens no store that nothing has been put into yet', async () => {
   const { spool, scrape, count } = await watched({}, { isStarted: false });
   const { value } = await scrape();
   expect([value('respool_engine_running', SPOOL), count('open')]).toEqual([0, 0]);
-  await spool.pauses();
+  await spool.operator({ by: 'ops' }).pauses();
   const { value: later } = await scrape();
   expect(later('respool_messages', { ...SPOOL, state: 'incoming' })).toBe(0);
 });
@@ -189,7 +190,7 @@ describe('labels', () => {
   test('of 10,000 topics take 101 values, and what has none of its own is still counted', async () => {
     const { spool, scrape } = await watched({}, { isStarted: false });
     for (let at = 0; at < 10_000; at += 1) {
-      spool.tell({
+      internalsOf(spool).emit({
         kind: 'accepted',
         at: 0,
         id: 'x',
@@ -219,9 +220,16 @@ describe('labels', () => {
     const about = { at: 0, id: 'x', topic: 'a', lane: 'delivery', attempt: 1 } as const;
     for (let at = 0; at < 1_000; at += 1) {
       const because = { code: `c${at}`, text: '', by: 'handler' };
-      spool.tell({ ...about, kind: 'bounced', because, spent: false });
-      spool.tell({ kind: 'operator', at: 0, action: `a${at}`, by: 'x', ids: [] });
-      spool.tell({ kind: 'alert', at: 0, rule: `r${at}`, phase: 'fired', episode: 1, text: '' });
+      internalsOf(spool).emit({ ...about, kind: 'bounced', because, spent: false });
+      internalsOf(spool).emit({ kind: 'operator', at: 0, action: `a${at}`, by: 'x', ids: [] });
+      internalsOf(spool).emit({
+        kind: 'alert',
+        at: 0,
+        rule: `r${at}`,
+        phase: 'fired',
+        episode: 1,
+        text: '',
+      });
     }
     const { labelled, value } = await scrape();
     expect(labelled('code').size).toBe(51);
@@ -233,7 +241,14 @@ describe('labels', () => {
     const { spool, scrape } = await watched();
     const topics = ['say "hi"', 'a\\b', 'line\nend', 'a\\nb', 'größe✓', '{x="y"} 1', 'trail\\'];
     for (const topic of topics) {
-      spool.tell({ kind: 'accepted', at: 0, id: 'x', topic, state: 'incoming', dueAt: 0 });
+      internalsOf(spool).emit({
+        kind: 'accepted',
+        at: 0,
+        id: 'x',
+        topic,
+        state: 'incoming',
+        dueAt: 0,
+      });
     }
     const { labelled } = await scrape();
     expect(labelled('topic')).toEqual(new Set(topics));
@@ -338,7 +353,7 @@ describe('what the store is asked', () => {
       },
     );
     const { id } = await spool.enqueue({ topic: 'old' });
-    await spool.remove([id]);
+    await spool.operator({ by: 'ops' }).remove([id]);
     await spool.enqueue({ topic: 'a' });
     await clock.advance('10s');
     const { value } = await scrape();

@@ -23,13 +23,13 @@ async function run(
 
 /** Two incoming messages, a deferred and an archived one; then the clock goes back. */
 async function fill(spool: Spool, clock: SimClock): Promise<void> {
-  await spool.pause();
+  await spool.operator({ by: 'ops' }).pause('#');
   const add = (id: string, rest = {}) => spool.enqueue({ id, topic: 'mail', ...rest });
   await add('m-1');
   await add('m-2', { topic: 'hook' });
   await add('m-3', { delay: '2h' });
   await add('m-4');
-  await spool.remove(['m-4']);
+  await spool.operator({ by: 'ops' }).remove(['m-4']);
   clock.jump(-HOUR);
 }
 
@@ -49,7 +49,7 @@ describe('after the clock was set back by an hour', () => {
     expect((await spool.count()).archived).toBe(1);
     const delivered: string[] = [];
     spool.handle('#', ({ id }) => void delivered.push(id));
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.settle();
     expect(delivered.toSorted()).toEqual(['m-1', 'm-2', 'm-3']);
   });
@@ -100,7 +100,7 @@ describe('after the clock was set back by an hour', () => {
 
 test('a clock that was not set back: a retry means no incoming message', async () => {
   const { spool, clock } = await setup();
-  await spool.pause();
+  await spool.operator({ by: 'ops' }).pause('#');
   await spool.enqueueMany([{ topic: 'a' }, { topic: 'a', delay: '1h' }]);
   await clock.advance('2m');
   const operator = spool.operator({ by: 'ann' });

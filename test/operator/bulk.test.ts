@@ -5,6 +5,7 @@ import path from 'node:path';
 import { createSpool, fixed } from 'respool';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { setup } from '../spool/setup.ts';
+import { internalsOf } from '../../src/spool/internals.ts';
 
 async function operator() {
   const parts = await setup({ policies: { slow: fixed('1h') } });
@@ -24,7 +25,7 @@ describe('a bulk action', () => {
     const bulk = await ann.prepare({ kind: 'hold' }, { topic: 'a' });
     expect(bulk).toMatchObject({ count: 2 });
     expect((await spool.count()).hold).toBe(0);
-    expect(await spool.audit()).toEqual([]);
+    expect(await spool.operator({ by: 'ops' }).audit()).toEqual([]);
   });
 
   test('touches what fits, in steps, and tells how far it is', async () => {
@@ -45,11 +46,13 @@ describe('a bulk action', () => {
     const { id } = await spool.enqueue({ topic: 'a' });
     const bulk = await ann.prepare({ kind: 'remove', hard: true }, { topic: 'a' });
     await last(bulk.run());
-    expect(await spool.audit()).toMatchObject([
+    expect(await spool.operator({ by: 'ops' }).audit()).toMatchObject([
       { action: 'bulk.remove', by: 'ann', ids: [], details: { hard: true, count: 1 } },
       { action: 'remove', by: 'ann', ids: [id] },
     ]);
-    expect((await spool.audit())[0]?.details).toMatchObject({ filter: { topic: 'a' } });
+    expect((await spool.operator({ by: 'ops' }).audit())[0]?.details).toMatchObject({
+      filter: { topic: 'a' },
+    });
   });
 
   test('does not touch what came after the count', async () => {
@@ -136,7 +139,7 @@ describe('a bulk action', () => {
     await expect(wrong({ kind: 'policy', policy: 'no' })).rejects.toMatchObject({
       code: 'policy.unknown',
     });
-    expect(await spool.audit()).toEqual([]);
+    expect(await spool.operator({ by: 'ops' }).audit()).toEqual([]);
   });
 
   test('can be done step by step, by who keeps the place', async () => {
@@ -174,9 +177,9 @@ describe('a bulk action', () => {
       { topic: 'a', id: 'bounce' },
       { topic: 'a', id: 'archived' },
     ]);
-    await spool.hold(['hold']);
-    await spool.bounce(['bounce']);
-    await spool.remove(['archived']);
+    await spool.operator({ by: 'ops' }).hold(['hold']);
+    await spool.operator({ by: 'ops' }).bounce(['bounce']);
+    await spool.operator({ by: 'ops' }).remove(['archived']);
     const fitting = async (filter: object) =>
       (await spool.page((await ann.prepare(action, filter)).filter)).entries
         .map(({ status }) => status.state)
@@ -219,7 +222,7 @@ describe('more messages than a store reads for one count', () => {
     expect(await last(all.run())).toMatchObject({ seen: MANY - 1, done: MANY - 1 });
     expect((await spool.count()).incoming).toBe(0);
     const { states } = await ann.stats();
-    expect(states.hold.oldestAt).toBeLessThanOrEqual(spool.now());
+    expect(states.hold.oldestAt).toBeLessThanOrEqual(internalsOf(spool).now());
     expect(states.hold.oldestAt).not.toBeNull();
   });
 });

@@ -65,7 +65,7 @@ describe('shape', () => {
     await clock.advance('7m');
     await put('new');
     await spool.enqueue({ topic: 'held', delay: '1d', id: 'held' });
-    await spool.hold(['held']);
+    await spool.operator({ by: 'ops' }).hold(['held']);
     const shape = await operator.shape();
     expect(shape.boundsMs.map((ms) => ms / 60_000)).toEqual([
       5, 10, 20, 40, 80, 160, 320, 640, 1_280,
@@ -89,7 +89,7 @@ describe('shape', () => {
     expect((await operator.shape({ by: 'destination' })).rows).toMatchObject([
       { key: 'acme', total: 1 },
     ]);
-    await spool.hold([id]);
+    await spool.operator({ by: 'ops' }).hold([id]);
     expect((await operator.shape({ filter: { state: 'hold' } })).rows).toMatchObject([
       { key: 'a', total: 1 },
     ]);
@@ -105,7 +105,7 @@ describe('events', () => {
     const abort = new AbortController();
     const events = operator.events({ signal: abort.signal, kinds: ['accepted', 'held'] });
     const { id } = await spool.enqueue({ topic: 'a' });
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     await clock.settle();
     const heard: unknown[] = [];
     for await (const event of events) {

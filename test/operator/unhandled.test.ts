@@ -31,9 +31,9 @@ test('only messages that wait, of topics without a handler, are unhandled', asyn
   await put('stopped', 'm-held');
   await put('given-up', 'm-bounced');
   await put('gone', 'm-gone');
-  await spool.hold(['m-held']);
-  await spool.bounce(['m-bounced']);
-  await spool.remove(['m-gone']);
+  await spool.operator({ by: 'ops' }).hold(['m-held']);
+  await spool.operator({ by: 'ops' }).bounce(['m-bounced']);
+  await spool.operator({ by: 'ops' }).remove(['m-gone']);
   await clock.settle();
   expect(await unhandled(world)).toEqual(['later', 'other']);
   spool.handle('other', () => undefined);

@@ -409,11 +409,12 @@ withService('postgres', () => {
   test('the spool of an outbox steers its messages', async () => {
     const { pool, outbox } = await openOutbox();
     const { id } = await transaction(pool, (tx) => outbox.emit(tx, 'a', 1));
-    await outbox.spool.hold([id]);
+    await outbox.spool.operator({ by: 'ops' }).hold([id]);
     expect((await outbox.spool.get(id))?.status.state).toBe('hold');
-    await outbox.spool.remove([id], { hard: true });
+    await outbox.spool.operator({ by: 'ops' }).remove([id], { hard: true });
     expect(await outbox.spool.get(id)).toBeUndefined();
-    expect(outbox.spool.policies.get('default')).toEqual(
+    const policies = await outbox.spool.operator({ by: 'ops' }).policies();
+    expect(policies.find(({ name }) => name === 'default')?.policy).toEqual(
       exponential({ first: '1s', max: '5m', attempts: 20 }),
     );
   });

@@ -264,7 +264,7 @@ describe('a message that the target does not take', () => {
     expect(sink.ids.filter((id) => id === bad)).toHaveLength(20);
     // Replayed by an operator.
     sink.answer = confirmed;
-    await spool.retryNow([bad]);
+    await spool.operator({ by: 'ops' }).retry([bad]);
     await clock.advance('31s');
     expect(await spool.get(bad)).toBeUndefined();
     await relay.stop();

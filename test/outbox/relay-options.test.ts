@@ -329,7 +329,7 @@ describe('what becomes of messages', () => {
     expect(await status(own)).toMatchObject({ state: 'bounce', ending: 'expired' });
     // Somebody wants it sent all the same.
     sink.answer = (parcels) => parcels.map(() => 'confirmed');
-    await spool.retryNow([plain, own]);
+    await spool.operator({ by: 'ops' }).retry([plain, own]);
     await clock.advance('1m');
     expect(await spool.get(plain)).toBeUndefined();
     expect(await spool.get(own)).toBeUndefined();

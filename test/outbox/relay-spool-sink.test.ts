@@ -109,7 +109,9 @@ describe('spoolSink', () => {
     const keys = new Map<string, string | undefined>();
     for await (const { envelope } of target.list()) keys.set(envelope.id, envelope.orderKey);
     expect(Object.fromEntries(keys)).toEqual({ a1: 'ann', a2: 'ann', b1: undefined });
-    expect(await target.keyHeads()).toMatchObject([{ orderKey: 'ann', id: 'a1', behind: 1 }]);
+    expect(await target.operator({ by: 'ops' }).keyHeads()).toMatchObject([
+      { orderKey: 'ann', id: 'a1', behind: 1 },
+    ]);
     await relay.stop();
   });
 

@@ -58,7 +58,7 @@ withService('postgres', () => {
         // A queue is bound at last.
         const channel = await broker.connection.createChannel();
         await channel.bindQueue(broker.queue, broker.exchange, 'nowhere');
-        await outbox.spool.retryNow([lost]);
+        await outbox.spool.operator({ by: 'ops' }).retry([lost]);
         expect(idsOf(await broker.arrived(51))).toContain(lost);
         await one.stop();
         expect(await states()).toEqual({});

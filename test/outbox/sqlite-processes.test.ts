@@ -84,5 +84,7 @@ test('two outboxes in one file do not see each other', async () => {
   await tin.until(() => tin.orders.length > 0);
   await relay.stop();
   expect(tin.orders).toEqual([2]);
-  expect(await outbox.spool.tally('state')).toMatchObject([{ key: 'incoming', count: 1 }]);
+  expect(await outbox.spool.operator({ by: 'ops' }).tally('state')).toMatchObject([
+    { key: 'incoming', count: 1 },
+  ]);
 });

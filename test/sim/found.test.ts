@@ -7,9 +7,9 @@ test('two handlers with limits of their own do not share one free slot', async (
   const gate = makeGate();
   spool.handle('web.#', gate.handler, { concurrency: 1 });
   spool.handle('mail.#', gate.handler);
-  await spool.pause();
+  await spool.operator({ by: 'ops' }).pause('#');
   await spool.enqueueMany([{ topic: 'web.hook' }, { topic: 'mail.send' }, { topic: 'web.page' }]);
-  await spool.resume();
+  await spool.operator({ by: 'ops' }).resume('#');
   await clock.advance('1s');
   expect(gate.running).toBe(1);
   gate.open();
@@ -32,9 +32,9 @@ test('what was claimed before another claim failed is delivered, not lost', asyn
   gate.open();
   spool.handle('#', gate.handler);
   spool.onBounce('#', gate.handler);
-  await spool.pause();
+  await spool.operator({ by: 'ops' }).pause('#');
   const { id } = await spool.enqueue({ topic: 'mail.send' });
-  await spool.resume();
+  await spool.operator({ by: 'ops' }).resume('#');
   await clock.advance('1s');
   expect(gate.began).toEqual([id]);
   isBroken = false;
@@ -47,13 +47,13 @@ test('the end of a pause is noticed by another process, also when the store call
   const other = await setup({ traits: { processes: 'many' }, with: one, isStarted: false });
   const gate = makeGate();
   gate.open();
-  await one.spool.pause();
+  await one.spool.operator({ by: 'ops' }).pause('#');
   other.spool.handle('#', gate.handler);
   await other.spool.start();
   const { id } = await one.spool.enqueue({ topic: 'mail.send' });
   await one.clock.advance('1m');
   expect(gate.began).toEqual([]);
-  await one.spool.resume();
+  await one.spool.operator({ by: 'ops' }).resume('#');
   await one.clock.advance('1m');
   expect(gate.began).toEqual([id]);
 });
@@ -81,7 +81,7 @@ test('a clock that is set back while an operator looks does not end a running le
   const { id } = await spool.enqueue({ topic: 'mail.send' });
   await clock.advance('1s');
   store.faults.plan = (operation) => (operation === 'get' ? { delayMs: 8_000 } : 'ok');
-  const holding = spool.hold([id]);
+  const holding = spool.operator({ by: 'ops' }).hold([id]);
   await clock.settle();
   clock.jump(-60 * 60 * 1_000);
   // A heartbeat under the new time comes before the answer to the look.
@@ -176,7 +176,7 @@ test('a clock that is set back while the caretaker looks does not end a running 
   await one.spool.enqueue({ topic: 'mail.other', delay: '1d' });
   await one.clock.advance('1s');
   other.store.faults.plan = (operation) => (operation === 'list' ? { delayMs: 2 * SECOND } : 'ok');
-  const sweeping = other.spool.sweep();
+  const sweeping = other.spool.operator({ by: 'ops' }).sweep();
   // The first list is for what is past its retention, the second for what nobody handles.
   await one.clock.advance('3s');
   one.clock.jump(-60 * 60 * SECOND);

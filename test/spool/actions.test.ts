@@ -27,7 +27,7 @@ async function inEveryState(): Promise<World & { readonly ids: Record<State, str
     throw new PermanentError('x', 'final');
   });
   spool.handle('fine', () => undefined);
-  await spool.pause({ topic: 'paused' });
+  await spool.operator({ by: 'ops' }).pause('paused');
   const put = async (topic: string): Promise<string> =>
     (await spool.enqueue({ topic, body: 'x' })).id;
   const ids = {
@@ -39,7 +39,7 @@ async function inEveryState(): Promise<World & { readonly ids: Record<State, str
     archived: await put('fine'),
   };
   await clock.settle();
-  await spool.hold([ids.hold]);
+  await spool.operator({ by: 'ops' }).hold([ids.hold]);
   return { ...world, ids };
 }
 
@@ -47,7 +47,9 @@ describe('hold and release', () => {
   test('a held message is left alone until it is released, then delivered', async () => {
     const { spool, clock, status } = await setup();
     const { id } = await spool.enqueue({ topic: 'a' });
-    expect(await spool.hold([id], 'too early', 'ann')).toEqual([{ id, result: 'done' }]);
+    expect(await spool.operator({ by: 'ann' }).hold([id], { reason: 'too early' })).toEqual([
+      { id, result: 'done' },
+    ]);
     expect(await status(id)).toMatchObject({
       state: 'hold',
       dueAt: null,
@@ -57,7 +59,7 @@ describe('hold and release', () => {
     spool.handle('a', handler);
     await clock.advance('2h');
     expect(attempts).toEqual([]);
-    expect(await spool.release([id])).toEqual([{ id, result: 'done' }]);
+    expect(await spool.operator({ by: 'ops' }).release([id])).toEqual([{ id, result: 'done' }]);
     await clock.settle();
     expect(attempts).toEqual([1]);
   });
@@ -68,10 +70,10 @@ describe('hold and release', () => {
     spool.handle('a', delivered.handler);
     const { id } = await spool.enqueue({ topic: 'a' });
     await clock.settle();
-    await spool.hold([id]);
+    await spool.operator({ by: 'ops' }).hold([id]);
     const notices: string[] = [];
     spool.onBounce('a', (delivery) => void notices.push(delivery.lane));
-    await spool.release([id]);
+    await spool.operator({ by: 'ops' }).release([id]);
     await clock.settle();
     expect(notices).toEqual(['notice']);
     expect(delivered.attempts).toEqual([1]);
@@ -79,7 +81,7 @@ describe('hold and release', () => {
 
   test('only what is held can be released', async () => {
     const { spool, ids } = await inEveryState();
-    const results = await spool.release(Object.values(ids));
+    const results = await spool.operator({ by: 'ops' }).release(Object.values(ids));
     expect(results.map(({ result }) => result)).toEqual([
       'refused',
       'refused',
@@ -94,11 +96,11 @@ describe('hold and release', () => {
 
 describe('a list of ids', () => {
   const calls: Record<string, (spool: Spool, ids: never) => Promise<unknown>> = {
-    hold: (spool, ids) => spool.hold(ids),
-    release: (spool, ids) => spool.release(ids),
-    retryNow: (spool, ids) => spool.retryNow(ids),
-    bounce: (spool, ids) => spool.bounce(ids),
-    remove: (spool, ids) => spool.remove(ids),
+    hold: (spool, ids) => spool.operator({ by: 'ops' }).hold(ids),
+    release: (spool, ids) => spool.operator({ by: 'ops' }).release(ids),
+    retryNow: (spool, ids) => spool.operator({ by: 'ops' }).retry(ids),
+    bounce: (spool, ids) => spool.operator({ by: 'ops' }).bounce(ids),
+    remove: (spool, ids) => spool.operator({ by: 'ops' }).remove(ids),
   };
   test.each(Object.entries(calls))(
     'or a filter is what %s takes, and nothing else',
@@ -112,7 +114,7 @@ describe('a list of ids', () => {
       const error = await rejection(call(spool, { 0: 'abc', length: 1 } as never));
       expect(error).toMatchObject({ code: 'config.invalid' });
       expect(error.message).toContain('of a list filter');
-      expect(await spool.audit()).toEqual([]);
+      expect(await spool.operator({ by: 'ops' }).audit()).toEqual([]);
     },
   );
 });
@@ -124,7 +126,7 @@ describe('retryNow', () => {
     spool.handle('a', handler);
     const { id } = await spool.enqueue({ topic: 'a', id: 'mine' });
     await clock.advance('1m');
-    expect(await spool.retryNow([id])).toEqual([{ id, result: 'done' }]);
+    expect(await spool.operator({ by: 'ops' }).retry([id])).toEqual([{ id, result: 'done' }]);
     await clock.settle();
     expect(attempts).toEqual([1, 2]);
     expect(await status(id)).toMatchObject({ state: 'archived', replays: 0, attempts: 2 });
@@ -132,7 +134,9 @@ describe('retryNow', () => {
 
   test('lets a held message go on', async () => {
     const { spool, status, ids } = await inEveryState();
-    expect(await spool.retryNow([ids.hold])).toMatchObject([{ result: 'done' }]);
+    expect(await spool.operator({ by: 'ops' }).retry([ids.hold])).toMatchObject([
+      { result: 'done' },
+    ]);
     expect(await status(ids.hold)).toMatchObject({ state: 'incoming', replays: 0 });
   });
 
@@ -142,7 +146,7 @@ describe('retryNow', () => {
       const { spool, clock, status, ids, kinds } = await inEveryState();
       const id = ids[state];
       expect(await status(id)).toMatchObject({ state, attempts: 1 });
-      await spool.retryNow([id]);
+      await spool.operator({ by: 'ops' }).retry([id]);
       await clock.settle();
       const after = await status(id);
       expect(after).toMatchObject({ state, attempts: 1, replays: 1 });
@@ -160,7 +164,7 @@ describe('retryNow', () => {
     spool.handle('a', handler);
     await clock.advance('10m');
     expect(await status(id)).toMatchObject({ state, ending: 'expired' });
-    await spool.retryNow([id]);
+    await spool.operator({ by: 'ops' }).retry([id]);
     await clock.settle();
     expect((await spool.get(id))?.envelope.expiresAt).toBeUndefined();
     expect(await status(id)).toMatchObject({ state: 'deferred', attempts: 1, replays: 1 });
@@ -171,7 +175,7 @@ describe('retryNow', () => {
 
   test('is refused for a message that is being delivered, and says until when', async () => {
     const { spool, clock, ids } = await inEveryState();
-    const [result] = await spool.retryNow([ids.active]);
+    const [result] = await spool.operator({ by: 'ops' }).retry([ids.active]);
     expect(result).toMatchObject({ result: 'refused' });
     expect(result?.why).toContain(new Date(clock.now() + MINUTE).toISOString());
   });
@@ -181,7 +185,7 @@ describe('retryNow', () => {
     spool.handle('a', () => undefined);
     const { id } = await spool.enqueue({ topic: 'a', dedupeKey: 'k', body: 'x' });
     await clock.settle();
-    const [result] = await spool.retryNow([id]);
+    const [result] = await spool.operator({ by: 'ops' }).retry([id]);
     expect(result?.why).toContain('enqueue it again');
   });
 });
@@ -191,11 +195,11 @@ describe('bounce', () => {
     'by %s begins the retention at once when nobody announces it',
     async (how) => {
       const { spool, clock, status } = await setup({ retention: { bounced: { archive: '7d' } } });
-      await spool.pause();
+      await spool.operator({ by: 'ops' }).pause('#');
       const { id } = await spool.enqueue({ topic: 'a' });
-      if (how === 'bounce') await spool.bounce([id]);
+      if (how === 'bounce') await spool.operator({ by: 'ops' }).bounce([id]);
       else if (how === 'control') await spool.operator({ by: 'ann' }).bounce([id]);
-      else await spool.move(id, { from: 'incoming', to: 'bounce' });
+      else await spool.operator({ by: 'ops' }).move(id, { from: 'incoming', to: 'bounce' });
       const dueAt = clock.now() + 7 * DAY;
       expect(await status(id)).toMatchObject({ state: 'archived', ending: 'bounced', dueAt });
       await clock.advance('8d');
@@ -205,18 +209,18 @@ describe('bounce', () => {
 
   test('gives a message up, and the bounce handler is told', async () => {
     const { spool, clock, status } = await setup();
-    await spool.pause({ topic: 'other' });
+    await spool.operator({ by: 'ops' }).pause('other');
     const notices: string[] = [];
     spool.onBounce('other', ({ id }) => void notices.push(id));
     const { id } = await spool.enqueue({ topic: 'other' });
-    await spool.bounce([id], 'nobody wants it', 'ann');
+    await spool.operator({ by: 'ann' }).bounce([id], { reason: 'nobody wants it' });
     expect(await status(id)).toMatchObject({
       state: 'bounce',
       lane: 'notice',
       ending: 'bounced',
       because: { code: 'operator.bounce', text: 'nobody wants it', by: 'ann' },
     });
-    await spool.resume({ topic: 'other' });
+    await spool.operator({ by: 'ops' }).resume('other');
     await clock.settle();
     expect(notices).toEqual([id]);
     expect((await status(id)).dueAt).toBeNull();
@@ -227,7 +231,7 @@ describe('remove', () => {
   test('softly archives for the retention of removals, and can be taken back', async () => {
     const { spool, clock, status } = await setup({ retention: { removed: '2h' } });
     const { id } = await spool.enqueue({ topic: 'a', body: 'x' });
-    const removed = await spool.remove([id], { reason: 'spam', by: 'ann' });
+    const removed = await spool.operator({ by: 'ann' }).remove([id], { reason: 'spam' });
     expect(removed).toEqual([{ id, result: 'done' }]);
     expect(await status(id)).toMatchObject({
       state: 'archived',
@@ -235,14 +239,14 @@ describe('remove', () => {
       dueAt: clock.now() + 2 * HOUR,
       because: { code: 'operator.remove', text: 'spam', by: 'ann' },
     });
-    await spool.retryNow([id]);
+    await spool.operator({ by: 'ops' }).retry([id]);
     expect((await status(id)).state).toBe('incoming');
   });
 
   test('hard forgets the message and its body', async () => {
     const { spool, clock, bodies } = await setup();
     const { id } = await spool.enqueue({ topic: 'a', body: Buffer.alloc(100_000) });
-    await spool.remove([id], { hard: true });
+    await spool.operator({ by: 'ops' }).remove([id], { hard: true });
     expect(await spool.get(id)).toBeUndefined();
     await clock.settle();
     let refs = 0;
@@ -254,7 +258,9 @@ describe('remove', () => {
 describe('every action', () => {
   test('answers done, refused or unknown for each id, in the order of the ids', async () => {
     const { spool, ids } = await inEveryState();
-    const results = await spool.hold(['nobody', ids.incoming, ids.active, ids.incoming]);
+    const results = await spool
+      .operator({ by: 'ops' })
+      .hold(['nobody', ids.incoming, ids.active, ids.incoming]);
     expect(results.map(({ id, result }) => [id, result])).toEqual([
       ['nobody', 'unknown'],
       [ids.incoming, 'done'],
@@ -267,10 +273,12 @@ describe('every action', () => {
     const { spool } = await setup();
     const messages = Array.from({ length: 1_100 }, () => ({ topic: 'a' }));
     const ids = (await spool.enqueueMany(messages)).map(({ id }) => id);
-    const results = await spool.hold(ids);
+    const results = await spool.operator({ by: 'ops' }).hold(ids);
     expect(results.every(({ result }) => result === 'done')).toBe(true);
     expect(await spool.count()).toMatchObject({ hold: 1_100 });
-    expect((await spool.audit()).map((line) => line.ids.length)).toEqual([500, 500, 100]);
+    expect((await spool.operator({ by: 'ops' }).audit()).map((line) => line.ids.length)).toEqual([
+      500, 500, 100,
+    ]);
   });
 
   test.each([
@@ -294,7 +302,7 @@ describe('every action', () => {
       }),
     });
     const { id } = await spool.enqueue({ topic: 'a' });
-    const [answer] = await spool.hold([id]);
+    const [answer] = await spool.operator({ by: 'ops' }).hold([id]);
     expect(answer?.result).toBe(result);
     if (result === 'refused') expect(answer?.why).toContain('kept changing');
     expect((await status(id)).state).toBe(result === 'done' ? 'hold' : 'incoming');
@@ -306,7 +314,7 @@ describe('every action', () => {
     const { id: damaged } = await spool.enqueue({ topic: 'a' });
     const { id: fine } = await spool.enqueue({ topic: 'a' });
     data.damage(damaged);
-    const results = await spool.hold([damaged, fine]);
+    const results = await spool.operator({ by: 'ops' }).hold([damaged, fine]);
     expect(results.map(({ result }) => result)).toEqual(['refused', 'done']);
     expect(results[0]?.why).toContain(damaged);
   });
@@ -326,13 +334,13 @@ describe('move', () => {
     for (const from of STATES) {
       for (const to of STATES) {
         const { spool, ids, status } = await inEveryState();
-        await spool.pause();
+        await spool.operator({ by: 'ops' }).pause('#');
         const id = ids[from];
         if (legal[from].includes(to)) {
-          await spool.move(id, { from, to, reason: 'because', by: 'ann' });
+          await spool.operator({ by: 'ann' }).move(id, { from, to, reason: 'because' });
           expect([from, to, (await status(id)).state]).toEqual([from, to, to]);
         } else {
-          const error = await rejection(spool.move(id, { from, to }));
+          const error = await rejection(spool.operator({ by: 'ops' }).move(id, { from, to }));
           expect([from, to, error.code]).toEqual([from, to, 'move.refused']);
           expect((await status(id)).state).toBe(from);
         }
@@ -342,10 +350,12 @@ describe('move', () => {
 
   test('refuses when the message is somewhere else, and says where', async () => {
     const { spool, ids } = await inEveryState();
-    const error = await rejection(spool.move(ids.hold, { from: 'deferred', to: 'incoming' }));
+    const error = await rejection(
+      spool.operator({ by: 'ops' }).move(ids.hold, { from: 'deferred', to: 'incoming' }),
+    );
     expect(error.code).toBe('move.refused');
     expect(error.message).toContain('it is in hold');
-    const nobody = spool.move('nobody', { from: 'hold', to: 'incoming' });
+    const nobody = spool.operator({ by: 'ops' }).move('nobody', { from: 'hold', to: 'incoming' });
     expect(await codeOf(nobody)).toBe('message.unknown');
   });
 });
@@ -354,18 +364,24 @@ describe('updateHeaders', () => {
   test('sets and takes away, and raises the revision', async () => {
     const { spool, status } = await setup();
     const { id } = await spool.enqueue({ topic: 'a', headers: { a: '1', b: '2' }, body: 'x' });
-    expect(await spool.updateHeaders(id, { b: null, c: '3' }, { by: 'ann' })).toBe('done');
+    expect(await spool.operator({ by: 'ann' }).setHeaders(id, { b: null, c: '3' })).toBe('done');
     expect((await spool.get(id))?.envelope.headers).toEqual({ a: '1', c: '3' });
     expect((await status(id)).revision).toBe(2);
-    expect(await spool.audit()).toMatchObject([{ action: 'setHeaders', by: 'ann', ids: [id] }]);
+    expect(await spool.operator({ by: 'ops' }).audit()).toMatchObject([
+      { action: 'setHeaders', by: 'ann', ids: [id] },
+    ]);
   });
 
   test('is stale when the message moved on since the revision', async () => {
     const { spool, status } = await setup();
     const { id } = await spool.enqueue({ topic: 'a' });
     const { revision } = await status(id);
-    expect(await spool.updateHeaders(id, { a: '1' }, { revision })).toBe('done');
-    expect(await spool.updateHeaders(id, { a: '2' }, { revision })).toBe('stale');
+    expect(await spool.operator({ by: 'ops' }).setHeaders(id, { a: '1' }, { revision })).toBe(
+      'done',
+    );
+    expect(await spool.operator({ by: 'ops' }).setHeaders(id, { a: '2' }, { revision })).toBe(
+      'stale',
+    );
     expect((await spool.get(id))?.envelope.headers).toEqual({ a: '1' });
   });
 
@@ -374,8 +390,8 @@ describe('updateHeaders', () => {
     const seen: number[] = [];
     const { id } = await spool.enqueue({ topic: 'a', body: 'inline' });
     const { id: large } = await spool.enqueue({ topic: 'a', body: Buffer.alloc(50_000) });
-    await spool.updateHeaders(id, { a: '1' });
-    await spool.updateHeaders(large, { a: '1' });
+    await spool.operator({ by: 'ops' }).setHeaders(id, { a: '1' });
+    await spool.operator({ by: 'ops' }).setHeaders(large, { a: '1' });
     spool.handle('a', async (delivery) => void seen.push((await delivery.body()).byteLength));
     await clock.settle();
     expect(seen.toSorted((a, b) => a - b)).toEqual([6, 50_000]);
@@ -383,8 +399,14 @@ describe('updateHeaders', () => {
 
   test('refuses headers that enqueue would refuse, and messages that are active', async () => {
     const { spool, ids } = await inEveryState();
-    expect(await codeOf(spool.updateHeaders(ids.incoming, { 'a b': '1' }))).toBe('message.invalid');
-    expect(await codeOf(spool.updateHeaders(ids.active, { a: '1' }))).toBe('move.refused');
-    expect(await codeOf(spool.updateHeaders('nobody', { a: '1' }))).toBe('message.unknown');
+    expect(
+      await codeOf(spool.operator({ by: 'ops' }).setHeaders(ids.incoming, { 'a b': '1' })),
+    ).toBe('message.invalid');
+    expect(await codeOf(spool.operator({ by: 'ops' }).setHeaders(ids.active, { a: '1' }))).toBe(
+      'move.refused',
+    );
+    expect(await codeOf(spool.operator({ by: 'ops' }).setHeaders('nobody', { a: '1' }))).toBe(
+      'message.unknown',
+    );
   });
 });

@@ -131,7 +131,7 @@ describe('a notice that fails', () => {
     const { id } = await spool.enqueue({ topic: 'a' });
     await clock.advance('1h');
     expect(await status(id)).toMatchObject({ dueAt: null, notices: 1 });
-    await spool.retryNow([id]);
+    await spool.operator({ by: 'ops' }).retry([id]);
     await clock.settle();
     expect(deliveries).toHaveLength(2);
     expect(notices.attempts).toEqual([1, 1]);

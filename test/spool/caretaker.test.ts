@@ -27,15 +27,15 @@ describe('a body without an entry', () => {
     const { spool, clock } = world;
     await orphan(world);
     await clock.advance(HOUR);
-    expect(await spool.sweep()).toMatchObject({ orphans: 0 });
+    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 0 });
     // Older than its grace only from here on; this is the first look that counts.
     await clock.advance(1);
-    expect(await spool.sweep()).toMatchObject({ orphans: 0 });
+    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 0 });
     await clock.advance(10 * MINUTE - 1);
-    expect(await spool.sweep()).toMatchObject({ orphans: 0 });
+    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 0 });
     expect(await refs(world)).toHaveLength(1);
     await clock.advance(1);
-    expect(await spool.sweep()).toMatchObject({ orphans: 1 });
+    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 1 });
     expect(await refs(world)).toEqual([]);
   });
 
@@ -57,10 +57,10 @@ describe('a body without an entry', () => {
     store.faults.plan = (operation) => (operation === 'insert' ? { delayMs: HOUR } : 'ok');
     const work = spool.enqueue({ topic: 'a', body: LARGE });
     await clock.advance('30m');
-    expect(await spool.sweep()).toMatchObject({ orphans: 0 });
+    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 0 });
     await clock.advance('40m');
     const { id } = await work;
-    expect(await spool.sweep()).toMatchObject({ orphans: 0 });
+    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 0 });
     expect((await bytesOf(await spool.body(id))).equals(LARGE)).toBe(true);
   });
 
@@ -71,12 +71,12 @@ describe('a body without an entry', () => {
     for (let at = 0; at < 5; at += 1) {
       ids.push((await spool.enqueue({ topic: 'a', body: LARGE })).id);
     }
-    await spool.hold([ids[1] ?? '']);
-    await spool.bounce([ids[2] ?? '']);
-    await spool.remove([ids[3] ?? '']);
+    await spool.operator({ by: 'ops' }).hold([ids[1] ?? '']);
+    await spool.operator({ by: 'ops' }).bounce([ids[2] ?? '']);
+    await spool.operator({ by: 'ops' }).remove([ids[3] ?? '']);
     for (let look = 0; look < 4; look += 1) {
       await clock.advance('20m');
-      expect(await spool.sweep()).toMatchObject({ orphans: 0 });
+      expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 0 });
     }
     expect(await refs(world)).toHaveLength(5);
   });
@@ -89,9 +89,9 @@ describe('a body without an entry', () => {
     data.damage(id);
     await orphan(world);
     await clock.advance('1m');
-    await spool.sweep();
+    await spool.operator({ by: 'ops' }).sweep();
     await clock.advance('10m');
-    expect(await spool.sweep()).toMatchObject({ orphans: 1 });
+    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 1 });
     expect(await refs(world)).toHaveLength(1);
   });
 
@@ -132,7 +132,7 @@ describe('a body without an entry', () => {
 describe('rounds of the caretaker', () => {
   test('tell of an entry that cannot be read, once', async () => {
     const { spool, clock, data, events } = await setup({ caretaker: { every: '10m' } });
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     const { id: one } = await spool.enqueue({ topic: 'a' });
     const { id: two } = await spool.enqueue({ topic: 'a' });
     const told = (): unknown[] => events.filter(({ kind }) => kind === 'trouble');
@@ -177,7 +177,10 @@ describe('rounds of the caretaker', () => {
     const { spool, clock, store, count } = await setup({ isStarted: false });
     await spool.count();
     store.faults.plan = (operation) => (operation === 'list' ? { delayMs: 100 } : 'ok');
-    const work = Promise.all([spool.sweep(), spool.sweep()]);
+    const work = Promise.all([
+      spool.operator({ by: 'ops' }).sweep(),
+      spool.operator({ by: 'ops' }).sweep(),
+    ]);
     await clock.settle();
     expect(count('list')).toBe(1);
     await clock.advance('1s');
@@ -194,8 +197,8 @@ describe('rounds of the caretaker', () => {
     records.read = async (kind, after, max) =>
       after > 1_000 ? [{ sequence: 100_700, record: {} }] : read(kind, after, max);
     records.trim = async (...args) => void trims.push(args);
-    await spool.hold(['x']);
-    await spool.sweep();
+    await spool.operator({ by: 'ops' }).hold(['x']);
+    await spool.operator({ by: 'ops' }).sweep();
     expect(trims).toEqual([['audit', 700]]);
   });
 });

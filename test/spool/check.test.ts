@@ -29,17 +29,21 @@ describe('check', () => {
     await put();
     await put('small');
     await put('');
-    expect(await world.spool.check()).toEqual({ entries: 3, bodies: 1, findings: [] });
+    expect(await world.spool.operator({ by: 'ops' }).check()).toEqual({
+      entries: 3,
+      bodies: 1,
+      findings: [],
+    });
   });
 
   test('finds a missing body, and holds its message when asked', async () => {
     const id = await put();
     await removeBody(id);
-    const { findings } = await world.spool.check();
+    const { findings } = await world.spool.operator({ by: 'ops' }).check();
     expect(findings).toMatchObject([{ kind: 'body.missing', id }]);
     expect(findings[0]?.repaired).toBeUndefined();
     expect((await world.status(id)).state).toBe('incoming');
-    const repaired = await world.spool.check({ repair: true });
+    const repaired = await world.spool.operator({ by: 'ops' }).check({ repair: true });
     expect(repaired.findings).toMatchObject([
       { kind: 'body.missing', id, repaired: 'it was held' },
     ]);
@@ -47,11 +51,13 @@ describe('check', () => {
       state: 'hold',
       because: { code: 'body.missing', by: 'check' },
     });
-    expect(await world.spool.audit()).toMatchObject([
+    expect(await world.spool.operator({ by: 'ops' }).audit()).toMatchObject([
       { action: 'check', ids: [id], details: { kind: 'body.missing', repaired: 'it was held' } },
     ]);
     // Tomorrow it is still known, and nothing is left to do.
-    expect((await world.spool.check()).findings).toMatchObject([{ id, repaired: 'it is held' }]);
+    expect((await world.spool.operator({ by: 'ops' }).check()).findings).toMatchObject([
+      { id, repaired: 'it is held' },
+    ]);
   });
 
   test('finds a damaged body, stored or inline, and holds its message', async () => {
@@ -61,7 +67,7 @@ describe('check', () => {
     await world.bodies.remove([ref]);
     await world.bodies.put(ref, one(Buffer.alloc(50_000, 2)));
     await damageInline(hand, inline);
-    const { findings } = await world.spool.check({ repair: true });
+    const { findings } = await world.spool.operator({ by: 'ops' }).check({ repair: true });
     expect(findings.map(({ kind, id }) => [kind, id])).toEqual([
       ['body.corrupt', stored],
       ['body.corrupt', inline],
@@ -73,13 +79,13 @@ describe('check', () => {
     world.store.faults.plan = (operation) => (operation === 'insert' ? 'before' : 'ok');
     await rejection(world.spool.enqueue({ topic: 'a', body: LARGE }));
     world.store.faults.plan = () => 'ok';
-    const young = await world.spool.check({ repair: true });
+    const young = await world.spool.operator({ by: 'ops' }).check({ repair: true });
     expect(young.findings).toMatchObject([{ kind: 'body.orphan' }]);
     expect(young.findings[0]?.repaired).toBeUndefined();
     await world.clock.advance('2h');
-    const old = await world.spool.check({ repair: true });
+    const old = await world.spool.operator({ by: 'ops' }).check({ repair: true });
     expect(old.findings).toMatchObject([{ kind: 'body.orphan', repaired: 'it was removed' }]);
-    expect((await world.spool.check()).findings).toEqual([]);
+    expect((await world.spool.operator({ by: 'ops' }).check()).findings).toEqual([]);
   });
 
   test('finds what cannot be read as an entry, and leaves it and its body alone', async () => {
@@ -87,7 +93,7 @@ describe('check', () => {
     const fine = await put();
     world.data.damage(id);
     await world.clock.advance('2h');
-    const { findings } = await world.spool.check({ repair: true });
+    const { findings } = await world.spool.operator({ by: 'ops' }).check({ repair: true });
     expect(findings).toMatchObject([{ kind: 'entry.corrupt', id }]);
     expect((await bytesOf(await world.spool.body(fine))).equals(LARGE)).toBe(true);
     let bodies = 0;
@@ -106,11 +112,11 @@ describe('check', () => {
       leaseMs: 365 * DAY,
       holder: 'somebody/1',
     });
-    const { findings } = await spool.check();
+    const { findings } = await spool.operator({ by: 'ops' }).check();
     expect(findings).toMatchObject([{ kind: 'lease', id }]);
-    await spool.check({ repair: true });
+    await spool.operator({ by: 'ops' }).check({ repair: true });
     expect(await status(id)).toMatchObject({ state: 'active', dueAt: clock.now() });
-    expect((await spool.check()).findings).toEqual([]);
+    expect((await spool.operator({ by: 'ops' }).check()).findings).toEqual([]);
   });
 
   test('finds a holder where nobody can hold, and takes it away', async () => {
@@ -120,11 +126,13 @@ describe('check', () => {
     if (entry === undefined) throw new Error('gone');
     const to = { ...entry.status, revision: 2, holder: 'somebody/1' };
     await hand.commit([{ id, revision: 1, to }]);
-    expect((await spool.check()).findings).toMatchObject([{ kind: 'lease', id }]);
-    const { findings } = await spool.check({ repair: true });
+    expect((await spool.operator({ by: 'ops' }).check()).findings).toMatchObject([
+      { kind: 'lease', id },
+    ]);
+    const { findings } = await spool.operator({ by: 'ops' }).check({ repair: true });
     expect(findings[0]?.repaired).toBe('its holder was removed');
     expect(await status(id)).toMatchObject({ state: 'incoming', revision: 3 });
-    expect((await spool.check()).findings).toEqual([]);
+    expect((await spool.operator({ by: 'ops' }).check()).findings).toEqual([]);
   });
 
   test('leaves alone what somebody works on', async () => {
@@ -139,7 +147,7 @@ describe('check', () => {
       holder: 'somebody/1',
     });
     await removeBody(id);
-    const { findings } = await spool.check({ repair: true });
+    const { findings } = await spool.operator({ by: 'ops' }).check({ repair: true });
     expect(findings).toMatchObject([{ kind: 'body.missing', id }]);
     expect((await status(id)).state).toBe('active');
   });
@@ -150,7 +158,11 @@ describe('check', () => {
     await spool.start();
     await spool.enqueue({ topic: 'a', dedupeKey: 'k', body: LARGE });
     await clock.settle();
-    expect(await spool.check()).toEqual({ entries: 1, bodies: 0, findings: [] });
+    expect(await spool.operator({ by: 'ops' }).check()).toEqual({
+      entries: 1,
+      bodies: 0,
+      findings: [],
+    });
   });
 });
 

@@ -5,17 +5,17 @@ import { makeGate, setup } from './setup.ts';
 describe('after the clock was set back by an hour', () => {
   test('a retry makes a message due that came before, and was not delayed', async () => {
     const { spool, clock, status } = await setup();
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     const { id } = await spool.enqueue({ topic: 'a', body: 'x' });
     clock.jump(-3_600_000);
     expect((await status(id)).dueAt).toBeGreaterThan(clock.now());
-    expect(await spool.retryNow([id])).toEqual([{ id, result: 'done' }]);
+    expect(await spool.operator({ by: 'ops' }).retry([id])).toEqual([{ id, result: 'done' }]);
     expect(await status(id)).toMatchObject({ state: 'incoming', dueAt: clock.now(), replays: 0 });
     // Once due, there is nothing to retry.
-    expect(await spool.retryNow([id])).toMatchObject([{ result: 'refused' }]);
+    expect(await spool.operator({ by: 'ops' }).retry([id])).toMatchObject([{ result: 'refused' }]);
     const delivered: string[] = [];
     spool.handle('a', (delivery) => void delivered.push(delivery.id));
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.settle();
     expect(delivered).toEqual([id]);
   });
@@ -29,17 +29,17 @@ describe('after the clock was set back by an hour', () => {
 
   test('a held message that is released is due at once, and so is the first of an order key', async () => {
     const { spool, clock } = await setup();
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     await spool.enqueueMany([
       { topic: 'a', id: 'm-1', orderKey: 'k' },
       { topic: 'a', id: 'm-2', orderKey: 'k' },
     ]);
-    await spool.hold(['m-1', 'm-2']);
+    await spool.operator({ by: 'ops' }).hold(['m-1', 'm-2']);
     clock.jump(-3_600_000);
-    await spool.release(['m-1', 'm-2']);
+    await spool.operator({ by: 'ops' }).release(['m-1', 'm-2']);
     const delivered: string[] = [];
     spool.handle('a', ({ id }) => void delivered.push(id));
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.settle();
     expect(delivered).toEqual(['m-1', 'm-2']);
   });

@@ -90,11 +90,11 @@ describe.each([
     test('is told by check and by rekeying, which go on', async () => {
       const before = await damaged(change, body);
       const { spool } = await setup({ with: before, transforms: NEW, isStarted: false });
-      expect(await spool.check()).toMatchObject({
+      expect(await spool.operator({ by: 'ops' }).check()).toMatchObject({
         entries: 3,
         findings: [{ kind: 'body.corrupt', id: 'bad' }],
       });
-      expect(await spool.rekey()).toMatchObject({
+      expect(await spool.operator({ by: 'ops' }).rekey()).toMatchObject({
         done: 2,
         left: 0,
         unreadable: 1,
@@ -119,7 +119,9 @@ test('a body that a damaged record names no more is nobody’s orphan', async ()
   const { spool, bodies, clock } = await setup({ with: world, transforms: OLD });
   await clock.advance(3 * DAY);
   expect((await all(bodies.refs(Number.MAX_SAFE_INTEGER))).length).toBe(3);
-  expect((await spool.check({ repair: true })).findings).toMatchObject([{ kind: 'body.corrupt' }]);
+  expect((await spool.operator({ by: 'ops' }).check({ repair: true })).findings).toMatchObject([
+    { kind: 'body.corrupt' },
+  ]);
   expect((await all(bodies.refs(Number.MAX_SAFE_INTEGER))).length).toBe(3);
 });
 
@@ -146,7 +148,7 @@ describe('what cannot be read for now', () => {
   test('is told by check, which goes on and repairs nothing', async () => {
     const before = await damaged({}, SMALL);
     const { spool } = await setup({ with: before, transforms: [away], isStarted: false });
-    const { entries, findings } = await spool.check({ repair: true });
+    const { entries, findings } = await spool.operator({ by: 'ops' }).check({ repair: true });
     expect(entries).toBe(3);
     expect(findings).toMatchObject([{ kind: 'store.unavailable', id: 'bad' }]);
     expect(findings[0]).not.toHaveProperty('repaired');
@@ -160,7 +162,9 @@ describe('what cannot be read for now', () => {
     await before.spool.stop();
     const { spool } = await setup({ with: before, transforms: [away], isStarted: false });
     let left = Number.NaN;
-    const work = spool.rekey({ onProgress: (progress) => (left = progress.left) });
+    const work = spool
+      .operator({ by: 'ops' })
+      .rekey({ onProgress: (progress) => (left = progress.left) });
     expect(await codeOf(work)).toBe('store.unavailable');
     expect(left).toBe(1);
     const found = await all(spool.list());
@@ -179,7 +183,7 @@ test('an error of any kind over one message is a trouble of a rekeying, not its 
     },
   };
   const { spool } = await setup({ with: before, transforms: [writes], isStarted: false });
-  expect(await spool.rekey()).toMatchObject({
+  expect(await spool.operator({ by: 'ops' }).rekey()).toMatchObject({
     done: 2,
     troubles: [{ id: 'bad', code: 'error', text: 'a slip' }],
   });

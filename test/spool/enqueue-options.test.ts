@@ -127,12 +127,12 @@ describe('delay and dueAt', () => {
 describe('expires', () => {
   test('bounces what was not delivered in time, without a handler and without an attempt', async () => {
     const { spool, clock, status, events } = await setup();
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     const seen: string[] = [];
     spool.handle('a', ({ id }) => void seen.push(id));
     const { id } = await spool.enqueue({ topic: 'a', expires: '10m' });
     await clock.advance('10m');
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.settle();
     expect(seen).toEqual([]);
     expect(await status(id)).toMatchObject({
@@ -148,12 +148,12 @@ describe('expires', () => {
 
   test('lets a message be delivered up to its last millisecond', async () => {
     const { spool, clock } = await setup();
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     const seen: string[] = [];
     spool.handle('a', ({ id }) => void seen.push(id));
     const { id } = await spool.enqueue({ topic: 'a', expires: '10m' });
     await clock.advance(10 * MINUTE - 1);
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.settle();
     expect(seen).toEqual([id]);
   });
@@ -189,7 +189,7 @@ describe('expires', () => {
   test('means nothing to a held, an archived and an announced message', async () => {
     const { spool, clock, status } = await setup({ retention: { delivered: { archive: '7d' } } });
     const { id: held } = await spool.enqueue({ topic: 'b', expires: '1m' });
-    await spool.hold([held]);
+    await spool.operator({ by: 'ops' }).hold([held]);
     spool.handle('a', () => undefined);
     const { id: archived } = await spool.enqueue({ topic: 'a', expires: '1m' });
     await clock.advance('1h');
@@ -212,7 +212,7 @@ describe('expires', () => {
 describe('priority', () => {
   test('decides the order: 0 first, 9 last, 5 by default, then by age', async () => {
     const { spool, clock } = await setup({ concurrency: 1 });
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     const order: string[] = [];
     spool.handle('a', ({ headers }) => void order.push(headers['name'] ?? ''));
     const enqueue = async (name: string, priority?: number): Promise<void> => {
@@ -226,7 +226,7 @@ describe('priority', () => {
     await enqueue('six', 6);
     await enqueue('zero', 0);
     await enqueue('one', 1);
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.settle();
     expect(order).toEqual(['zero', 'one', 'default', 'five', 'six', 'nine']);
   });
@@ -274,13 +274,13 @@ describe('id and dedupeKey', () => {
     const { id } = await spool.enqueue(message);
     const duplicate = { id, duplicate: true };
     expect(await spool.enqueue(message)).toEqual(duplicate);
-    await spool.hold([id]);
+    await spool.operator({ by: 'ops' }).hold([id]);
     expect(await spool.enqueue(message)).toEqual(duplicate);
-    await spool.bounce([id]);
+    await spool.operator({ by: 'ops' }).bounce([id]);
     expect(await spool.enqueue(message)).toEqual(duplicate);
-    await spool.remove([id]);
+    await spool.operator({ by: 'ops' }).remove([id]);
     expect(await spool.enqueue(message)).toEqual(duplicate);
-    await spool.remove([id], { hard: true });
+    await spool.operator({ by: 'ops' }).remove([id], { hard: true });
     expect(await spool.enqueue(message)).toMatchObject({ duplicate: false });
   });
 

@@ -68,13 +68,13 @@ describe('events', () => {
       await clock.settle();
     }
     await spool.enqueue({ topic: 'fine', dedupeKey: 'fine', policy: 'unknown' });
-    await spool.pause({ topic: 'x' });
-    await spool.resume({ topic: 'x' });
+    await spool.operator({ by: 'ops' }).pause('x');
+    await spool.operator({ by: 'ops' }).resume('x');
     const { id } = await spool.enqueue({ topic: 'fine', delay: '1h' });
-    await spool.remove([id]);
-    await spool.sweep();
+    await spool.operator({ by: 'ops' }).remove([id]);
+    await spool.operator({ by: 'ops' }).sweep();
     const gone = await spool.enqueue({ topic: 'fine', delay: '1h' });
-    await spool.remove([gone.id], { hard: true });
+    await spool.operator({ by: 'ops' }).remove([gone.id], { hard: true });
     // Another holder takes over what waits: its settle comes too late.
     store.faults.plan = (operation) => (operation === 'commit' ? 'before' : 'ok');
     await clock.advance('2m');

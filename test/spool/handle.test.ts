@@ -76,13 +76,13 @@ describe('handle', () => {
   // Regression: slots went to the handlers without a limit for as long as they had a backlog.
   test('a handler with a limit of its own is not starved by the backlog of another', async () => {
     const { spool, clock } = await setup({ concurrency: 1 });
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     const order: string[] = [];
     spool.handle('narrow', () => void order.push('narrow'), { concurrency: 1 });
     spool.handle('wide', () => void order.push('wide'));
     await spool.enqueueMany(Array.from({ length: 50 }, () => ({ topic: 'wide' })));
     await spool.enqueueMany(Array.from({ length: 5 }, () => ({ topic: 'narrow' })));
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.settle();
     expect(order.lastIndexOf('narrow')).toBeLessThan(20);
     expect(order).toHaveLength(55);
@@ -246,10 +246,10 @@ describe('accepts with a function', () => {
       },
     });
     spool.handle('b', ({ id }) => void seen.push(id));
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     const { id } = await spool.enqueue({ topic: 'a' });
     const { id: other } = await spool.enqueue({ topic: 'b' });
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.settle();
     const { id: direct } = await spool.enqueue({ topic: 'a' });
     await clock.settle();

@@ -21,7 +21,7 @@ describe('a kept copy', () => {
     spool.handle('#', () => {
       throw new Error('nobody may get it');
     });
-    await spool.keep([copy(SMALL), copy(LARGE)], 'ann');
+    await spool.operator({ by: 'ann' }).keep([copy(SMALL), copy(LARGE)]);
     await clock.advance(DAY);
     const found = await all(spool.list({ state: 'archived', topic: 'rabbit.#' }));
     expect(found).toHaveLength(2);
@@ -48,7 +48,7 @@ describe('a kept copy', () => {
   test('goes through the transforms like any other body', async () => {
     const transforms = [compress('zstd'), encrypt({ keys: { k1: generateKey() } })];
     const { spool } = await setup({ transforms, isStarted: false });
-    await spool.keep([copy(LARGE)]);
+    await spool.operator({ by: 'ops' }).keep([copy(LARGE)]);
     const [found] = await all(spool.list());
     expect(found?.envelope.body.encodings).toHaveLength(2);
     expect(await bytesOf(await spool.body(found?.envelope.id ?? ''))).toEqual(LARGE);
@@ -56,32 +56,38 @@ describe('a kept copy', () => {
 
   test('is forgotten after the retention of what was removed', async () => {
     const { spool, clock } = await setup({ isStarted: false, retention: { removed: '2d' } });
-    await spool.keep([copy(SMALL)]);
+    await spool.operator({ by: 'ops' }).keep([copy(SMALL)]);
     await clock.advance(2 * DAY - 1);
-    await spool.sweep();
+    await spool.operator({ by: 'ops' }).sweep();
     expect(await all(spool.list())).toHaveLength(1);
     await clock.advance(1);
-    await spool.sweep();
+    await spool.operator({ by: 'ops' }).sweep();
     expect(await all(spool.list())).toEqual([]);
   });
 
   test('of a broker is not delivered, whoever asks: it goes back to its queue', async () => {
     const { spool } = await setup({ isStarted: false });
-    await spool.keep([copy(SMALL)]);
+    await spool.operator({ by: 'ops' }).keep([copy(SMALL)]);
     const [found] = await all(spool.list());
     const ids = [found?.envelope.id ?? ''];
     const refused = [{ result: 'refused', why: expect.stringContaining('respool dlq restore') }];
-    expect(await spool.retryNow(ids)).toMatchObject(refused);
-    expect(await spool.replay(ids, { replay: 'r1' })).toMatchObject(refused);
-    expect(await spool.remove(ids, { hard: true })).toMatchObject([{ result: 'done' }]);
+    expect(await spool.operator({ by: 'ops' }).retry(ids)).toMatchObject(refused);
+    expect(await spool.operator({ by: 'ops' }).replay(ids, { replay: 'r1' })).toMatchObject(
+      refused,
+    );
+    expect(await spool.operator({ by: 'ops' }).remove(ids, { hard: true })).toMatchObject([
+      { result: 'done' },
+    ]);
   });
 
   test('of a message without that mark can be sent again', async () => {
     const { spool } = await setup({ isStarted: false });
-    await spool.keep([copy(SMALL, { headers: {} })]);
+    await spool.operator({ by: 'ops' }).keep([copy(SMALL, { headers: {} })]);
     const [found] = await all(spool.list());
     const ids = [found?.envelope.id ?? ''];
-    expect(await spool.replay(ids, { replay: 'r1' })).toMatchObject([{ result: 'done' }]);
+    expect(await spool.operator({ by: 'ops' }).replay(ids, { replay: 'r1' })).toMatchObject([
+      { result: 'done' },
+    ]);
   });
 });
 
@@ -94,14 +100,18 @@ describe('copies', () => {
     [{ body: LARGE }, 'limit.exceeded'],
   ])('of which one is no good (%j) are refused as a whole', async (more, code) => {
     const { spool } = await setup({ isStarted: false, limits: { bodyBytes: 1_000 } });
-    expect(await codeOf(spool.keep([copy(SMALL), copy(SMALL, more)]))).toBe(code);
+    expect(await codeOf(spool.operator({ by: 'ops' }).keep([copy(SMALL), copy(SMALL, more)]))).toBe(
+      code,
+    );
     expect(await all(spool.list())).toEqual([]);
   });
 
   test('are not there when the store could not take them', async () => {
     const { spool, store } = await setup({ isStarted: false });
     store.faults.plan = (operation) => (operation === 'insert' ? 'before' : 'ok');
-    expect(await codeOf(spool.keep([copy(LARGE)]))).toBe('store.unavailable');
+    expect(await codeOf(spool.operator({ by: 'ops' }).keep([copy(LARGE)]))).toBe(
+      'store.unavailable',
+    );
     store.faults.plan = () => 'ok';
     expect(await all(spool.list())).toEqual([]);
   });
@@ -111,7 +121,7 @@ describe('copies', () => {
     const copies = Array.from({ length: 1_200 }, (_, at) =>
       copy(Buffer.from(String(at)), { headers: { at: String(at) } }),
     );
-    const keeping = spool.keep(copies);
+    const keeping = spool.operator({ by: 'ops' }).keep(copies);
     copies[3]?.body.fill(0);
     await keeping;
     expect(count('insert')).toBe(3);

@@ -8,6 +8,7 @@ import { loadConfig } from '../../src/config/load/load-config.ts';
 import { createConfiguredSpool } from '../../src/config/open/open-spool.ts';
 import { ENTRIES, usePlaces } from './places.ts';
 import { all, bytesOf } from './setup.ts';
+import { internalsOf } from '../../src/spool/internals.ts';
 
 const LARGE = Buffer.alloc(60_000, 'large ');
 const places = usePlaces();
@@ -38,11 +39,15 @@ describe.each(ENTRIES)('in %s', (kind) => {
       });
       const body = Buffer.from('mended');
       const order = { replay: 'r1', topic: 'new.topic', change: { body } };
-      expect(await spool.replay([id], order)).toEqual([{ id, result: 'done' }]);
+      expect(await spool.operator({ by: 'ops' }).replay([id], order)).toEqual([
+        { id, result: 'done' },
+      ]);
       expect(await all(spool.list({ topic: 'old.*' }))).toEqual([]);
       const [found] = await all(spool.list({ topic: 'new.*', state: 'incoming' }));
       expect(found?.status).toMatchObject({ replays: 1, attempts: 0, lane: 'delivery' });
-      expect(await spool.tally('topic')).toMatchObject([{ key: 'new.topic', count: 1 }]);
+      expect(await spool.operator({ by: 'ops' }).tally('topic')).toMatchObject([
+        { key: 'new.topic', count: 1 },
+      ]);
       const got = Promise.withResolvers<string>();
       spool.handle('new.topic', async (delivery) => got.resolve(await delivery.text()));
       await spool.start();
@@ -53,12 +58,12 @@ describe.each(ENTRIES)('in %s', (kind) => {
   test('copies lie archived, are counted there, and are never due', async () => {
     await withSpool(kind, async (spool) => {
       const copy = { id: 'x', topic: 'rabbit.q', headers: {}, reason: 'removed' };
-      await spool.keep([
+      await spool.operator({ by: 'ops' }).keep([
         { ...copy, body: Buffer.from('small') },
         { ...copy, body: LARGE },
       ]);
       expect(await spool.count()).toMatchObject({ archived: 2, incoming: 0, active: 0 });
-      expect(await spool.nextDueAt()).toBeNull();
+      expect(await internalsOf(spool).nextDueAt()).toBeNull();
       const found = await all(spool.list({ state: 'archived', code: 'letter.kept' }));
       const sizes = await Promise.all(
         found.map(
@@ -67,9 +72,9 @@ describe.each(ENTRIES)('in %s', (kind) => {
       );
       expect(sizes.toSorted((a, b) => a - b)).toEqual([5, LARGE.byteLength]);
       const [first] = found.map(({ envelope }) => envelope.id);
-      expect(await spool.replay([first ?? ''], { replay: 'r1' })).toMatchObject([
-        { result: 'done' },
-      ]);
+      expect(
+        await spool.operator({ by: 'ops' }).replay([first ?? ''], { replay: 'r1' }),
+      ).toMatchObject([{ result: 'done' }]);
       expect(await spool.count()).toMatchObject({ archived: 1, incoming: 1 });
     });
   });

@@ -250,14 +250,14 @@ describe('a spool', () => {
     const seen: string[] = [];
     one.spool.handle('a', () => void seen.push('one'));
     two.spool.handle('a', () => void seen.push('two'));
-    await one.spool.pause();
+    await one.spool.operator({ by: 'ops' }).pause('#');
     await one.spool.enqueue({ topic: 'a' });
     await two.spool.enqueue({ topic: 'a' });
     await one.clock.settle();
     await two.clock.settle();
     expect(seen).toEqual(['two']);
     await two.spool.stop();
-    await one.spool.resume();
+    await one.spool.operator({ by: 'ops' }).resume('#');
     await one.clock.settle();
     expect(seen).toEqual(['two', 'one']);
   });

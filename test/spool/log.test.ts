@@ -70,7 +70,7 @@ describe('the logger', () => {
     await spool.enqueue({ topic: 'json', ...rest });
     await spool.enqueue({ topic: 'fit', headers: { token: canary }, body: { n: canary } });
     await clock.settle();
-    await spool.updateHeaders(id, { token: `${canary}-2` });
+    await spool.operator({ by: 'ops' }).setHeaders(id, { token: `${canary}-2` });
     await clock.advance('1h');
     expect(lines.length).toBeGreaterThan(10);
     expect(JSON.stringify(lines)).not.toContain('canary');

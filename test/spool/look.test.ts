@@ -1,5 +1,6 @@
 /** get, list, page, count, tally: every filter and every order (R9, R13–R16, R52). */
 import { fixed, type ListOptions, PermanentError, type Spool } from 'respool';
+import type { Operator } from 'respool/operator';
 import { describe, expect, test } from 'vitest';
 import { all, codeOf, failing, HOUR, MINUTE, rejection, setup, type World } from './setup.ts';
 
@@ -17,7 +18,7 @@ async function shelf(): Promise<Shelf> {
   spool.handle('sms', () => {
     throw new PermanentError('sms.550', 'no such number');
   });
-  await spool.pause({ topic: 'quiet.#' });
+  await spool.operator({ by: 'ops' }).pause('quiet.#');
   const ids: Record<string, string> = {};
   const put = async (name: string, message: Parameters<Spool['enqueue']>[0]): Promise<void> => {
     ids[name] = (await spool.enqueue({ ...message, headers: { name, ...message.headers } })).id;
@@ -28,7 +29,7 @@ async function shelf(): Promise<Shelf> {
   await put('held', { topic: 'quiet.a', priority: 9, headers: { tenant: 'b' } });
   await put('later', { topic: 'quiet.a.b', delay: '5h' });
   await put('new', { topic: 'quiet.a', destination: 'x.example' });
-  await spool.hold([ids['held'] ?? ''], 'look at this one');
+  await spool.operator({ by: 'ops' }).hold([ids['held'] ?? ''], { reason: 'look at this one' });
   const names = async (options: ListOptions = {}): Promise<string[]> =>
     (await all(spool.list(options))).map(({ envelope }) => envelope.headers['name'] ?? '');
   return { ...world, ids, names };
@@ -100,7 +101,7 @@ describe('list', () => {
     for await (const { envelope } of spool.list({ state: 'incoming' })) {
       seen.push(envelope.id);
       if (seen.length === 100) {
-        await spool.hold(seen.slice(0, 90));
+        await spool.operator({ by: 'ops' }).hold(seen.slice(0, 90));
         await clock.advance(1);
       }
     }
@@ -184,8 +185,12 @@ describe('count and tally', () => {
 
   test('tally counts by state, topic, destination and fingerprint, under a filter', async () => {
     const { spool, clock } = await shelf();
-    const counts = async (...args: Parameters<Spool['tally']>): Promise<Record<string, number>> =>
-      Object.fromEntries((await spool.tally(...args)).map(({ key, count }) => [key, count]));
+    const counts = async (
+      ...args: Parameters<Operator['tally']>
+    ): Promise<Record<string, number>> =>
+      Object.fromEntries(
+        (await spool.operator({ by: 'ops' }).tally(...args)).map(({ key, count }) => [key, count]),
+      );
     expect(await counts('state')).toEqual({ deferred: 2, bounce: 1, hold: 1, incoming: 1 });
     expect(await counts('topic', { state: ['deferred', 'incoming'] })).toEqual({
       'mail.send': 1,
@@ -194,7 +199,7 @@ describe('count and tally', () => {
     });
     expect(await counts('destination')).toEqual({ 'x.example': 2, 'y.example': 1 });
     expect(Object.values(await counts('fingerprint'))).toEqual([1, 1]);
-    const [oldest] = await spool.tally('topic', { topic: 'mail.*' });
+    const [oldest] = await spool.operator({ by: 'ops' }).tally('topic', { topic: 'mail.*' });
     expect(oldest?.oldestAt).toBe(clock.now() - 5 * MINUTE);
   });
 });

@@ -18,7 +18,7 @@ describe('a stop', () => {
     await clock.advance('3s');
     await stopped;
     await outcome;
-    expect((await spool.check()).bodies).toBe(0);
+    expect((await spool.operator({ by: 'ops' }).check()).bodies).toBe(0);
     await spool.stop();
   });
 

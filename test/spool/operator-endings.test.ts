@@ -86,16 +86,16 @@ describe.each(['memory', 'sqlite'] as const)('on %s', (store) => {
     await ended(here, 'm-1');
     const control = spool.operator({ by: 'ann' });
     const refusals = [
-      ...(await spool.hold(['m-1'])),
+      ...(await spool.operator({ by: 'ops' }).hold(['m-1'])),
       ...(await control.hold(['m-1'])),
-      ...(await spool.bounce(['m-1'])),
-      ...(await spool.release(['m-1'])),
-      ...(await spool.remove(['m-1'])),
+      ...(await spool.operator({ by: 'ops' }).bounce(['m-1'])),
+      ...(await spool.operator({ by: 'ops' }).release(['m-1'])),
+      ...(await spool.operator({ by: 'ops' }).remove(['m-1'])),
     ];
     expect(refusals.map(({ result }) => result)).toEqual(Array(5).fill('refused'));
     expect(refusals[0]?.why).toMatch(/^cannot hold message "m-1": it was delivered/);
     expect(refusals[1]).toEqual(refusals[0]);
-    const move = spool.move('m-1', { from: 'archived', to: 'hold' });
+    const move = spool.operator({ by: 'ops' }).move('m-1', { from: 'archived', to: 'hold' });
     await expect(move).rejects.toMatchObject({ code: 'move.refused', message: refusals[0]?.why });
     const bulk = await control.prepare({ kind: 'hold' }, { ids: ['m-1'] });
     for await (const progress of bulk.run()) expect(progress).toMatchObject({ refused: 1 });
@@ -111,16 +111,20 @@ describe.each(['memory', 'sqlite'] as const)('on %s', (store) => {
     const { spool, status } = here;
     await ended(here, 'm-1', 'bad');
     expect(here.notices).toEqual(['bad']);
-    await spool.pause();
-    expect(await spool.hold(['m-1'])).toMatchObject([{ result: 'done' }]);
-    expect(await spool.release(['m-1'])).toMatchObject([{ result: 'done' }]);
+    await spool.operator({ by: 'ops' }).pause('#');
+    expect(await spool.operator({ by: 'ops' }).hold(['m-1'])).toMatchObject([{ result: 'done' }]);
+    expect(await spool.operator({ by: 'ops' }).release(['m-1'])).toMatchObject([
+      { result: 'done' },
+    ]);
     expect(await status('m-1')).toMatchObject({ state: 'bounce', ending: 'bounced' });
-    expect(await spool.remove(['m-1'])).toMatchObject([{ result: 'done' }]);
-    expect(await spool.hold(['m-1'])).toMatchObject([{ result: 'done' }]);
-    expect(await spool.release(['m-1'])).toMatchObject([{ result: 'done' }]);
+    expect(await spool.operator({ by: 'ops' }).remove(['m-1'])).toMatchObject([{ result: 'done' }]);
+    expect(await spool.operator({ by: 'ops' }).hold(['m-1'])).toMatchObject([{ result: 'done' }]);
+    expect(await spool.operator({ by: 'ops' }).release(['m-1'])).toMatchObject([
+      { result: 'done' },
+    ]);
     // A bounce among the bounces again, not a removed one.
     expect(await status('m-1')).toMatchObject({ state: 'bounce', ending: 'bounced' });
-    expect(await spool.retryNow(['m-1'])).toMatchObject([{ result: 'done' }]);
+    expect(await spool.operator({ by: 'ops' }).retry(['m-1'])).toMatchObject([{ result: 'done' }]);
     expect(await status('m-1')).toMatchObject({ state: 'incoming', replays: 1 });
   });
 
@@ -133,11 +137,11 @@ describe.each(['memory', 'sqlite'] as const)('on %s', (store) => {
     await archived;
     await bodies.remove([(await spool.get('large'))?.envelope.body.ref ?? '']);
     const repaired = 'it was delivered before; its body is recorded as not kept';
-    const { findings } = await spool.check({ repair: true });
+    const { findings } = await spool.operator({ by: 'ops' }).check({ repair: true });
     expect(findings).toMatchObject([{ kind: 'body.missing', id: 'large', repaired }]);
     expect(await status('large')).toMatchObject({ state: 'archived', ending: 'delivered' });
-    expect((await spool.check()).findings).toEqual([]);
-    const [answer] = await spool.retryNow(['large']);
+    expect((await spool.operator({ by: 'ops' }).check()).findings).toEqual([]);
+    const [answer] = await spool.operator({ by: 'ops' }).retry(['large']);
     expect(answer?.why).toContain('enqueue it again');
   });
 });

@@ -2,6 +2,7 @@
 import { fixed, PermanentError } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { codeOf, failing, makeGate, MINUTE, SECOND, setup } from './setup.ts';
+import { internalsOf } from '../../src/spool/internals.ts';
 
 const KEYED = { topic: 'a', orderKey: 'customer-7' } as const;
 
@@ -86,15 +87,15 @@ describe('messages of one order key', () => {
     const delivered: string[] = [];
     spool.handle('a', ({ id }) => void delivered.push(id));
     await spool.enqueue({ ...KEYED, id: 'one', delay: '10s' });
-    await spool.hold(['one']);
+    await spool.operator({ by: 'ops' }).hold(['one']);
     for (const id of ['two', 'three', 'four']) await spool.enqueue({ ...KEYED, id });
     await clock.advance(10 * MINUTE);
     expect(delivered).toEqual([]);
-    await spool.hold(['three']);
-    await spool.bounce(['one']);
+    await spool.operator({ by: 'ops' }).hold(['three']);
+    await spool.operator({ by: 'ops' }).bounce(['one']);
     await clock.settle();
     expect(delivered).toEqual(['two']);
-    await spool.remove(['three'], { hard: true });
+    await spool.operator({ by: 'ops' }).remove(['three'], { hard: true });
     await clock.settle();
     expect(delivered).toEqual(['two', 'four']);
   });
@@ -167,7 +168,7 @@ describe('an order key', () => {
 describe('keyHeads', () => {
   test('tells the first of each key and how many wait behind it', async () => {
     const { spool } = await setup({ isStarted: false });
-    expect(await spool.keyHeads()).toEqual([]);
+    expect(await spool.operator({ by: 'ops' }).keyHeads()).toEqual([]);
     await spool.enqueueMany([
       { topic: 'a', orderKey: 'l', id: 'l1', delay: '1m' },
       { ...KEYED, id: 'c1' },
@@ -175,29 +176,37 @@ describe('keyHeads', () => {
       { topic: 'a', orderKey: 'l', id: 'l2' },
       { topic: 'a', orderKey: 'l', id: 'l3' },
     ]);
-    await spool.hold(['c1']);
-    expect(await spool.keyHeads()).toEqual([
-      { orderKey: 'l', id: 'l1', state: 'deferred', dueAt: spool.now() + MINUTE, behind: 2 },
+    await spool.operator({ by: 'ops' }).hold(['c1']);
+    expect(await spool.operator({ by: 'ops' }).keyHeads()).toEqual([
+      {
+        orderKey: 'l',
+        id: 'l1',
+        state: 'deferred',
+        dueAt: internalsOf(spool).now() + MINUTE,
+        behind: 2,
+      },
       { orderKey: 'customer-7', id: 'c1', state: 'hold', dueAt: null, behind: 1 },
     ]);
-    expect(await spool.keyHeads(1)).toHaveLength(1);
-    expect(await codeOf(spool.keyHeads(0))).toBe('limit.exceeded');
-    expect(await codeOf(spool.keyHeads(501))).toBe('limit.exceeded');
+    expect(await spool.operator({ by: 'ops' }).keyHeads(1)).toHaveLength(1);
+    expect(await codeOf(spool.operator({ by: 'ops' }).keyHeads(0))).toBe('limit.exceeded');
+    expect(await codeOf(spool.operator({ by: 'ops' }).keyHeads(501))).toBe('limit.exceeded');
   });
 
   test('tells 100 unless more are asked for', async () => {
     const { spool } = await setup({ isStarted: false });
     const keys = Array.from({ length: 101 }, (_, at) => `k${at}`);
     await spool.enqueueMany([...keys, ...keys].map((orderKey) => ({ topic: 'a', orderKey })));
-    expect(await spool.keyHeads()).toHaveLength(100);
-    expect(await spool.keyHeads(500)).toHaveLength(101);
+    expect(await spool.operator({ by: 'ops' }).keyHeads()).toHaveLength(100);
+    expect(await spool.operator({ by: 'ops' }).keyHeads(500)).toHaveLength(101);
   });
 
   test('is refused where the store keeps no order', async () => {
     const without: object = { keyHeads: undefined };
     const { spool } = await setup({ isStarted: false, extras: () => without });
-    expect(await codeOf(spool.keyHeads())).toBe('config.invalid');
-    await expect(spool.keyHeads()).rejects.toThrow('memory, sqlite and postgres');
+    expect(await codeOf(spool.operator({ by: 'ops' }).keyHeads())).toBe('config.invalid');
+    await expect(spool.operator({ by: 'ops' }).keyHeads()).rejects.toThrow(
+      'memory, sqlite and postgres',
+    );
   });
 });
 

@@ -8,12 +8,12 @@ describe('a pause', () => {
     const { spool, clock, status, kinds } = await setup();
     const { handler, attempts } = failing(0);
     spool.handle('a', handler);
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     const { id } = await spool.enqueue({ topic: 'a' });
     await clock.advance('1h');
     expect(attempts).toEqual([]);
     expect(await status(id)).toMatchObject({ state: 'incoming', attempts: 0 });
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.settle();
     expect(attempts).toEqual([1]);
     expect(kinds()).toEqual(expect.arrayContaining(['paused', 'resumed']));
@@ -23,12 +23,12 @@ describe('a pause', () => {
     const { spool, clock } = await setup();
     const seen: string[] = [];
     spool.handle('#', ({ topic }) => void seen.push(topic));
-    await spool.pause({ topic: 'mail.*' });
+    await spool.operator({ by: 'ops' }).pause('mail.*');
     await clock.settle();
     for (const topic of ['mail.a', 'sms', 'mail.b.c']) await spool.enqueue({ topic });
     await clock.settle();
     expect(seen.toSorted()).toEqual(['mail.b.c', 'sms']);
-    await spool.resume({ topic: 'mail.*' });
+    await spool.operator({ by: 'ops' }).resume('mail.*');
     await clock.settle();
     expect(seen).toContain('mail.a');
   });
@@ -37,16 +37,16 @@ describe('a pause', () => {
     const { spool, clock } = await setup();
     const { handler, attempts } = failing(0);
     spool.handle('a', handler);
-    await spool.pause({ topic: 'a' });
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('a');
+    await spool.operator({ by: 'ops' }).pause('#');
     await spool.enqueue({ topic: 'a' });
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.advance('1m');
     expect(attempts).toEqual([]);
-    await spool.resume({ topic: 'b' });
+    await spool.operator({ by: 'ops' }).resume('b');
     await clock.advance('1m');
     expect(attempts).toEqual([]);
-    await spool.resume({ topic: 'a' });
+    await spool.operator({ by: 'ops' }).resume('a');
     await clock.settle();
     expect(attempts).toEqual([1]);
   });
@@ -60,11 +60,11 @@ describe('a pause', () => {
     await spool.enqueue({ topic: 'a' });
     await spool.enqueue({ topic: 'b' });
     await clock.settle();
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     spool.onBounce('b', notices.handler);
     await clock.advance('1h');
     expect([deliveries.attempts, notices.attempts]).toEqual([[1], []]);
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await clock.settle();
     expect([deliveries.attempts, notices.attempts]).toEqual([[1, 2], [1]]);
   });
@@ -75,7 +75,7 @@ describe('a pause', () => {
     spool.handle('a', gate.handler);
     const { id } = await spool.enqueue({ topic: 'a' });
     await clock.settle();
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     gate.open();
     await clock.settle();
     expect(await spool.get(id)).toBeUndefined();
@@ -84,7 +84,7 @@ describe('a pause', () => {
   test('is not claimed and released: paused messages are not touched at all', async () => {
     const { spool, clock, calls, status } = await setup({ unhandled: 'leave' });
     spool.handle('#', () => undefined);
-    await spool.pause({ topic: 'a' });
+    await spool.operator({ by: 'ops' }).pause('a');
     const { id } = await spool.enqueue({ topic: 'a' });
     calls.length = 0;
     await spool.enqueue({ topic: 'b' });
@@ -96,20 +96,20 @@ describe('a pause', () => {
     const { spool, clock } = await setup();
     const { handler, attempts } = failing(0);
     spool.handle('a', handler);
-    await spool.pause({ topic: 'a' });
+    await spool.operator({ by: 'ops' }).pause('a');
     await spool.enqueue({ topic: 'a' });
     await spool.stop();
     await spool.start();
     await clock.advance('1h');
     expect(attempts).toEqual([]);
-    await spool.resume({ topic: 'a' });
+    await spool.operator({ by: 'ops' }).resume('a');
     await clock.settle();
     expect(attempts).toEqual([1]);
   });
 
   test('is obeyed from its first moment by a process that starts later', async () => {
     const one = await setup({ isStarted: false });
-    await one.spool.pause({ topic: 'a' });
+    await one.spool.operator({ by: 'ops' }).pause('a');
     await one.spool.enqueue({ topic: 'a' });
     const two = await setup({ with: one, isStarted: false });
     const { handler, attempts } = failing(0);
@@ -119,7 +119,7 @@ describe('a pause', () => {
     expect(attempts).toEqual([]);
   });
 
-  test.each([['everything', {}] as const, ['a topic', { topic: 'a' }] as const])(
+  test.each([['everything', '#'] as const, ['a topic', 'a'] as const])(
     'of %s is obeyed by another process on the same data, and so is its end',
     async (_, what) => {
       const traits = { processes: 'many' } as const;
@@ -128,12 +128,12 @@ describe('a pause', () => {
       const { handler, attempts } = failing(0);
       two.spool.handle('a', handler);
       await one.clock.settle();
-      await one.spool.pause(what);
+      await one.spool.operator({ by: 'ops' }).pause(what);
       await one.clock.advance('31s');
       await one.spool.enqueue({ topic: 'a' });
       await one.clock.advance('5m');
       expect(attempts).toEqual([]);
-      await one.spool.resume(what);
+      await one.spool.operator({ by: 'ops' }).resume(what);
       await one.clock.advance('31s');
       expect(attempts).toEqual([1]);
     },
@@ -152,13 +152,13 @@ describe('a pause', () => {
     const two = await setup({ with: one, isStarted: false });
     const { handler, attempts } = failing(0);
     one.spool.handle('a', handler);
-    await two.spool.pause();
+    await two.spool.operator({ by: 'ops' }).pause('#');
     tell();
     await one.clock.settle();
     await one.spool.enqueue({ topic: 'a' });
     await one.clock.advance('1m');
     expect(attempts).toEqual([]);
-    await two.spool.resume();
+    await two.spool.operator({ by: 'ops' }).resume('#');
     tell();
     await one.clock.settle();
     expect(attempts).toEqual([1]);
@@ -169,7 +169,7 @@ describe('a pause', () => {
     const { handler, attempts } = failing(0);
     spool.handle('a', handler);
     await spool.enqueue({ topic: 'a' });
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     await spool.start();
     await clock.advance('1m');
     expect(attempts).toEqual([]);
@@ -177,11 +177,12 @@ describe('a pause', () => {
 
   test('of something that is no pattern is refused', async () => {
     const { spool } = await setup();
-    expect(await codeOf(spool.pause({ topic: 'a b' }))).toBe('message.invalid');
+    const operator = spool.operator({ by: 'ops' });
+    expect(await codeOf(operator.pause('a b'))).toBe('message.invalid');
     // A setting that is missing must not pause everything.
-    const missing = { topic: undefined } as unknown as { topic: string };
-    expect(await codeOf(spool.pause(missing))).toBe('message.invalid');
-    expect(await codeOf(spool.resume(missing))).toBe('message.invalid');
-    expect(await spool.pauses()).toEqual([]);
+    const missing = undefined as unknown as string;
+    expect(await codeOf(operator.pause(missing))).toBe('message.invalid');
+    expect(await codeOf(operator.resume(missing))).toBe('message.invalid');
+    expect(await spool.operator({ by: 'ops' }).pauses()).toEqual([]);
   });
 });

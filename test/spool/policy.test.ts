@@ -2,7 +2,7 @@
 import { custom, exponential, fixed, ladder, linear, noRetry, postfix, rungs } from 'respool';
 import type { MessageOptions, RetryPolicy } from 'respool';
 import { describe, expect, test } from 'vitest';
-import { codeOf, failing, HOUR, MINUTE, rejection, SECOND, setup, type World } from './setup.ts';
+import { failing, HOUR, MINUTE, rejection, SECOND, setup, type World } from './setup.ts';
 
 const POLICIES = {
   default: fixed('1m', { attempts: 3 }),
@@ -74,15 +74,17 @@ describe('the policy of a message', () => {
     spool.handle('a', failing(99).handler);
     const { id } = await spool.enqueue({ topic: 'a' });
     await clock.settle();
-    await spool.setPolicy(id, 'option', 'ann');
+    await spool.operator({ by: 'ann' }).setPolicy([id], 'option');
     expect((await status(id)).policy).toBe('option');
     await clock.advance('1m');
     expect((await status(id)).dueAt).toBe(clock.now() + 2 * MINUTE);
-    const error = await rejection(spool.setPolicy(id, 'gone'));
+    const error = await rejection(spool.operator({ by: 'ops' }).setPolicy([id], 'gone'));
     expect(error).toMatchObject({ code: 'policy.unknown' });
     expect(error.message).toContain('option');
-    expect(await codeOf(spool.setPolicy('nobody', 'option'))).toBe('message.unknown');
-    expect(await spool.audit()).toMatchObject([
+    expect(await spool.operator({ by: 'ops' }).setPolicy(['nobody'], 'option')).toEqual([
+      { id: 'nobody', result: 'unknown' },
+    ]);
+    expect(await spool.operator({ by: 'ops' }).audit()).toMatchObject([
       { action: 'setPolicy', by: 'ann', ids: [id], details: { policy: 'option' } },
       { ids: ['nobody'] },
     ]);
@@ -196,7 +198,7 @@ describe('the attempts of a message', () => {
       const { id } = await spool.enqueue({ topic: 'a' });
       await clock.settle();
       waits.push(((await status(id)).dueAt ?? 0) - clock.now());
-      await spool.remove([id], { hard: true });
+      await spool.operator({ by: 'ops' }).remove([id], { hard: true });
     }
     expect(waits[0]).toBe(100 * SECOND);
     expect(Math.abs((waits[1] ?? 0) - 110 * SECOND)).toBeLessThanOrEqual(1);

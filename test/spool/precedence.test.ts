@@ -93,13 +93,13 @@ describe.each<Store>(['memory', 'sqlite'])('on %s', (kind) => {
     // So that the turns stand anywhere.
     await spool.enqueue({ topic: 'other', id: 'o1' });
     await until(() => ran.includes('new o1'));
-    await spool.pause(topic === undefined ? {} : { topic });
+    await spool.operator({ by: 'ops' }).pause(topic ?? '#');
     await spool.enqueue({ topic: 'a', id: 'b1' });
-    await spool.bounce(['b1']);
+    await spool.operator({ by: 'ops' }).bounce(['b1']);
     await spool.enqueue({ topic: 'a', id: 'n1' });
     await clock.advance('2h');
     ran.length = 0;
-    await spool.resume(topic === undefined ? {} : { topic });
+    await spool.operator({ by: 'ops' }).resume(topic ?? '#');
     await until(() => ran.length === 3);
     expect(ran).toEqual(AFTERWARDS);
   });
@@ -111,11 +111,11 @@ describe.each<Store>(['memory', 'sqlite'])('on %s', (kind) => {
     before.deliver('a');
     await before.spool.start();
     await failOnce(before, 'a', ['r1']);
-    await before.spool.pause({ topic: 'a' });
+    await before.spool.operator({ by: 'ops' }).pause('a');
     await before.spool.enqueue({ topic: 'a', id: 'b1' });
-    await before.spool.bounce(['b1']);
+    await before.spool.operator({ by: 'ops' }).bounce(['b1']);
     await before.spool.enqueue({ topic: 'a', id: 'n1' });
-    await before.spool.resume({ topic: 'a' });
+    await before.spool.operator({ by: 'ops' }).resume('a');
     await before.spool.stop();
     await clock.advance('2h');
     const after = placeOf(open, clock);
@@ -136,13 +136,13 @@ describe.each<Store>(['memory', 'sqlite'])('on %s', (kind) => {
     deliver('a');
     await spool.start();
     await failOnce(here, 'a', ['r1', 'r2']);
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     await spool.enqueueMany(['b1', 'b2', 'n1', 'n2'].map((id) => ({ topic: 'a', id })));
-    await spool.bounce(['b1', 'b2']);
+    await spool.operator({ by: 'ops' }).bounce(['b1', 'b2']);
     await clock.advance('2h');
     ran.length = 0;
     announce('a');
-    await spool.resume();
+    await spool.operator({ by: 'ops' }).resume('#');
     await until(() => ran.length === 6);
     // Two turns of four for retries, one each for the others.
     expect(ran.map((one) => one.split(' ')[0])).toEqual([

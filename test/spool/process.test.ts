@@ -38,9 +38,9 @@ describe('process', () => {
     const { spool, status } = await setup({ isStarted: false });
     for (const state of ['deferred', 'hold', 'bounce', 'archived'] as const) {
       const { id } = await spool.enqueue({ topic: 'a', id: `m-${state}`, delay: '1h', body: 'x' });
-      if (state === 'hold') await spool.hold([id]);
-      if (state === 'bounce') await spool.bounce([id]);
-      if (state === 'archived') await spool.remove([id]);
+      if (state === 'hold') await spool.operator({ by: 'ops' }).hold([id]);
+      if (state === 'bounce') await spool.operator({ by: 'ops' }).bounce([id]);
+      if (state === 'archived') await spool.operator({ by: 'ops' }).remove([id]);
       let attempt = 0;
       await spool.process(id, (delivery) => void (attempt = delivery.attempt));
       expect([state, attempt]).toEqual([state, 1]);

@@ -11,6 +11,6 @@ const keys = { k1: Buffer.alloc(32, 1), k2: Buffer.alloc(32, 2) };
 for (let turn = 0; ; turn += 1) {
   const primary = turn % 2 === 0 ? 'k2' : 'k1';
   const spool = createSpool({ path, transforms: [encrypt({ keys, primary })] });
-  await spool.rekey({ onProgress: () => process.stdout.write('.') });
+  await spool.operator({ by: 'ops' }).rekey({ onProgress: () => process.stdout.write('.') });
   await spool.stop();
 }

@@ -62,7 +62,7 @@ describe('rekeying', () => {
   ])('%s brings every body there, inline or not', async (_, before, after, encodings) => {
     const world = await changed(before, after);
     const headers = (await all(world.spool.list())).map(({ envelope }) => envelope.headers);
-    const report = await world.spool.rekey();
+    const report = await world.spool.operator({ by: 'ops' }).rekey();
     expect(report).toEqual({ count: 4, done: 4, left: 0, unreadable: 0, troubles: [] });
     expect(await encodingsOf(world)).toEqual([encodings]);
     await expectReadable(world, world.bodiesOf);
@@ -71,37 +71,41 @@ describe('rekeying', () => {
     );
     // The bodies of before are gone, and only they.
     expect(await all(world.bodies.refs(Number.MAX_SAFE_INTEGER))).toHaveLength(2);
-    expect((await world.spool.check()).findings).toEqual([]);
+    expect((await world.spool.operator({ by: 'ops' }).check()).findings).toEqual([]);
   });
 
   test('as a dry run only counts, and leaves nothing on record', async () => {
     const world = await changed(OLD, NEW);
-    const report = await world.spool.rekey({ dryRun: true });
+    const report = await world.spool.operator({ by: 'ops' }).rekey({ dryRun: true });
     expect(report).toEqual({ count: 4, done: 0, left: 4, unreadable: 0, troubles: [] });
     expect(await encodingsOf(world)).toEqual(['lock;key=k1']);
-    expect(await world.spool.audit()).toEqual([]);
+    expect(await world.spool.operator({ by: 'ops' }).audit()).toEqual([]);
   });
 
   test('again finds nothing to do', async () => {
     const world = await changed(OLD, NEW);
-    await world.spool.rekey();
+    await world.spool.operator({ by: 'ops' }).rekey();
     const revisions = (await all(world.spool.list())).map(({ status }) => status.revision);
-    expect(await world.spool.rekey()).toMatchObject({ count: 0, done: 0, left: 0 });
+    expect(await world.spool.operator({ by: 'ops' }).rekey()).toMatchObject({
+      count: 0,
+      done: 0,
+      left: 0,
+    });
     expect((await all(world.spool.list())).map(({ status }) => status.revision)).toEqual(revisions);
   });
 
   test('leaves everything but the body as it was, in every state', async () => {
     const world = await changed(OLD, NEW, { retention: { removed: '7d' } });
     const [one = '', two = '', three = ''] = world.bodiesOf.keys();
-    await world.spool.hold([one]);
-    await world.spool.bounce([two]);
-    await world.spool.remove([three]);
+    await world.spool.operator({ by: 'ops' }).hold([one]);
+    await world.spool.operator({ by: 'ops' }).bounce([two]);
+    await world.spool.operator({ by: 'ops' }).remove([three]);
     const statuses = async () =>
       (await all(world.spool.list())).map(
         ({ status: { revision: _revision, updatedAt: _updatedAt, ...rest } }) => rest,
       );
     const before = await statuses();
-    await world.spool.rekey();
+    await world.spool.operator({ by: 'ops' }).rekey();
     expect(await statuses()).toEqual(before);
     expect(await encodingsOf(world)).toEqual(['lock;key=k2']);
   });
@@ -113,9 +117,9 @@ describe('rekeying', () => {
       if (operation === 'records.append' || operation === 'commit') order.push(operation);
       return 'ok';
     };
-    await world.spool.rekey({ by: 'ann', filter: { topic: 't1' } });
+    await world.spool.operator({ by: 'ann' }).rekey({ filter: { topic: 't1' } });
     expect(order[0]).toBe('records.append');
-    expect(await world.spool.audit()).toMatchObject([
+    expect(await world.spool.operator({ by: 'ops' }).audit()).toMatchObject([
       {
         by: 'ann',
         action: 'rekey',
@@ -128,7 +132,7 @@ describe('rekeying', () => {
   test('tells how far it is after every message', async () => {
     const world = await changed(OLD, NEW);
     const told: number[][] = [];
-    await world.spool.rekey({
+    await world.spool.operator({ by: 'ops' }).rekey({
       onProgress: ({ count, done, left }) => told.push([count, done, left]),
     });
     expect(told).toHaveLength(5);
@@ -142,7 +146,7 @@ describe('rekeying', () => {
   test('stops when it is told to, and goes on where it was when it is run again', async () => {
     const world = await changed(OLD, NEW);
     const stop = new AbortController();
-    const work = world.spool.rekey({
+    const work = world.spool.operator({ by: 'ops' }).rekey({
       signal: stop.signal,
       onProgress: ({ done }) => {
         if (done === 0) stop.abort(new Error('enough'));
@@ -150,14 +154,14 @@ describe('rekeying', () => {
     });
     await expect(work).rejects.toThrow('enough');
     await expectReadable(world, world.bodiesOf);
-    await world.spool.rekey();
+    await world.spool.operator({ by: 'ops' }).rekey();
     expect(await encodingsOf(world)).toEqual(['lock;key=k2']);
   });
 
   test('ends with the spool that stops, and nothing is lost', async () => {
     const world = await changed(OLD, NEW);
     let stopped: Promise<void> | undefined;
-    const work = world.spool.rekey({
+    const work = world.spool.operator({ by: 'ops' }).rekey({
       onProgress: () => {
         stopped ??= world.spool.stop();
       },
@@ -169,13 +173,15 @@ describe('rekeying', () => {
 
   test('does not know options that do not exist', async () => {
     const world = await changed([], []);
-    expect(await codeOf(world.spool.rekey({ key: 'k2' } as never))).toBe('config.invalid');
+    expect(await codeOf(world.spool.operator({ by: 'ops' }).rekey({ key: 'k2' } as never))).toBe(
+      'config.invalid',
+    );
   });
 
   test('lists what cannot be read, and does not touch it', async () => {
     const world = await changed(OLD, [lock({ k2: 6 }, 'k2')]);
     const before = await all(world.spool.list());
-    const report = await world.spool.rekey();
+    const report = await world.spool.operator({ by: 'ops' }).rekey();
     expect(report).toMatchObject({ count: 4, done: 0, left: 0, unreadable: 4 });
     expect(report.troubles.map(({ code }) => code)).toEqual(Array(4).fill('key.unavailable'));
     expect(await all(world.spool.list())).toEqual(before);
@@ -185,7 +191,7 @@ describe('rekeying', () => {
     const world = await changed(OLD, NEW);
     const [one = ''] = world.bodiesOf.keys();
     world.data.damage(one);
-    const report = await world.spool.rekey();
+    const report = await world.spool.operator({ by: 'ops' }).rekey();
     expect(report).toMatchObject({
       count: 4,
       done: 3,
@@ -194,14 +200,20 @@ describe('rekeying', () => {
       troubles: [{ id: one, code: 'store.corrupt' }],
     });
     // Whether it would fit a filter, nobody knows.
-    expect(await world.spool.rekey({ filter: { topic: 't0' } })).toMatchObject({ unreadable: 0 });
+    expect(
+      await world.spool.operator({ by: 'ops' }).rekey({ filter: { topic: 't0' } }),
+    ).toMatchObject({ unreadable: 0 });
   });
 
   test('only counts when it is asked to, and leaves no trace', async () => {
     const world = await changed(OLD, NEW);
-    expect(await world.spool.rekey({ dryRun: true })).toMatchObject({ count: 4, done: 0, left: 4 });
+    expect(await world.spool.operator({ by: 'ops' }).rekey({ dryRun: true })).toMatchObject({
+      count: 4,
+      done: 0,
+      left: 4,
+    });
     expect(await encodingsOf(world)).toEqual(['lock;key=k1']);
-    expect(await world.spool.audit()).toEqual([]);
+    expect(await world.spool.operator({ by: 'ops' }).audit()).toEqual([]);
   });
 
   test('does not hide a damaged body behind a new digest', async () => {
@@ -215,7 +227,7 @@ describe('rekeying', () => {
         yield large(3);
       })(),
     );
-    const report = await world.spool.rekey();
+    const report = await world.spool.operator({ by: 'ops' }).rekey();
     expect(report).toMatchObject({
       done: 3,
       unreadable: 1,
@@ -226,7 +238,10 @@ describe('rekeying', () => {
 
   test('takes a body that is larger than what is accepted now', async () => {
     const world = await changed(OLD, NEW, { limits: { bodyBytes: 10 } });
-    expect(await world.spool.rekey()).toMatchObject({ done: 4, unreadable: 0 });
+    expect(await world.spool.operator({ by: 'ops' }).rekey()).toMatchObject({
+      done: 4,
+      unreadable: 0,
+    });
   });
 
   test('seals entries of an older key anew, also where there is no body to change', async () => {
@@ -254,10 +269,10 @@ describe('rekeying', () => {
     const plain = memory({ shared: old.data });
     const entries = { ...plain, ...extras(plain), isSealOld: (entry: object) => isOld.has(entry) };
     const { spool } = await setup({ with: old, isStarted: false, entries });
-    expect(await spool.rekey()).toMatchObject({ count: 1, done: 1 });
+    expect(await spool.operator({ by: 'ops' }).rekey()).toMatchObject({ count: 1, done: 1 });
     expect(sealedOld.size).toBe(0);
     expect((await bytesOf(await spool.body(id))).toString()).toBe('as it was');
-    expect(await spool.rekey()).toMatchObject({ count: 0 });
+    expect(await spool.operator({ by: 'ops' }).rekey()).toMatchObject({ count: 0 });
   });
 });
 
@@ -271,7 +286,7 @@ describe('rekeying while messages are delivered', () => {
       throw new Error('not yet');
     });
     await world.clock.settle();
-    const work = world.spool.rekey();
+    const work = world.spool.operator({ by: 'ops' }).rekey();
     await world.clock.advance('1s');
     expect((await world.spool.get(one))?.envelope.body.encodings).toEqual(['lock;key=k1']);
     gate.open();
@@ -285,7 +300,7 @@ describe('rekeying while messages are delivered', () => {
     const gate = makeGate();
     world.spool.handle('t0', gate.handler);
     await world.clock.settle();
-    const work = world.spool.rekey();
+    const work = world.spool.operator({ by: 'ops' }).rekey();
     await world.clock.advance('20s');
     expect(await work).toMatchObject({ count: 4, done: 3, left: 1 });
     gate.open();
@@ -306,7 +321,7 @@ describe('rekeying while messages are delivered', () => {
       });
       return { delayMs: 10 };
     };
-    const work = world.spool.rekey({ filter: { ids: [two] } });
+    const work = world.spool.operator({ by: 'ops' }).rekey({ filter: { ids: [two] } });
     await world.clock.advance('10s');
     expect(await work).toMatchObject({ done: 0, left: 0 });
     expect(seen).toEqual([true]);
@@ -333,21 +348,27 @@ describe('a crash in the middle of rekeying', () => {
     };
     world.store.faults.plan = plan;
     world.bodies.faults.plan = plan;
-    const failure = await world.spool.rekey().catch((error: unknown) => error);
+    const failure = await world.spool
+      .operator({ by: 'ops' })
+      .rekey()
+      .catch((error: unknown) => error);
     // What comes after the last write that anybody waits for: the reaper.
     await world.clock.settle();
     const hasCrashed = isDead;
     const dice = seededDice(3);
     const next = await setup({ with: world, transforms: NEW, isStarted: false, dice });
     await expectReadable(next, world.bodiesOf);
-    expect(await next.spool.rekey()).toMatchObject({ left: 0, unreadable: 0 });
+    expect(await next.spool.operator({ by: 'ops' }).rekey()).toMatchObject({
+      left: 0,
+      unreadable: 0,
+    });
     await expectReadable(next, world.bodiesOf);
     expect(await encodingsOf(next)).toEqual(['lock;key=k2']);
     // What was left over is found by the caretaker, and nothing else is.
     await world.clock.advance(DAY + HOUR);
-    await next.spool.sweep();
+    await next.spool.operator({ by: 'ops' }).sweep();
     await world.clock.advance(HOUR);
-    await next.spool.sweep();
+    await next.spool.operator({ by: 'ops' }).sweep();
     expect(await all(next.bodies.refs(Number.MAX_SAFE_INTEGER))).toHaveLength(2);
     await expectReadable(next, world.bodiesOf);
     if (hasCrashed && failure instanceof Error) expect(failure).toBeInstanceOf(RespoolError);

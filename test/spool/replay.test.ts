@@ -49,7 +49,7 @@ describe('a replay', () => {
       got.push(`${delivery.headers['respool-replay']} ${text}`);
     });
     await spool.start();
-    expect(await spool.replay([id, 'nobody'], { replay: 'r1' }, 'ann')).toEqual([
+    expect(await spool.operator({ by: 'ann' }).replay([id, 'nobody'], { replay: 'r1' })).toEqual([
       { id, result: 'done' },
       { id: 'nobody', result: 'unknown' },
     ]);
@@ -61,7 +61,7 @@ describe('a replay', () => {
     const world = await bounced(SMALL);
     const { spool, id, status } = world;
     for (const replay of ['r1', 'r2', 'r3']) {
-      await spool.replay([id], { replay });
+      await spool.operator({ by: 'ops' }).replay([id], { replay });
       await giveUp(world, id);
     }
     expect(await status(id)).toMatchObject({ state: 'bounce', replays: 3, attempts: 1 });
@@ -76,11 +76,13 @@ describe('a replay', () => {
       topic: 'b',
       change: { body: MENDED, headers: { drop: null }, contentType: 'application/json' },
     };
-    expect(await codeOf(spool.replay([id], order, 'ann'))).toBe('store.unavailable');
+    expect(await codeOf(spool.operator({ by: 'ann' }).replay([id], order))).toBe(
+      'store.unavailable',
+    );
     expect((await status(id)).state).toBe('bounce');
     store.faults.plan = () => 'ok';
-    await spool.replay([id], order, 'ann');
-    const line = (await spool.audit()).at(-1);
+    await spool.operator({ by: 'ann' }).replay([id], order);
+    const line = (await spool.operator({ by: 'ops' }).audit()).at(-1);
     expect(line).toMatchObject({ by: 'ann', action: 'replay', ids: [id] });
     expect(line?.details).toEqual({
       replay: 'r1',
@@ -95,7 +97,7 @@ describe('a replay', () => {
     const world = await bounced(SMALL);
     const { spool, id } = world;
     const change = { headers: { drop: null, add: '3' }, contentType: 'application/json' };
-    await spool.replay([id], { replay: 'r1', topic: 'b.c', change });
+    await spool.operator({ by: 'ops' }).replay([id], { replay: 'r1', topic: 'b.c', change });
     const { envelope } = (await spool.get(id)) ?? {};
     expect(envelope).toMatchObject({ topic: 'b.c', body: { size: SMALL.byteLength } });
     expect(envelope?.headers).toEqual({
@@ -110,12 +112,14 @@ describe('a replay', () => {
   test('of another round than was seen is refused', async () => {
     const world = await bounced(SMALL);
     const { spool, id } = world;
-    await spool.replay([id], { replay: 'r1', replays: 0 });
+    await spool.operator({ by: 'ops' }).replay([id], { replay: 'r1', replays: 0 });
     await giveUp(world, id);
-    expect(await spool.replay([id], { replay: 'r2', replays: 0 })).toMatchObject([
+    expect(
+      await spool.operator({ by: 'ops' }).replay([id], { replay: 'r2', replays: 0 }),
+    ).toMatchObject([
       { result: 'refused', why: expect.stringContaining('it was sent again meanwhile, 1 times') },
     ]);
-    expect(await spool.replay([id], { replay: 'r2', replays: 1 })).toEqual([
+    expect(await spool.operator({ by: 'ops' }).replay([id], { replay: 'r2', replays: 1 })).toEqual([
       { id, result: 'done' },
     ]);
   });
@@ -128,9 +132,13 @@ describe('a replay', () => {
     [{ replay: 'r1', change: { text: 'x' } }, 'config.invalid'],
   ])('of %j is refused as a whole', async (order, code) => {
     const { spool, id, status } = await bounced(SMALL);
-    expect(await codeOf(spool.replay([id], order as ReplayOrder))).toBe(code);
+    expect(await codeOf(spool.operator({ by: 'ops' }).replay([id], order as ReplayOrder))).toBe(
+      code,
+    );
     expect((await status(id)).state).toBe('bounce');
-    expect((await spool.audit()).map(({ action }) => action)).toEqual(['process']);
+    expect((await spool.operator({ by: 'ops' }).audit()).map(({ action }) => action)).toEqual([
+      'process',
+    ]);
   });
 
   test('that makes one message too large refuses that one', async () => {
@@ -142,7 +150,9 @@ describe('a replay', () => {
       { change: { headers: { 'no good': 'x' } } },
     ];
     for (const order of orders) {
-      expect(await spool.replay([id], { replay: 'r1', ...order })).toMatchObject([
+      expect(
+        await spool.operator({ by: 'ops' }).replay([id], { replay: 'r1', ...order }),
+      ).toMatchObject([
         {
           result: 'refused',
           why: expect.stringContaining(`cannot replay message "${id}": cannot`),
@@ -169,7 +179,9 @@ describe.each<[string, readonly Transform[]]>([
     const { spool, id } = world;
     const old = (await spool.get(id))?.envelope.body;
     const given = Buffer.from(after);
-    const sending = spool.replay([id], { replay: 'r1', change: { body: given } });
+    const sending = spool
+      .operator({ by: 'ops' })
+      .replay([id], { replay: 'r1', change: { body: given } });
     // Ours by then: the caller may use its buffer again.
     given.fill(0);
     expect(await sending).toEqual([{ id, result: 'done' }]);
@@ -195,7 +207,9 @@ describe('nothing is lost', () => {
       const { spool, id, store, status } = world;
       store.faults.plan = (operation) => (operation === 'commit' ? when : 'ok');
       const order = { replay: 'r1', change: { body: MENDED_LARGE } };
-      expect(await codeOf(spool.replay([id], order))).toBe('store.unavailable');
+      expect(await codeOf(spool.operator({ by: 'ops' }).replay([id], order))).toBe(
+        'store.unavailable',
+      );
       store.faults.plan = () => 'ok';
       const isSent = when === 'after';
       expect((await status(id)).state).toBe(isSent ? 'incoming' : 'bounce');
@@ -207,7 +221,9 @@ describe('nothing is lost', () => {
     const world = await bounced(LARGE);
     const { spool, id, bodies, status } = world;
     bodies.faults.plan = (operation) => (operation === 'put' ? 'before' : 'ok');
-    await rejection(spool.replay([id], { replay: 'r1', change: { body: MENDED_LARGE } }));
+    await rejection(
+      spool.operator({ by: 'ops' }).replay([id], { replay: 'r1', change: { body: MENDED_LARGE } }),
+    );
     bodies.faults.plan = () => 'ok';
     expect(await status(id)).toMatchObject({ state: 'bounce', replays: 0 });
     expect((await textOf(world, id)).equals(LARGE)).toBe(true);
@@ -218,7 +234,9 @@ describe('nothing is lost', () => {
     const { spool, id, store } = world;
     const old = (await spool.get(id))?.envelope.body.ref ?? '';
     store.faults.plan = (operation) => (operation === 'flush' ? 'before' : 'ok');
-    await spool.replay([id], { replay: 'r1', change: { body: MENDED_LARGE } });
+    await spool
+      .operator({ by: 'ops' })
+      .replay([id], { replay: 'r1', change: { body: MENDED_LARGE } });
     await spool.stop();
     // Nobody could say that the new entry survives: the old body is the caretaker's now.
     expect(await refs(world)).toContain(old);
@@ -238,9 +256,13 @@ describe('nothing is lost', () => {
       }
       return 'ok';
     };
-    const slow = spool.replay([id], { replay: 'r1', change: { body: MENDED_LARGE } });
+    const slow = spool
+      .operator({ by: 'ops' })
+      .replay([id], { replay: 'r1', change: { body: MENDED_LARGE } });
     await world.clock.settle();
-    expect(await other.spool.replay([id], { replay: 'r2' })).toEqual([{ id, result: 'done' }]);
+    expect(await other.spool.operator({ by: 'ops' }).replay([id], { replay: 'r2' })).toEqual([
+      { id, result: 'done' },
+    ]);
     const [[result]] = await Promise.all([slow, world.clock.advance(1_000)]);
     expect(result).toMatchObject({ result: 'refused', why: expect.stringContaining('incoming') });
     expect((await status(id)).replays).toBe(1);

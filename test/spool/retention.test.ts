@@ -37,9 +37,9 @@ describe('a delivered message', () => {
       dueAt: clock.now() + 2 * HOUR,
     });
     await clock.advance(2 * HOUR - 1);
-    expect(await spool.sweep()).toMatchObject({ forgotten: 0 });
+    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ forgotten: 0 });
     await clock.advance(1);
-    expect(await spool.sweep()).toMatchObject({ forgotten: 1 });
+    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ forgotten: 1 });
     await clock.settle();
     expect(await spool.get(id)).toBeUndefined();
     expect(await refs(world)).toBe(0);
@@ -63,7 +63,7 @@ describe('a delivered message', () => {
     });
     const { id } = await spool.enqueue({ topic: 'fine', body: 'x' });
     await clock.advance('1h');
-    await spool.retryNow([id]);
+    await spool.operator({ by: 'ops' }).retry([id]);
     await clock.settle();
     expect(kinds(id).filter((kind) => kind === 'delivered')).toHaveLength(2);
     expect(await status(id)).toMatchObject({ replays: 1, dueAt: clock.now() + 7 * DAY });
@@ -82,7 +82,7 @@ describe('a delivered message', () => {
     expect(await refs(world)).toBe(0);
     for (const one of [id, small.id]) {
       expect((await spool.get(one))?.envelope.body.place).toBe('none');
-      const [result] = await spool.retryNow([one]);
+      const [result] = await spool.operator({ by: 'ops' }).retry([one]);
       expect(result?.result).toBe('refused');
       const read = async (): Promise<void> => {
         for await (const _ of await spool.body(one));
@@ -98,7 +98,7 @@ describe('a bounced message', () => {
     spool.onBounce('never', () => undefined);
     const { id } = await spool.enqueue({ topic: 'never' });
     await clock.advance('3d');
-    await spool.sweep();
+    await spool.operator({ by: 'ops' }).sweep();
     expect((await status(id)).state).toBe('bounce');
   });
 
@@ -120,7 +120,7 @@ describe('a bounced message', () => {
       lastFailure: { code: 'x' },
     });
     await clock.advance('2h');
-    expect(await spool.sweep()).toMatchObject({ forgotten: 1 });
+    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ forgotten: 1 });
   });
 
   test('is archived at once when there is no bounce handler', async () => {
@@ -128,7 +128,7 @@ describe('a bounced message', () => {
     const { id } = await spool.enqueue({ topic: 'never' });
     await clock.settle();
     expect(await status(id)).toMatchObject({ state: 'archived', ending: 'bounced' });
-    await spool.retryNow([id]);
+    await spool.operator({ by: 'ops' }).retry([id]);
     await clock.settle();
     expect(await status(id)).toMatchObject({ state: 'archived', replays: 1 });
   });
@@ -139,7 +139,7 @@ describe('a bounced message', () => {
     const { id } = await spool.enqueue({ topic: 'other', delay: '1h' });
     // Which handlers there are is known only where they are registered.
     const operator = await setup({ with: world, isStarted: false });
-    await operator.spool.bounce([id]);
+    await operator.spool.operator({ by: 'ops' }).bounce([id]);
     await clock.settle();
     expect(await status(id)).toMatchObject({ state: 'bounce', ending: 'bounced' });
     spool.onBounce('other', () => undefined);
@@ -159,16 +159,20 @@ describe('a removed message', () => {
   test('is kept for a week by default', async () => {
     const { spool, clock, status } = await ended({});
     const { id } = await spool.enqueue({ topic: 'other', delay: '1h' });
-    await spool.remove([id]);
+    await spool.operator({ by: 'ops' }).remove([id]);
     expect((await status(id)).dueAt).toBe(clock.now() + 7 * DAY);
   });
 
   test('is forgotten after the asked time', async () => {
     const { spool, clock } = await ended({ retention: { removed: '1h' } });
     const { id } = await spool.enqueue({ topic: 'other', delay: '5h' });
-    await spool.remove([id]);
+    await spool.operator({ by: 'ops' }).remove([id]);
     await clock.advance('1h');
-    expect(await spool.sweep()).toEqual({ forgotten: 1, orphans: 0, unhandled: 0 });
+    expect(await spool.operator({ by: 'ops' }).sweep()).toEqual({
+      forgotten: 1,
+      orphans: 0,
+      unhandled: 0,
+    });
     expect(await spool.get(id)).toBeUndefined();
   });
 });
@@ -177,8 +181,8 @@ test('the caretaker forgets more than a page at once', async () => {
   const { spool, clock, events } = await ended({ retention: { removed: 0 } });
   const messages = Array.from({ length: 1_300 }, () => ({ topic: 'other', delay: '5h' }));
   const ids = (await spool.enqueueMany(messages)).map(({ id }) => id);
-  await spool.remove(ids);
-  expect(await spool.sweep()).toMatchObject({ forgotten: 1_300 });
+  await spool.operator({ by: 'ops' }).remove(ids);
+  expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ forgotten: 1_300 });
   await clock.settle();
   expect(events).toContainEqual(expect.objectContaining({ kind: 'swept', forgotten: 1_300 }));
 });

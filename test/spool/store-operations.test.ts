@@ -2,11 +2,12 @@ import { expect, test } from 'vitest';
 import { createTestSpool } from 'respool/testkit';
 import type { StoreOperation } from 'respool';
 import { memory, memoryBodies } from 'respool/stores/memory';
+import { internalsOf } from '../../src/spool/internals.ts';
 
 async function setup(parts: Parameters<typeof createTestSpool>[0] = {}) {
   const { spool, clock } = await createTestSpool({ limits: { inlineBodyBytes: 10 }, ...parts });
   const told: StoreOperation[] = [];
-  const stop = spool.onStoreOperation((operation) => void told.push(operation));
+  const stop = internalsOf(spool).onStoreOperation((operation) => void told.push(operation));
   const items = (name: StoreOperation['name']) =>
     told.reduce((sum, one) => sum + (one.name === name ? one.items : 0), 0);
   return { spool, clock, told, stop, items };

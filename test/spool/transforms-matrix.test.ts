@@ -130,7 +130,7 @@ describe.each(Object.entries(places))('in %s', (_, place) => {
     for (const [, transforms] of TODAY) {
       const spool = make({ transforms: transforms() });
       await expectBodies(spool, written);
-      expect((await spool.check()).findings).toEqual([]);
+      expect((await spool.operator({ by: 'ops' }).check()).findings).toEqual([]);
       await spool.stop();
     }
   });
@@ -179,7 +179,7 @@ describe.each(Object.entries(places))('in %s', (_, place) => {
       await spool.stop();
     }
     const spool = make({ transforms: [compress('zstd'), encrypt({ keys: KEYS, primary: 'k2' })] });
-    const report = await spool.rekey();
+    const report = await spool.operator({ by: 'ops' }).rekey();
     // Those that were encrypted with the same key and cipher may stay as they are.
     expect(report).toMatchObject({ left: 0, unreadable: 0, done: written.size - BODIES.length });
     await spool.stop();
@@ -187,11 +187,15 @@ describe.each(Object.entries(places))('in %s', (_, place) => {
     await expectBodies(after, written);
     await after.stop();
     const plain = make({ transforms: [decrypt({ keys: { k2 } })] });
-    expect(await plain.rekey()).toMatchObject({ left: 0, unreadable: 0, done: written.size });
+    expect(await plain.operator({ by: 'ops' }).rekey()).toMatchObject({
+      left: 0,
+      unreadable: 0,
+      done: written.size,
+    });
     await plain.stop();
     const without = make({ transforms: [] });
     await expectBodies(without, written);
-    expect((await without.check()).findings).toEqual([]);
+    expect((await without.operator({ by: 'ops' }).check()).findings).toEqual([]);
   });
 });
 
@@ -287,14 +291,18 @@ test('rekeying seals entries with the newest key as well', async () => {
   const shown = [TEXT.subarray(100, 120), Buffer.from('secret')];
   expect(await filesWith(path, shown)).toEqual([]);
   const between = make({ k1, k2 }, 'k2');
-  expect(await between.rekey()).toMatchObject({ done: BODIES.length, left: 0, unreadable: 0 });
-  expect(await between.rekey()).toMatchObject({ count: 0 });
+  expect(await between.operator({ by: 'ops' }).rekey()).toMatchObject({
+    done: BODIES.length,
+    left: 0,
+    unreadable: 0,
+  });
+  expect(await between.operator({ by: 'ops' }).rekey()).toMatchObject({ count: 0 });
   await between.stop();
   const after = make({ k2 }, 'k2');
   expect(await filesWith(path, shown)).toEqual([]);
   const found = await all(after.list());
   expect(found.map(({ envelope }) => envelope.headers)).toEqual(BODIES.map(() => headers));
-  expect((await after.check()).findings).toEqual([]);
+  expect((await after.operator({ by: 'ops' }).check()).findings).toEqual([]);
 });
 
 /** The files below a folder that hold any of these bytes. */

@@ -83,11 +83,13 @@ describe('weakness 10: two writes without a plan for what comes between them', (
     store.faults.plan = (operation) => (operation === 'insert' ? 'before' : 'ok');
     await rejection(spool.enqueue({ topic: 'a', body: Buffer.alloc(50_000) }));
     store.faults.plan = () => 'ok';
-    expect((await spool.check()).findings).toMatchObject([{ kind: 'body.orphan' }]);
+    expect((await spool.operator({ by: 'ops' }).check()).findings).toMatchObject([
+      { kind: 'body.orphan' },
+    ]);
     await clock.advance('2h');
-    await spool.sweep();
+    await spool.operator({ by: 'ops' }).sweep();
     await clock.advance('10m');
-    expect(await spool.sweep()).toMatchObject({ orphans: 1 });
+    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 1 });
     const { id } = await spool.enqueue({ topic: 'a', body: Buffer.alloc(50_000) });
     await bodies.remove([(await spool.get(id))?.envelope.body.ref ?? '']);
     spool.handle('a', async (delivery) => void (await delivery.body()));
@@ -150,7 +152,7 @@ describe('weakness 15: options without effect, errors never raised, constructors
     await clock.settle();
     data.damage(damaged);
     spool.handle('other', () => undefined);
-    await spool.retryNow([gone]);
+    await spool.operator({ by: 'ops' }).retry([gone]);
     await clock.settle();
     const away = async (): Promise<unknown> => {
       store.faults.plan = () => 'before';
@@ -164,10 +166,11 @@ describe('weakness 15: options without effect, errors never raised, constructors
       for await (const _ of await spool.body(gone));
     };
     const raised: Record<string, () => Promise<unknown>> = {
-      'message.unknown': () => spool.setPolicy('nobody', 'default'),
+      'message.unknown': () => spool.body('nobody'),
       'message.invalid': () => spool.enqueue({ topic: '' }),
-      'move.refused': () => spool.move(active, { from: 'active', to: 'hold' }),
-      'policy.unknown': () => spool.setPolicy(active, 'gone'),
+      'move.refused': () =>
+        spool.operator({ by: 'ops' }).move(active, { from: 'active', to: 'hold' }),
+      'policy.unknown': () => spool.operator({ by: 'ops' }).setPolicy([active], 'gone'),
       'limit.exceeded': () => spool.enqueue({ topic: 'a', body: 'x'.repeat(11) }),
       'config.invalid': () => spool.start(),
       'store.unavailable': away,

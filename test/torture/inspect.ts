@@ -65,7 +65,7 @@ export async function inspect(
         ...(body.place === 'none' || bodies === 'none' ? {} : { sha256: await hashOf(spool, id) }),
       });
     }
-    const { findings } = await spool.check({ repair });
+    const { findings } = await spool.operator({ by: 'ops' }).check({ repair });
     const orphans = findings.filter(({ kind }) => kind === 'body.orphan');
     return {
       entries,

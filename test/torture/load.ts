@@ -186,7 +186,7 @@ export async function takeAway(
   id: string,
 ): Promise<void> {
   await ledger.ask({ kind: 'removing', key });
-  const [removed] = await spool.remove([id], { hard: true });
+  const [removed] = await spool.operator({ by: 'ops' }).remove([id], { hard: true });
   if (removed?.result === 'done') ledger.tell({ kind: 'removed', key });
 }
 
@@ -194,7 +194,9 @@ export async function takeAway(
 export async function quiet(spool: Spool): Promise<void> {
   const state = ['incoming', 'active', 'deferred', 'bounce'] as const;
   for (;;) {
-    const waiting = await spool.tally('state', { state, dueBefore: Date.now() + NEVER_MS / 2 });
+    const waiting = await spool
+      .operator({ by: 'ops' })
+      .tally('state', { state, dueBefore: Date.now() + NEVER_MS / 2 });
     if (waiting.every(({ count }) => count === 0)) return;
     await sleep(20);
   }

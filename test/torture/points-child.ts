@@ -64,7 +64,7 @@ function say(line: string): void {
 async function prepare(spool: Spool): Promise<void> {
   for (const key of [...NEIGHBOURS, ...PREPARED]) await enqueue(spool, key);
   const old = PREPARED.filter((key) => key.startsWith('old'));
-  await spool.remove(old.map((key) => ids.get(key) ?? ''));
+  await spool.operator({ by: 'ops' }).remove(old.map((key) => ids.get(key) ?? ''));
 }
 
 async function enqueue(spool: Spool, key: string): Promise<void> {
@@ -89,12 +89,12 @@ async function perform(spool: Spool, { name, keys, settling }: Step): Promise<vo
       await Promise.all(keys.map((key) => enqueue(spool, key)));
       return;
     case 'caretaker':
-      await spool.sweep();
+      await spool.operator({ by: 'ops' }).sweep();
       return;
     case 'stop':
       return spool.stop();
     default:
-      await spool.remove(named, { hard: true });
+      await spool.operator({ by: 'ops' }).remove(named, { hard: true });
   }
 }
 

@@ -112,10 +112,10 @@ async function operate(spool: Spool): Promise<void> {
   const topic = 'shown.topic';
   const destination = secret('elsewhere');
   await spool.enqueue({ topic, id: 'delayed', delay: '1d', expires: '2d', destination });
-  await spool.hold(['delayed'], secret('why'), secret('operator'));
-  await spool.pause({ topic, by: secret('pauser') });
-  await spool.retryNow(['bounces'], secret('retrier'));
-  await spool.remove(['fails'], { by: secret('remover'), reason: secret('gone') });
+  await spool.operator({ by: secret('operator') }).hold(['delayed'], { reason: secret('why') });
+  await spool.operator({ by: secret('pauser') }).pause(topic);
+  await spool.operator({ by: secret('retrier') }).retry(['bounces']);
+  await spool.operator({ by: secret('remover') }).remove(['fails'], { reason: secret('gone') });
 }
 
 /** Every file of a folder, as text of one byte each, names included. */

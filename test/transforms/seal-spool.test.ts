@@ -39,11 +39,13 @@ describe('a spool over a sealed store', () => {
     const listed: string[] = [];
     for await (const { envelope } of spool.list({ code: 'canary.code' })) listed.push(envelope.id);
     expect(listed).toEqual([id]);
-    await spool.hold([id], 'canary-why', 'canary-ada');
-    expect(await spool.audit()).toMatchObject([{ by: 'canary-ada', action: 'hold' }]);
+    await spool.operator({ by: 'canary-ada' }).hold([id], { reason: 'canary-why' });
+    expect(await spool.operator({ by: 'ops' }).audit()).toMatchObject([
+      { by: 'canary-ada', action: 'hold' },
+    ]);
     expect(await dump()).toContain(id);
     expect(await dump()).not.toContain('canary');
-    await spool.release([id], 'canary-ada');
+    await spool.operator({ by: 'canary-ada' }).release([id]);
     await clock.advance('1m');
     expect(seen).toEqual([
       ['canary-tenant', {}],
@@ -71,7 +73,7 @@ describe('a spool over a sealed store', () => {
     await second.spool.stop();
     const third = await setup({ keys: KEYS, primary: 'k2' }, first.shared);
     third.spool.handle('mail', (delivery) => void delivered.push(delivery.headers['tenant']));
-    await third.spool.release([id]);
+    await third.spool.operator({ by: 'ops' }).release([id]);
     await third.clock.advance('1m');
     expect(delivered).toEqual(['new', 'acme']);
   });
@@ -101,7 +103,7 @@ describe('a spool over a sealed store', () => {
     await bare.stop();
     const last = await setup({ keys: { k1: KEYS.k1 } }, first.shared);
     last.spool.handle('mail', (delivery) => void delivered.push(delivery.headers['tenant']));
-    await last.spool.release([id]);
+    await last.spool.operator({ by: 'ops' }).release([id]);
     await last.clock.advance('1m');
     expect(delivered).toEqual(['plain', 'acme']);
   });
@@ -111,9 +113,9 @@ describe('a spool over a sealed store', () => {
     const { id } = await first.spool.enqueue({ topic: 'mail', headers: { tenant: 'acme' } });
     await first.spool.stop();
     const { spool } = await setup({ keys: { k2: KEYS.k2 } }, first.shared);
-    const { findings } = await spool.check();
+    const { findings } = await spool.operator({ by: 'ops' }).check();
     expect(findings).toMatchObject([{ kind: 'key.unavailable', id }]);
-    const { troubles } = await spool.rekey();
+    const { troubles } = await spool.operator({ by: 'ops' }).rekey();
     expect(troubles).toMatchObject([{ id, code: 'key.unavailable' }]);
   });
 });
@@ -165,10 +167,16 @@ describe('messages to one destination, some in the clear, some of an old key,', 
   test('are rekeyed: afterwards neither it nor their policy can be read in the store', async () => {
     const { spool, dump } = await setup(BOTH, await before(3), { policies });
     expect(await dump()).toContain('canary');
-    expect(await spool.rekey()).toMatchObject({ count: 6, done: 6, left: 0 });
+    expect(await spool.operator({ by: 'ops' }).rekey()).toMatchObject({
+      count: 6,
+      done: 6,
+      left: 0,
+    });
     expect(await dump()).not.toMatch(/canary|v1:k1:/);
-    expect(await spool.rekey()).toMatchObject({ count: 0 });
-    const found = await spool.tally('destination', { destination: 'canary-mx' });
+    expect(await spool.operator({ by: 'ops' }).rekey()).toMatchObject({ count: 0 });
+    const found = await spool
+      .operator({ by: 'ops' })
+      .tally('destination', { destination: 'canary-mx' });
     expect(found).toMatchObject([{ key: 'canary-mx', count: 6 }]);
     for await (const { envelope, status } of spool.list({ destination: 'canary-mx' })) {
       expect([envelope.destination, status.policy]).toEqual(['canary-mx', 'canary-policy']);

@@ -56,7 +56,9 @@ describe('one message', () => {
     const as = (by: string) =>
       post('/v1/messages/x/hold', undefined, { headers: { 'respool-by': by } });
     expect((await as('ann b.')).status).toBe(200);
-    expect(await spool.audit()).toMatchObject([{ by: 'ann b.', action: 'hold', ids: ['x'] }]);
+    expect(await spool.operator({ by: 'ops' }).audit()).toMatchObject([
+      { by: 'ann b.', action: 'hold', ids: ['x'] },
+    ]);
     expect((await as('x'.repeat(65))).status).toBe(400);
     expect((await as('\u00e4')).status).toBe(400);
   });
@@ -70,7 +72,7 @@ describe('one message', () => {
     for (const path of ['/v1/pause', '/v1/resume', '/v1/bulk']) {
       expect((await ask(path)).status).toBe(405);
     }
-    expect(await spool.audit()).toEqual([]);
+    expect(await spool.operator({ by: 'ops' }).audit()).toEqual([]);
   });
 });
 
@@ -85,7 +87,8 @@ describe('a list of ids', () => {
   ])('is acted on at once: %j', async (action, state) => {
     const { post, spool } = await setup();
     await spool.enqueue({ topic: 'a', id: 'x' });
-    if (action.kind === 'retry' || action.kind === 'release') await spool.hold(['x']);
+    if (action.kind === 'retry' || action.kind === 'release')
+      await spool.operator({ by: 'ops' }).hold(['x']);
     expect(await json(post('/v1/bulk', { action, ids: ['x', 'y'] }))).toEqual({
       results: [
         { id: 'x', result: 'done' },
@@ -124,7 +127,7 @@ describe('a filter', () => {
     const dry = await json<DryRun>(post('/v1/bulk', { ...hold, filter: { topic: 'a' } }));
     expect(dry).toMatchObject({ count: 3, filter: { topic: 'a' } });
     expect(dry.expiresAt).toBe(clock.now() + 600_000);
-    expect(await spool.audit()).toEqual([]);
+    expect(await spool.operator({ by: 'ops' }).audit()).toEqual([]);
     // What comes after the count is not touched.
     await clock.advance('1s');
     await fill(world, 1);
@@ -137,7 +140,7 @@ describe('a filter', () => {
       refusals: [],
     });
     expect(await spool.count()).toMatchObject({ hold: 3, incoming: 2 });
-    const [record] = await spool.audit();
+    const [record] = await spool.operator({ by: 'ops' }).audit();
     expect(record).toMatchObject({
       by: 'local',
       action: 'bulk.hold',
@@ -210,11 +213,11 @@ describe('a filter', () => {
     const { post, spool } = world;
     await fill(world, 2);
     await spool.enqueue({ topic: 'a', id: 'x' });
-    await spool.hold(['x']);
+    await spool.operator({ by: 'ops' }).hold(['x']);
     const asked = { action: { kind: 'bounce' }, filter: { state: 'incoming' } };
     const { count, confirm } = await json<DryRun>(post('/v1/bulk', asked));
     expect(count).toBe(2);
-    await spool.release(['x']);
+    await spool.operator({ by: 'ops' }).release(['x']);
     expect(await refusal(post('/v1/bulk', { ...asked, confirm }))).toEqual([
       409,
       'move.refused',

@@ -105,8 +105,8 @@ describe('a look', () => {
     });
     await clock.advance('1h');
     await spool.enqueue({ topic: 'c', id: 'y' });
-    await spool.hold(['y']);
-    await spool.pause({ topic: 'a.*' });
+    await spool.operator({ by: 'ops' }).hold(['y']);
+    await spool.operator({ by: 'ops' }).pause('a.*');
     expect(await far.get('x')).toEqual(await near.get('x'));
     for (const id of ['nobody', '..', 'A b']) expect(await far.get(id)).toBeUndefined();
     expect(await codeOf(far.body('..'))).toBe('message.unknown');
@@ -253,7 +253,7 @@ describe('an action', () => {
     expect(await far.remove(['x'], { reason: 'spam' })).toEqual(done);
     expect(await far.remove(['x'], { hard: true })).toEqual(done);
     expect(await far.hold([])).toEqual([]);
-    const lines = await spool.audit();
+    const lines = await spool.operator({ by: 'ops' }).audit();
     expect(lines).toHaveLength(11);
     expect(lines.every(({ by }) => by === 'ann')).toBe(true);
     expect(await codeOf(far.setPolicy(['x'], 'none'))).toBe('policy.unknown');
@@ -306,7 +306,7 @@ describe('trouble', () => {
   test('is not a name that HTTP cannot carry: it goes on record as far as it can', async () => {
     const { url, spool } = await setup();
     await connectOperator({ url, by: 'Jürgen 漢' }).pause('#');
-    expect(await spool.audit()).toMatchObject([{ by: 'J?rgen ?' }]);
+    expect(await spool.operator({ by: 'ops' }).audit()).toMatchObject([{ by: 'J?rgen ?' }]);
   });
 
   test('is told when nobody answers', async () => {

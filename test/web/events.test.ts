@@ -3,6 +3,7 @@ import { type EventKind, type EventOf, RespoolError, type SpoolEvent } from 'res
 import { describe, expect, test } from 'vitest';
 import { connectOperator } from '../../src/web/index.ts';
 import { openWire, refusal, setup } from './setup.ts';
+import { internalsOf } from '../../src/spool/internals.ts';
 
 const LISTEN = 'GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n';
 
@@ -92,7 +93,7 @@ describe('events', () => {
     const events = connectOperator({ url }).events({ signal: stop.signal });
     const told: SpoolEvent[] = Object.values(EVERY);
     void listening.then(() => {
-      for (const event of told) spool.tell(event);
+      for (const event of told) internalsOf(spool).emit(event);
     });
     const seen: unknown[] = [];
     for await (const event of events) {
@@ -133,7 +134,7 @@ describe('events', () => {
     const { ask, spool } = await setup();
     const answer = await ask('/v1/events?kinds=operator,paused');
     await spool.enqueue({ topic: 'a', id: 'x' });
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
     let text = '';
     while (!text.includes('event: paused')) text += (await reader?.read())?.value ?? '';

@@ -23,7 +23,7 @@ describe('a message', () => {
     const entry = { id: 'mine', ...(await spool.get('mine')) };
     expect(await json(answer)).toEqual({ ...entry, unhandled: true });
     spool.handle('a', () => new Promise(() => undefined));
-    await spool.pause();
+    await spool.operator({ by: 'ops' }).pause('#');
     expect(await json(ask('/v1/messages/mine'))).not.toHaveProperty('unhandled');
     expect(await refusal(ask('/v1/messages/other'))).toEqual([404, 'message.unknown']);
   });
@@ -86,7 +86,7 @@ describe('a list', () => {
     await spool.enqueue({ topic: 'mail.a', id: 'old', destination: 'd', headers: { x: '1:2' } });
     await clock.advance('1h');
     await spool.enqueue({ topic: 'web.b', id: 'new', priority: 1 });
-    await spool.hold(['new'], 'strange thing');
+    await spool.operator({ by: 'ops' }).hold(['new'], { reason: 'strange thing' });
     const now = clock.now();
     const iso = encodeURIComponent(new Date(now - 60_000).toISOString());
     const cases: readonly [string, string[]][] = [
@@ -152,7 +152,7 @@ describe('order keys', () => {
     const { ask, spool } = await setup();
     for (const id of ['x', 'y', 'z']) await spool.enqueue({ ...KEYED, id });
     await spool.enqueue({ ...KEYED, orderKey: 'alone' });
-    await spool.hold(['x']);
+    await spool.operator({ by: 'ops' }).hold(['x']);
     expect(await json(ask('/v1/order-keys'))).toEqual({
       heads: [{ orderKey: 'ann', id: 'x', state: 'hold', dueAt: null, behind: 2 }],
     });

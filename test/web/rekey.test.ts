@@ -143,7 +143,9 @@ describe('the operator over HTTP', () => {
     expect(await far.rekey()).toMatchObject({ count: 0, done: 0 });
     const [{ envelope } = { envelope: undefined }] = await all(spool.list());
     expect(envelope?.body.encodings).toEqual(['aes-256-gcm;key=k1']);
-    expect(await spool.audit()).toMatchObject([{ action: 'rekey', by: 'ann' }]);
+    expect(await spool.operator({ by: 'ops' }).audit()).toMatchObject([
+      { action: 'rekey', by: 'ann' },
+    ]);
   });
 
   test('counts once for the question and the answer, and tells how far it is', async () => {

@@ -23,8 +23,8 @@ import {
 import { ALERT_TOPIC, isNoticeTopic } from './notice.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { TallyBy, TallyRow } from '../../ports/entry-store.ts';
+import type { SpoolInternals } from '../../spool/internals.ts';
 import type { ListFilter } from '../../spool/list.ts';
-import type { Spool } from '../../spool/spool.ts';
 import { type Memo, memo } from '../../system/wait.ts';
 
 /** A span is counted in this many parts. */
@@ -119,7 +119,7 @@ export interface Measures {
 
 /** What measures are made of. */
 export interface MeasureOptions extends ExternalMeasures {
-  readonly spool: Pick<Spool, 'now' | 'on' | 'tally'>;
+  readonly spool: Pick<SpoolInternals, 'now' | 'on' | 'tally'>;
   /** By which asking the store rests. */
   readonly clock: Pick<Clock, 'monotonic'>;
   /** Those that will be asked for: rates are counted from the start on. */

@@ -10,6 +10,7 @@
 import type { Registry } from '@prometheus-io/client';
 import { durationMs, HOUR_MS, SECOND_MS } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
+import type { Spool } from '../../spool/spool.ts';
 import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
 import { aliasesOf } from './aliases.ts';
 import { createLabels, createSources, makeCoreFamilies, type MetricsContext } from './context.ts';
@@ -29,7 +30,6 @@ import {
   type WatchedOutbox,
   type WatchedPublisher,
   type WatchedRelay,
-  type WatchedSpool,
   type WatchOptions,
   type WatchPublisherOptions,
   type WatchRelayOptions,
@@ -47,7 +47,7 @@ export interface Metrics extends Omit<BrokerMetrics, 'hearPasses'> {
   /** The user's, or one of its own. */
   readonly registry: Registry;
   /** Counts what a spool does from now on; returns the way to stop. */
-  watch(spool: WatchedSpool, options?: WatchOptions): () => void;
+  watch(spool: Spool, options?: WatchOptions): () => void;
   /** As Prometheus reads it. */
   text(): Promise<MetricsText>;
   /** Watches nothing any more, and takes its metrics out of the registry. */

@@ -7,20 +7,23 @@ import type { EventOf } from '../../core/event.ts';
 import { type State, STATES } from '../../core/state.ts';
 import type { TallyRow } from '../../ports/entry-store.ts';
 import type { StoreOperation } from '../../ports/store-operation.ts';
+import { internalsOf, type SpoolInternals } from '../../spool/internals.ts';
+import type { Spool } from '../../spool/spool.ts';
 import { backlogOf } from '../backlog.ts';
 import { type HistogramRow, type NumberFamily, observe, type MetricRow } from './families.ts';
 import type { MetricsContext } from './context.ts';
 import { beginTopic, recordEvents, recordLoad, recordSettled } from './source-rows.ts';
-import type { WatchedForecast, WatchedSpool, WatchOptions } from './types.ts';
+import type { WatchedForecast, WatchOptions } from './types.ts';
 
 const ALERT_PHASES = ['fired', 'resolved'] as const satisfies readonly EventOf<'alert'>['phase'][];
 
 /** Counts and asks, from now on; returns the way to stop. */
 export function watchSpool(
   ground: MetricsContext,
-  spool: WatchedSpool,
+  watched: Spool,
   { source = 'spool', forecast, alerts }: WatchOptions,
 ): () => void {
+  const spool = internalsOf(watched);
   const stops = [
     ground.takeSource('spool', source),
     recordEvents(ground, spool, source),
@@ -42,7 +45,7 @@ function recordStanding(
   {
     alerts,
     spool,
-  }: { readonly alerts: NonNullable<WatchOptions['alerts']>; readonly spool: WatchedSpool },
+  }: { readonly alerts: NonNullable<WatchOptions['alerts']>; readonly spool: SpoolInternals },
 ): () => void {
   const failures = core.scrapeFailures.row(source);
   const look = families.look({
@@ -115,7 +118,7 @@ interface TopicCount {
 
 function recordStates(
   ground: MetricsContext,
-  spool: WatchedSpool,
+  spool: SpoolInternals,
   {
     source,
     forecast,
@@ -157,7 +160,7 @@ function recordStates(
   };
 }
 
-async function readStates({ topicOf }: MetricsContext, spool: WatchedSpool): Promise<States> {
+async function readStates({ topicOf }: MetricsContext, spool: SpoolInternals): Promise<States> {
   const tallied = new Map((await spool.tally('state')).map(({ key, count }) => [key, count]));
   const counts = STATES.map((state) => [state, tallied.get(state) ?? 0] as const);
   const topics: TopicCount[] = [];
@@ -174,7 +177,7 @@ async function readStates({ topicOf }: MetricsContext, spool: WatchedSpool): Pro
  * Where a store does not know the oldest without a look at all of the state, it is asked for that
  * look; not for those that have ended, which are the most and wait for nothing.
  */
-async function talliedTopics(spool: WatchedSpool, state: State): Promise<readonly TallyRow[]> {
+async function talliedTopics(spool: SpoolInternals, state: State): Promise<readonly TallyRow[]> {
   const rows = await spool.tally('topic', { state });
   const isOpen = state !== 'archived' && rows.some(({ oldestAt }) => oldestAt === null);
   return isOpen ? spool.tally('topic', { state, enqueuedAfter: 0 }) : rows;

@@ -51,10 +51,6 @@ export interface LoadSource {
   readonly load: EngineLoad;
 }
 
-/** A spool, as far as metrics read it. */
-export type WatchedSpool = Watchable &
-  Pick<Spool, 'isOpen' | 'load' | 'tally' | 'nextDueAt' | 'pauses' | 'now' | 'onStoreOperation'>;
-
 /** How what is watched is called, and who knows more of it. */
 export interface WatchOptions {
   /** The label `source`; default `spool`. Two of one name cannot be watched at once. */
@@ -116,7 +112,7 @@ export interface WatchedRelay extends Watchable {
 
 /** The source of the backlog: an outbox, or anything that has a spool over its messages. */
 export interface WatchedOutbox {
-  readonly spool: Pick<Spool, 'tally' | 'page' | 'now'>;
+  readonly spool: Spool;
 }
 
 /** How a relay is called. */

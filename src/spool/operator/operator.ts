@@ -176,8 +176,10 @@ export interface Bulk {
   run(options?: { readonly signal?: AbortSignal }): AsyncIterable<BulkProgress>;
 }
 
-/** An operator in the process of the spool, where a bulk action can be done step by step. */
+/** An operator in the process of the spool: `spool.operator({ by })`. */
 export interface SpoolOperator extends Operator {
+  /** Reports to listeners of the spool what was done beside it: a sweep, a replay, an alert. */
+  emit(event: SpoolEvent): void;
   /** Writes action, filter and count into the audit record; before the first step. */
   beginBulk(action: BulkAction, bulk: Pick<Bulk, 'count' | 'filter'>): Promise<void>;
   /** The next messages of a prepared filter, at most 500; goes on at `next` of the step before. */

@@ -84,6 +84,7 @@ export function createOperator(
     records: recordsWithEvents(spool.records, (event) => spool.emit(event)),
     stats: () => statsOf(spool, meter, disk),
     shape: (options) => shapeOf(spool, options),
+    emit: (event) => spool.emit(event),
     tellSweep: async (swept) => spool.emit({ at: spool.now(), kind: 'sweep', ...swept }),
     events: (options) => serializedEvents(spool, options),
   };

@@ -40,12 +40,12 @@ export class ThroughputMeter {
     this.#spool = spool;
     this.#beganAt = spool.now();
     this.#stops = COUNTED.map((kind) =>
-      spool.runtime.events.on(kind, (event) => {
+      spool.on(kind, (event) => {
         // A notice is about a message that has bounced already.
         if (!('lane' in event) || event.lane === 'delivery') this.#count(kind, event.at);
       }),
     );
-    this.#stops.push(spool.runtime.events.on('delivered', (event) => this.#time(event)));
+    this.#stops.push(spool.on('delivered', (event) => this.#time(event)));
   }
 
   /** The last minute, or what there was of it. */

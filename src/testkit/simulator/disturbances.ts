@@ -122,31 +122,32 @@ async function perform(
     check: 1,
     sweep: 1,
   });
+  const operator = spool.operator({ by: 'operator' });
   switch (kind) {
     case 'hold':
-      return spool.hold(ids);
+      return operator.hold(ids);
     case 'release':
-      return spool.release(ids);
+      return operator.release(ids);
     case 'retry':
-      return spool.retryNow(ids);
+      return operator.retry(ids);
     case 'bounce':
-      return spool.bounce(ids);
+      return operator.bounce(ids);
     case 'remove':
-      return spool.remove(ids, { hard: chance.happens(0.3) });
+      return operator.remove(ids, { hard: chance.happens(0.3) });
     case 'pause':
-      return spool.pause({ topic: chance.pick(PATTERNS) });
+      return operator.pause(chance.pick(PATTERNS));
     case 'resume':
-      return spool.resume({ topic: chance.pick(PATTERNS) });
+      return operator.resume(chance.pick(PATTERNS));
     case 'setPolicy':
-      return spool.setPolicy(id, chance.pick(Object.keys(plan.policies)));
+      return operator.setPolicy([id], chance.pick(Object.keys(plan.policies)));
     case 'setHeaders':
-      return spool.updateHeaders(id, { 'x-touched': String(chance.between(0, 9)) });
+      return operator.setHeaders(id, { 'x-touched': String(chance.between(0, 9)) });
     case 'process':
       return spool.process(id, handler);
     case 'check':
-      return spool.check({ repair: chance.happens(0.5) });
+      return operator.check({ repair: chance.happens(0.5) });
     case 'sweep':
-      return spool.sweep();
+      return operator.sweep();
     default:
       return spool.count();
   }

@@ -123,9 +123,12 @@ async function heal(world: SimWorld, run: (spanMs: number) => Promise<void>): Pr
       world.findings.add('liveness', 'no process is up two minutes after the last fault');
       return;
     }
-    seat.spool.resume({ topic: pattern }).catch((error: unknown) => {
-      world.findings.add('liveness', `resume() failed on a healthy store: ${String(error)}`);
-    });
+    seat.spool
+      .operator({ by: 'simulator' })
+      .resume(pattern)
+      .catch((error: unknown) => {
+        world.findings.add('liveness', `resume() failed on a healthy store: ${String(error)}`);
+      });
   }
   // Without notifications every process finds out by itself that nothing is paused any more.
   await run(MINUTE_MS);
@@ -235,8 +238,9 @@ async function sweep(world: SimWorld, run: (spanMs: number) => Promise<void>): P
   // A clock that was set back has to show again what it had shown before.
   const behindMs = world.scene.latestNow() - world.storeNow();
   await run(behindMs + ORPHAN_GRACE_MS + 2 * HOUR_MS);
+  const operator = spool.operator({ by: 'simulator' });
   for (let round = 0; round < 2; round += 1) {
-    spool.sweep().catch(onTrouble);
+    operator.sweep().catch(onTrouble);
     await run(20 * MINUTE_MS);
   }
   await world.stop(process, spool, 1_000);

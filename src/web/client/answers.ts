@@ -68,7 +68,7 @@ export const id: AnswerForm<string> = (value, at) => {
 };
 
 /** One of these words. */
-export function oneOf<const T extends string>(words: readonly T[]): AnswerForm<T> {
+function oneOf<const T extends string>(words: readonly T[]): AnswerForm<T> {
   return (value, at) => {
     const found = words.find((word) => word === value);
     if (found !== undefined) return found;

@@ -200,7 +200,7 @@ withService('nats', (url) => {
     const [error] = events.flatMap((event) => (event.kind === 'trouble' ? [event.error] : []));
     expect(error).toMatchObject({ code: 'store.corrupt' });
     expect(error?.message).toContain(`message "${id}" had ended before (removed)`);
-    const audit = await spool.audit();
+    const audit = await spool.operator({ by: 'ops' }).audit();
     expect(audit.filter(({ ids }) => ids.includes(id))).toMatchObject([
       { by: 'engine', action: 'settle-again', details: { settledAs: 'removed' } },
     ]);
@@ -242,7 +242,9 @@ withService('nats', (url) => {
     const { spool } = coldStart(place);
     await using _ = spool;
     const repaired = async () =>
-      (await spool.check({ repair: true })).findings.map(({ kind, where }) => [kind, where]);
+      (await spool.operator({ by: 'ops' }).check({ repair: true })).findings.map(
+        ({ kind, where }) => [kind, where],
+      );
     expect(await repaired()).toEqual([['body.missing', ref]]);
     expect((await spool.get(id))?.status.state).toBe('incoming');
     const { streams } = await jetstreamManager(await plainConnection(url()));

@@ -147,7 +147,7 @@ withService('postgres', () => {
     const { spool, rows } = await spoolWithoutReaper();
     const body = Buffer.alloc(LARGE_BYTES, 'x');
     const { id } = await spool.enqueue({ topic: 'other', body });
-    await spool.remove([id], { hard: true });
+    await spool.operator({ by: 'ops' }).remove([id], { hard: true });
     expect(await rows('bodies')).toBe(0);
     let delivered = 0;
     spool.handle('mail', async () => {
@@ -175,7 +175,7 @@ withService('postgres', () => {
     await spool.enqueue({ topic: 'mail', body: Buffer.alloc(LARGE_BYTES, 'x') });
     await expect.poll(() => delivered).toBe(1);
     const forgotten = async () => {
-      await spool.sweep();
+      await spool.operator({ by: 'ops' }).sweep();
       return [await rows('entries'), await rows('bodies'), await rows('chunks')];
     };
     await expect.poll(forgotten).toEqual([0, 0, 0]);

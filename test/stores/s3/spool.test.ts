@@ -70,7 +70,9 @@ withService('s3', (url) => {
         await replace(client, bucket, damage);
         client.destroy();
         await expect(read(spool, id)).rejects.toMatchObject({ code: 'body.corrupt' });
-        expect((await spool.check()).findings).toMatchObject([{ id, kind: 'body.corrupt' }]);
+        expect((await spool.operator({ by: 'ops' }).check()).findings).toMatchObject([
+          { id, kind: 'body.corrupt' },
+        ]);
         const held = new Promise((resolve) => spool.on('held', resolve));
         spool.handle('report', async (delivery) => {
           await delivery.body({ maxBytes: 20_000_000 });
@@ -109,9 +111,9 @@ describe('a listing that is not true', () => {
     const LastModified = new Date(0);
     listing.untrue = [...keys, keys[0], gone].map((Key) => ({ Key, LastModified }));
     ids.push(await enqueue());
-    await spool.sweep();
+    await spool.operator({ by: 'ops' }).sweep();
     await clock.advance('11m');
-    expect(await spool.sweep()).toMatchObject({ orphans: 1 });
+    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 1 });
     expect(stub.requests.filter(({ input }) => input['Key'] === gone)).toHaveLength(1);
     for (const id of ids) expect((await read(spool, id)).equals(LARGE)).toBe(true);
   });

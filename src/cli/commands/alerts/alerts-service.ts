@@ -13,6 +13,7 @@ import { createAlerts } from '../../../observe/alerts/evaluate.ts';
 import { createMeasures } from '../../../observe/alerts/measures.ts';
 import { type Receivers, registerReceivers } from '../../../observe/alerts/receivers.ts';
 import type { AlertActionCall, AlertOptions } from '../../../observe/alerts/types.ts';
+import { internalsOf } from '../../../spool/internals.ts';
 import type { Spool } from '../../../spool/spool.ts';
 import { systemDice } from '../../../system/clock.ts';
 import { randomName } from '../../../system/ids.ts';
@@ -76,11 +77,12 @@ function startAlerts(
   const { clock } = io;
   const closers = createClosers();
   const stopping = new AbortController();
+  const internals = internalsOf(spool);
   const measures = createMeasures({
     ...externalMeasuresOf({ loaded, place, atEnd: closers.atEnd }),
     ...(consumers === undefined ? {} : { consumers: () => consumers.each() }),
     ...(relay === undefined ? {} : { relay: () => stateOf(relay) }),
-    spool,
+    spool: internals,
     clock,
     wanted: rules.map(({ when }) => when.measure),
   });
@@ -95,9 +97,9 @@ function startAlerts(
     rules,
     everyMs: durationMs(every, 'alerts.every'),
     clock,
-    now: () => spool.now(),
+    now: () => internals.now(),
     name: `${byOf(io)}/${randomName(systemDice)}`,
-    records: spool.facts,
+    records: internals.records,
     enqueue: (message) => spool.enqueue(message),
     measures,
     receivers,
@@ -107,7 +109,7 @@ function startAlerts(
       rules: loaded.config.deadLetters.rules,
       tools: () => (tools ??= makeTools()),
     }),
-    tell: (event) => spool.tell(event),
+    tell: (event) => internals.emit(event),
     host: os.hostname(),
     hide: loaded.hide,
   });

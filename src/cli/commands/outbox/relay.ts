@@ -4,6 +4,7 @@ import { createConfiguredRelay } from '../../../config/open/open-outbox.ts';
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import { durationMs } from '../../../core/duration.ts';
 import { textOf } from '../../../core/errors.ts';
+import { internalsOf } from '../../../spool/internals.ts';
 import type { Spool } from '../../../spool/spool.ts';
 import { EXIT, type ExitCode, exitCodeOf } from '../../exit-codes.ts';
 import { numberText } from '../../../observe/logs/safe-text.ts';
@@ -49,6 +50,6 @@ async function openSpool({ atEnd }: CommandContext, loaded: LoadedConfig): Promi
   const { spool } = await createConfiguredSpool(loaded, { deliver: false });
   atEnd(() => spool.stop({ within: 0 }));
   // A store that another process owns is refused here.
-  await spool.pauses();
+  await internalsOf(spool).open();
   return spool;
 }

@@ -14,6 +14,7 @@ import type { WatchedAlert, WatchOptions } from '../../../observe/metrics/types.
 import type { DiskMeter } from '../../../spool/operator/disk-meter.ts';
 import { type ThroughputMeter, forecastOf } from '../../../spool/operator/throughput.ts';
 import { createManagement, type Management } from '../../../rabbit/admin/management/index.ts';
+import { internalsOf, type SpoolInternals } from '../../../spool/internals.ts';
 import type { Spool } from '../../../spool/spool.ts';
 import type { CommandContext } from '../../spec.ts';
 
@@ -58,7 +59,7 @@ export async function startMetrics(
   const { rules } = config.alerts;
   metrics.watch(spool, {
     forecast,
-    ...(rules.length === 0 ? {} : { alerts: () => standingOf(rules, spool) }),
+    ...(rules.length === 0 ? {} : { alerts: () => standingOf(rules, internalsOf(spool)) }),
   });
   return {
     text: () => metrics.text(),
@@ -73,11 +74,11 @@ export async function startMetrics(
 /** Every rule of the configuration, as it is on record; one that is not has never fired. */
 async function standingOf(
   rules: LoadedConfig['config']['alerts']['rules'],
-  { facts }: Spool,
+  { records }: SpoolInternals,
 ): Promise<readonly WatchedAlert[]> {
   const { STATE_KIND } = await import('../../../observe/alerts/evaluate.ts');
   const { isFiring } = await import('../../../observe/alerts/state.ts');
-  const found = await facts.list(STATE_KIND);
+  const found = await records.list(STATE_KIND);
   const states = new Map(found.map(({ key, value }) => [key, value as AlertState]));
   return rules.map(({ name }) => {
     const state = states.get(name);
