@@ -113,7 +113,7 @@ export function sqlite(options: SqliteOptions, parts: Partial<FileParts> = {}): 
       return closing;
     },
     ...createWrites(use),
-    ...operations.reads(createReads(use)),
+    ...createReads(use, operations),
     async expireLost(now) {
       const line = use();
       return (await opened?.instances.expire((gone) => expire(line, gone, now))) ?? 0;
@@ -238,26 +238,32 @@ function changeResults(
 
 function createReads(
   use: () => Line,
+  operations: Operations,
 ): Pick<SqliteStore, 'nextDueAt' | 'get' | 'list' | 'tally' | 'keyHeads'> {
+  const read = <T>(work: (line: Line) => Promise<T>): Promise<T> => {
+    const run = async (): Promise<T> => work(use());
+    return operations.isHeard ? operations.time('read', itemsOf, run) : run();
+  };
   return {
-    nextDueAt: async (filter) => use().ask({ kind: 'nextDueAt', filter }),
-    async get(id) {
-      const line = use();
-      const row = await line.ask({ kind: 'get', id });
-      return row && readOne(line, row, id);
-    },
-    list: async (query) => list(use(), query),
-    tally: async (by, query) => tally(use(), by, query),
-    async keyHeads(max) {
-      if (!Number.isInteger(max) || max < 1 || max > HEADS_MAX) {
-        throw new RespoolError(
-          'limit.exceeded',
-          `cannot list heads of order keys: ${max} were asked for, allowed is 1 to ${HEADS_MAX}`,
-        );
-      }
-      // It passes over all that have a key.
-      return use().askAside({ kind: 'keyHeads', max });
-    },
+    nextDueAt: (filter) => read((line) => line.ask({ kind: 'nextDueAt', filter })),
+    get: (id) =>
+      read(async (line) => {
+        const row = await line.ask({ kind: 'get', id });
+        return row && readOne(line, row, id);
+      }),
+    list: (query) => read((line) => list(line, query)),
+    tally: (by, query) => read((line) => tally(line, by, query)),
+    keyHeads: (max) =>
+      read(async (line) => {
+        if (!Number.isInteger(max) || max < 1 || max > HEADS_MAX) {
+          throw new RespoolError(
+            'limit.exceeded',
+            `cannot list heads of order keys: ${max} were asked for, allowed is 1 to ${HEADS_MAX}`,
+          );
+        }
+        // It passes over all that have a key.
+        return line.askAside({ kind: 'keyHeads', max });
+      }),
   };
 }
 
