@@ -74,7 +74,7 @@ const set: CommandSpec = {
   description:
     'Changes one key of a JSON or YAML configuration file; comments stay. The result is checked ' +
     'before it is written. Messages are not moved: empty the old place first. Bodies that are ' +
-    'there stay as they are and stay readable; respool rekey encrypts them anew. Transforms are ' +
+    'there stay as they are and stay readable; respool rekey re-encrypts them. Transforms are ' +
     'the name of a codec, or JSON in which keys are named by their places, env:NAME or file:PATH.',
   arguments: [
     { name: '<key>', description: 'what to set', choices: SETTABLE },

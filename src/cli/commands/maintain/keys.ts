@@ -69,7 +69,7 @@ export const rekeyCommand: CommandSpec = {
   ],
   examples: [
     { line: 'respool rekey --dry-run', does: 'how many are encrypted otherwise' },
-    { line: 'respool rekey --yes', does: 'encrypts them anew, with a bar on a terminal' },
+    { line: 'respool rekey --yes', does: 're-encrypts them, with a progress bar on a terminal' },
   ],
   role: 'admin',
   run: async (context) => {
