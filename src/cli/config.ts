@@ -1,4 +1,4 @@
-/** config — the configuration as the options of the command line lead to it. */
+/** config — reads the configuration for a command: file, environment and command line. */
 
 import type { LoadedConfig, LoadOptions } from '../config/load/load-config.ts';
 import type { Io, Out } from './ui/output.ts';

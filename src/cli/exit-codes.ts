@@ -1,5 +1,5 @@
 /**
- * exit-codes — what the number says with which a command ends, in one table.
+ * exit-codes — the exit codes, in one table, and the error codes that lead to each.
  *
  * The help shows the table, the reference is made of it, and every error of ours has its number.
  */

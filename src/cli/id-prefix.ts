@@ -1,6 +1,6 @@
 /**
- * id-prefix — ids that people give by their beginning, or by both ends, as the tables show them:
- * `01a1e06c-024e` or, of many that were made at the same moment, `01a1e06c-024e…cc9c`.
+ * id-prefix — ids given by a unique prefix, or by both ends as tables show them: `01a1e06c-024e`
+ * or, of several created in the same moment, `01a1e06c-024e…cc9c`.
  *
  * An id that is there wins over ids that begin with it. A beginning that fits several is refused
  * with them, before anything is done. Commands that change messages take the beginning of an id

@@ -1,5 +1,5 @@
 /**
- * main — the command line of this process: its words in, its exit code out.
+ * main — the entry point of the process: arguments in, exit code out.
  *
  * bin/respool.js loads it. Everything else of the command line takes its world as an argument.
  */

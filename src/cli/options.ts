@@ -1,5 +1,5 @@
 /**
- * options — what a command was given after its name, read by name and type.
+ * options — the options of one call, read by name and type.
  *
  * program.ts fills it from the command line; a wrong value is refused by the name people typed.
  */

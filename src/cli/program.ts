@@ -1,5 +1,5 @@
 /**
- * program — from the words of a command line to one command, its output and its exit code.
+ * program — from the arguments of a command line to one command, its output and its exit code.
  *
  * `run` never throws and never ends the process: main.ts does that with the number it returns.
  */

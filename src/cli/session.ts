@@ -1,5 +1,5 @@
 /**
- * session — where a command works: through a service, or on the store itself.
+ * session — what a command works on: a running service, or the store itself.
  *
  *   --url, RESPOOL_URL    the service there
  *   sqlite:               the store itself; processes share it. Who wants to know what only the

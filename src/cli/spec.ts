@@ -1,5 +1,6 @@
 /**
- * spec — what a command is: its name, what it takes, and what it does.
+ * spec — what defines a command: name, arguments, options, examples, and the function that runs
+ * it.
  *
  * The files in commands/ hold one each. Help, completions and the reference are made of them, so a
  * file loads nothing heavy before its `run` is called.

@@ -1,5 +1,5 @@
 /**
- * errors — the second family: our machinery could not do its work.
+ * errors — errors of the machinery: a RespoolError with a code from a closed list.
  *
  * A failed delivery is a Failure (failure.ts), never a RespoolError. Codes are API and documented
  * one by one in docs/reference/errors.md; texts may change. Text: what we were doing, what went

@@ -1,5 +1,6 @@
 /**
- * failure — the first family: a delivery did not work. Data, kept with the message.
+ * failure — failures of deliveries, as data that is stored with the message. Data, kept with the
+ * message.
  *
  * `classify` turns whatever a handler threw into a Failure; it never throws itself. Promise: what
  * is not positively final is transient (invariant 8).

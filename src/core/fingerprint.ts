@@ -1,5 +1,5 @@
 /**
- * fingerprint — one short word for failures that are alike.
+ * fingerprint — a short hash for failures that are alike.
  *
  * Ids, numbers, addresses and quoted parts are taken out of the reason first, so that a thousand
  * time-outs of a thousand messages count as one group. In JSON words are kept, since there all

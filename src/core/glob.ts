@@ -1,5 +1,5 @@
 /**
- * glob — patterns over names of queues: `*` for any number of characters, `?` for one.
+ * glob — patterns over queue names: `*` for any number of characters, `?` for one.
  *
  * Every other character stands for itself, also `[ ] \ .`; a character is a code point. What a
  * wildcard stood for is captured, and can be put into the name of a target.

@@ -1,6 +1,6 @@
 /**
- * group — one short word for letters that died of the same cause at the same place. Pure and
- * stable: notes and rules are kept under it.
+ * group — a short hash for letters that died of the same cause at the same place. Pure and stable:
+ * notes and rules are kept under it.
  *
  * Why: docs/decisions/0038-letters-group-by-main-queue.md
  */

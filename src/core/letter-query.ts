@@ -1,5 +1,6 @@
 /**
- * letter-query — which letters an operator means. Pure; for places that filter while they look.
+ * letter-query — which dead letters an operator selects. Pure; for places that filter while they
+ * look.
  *
  * Known by shape: the letters themselves are a matter of the doors.
  */

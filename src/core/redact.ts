@@ -1,5 +1,5 @@
 /**
- * redact — what may be seen of data and of text: no secrets, and of bounded size.
+ * redact — what may be shown of data and text: no secrets, and limited size.
  *
  *   redact, createRedactor   fields of a log line: by their names, and by how their texts look
  *   redactText, redactUrls   a text of unknown origin: by how secrets look in it

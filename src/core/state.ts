@@ -1,5 +1,5 @@
 /**
- * state — the six states, who may move a message between them, and the picture.
+ * state — the six states, who may move a message between them, and their diagram.
  *
  *  enqueue ─▶ incoming ─claim()─▶ active ─settle(ack)─▶ archived | (removed)
  *               ▲                 │ ▲ └─settle(bounce)─▶ bounce ─claim(), lane notice─▶ active

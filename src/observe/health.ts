@@ -1,5 +1,6 @@
 /**
- * health — is the process alive, does it take and deliver messages, and if not, why?
+ * health — whether the process is alive, whether it accepts and delivers messages, and if not,
+ * why.
  *
  *   facts ─judgeHealth()─▶ { live, ready, checks, reasons, notes }
  *

@@ -1,4 +1,4 @@
-/** observe — metrics, traces and alerts: what can be seen of a spool, a consumer, a relay. */
+/** index — metrics, traces, alerts and health of a spool, a consumer or a relay. */
 
 export type {
   AttemptSpan,

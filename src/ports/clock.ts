@@ -1,7 +1,5 @@
 /**
- * clock, dice — the only ways to ask for the time and for chance. Real ones in system/, virtual
- * ones
- * in testkit/.
+ * clock — the interfaces to time and randomness. Real ones in system/, virtual ones in testkit/.
  */
 
 import type { Millis } from '../core/duration.ts';

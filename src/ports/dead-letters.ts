@@ -1,6 +1,6 @@
 /**
- * dead-letters — the door to messages that were given up: a dead or parked queue of RabbitMQ, and
- * the spool's bounced, held and archived messages.
+ * dead-letters — the interface to messages that were given up: a dead or parked queue of RabbitMQ,
+ * and the spool's bounced, held and archived messages.
  *
  *   look ─▶ letters, nothing is changed
  *   take ─▶ in hand ─settle─▶ sent on · parked · removed · left where it was

@@ -1,4 +1,4 @@
-/** logger — where lines for people go; pino and console fit. Silent unless one is given. */
+/** logger — where log lines go; pino and console fit. Silent unless one is given. */
 
 /** How much a line matters, from the most to the least. */
 export type LogLevel = 'error' | 'warn' | 'info' | 'debug';

@@ -1,5 +1,6 @@
 /**
- * source — where an engine gets its work: a spool, a queue, an outbox. One engine, several sources.
+ * source — the interface to where an engine gets its work: a spool, a queue, an outbox. One
+ * engine, several sources.
  *
  * Why: docs/decisions/0002-a-source-has-next-and-wait.md
  */

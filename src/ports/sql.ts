@@ -1,6 +1,6 @@
 /**
- * sql — a transaction of the caller's, as far as we need it: one method, so that every library that
- * speaks to PostgreSQL fits in a few lines.
+ * sql — a transaction of the caller: one method, so that every PostgreSQL library fits in a few
+ * lines.
  */
 
 /** Runs statements in a transaction that the caller begins and ends. */

@@ -1,5 +1,6 @@
 /**
- * transform — the door to what happens to the bytes of a body between the caller and the store.
+ * transform — the interface of what happens to the bytes of a body between the caller and the
+ * store.
  *
  * Transforms are applied as listed when a body is written and undone in reverse when it is read.
  * What was done is recorded with each body, so that it stays readable when the list changes.

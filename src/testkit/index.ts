@@ -1,4 +1,4 @@
-/** respool/testkit — what tests of your own stores and spools are made of. */
+/** index — tools for tests of your own stores, handlers and spools. */
 
 export { bodyStoreSuite } from './body-store-suite.ts';
 export {

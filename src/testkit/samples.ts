@@ -1,6 +1,4 @@
-/**
- * samples — entries for tests, built from what matters in the case and dull defaults for the rest.
- */
+/** samples — entries for tests: the fields that matter in a case, and defaults for the rest. */
 
 import { createHash } from 'node:crypto';
 import { MINUTE_MS, type Millis } from '../core/duration.ts';

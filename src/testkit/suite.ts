@@ -1,5 +1,6 @@
 /**
- * suite — the words of the conformance suites: a case, a store under test, what a store can do.
+ * suite — the vocabulary of the conformance suites: a case, a store under test, the abilities of a
+ * store.
  *
  * Free of any test framework: a case is a name and a function that rejects when the promise is
  * broken. The list holds only what the store can be asked; nothing is skipped in silence.

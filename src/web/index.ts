@@ -1,4 +1,4 @@
-/** respool/web — the spool over HTTP: the service, and an operator over HTTP for its clients. */
+/** index — the spool over HTTP: the service, and the operator for its clients. */
 
 export { type ClientOptions, connectOperator } from './client/client.ts';
 export { createService, type Service, type ServiceParts } from './server/service.ts';

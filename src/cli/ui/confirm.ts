@@ -1,4 +1,7 @@
-/** confirm — a question to the person at the terminal. Where there is none, the answer is no. */
+/**
+ * confirm — asks for confirmation at a terminal; without one the answer is no. Where there is
+ * none, the answer is no.
+ */
 
 import { CommandError } from '../exit-codes.ts';
 import type { CommandContext } from '../spec.ts';

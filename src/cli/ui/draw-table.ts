@@ -1,4 +1,7 @@
-/** draw-table — cells side by side. A file of its own: not every command draws tables. */
+/**
+ * draw-table — draws a table with cli-table3. A separate file, because not every command prints a
+ * table. A file of its own: not every command draws tables.
+ */
 
 import Table from 'cli-table3';
 

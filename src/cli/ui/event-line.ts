@@ -1,5 +1,5 @@
 /**
- * event-line — one line per event: id first, then what happened, then stable keys.
+ * event-line — one line per event: id first, then the event, then stable keys.
  *
  *   0198f0c2-… deferred topic=mail.send attempt=3 wait=4h next=18:04:31.000Z code=smtp.451 …
  */

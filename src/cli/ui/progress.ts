@@ -1,6 +1,6 @@
 /**
- * progress — how far something long is, on stderr: a bar at a terminal, elsewhere a line every few
- * seconds, with `--json` an object. With `--quiet` nothing.
+ * progress — progress of a long operation on stderr: a bar at a terminal, otherwise a line every
+ * few seconds, with `--json` an object. With `--quiet` nothing.
  */
 
 import type { Io, Out } from './output.ts';

@@ -1,4 +1,4 @@
-/** times — moments and spans as people read them: `3m ago`, `in 4h12m`, and the exact time. */
+/** times — times and durations as people read them: `3m ago`, `in 4h12m`, and the exact time. */
 
 import { DAY_MS, HOUR_MS, type Millis, MINUTE_MS, SECOND_MS } from '../../core/duration.ts';
 

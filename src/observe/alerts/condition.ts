@@ -1,5 +1,5 @@
 /**
- * condition — what a rule of the alerts waits for, as data, and written out again.
+ * condition — the condition of an alert rule as data, and printed as text.
  *
  * Pure. parse.ts makes conditions of text; `printCondition` of one is read as the same condition.
  */

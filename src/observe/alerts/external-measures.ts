@@ -1,6 +1,6 @@
 /**
- * external-measures — what stands around a spool, measured through whoever knows: the disk of its
- * store, queues of RabbitMQ, an outbox.
+ * external-measures — measures of what surrounds a spool: the disk of its store, queues of
+ * RabbitMQ, an outbox.
  *
  * Promise: everybody is asked as sparingly as the store, and each look is noted: so the course of a
  * backlog is known as soon as a rule is about it.

@@ -1,6 +1,6 @@
 /**
- * measures — what conditions are about, measured: the spool by its counts and events, what stands
- * around it through whoever knows.
+ * measures — the measures of conditions: the spool by its counts and events, its surroundings
+ * through the external measures.
  *
  * Promise: what cannot be measured is said, with the reason; it is never a number.
  */

@@ -1,5 +1,6 @@
 /**
- * state — how a rule goes from quiet to firing and back. Pure; evaluate.ts keeps it on record.
+ * state — the state machine of a rule, from quiet to firing and back. Pure; evaluate.ts keeps it
+ * on record.
  *
  *   quiet ─holds─▶ pending ─for its time─▶ firing ─holds no more─▶ clearing ─for as long─▶ quiet
  *     ▲──────────────┘ not any more            ▲─────────────────────────┘ holds again

@@ -1,4 +1,4 @@
-/** types — rules of the alerts, and who works for them. */
+/** types — the types of alert rules and of what evaluates them. */
 
 import type { Millis } from '../../core/duration.ts';
 import type { SpoolEvent } from '../../core/event.ts';

@@ -1,6 +1,6 @@
 /**
- * aliases — the same numbers under the names that other systems gave them, so that dashboards and
- * alerts written for those go on. Off unless asked for: each costs its own additions.
+ * aliases — the same numbers under the names of other systems, so that dashboards and alerts
+ * written for those keep working. Off unless asked for: each costs its own additions.
  *
  *   aliasesOf(ground) ─▶ Aliases, or undefined when none are wanted
  *

@@ -1,5 +1,5 @@
 /**
- * dead-letter-metrics — the numbers of what goes over dead letters: sweeps and replays.
+ * dead-letter-metrics — metrics of sweeps and replays.
  *
  * A sweep is counted by whoever runs it (`count`), or by its events; a replay by its events, which
  * tell its counts as a whole.

@@ -1,5 +1,5 @@
 /**
- * outbox — the numbers of relays and of what waits for them.
+ * outbox — metrics of relays and of the messages that wait for them.
  *
  *   new OutboxMetrics(ground) ─▶ watchRelay(relay, outbox?, { source?, exchange? }) ─▶ stop
  *

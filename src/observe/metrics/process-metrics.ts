@@ -1,6 +1,6 @@
 /**
- * process-metrics — what is used of `@prometheus-io/client`. This file is loaded, and the library
- * with it, when metrics are made.
+ * process-metrics — the part of `@prometheus-io/client` that is used. This file is loaded, and the
+ * library with it, when metrics are made.
  */
 
 import { collectDefaultMetrics, type Metric, Registry } from '@prometheus-io/client';

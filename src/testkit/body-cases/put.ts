@@ -1,4 +1,4 @@
-/** put — what is written is read back byte by byte, or nothing of it is there. */
+/** put — a body is read back byte by byte as written, or none of it is visible. */
 
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';

@@ -1,4 +1,4 @@
-/** commit — a guarded write happens as a whole or is stale, and what it says is what is stored. */
+/** commit — a guarded write happens as a whole or is stale, and stores what it says. */
 
 import assert from 'node:assert/strict';
 import type { Entry, Status } from '../../core/entry.ts';

@@ -1,4 +1,6 @@
-/** insert — what goes in comes out unchanged and once; what is there is never overwritten. */
+/**
+ * insert — an inserted entry comes out unchanged and once; an existing one is never overwritten.
+ */
 
 import assert from 'node:assert/strict';
 import type { Entry } from '../../core/entry.ts';

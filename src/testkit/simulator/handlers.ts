@@ -1,5 +1,5 @@
 /**
- * handlers — what delivers messages in a simulated world: now well, now badly, now not at all.
+ * handlers — the handlers of a simulated world: they succeed, fail, hang or crash at random.
  *
  * What a handler does is drawn when it starts; what it said is written into the ledger before the
  * engine gets it.

@@ -1,6 +1,6 @@
 /**
- * observer — stands between the doors and the data: every operation passes through here at the
- * instant it is carried out, and is checked against what it changed.
+ * observer — stands between the interfaces and the data: every operation passes through here when
+ * it is carried out, and is checked against what it changed.
  */
 
 import type { Millis } from '../../core/duration.ts';

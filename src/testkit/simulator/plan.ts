@@ -1,6 +1,6 @@
 /**
- * plan — everything about one world that is drawn before it begins: how many processes, on what
- * kind of store, with which settings and routes, under how much trouble.
+ * plan — everything about one world that is drawn before it begins: the number of processes, the
+ * kind of store, settings, routes, and the rate of faults.
  */
 
 import { HOUR_MS, MINUTE_MS, SECOND_MS } from '../../core/duration.ts';

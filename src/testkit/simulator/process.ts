@@ -1,5 +1,5 @@
 /**
- * process — one process of a simulated world: it lives, stands still, or is gone.
+ * process — one process of a simulated world: running, paused, or dead.
  *
  *   running ─pause()─▶ paused ─resume()─▶ running        any ─kill()─▶ dead
  *

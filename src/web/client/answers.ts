@@ -1,6 +1,6 @@
 /**
- * answers — what the answers of a service look like, checked by hand: whatever answers under
- * an address may be something else. No schema library: a command should start quickly.
+ * answers — the answers of a service, checked, since anything may answer at an address. No schema
+ * library: a command should start quickly.
  *
  * A form returns the value as it is, or throws a Misfit. What it does not know it lets through.
  */

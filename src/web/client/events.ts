@@ -1,6 +1,6 @@
 /**
- * events — the events of a service, as long as somebody listens. A stream that ends by
- * itself is an error: who watches must know that nobody tells them anything any more.
+ * events — the events of a service, for as long as they are read. A stream that ends by itself is
+ * an error: who watches must know that nobody tells them anything any more.
  */
 
 import type { Operator, SerializedEvent } from '../../spool/operator/operator.ts';

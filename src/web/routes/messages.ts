@@ -1,6 +1,4 @@
-/**
- * messages — put messages down, look at them, and read their bodies.
- */
+/** messages — enqueues messages, shows them, and reads their bodies. */
 
 import { z } from '@hono/zod-openapi';
 import type { Envelope } from '../../core/entry.ts';

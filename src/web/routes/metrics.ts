@@ -1,6 +1,4 @@
-/**
- * metrics — what Prometheus reads, at the path that it asks by itself.
- */
+/** metrics — the endpoint that Prometheus scrapes. */
 
 import { z } from '@hono/zod-openapi';
 import type { MetricsText } from '../../observe/metrics/types.ts';

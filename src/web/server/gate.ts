@@ -1,6 +1,6 @@
 /**
- * gate — who asks, and whether we talk to them at all: host, origin, rate and token, in this order,
- * before anything of the request is looked at.
+ * gate — checks of a request before anything of it is read: host, origin, rate and token, in this
+ * order.
  *
  * Without tokens everybody on this machine may do everything, but no web page in its browser may:
  * pages of other origins are told by Origin and Sec-Fetch-Site, rebound names by Host.

@@ -1,6 +1,6 @@
 /**
- * settings — what the service is told about itself, already checked and filled in by whoever read
- * the configuration, and the one check that is ours: where it refuses to listen.
+ * settings — the settings of the service, already checked by the configuration, and the addresses
+ * where it refuses to listen.
  */
 
 import type { Duration } from '../../core/duration.ts';

@@ -1,6 +1,6 @@
 /**
- * shared-reads — a large answer that is the same for everybody: one copy in memory for all who
- * read it, and one of each compressed form that is asked for.
+ * shared-reads — a large answer that is the same for all clients: one copy in memory for all
+ * readers, and one of each compressed form.
  */
 
 import { promisify } from 'node:util';

@@ -1,5 +1,5 @@
 /**
- * alerts-service — the alerts of the configuration beside a service, from its start to its stop.
+ * alerts-service — evaluates the configured alerts beside a service, from its start to its stop.
  */
 
 import os from 'node:os';

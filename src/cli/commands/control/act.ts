@@ -1,6 +1,6 @@
 /**
- * act — what hold, release, retry, bounce, remove and the setting of a policy have in common: which
- * messages, how many, are you sure, and what came of it.
+ * act — what hold, release, retry, bounce, remove and `policy set` share: choosing messages,
+ * counting, confirming, and reporting the result.
  *
  * By ids (arguments or stdin), by filters, or by the literal word ALL; never two of them.
  */

@@ -1,4 +1,4 @@
-/** doctor — looks at everything a spool stands on, and says what is unsafe and how to fix it. */
+/** doctor — checks everything a spool depends on, and says what is unsafe and how to fix it. */
 
 import type { DoctorFinding, Level } from './finding.ts';
 import { EXIT } from '../../exit-codes.ts';

@@ -1,5 +1,5 @@
 /**
- * examine — everything the doctor looks at, in the order of its report.
+ * examine — all checks of the doctor, in the order of its report.
  *
  * Promise: makes no store where there is none, changes nothing, and goes on with the rest when one
  * part cannot be looked at.

@@ -1,4 +1,4 @@
-/** finding — one line of the doctor: what was looked at, how it is, and what to do about it. */
+/** finding — one line of the doctor: what was checked, the result, and how to fix it. */
 
 /** How it is: right, worth knowing, or a danger. */
 export type Level = 'ok' | 'note' | 'unsafe';

@@ -1,4 +1,4 @@
-/** audit — what operators did, the last of it. */
+/** audit — the latest operator actions, from the audit record. */
 
 import type { Millis } from '../../../core/duration.ts';
 import type { Operator } from '../../../spool/operator/operator.ts';

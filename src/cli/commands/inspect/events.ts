@@ -1,4 +1,4 @@
-/** events — what happens in the service, as it happens. */
+/** events — streams the events of a service. */
 
 import { type EventKind, LISTENER_KINDS } from '../../../core/event.ts';
 import { eventLine } from '../../ui/event-line.ts';

@@ -1,4 +1,4 @@
-/** shape — what waits, by topic and age: where a spool fills up, and since when. */
+/** shape — waiting messages counted by topic and age: where a backlog grows, and since when. */
 
 import type { ShapeRow } from '../../../spool/operator/operator.ts';
 import { MINUTE_MS } from '../../../core/duration.ts';

@@ -1,4 +1,4 @@
-/** stats — the spool in numbers, once or again and again. */
+/** stats — the spool in numbers, once or repeatedly. */
 
 import type { Operator, Throughput, Spread, Stats } from '../../../spool/operator/operator.ts';
 import { SECOND_MS } from '../../../core/duration.ts';

@@ -1,4 +1,7 @@
-/** check — is the store consistent? Looks through every message and body; repairs when asked. */
+/**
+ * check — checks the consistency of a store: reads every message and body; repairs on request.
+ * Looks through every message and body; repairs when asked.
+ */
 
 import type { CheckProgress, CheckReport } from '../../../spool/check.ts';
 import { ask } from '../../ui/confirm.ts';

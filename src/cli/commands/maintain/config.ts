@@ -1,4 +1,7 @@
-/** config — the configuration that holds, who said what, whether it is right, and changing it. */
+/**
+ * config — prints the effective configuration with the origin of each value, checks it, and
+ * changes it.
+ */
 
 import type { ConfigLine } from '../../../config/describe.ts';
 import { readConfig } from '../../config.ts';

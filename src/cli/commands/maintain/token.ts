@@ -1,4 +1,7 @@
-/** token — create a token for the service, or the SHA-256 of one. Nothing is written down here. */
+/**
+ * token — creates a token for the service, or prints the SHA-256 of one. Nothing is written down
+ * here.
+ */
 
 import { createHash, randomBytes } from 'node:crypto';
 import type { Readable } from 'node:stream';

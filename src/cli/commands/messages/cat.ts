@@ -1,6 +1,6 @@
 /**
- * cat — the body of a message. Raw to a file or pipe; to a terminal only what is safe to look at,
- * unless `--raw` asks for the bytes.
+ * cat — prints the body of a message. Raw to a file or pipe; to a terminal only what is safe to
+ * look at, unless `--raw` asks for the bytes.
  */
 
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';

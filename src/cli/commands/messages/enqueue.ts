@@ -1,4 +1,4 @@
-/** enqueue — enqueue a message. When the id is printed, the message is kept. */
+/** enqueue — enqueues a message. When the id is printed, the message is kept. */
 
 import { open } from 'node:fs/promises';
 import path from 'node:path';

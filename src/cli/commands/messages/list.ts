@@ -1,4 +1,4 @@
-/** list — messages, by filters and in an order. */
+/** list — lists messages by filters, in a chosen order. */
 
 import type { ListOrder } from '../../../ports/entry-store.ts';
 import type { PageOptions } from '../../../spool/list.ts';

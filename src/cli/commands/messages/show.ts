@@ -1,4 +1,4 @@
-/** show — one message in full: where it is, why, and what was tried. */
+/** show — one message in full: its state, the reason, and its attempts. */
 
 import { CommandError, EXIT } from '../../exit-codes.ts';
 import { wholeIds } from '../../id-prefix.ts';

@@ -1,5 +1,5 @@
 /**
- * init-templates — the first configuration, in each form a configuration can have. Pure.
+ * init-templates — the first configuration, in each format a configuration can have. Pure.
  *
  * All say the same: one route to a receiver on this machine, and a policy that does not give up
  * soon.
