@@ -1,5 +1,5 @@
 /** index — the spool over HTTP: the service, and the operator for its clients. */
 
 export { type ClientOptions, connectOperator } from './client/client.ts';
-export { createService, type Service, type ServiceParts } from './server/service.ts';
-export type { Role, ServeSettings, ServeToken } from './server/settings.ts';
+export { createService, type Service, type ServiceOptions } from './server/service.ts';
+export type { TokenRole, ServeSettings, ServeToken } from './server/settings.ts';

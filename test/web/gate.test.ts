@@ -1,14 +1,14 @@
 /** Who is let in: tokens and roles, hosts and origins, limits and lockouts. */
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
-import type { Role, ServeSettings } from 'respool/web';
+import type { TokenRole, ServeSettings } from 'respool/web';
 import { json, moving, openWire, refusal, setup, SETTINGS, type World } from './setup.ts';
 
 const CANARY = 'canary-0123456789abcdef';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
-const ROLES: readonly Role[] = ['post', 'read', 'operate', 'admin'];
+const ROLES: readonly TokenRole[] = ['post', 'read', 'operate', 'admin'];
 
 const TOKENS: Partial<ServeSettings> = {
   token: CANARY,
@@ -62,7 +62,7 @@ describe('a token', () => {
     await spool.enqueue({ topic: 'a', id: 'x' });
     await spool.enqueue({ topic: 'a', id: 'y' });
     const needs: readonly [
-      Role,
+      TokenRole,
       (init: { headers: Record<string, string> }) => Promise<Response>,
     ][] = [
       ['post', (as) => ask('/v1/topics/a/messages', { method: 'POST', ...as })],
@@ -84,7 +84,7 @@ describe('a token', () => {
         (as) => post('/v1/bulk', { action: { kind: 'remove', hard: true }, ids: ['y'] }, as),
       ],
     ];
-    const may: Readonly<Record<Role, readonly Role[]>> = {
+    const may: Readonly<Record<TokenRole, readonly TokenRole[]>> = {
       post: ['post'],
       read: ['read'],
       operate: ['post', 'read', 'operate'],

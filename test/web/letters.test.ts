@@ -2,11 +2,11 @@
 import { hash } from 'node:crypto';
 import { PermanentError, type Spool } from 'respool';
 import { describe, expect, test } from 'vitest';
-import { connectOperator, type Role } from 'respool/web';
+import { connectOperator, type TokenRole } from 'respool/web';
 import { all, bytesOf, codeOf, rejection } from '../spool/setup.ts';
 import { json, refusal, setup } from './setup.ts';
 
-const ROLES: readonly Role[] = ['post', 'read', 'operate', 'admin'];
+const ROLES: readonly TokenRole[] = ['post', 'read', 'operate', 'admin'];
 const TOKENS = {
   tokens: ROLES.map((role) => ({
     name: `the-${role}`,

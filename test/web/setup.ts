@@ -14,7 +14,7 @@ import {
   createService,
   type ServeSettings,
   type Service,
-  type ServiceParts,
+  type ServiceOptions,
 } from '../../src/web/index.ts';
 
 export const SETTINGS: ServeSettings = {
@@ -29,7 +29,7 @@ export const BODY_MAX_BYTES = 1_000_000;
 export interface WorldOptions {
   readonly settings?: Partial<ServeSettings>;
   readonly spool?: SpoolOptions;
-  readonly parts?: Partial<ServiceParts>;
+  readonly parts?: Partial<ServiceOptions>;
   /** What of the operator is otherwise. */
   readonly operator?: (operator: SpoolOperator) => Partial<SpoolOperator>;
   /** Listens unless this is false. */

@@ -39,30 +39,30 @@ export class UnexpectedAnswer extends Error {
 export type AnswerForm<T> = (value: unknown, at: string) => T;
 
 /** A string. */
-export const text: AnswerForm<string> = (value, at) => {
+export const textForm: AnswerForm<string> = (value, at) => {
   if (typeof value === 'string') return value;
   throw new UnexpectedAnswer(at, value, 'text');
 };
 
 /** A finite number. */
-export const number: AnswerForm<number> = (value, at) => {
+export const numberForm: AnswerForm<number> = (value, at) => {
   if (typeof value === 'number' && Number.isFinite(value)) return value;
   throw new UnexpectedAnswer(at, value, 'a number');
 };
 
 /** True or false. */
-export const flag: AnswerForm<boolean> = (value, at) => {
+export const flagForm: AnswerForm<boolean> = (value, at) => {
   if (typeof value === 'boolean') return value;
   throw new UnexpectedAnswer(at, value, 'true or false');
 };
 
-export const yes: AnswerForm<true> = (value, at) => {
+export const yesForm: AnswerForm<true> = (value, at) => {
   if (value === true) return value;
   throw new UnexpectedAnswer(at, value, 'true');
 };
 
 /** The id of a message. */
-export const id: AnswerForm<string> = (value, at) => {
+export const idForm: AnswerForm<string> = (value, at) => {
   if (typeof value === 'string' && ID_PATTERN.test(value)) return value;
   throw new UnexpectedAnswer(at, value, 'a message id');
 };
@@ -77,7 +77,7 @@ function oneOf<const T extends string>(words: readonly T[]): AnswerForm<T> {
 }
 
 /** A list of values of one form. */
-export function list<T>(form: AnswerForm<T>): AnswerForm<T[]> {
+export function listForm<T>(form: AnswerForm<T>): AnswerForm<T[]> {
   return (value, at) => {
     if (!Array.isArray(value)) throw new UnexpectedAnswer(at, value, 'a list');
     for (const [place, item] of value.entries()) form(item, `${at}[${place}]`);
@@ -131,82 +131,86 @@ function objectOf(value: unknown, at: string): Readonly<Record<string, unknown>>
 const anyObject: AnswerForm<Readonly<Record<string, unknown>>> = objectOf;
 
 /** One of the states. */
-export const state: AnswerForm<State> = oneOf(STATES);
+export const stateForm: AnswerForm<State> = oneOf(STATES);
 /** Which handler it is for. */
-export const lane: AnswerForm<'delivery' | 'notice'> = oneOf(['delivery', 'notice']);
+export const laneForm: AnswerForm<'delivery' | 'notice'> = oneOf(['delivery', 'notice']);
 
 /** Why a message is where it is. */
-export const because: AnswerForm<Because> = fields<Because>({ code: text, text, by: text });
+export const becauseForm: AnswerForm<Because> = fields<Because>({
+  code: textForm,
+  text: textForm,
+  by: textForm,
+});
 
 /** Why an attempt failed. */
-export const failure: AnswerForm<Failure> = fields<Failure>({
+export const failureForm: AnswerForm<Failure> = fields<Failure>({
   permanence: oneOf(['transient', 'permanent']),
-  code: text,
-  reason: text,
-  retryAfterMs: optional(number),
-  fingerprint: text,
+  code: textForm,
+  reason: textForm,
+  retryAfterMs: optional(numberForm),
+  fingerprint: textForm,
 });
 
 const bodyInfo = fields<BodyInfo>({
-  ref: text,
+  ref: textForm,
   place: oneOf(['inline', 'store', 'none']),
-  size: number,
-  storedSize: number,
-  digest: text,
-  encodings: list(text),
+  size: numberForm,
+  storedSize: numberForm,
+  digest: textForm,
+  encodings: listForm(textForm),
 });
 
 const envelope = fields<Envelope>({
-  id,
-  topic: text,
-  headers: byName(text),
-  enqueuedAt: number,
-  expiresAt: optional(number),
-  eta: optional(number),
-  priority: number,
-  dedupeKey: optional(text),
-  ownId: optional(yes),
-  destination: optional(text),
-  orderKey: optional(text),
+  id: idForm,
+  topic: textForm,
+  headers: byName(textForm),
+  enqueuedAt: numberForm,
+  expiresAt: optional(numberForm),
+  eta: optional(numberForm),
+  priority: numberForm,
+  dedupeKey: optional(textForm),
+  ownId: optional(yesForm),
+  destination: optional(textForm),
+  orderKey: optional(textForm),
   body: bodyInfo,
 });
 
 const attempt = fields<AttemptRecord>({
-  at: number,
-  tookMs: number,
-  by: text,
-  lane,
-  attempt: number,
-  code: text,
-  reason: optional(text),
+  at: numberForm,
+  tookMs: numberForm,
+  by: textForm,
+  lane: laneForm,
+  attempt: numberForm,
+  code: textForm,
+  reason: optional(textForm),
 });
 
 const status = fields<Status>({
-  state,
-  lane,
-  policy: orNull(text),
-  revision: number,
-  attempts: number,
-  postponed: number,
-  lost: number,
-  replays: number,
-  notices: number,
-  dueAt: orNull(number),
-  holder: optional(text),
+  state: stateForm,
+  lane: laneForm,
+  policy: orNull(textForm),
+  revision: numberForm,
+  attempts: numberForm,
+  postponed: numberForm,
+  lost: numberForm,
+  replays: numberForm,
+  notices: numberForm,
+  dueAt: orNull(numberForm),
+  holder: optional(textForm),
   claimedFrom: optional(oneOf(['incoming', 'deferred', 'bounce', 'active'])),
-  because: optional(because),
+  because: optional(becauseForm),
   ending: optional(oneOf(['delivered', 'bounced', 'removed', 'expired'])),
-  lastFailure: optional(failure),
-  history: list(attempt),
-  notes: byName(text),
-  updatedAt: number,
+  lastFailure: optional(failureForm),
+  history: listForm(attempt),
+  notes: byName(textForm),
+  updatedAt: numberForm,
 });
 
 /** One message without its body. */
-export const view: AnswerForm<MessageView> = fields<MessageView>({
+export const viewForm: AnswerForm<MessageView> = fields<MessageView>({
   envelope,
   status,
-  unhandled: optional(yes),
+  unhandled: optional(yesForm),
 });
 
 /** One page of messages. */
@@ -217,27 +221,32 @@ export interface PageAnswer {
 }
 
 /** One page of messages. */
-export const page: AnswerForm<PageAnswer> = fields<PageAnswer>({
-  messages: list(view),
-  corrupt: list(fields<CorruptEntry>({ id: optional(text), where: text, reason: text })),
-  next: optional(text),
+export const pageForm: AnswerForm<PageAnswer> = fields<PageAnswer>({
+  messages: listForm(viewForm),
+  corrupt: listForm(
+    fields<CorruptEntry>({ id: optional(textForm), where: textForm, reason: textForm }),
+  ),
+  next: optional(textForm),
 });
 
 /** What was put down. */
-export const enqueued: AnswerForm<Enqueued> = fields<Enqueued>({ id, duplicate: flag });
+export const enqueuedForm: AnswerForm<Enqueued> = fields<Enqueued>({
+  id: idForm,
+  duplicate: flagForm,
+});
 
 const result = fields<ActionResult>({
-  id: text,
+  id: textForm,
   result: oneOf(['done', 'refused', 'unknown']),
-  why: optional(text),
+  why: optional(textForm),
 });
 
 /** What became of messages, by id. */
-export const results: AnswerForm<{ results: ActionResult[] }> = fields<{ results: ActionResult[] }>(
-  {
-    results: list(result),
-  },
-);
+export const resultsForm: AnswerForm<{ results: ActionResult[] }> = fields<{
+  results: ActionResult[];
+}>({
+  results: listForm(result),
+});
 
 /** A count before an action. */
 export interface DryRun {
@@ -247,73 +256,77 @@ export interface DryRun {
 }
 
 /** A count before an action. */
-export const dryRun: AnswerForm<DryRun> = fields<DryRun>({
-  count: number,
-  confirm: text,
+export const dryRunForm: AnswerForm<DryRun> = fields<DryRun>({
+  count: numberForm,
+  confirm: textForm,
   filter: anyObject,
 });
 
 /** How far an action is, and where it goes on. */
-export const progress: AnswerForm<BulkProgress & { next?: string }> = fields<
+export const progressForm: AnswerForm<BulkProgress & { next?: string }> = fields<
   BulkProgress & { next?: string }
 >({
-  seen: number,
-  done: number,
-  refused: number,
-  unknown: number,
-  refusals: list(result),
-  next: optional(text),
+  seen: numberForm,
+  done: numberForm,
+  refused: numberForm,
+  unknown: numberForm,
+  refusals: listForm(result),
+  next: optional(textForm),
 });
 
 /** Done. */
-export const ok: AnswerForm<{ ok: true }> = fields<{ ok: true }>({ ok: yes });
+export const okForm: AnswerForm<{ ok: true }> = fields<{ ok: true }>({ ok: yesForm });
 
 /** What became of a guarded write. */
-export const doneOrStale: AnswerForm<{ result: 'done' | 'stale' }> = fields<{
+export const doneOrStaleForm: AnswerForm<{ result: 'done' | 'stale' }> = fields<{
   result: 'done' | 'stale';
 }>({ result: oneOf(['done', 'stale']) });
 
 /** What a round of the caretaker removed. */
-export const cleanup: AnswerForm<CleanupResult> = fields<CleanupResult>({
-  forgotten: number,
-  orphans: number,
-  unhandled: number,
+export const cleanupForm: AnswerForm<CleanupResult> = fields<CleanupResult>({
+  forgotten: numberForm,
+  orphans: numberForm,
+  unhandled: numberForm,
 });
 
-export const pause: AnswerForm<Pause> = fields<Pause>({ topic: text, by: text, at: number });
+export const pauseForm: AnswerForm<Pause> = fields<Pause>({
+  topic: textForm,
+  by: textForm,
+  at: numberForm,
+});
 
 /** What is paused. */
-export const pauses: AnswerForm<{ pauses: Pause[] }> = fields<{ pauses: Pause[] }>({
-  pauses: list(pause),
+export const pausesForm: AnswerForm<{ pauses: Pause[] }> = fields<{ pauses: Pause[] }>({
+  pauses: listForm(pauseForm),
 });
 
 const policy = fields<RetryPolicy>({
-  maxAttempts: number,
-  maxAgeMs: orNull(number),
-  backoff: fields<{ kind: string }>({ kind: text }) as AnswerForm<unknown> as AnswerForm<
+  maxAttempts: numberForm,
+  maxAgeMs: orNull(numberForm),
+  backoff: fields<{ kind: string }>({ kind: textForm }) as AnswerForm<unknown> as AnswerForm<
     RetryPolicy['backoff']
   >,
-  jitter: number,
+  jitter: numberForm,
 });
 
 /** Policies by name. */
-export const policies: AnswerForm<{ policies: NamedPolicy[] }> = fields<{
+export const policiesForm: AnswerForm<{ policies: NamedPolicy[] }> = fields<{
   policies: NamedPolicy[];
 }>({
-  policies: list(fields<NamedPolicy>({ name: text, policy })),
+  policies: listForm(fields<NamedPolicy>({ name: textForm, policy })),
 });
 
 type Recorded = AuditRecord & { sequence: number };
 
 const recorded = fields<Recorded>({
-  sequence: number,
-  at: number,
-  by: text,
-  action: text,
-  ids: list(text),
+  sequence: numberForm,
+  at: numberForm,
+  by: textForm,
+  action: textForm,
+  ids: listForm(textForm),
   details: optional(anyObject),
 });
-const unread = fields<Pick<Recorded, 'sequence'>>({ sequence: number });
+const unread = fields<Pick<Recorded, 'sequence'>>({ sequence: numberForm });
 
 /** A record that the service could not read, such as a sealed one, has no action. */
 const record: AnswerForm<Recorded> = (value, at) =>
@@ -322,43 +335,47 @@ const record: AnswerForm<Recorded> = (value, at) =>
     : (unread(value, at) as Recorded);
 
 /** What operators did. */
-export const audit: AnswerForm<{ records: Recorded[] }> = fields<{ records: Recorded[] }>({
-  records: list(record),
+export const auditForm: AnswerForm<{ records: Recorded[] }> = fields<{ records: Recorded[] }>({
+  records: listForm(record),
 });
 
 /** Counts by one property. */
-export const tally: AnswerForm<{ rows: TallyRow[] }> = fields<{ rows: TallyRow[] }>({
-  rows: list(
+export const tallyForm: AnswerForm<{ rows: TallyRow[] }> = fields<{ rows: TallyRow[] }>({
+  rows: listForm(
     fields<TallyRow>({
-      key: text,
-      count: number,
-      oldestAt: orNull(number),
-      approximate: optional(yes),
+      key: textForm,
+      count: numberForm,
+      oldestAt: orNull(numberForm),
+      approximate: optional(yesForm),
     }),
   ),
 });
 
-const shapeRow = fields<ShapeRow>({ key: text, total: number, counts: list(number) });
+const shapeRow = fields<ShapeRow>({
+  key: textForm,
+  total: numberForm,
+  counts: listForm(numberForm),
+});
 
 /** Messages by age. */
-export const shape: AnswerForm<Shape> = fields<Shape>({
-  at: number,
+export const shapeForm: AnswerForm<Shape> = fields<Shape>({
+  at: numberForm,
   by: oneOf(['topic', 'destination']),
-  boundsMs: list(number),
-  rows: list(shapeRow),
+  boundsMs: listForm(numberForm),
+  rows: listForm(shapeRow),
   total: shapeRow,
 });
 
 /** The checks that run in a service, the oldest first. */
-export const checks: AnswerForm<{ readonly running: readonly CheckProgress[] }> = fields({
-  running: list(fields<CheckProgress>({ seen: number, total: number })),
+export const checksForm: AnswerForm<{ readonly running: readonly CheckProgress[] }> = fields({
+  running: listForm(fields<CheckProgress>({ seen: numberForm, total: numberForm })),
 });
 
 /** What a check found. */
-export const report: AnswerForm<CheckReport> = fields<CheckReport>({
-  entries: number,
-  bodies: number,
-  findings: list(
+export const reportForm: AnswerForm<CheckReport> = fields<CheckReport>({
+  entries: numberForm,
+  bodies: numberForm,
+  findings: listForm(
     fields<Finding>({
       kind: oneOf([
         'body.missing',
@@ -371,10 +388,10 @@ export const report: AnswerForm<CheckReport> = fields<CheckReport>({
         'entry.corrupt',
         'lease',
       ]),
-      id: optional(text),
-      where: text,
-      text,
-      repaired: optional(text),
+      id: optional(textForm),
+      where: textForm,
+      text: textForm,
+      repaired: optional(textForm),
     }),
   ),
 });

@@ -30,17 +30,17 @@ import { queryOfFilter } from '../filter-query.ts';
 import * as forms from './answers.ts';
 import {
   fields,
-  flag,
+  flagForm,
   type AnswerForm,
-  id,
-  list,
-  number,
+  idForm,
+  listForm,
+  numberForm,
   optional,
   orNull,
-  pause,
-  state,
-  text,
-  yes,
+  pauseForm,
+  stateForm,
+  textForm,
+  yesForm,
 } from './answers.ts';
 import { eventsOf } from './events.ts';
 import { type ClientOptions, ServiceClient } from './http.ts';
@@ -77,7 +77,7 @@ function looks(client: ServiceClient): Looks {
   return {
     get: async (id) => {
       try {
-        return messageOf(await client.ask(`/v1/messages/${part(id)}`, forms.view));
+        return messageOf(await client.ask(`/v1/messages/${part(id)}`, forms.viewForm));
       } catch (error) {
         if (isRespoolError(error, 'message.unknown')) return undefined;
         throw error;
@@ -99,20 +99,20 @@ function looks(client: ServiceClient): Looks {
       const query = queryOfFilter(filter);
       if (query === undefined) return [];
       query.set('by', what);
-      return (await client.ask('/v1/tally', forms.tally, { query })).rows;
+      return (await client.ask('/v1/tally', forms.tallyForm, { query })).rows;
     },
     keyHeads: (max) => askHeads(client, max),
-    policies: async () => (await client.ask('/v1/policies', forms.policies)).policies,
-    pauses: async () => (await client.ask('/v1/pauses', forms.pauses)).pauses,
+    policies: async () => (await client.ask('/v1/policies', forms.policiesForm)).policies,
+    pauses: async () => (await client.ask('/v1/pauses', forms.pausesForm)).pauses,
     audit: async (after = 0, max = 100) => {
       const query = new URLSearchParams({ after: String(after), max: String(max) });
-      return (await client.ask('/v1/audit', forms.audit, { query })).records;
+      return (await client.ask('/v1/audit', forms.auditForm, { query })).records;
     },
     stats: () => client.ask('/v1/stats', stats),
     shape: ({ by: what = 'topic', filter = {} } = {}) => {
       const query = queryOfFilter(filter) ?? new URLSearchParams();
       query.set('by', what);
-      return client.ask('/v1/shape', forms.shape, { query });
+      return client.ask('/v1/shape', forms.shapeForm, { query });
     },
     events: (options) => eventsOf(client, options),
   };
@@ -121,7 +121,7 @@ function looks(client: ServiceClient): Looks {
 async function askPage(client: ServiceClient, options: PageOptions = {}): Promise<MessagePage> {
   const query = queryOfFilter(options);
   if (query === undefined) return { entries: [], corrupt: [] };
-  const { messages, corrupt, next } = await client.ask('/v1/messages', forms.page, { query });
+  const { messages, corrupt, next } = await client.ask('/v1/messages', forms.pageForm, { query });
   return { entries: messages.map(messageOf), corrupt, ...(next === undefined ? {} : { next }) };
 }
 
@@ -141,21 +141,21 @@ function steers(
       prepare: (action, filter) => prepare(client, action, filter),
     }),
     move: async (id, json) => {
-      await client.ask(`/v1/messages/${part(id)}/move`, forms.ok, { method: 'POST', json });
+      await client.ask(`/v1/messages/${part(id)}/move`, forms.okForm, { method: 'POST', json });
     },
     setHeaders: async (id, headers, { revision } = {}) => {
       const asking = { method: 'POST', json: { headers, revision } } as const;
       const path = `/v1/messages/${part(id)}/headers`;
-      return (await client.ask(path, forms.doneOrStale, asking)).result;
+      return (await client.ask(path, forms.doneOrStaleForm, asking)).result;
     },
-    sweep: () => client.ask('/v1/sweep', forms.cleanup, { method: 'POST', json: {} }),
+    sweep: () => client.ask('/v1/sweep', forms.cleanupForm, { method: 'POST', json: {} }),
     pause: async (given) => {
       const topic = checkTopicPattern(given);
-      await client.ask('/v1/pause', forms.ok, { method: 'POST', json: { topic } });
+      await client.ask('/v1/pause', forms.okForm, { method: 'POST', json: { topic } });
     },
     resume: async (given) => {
       const topic = checkTopicPattern(given);
-      await client.ask('/v1/resume', forms.ok, { method: 'POST', json: { topic } });
+      await client.ask('/v1/resume', forms.okForm, { method: 'POST', json: { topic } });
     },
     check: (options) => askCheck(client, options),
     rekey: createRekey(client),
@@ -169,7 +169,7 @@ async function prepare(
 ): Promise<Bulk> {
   // In the library no filter means all messages; over HTTP that must be explicit.
   const json = { action, filter, all: true };
-  const dry = await client.ask('/v1/bulk', forms.dryRun, { method: 'POST', json });
+  const dry = await client.ask('/v1/bulk', forms.dryRunForm, { method: 'POST', json });
   const { count, confirm, filter: fixed } = dry;
   return {
     count,
@@ -181,7 +181,7 @@ async function prepare(
         signal?.throwIfAborted();
         const step = { method: 'POST', json: { ...json, confirm, after } } as const;
         const { seen } = progress;
-        const asking = client.ask('/v1/bulk', forms.progress, step);
+        const asking = client.ask('/v1/bulk', forms.progressForm, step);
         const { next, ...more } = await asking.catch((error: unknown) => {
           throw inParts(error, seen, `of ${count} messages were gone through before`);
         });
@@ -210,7 +210,7 @@ async function askCheck(
   { repair = false, onProgress }: CheckOptions = {},
 ): Promise<CheckReport> {
   const over = new AbortController();
-  const report = client.ask('/v1/check', forms.report, { method: 'POST', json: { repair } });
+  const report = client.ask('/v1/check', forms.reportForm, { method: 'POST', json: { repair } });
   // How far it is, is a comfort: where it cannot be told, the report still comes.
   if (onProgress !== undefined) void follow(client, onProgress, over.signal).catch(() => undefined);
   return report.finally(() => over.abort());
@@ -223,7 +223,7 @@ async function follow(
 ): Promise<void> {
   for (;;) {
     await client.wait(SECOND_MS, signal);
-    const { running } = await client.ask('/v1/check', forms.checks, { signal });
+    const { running } = await client.ask('/v1/check', forms.checksForm, { signal });
     // Of several the youngest is the likeliest to be ours.
     const own = running.at(-1);
     if (own !== undefined && !signal.aborted) onProgress(own);
@@ -233,8 +233,14 @@ async function follow(
 // The first ones of order keys, as a service tells them.
 
 const headsForm: AnswerForm<{ heads: KeyHead[] }> = fields<{ heads: KeyHead[] }>({
-  heads: list(
-    fields<KeyHead>({ orderKey: text, id, state, dueAt: orNull(number), behind: number }),
+  heads: listForm(
+    fields<KeyHead>({
+      orderKey: textForm,
+      id: idForm,
+      state: stateForm,
+      dueAt: orNull(numberForm),
+      behind: numberForm,
+    }),
   ),
 });
 
@@ -250,40 +256,45 @@ async function askHeads(
 // The spool in numbers, as a service answers.
 
 const stateStats = fields<StateStats>({
-  count: number,
-  oldestAt: orNull(number),
-  approximate: optional(yes),
+  count: numberForm,
+  oldestAt: orNull(numberForm),
+  approximate: optional(yesForm),
 });
-const spread = fields<Spread>({ p50: number, p95: number, p99: number, max: number });
+const spread = fields<Spread>({
+  p50: numberForm,
+  p95: numberForm,
+  p99: numberForm,
+  max: numberForm,
+});
 const flow = fields<Throughput>({
-  windowMs: number,
-  accepted: number,
-  delivered: number,
-  deferred: number,
-  bounced: number,
-  held: number,
+  windowMs: numberForm,
+  accepted: numberForm,
+  delivered: numberForm,
+  deferred: numberForm,
+  bounced: numberForm,
+  held: numberForm,
   tookMs: orNull(spread),
   ageMs: orNull(spread),
 });
 const forecast = fields<Forecast>({
-  backlog: number,
-  inPerSecond: number,
-  outPerSecond: number,
-  drainsInMs: orNull(number),
-  fullInMs: orNull(number),
+  backlog: numberForm,
+  inPerSecond: numberForm,
+  outPerSecond: numberForm,
+  drainsInMs: orNull(numberForm),
+  fullInMs: orNull(numberForm),
 });
 const load = fields<EngineLoad>({
-  isRunning: flag,
-  concurrency: number,
-  running: number,
-  waiting: number,
-  settling: number,
-  settled: number,
+  isRunning: flagForm,
+  concurrency: numberForm,
+  running: numberForm,
+  waiting: numberForm,
+  settling: numberForm,
+  settled: numberForm,
 });
 
 /** The spool in numbers. */
 const stats: AnswerForm<Stats> = fields<Stats>({
-  at: number,
+  at: numberForm,
   states: fields<Stats['states']>({
     incoming: stateStats,
     active: stateStats,
@@ -292,8 +303,8 @@ const stats: AnswerForm<Stats> = fields<Stats>({
     bounce: stateStats,
     archived: stateStats,
   }),
-  nextDueAt: orNull(number),
-  paused: list(pause),
+  nextDueAt: orNull(numberForm),
+  paused: listForm(pauseForm),
   load: optional(load),
   flow: optional(flow),
   forecast: optional(forecast),
@@ -314,15 +325,15 @@ interface State extends RekeyProgress {
   readonly error?: { readonly code: string; readonly message: string } | undefined;
 }
 
-const dryForm: AnswerForm<Dry> = fields<Dry>({ count: number, confirm: text });
-const stateForm: AnswerForm<State> = fields<State>({
-  isRunning: flag,
-  count: number,
-  done: number,
-  left: number,
-  unreadable: number,
-  troubles: list(fields<RekeyTrouble>({ id: text, code: text, text })),
-  error: optional(fields({ code: text, message: text })),
+const dryForm: AnswerForm<Dry> = fields<Dry>({ count: numberForm, confirm: textForm });
+const rekeyStateForm: AnswerForm<State> = fields<State>({
+  isRunning: flagForm,
+  count: numberForm,
+  done: numberForm,
+  left: numberForm,
+  unreadable: numberForm,
+  troubles: listForm(fields<RekeyTrouble>({ id: textForm, code: textForm, text: textForm })),
+  error: optional(fields({ code: textForm, message: textForm })),
 });
 
 const PATH = '/v1/rekey';
@@ -349,7 +360,7 @@ function createRekey(client: ServiceClient): Operator['rekey'] {
     counted = undefined;
     signal?.throwIfAborted();
     const sending = { method: 'POST', json: { filter, confirm } } as const;
-    const begun = await client.ask(PATH, stateForm, sending);
+    const begun = await client.ask(PATH, rekeyStateForm, sending);
     return followOfClientRekey(client, begun, { signal, onProgress });
   };
 }
@@ -370,7 +381,7 @@ async function followOfClientRekey(
     // The wait ends at once when the signal fires.
     await client.wait(LOOK_EVERY_MS, signal).catch(() => undefined);
     const method = signal?.aborted === true ? 'DELETE' : 'GET';
-    state = await client.ask(PATH, stateForm, { method });
+    state = await client.ask(PATH, rekeyStateForm, { method });
   }
   const { count, done, left, unreadable, troubles, error } = state;
   const progress = { count, done, left, unreadable, troubles };

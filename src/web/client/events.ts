@@ -6,8 +6,15 @@
 import type { Operator, SerializedEvent } from '../../spool/operator/operator.ts';
 import { SECOND_MS } from '../../core/duration.ts';
 import type { EventKind } from '../../core/event.ts';
-import { because, failure, type AnswerForm, fields, lane, list } from './answers.ts';
-import { UnexpectedAnswer, number, optional, text } from './answers.ts';
+import {
+  becauseForm,
+  failureForm,
+  type AnswerForm,
+  fields,
+  laneForm,
+  listForm,
+} from './answers.ts';
+import { UnexpectedAnswer, numberForm, optional, textForm } from './answers.ts';
 import type { ServiceClient } from './http.ts';
 
 const DATA = 'data: ';
@@ -70,68 +77,73 @@ function eventOf(data: string): SerializedEvent | undefined {
 type Kind = EventKind | 'missed';
 
 const nothing: AnswerForm<object> = fields({});
-const message = { id: text, topic: text };
+const message = { id: textForm, topic: textForm };
 const ofMessage = fields<{ id: string; topic: string }>(message);
-const tried = { ...message, lane, attempt: number };
+const tried = { ...message, lane: laneForm, attempt: numberForm };
 const ofAttempt = fields<{ id: string; topic: string; lane: string; attempt: number }>(tried);
-const ofTopic = fields<{ topic: string }>({ topic: text });
+const ofTopic = fields<{ topic: string }>({ topic: textForm });
 
 /** What each kind says besides its time; as a record, so that none is forgotten. */
 const FORMS: Readonly<Record<Kind, AnswerForm<object>>> = {
-  accepted: fields<object>({ ...message, state: text, dueAt: number }),
-  duplicate: fields<object>({ ...message, duplicateOf: text }),
+  accepted: fields<object>({ ...message, state: textForm, dueAt: numberForm }),
+  duplicate: fields<object>({ ...message, duplicateOf: textForm }),
   claimed: ofAttempt,
   started: ofAttempt,
-  ended: fields<object>({ ...tried, outcome: text, code: text, tookMs: number }),
-  delivered: fields<object>({ ...tried, tookMs: number, ageMs: number }),
-  deferred: fields<object>({ ...tried, dueAt: number, because, failure: optional(failure) }),
-  bounced: fields<object>({ ...tried, because, failure: optional(failure) }),
-  held: fields<object>({ ...tried, because }),
+  ended: fields<object>({ ...tried, outcome: textForm, code: textForm, tookMs: numberForm }),
+  delivered: fields<object>({ ...tried, tookMs: numberForm, ageMs: numberForm }),
+  deferred: fields<object>({
+    ...tried,
+    dueAt: numberForm,
+    because: becauseForm,
+    failure: optional(failureForm),
+  }),
+  bounced: fields<object>({ ...tried, because: becauseForm, failure: optional(failureForm) }),
+  held: fields<object>({ ...tried, because: becauseForm }),
   announced: ofAttempt,
   released: ofAttempt,
   'lease-lost': ofAttempt,
   stale: ofAttempt,
-  archived: fields<object>({ ...message, ending: text }),
-  removed: fields<object>({ ...message, by: text }),
-  'policy-unknown': fields<object>({ ...message, policy: text }),
+  archived: fields<object>({ ...message, ending: textForm }),
+  removed: fields<object>({ ...message, by: textForm }),
+  'policy-unknown': fields<object>({ ...message, policy: textForm }),
   'handler-missing': ofMessage,
-  operator: fields<object>({ action: text, by: text, ids: list(text) }),
+  operator: fields<object>({ action: textForm, by: textForm, ids: listForm(textForm) }),
   paused: ofTopic,
   resumed: ofTopic,
   'engine-started': nothing,
   'engine-stopped': nothing,
-  'clock-jumped': fields<object>({ byMs: number }),
-  swept: fields<object>({ forgotten: number, orphans: number }),
+  'clock-jumped': fields<object>({ byMs: numberForm }),
+  swept: fields<object>({ forgotten: numberForm, orphans: numberForm }),
   topology: fields<object>({
-    queue: text,
-    act: text,
-    exchanges: number,
-    queues: number,
-    bindings: number,
+    queue: textForm,
+    act: textForm,
+    exchanges: numberForm,
+    queues: numberForm,
+    bindings: numberForm,
   }),
-  relay: fields<object>({ target: text, state: text }),
+  relay: fields<object>({ target: textForm, state: textForm }),
   sweep: fields<object>({
-    queue: text,
-    target: text,
-    moved: number,
-    left: number,
-    error: optional(text),
+    queue: textForm,
+    target: textForm,
+    moved: numberForm,
+    left: numberForm,
+    error: optional(textForm),
   }),
   replay: fields<object>({
-    replay: text,
-    state: text,
-    by: text,
-    sent: number,
-    failed: number,
-    again: number,
-    because: optional(text),
+    replay: textForm,
+    state: textForm,
+    by: textForm,
+    sent: numberForm,
+    failed: numberForm,
+    again: numberForm,
+    because: optional(textForm),
   }),
-  alert: fields<object>({ rule: text, phase: text, episode: number, text }),
-  trouble: fields<object>({ doing: text, error: text, code: optional(text) }),
-  missed: fields<object>({ count: number }),
+  alert: fields<object>({ rule: textForm, phase: textForm, episode: numberForm, text: textForm }),
+  trouble: fields<object>({ doing: textForm, error: textForm, code: optional(textForm) }),
+  missed: fields<object>({ count: numberForm }),
 };
 
 const base: AnswerForm<{ at: number; kind: string }> = fields<{ at: number; kind: string }>({
-  at: number,
-  kind: text,
+  at: numberForm,
+  kind: textForm,
 });

@@ -31,7 +31,7 @@ export interface ClientOptions {
 }
 
 /** What to send, and what must come back. */
-export interface Sending {
+export interface OutgoingRequest {
   readonly method?: 'GET' | 'POST' | 'DELETE';
   readonly query?: URLSearchParams;
   /** Sent as JSON. */
@@ -72,7 +72,7 @@ export class ServiceClient {
   }
 
   /** The answer as JSON of this form. */
-  async ask<T>(path: string, form: AnswerForm<T>, sending: Sending = {}): Promise<T> {
+  async ask<T>(path: string, form: AnswerForm<T>, sending: OutgoingRequest = {}): Promise<T> {
     return (await this.askWhole(path, form, sending)).value;
   }
 
@@ -80,7 +80,7 @@ export class ServiceClient {
   async askWhole<T>(
     path: string,
     form: AnswerForm<T>,
-    sending: Sending = {},
+    sending: OutgoingRequest = {},
   ): Promise<{ readonly status: number; readonly value: T }> {
     const answer = await this.send(path, sending);
     try {
@@ -94,7 +94,7 @@ export class ServiceClient {
   }
 
   /** The answer, if it is a good one; one that came too often is sent again when it may be. */
-  async send(path: string, sending: Sending = {}): Promise<Response> {
+  async send(path: string, sending: OutgoingRequest = {}): Promise<Response> {
     let leftMs = RETRY_WITHIN_MS;
     for (;;) {
       const answer = await this.#fetch(path, sending);
@@ -113,7 +113,7 @@ export class ServiceClient {
     }
   }
 
-  async #fetch(path: string, sending: Sending): Promise<Response> {
+  async #fetch(path: string, sending: OutgoingRequest): Promise<Response> {
     const { method = 'GET', query, json, bytes, stream, headers, signal: given } = sending;
     const search = query === undefined || query.size === 0 ? '' : `?${query.toString()}`;
     const body = json === undefined ? (bytes ?? stream) : JSON.stringify(json);
@@ -137,7 +137,7 @@ export class ServiceClient {
     }
   }
 
-  async #typed(answer: Response, { accept = JSON_TYPE }: Sending): Promise<Response> {
+  async #typed(answer: Response, { accept = JSON_TYPE }: OutgoingRequest): Promise<Response> {
     const [type = ''] = (answer.headers.get('content-type') ?? '').split(';');
     if (type.trim().toLowerCase() === accept) return answer;
     await answer.body?.cancel().catch(() => undefined);
@@ -196,7 +196,7 @@ export class ServiceClient {
     return new RespoolError('store.unavailable', `the service at ${this.#url} ${what}`);
   }
 
-  #lost(error: unknown, { method = 'GET' }: Sending): RespoolError {
+  #lost(error: unknown, { method = 'GET' }: OutgoingRequest): RespoolError {
     const isOpen =
       method === 'GET' ? '' : '; whether it was done is not known, look before you repeat it';
     if (isRespoolError(error)) {

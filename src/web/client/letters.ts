@@ -29,11 +29,11 @@ export function letters(
     keep: (copies) => sendCopies(client, copies),
     recordAction: async (action, details) => {
       const json = { action, details };
-      await client.ask('/v1/audit', forms.ok, { method: 'POST', json });
+      await client.ask('/v1/audit', forms.okForm, { method: 'POST', json });
     },
     records: recordsOf(client),
     tellSweep: async (json) => {
-      await client.ask('/v1/sweeps', forms.ok, { method: 'POST', json });
+      await client.ask('/v1/sweeps', forms.okForm, { method: 'POST', json });
     },
   };
 }
@@ -58,7 +58,7 @@ async function sendCopies(client: ServiceClient, copies: readonly KeptCopy[]): P
     }
     const json = { copies: all.slice(from, end) };
     const done = from;
-    const asking = client.ask('/v1/copies', forms.ok, { method: 'POST', json });
+    const asking = client.ask('/v1/copies', forms.okForm, { method: 'POST', json });
     await asking.catch((error: unknown) => {
       throw inParts(error, done, `of ${all.length} copies were kept before`);
     });
@@ -80,16 +80,18 @@ function base64Of(body: Uint8Array): string {
 const anything: forms.AnswerForm<unknown> = (value) => value;
 
 const logForm = forms.fields<{ records: LogRecord[]; next?: number }>({
-  records: forms.list(forms.fields<LogRecord>({ sequence: forms.number, record: anything })),
-  next: forms.optional(forms.number),
+  records: forms.listForm(
+    forms.fields<LogRecord>({ sequence: forms.numberForm, record: anything }),
+  ),
+  next: forms.optional(forms.numberForm),
 });
 const mapForm = forms.fields<{ values: KeyedRecord[]; next?: string }>({
-  values: forms.list(
-    forms.fields<KeyedRecord>({ key: forms.text, value: anything, revision: forms.number }),
+  values: forms.listForm(
+    forms.fields<KeyedRecord>({ key: forms.textForm, value: anything, revision: forms.numberForm }),
   ),
-  next: forms.optional(forms.text),
+  next: forms.optional(forms.textForm),
 });
-const sequenceForm = forms.fields<{ sequence: number }>({ sequence: forms.number });
+const sequenceForm = forms.fields<{ sequence: number }>({ sequence: forms.numberForm });
 
 function recordsOf(client: ServiceClient): RecordStore {
   const values = (kind: string): string => `${pathOf(kind)}/values`;
@@ -101,11 +103,11 @@ function recordsOf(client: ServiceClient): RecordStore {
     read: (kind, after, max) => readLog(client, kind, after, max),
     trim: async (kind, upTo) => {
       const query = new URLSearchParams({ upTo: String(upTo) });
-      await client.ask(pathOf(kind), forms.ok, { method: 'DELETE', query });
+      await client.ask(pathOf(kind), forms.okForm, { method: 'DELETE', query });
     },
     put: async (kind, key, value, revision) => {
       const sending = { method: 'POST', json: { key, value, revision } } as const;
-      return (await client.ask(values(kind), forms.doneOrStale, sending)).result;
+      return (await client.ask(values(kind), forms.doneOrStaleForm, sending)).result;
     },
     get: async (kind, key) => {
       const query = new URLSearchParams({ key });
@@ -124,7 +126,7 @@ function recordsOf(client: ServiceClient): RecordStore {
     },
     remove: async (kind, key) => {
       const query = new URLSearchParams({ key });
-      await client.ask(values(kind), forms.ok, { method: 'DELETE', query });
+      await client.ask(values(kind), forms.okForm, { method: 'DELETE', query });
     },
   };
 }
@@ -170,7 +172,7 @@ export async function byIds(
   for (let from = 0; from < possible.length; from += IDS_MAX) {
     const some = possible.slice(from, from + IDS_MAX);
     const json = { ...about, ids: some };
-    const asking = client.ask(path, forms.results, { method: 'POST', json });
+    const asking = client.ask(path, forms.resultsForm, { method: 'POST', json });
     const answer = await asking.catch((error: unknown) => {
       throw inParts(error, from, `of ${possible.length} messages were done before`);
     });

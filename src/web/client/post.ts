@@ -8,8 +8,8 @@ import { checkHeaders, checkKey } from '../../core/limits.ts';
 import type { Enqueued } from '../../spool/enqueue.ts';
 import { encodedParts, ownBody } from '../../spool/body.ts';
 import type { Message } from '../../spool/message.ts';
-import { enqueued, list } from './answers.ts';
-import type { Sending, ServiceClient } from './http.ts';
+import { enqueuedForm, listForm } from './answers.ts';
+import type { OutgoingRequest, ServiceClient } from './http.ts';
 import { headerOfText } from '../wire-texts.ts';
 
 /** What is longer goes as bytes of its own. */
@@ -32,8 +32,15 @@ export async function sendMessage(client: ServiceClient, message: Message): Prom
 }
 
 /** Only the status of a message that was put down is taken for one. */
-async function postOne(client: ServiceClient, path: string, sending: Sending): Promise<Enqueued> {
-  const { status, value } = await client.askWhole(path, enqueued, { ...sending, method: 'POST' });
+async function postOne(
+  client: ServiceClient,
+  path: string,
+  sending: OutgoingRequest,
+): Promise<Enqueued> {
+  const { status, value } = await client.askWhole(path, enqueuedForm, {
+    ...sending,
+    method: 'POST',
+  });
   if (status === (value.duplicate ? 200 : 201)) return value;
   throw client.strange(`status ${status} for a message that was put down`);
 }
@@ -53,7 +60,7 @@ export async function sendMany(
   });
   if (messages.length > BATCH_MAX) throw tooMany(`more than ${BATCH_MAX} messages`);
   if (totalBytes > BATCH_MAX_BYTES) throw tooMany(`bodies of more than ${BATCH_MAX_BYTES} bytes`);
-  const { status, value } = await client.askWhole('/v1/messages', list(enqueued), {
+  const { status, value } = await client.askWhole('/v1/messages', listForm(enqueuedForm), {
     method: 'POST',
     json,
   });

@@ -10,7 +10,7 @@ import { REASON_MAX_CHARS } from '../../core/failure.ts';
 import { KEY_MAX_CHARS, TOPIC_MAX_CHARS } from '../../core/limits.ts';
 import type { ActionResult } from '../../spool/actions.ts';
 import { addEndpoint, type App, errorSchema } from '../server/endpoint.ts';
-import { checkRole } from '../server/gate.ts';
+import { checkRole } from '../server/request-gate.ts';
 import { flagSchema, idParams, resultSchema, stateSchema } from './schemas.ts';
 
 const reason = z.string().min(1).max(REASON_MAX_CHARS).optional();

@@ -14,7 +14,7 @@ import type { ActionResult } from '../../spool/actions.ts';
 import type { ListFilter } from '../../spool/list.ts';
 import { Confirmations } from './confirmations.ts';
 import { addEndpoint, type App, errorSchema } from '../server/endpoint.ts';
-import { checkRole } from '../server/gate.ts';
+import { checkRole } from '../server/request-gate.ts';
 import { HttpRefusal } from '../server/refusal.ts';
 import { filterSchema, IDS_MAX, idSchema, resultSchema } from './schemas.ts';
 

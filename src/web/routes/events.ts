@@ -16,7 +16,7 @@ const HEARTBEAT_MS = 15_000;
 const KINDS_MAX_CHARS = 1_000;
 
 /** What listening needs. */
-export interface EventParts {
+export interface EventRouteOptions {
   readonly clock: Clock;
   /** Listeners at once, at the most. */
   readonly max: number;
@@ -25,7 +25,7 @@ export interface EventParts {
 }
 
 /** Adds it to the app. */
-export function addEventRoutes(app: App, parts: EventParts): void {
+export function addEventRoutes(app: App, parts: EventRouteOptions): void {
   let listeners = 0;
   addEndpoint(app, {
     method: 'get',

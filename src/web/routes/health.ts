@@ -18,7 +18,7 @@ import { HttpRefusal, refusedOf } from '../server/refusal.ts';
 import { STORE_HEADER } from '../wire-texts.ts';
 
 /** What health is found out from. */
-export interface HealthParts {
+export interface HealthRouteOptions {
   readonly operator: Operator;
   readonly clock: Clock;
   /** Fires when the service stops. */
@@ -62,7 +62,7 @@ const alive = z.object({
 });
 
 /** Adds both. */
-export function addHealth(app: App, parts: HealthParts): void {
+export function addHealth(app: App, parts: HealthRouteOptions): void {
   const isStoreAnswering = storeCheck(parts);
   addEndpoint(app, {
     method: 'get',
@@ -90,7 +90,7 @@ export function addHealth(app: App, parts: HealthParts): void {
   });
 }
 
-async function lookAt(parts: HealthParts, ask: () => Promise<boolean>): Promise<Health> {
+async function lookAt(parts: HealthRouteOptions, ask: () => Promise<boolean>): Promise<Health> {
   const isStopping = parts.signal.aborted;
   const engine = isStopping ? 'stopping' : parts.isReady() ? 'running' : 'starting';
   return judgeHealth({
@@ -125,7 +125,7 @@ function answerOf({ ready: isReady, checks: looked, reasons: why, notes }: Healt
 }
 
 /** Asks the store, once for all who want to know at the same time. */
-function storeCheck({ operator, clock }: HealthParts): () => Promise<boolean> {
+function storeCheck({ operator, clock }: HealthRouteOptions): () => Promise<boolean> {
   let asking: Promise<boolean> | undefined;
   return () => {
     asking ??= answersWithin(() => operator.page({ limit: 1 }), READY_WITHIN_MS, clock).finally(

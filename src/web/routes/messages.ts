@@ -8,7 +8,7 @@ import { utf8Of } from '../../spool/body.ts';
 import type { Message } from '../../spool/message.ts';
 import { pageOf } from '../filter-query.ts';
 import { addEndpoint, type App, describeEndpoint, errorSchema } from '../server/endpoint.ts';
-import { tooLarge } from '../server/refusal.ts';
+import { refuseTooLarge } from '../server/refusal.ts';
 import { JSON_TYPE } from '../server/writing.ts';
 import { momentOf, textOfHeader } from '../wire-texts.ts';
 import { keysDiffer, OPTION_HEADERS } from './post.ts';
@@ -200,7 +200,7 @@ function messageOf(given: NewMessage, maxBytes: number): Message {
   }
   const bytes = bytesOf(given);
   if (bytes !== undefined && bytes.byteLength > maxBytes) {
-    throw tooLarge('the body', maxBytes, 'limits.bodyBytes');
+    throw refuseTooLarge('the body', maxBytes, 'limits.bodyBytes');
   }
   const options = Object.fromEntries(
     Object.entries(rest).filter(([, value]) => value !== undefined),

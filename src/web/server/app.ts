@@ -10,7 +10,7 @@ import { addActionRoutes } from '../routes/actions.ts';
 import { addBulkRoutes } from '../routes/bulk.ts';
 import { type App, addEndpoint } from './endpoint.ts';
 import { addEventRoutes } from '../routes/events.ts';
-import { addHealth, type HealthParts } from '../routes/health.ts';
+import { addHealth, type HealthRouteOptions } from '../routes/health.ts';
 import { addLetterRoutes } from '../routes/letters.ts';
 import { addLookRoutes } from '../routes/look.ts';
 import { addMessageRoutes } from '../routes/messages.ts';
@@ -25,7 +25,7 @@ import { JSON_TYPE, SAFE_HEADERS } from './writing.ts';
 const COUNTS: MemoOptions = { ttlMs: 5_000, max: 64 };
 
 /** What the app needs. */
-export interface AppParts extends HealthParts {
+export interface AppOptions extends HealthRouteOptions {
   readonly bodyMaxBytes: number;
   readonly eventsMax: number;
   readonly version: string;
@@ -36,7 +36,7 @@ export interface AppParts extends HealthParts {
 }
 
 /** Builds it. */
-export function createApp(parts: AppParts): App {
+export function createApp(parts: AppOptions): App {
   const app: App = new OpenAPIHono({ strict: true });
   app.onError((error, context) => {
     parts.onError(error, context.req.path);

@@ -8,10 +8,9 @@ import type { SpoolOperator } from '../../spool/operator/operator.ts';
 import { type ErrorCode, RespoolError } from '../../core/errors.ts';
 import type { AnswerMemory } from './answer-memory.ts';
 import type { ByteBudget, ByteLimit, Share } from './inlet.ts';
-import type { Caller } from './gate.ts';
-import { checkRole } from './gate.ts';
+import { type Caller, checkRole } from './request-gate.ts';
 import { jsonOf } from './json.ts';
-import type { Role } from './settings.ts';
+import type { TokenRole } from './settings.ts';
 import { JSON_TYPE } from './writing.ts';
 
 /** What comes with each request to the app. */
@@ -51,7 +50,7 @@ export interface Endpoint<P, Q, B> {
   readonly path: string;
   readonly summary: string;
   /** Who may ask; without: everybody, even without a token. */
-  readonly role?: Role;
+  readonly role?: TokenRole;
   readonly params?: z.ZodType<P>;
   readonly query?: z.ZodType<Q>;
   /** Names in the query that may come more than once. */

@@ -6,7 +6,7 @@
 
 import type { IncomingMessage } from 'node:http';
 import { asError, isRespoolError, RespoolError } from '../../core/errors.ts';
-import { HttpRefusal, tooLarge } from './refusal.ts';
+import { HttpRefusal, refuseTooLarge } from './refusal.ts';
 
 /** A request whose body is still outside. */
 export interface Inlet {
@@ -209,7 +209,7 @@ async function* nothing(): AsyncGenerator<Uint8Array> {
 }
 
 function over({ what, maxBytes, hint }: ByteLimit): RespoolError {
-  return tooLarge(what, maxBytes, hint);
+  return refuseTooLarge(what, maxBytes, hint);
 }
 
 function packed(): HttpRefusal {

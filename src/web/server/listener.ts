@@ -17,7 +17,7 @@ import { durationMs } from '../../core/duration.ts';
 import { RespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Logger } from '../../ports/logger.ts';
-import { networkOf } from './gate.ts';
+import { networkOf } from './request-gate.ts';
 import { Pipeline } from './pipeline.ts';
 import { checkListen, isLoopback, type ServeSettings } from './settings.ts';
 import { HEADERS_MAX_BYTES, Unreadable } from './unreadable.ts';

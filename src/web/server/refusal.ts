@@ -130,7 +130,7 @@ const INTERNAL = JSON.stringify({
 });
 
 /** Too many bytes, by their limit. */
-export function tooLarge(what: string, maxBytes: number, hint: string): HttpRefusal {
+export function refuseTooLarge(what: string, maxBytes: number, hint: string): HttpRefusal {
   const text = `cannot accept ${what}: it has more than the allowed ${maxBytes} bytes (${hint})`;
   return new HttpRefusal(413, 'too-large', text, { code: 'limit.exceeded' });
 }

@@ -25,7 +25,14 @@ import { isOnePiece, postRaw, rawTopic } from '../routes/post.ts';
 import { oneLine } from '../wire-texts.ts';
 import { AnswerMemory } from './answer-memory.ts';
 import type { App } from './endpoint.ts';
-import { type Caller, checkRole, checkTarget, Gate, networkOf, RecentCounts } from './gate.ts';
+import {
+  type Caller,
+  checkRole,
+  checkTarget,
+  networkOf,
+  RecentCounts,
+  RequestGate,
+} from './request-gate.ts';
 import { ByteBudget, type ByteLimit, FetchInlet, type Inlet, NodeInlet } from './inlet.ts';
 import type { Listener, ListenerTimes } from './listener.ts';
 import { HttpRefusal, refusedOf, stopping } from './refusal.ts';
@@ -90,7 +97,7 @@ export class PostBatcher {
 }
 
 /** What the service is made of. */
-export interface ServiceParts {
+export interface ServiceOptions {
   /** The operator of this name. */
   operator(by: string): SpoolOperator;
   readonly settings: ServeSettings;
@@ -139,14 +146,14 @@ const OPERATORS_MAX = 100;
 const FREE_PATHS = new Set(['/healthz', '/readyz', '/openapi.json']);
 
 /** Makes the service; nothing listens yet. */
-export function createService(parts: ServiceParts): Service {
+export function createService(parts: ServiceOptions): Service {
   return new WebService(parts);
 }
 
 class WebService implements Service {
-  readonly #parts: ServiceParts;
+  readonly #parts: ServiceOptions;
   readonly #clock: Clock;
-  readonly #gate: Gate;
+  readonly #gate: RequestGate;
   readonly #bodyLimit: ByteLimit;
   readonly #stopping = new AbortController();
   readonly #gathering: PostBatcher;
@@ -168,11 +175,11 @@ class WebService implements Service {
   #app: Promise<App> | undefined;
   #listener: Listener | undefined;
 
-  constructor(parts: ServiceParts) {
+  constructor(parts: ServiceOptions) {
     const { settings, bodyMaxBytes, clock = systemClock } = parts;
     this.#parts = parts;
     this.#clock = clock;
-    this.#gate = new Gate(settings, clock);
+    this.#gate = new RequestGate(settings, clock);
     this.#gathering = new PostBatcher(clock);
     this.#memory = new AnswerMemory(clock);
     this.#refusals = new RecentCounts(clock, MINUTE_MS);

@@ -7,12 +7,12 @@ import type { Duration } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 
 /** What the bearer of a token may do. */
-export type Role = 'post' | 'read' | 'operate' | 'admin';
+export type TokenRole = 'post' | 'read' | 'operate' | 'admin';
 
 /** A token by its name, its rights and its SHA-256 in hex. */
 export interface ServeToken {
   readonly name: string;
-  readonly role: Role;
+  readonly role: TokenRole;
   readonly sha256: string;
 }
 

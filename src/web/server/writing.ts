@@ -1,6 +1,6 @@
 /**
- * writing — writes answers through Node's server: headers, streams with back-pressure, and a final
- * answer to clients that are still sending.
+ * writing — answers on their way out through Node's server: headers on all of them, streams with
+ * back-pressure, and a last word to callers who are still sending.
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';

@@ -1,9 +1,9 @@
 /**
- * gate — checks of a request before anything of it is read: host, origin, rate and token, in this
- * order.
+ * request-gate — checks of a request before anything of it is read: host, origin, rate and token,
+ * in this order.
  *
- * Without tokens everybody on this machine may do everything, but no web page in its browser may:
- * pages of other origins are told by Origin and Sec-Fetch-Site, rebound names by Host.
+ * Without tokens everyone on this machine may do everything, but no web page in its browser may:
+ * pages of other origins are recognised by Origin and Sec-Fetch-Site, rebound names by Host.
  *
  * Why: docs/decisions/0012-producers-have-their-own-role.md
  */
@@ -16,7 +16,7 @@ import type { Clock } from '../../ports/clock.ts';
 import { sleep } from '../../system/wait.ts';
 import type { Inlet } from './inlet.ts';
 import { HttpRefusal } from './refusal.ts';
-import { hasTokens, type Role, type ServeSettings } from './settings.ts';
+import { hasTokens, type ServeSettings, type TokenRole } from './settings.ts';
 
 // Counts per caller within a window of time, for limits. Bounded: the oldest is forgotten.
 
@@ -86,7 +86,7 @@ export function networkOf(address: string): string {
 export interface Caller {
   /** The name for the audit record. */
   readonly by: string;
-  readonly role: Role;
+  readonly role: TokenRole;
 }
 
 /** Wrong tokens from one address in a minute; past it unknown ones are told to wait. */
@@ -103,7 +103,7 @@ const NAME_PATTERN = /^[\x20-\x7e]{1,64}$/;
 const LOCAL: Caller = { by: 'local', role: 'admin' };
 
 /** Lets callers in. */
-export class Gate {
+export class RequestGate {
   readonly #settings: ServeSettings;
   readonly #clock: Clock;
   readonly #tokens: readonly { readonly caller: Caller; readonly digest: Buffer }[];
@@ -118,7 +118,7 @@ export class Gate {
     this.#clock = clock;
     const plain = token === undefined ? [] : [{ name: 'token', role: 'admin', sha256: sha(token) }];
     this.#tokens = [...plain, ...tokens].map(({ name, role, sha256 }) => ({
-      caller: { by: name, role: role as Role },
+      caller: { by: name, role: role as TokenRole },
       digest: Buffer.from(sha256, 'hex'),
     }));
     const known = ['localhost', '127.0.0.1', '::1', host, ...hosts];
@@ -233,7 +233,7 @@ export class Gate {
   }
 }
 
-const GIVES: Readonly<Record<Role, readonly Role[]>> = {
+const GIVES: Readonly<Record<TokenRole, readonly TokenRole[]>> = {
   post: ['post'],
   read: ['read'],
   operate: ['post', 'read', 'operate'],
@@ -241,7 +241,7 @@ const GIVES: Readonly<Record<Role, readonly Role[]>> = {
 };
 
 /** Refuses a caller whose role does not include this one. */
-export function checkRole({ by, role }: Caller, needed: Role): void {
+export function checkRole({ by, role }: Caller, needed: TokenRole): void {
   if (GIVES[role].includes(needed)) return;
   throw new HttpRefusal(
     403,
