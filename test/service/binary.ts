@@ -1,15 +1,30 @@
 /** The real command line as its own process, as a user runs it. */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { copyFile, cp, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
+import { promisify } from 'node:util';
 import { onTestFinished, vi } from 'vitest';
 
-const BINARY = path.join(import.meta.dirname, '../../bin/respool.js');
+const ROOT = path.join(import.meta.dirname, '../..');
+const BINARY = path.join(ROOT, 'bin/respool.js');
+
+/** The command of the package as users install it, built for this test. */
+export async function packaged(): Promise<string> {
+  const made = await folder();
+  await promisify(execFile)(process.execPath, [
+    path.join(ROOT, 'scripts/build.ts'),
+    path.join(made, 'dist'),
+  ]);
+  await cp(path.join(ROOT, 'bin'), path.join(made, 'bin'), { recursive: true });
+  await copyFile(path.join(ROOT, 'package.json'), path.join(made, 'package.json'));
+  await symlink(path.join(ROOT, 'node_modules'), path.join(made, 'node_modules'));
+  return path.join(made, 'bin/respool.js');
+}
 
 /** A folder of its own, gone after the test. */
 export async function folder(config?: object): Promise<string> {
@@ -58,8 +73,9 @@ export async function serve(
   cwd: string,
   args: readonly string[] = [],
   env: NodeJS.ProcessEnv = {},
+  binary: string = BINARY,
 ): Promise<Running> {
-  const child = launch(cwd, ['serve', '--port', '0', ...args], env);
+  const child = launch(cwd, ['serve', '--port', '0', ...args], env, binary);
   child.stdin?.end();
   let printed = '';
   const waiting = new Set<() => void>();
@@ -99,8 +115,13 @@ export async function serve(
   };
 }
 
-function launch(cwd: string, args: readonly string[], env: NodeJS.ProcessEnv): ChildProcess {
-  return spawn(process.execPath, [BINARY, ...args], {
+function launch(
+  cwd: string,
+  args: readonly string[],
+  env: NodeJS.ProcessEnv,
+  binary: string = BINARY,
+): ChildProcess {
+  return spawn(process.execPath, [binary, ...args], {
     cwd,
     env: { ...process.env, NO_COLOR: '1', ...env },
     stdio: ['pipe', 'pipe', 'pipe'],

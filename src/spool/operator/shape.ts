@@ -25,40 +25,60 @@ export async function shapeOf(spool: SpoolInternals, options: ShapeOptions = {})
   const by = checkOneOf('by', options.by ?? 'topic', ['topic', 'destination']);
   const filter: ListFilter = { state: STATES, ...options.filter };
   const at = spool.now();
-  const rows = needsReading(filter)
-    ? await rowsByReading(spool, by, filter, at)
-    : await rowsByTallies(spool, by, filter, at);
-  rows.sort((a, b) => b.total - a.total || (a.key < b.key ? -1 : 1));
-  return { at, by, boundsMs: BOUNDS_MS, rows: rows.slice(0, ROWS_MAX), total: totalOf(rows) };
+  const counted = needsReading(filter)
+    ? await countByReading(spool, by, filter, at)
+    : await countByTallies(spool, by, filter, at);
+  return { at, by, boundsMs: BOUNDS_MS, ...counted };
 }
 
 type By = Shape['by'];
+type Counted = Pick<Shape, 'rows' | 'total'>;
 
-async function rowsByTallies(
+/** Only the largest names get a line, so no more are remembered than these; the total has all. */
+async function countByTallies(
   spool: SpoolInternals,
   by: By,
   filter: ListFilter,
   at: number,
-): Promise<ShapeRow[]> {
+): Promise<Counted> {
   const all = await spool.tally(by, filter);
-  const counts = new Map(all.map(({ key, count }) => [key, [count]]));
+  const largest = all.toSorted(byCount).slice(0, ROWS_MAX);
+  const rows = new Map(largest.map(({ key, count }) => [key, [count]]));
+  const total = [countOf(all)];
   // From the young to the old, as long as there is anything older: mostly one look or two.
   let older: readonly TallyRow[] = all;
   for (const boundMs of BOUNDS_MS) {
     if (older.length > 0) older = await spool.tally(by, olderOnly(filter, at - boundMs));
-    const byKey = new Map(older.map(({ key, count }) => [key, count]));
-    for (const [key, row] of counts) row.push(byKey.get(key) ?? 0);
+    total.push(countOf(older));
+    const counts = new Map<string, number>();
+    for (const { key, count } of older) if (rows.has(key)) counts.set(key, count);
+    for (const [key, row] of rows) row.push(counts.get(key) ?? 0);
   }
-  return [...counts].map(([key, row]) => rowOf(key, row));
+  return {
+    rows: linesOf([...rows].map(([key, row]) => rowOf(key, row))),
+    total: rowOf('TOTAL', total),
+  };
+}
+
+function byCount(a: TallyRow, b: TallyRow): number {
+  return b.count - a.count || (a.key < b.key ? -1 : 1);
+}
+
+function countOf(rows: readonly TallyRow[]): number {
+  return sumOf(rows.map(({ count }) => count));
+}
+
+function linesOf(rows: readonly ShapeRow[]): ShapeRow[] {
+  return rows.toSorted((a, b) => b.total - a.total || (a.key < b.key ? -1 : 1)).slice(0, ROWS_MAX);
 }
 
 /** Message by message: a store's counts of such a filter stop before the end. */
-async function rowsByReading(
+async function countByReading(
   spool: SpoolInternals,
   by: By,
   filter: ListFilter,
   at: number,
-): Promise<ShapeRow[]> {
+): Promise<Counted> {
   const counts = new Map<string, number[]>();
   for await (const { envelope } of spool.list(filter)) {
     const key = envelope[by];
@@ -69,7 +89,8 @@ async function rowsByReading(
     row[column] = (row[column] ?? 0) + 1;
     counts.set(key, row);
   }
-  return [...counts].map(([key, row]) => ({ key, total: sumOf(row), counts: row }));
+  const rows = [...counts].map(([key, row]) => ({ key, total: sumOf(row), counts: row }));
+  return { rows: linesOf(rows), total: totalOf(rows) };
 }
 
 function olderOnly(filter: ListFilter, before: number): ListFilter {

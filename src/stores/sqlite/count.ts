@@ -31,39 +31,30 @@ const INNER_KEY: Readonly<Record<TallyBy, string>> = {
   fingerprint: 'fingerprint',
 };
 
-/** Counts over one connection; null when it would take long and must not. */
+/** Counts over one connection, as JSON; null when it would take long and must not. */
 export function createTally(
   { database }: Connection,
   flows: Flows,
-): (by: TallyBy, query: EntryQuery, mayBeLong: boolean) => TallyRow[] | null {
-  function byCounts({ slots, flows: wanted }: Conditions, by: CountedBy): Count[] {
+): (by: TallyBy, query: EntryQuery, mayBeLong: boolean) => TallyText | null {
+  function byCounts({ slots, flows: wanted }: Conditions, by: CountedBy): TallyText {
     if (by === 'state') {
       const counts = flows.counts(wanted);
-      return slots.map((slot) => [slot >> 1, counts[slot] ?? 0, null]);
+      return textOf(
+        fold(
+          by,
+          slots.map((slot) => [slot >> 1, counts[slot] ?? 0, null]),
+        ),
+      );
     }
-    const count = slots.map((slot) => `total(n${slot})`).join(' + ') || '0';
+    const count = slots.map((slot) => `n${slot}`).join(' + ') || '0';
     const where = wanted === undefined ? '' : 'WHERE flow IN (SELECT value FROM json_each(?))';
     const values = wanted === undefined ? [] : [JSON.stringify([...wanted])];
-    return database
-      .prepare(
-        `SELECT ${by}, ${count} AS count, NULL FROM {flows} ${where} GROUP BY 1 HAVING count > 0`,
-      )
-      .raw()
-      .all(...values) as Count[];
-  }
-
-  function bySql({ sql, values }: Conditions, by: TallyBy): Count[] {
-    const where = sql.length === 0 ? 'true' : sql.join(' AND ');
-    const groups = `SELECT ${INNER_KEY[by]} AS key, count(*) AS count, min(enqueued_at) AS oldest
-      FROM {entries} WHERE ${where} GROUP BY 1`;
-    const statement = isOfFlow(by)
-      ? `SELECT f.${by}, sum(g.count), min(g.oldest) FROM (${groups}) g
-        JOIN {flows} f ON f.flow = g.key GROUP BY 1`
-      : groups;
-    return database
-      .prepare(statement)
-      .raw()
-      .all(...values) as Count[];
+    return sqlText(
+      database,
+      `SELECT ${by} AS key, sum(${count}) AS count, NULL AS oldest
+        FROM {flows} ${where} GROUP BY 1`,
+      values,
+    );
   }
 
   function byReading({ sql, values }: Conditions, by: TallyBy, query: EntryQuery) {
@@ -90,13 +81,54 @@ export function createTally(
     const total = flows.counts().reduce((sum, count) => sum + count, 0);
     const isLong = total > (conditions.needsReading ? READ_SOON_MAX : OLDEST_MAX);
     if (by !== 'fingerprint' && conditions.isCounted && isLong) {
-      return fold(by, byCounts(conditions, by));
+      return byCounts(conditions, by);
     }
     if (isLong && !mayBeLong) return null;
-    if (!conditions.needsReading) return fold(by, bySql(conditions, by));
+    if (!conditions.needsReading) return bySql(database, conditions, by);
     const { counts, isCut } = byReading(conditions, by, query);
-    return fold(by, counts).map((row) => (isCut ? { ...row, approximate: true } : row));
+    return textOf(fold(by, counts).map((row) => (isCut ? { ...row, approximate: true } : row)));
   };
+}
+
+/** Rows of a tally as JSON: what goes from a thread is copied at once, not row by row. */
+export type TallyText = string;
+
+function textOf(rows: readonly TallyRow[]): TallyText {
+  return JSON.stringify(rows);
+}
+
+function bySql(
+  database: Connection['database'],
+  { sql, values }: Conditions,
+  by: TallyBy,
+): TallyText {
+  const where = sql.length === 0 ? 'true' : sql.join(' AND ');
+  const groups = `SELECT ${INNER_KEY[by]} AS key, count(*) AS count, min(enqueued_at) AS oldest
+    FROM {entries} WHERE ${where} GROUP BY 1`;
+  if (by === 'state') {
+    const counts = database.prepare(groups).raw();
+    return textOf(fold(by, counts.all(...values) as Count[]));
+  }
+  if (!isOfFlow(by)) return sqlText(database, groups, values);
+  return sqlText(
+    database,
+    `SELECT f.${by} AS key, sum(g.count) AS count, min(g.oldest) AS oldest FROM (${groups}) g
+      JOIN {flows} f ON f.flow = g.key GROUP BY 1`,
+    values,
+  );
+}
+
+/** Written by SQLite: with many names, a row for each would be an object in this heap. */
+function sqlText(
+  database: Connection['database'],
+  groups: string,
+  values: readonly unknown[],
+): TallyText {
+  const statement = database.prepare(
+    `SELECT json_group_array(json_object('key', key, 'count', count, 'oldestAt', oldest)
+      ORDER BY count DESC, key) FROM (${groups}) WHERE count > 0 AND key <> ''`,
+  );
+  return statement.pluck().get(...values) as string;
 }
 
 type CountedBy = Exclude<TallyBy, 'fingerprint'>;

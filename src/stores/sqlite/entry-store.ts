@@ -306,11 +306,11 @@ async function list(line: Line, query: ListQuery): Promise<ListPage> {
 
 async function tally(line: Line, by: TallyBy, query: EntryQuery): Promise<readonly TallyRow[]> {
   const mayBeLong = !line.hasAside;
-  const rows =
+  const text =
     (await line.ask({ kind: 'tally', by, query, mayBeLong })) ??
     (await line.askAside({ kind: 'tally', by, query, mayBeLong: true }));
-  assert(rows !== null, 'a tally that may be long is answered');
-  return rows;
+  assert(text !== null, 'a tally that may be long is answered');
+  return JSON.parse(text) as readonly TallyRow[];
 }
 
 async function expire(line: Line, instance: string, now: number): Promise<number> {

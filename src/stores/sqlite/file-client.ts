@@ -96,6 +96,9 @@ const PIPELINE = { batchMax: BATCH_MAX, inFlightMax: 64, eagerAt: 16 } as const;
 /** In the caller's thread nothing goes on beside. */
 const ONE_BY_ONE = { batchMax: BATCH_MAX } as const;
 
+/** Maximum memory for pages of the file where long reads are done. */
+const ASIDE_CACHE_MAX_BYTES = 4 * 1024 * 1024;
+
 /** Lazy writes wait this long for a durable one to take them along; the promise is 250 ms. */
 const LAZY_MS = 200;
 
@@ -118,7 +121,7 @@ export async function openFileClient<Talk extends FileTalk>(
   const aside =
     thread === false
       ? undefined
-      : startFileThread({ kind, settings: { ...data.settings, readsOnly: true } });
+      : startFileThread({ kind, settings: asideSettings(data.settings) });
   const logPages = settings.autoCheckpointPages;
   const watch = new FileWatch(path, parts.clock);
   const line = new Line({ main, aside }, { ...parts, busyTimeoutMs, logPages, watch });
@@ -131,6 +134,12 @@ export async function openFileClient<Talk extends FileTalk>(
     await Promise.allSettled([aside?.close(), main.close()]);
     throw error;
   }
+}
+
+/** Long reads pass over pages once: a large cache would be filled and not used. */
+function asideSettings(settings: FileThreadData['settings']): FileThreadData['settings'] {
+  const cacheBytes = Math.min(settings.cacheBytes, ASIDE_CACHE_MAX_BYTES);
+  return { ...settings, cacheBytes, readsOnly: true };
 }
 
 function openThread(

@@ -54,9 +54,9 @@ const SQLITE = {
     kind: 'bytes',
     min: '1 MiB',
     max: '16 GiB',
-    default: '32 MiB',
+    default: '16 MiB',
     inUrl: true,
-    about: 'memory for pages of the file',
+    about: 'memory for pages of the file; long reads have 4 MiB besides',
   },
   thread: {
     kind: 'choice',
@@ -116,7 +116,9 @@ export interface SqliteOptions {
    * How long a write waits for other processes before `store.unavailable`. Up to 1h; default 10s.
    */
   readonly busyTimeout?: Duration;
-  /** Memory for pages of the file. 1 MiB to 16 GiB; default 32 MiB. */
+  /**
+   * Memory for pages of the file; long reads have 4 MiB besides. 1 MiB to 16 GiB; default 16 MiB.
+   */
   readonly cacheBytes?: number;
   /**
    * Where SQLite runs: `auto` in the calling thread, and from the first signs of a slow disk on in

@@ -12,7 +12,6 @@ import type {
   KeyHead,
   ListQuery,
   TallyBy,
-  TallyRow,
 } from '../../ports/entry-store.ts';
 import type { BrokenRow } from '../shared/sql-row.ts';
 import type { EntryRow, EnvelopeColumns, NewColumns, StatusColumns } from './row.ts';
@@ -113,7 +112,8 @@ export interface EntryReplies {
   readonly get: EntryReply | undefined;
   /** Null: it would take long, and was not to. */
   readonly list: ListReply | null;
-  readonly tally: readonly TallyRow[] | null;
+  /** Rows as JSON. */
+  readonly tally: string | null;
   readonly keyHeads: readonly KeyHead[];
   /** Another text whenever another connection has written, or this one is another. */
   readonly dataVersion: string;

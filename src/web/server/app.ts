@@ -21,8 +21,8 @@ import { addRekeyRoutes } from '../routes/rekey.ts';
 import { SharedText } from './shared-reads.ts';
 import { JSON_TYPE, SAFE_HEADERS } from './writing.ts';
 
-/** Heavy counts, asked once for all who want them, and good for a few seconds. */
-const COUNTS: MemoOptions = { ttlMs: 5_000, max: 64 };
+/** Heavy and large counts, asked once for all who want them, and good for a few seconds. */
+const COUNTS: MemoOptions = { ttlMs: 5_000, max: 8 };
 
 /** What the app needs. */
 export interface AppOptions extends HealthRouteOptions {

@@ -108,8 +108,8 @@ describe('an option', () => {
     );
   });
 
-  test('cacheBytes is the memory SQLite may use for pages; default 32 MiB', async () => {
-    expect(await pragmas({}, 'cache_size')).toBe(-32 * 1024);
+  test('cacheBytes is the memory SQLite may use for pages; default 16 MiB', async () => {
+    expect(await pragmas({}, 'cache_size')).toBe(-16 * 1024);
     expect(await pragmas({ cacheBytes: 64 * 1024 * 1024 }, 'cache_size')).toBe(-64 * 1024);
   });
 

@@ -31,22 +31,29 @@ export const serveCommand: CommandSpec = {
     if (context.globals.url !== undefined) {
       throw new CommandError('usage.invalid', 'serve takes no --url: see --host and --port');
     }
-    keepYoungGenerationSmall(context.io.env);
+    keepHeapSmall(context.io.env);
     const { serveUntilSignal } = await import('./service.ts');
     return serveUntilSignal(context, flagsOf(context.options));
   },
 };
 
+/** Maximum garbage before a collection, in percent of what is in use. */
+const HEAP_GROWTH_PERCENT = 30;
+
 /**
- * V8 lets the memory of short-lived objects grow to 128 MiB under load and keeps it. A service
- * keeps what it has when it starts, unless its options say otherwise.
+ * V8 lets the memory of short-lived objects grow to 128 MiB under load and keeps it, and lets the
+ * heap of each thread grow to several times what is in use before it collects garbage. A service
+ * keeps both near what it needs, unless its options say otherwise.
  *
  * n.b. The size itself cannot be set after the start of the process; its growth can.
  * Why: docs/decisions/0047-the-young-generation-does-not-grow.md
  */
-function keepYoungGenerationSmall(env: Readonly<Record<string, string | undefined>>): void {
+function keepHeapSmall(env: Readonly<Record<string, string | undefined>>): void {
   const options = [env['NODE_OPTIONS'] ?? '', ...process.execArgv].join(' ');
   if (!/semi[-_]space/.test(options)) setFlagsFromString('--semi-space-growth-factor=1');
+  if (!/heap[-_]growing/.test(options)) {
+    setFlagsFromString(`--heap-growing-percent=${HEAP_GROWTH_PERCENT}`);
+  }
 }
 
 function flagsOf(options: {
