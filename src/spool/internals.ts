@@ -35,6 +35,7 @@ import {
   type ListOptions,
   type PageOptions,
   pageQueryOf,
+  checkTallyBy,
   queryOf,
 } from './list.ts';
 import { keyHeads } from './order-keys.ts';
@@ -183,7 +184,7 @@ export class SpoolInternals {
   /** Counts by state, topic, destination or failure fingerprint. */
   async tally(by: TallyBy, filter: ListFilter = {}): Promise<readonly TallyRow[]> {
     await this.runtime.ready();
-    return this.runtime.entries.tally(by, queryOf(filter, this.now()));
+    return this.runtime.entries.tally(checkTallyBy(by), queryOf(filter, this.now()));
   }
 
   async keyHeads(max: number = KEY_HEADS_DEFAULT): Promise<readonly KeyHead[]> {

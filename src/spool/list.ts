@@ -5,9 +5,9 @@
 
 import { type Duration, durationMs, type Millis } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
-import { checkNames, checkTopicPattern } from '../core/limits.ts';
+import { checkNames, checkOneOf, checkTopicPattern } from '../core/limits.ts';
 import { STATES, type State } from '../core/state.ts';
-import type { EntryQuery, ListOrder, ListQuery } from '../ports/entry-store.ts';
+import type { EntryQuery, ListOrder, ListQuery, TallyBy } from '../ports/entry-store.ts';
 
 /** Which messages; all given conditions hold together. */
 export interface ListFilter extends Omit<EntryQuery, 'states' | 'destination'> {
@@ -48,25 +48,34 @@ const FILTER_NAMES = [
   'code',
   'fingerprint',
   'text',
+];
+const TIMES = [
   'enqueuedBefore',
   'enqueuedAfter',
   'updatedBefore',
   'updatedAfter',
   'dueBefore',
   'dueAfter',
-];
+] as const;
 const ORDERS = ['id', 'dueAt', 'updatedAt', 'priority', 'attempts'];
+const TIMES_ALLOWED = 'a number: milliseconds since 1970, as Date.now() gives them';
 const PAGE_MAX = 500;
 const PAGE_DEFAULT = 100;
 
 /** The store's query for a filter. */
 export function queryOf(filter: ListFilter, now: Millis): EntryQuery {
-  checkNames('a list filter', filter, FILTER_NAMES);
+  checkNames('a list filter', filter, [...FILTER_NAMES, ...TIMES]);
   const { state, olderThan, since, ...rest } = filter;
   if (rest.topic !== undefined) checkTopicPattern(rest.topic);
   const states = state === undefined ? undefined : [state].flat();
   for (const one of states ?? []) {
     if (!STATES.includes(one)) throw invalid('state', one, STATES.join(' | '));
+  }
+  if (rest.lane !== undefined) checkOneOf('lane', rest.lane, ['delivery', 'notice']);
+  for (const name of TIMES) {
+    // A store might compare a text with its numbers, and find all of them or none.
+    const time: unknown = rest[name];
+    if (time !== undefined && !Number.isFinite(time)) throw invalid(name, time, TIMES_ALLOWED);
   }
   return {
     ...pick(rest),
@@ -76,6 +85,11 @@ export function queryOf(filter: ListFilter, now: Millis): EntryQuery {
       : { enqueuedBefore: now - durationMs(olderThan, 'olderThan') }),
     ...(since === undefined ? {} : { enqueuedAfter: now - durationMs(since, 'since') }),
   };
+}
+
+/** Refuses what nothing is counted by: a store may take it for the name of a column. */
+export function checkTallyBy(by: TallyBy): TallyBy {
+  return checkOneOf('by', by, ['state', 'topic', 'destination', 'fingerprint']);
 }
 
 /** The store's query for a page. */

@@ -119,6 +119,30 @@ describe('a list of ids', () => {
   );
 });
 
+describe('a filter with a value that no message can have', () => {
+  const filters = [{ lane: 'notices' }, { dueBefore: '2026-01-01' }, { enqueuedAfter: Number.NaN }];
+  test.each(filters)('%j is refused, and no message is changed', async (filter) => {
+    const { spool, status } = await setup();
+    const { id } = await spool.enqueue({ topic: 'a', delay: '1h' });
+    const before = await status(id);
+    const wrong = filter as never;
+    const operator = spool.operator({ by: 'ops' });
+    const calls = [operator.hold(wrong), spool.page(wrong), operator.tally('topic', wrong)];
+    for (const result of await Promise.allSettled(calls)) {
+      expect(result).toMatchObject({ status: 'rejected', reason: { code: 'config.invalid' } });
+    }
+    expect(await status(id)).toEqual(before);
+  });
+
+  test('a tally by what nothing is counted by is refused', async () => {
+    const { spool } = await setup();
+    const error = await rejection(spool.operator({ by: 'ops' }).tally('priority' as never));
+    expect(error.message).toBe(
+      'cannot use "priority" as "by": allowed is state | topic | destination | fingerprint',
+    );
+  });
+});
+
 describe('retryNow', () => {
   test('makes a deferred message due at once, with its attempts', async () => {
     const { spool, clock, status } = await setup({ policies: { default: fixed('1h') } });
