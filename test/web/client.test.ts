@@ -196,6 +196,17 @@ describe.each(['near', 'far'] as const)('the operator that is %s', (where) => {
     expect(await spool.count()).toMatchObject({ archived: 0, incoming: 1 });
   });
 
+  test('acts on every message there is only when that is said', async () => {
+    const { [where]: operator, spool } = await connected();
+    await spool.enqueueMany([{ topic: 'a' }, { topic: 'b' }]);
+    for (const empty of [{}, { topic: undefined }] as object[]) {
+      const refusal = expect(operator.remove(empty, { hard: true })).rejects;
+      await refusal.toThrow(/without a filter: give one, or { topic: '#' }/);
+    }
+    expect(await spool.count()).toMatchObject({ incoming: 2 });
+    expect(await operator.remove({ topic: '#' }, { hard: true })).toMatchObject({ done: 2 });
+  });
+
   test('moves a message, and refuses what its state does not allow', async () => {
     const { [where]: operator, spool } = await connected();
     const { id } = await spool.enqueue({ topic: 'a' });

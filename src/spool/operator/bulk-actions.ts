@@ -1,9 +1,10 @@
 /**
  * bulk-actions — the actions that take ids or a filter, the same over a spool and over HTTP.
  *
- * Imports types only: the client of the HTTP API has to start quickly.
+ * Imports little: the client of the HTTP API has to start quickly.
  */
 
+import { RespoolError } from '../../core/errors.ts';
 import type { ActionResult } from '../actions.ts';
 import type { ListFilter } from '../list.ts';
 import type { ReasonOptions, RemoveOptions } from '../operator-options.ts';
@@ -51,6 +52,7 @@ export function bulkActions({ onIds, prepare }: ActionBasis): BulkActions {
       if (typeof which !== 'object' || which === null || isList(which)) {
         return onIds(which, action);
       }
+      checkNotEmpty(which);
       let progress = NO_PROGRESS;
       for await (const now of (await prepare(action, which)).run()) progress = now;
       return progress;
@@ -66,6 +68,15 @@ export function bulkActions({ onIds, prepare }: ActionBasis): BulkActions {
     remove: on((options?: RemoveOptions) => ({ kind: 'remove', ...options })),
     setPolicy: on((policy?: string) => ({ kind: 'policy', policy: policy as string })),
   };
+}
+
+/** An empty filter would act on every message: that has to be asked for, not left out. */
+function checkNotEmpty(filter: ListFilter): void {
+  if (Object.values(filter).some((value) => value !== undefined)) return;
+  throw new RespoolError(
+    'config.invalid',
+    "cannot act without a filter: give one, or { topic: '#' } for all messages",
+  );
 }
 
 /** Whether these are ids; what is neither list nor filter is refused as a list. */

@@ -37,7 +37,8 @@ import type { KeptCopy } from '../../ports/dead-letters.ts';
  * The control plane: what an operator can see and do, in one name that the audit record keeps.
  *
  * Actions take the ids of messages and resolve to a result for each, or a filter and resolve to
- * totals; `prepare` counts what a filter matches before anything is done.
+ * totals; `prepare` counts what a filter matches before anything is done. An empty filter is
+ * refused: `{ topic: '#' }` is every message.
  *
  * @example
  * const operator = spool.operator({ by: 'ops' });
