@@ -47,7 +47,7 @@ export function filesOnPage(page: string, name: string): ReadonlyMap<string, rea
       names = shown.get(`src/${file}`) ?? [];
       shown.set(`src/${file}`, names);
     }
-    if (shown.size > 0) names.push(...more.split(', ').filter((word) => word.trim() !== ''));
+    if (shown.size > 0) names.push(...more.split(/, */).filter((word) => word.trim() !== ''));
   }
   return shown;
 }
