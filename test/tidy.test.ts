@@ -189,7 +189,7 @@ const CASES: Readonly<Record<string, RuleCase>> = {
     bad: [
       { 'stores/postgres/connection.ts': "const pg = await import('pg');" },
       { 'stores/postgres/connection.ts': "import { Pool } from 'pg';" },
-      { 'stores/nats/client.ts': "import { connect } from '@nats-io/transport-node';" },
+      { 'stores/nats/connection.ts': "import { connect } from '@nats-io/transport-node';" },
       { 'stores/sqlite/entry-store.ts': "import Database from 'better-sqlite3';" },
       { 'spool/client.ts': "import Database from 'better-sqlite3';" },
       { 'config/a.ts': 'await import(name);' },

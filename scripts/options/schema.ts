@@ -27,7 +27,7 @@ import {
 } from '../../src/stores/nats/options.ts';
 import { POSTGRES_OPTIONS } from '../../src/stores/postgres/options.ts';
 import { S3_OPTIONS } from '../../src/stores/s3/options.ts';
-import { CODEC_NAMES } from '../../src/transforms/compress-codecs.ts';
+import { CODEC_NAMES } from '../../src/transforms/compress.ts';
 import { defaultText, plain } from './print.ts';
 
 /** A JSON Schema, as data. */

@@ -9,7 +9,7 @@
 import type { BodyInfo } from '../core/entry.ts';
 import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
 import type { BodyReader, BodyWriter, ReadContext, Transform } from '../ports/transform.ts';
-import type { ReadCompressed } from '../transforms/compress-read.ts';
+import type { ReadCompressed } from '../transforms/compress.ts';
 
 type Bytes = Uint8Array;
 type Stream = AsyncIterable<Bytes>;
@@ -103,7 +103,7 @@ export class Chain {
 
   /** With the first body that needs them, so that importing a spool stays cheap. */
   async #loadCodecs(): Promise<void> {
-    this.#codecs = (await import('../transforms/compress-read.ts')).readCompressed;
+    this.#codecs = (await import('../transforms/compress.ts')).readCompressed;
   }
 
   async #open(transform: Transform): Promise<void> {

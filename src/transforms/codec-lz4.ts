@@ -7,9 +7,18 @@
  */
 
 import { textOf } from '../core/errors.ts';
-import { loadLz4, type Lz4Package } from './client.ts';
-import { type Bytes, type CodecSource, Damaged, lazySource } from './codec.ts';
-import { BLOCK_BYTES, type BlockFormat, blockCodec, type BlockReader } from './codec-blocks.ts';
+import {
+  BLOCK_BYTES,
+  blockCodec,
+  type BlockFormat,
+  type BlockReader,
+  type Bytes,
+  type CodecSource,
+  DamagedData,
+  lazySource,
+  loadLz4,
+  type Lz4Package,
+} from './codec.ts';
 
 const MAGIC = 0x184d2204;
 /** Magic, flags, block size and the checksum of the header. */
@@ -71,16 +80,16 @@ class Lz4Reader implements BlockReader {
       const blockBytes = packed.readUInt32LE(at) & 0x7fffffff;
       at += SIZE_BYTES;
       if (blockBytes === 0) return at + CHECKSUM_BYTES;
-      if (blockBytes > BLOCK_BYTES) throw new Damaged('a block of it is too long');
+      if (blockBytes > BLOCK_BYTES) throw new DamagedData('a block of it is too long');
       at += blockBytes + blockChecksumBytes;
     }
-    throw new Damaged('a frame of it has too many blocks');
+    throw new DamagedData('a frame of it has too many blocks');
   }
 
   read(frame: Buffer): Bytes {
     // Bodies of just 64 KiB end with one; a call for it would cost a tenth of their time.
     const plain = frame.equals(this.#empty) ? NOTHING : this.#unpack(frame);
-    if (plain.length > BLOCK_BYTES) throw new Damaged('a frame of it is too long');
+    if (plain.length > BLOCK_BYTES) throw new DamagedData('a frame of it is too long');
     this.#isOver = plain.length < BLOCK_BYTES;
     return plain;
   }
@@ -89,7 +98,7 @@ class Lz4Reader implements BlockReader {
     try {
       return this.#lz4.decompressFrameSync(frame);
     } catch (error) {
-      throw new Damaged(textOf(error), { cause: error });
+      throw new DamagedData(textOf(error), { cause: error });
     }
   }
 }
@@ -103,6 +112,6 @@ function checkHeader(packed: Buffer): number {
     (flags & HAS_CONTENT_CHECKSUM) !== 0 &&
     (flags & HAS_DICTIONARY) === 0 &&
     packed[5] === BLOCK_OF_64_KIB;
-  if (!isOurs) throw new Damaged('a frame of it does not begin as ours do');
+  if (!isOurs) throw new DamagedData('a frame of it does not begin as ours do');
   return flags;
 }

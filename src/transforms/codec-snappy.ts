@@ -10,10 +10,21 @@
 
 import { endianness } from 'node:os';
 import { textOf } from '../core/errors.ts';
-import { loadSnappy, type SnappyPackage } from './client.ts';
-import { BLOCK_BYTES, blockCodec, type BlockFormat, type BlockReader } from './codec-blocks.ts';
-import { bufferOf, CODEC_TURN_BYTES, createJoin } from './codec-pieces.ts';
-import { type Bytes, type CodecSource, Damaged, lazySource } from './codec.ts';
+import {
+  BLOCK_BYTES,
+  blockCodec,
+  type BlockFormat,
+  type BlockReader,
+  bufferOf,
+  type Bytes,
+  CODEC_TURN_BYTES,
+  type CodecSource,
+  createJoin,
+  DamagedData,
+  lazySource,
+  loadSnappy,
+  type SnappyPackage,
+} from './codec.ts';
 import { EventLoopTurns } from './event-loop.ts';
 
 const IDENTIFIER = Buffer.from('\xff\x06\x00\x00sNaPpY', 'latin1');
@@ -138,13 +149,13 @@ class SnappyReader implements BlockReader {
   measure(packed: Buffer): number | undefined {
     if (packed.length < HEADER_BYTES) return undefined;
     const dataBytes = packed.readUIntLE(1, 3);
-    if (dataBytes > CHUNK_MAX_BYTES) throw new Damaged('a chunk of it is too long');
+    if (dataBytes > CHUNK_MAX_BYTES) throw new DamagedData('a chunk of it is too long');
     return HEADER_BYTES + dataBytes;
   }
 
   read(part: Buffer): Bytes {
     if (!this.#isBegun) {
-      if (!part.equals(IDENTIFIER)) throw new Damaged('it does not begin as snappy does');
+      if (!part.equals(IDENTIFIER)) throw new DamagedData('it does not begin as snappy does');
       this.#isBegun = true;
       return NOTHING;
     }
@@ -155,24 +166,24 @@ class SnappyReader implements BlockReader {
     const kind = part[0];
     const isKnown = kind === COMPRESSED || kind === STORED;
     if (!isKnown || part.length < HEADER_BYTES + CHECKSUM_BYTES) {
-      throw new Damaged('a chunk of it has no known kind');
+      throw new DamagedData('a chunk of it has no known kind');
     }
     const data = part.subarray(HEADER_BYTES + CHECKSUM_BYTES);
     const plain = kind === STORED ? data : this.#unpack(data);
-    if (plain.length > BLOCK_BYTES) throw new Damaged('a chunk of it is too long');
+    if (plain.length > BLOCK_BYTES) throw new DamagedData('a chunk of it is too long');
     if (this.#checksum(plain) !== part.readUInt32LE(HEADER_BYTES)) {
-      throw new Damaged('a checksum in it does not fit');
+      throw new DamagedData('a checksum in it does not fit');
     }
     return plain;
   }
 
   #unpack(data: Buffer): Bytes {
     // The package reserves what the data claim: a hostile claim must not reach it.
-    if (claimedBytes(data) > BLOCK_BYTES) throw new Damaged('a chunk of it is too long');
+    if (claimedBytes(data) > BLOCK_BYTES) throw new DamagedData('a chunk of it is too long');
     try {
       return this.#snappy.uncompressSync(data, { asBuffer: true, copyOutputData: true });
     } catch (error) {
-      throw new Damaged(textOf(error), { cause: error });
+      throw new DamagedData(textOf(error), { cause: error });
     }
   }
 }

@@ -8,13 +8,15 @@
 import type { Transform } from 'node:stream';
 import * as nodeZlib from 'node:zlib';
 import { RespoolError } from '../core/errors.ts';
-import { createJoin, type Join, pieces } from './codec-pieces.ts';
 import {
   type Bytes,
   type Codec,
   type CodecSource,
   type CompressionLevel,
-  Damaged,
+  createJoin,
+  DamagedData,
+  type Join,
+  pieces,
 } from './codec.ts';
 
 // Finds the end of the one zstd frame that a body is (RFC 8878, section 3.1.1).
@@ -50,7 +52,7 @@ class ZstdFrame {
         this.#skipBytes -= skipped;
         at += skipped;
       } else if (this.#step === 'over') {
-        throw new Damaged('there are bytes after its end');
+        throw new DamagedData('there are bytes after its end');
       } else {
         this.#head[this.#headBytes] = piece[at] ?? 0;
         this.#headBytes += 1;
@@ -64,7 +66,7 @@ class ZstdFrame {
   /** No more pieces: a frame that is not whole is damage. */
   end(): void {
     if (this.#step === 'over' && this.#skipBytes === 0) return;
-    throw new Damaged('it ends too early');
+    throw new DamagedData('it ends too early');
   }
 
   #take(): void {
@@ -74,7 +76,8 @@ class ZstdFrame {
   }
 
   #takeStart(): void {
-    if (this.#head.readUInt32LE(0) !== MAGIC) throw new Damaged('it does not begin as zstd does');
+    if (this.#head.readUInt32LE(0) !== MAGIC)
+      throw new DamagedData('it does not begin as zstd does');
     const descriptor = this.#head[4] ?? 0;
     const isSingleSegment = (descriptor & 0x20) !== 0;
     const sizeBytes = CONTENT_SIZE_BYTES[(descriptor >> 6) as 0 | 1 | 2 | 3];
@@ -88,7 +91,7 @@ class ZstdFrame {
   #takeBlock(): void {
     const header = this.#head.readUIntLE(0, BLOCK_HEADER_BYTES);
     const kind = (header >> 1) & 0x03;
-    if (kind === RESERVED_BLOCK) throw new Damaged('a block of it has no known kind');
+    if (kind === RESERVED_BLOCK) throw new DamagedData('a block of it has no known kind');
     this.#skipBytes = kind === RLE_BLOCK ? 1 : header >> 3;
     if ((header & 1) === 0) return;
     this.#step = 'over';
@@ -194,12 +197,12 @@ function unpack({ unpack: call, unpackOptions }: Family, packed: Bytes, maxBytes
       maxOutputLength,
       info: true,
     }) as { readonly buffer: Bytes; readonly engine: { readonly bytesWritten: number } };
-    if (engine.bytesWritten < packed.length) throw new Damaged('there are bytes after its end');
-    if (buffer.length > maxBytes) throw new Damaged(`it holds more than ${maxBytes} bytes`);
+    if (engine.bytesWritten < packed.length) throw new DamagedData('there are bytes after its end');
+    if (buffer.length > maxBytes) throw new DamagedData(`it holds more than ${maxBytes} bytes`);
     return buffer;
   } catch (error) {
-    if (error instanceof Damaged) throw error;
-    throw new Damaged(error instanceof Error ? error.message : String(error), { cause: error });
+    if (error instanceof DamagedData) throw error;
+    throw new DamagedData(error instanceof Error ? error.message : String(error), { cause: error });
   }
 }
 
@@ -318,11 +321,11 @@ async function* runEngine(
       givenBytes += piece.length;
       engine.write(piece);
       for (let out = await engine.next(); out !== undefined; out = await engine.next()) yield out;
-      if (engine.isEnded) throw new Damaged('there are bytes after its end');
+      if (engine.isEnded) throw new DamagedData('there are bytes after its end');
     }
     engine.end();
     for (let out = await engine.next(); out !== undefined; out = await engine.next()) yield out;
-    if (stream.bytesWritten < givenBytes) throw new Damaged('there are bytes after its end');
+    if (stream.bytesWritten < givenBytes) throw new DamagedData('there are bytes after its end');
   } finally {
     stream.destroy();
   }
@@ -372,7 +375,7 @@ class Engine {
   async next(): Promise<Bytes | undefined> {
     for (;;) {
       if (this.#error !== undefined) {
-        throw new Damaged(this.#error.message, { cause: this.#error });
+        throw new DamagedData(this.#error.message, { cause: this.#error });
       }
       const out: unknown = this.#stream.read();
       if (out instanceof Uint8Array) return out;

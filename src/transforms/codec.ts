@@ -1,9 +1,13 @@
 /**
- * codec — what every way of compressing has in common, as compress.ts and compress-read.ts see it.
+ * codec — what all compression codecs have in common, as compress.ts sees it.
  *
- * A codec knows bytes, nothing of messages: what it cannot read it calls `Damaged`, and the reader
- * above says whose body it was. Promise: no codec holds more than a few blocks of a stream.
+ * A codec knows bytes, not messages: for bytes it cannot read it throws `DamagedData`, and the
+ * reader above says whose body it was. Promise: no codec holds more than a few blocks of a stream.
  */
+
+import { RespoolError } from '../core/errors.ts';
+import { importPeer } from '../system/peer.ts';
+import { EventLoopTurns } from './event-loop.ts';
 
 /** How much work compression takes, in four words; what they mean is the codec's. */
 export const LEVELS = ['fastest', 'default', 'better', 'best'] as const;
@@ -46,8 +50,8 @@ export interface CodecSource {
 }
 
 /** The bytes cannot be what our writer wrote. */
-export class Damaged extends Error {
-  override readonly name = 'Damaged';
+export class DamagedData extends Error {
+  override readonly name = 'DamagedData';
 }
 
 /** A source whose package is loaded at first use; a failed load is tried again by the next. */
@@ -58,4 +62,330 @@ export function lazySource(load: () => Promise<Codec>): CodecSource {
     ready: () => codec,
     load: async () => (codec ??= await load()),
   };
+}
+
+// Streams of any chunking, cut and joined to the sizes that codecs work with.
+
+/** Worked on in the calling thread before others get their turn: about 3 ms. */
+export const CODEC_TURN_BYTES: number = 2 * 1024 * 1024;
+
+/** Makes one piece of memory of several. */
+export type Join = (parts: readonly Bytes[]) => Bytes;
+
+/** Pieces of exactly `pieceBytes`, the last one shorter; none for an empty stream. */
+export async function* pieces(
+  stream: AsyncIterable<Bytes>,
+  pieceBytes: number,
+  join: Join = joinBytes,
+): AsyncGenerator<Bytes, void, undefined> {
+  let held: Bytes[] = [];
+  let heldBytes = 0;
+  for await (const part of stream) {
+    let at = 0;
+    while (part.length - at >= pieceBytes - heldBytes) {
+      const end = at + pieceBytes - heldBytes;
+      held.push(part.subarray(at, end));
+      yield join(held);
+      held = [];
+      heldBytes = 0;
+      at = end;
+    }
+    if (at < part.length) {
+      held.push(part.subarray(at));
+      heldBytes += part.length - at;
+    }
+  }
+  if (heldBytes > 0) yield join(held);
+}
+
+/** Is told of every part that is taken. */
+export type OnPart = (part: Bytes) => void;
+
+/** The same for bytes that are whole in memory. */
+export async function* slices(
+  bytes: Bytes,
+  pieceBytes: number,
+  onPart?: OnPart,
+): AsyncGenerator<Bytes, void, undefined> {
+  for (let at = 0; at < bytes.length; at += pieceBytes) {
+    const part = bytes.subarray(at, at + pieceBytes);
+    onPart?.(part);
+    yield part;
+  }
+}
+
+/** What is there already, then the rest of an iteration that was begun. */
+export async function* resumeStream(
+  begun: readonly Bytes[],
+  rest: AsyncIterator<Bytes>,
+  onPart?: OnPart,
+): AsyncGenerator<Bytes, void, undefined> {
+  let isOver = false;
+  try {
+    for (const part of begun) {
+      onPart?.(part);
+      yield part;
+    }
+    for (;;) {
+      const { done, value } = await failing(rest.next(), () => (isOver = true));
+      if (done === true) {
+        isOver = true;
+        return;
+      }
+      onPart?.(value);
+      yield value;
+    }
+  } finally {
+    // Anyone who stops in the middle lets the source close what it has open.
+    if (!isOver) await rest.return?.();
+  }
+}
+
+/** Reads until the end; gives up when more than `maxBytes` are held. */
+export async function gather(
+  stream: AsyncIterator<Bytes>,
+  maxBytes: number,
+): Promise<{ readonly held: Bytes[]; readonly isWhole: boolean }> {
+  const held: Bytes[] = [];
+  let heldBytes = 0;
+  while (heldBytes <= maxBytes) {
+    const { done, value } = await stream.next();
+    if (done === true) return { held, isWhole: true };
+    // Empty parts count nothing, so they must not be kept: a stream may have any number of them.
+    if (value.length > 0) held.push(value);
+    heldBytes += value.length;
+  }
+  return { held, isWhole: false };
+}
+
+/** Everything as one piece of memory. */
+export async function collect(stream: AsyncIterable<Bytes>): Promise<Bytes> {
+  const held: Bytes[] = [];
+  for await (const part of stream) held.push(part);
+  return joinBytes(held);
+}
+
+/** One piece of memory; a single part is not copied. */
+export function joinBytes(parts: readonly Bytes[]): Bytes {
+  const [first] = parts;
+  return parts.length === 1 && first !== undefined ? first : Buffer.concat(parts);
+}
+
+/** The same in memory that is used again: for anyone who is done with a piece before the next. */
+export function createJoin(maxBytes: number): Join {
+  let memory: Buffer | undefined;
+  return (parts) => {
+    if (parts.length === 1) return joinBytes(parts);
+    memory ??= Buffer.allocUnsafeSlow(maxBytes);
+    let bytes = 0;
+    for (const part of parts) {
+      memory.set(part, bytes);
+      bytes += part.length;
+    }
+    return memory.subarray(0, bytes);
+  };
+}
+
+/** The same memory as a Buffer; native packages take nothing else. */
+export function bufferOf(bytes: Bytes): Buffer {
+  return Buffer.isBuffer(bytes)
+    ? bytes
+    : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+}
+
+/** An iterator that failed is over; it must not be asked to return. */
+async function failing<T>(promise: Promise<T>, onFailure: () => void): Promise<T> {
+  try {
+    return await promise;
+  } catch (error) {
+    onFailure();
+    throw error;
+  }
+}
+
+// Codecs whose package knows whole blocks only: snappy and lz4.
+//
+// A stream is a row of blocks of 64 KiB plain bytes, packed one by one in the calling thread with
+// turns of the event loop in between. How a row begins, and how it says that it is over, is the
+// format's.
+
+/** Plain bytes of every block but the last. */
+export const BLOCK_BYTES: number = 64 * 1024;
+
+/** So much in one go: about 1 ms of work. Above, a stream is as quick and copies less. */
+const PACK_MAX_BYTES = 256 * 1024;
+const UNPACK_MAX_BYTES = 512 * 1024;
+
+const NOTHING = Buffer.alloc(0);
+
+/** How blocks are written and read. */
+export interface BlockFormat {
+  /** What stands before the first block; may be empty. */
+  readonly head: Bytes;
+  pack(plain: Buffer): Bytes;
+  /** What says that the row is over; may be empty. */
+  tail(isLastFull: boolean): Bytes;
+  sample(plain: Buffer): number;
+  createReader(): BlockReader;
+}
+
+/** Walks along a row of blocks. */
+export interface BlockReader {
+  /** How long the part at the front is; undefined where more bytes are needed to tell. */
+  measure(packed: Buffer): number | undefined;
+  /** The plain bytes of such a part; may be none. */
+  read(part: Buffer): Bytes;
+  /** True when nothing may follow. */
+  readonly isOver: boolean;
+}
+
+/** The codec of a format. */
+export function blockCodec(format: BlockFormat): Codec {
+  const all = PACK_MAX_BYTES;
+  return {
+    packMaxBytes: { fastest: all, default: all, better: all, best: all },
+    unpackMaxBytes: UNPACK_MAX_BYTES,
+    pack: (plain) => pack(format, bufferOf(plain)),
+    sample: (plain) => format.sample(bufferOf(plain)),
+    packStream: (plain) => packStream(format, plain),
+    unpack: (packed, maxBytes) => unpack(format, packed, maxBytes),
+    unpackStream: (packed) => unpackStream(format, packed),
+    // What was stored as it is comes out as it is.
+    isDoneWithPieces: false,
+  };
+}
+
+function pack(format: BlockFormat, plain: Buffer): Bytes {
+  const parts: Bytes[] = [format.head];
+  for (let at = 0; at < plain.length; at += BLOCK_BYTES) {
+    parts.push(format.pack(plain.subarray(at, at + BLOCK_BYTES)));
+  }
+  parts.push(format.tail(plain.length % BLOCK_BYTES === 0));
+  return joinBytes(parts.filter((part) => part.length > 0));
+}
+
+async function* packStream(
+  format: BlockFormat,
+  plain: AsyncIterable<Bytes>,
+): AsyncGenerator<Bytes, void, undefined> {
+  const turns = new EventLoopTurns(CODEC_TURN_BYTES);
+  let isLastFull = true;
+  // With the first block: who stops at an output must find the source begun, to close it.
+  let head = format.head;
+  for await (const block of pieces(plain, BLOCK_BYTES)) {
+    isLastFull = block.length === BLOCK_BYTES;
+    const packed = format.pack(bufferOf(block));
+    yield head.length === 0 ? packed : Buffer.concat([head, packed]);
+    head = NOTHING;
+    await turns.after(block.length);
+  }
+  const end = joinBytes([head, format.tail(isLastFull)]);
+  if (end.length > 0) yield end;
+}
+
+function unpack(format: BlockFormat, packed: Bytes, maxBytes: number): Bytes {
+  const row = new Row(format.createReader());
+  const parts: Bytes[] = [];
+  let plainBytes = 0;
+  row.push(packed);
+  for (let part = row.next(); part !== undefined; part = row.next()) {
+    plainBytes += part.length;
+    if (plainBytes > maxBytes) throw new DamagedData(`it holds more than ${maxBytes} bytes`);
+    parts.push(part);
+  }
+  row.end();
+  return joinBytes(parts);
+}
+
+async function* unpackStream(
+  format: BlockFormat,
+  packed: AsyncIterable<Bytes>,
+): AsyncGenerator<Bytes, void, undefined> {
+  const row = new Row(format.createReader());
+  const turns = new EventLoopTurns(CODEC_TURN_BYTES);
+  for await (const piece of packed) {
+    row.push(piece);
+    for (let part = row.next(); part !== undefined; part = row.next()) {
+      yield part;
+      await turns.after(part.length);
+    }
+  }
+  row.end();
+}
+
+/** What has come and is not read yet. */
+class Row {
+  readonly #reader: BlockReader;
+  #rest: Buffer = Buffer.alloc(0);
+
+  constructor(reader: BlockReader) {
+    this.#reader = reader;
+  }
+
+  push(piece: Bytes): void {
+    this.#rest = bufferOf(this.#rest.length === 0 ? piece : Buffer.concat([this.#rest, piece]));
+  }
+
+  /** The next plain bytes; undefined when more has to come. */
+  next(): Bytes | undefined {
+    while (this.#rest.length > 0) {
+      if (this.#reader.isOver) throw new DamagedData('there are bytes after its end');
+      const length = this.#reader.measure(this.#rest);
+      if (length === undefined || length > this.#rest.length) return undefined;
+      const plain = this.#reader.read(this.#rest.subarray(0, length));
+      this.#rest = this.#rest.subarray(length);
+      if (plain.length > 0) return plain;
+    }
+    return undefined;
+  }
+
+  end(): void {
+    if (this.#rest.length > 0 || !this.#reader.isOver) throw new DamagedData('it ends too early');
+  }
+}
+
+// The only way to the optional packages of compression: snappy and lz4-napi.
+
+/** Packs a stream into frames. */
+interface SnappyCompressor {
+  update(plain: Uint8Array): Buffer;
+  finish(): Promise<Buffer>;
+}
+
+/** The part of the package `snappy` that is used. */
+export interface SnappyPackage {
+  readonly Compressor: new () => SnappyCompressor;
+  compressSync(plain: Buffer, options: { readonly copyOutputData: boolean }): Buffer;
+  uncompressSync(
+    packed: Buffer,
+    options: { readonly asBuffer: boolean; readonly copyOutputData: boolean },
+  ): Buffer;
+}
+
+/** The part of the package `lz4-napi` that is used. */
+export interface Lz4Package {
+  compressFrameSync(plain: Buffer, options: { readonly contentChecksum: boolean }): Buffer;
+  decompressFrameSync(packed: Buffer): Buffer;
+}
+
+/** Loads `snappy`; `peer.missing` where it is not installed. */
+export function loadSnappy(): Promise<SnappyPackage> {
+  return load<SnappyPackage>('snappy', ['Compressor', 'compressSync', 'uncompressSync']);
+}
+
+/** Loads `lz4-napi`; `peer.missing` where it is not installed. */
+export function loadLz4(): Promise<Lz4Package> {
+  return load<Lz4Package>('lz4-napi', ['compressFrameSync', 'decompressFrameSync']);
+}
+
+/** An old release may lack what we call; better to know now than with the first body. */
+async function load<T>(packageName: string, needed: readonly string[]): Promise<T> {
+  const loaded = await importPeer(packageName, `compression with ${packageName}`);
+  const missing = needed.find((name) => typeof loaded[name] !== 'function');
+  if (missing === undefined) return loaded as T;
+  throw new RespoolError(
+    'peer.missing',
+    `cannot use compression with ${packageName}: the installed package has no "${missing}"; ` +
+      `run: npm install ${packageName}@latest`,
+  );
 }

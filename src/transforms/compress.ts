@@ -7,20 +7,26 @@
 
 import { assert, RespoolError } from '../core/errors.ts';
 import { checkNames, checkOneOf } from '../core/limits.ts';
-import type { BodyWriter, Transform } from '../ports/transform.ts';
-import { type Bytes, type Codec, type CompressionLevel, LEVELS, STEP_BYTES } from './codec.ts';
-import { collect, createJoin, gather, joined, resumed, slices } from './codec-pieces.ts';
+import type { BodyReader, BodyWriter, ReadContext, Transform } from '../ports/transform.ts';
+import { lz4Source } from './codec-lz4.ts';
+import { snappySource } from './codec-snappy.ts';
+import { zlibSource } from './codec-zlib.ts';
 import {
-  CODEC_NAMES,
-  CODECS,
-  type CodecSources,
-  type CompressionCodec,
-  encodingOf,
-  PLAIN,
-  RATIO_FREE_BYTES,
-  refuseS2,
-} from './compress-codecs.ts';
-import { createReadCompressed } from './compress-read.ts';
+  type Bytes,
+  type Codec,
+  type CodecSource,
+  collect,
+  type CompressionLevel,
+  createJoin,
+  DamagedData,
+  gather,
+  joinBytes,
+  LEVELS,
+  pieces,
+  resumeStream,
+  slices,
+  STEP_BYTES,
+} from './codec.ts';
 
 /** Bodies below this size are stored as they are: headers of a codec would eat the gain. */
 const COMPRESS_MIN_BYTES = 64;
@@ -131,11 +137,11 @@ class CompressWriter implements BodyWriter {
     }
     if (!isSmaller(codec, beginning(held))) {
       this.#encoding = PLAIN;
-      yield* resumed(held, rest);
+      yield* resumeStream(held, rest);
       return;
     }
     const meter = new RatioMeter();
-    yield* this.#packStream(codec, resumed(held, rest, meter.onPlain), meter);
+    yield* this.#packStream(codec, resumeStream(held, rest, meter.onPlain), meter);
   }
 
   /** One call for all parts; the parts themselves where they are left as they are. */
@@ -143,7 +149,7 @@ class CompressWriter implements BodyWriter {
     const bytes = parts.reduce((sum, part) => sum + part.length, 0);
     // Memory that all bodies share is safe only as long as nothing is awaited.
     const isAtOnce = bytes <= Math.min(JOIN_MAX_BYTES, codec.packMaxBytes[this.#level]);
-    const packing = this.encodeBytes(isAtOnce ? joinAtOnce(parts) : joined(parts));
+    const packing = this.encodeBytes(isAtOnce ? joinAtOnce(parts) : joinBytes(parts));
     const packed = await packing;
     return this.#encoding === PLAIN ? parts : [packed];
   }
@@ -231,4 +237,239 @@ class RatioMeter {
     if (this.#plainBytes <= RATIO_FREE_BYTES) return;
     this.#highest = Math.max(this.#highest, this.#plainBytes / packedBytes);
   }
+}
+
+// Every codec by its name, and what an envelope records of a compression.
+
+/** The ways a body can be compressed. */
+export const CODEC_NAMES = ['gzip', 'zlib', 'deflate', 'brotli', 'zstd', 'snappy', 'lz4'] as const;
+
+/** The name of a codec; encodings begin with it. */
+export type CompressionCodec = (typeof CODEC_NAMES)[number];
+
+/**
+ * A codec that stored bodies may name. Bodies under the name `s2` hold the bytes of snappy, as
+ * former versions wrote them; S2 in its own format is neither written nor read.
+ */
+export type StoredCodec = CompressionCodec | 's2';
+
+const STORED_NAMES: readonly StoredCodec[] = [...CODEC_NAMES, 's2'];
+
+/** Refuses S2 where it is asked for, with what to use instead. */
+export function refuseS2(codec: unknown): void {
+  if (codec !== 's2') return;
+  throw new RespoolError(
+    'config.invalid',
+    'cannot compress with s2: the S2 format and its levels are not implemented; use snappy, ' +
+      'whose bytes readers of S2 take, or zstd, which has levels. Bodies that are stored under ' +
+      'the name s2 stay readable',
+  );
+}
+
+/** Where each codec comes from. */
+export type CodecSources = Readonly<Record<StoredCodec, CodecSource>>;
+
+/** What is recorded of a body that was left as it was. */
+export const PLAIN = 'plain';
+
+/** A body may unpack to this many times its size without saying so beforehand. */
+const RATIO_MAX = 200;
+/** Ratios count only past this many plain bytes: what is smaller harms nobody. */
+export const RATIO_FREE_BYTES: number = 1024 * 1024;
+
+const ENCODING_PATTERN = /^([a-z0-9]+)(?:;ratio=([1-9][0-9]{0,14}))?$/;
+
+// Read under two names: former versions wrote it as s2, too.
+const snappy = snappySource();
+
+/** The codecs as they are used outside of tests. */
+export const CODECS: CodecSources = {
+  gzip: zlibSource('gzip'),
+  zlib: zlibSource('zlib'),
+  deflate: zlibSource('deflate'),
+  brotli: zlibSource('brotli'),
+  zstd: zlibSource('zstd'),
+  snappy,
+  s2: snappy,
+  lz4: lz4Source(),
+};
+
+/** The record of a compressed body; `ratio` is the highest it passes on the way back. */
+export function encodingOf(codec: CompressionCodec, ratio: number): string {
+  return ratio > RATIO_MAX ? `${codec};ratio=${Math.ceil(ratio)}` : codec;
+}
+
+/** What a record says; undefined where it is none of a compression. */
+export function parseEncoding(
+  encoding: string,
+): { readonly codec: StoredCodec; readonly ratioMax: number } | undefined {
+  const [, name, ratio] = ENCODING_PATTERN.exec(encoding) ?? [];
+  const codec = STORED_NAMES.find((known) => known === name);
+  if (codec === undefined) return undefined;
+  return { codec, ratioMax: Math.max(RATIO_MAX, Number(ratio ?? 0)) };
+}
+
+// Compressed bodies on their way back, whatever the configuration of today says.
+//
+// Promise: no body unpacks to more than its envelope allows, and what cannot have been written by
+// us is `body.corrupt`. A body that unpacks to far more than it is long is stopped on the way.
+
+/** What is collected of a stream whose plain size is small enough for one call. */
+const COLLECT_MAX_BYTES = 1024 * 1024;
+
+/** Finds who can read an encoding; undefined for one that is no compression. */
+export type ReadCompressed = (encoding: string, context: ReadContext) => BodyReader | undefined;
+
+/**
+ * Reads what any `compress()` has written, without a configuration.
+ *
+ * Optional packages are loaded when the first body needs them; `decodeBytes` is a promise then.
+ */
+export const readCompressed: ReadCompressed = createReadCompressed(CODECS);
+
+/** The same with codecs from elsewhere. */
+export function createReadCompressed(codecs: CodecSources): ReadCompressed {
+  return (encoding, context) => {
+    if (encoding === PLAIN) return new PlainReader(context);
+    const parsed = parseEncoding(encoding);
+    if (parsed === undefined) return undefined;
+    const { codec, ratioMax } = parsed;
+    return new CompressReader(codecs[codec], { ...context, codec, ratioMax });
+  };
+}
+
+/** A body that was left as it was. */
+class PlainReader implements BodyReader {
+  readonly #context: ReadContext;
+
+  constructor(context: ReadContext) {
+    this.#context = context;
+  }
+
+  decodeBytes(bytes: Bytes): Bytes {
+    this.#check(bytes.length);
+    return bytes;
+  }
+
+  async *decode(stream: AsyncIterable<Bytes>): AsyncGenerator<Bytes, void, undefined> {
+    let bytes = 0;
+    for await (const part of stream) {
+      bytes += part.length;
+      this.#check(bytes);
+      yield part;
+    }
+  }
+
+  #check(bytes: number): void {
+    const { id, maxBytes } = this.#context;
+    if (bytes > maxBytes) throw corrupt(id, PLAIN, tooLong(maxBytes));
+  }
+}
+
+/** What is known of a compressed body before it is read. */
+interface Expectation extends ReadContext {
+  readonly codec: StoredCodec;
+  readonly ratioMax: number;
+}
+
+class CompressReader implements BodyReader {
+  readonly #source: CodecSource;
+  readonly #expected: Expectation;
+
+  constructor(source: CodecSource, expected: Expectation) {
+    this.#source = source;
+    this.#expected = expected;
+  }
+
+  get holdsMaxBytes(): number | undefined {
+    const codec = this.#source.ready();
+    if (codec === undefined || !codec.isDoneWithPieces) return undefined;
+    return this.#isQuick(codec) ? COLLECT_MAX_BYTES : STEP_BYTES;
+  }
+
+  decodeBytes(packed: Bytes): Bytes | Promise<Bytes> {
+    const codec = this.#source.ready();
+    if (codec !== undefined && this.#isQuick(codec)) return this.#unpack(codec, packed);
+    return collect(this.decode(slices(packed, STEP_BYTES)));
+  }
+
+  async *decode(stream: AsyncIterable<Bytes>): AsyncGenerator<Bytes, void, undefined> {
+    // Before the stream is begun: what fails here must leave nothing open.
+    const codec = this.#source.ready() ?? (await this.#source.load());
+    if (!this.#isQuick(codec)) {
+      yield* this.#unpackStream(codec, stream);
+      return;
+    }
+    const rest = stream[Symbol.asyncIterator]();
+    const { held, isWhole } = await gather(rest, COLLECT_MAX_BYTES);
+    if (!isWhole) {
+      yield* this.#unpackStream(codec, resumeStream(held, rest));
+      return;
+    }
+    const plain = this.#unpack(codec, joinBytes(held));
+    if (plain.length > 0) yield plain;
+  }
+
+  #isQuick(codec: Codec): boolean {
+    return this.#expected.maxBytes <= codec.unpackMaxBytes;
+  }
+
+  #unpack(codec: Codec, packed: Bytes): Bytes {
+    try {
+      return codec.unpack(packed, this.#expected.maxBytes);
+    } catch (error) {
+      throw this.#named(error);
+    }
+  }
+
+  async *#unpackStream(
+    codec: Codec,
+    packed: AsyncIterable<Bytes>,
+  ): AsyncGenerator<Bytes, void, undefined> {
+    const join = codec.isDoneWithPieces ? createJoin(STEP_BYTES) : joinBytes;
+    let givenBytes = 0;
+    let plainBytes = 0;
+    async function* counted(): AsyncGenerator<Bytes, void, undefined> {
+      for await (const piece of pieces(packed, STEP_BYTES, join)) {
+        givenBytes += piece.length;
+        yield piece;
+      }
+    }
+    try {
+      for await (const part of codec.unpackStream(counted())) {
+        plainBytes += part.length;
+        this.#check(plainBytes, givenBytes);
+        yield part;
+      }
+    } catch (error) {
+      throw this.#named(error);
+    }
+  }
+
+  #check(plainBytes: number, givenBytes: number): void {
+    const { maxBytes, ratioMax } = this.#expected;
+    if (plainBytes > maxBytes) throw new DamagedData(tooLong(maxBytes));
+    if (plainBytes > RATIO_FREE_BYTES && plainBytes > givenBytes * ratioMax) {
+      throw new DamagedData(`it unpacks to more than ${ratioMax} times its size`);
+    }
+  }
+
+  /** Says whose body is damaged; what the source of the bytes has thrown stays as it is. */
+  #named(error: unknown): unknown {
+    const { id, codec } = this.#expected;
+    return error instanceof DamagedData ? corrupt(id, codec, error.message, error) : error;
+  }
+}
+
+function corrupt(id: string, codec: string, why: string, damaged?: DamagedData): RespoolError {
+  return new RespoolError(
+    'body.corrupt',
+    `cannot read the body of message "${id}", stored as ${codec}: ${why}; ` +
+      'the stored bytes are not what was written',
+    damaged === undefined ? {} : { cause: damaged.cause ?? damaged },
+  );
+}
+
+function tooLong(maxBytes: number): string {
+  return `it holds more than the ${maxBytes} bytes of its envelope`;
 }

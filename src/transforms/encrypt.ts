@@ -16,11 +16,9 @@ import {
   createHeader,
   PREFIX_BYTES,
   SALT_BYTES,
-} from './encrypt-header.ts';
-import { EncryptReader, type EncryptRecord } from './encrypt-reader.ts';
-import { EncryptWriter } from './encrypt-writer.ts';
-import { isKeyId, type Keys } from './key.ts';
-import { KeyRing } from './key-ring.ts';
+} from './encrypt-format.ts';
+import { EncryptReader, type EncryptRecord, EncryptWriter } from './encrypt-stream.ts';
+import { isKeyId, KeyRing, type Keys } from './key-ring.ts';
 
 /** How bodies are encrypted. */
 export interface EncryptOptions {

@@ -26,8 +26,7 @@ import { RespoolError, textOf } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import { systemClock } from '../system/clock.ts';
 import { withTimeout } from '../system/wait.ts';
-import { isKeyId } from './key.ts';
-import type { KeyRing } from './key-ring.ts';
+import { isKeyId, type KeyRing } from './key-ring.ts';
 
 /** What a word may stand for; the same value makes another word for each. */
 export type TokenOf = 'code' | 'fingerprint' | 'destination';

@@ -39,14 +39,7 @@ export const PARTICIPLES: readonly string[] = [
   'spool/enqueue.ts Enqueued',
   'spool/unserved.ts Unserved',
   'spool/unserved.ts unserved',
-  'stores/filesystem/open.ts Opened',
-  'stores/memory/data.ts copied',
-  'stores/nats/body-meta.ts SETTLED',
-  'stores/nats/row.ts REMOVED',
   'stores/shared/sql-body.ts chunked',
-  'transforms/codec-pieces.ts joined',
-  'transforms/codec-pieces.ts resumed',
-  'transforms/codec.ts Damaged',
 ];
 
 /** Files and exported names that are a word of several meanings alone. */
@@ -141,7 +134,6 @@ export const PARTS: readonly string[] = [
   'PassParts',
   'PublishBreakerParts',
   'ReconnectingConnectionParts',
-  'RecordsParts',
   'RekeyParts',
   'RelayParts',
   'RelayServiceParts',
@@ -159,6 +151,5 @@ export const PARTS: readonly string[] = [
   'UploadParts',
   'WakeParts',
   'WatcherParts',
-  'WriteParts',
   'WriterParts',
 ];

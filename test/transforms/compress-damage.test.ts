@@ -4,9 +4,9 @@ import { isRespoolError } from 'respool';
 import { type CompressionCodec, readCompressed } from 'respool/transforms';
 import * as zlib from 'node:zlib';
 import { describe, expect, test } from 'vitest';
-import { Damaged } from '../../src/transforms/codec.ts';
+import { DamagedData } from '../../src/transforms/codec.ts';
 import { zlibSource } from '../../src/transforms/codec-zlib.ts';
-import { CODECS as SOURCES } from '../../src/transforms/compress-codecs.ts';
+import { CODECS as SOURCES } from '../../src/transforms/compress.ts';
 import {
   chunkings,
   CODECS,
@@ -123,7 +123,7 @@ describe.each(CODECS)('%s', (codec) => {
         yield bytes;
         yield more;
       }
-      await expect(collect(source.unpackStream(pieces()))).rejects.toBeInstanceOf(Damaged);
+      await expect(collect(source.unpackStream(pieces()))).rejects.toBeInstanceOf(DamagedData);
     }
   });
 
@@ -204,11 +204,11 @@ describe('traps of the libraries', () => {
     for (const length of [zstdFrame.length - 1, zstdFrame.length - 5, zstdFrame.length >> 1]) {
       const cut = zstdFrame.subarray(0, length);
       expect(() => silent.zstdDecompressSync(cut)).not.toThrow();
-      expect(() => codec.unpack(cut, zstdBody.length)).toThrow(Damaged);
+      expect(() => codec.unpack(cut, zstdBody.length)).toThrow(DamagedData);
       async function* stream(): AsyncGenerator<Uint8Array, void, undefined> {
         yield cut;
       }
-      await expect(collect(codec.unpackStream(stream()))).rejects.toBeInstanceOf(Damaged);
+      await expect(collect(codec.unpackStream(stream()))).rejects.toBeInstanceOf(DamagedData);
     }
   });
 

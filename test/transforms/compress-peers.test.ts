@@ -1,13 +1,15 @@
 /** compress-peers.test — optional packages: loaded when needed, and a clear word when missing. */
 import { RespoolError } from 'respool';
 import { describe, expect, test } from 'vitest';
-import { loadLz4, loadSnappy } from '../../src/transforms/client.ts';
-import type { CodecSource } from '../../src/transforms/codec.ts';
+import { type CodecSource, loadLz4, loadSnappy } from '../../src/transforms/codec.ts';
 import { lz4Source } from '../../src/transforms/codec-lz4.ts';
 import { snappySource } from '../../src/transforms/codec-snappy.ts';
-import { type CodecSources, CODECS as SOURCES } from '../../src/transforms/compress-codecs.ts';
-import { createReadCompressed } from '../../src/transforms/compress-read.ts';
-import { compressWith } from '../../src/transforms/compress.ts';
+import {
+  CODECS as SOURCES,
+  type CodecSources,
+  compressWith,
+  createReadCompressed,
+} from '../../src/transforms/compress.ts';
 import { importPeer } from '../../src/system/peer.ts';
 import { collect, KIB, parts, refusal, text } from './compress-setup.ts';
 

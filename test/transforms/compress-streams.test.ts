@@ -4,9 +4,12 @@ import type { Transform as NodeTransform } from 'node:stream';
 import * as zlib from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import { zlibSource } from '../../src/transforms/codec-zlib.ts';
-import { CODECS as SOURCES, type CodecSources } from '../../src/transforms/compress-codecs.ts';
-import { createReadCompressed } from '../../src/transforms/compress-read.ts';
-import { compressWith } from '../../src/transforms/compress.ts';
+import {
+  CODECS as SOURCES,
+  type CodecSources,
+  compressWith,
+  createReadCompressed,
+} from '../../src/transforms/compress.ts';
 import { CODECS, collect, KIB, MIB, noise, pack, text, unpack } from './compress-setup.ts';
 
 const FROM_NODE = ['gzip', 'zlib', 'deflate', 'brotli', 'zstd'] as const;

@@ -1,12 +1,15 @@
 /** compress.test — what goes in comes out, on every way; what gains nothing stays plain. */
 import fc from 'fast-check';
-import { compress, readCompressed } from 'respool/transforms';
-import type { CompressionCodec, CompressionLevel } from 'respool/transforms';
+import {
+  compress,
+  type CompressionCodec,
+  type CompressionLevel,
+  readCompressed,
+} from 'respool/transforms';
 import * as zlib from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import { zlibSource } from '../../src/transforms/codec-zlib.ts';
-import { CODECS as SOURCES } from '../../src/transforms/compress-codecs.ts';
-import { compressWith } from '../../src/transforms/compress.ts';
+import { CODECS as SOURCES, compressWith } from '../../src/transforms/compress.ts';
 import {
   bodyOf,
   chunkings,

@@ -4,12 +4,12 @@ import { createDecipheriv, createSecretKey, hkdfSync } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { decrypt, generateKey } from 'respool/transforms';
-import { Chunks } from '../../src/transforms/encrypt-chunks.ts';
 import {
+  Chunks,
   createHeader,
   type EncryptHeader,
   parseHeader,
-} from '../../src/transforms/encrypt-header.ts';
+} from '../../src/transforms/encrypt-format.ts';
 import {
   BLOCK_BYTES,
   broken,

@@ -7,8 +7,7 @@ import path from 'node:path';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { decrypt, encrypt, generateKey, type Key, type Keys } from 'respool/transforms';
 import { SimClock } from 'respool/testkit';
-import { parseKey } from '../../src/transforms/key.ts';
-import { KeyRing } from '../../src/transforms/key-ring.ts';
+import { KeyRing, parseKey } from '../../src/transforms/key-ring.ts';
 import { load, loadStream, refusal, someBytes, store } from './encrypt-setup.ts';
 
 const KEY = randomBytes(32);

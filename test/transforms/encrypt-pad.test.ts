@@ -7,7 +7,7 @@ import {
   paddedLength,
   paddingAfter,
   withoutPadding,
-} from '../../src/transforms/pad.ts';
+} from '../../src/transforms/encrypt-stream.ts';
 import { load, smallChunks, someBytes, store } from './encrypt-setup.ts';
 
 test.each([

@@ -7,10 +7,9 @@
 
 import { createHash, createHmac, createSecretKey, hash } from 'node:crypto';
 import { type BodyWriter, type Cipher, compress, type Transform } from 'respool/transforms';
-import type { StoredCodec } from '../../src/transforms/compress-codecs.ts';
+import type { StoredCodec } from '../../src/transforms/compress.ts';
 import { encryptWith } from '../../src/transforms/encrypt.ts';
-import { Chunks } from '../../src/transforms/encrypt-chunks.ts';
-import { createHeader, parseHeader } from '../../src/transforms/encrypt-header.ts';
+import { Chunks, createHeader, parseHeader } from '../../src/transforms/encrypt-format.ts';
 
 /** One body as it is stored; bytes in base64, keys in hex. */
 export interface Vector {

@@ -2,7 +2,7 @@
 
 import { buffer } from 'node:stream/consumers';
 import { describe, expect, test } from 'vitest';
-import { loadSnappy, type SnappyPackage } from '../../src/transforms/client.ts';
+import { loadSnappy, type SnappyPackage } from '../../src/transforms/codec.ts';
 import { snappySource } from '../../src/transforms/codec-snappy.ts';
 import { KIB, MIB } from './compress-setup.ts';
 

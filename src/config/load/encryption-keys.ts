@@ -10,7 +10,7 @@ import path from 'node:path';
 import { isPlainObject } from '../../core/plain-object.ts';
 import { SECRET_MARK, type KnownSecrets } from '../../core/redact.ts';
 import type { Transform } from '../../ports/transform.ts';
-import { faultOfPlace, placeOf } from '../../transforms/key.ts';
+import { faultOfPlace, placeOf } from '../../transforms/key-ring.ts';
 import type { Environment } from './read-file.ts';
 
 /** Data that goes deeper goes round in circles. */

@@ -47,7 +47,7 @@ export async function transformsOf(
 
 /** Loaded for configurations that have transforms. */
 async function loadRoom() {
-  const { CODEC_NAMES, refuseS2 } = await import('../../transforms/compress-codecs.ts');
+  const { CODEC_NAMES, refuseS2 } = await import('../../transforms/compress.ts');
   const { compress, decrypt, encrypt } = await import('../../transforms/index.ts');
   return { CODEC_NAMES, compress, decrypt, encrypt, refuseS2 };
 }

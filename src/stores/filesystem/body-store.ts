@@ -24,9 +24,7 @@ import { createBatchLine } from '../shared/batching.ts';
 import { checkLocalDisk } from '../shared/local-disk.ts';
 import { Operations } from '../shared/operations.ts';
 import type { SyncMode } from './disk-protocol.ts';
-import { makeFolder, syncFolder } from './durable-writes.ts';
-import { storeError } from './errors.ts';
-import { errnoOf } from './files.ts';
+import { errnoOf, makeFolder, storeError, syncFolder } from './files.ts';
 
 /** How to keep bodies as files. */
 export interface FilesystemBodiesOptions {

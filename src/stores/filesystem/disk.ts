@@ -10,7 +10,7 @@
  */
 
 import { systemClock } from '../../system/clock.ts';
-import { Directories } from './directories.ts';
+import { Directories, errnoOf, type Files } from './files.ts';
 import type {
   Batch,
   BatchDone,
@@ -21,9 +21,15 @@ import type {
   SyncMode,
 } from './disk-protocol.ts';
 import { type Draft, Drafts, DRAFTS_OPEN_MAX, type Spare, Spares } from './drafts.ts';
-import { errnoOf, type Files } from './files.ts';
-import { type Content, decodeContent, encodeContent, headLine, SPARE } from './layout.ts';
-import { shardDirectory, unnamedText } from './layout.ts';
+import {
+  type Content,
+  decodeContent,
+  encodeContent,
+  headLine,
+  shardDirectory,
+  SPARE,
+  unnamedText,
+} from './layout.ts';
 import { setAside } from './quarantine.ts';
 
 /** Closing must not take long because many messages came and went. */

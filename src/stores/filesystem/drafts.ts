@@ -7,9 +7,8 @@
  * directory: either way a crash leaves nothing but a file that the next opening removes.
  */
 
-import type { Directories } from './directories.ts';
+import type { Directories, Files } from './files.ts';
 import type { SyncMode } from './disk-protocol.ts';
-import type { Files } from './files.ts';
 import { BLOCK_BYTES, SPARE } from './layout.ts';
 
 /** Files open for writing at once; more than a disk can use, far fewer than a process may open. */

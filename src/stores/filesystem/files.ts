@@ -5,7 +5,13 @@
  */
 
 import * as nodeFs from 'node:fs';
-import { join } from 'node:path';
+import { mkdir, open, rename } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { isRespoolError, type RespoolError } from '../../core/errors.ts';
+import { type State, STATES } from '../../core/state.ts';
+import { diskCode, diskError } from '../shared/disk-errors.ts';
+import type { DiskError } from './disk-protocol.ts';
+import { CORRUPT, shardDirectory, SHARDS, SPARE } from './layout.ts';
 
 /** The calls of node:fs that the store makes. */
 export type FileCalls = Pick<
@@ -169,4 +175,174 @@ export class Files {
 export function errnoOf(error: unknown): string {
   const code = (error as { code?: unknown } | null)?.code;
   return typeof code === 'string' ? code : '';
+}
+
+// Small files written whole, folders made and brought to the disk; with promises,
+// on the event loop's threads. For what is not on the fast path: layout, records, bodies.
+
+/** Makes a folder and those above it; what is new is on the disk when it resolves. */
+export async function makeFolder(path: string, isDurable: boolean): Promise<void> {
+  const made = await mkdir(path, { recursive: true, mode: 0o700 });
+  if (made === undefined || !isDurable) return;
+  // Every folder that is new is an entry of the one above it.
+  for (let at = path; at.length >= made.length; at = dirname(at)) await syncFolder(dirname(at));
+}
+
+/** Brings a folder's list of names to the disk. */
+export async function syncFolder(path: string): Promise<void> {
+  const folder = await open(path, 'r');
+  try {
+    await folder.sync();
+  } finally {
+    await folder.close();
+  }
+}
+
+/** Writes a file so that a reader sees the old text or the new one, never half of it. */
+export async function writeWhole(path: string, text: string, isDurable: boolean): Promise<void> {
+  const draft = `${path}.draft`;
+  const file = await open(draft, 'w', 0o600);
+  try {
+    await file.writeFile(text);
+    if (isDurable) await file.sync();
+  } finally {
+    await file.close();
+  }
+  await rename(draft, path);
+  if (isDurable) await syncFolder(dirname(path));
+}
+
+// The shard directories of the states, and which of them the disk has yet to learn
+// of.
+//
+// disk.ts calls it, in the thread. New files of a state go into one shard until it is full, not by
+// a hash of the id: so a batch touches one directory, and one fsync of it serves the whole batch.
+//
+// n.b. A directory that received a file is synced before the one that gave it away: whatever moment
+// the power goes, the file has at least one of its two names.
+
+/**
+ * A shard takes this many files before the next one is used; `ls` stays quick, and so does fsync.
+ */
+const SHARD_FILLS_AT = 1_000;
+
+/** How many more than the emptiest a shard may get, once all are full. */
+const SHARD_STEP = 250;
+
+/** Keeps the directories below a store's path. */
+export class Directories {
+  readonly #files: Files;
+  readonly #counts = new Map<string, number>();
+  readonly #known = new Set<string>();
+  readonly #current = new Map<State, { shard: number; fullAt: number }>();
+  readonly #received = new Set<string>();
+  readonly #gave = new Set<string>();
+
+  constructor(files: Files) {
+    this.#files = files;
+  }
+
+  /** Makes the fixed directories; those that are there are left as they are. */
+  make(): void {
+    for (const directory of [...STATES, SPARE, CORRUPT]) this.#ensure(directory, '.');
+  }
+
+  /** Learns of a shard that was found with this many files. */
+  found(state: State, shard: number, count: number): void {
+    const directory = shardDirectory(state, shard);
+    this.#known.add(directory);
+    this.#counts.set(directory, count);
+  }
+
+  /** The shard that the next file of this state goes to. */
+  choose(state: State): number {
+    let current = this.#current.get(state);
+    if (current === undefined || this.#count(state, current.shard) >= current.fullAt) {
+      current = this.#emptiest(state);
+      this.#current.set(state, current);
+      this.#ensure(shardDirectory(state, current.shard), state);
+    }
+    return current.shard;
+  }
+
+  /** A file was moved; both directories have something to tell the disk. */
+  moved(from: string, to: string): void {
+    this.#gave.add(from);
+    this.#received.add(to);
+    this.#counts.set(from, (this.#counts.get(from) ?? 0) - 1);
+    this.#counts.set(to, (this.#counts.get(to) ?? 0) + 1);
+  }
+
+  /** A file was made or removed here. */
+  touched(directory: string): void {
+    this.#received.add(directory);
+  }
+
+  /** An empty directory was removed: what moved out of it is the parent's to tell. */
+  removed(directory: string, parent: string): void {
+    this.#counts.delete(directory);
+    this.#received.delete(directory);
+    this.#gave.delete(directory);
+    this.#received.add(parent);
+  }
+
+  /**
+   * Brings all of it to the disk. After an error nothing is known, and fsync must not be tried
+   * again.
+   *
+   * Not the spare directory: what lies there belongs to nobody, and goes when the store is opened.
+   * A message that came out of it has its new name on the disk, and one that went there may be gone
+   * altogether. One fsync instead of two for a life at one in flight: 90 of 630 µs. (ext4 on
+   * virtio, 2026-11-18)
+   */
+  sync(): void {
+    this.#gave.delete(SPARE);
+    this.#received.delete(SPARE);
+    for (const directory of this.#received) this.#files.syncDirectory(directory);
+    for (const directory of this.#gave) {
+      if (!this.#received.has(directory)) this.#files.syncDirectory(directory);
+    }
+    this.#received.clear();
+    this.#gave.clear();
+  }
+
+  #count(state: State, shard: number): number {
+    return this.#counts.get(shardDirectory(state, shard)) ?? 0;
+  }
+
+  #emptiest(state: State): { shard: number; fullAt: number } {
+    // The first that has room, so that a small store stays in few directories and is easy to look
+    // at.
+    let best = 0;
+    let bestCount = Number.POSITIVE_INFINITY;
+    for (let shard = 0; shard < SHARDS && bestCount >= SHARD_FILLS_AT / 2; shard += 1) {
+      const count = this.#count(state, shard);
+      if (count < bestCount) [best, bestCount] = [shard, count];
+    }
+    return { shard: best, fullAt: Math.max(SHARD_FILLS_AT, bestCount + SHARD_STEP) };
+  }
+
+  #ensure(directory: string, parent: string): void {
+    if (this.#known.has(directory)) return;
+    if (this.#files.makeDirectory(directory)) this.#received.add(parent);
+    this.#known.add(directory);
+  }
+}
+
+// What a failed file call means for the caller: no room, or not available. Both stores use
+// it.
+
+/** Turns a failed file call into the error for the caller; one of ours passes as it is. */
+export function storeError(doing: string, thrown: unknown): RespoolError {
+  if (isRespoolError(thrown)) return thrown;
+  const error = asError(thrown);
+  const code = diskCode(error, 'path' in error ? String(error.path) : undefined);
+  return diskError(doing, { error, code, whenFree: 'nothing was half written' });
+}
+
+/** An error that crossed the thread's border is a plain object; make it an error again. */
+function asError(thrown: unknown): Error {
+  if (thrown instanceof Error) return thrown;
+  const { code, text } = thrown as Partial<DiskError>;
+  return Object.assign(new Error(text ?? String(thrown)), { code });
 }

@@ -22,8 +22,7 @@ import { PAGE_MAX, type Place, readPage, writePlace } from '../shared/page.ts';
 import { matchesQuery, orderValue } from '../shared/query.ts';
 import { type Catalog, dueAtOf, type HeldEntry, outlineOf, pathOf } from './catalog.ts';
 import type { Damage } from './disk-protocol.ts';
-import { storeError } from './errors.ts';
-import { errnoOf } from './files.ts';
+import { errnoOf, storeError } from './files.ts';
 import { decodeContent, mergeStatus } from './layout.ts';
 import type { Writer } from './writer.ts';
 

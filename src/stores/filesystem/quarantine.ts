@@ -6,9 +6,8 @@
  */
 
 import { systemClock } from '../../system/clock.ts';
-import type { Directories } from './directories.ts';
+import { type Directories, errnoOf, type Files } from './files.ts';
 import type { Damage } from './disk-protocol.ts';
-import { errnoOf, type Files } from './files.ts';
 import { CORRUPT } from './layout.ts';
 
 /** So much of the old name is kept in the new one; the whole stands in the reason. */

@@ -14,9 +14,7 @@ import { RespoolError } from '../../core/errors.ts';
 import { checkKey } from '../../core/limits.ts';
 import type { KeyedRecord, LogRecord, RecordStore } from '../../ports/record-store.ts';
 import { createBatchLine } from '../shared/batching.ts';
-import { makeFolder, syncFolder, writeWhole } from './durable-writes.ts';
-import { storeError } from './errors.ts';
-import { errnoOf } from './files.ts';
+import { errnoOf, makeFolder, storeError, syncFolder, writeWhole } from './files.ts';
 
 /** A record store that can be waited for. */
 export interface FileRecords extends RecordStore {

@@ -13,7 +13,7 @@ import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import { type CountPart, itemsOf, type Operations } from '../shared/operations.ts';
 import type { Catalog } from './catalog.ts';
 import type { BatchDone, Damage } from './disk-protocol.ts';
-import { storeError } from './errors.ts';
+import { storeError } from './files.ts';
 import { type WriterCall, type WriterPlan, planCall, type WriterRound } from './plan.ts';
 import type { DiskThread } from './thread.ts';
 

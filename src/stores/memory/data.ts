@@ -1,7 +1,7 @@
 /**
  * data — what memory stores keep, apart from the store objects, so that several can share it.
  *
- * Entries are plain readonly data and are kept as they come; only inline bytes are copied, on the
+ * Entries are plain readonly data and are kept as they come; only inline bytes are copyOf, on the
  * way in and on the way out, because bytes are the one part that callers fill and reuse.
  */
 
@@ -62,7 +62,7 @@ export class Data implements MemoryData {
     if (seq === undefined) this.#lastSeq += 1;
     const row: Row = {
       id,
-      entry: copied(entry),
+      entry: copyOf(entry),
       dueAt: 0,
       flow: undefined,
       place: -1,
@@ -130,7 +130,7 @@ export class Data implements MemoryData {
 }
 
 /** The entry with bytes of its own. */
-export function copied(entry: Entry): Entry {
+export function copyOf(entry: Entry): Entry {
   const { inlineBody } = entry;
   return inlineBody === undefined ? entry : { ...entry, inlineBody: Uint8Array.from(inlineBody) };
 }

@@ -32,7 +32,7 @@ import {
   writePlace,
 } from '../shared/page.ts';
 import { matchesQuery, orderValue } from '../shared/query.ts';
-import { copied, Data, type MemoryData } from './data.ts';
+import { copyOf, Data, type MemoryData } from './data.ts';
 import type { Row } from './due-flows.ts';
 import { createMemoryRecords } from './records.ts';
 
@@ -129,7 +129,7 @@ function createReads(
       checkOpen();
       const row = data.rows.get(id);
       if (row?.damage !== undefined) throw damaged(row);
-      return row === undefined ? undefined : copied(row.entry);
+      return row === undefined ? undefined : copyOf(row.entry);
     },
     async list(query) {
       checkOpen();
@@ -157,7 +157,7 @@ function claimRows(data: Data, request: ClaimRequest): readonly Entry[] {
   const rows = request.ids === undefined ? data.due.take(request, now, max) : byIds(data, request);
   return rows.map((row) => {
     data.setStatus(row, claimedStatus(row.entry.status, request));
-    return copied(row.entry);
+    return copyOf(row.entry);
   });
 }
 

@@ -23,19 +23,10 @@ import { randomName } from '../../system/ids.ts';
 import { InFlight } from '../../system/wait.ts';
 import { Opening } from '../shared/lifetime.ts';
 import { Operations } from '../shared/operations.ts';
-import { listBodies } from './body-list.ts';
-import {
-  type BodyPlaces,
-  type Meta,
-  placesOf,
-  readMeta,
-  readSettled,
-  writeMeta,
-  writeSettled,
-} from './body-meta.ts';
 import { type Bucket, openBucket } from './bucket.ts';
+import { readAll } from './feed.ts';
 import { type BodySettings, type NatsBodyOptions, readBodyOptions } from './options.ts';
-import type { Stream } from './stream.ts';
+import type { StoredMessage, Stream } from './stream.ts';
 
 /** Room for headers in a message. */
 const HEADERS_BYTES = 1_024;
@@ -363,4 +354,229 @@ function duplicate(ref: string): RespoolError {
 
 function corrupt(ref: string, reason: string): RespoolError {
   return new RespoolError('body.corrupt', `cannot read body "${ref}": ${reason}`);
+}
+
+// Every body of a bucket, and the chunks that belong to none.
+//
+// The stream is walked once in its order, headers only, page by page behind the last sequence:
+// whatever is removed meanwhile shifts nothing, and no more than a page is in memory. What an
+// object is comes behind its chunks. So only chunks whose object has not come yet are remembered:
+// those of uploads that were under way at that place, and those that nobody finished.
+
+/** No filter: one that covers both kinds of subjects is refused by the server. */
+const ALL = '';
+/** Messages that are read at once. */
+const PAGE_MAX = 500;
+/** This many unfinished objects are remembered; of more, the oldest are looked at right away. */
+const UNFINISHED_MAX = 10_000;
+const DROPS_AT_ONCE = 64;
+
+/** Which bodies are listed, and which markers of settled messages are removed on the way. */
+export interface ListLimits {
+  readonly writtenBefore: number;
+  readonly markersBefore: number;
+}
+
+/** Bodies written before a time; also what a crash left half written. */
+async function* listBodies(
+  stream: Stream,
+  places: BodyPlaces,
+  { writtenBefore, markersBefore }: ListLimits,
+): AsyncGenerator<StoredBody> {
+  const unfinished = new Map<string, string>();
+  for (let from = 1; ; ) {
+    const page = { filter: ALL, headersOnly: true, from, max: PAGE_MAX };
+    const messages = await readAll(stream, page);
+    const oldMarkers: number[] = [];
+    for (const { seq, subject, headers, storedAt } of messages) {
+      if (!places.isMeta(subject)) {
+        const found = places.readChunks(subject);
+        if (found !== undefined) unfinished.set(found.nuid, found.ref);
+        continue;
+      }
+      if ((headers?.get(SETTLED_HEADER) ?? '') !== '') {
+        if (storedAt < markersBefore) oldMarkers.push(seq);
+        continue;
+      }
+      unfinished.delete(headers?.get(NUID) ?? '');
+      const writtenAt = Math.floor(storedAt);
+      if (writtenAt < writtenBefore) yield { ref: places.refOfMeta(subject), writtenAt };
+    }
+    for (let at = 0; at < oldMarkers.length; at += DROPS_AT_ONCE) {
+      const drops = oldMarkers.slice(at, at + DROPS_AT_ONCE);
+      await Promise.all(drops.map((seq) => stream.drop(seq)));
+    }
+    const last = messages.at(-1);
+    const isEnd = last === undefined || messages.length < PAGE_MAX;
+    const keptMax = isEnd ? 0 : UNFINISHED_MAX;
+    yield* examine({ stream, places, writtenBefore }, takeOldest(unfinished, keptMax));
+    if (isEnd) return;
+    from = last.seq + 1;
+  }
+}
+
+/** Takes out the oldest ones beyond this many. */
+function takeOldest(unfinished: Map<string, string>, max: number): Map<string, string> {
+  const taken = new Map<string, string>();
+  for (const [nuid, ref] of unfinished) {
+    if (unfinished.size <= max) break;
+    unfinished.delete(nuid);
+    taken.set(nuid, ref);
+  }
+  return taken;
+}
+
+interface Search {
+  readonly stream: Stream;
+  readonly places: BodyPlaces;
+  readonly writtenBefore: number;
+}
+
+/** Of objects without their last part, those that nobody will finish any more. */
+async function* examine(
+  { stream, places, writtenBefore }: Search,
+  unfinished: ReadonlyMap<string, string>,
+): AsyncGenerator<StoredBody> {
+  const told = new Set<string>();
+  for (const [nuid, ref] of unfinished) {
+    if (told.has(ref)) continue;
+    const subject = places.chunksOf(nuid);
+    const last = await stream.last(subject);
+    const writtenAt = Date.parse(last?.time ?? '');
+    // A put that is still running has written its last chunk just now.
+    if (!(writtenAt < writtenBefore)) continue;
+    const stored = await stream.last(places.metaOf(ref));
+    if (stored === undefined) {
+      told.add(ref);
+      yield { ref, writtenAt };
+      continue;
+    }
+    // Finished since, or left by a second put of the same ref, which lost.
+    const whole = stored.header(NUID) || readMeta(stored)?.nuid;
+    if (whole !== nuid) await stream.purge(subject);
+  }
+}
+
+// Where the parts of an object lie, and what is written about it.
+
+/** Where the chunks are; other tools do not know this header and do without. */
+const SEQS = 'Rs-Seqs';
+/** The header with an object's nuid, for lists that fetch headers only. */
+const NUID = 'Rs-Nuid';
+/** The header of a marker: the message of this object has ended, and how. */
+const SETTLED_HEADER = 'Rs-Settled';
+/** The server removes what was under the subject before, in the same write. */
+const ROLLUP = ['Nats-Rollup', 'sub'] as const;
+/** Objects of more chunks are read and removed by their subject. */
+const SEQS_MAX = 2_000;
+
+/** The subjects of a bucket. */
+export interface BodyPlaces {
+  isMeta(subject: string): boolean;
+  /** A ref as one word of a subject. */
+  wordOf(ref: string): string;
+  metaOf(ref: string): string;
+  chunksOf(nuid: string): string;
+  refOfMeta(subject: string): string;
+  /** Nuid and ref of a subject of chunks; undefined for what others wrote. */
+  readChunks(subject: string): { readonly nuid: string; readonly ref: string } | undefined;
+}
+
+/** The subjects of a bucket, by its name. */
+function placesOf(bucket: string): BodyPlaces {
+  const metas = `$O.${bucket}.M.`;
+  const chunks = `$O.${bucket}.C.`;
+  const wordOf = (ref: string): string => Buffer.from(ref).toString('base64url');
+  const textOf = (word: string): string => Buffer.from(word, 'base64url').toString('utf8');
+  return {
+    isMeta: (subject) => subject.startsWith(metas),
+    wordOf,
+    // Tools for object stores fill names up to a multiple of four.
+    metaOf: (ref) => metas + wordOf(ref).padEnd(Math.ceil(wordOf(ref).length / 4) * 4, '='),
+    chunksOf: (nuid) => chunks + nuid,
+    refOfMeta: (subject) => textOf(subject.slice(metas.length).replaceAll('=', '')),
+    readChunks(subject) {
+      const nuid = subject.slice(chunks.length);
+      const at = nuid.indexOf('.');
+      return at < 0 ? undefined : { nuid, ref: textOf(nuid.slice(0, at)) };
+    },
+  };
+}
+
+/** What is known of an object. */
+export interface Meta {
+  readonly nuid: string;
+  readonly size: number;
+  readonly chunks: number;
+  readonly digest: string;
+  /** The sequences of its chunks, unless there are very many. */
+  readonly seqs: readonly number[] | undefined;
+}
+
+/** An object that has been written. */
+export interface NewMeta extends Omit<Meta, 'chunks' | 'seqs'> {
+  readonly ref: string;
+  readonly bucket: string;
+  readonly seqs: readonly number[];
+  readonly mtime: number;
+  readonly chunkBytes: number;
+}
+
+/** What is written about an object, in the form every tool reads. */
+function writeMeta(meta: NewMeta): {
+  readonly data: string;
+  readonly headers: readonly (readonly [string, string])[];
+} {
+  const { ref, bucket, nuid, size, digest, seqs, mtime, chunkBytes } = meta;
+  const data = JSON.stringify({
+    name: ref,
+    bucket,
+    nuid,
+    size,
+    chunks: seqs.length,
+    digest,
+    mtime: isoOf(mtime),
+    options: { max_chunk_size: chunkBytes },
+  });
+  const headers: (readonly [string, string])[] = [[NUID, nuid]];
+  if (seqs.length <= SEQS_MAX) headers.push([SEQS, JSON.stringify(seqs)]);
+  return { data, headers };
+}
+
+/** Reads what is written about an object; undefined when it is gone or not to be read. */
+function readMeta(stored: StoredMessage): Meta | undefined {
+  try {
+    const text = Buffer.from(stored.data).toString('utf8');
+    const meta = JSON.parse(text) as Meta & { readonly deleted?: boolean };
+    if (meta.deleted === true) return undefined;
+    const seqs = stored.header(SEQS);
+    return { ...meta, seqs: seqs === '' ? undefined : (JSON.parse(seqs) as number[]) };
+  } catch {
+    return undefined;
+  }
+}
+
+/** What replaces an object whose message has ended; other tools read it as a deleted object. */
+function writeSettled(
+  settled: { readonly ref: string; readonly bucket: string; readonly nuid: string },
+  settledAs: SettledAs,
+  mtime: number,
+): {
+  readonly data: string;
+  readonly headers: readonly (readonly [string, string])[];
+} {
+  const { ref, bucket, nuid } = settled;
+  const gone = { size: 0, chunks: 0, deleted: true, mtime: isoOf(mtime) };
+  const data = JSON.stringify({ name: ref, bucket, nuid, ...gone });
+  return { data, headers: [ROLLUP, [SETTLED_HEADER, settledAs]] };
+}
+
+/** How the message of an object ended; undefined where this is no marker of ours. */
+function readSettled(stored: StoredMessage | undefined): SettledAs | undefined {
+  const settledAs = stored?.header(SETTLED_HEADER);
+  return settledAs === 'delivered' || settledAs === 'removed' ? settledAs : undefined;
+}
+
+function isoOf(ms: number): string {
+  return new Date(ms).toISOString();
 }

@@ -7,8 +7,7 @@
 import { RespoolError, show, textOf } from '../../core/errors.ts';
 import type { Durability } from '../../ports/entry-store.ts';
 import { TimeLimit } from '../../system/wait.ts';
-import { connectTo, loadNats, type NatsConnection } from './client.ts';
-import { ServerConnection } from './connection.ts';
+import { connectTo, loadNats, type NatsConnection, ServerConnection } from './connection.ts';
 import type { Settings } from './options.ts';
 import { Stream, type StreamInfo } from './stream.ts';
 

@@ -9,10 +9,10 @@
  */
 
 import type { Entry } from '../../core/entry.ts';
-import type { ClaimFilter } from '../../ports/entry-store.ts';
 import { takesTopic } from '../../core/topic.ts';
+import type { ClaimFilter } from '../../ports/entry-store.ts';
 import { DueTree, type Leaf } from '../shared/due-tree.ts';
-import type { Facts } from './row.ts';
+import type { Content, Facts } from './row.ts';
 
 /** One entry. Replaced as a whole on every step but for the tree's marks. */
 export interface Row extends Leaf, Facts {
@@ -327,4 +327,51 @@ function inClaimOrder(one: Row, other: Row): number {
   if (one.priority !== other.priority) return one.priority - other.priority;
   if (one.due !== other.due) return one.due - other.due;
   return one.id < other.id ? -1 : 1;
+}
+
+// Entries this process wrote or read lately, so that its next step need not read
+// them.
+
+/** What an entry costs beside its bytes. */
+const OVERHEAD_BYTES = 1_500;
+
+/** Contents by id and sequence, up to this many bytes; the oldest go first. */
+export class Cache {
+  readonly #maxBytes: number;
+  readonly #contents = new Map<string, { readonly seq: number; readonly content: Content }>();
+  #bytes = 0;
+
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  get(id: string, seq: number): Content | undefined {
+    const held = this.#contents.get(id);
+    return held?.seq === seq ? held.content : undefined;
+  }
+
+  set(id: string, seq: number, content: Content): void {
+    this.delete(id);
+    this.#bytes += content.tail.length + OVERHEAD_BYTES;
+    this.#contents.set(id, { seq, content });
+    for (const oldest of this.#contents.keys()) {
+      if (this.#bytes <= this.#maxBytes) break;
+      this.delete(oldest);
+    }
+  }
+
+  delete(id: string): void {
+    const held = this.#contents.get(id);
+    if (held === undefined) return;
+    this.#contents.delete(id);
+    this.#bytes -= held.content.tail.length + OVERHEAD_BYTES;
+  }
+
+  /** Empties it; what was in it. */
+  takeAll(): ReadonlyMap<string, { readonly seq: number; readonly content: Content }> {
+    const all = new Map(this.#contents);
+    this.#contents.clear();
+    this.#bytes = 0;
+    return all;
+  }
 }

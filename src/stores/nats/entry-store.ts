@@ -26,6 +26,7 @@ import type {
   ClaimFilter,
   ClaimRequest,
   Duplicate,
+  Durability,
   EntryQuery,
   EntryStore,
   EntryStoreTraits,
@@ -40,13 +41,20 @@ import { randomName } from '../../system/ids.ts';
 import { InFlight } from '../../system/wait.ts';
 import { Opening } from '../shared/lifetime.ts';
 import { itemsOf, Operations } from '../shared/operations.ts';
+import { openBucket } from './bucket.ts';
+import { Cache, Catalog } from './catalog.ts';
 import { claimDue, Rivalry } from './claim.ts';
 import { commitOne } from './commit.ts';
+import { EntryWrites } from './entry-writes.ts';
+import { Rewind } from './feed.ts';
 import { draftOf, insertAll, oneAtATime } from './insert.ts';
-import { type OpenEntries, openEntries } from './open-entries.ts';
-import { type EntrySettings, type NatsEntryOptions, readEntryOptions } from './options.ts';
 import { getEntry, listEntries, tallyEntries } from './list.ts';
+import { type EntrySettings, type NatsEntryOptions, readEntryOptions } from './options.ts';
+import { PendingInserts } from './pending-inserts.ts';
 import { createRecords } from './records.ts';
+import type { Stream } from './stream.ts';
+import { Tombstones } from './tombstones.ts';
+import { Watcher, type WatcherParts } from './watcher.ts';
 
 /** The largest body that rides with its entry here: it is written with every step. */
 const INLINE_MAX_BYTES = 16 * 1024;
@@ -310,4 +318,138 @@ class NatsStore implements EntryStore {
       `cannot use the NATS bucket "${this.#settings.bucket}": it is not open; call open() first`,
     );
   }
+}
+
+// The parts of an open entry store, put together and taken apart.
+
+/** One value per key; more would show an older one when a marker is taken out. */
+const CONFIG = {
+  max_msgs_per_subject: 1,
+  deny_delete: false,
+  deny_purge: false,
+  allow_rollup_hdrs: true,
+} as const;
+
+/** An open entry store. */
+export interface OpenEntries {
+  readonly stream: Stream;
+  readonly keeper: EntryWrites;
+  readonly watcher: Watcher;
+  readonly prefix: string;
+  readonly durability: Durability;
+  /** A server of one replica that comes back may have forgotten something. */
+  readonly restartsForget: boolean;
+  readonly room: { readonly maxBytes: number; bytes(): number };
+  readonly makeToken: () => string;
+  close(): Promise<void>;
+}
+
+/** Who hears of what happens in an open store. */
+interface Heard {
+  readonly onDue: WatcherParts['onDue'];
+  readonly onTrouble: (error: RespoolError) => void;
+}
+
+/** Connects, makes or checks the bucket, and reads what is there. */
+async function openEntries(
+  settings: EntrySettings,
+  instance: string,
+  { onDue, onTrouble }: Heard,
+): Promise<OpenEntries> {
+  const { bucket: name, clock } = settings;
+  const prefix = `$KV.${name}.`;
+  const bucket = await openBucket(settings, {
+    name: `KV_${name}`,
+    subjects: [`${prefix}>`],
+    config: CONFIG,
+  });
+  const { stream, maxPayload, maxBytes, durability } = bucket;
+  const catalog = new Catalog();
+  const births = new PendingInserts();
+  const cache = new Cache(settings.cacheBytes);
+  // A store that is opened again has the same instance, and must not use its tokens again.
+  const session = randomName(systemDice);
+  const makeToken = createTokenMaker(`${instance}.${session}`);
+  const tombstones = new Tombstones({
+    stream,
+    clock,
+    makeToken,
+    makeSubject: (tombstone) => `${prefix}g.${session}.${tombstone}`,
+  });
+  const restartsForget = bucket.replicas === 1;
+  const rewind = createRewind(settings, { stream, cache, onTrouble, keeper: () => keeper });
+  const watcher = new Watcher({
+    stream,
+    catalog,
+    prefix,
+    instance,
+    restartsForget,
+    isFar: bucket.isClustered,
+    onBirth: (id, birth) => births.note(id, birth),
+    bury: (burials) => tombstones.add(burials),
+    onRestart: () => {
+      births.forget();
+      rewind.begin();
+      tombstones.clear();
+    },
+    rewind,
+    onDue,
+  });
+  const keeper = new EntryWrites({
+    stream,
+    catalog,
+    cache,
+    tombstones,
+    clock,
+    prefix,
+    makeToken,
+    maxPayload,
+    maxValueSize: settings.maxValueSize,
+    births,
+    onRemoved: (id, birth) => rewind.noteRemoval(id, birth),
+    caughtUp: () => watcher.caughtUp(),
+  });
+  const close = async (): Promise<void> => {
+    await tombstones.close().catch(() => undefined);
+    watcher.close();
+    await bucket.close();
+  };
+  await watcher.open().catch(async (error: unknown) => {
+    await close();
+    throw error;
+  });
+  const room = { maxBytes, bytes: () => watcher.bytes };
+  return { stream, keeper, watcher, prefix, durability, restartsForget, room, makeToken, close };
+}
+
+interface RewindNeeds {
+  readonly stream: Stream;
+  readonly cache: Cache;
+  readonly onTrouble: Heard['onTrouble'];
+  readonly keeper: () => EntryWrites;
+}
+
+function createRewind(
+  { logger }: EntrySettings,
+  { stream, cache, onTrouble, keeper }: RewindNeeds,
+): Rewind {
+  return new Rewind({
+    cache,
+    streamName: stream.name,
+    write: (content, expected) => keeper().write(keeper().encode(content), expected),
+    remove: ({ id, seq, key }) => keeper().remove(id, seq, key),
+    tell(error) {
+      logger?.error({ stream: stream.name }, error.message);
+      onTrouble(error);
+    },
+  });
+}
+
+/** Names that are used once. */
+function createTokenMaker(begin: string): () => string {
+  let count = 0;
+  return () => {
+    count += 1;
+    return `${begin}-${count.toString(36)}`;
+  };
 }

@@ -8,9 +8,8 @@
 
 import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
-import type { Cache } from './entry-cache.ts';
+import type { Cache, Catalog, KeyHolder } from './catalog.ts';
 import type { PendingInserts } from './pending-inserts.ts';
-import type { Catalog, KeyHolder } from './catalog.ts';
 import {
   INSERT_MARK,
   type Content,
@@ -19,7 +18,7 @@ import {
   factsOf,
   HOLDS,
   OPERATION,
-  REMOVED,
+  REMOVE_MARK,
   readFacts,
   readValue,
   shardOf,
@@ -27,7 +26,7 @@ import {
   writeValue,
 } from './row.ts';
 import type { Tombstones } from './tombstones.ts';
-import { type StoredMessage, type Stream, TOKEN, type WriteParts } from './stream.ts';
+import { type StoredMessage, type Stream, TOKEN, type WriteOptions } from './stream.ts';
 
 /** Instead of a sequence: an entry was written, and has gone on or is gone since. */
 export const MOVED_ON = 0;
@@ -158,7 +157,7 @@ export class EntryWrites {
 
   async #write(
     { content, facts, header, value }: EncodedEntry,
-    parts: Pick<WriteParts, 'token' | 'expected' | 'wasWritten'>,
+    parts: Pick<WriteOptions, 'token' | 'expected' | 'wasWritten'>,
   ): Promise<number | undefined> {
     const { id } = content.envelope;
     const headers = [[FACTS, header]] as const;
@@ -189,7 +188,7 @@ export class EntryWrites {
       token: makeToken(),
       expected,
       headers: [
-        [OPERATION, REMOVED],
+        [OPERATION, REMOVE_MARK],
         [INSERT_MARK, String(birth)],
       ],
     });

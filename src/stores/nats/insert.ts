@@ -19,7 +19,7 @@ import type { Duplicate } from '../../ports/entry-store.ts';
 import { type EncodedEntry, type FoundEntry, type EntryWrites, MOVED_ON } from './entry-writes.ts';
 import { drawInsertMark } from './pending-inserts.ts';
 import { writeTail } from './row.ts';
-import { PENDING_INSERT_KEPT_MS } from './sweeper.ts';
+import { PENDING_INSERT_KEPT_MS } from './tombstones.ts';
 
 /** Races that are lost again and again have a bound; each round somebody else won. */
 const ROUNDS_MAX = 100;

@@ -5,7 +5,7 @@ import { type Option, type OptionTable, readOptions } from '../../core/option-ta
 import type { Clock } from '../../ports/clock.ts';
 import type { Logger } from '../../ports/logger.ts';
 import { systemClock } from '../../system/clock.ts';
-import type { NatsConnection } from './client.ts';
+import type { NatsConnection } from './connection.ts';
 
 const NATS = {
   url: {

@@ -7,14 +7,14 @@
 
 import type { KeyedRecord, RecordStore } from '../../ports/record-store.ts';
 import { RespoolError } from '../../core/errors.ts';
-import { hashOf, OPERATION, REMOVED } from './row.ts';
+import { hashOf, OPERATION, REMOVE_MARK } from './row.ts';
 import { readAll } from './feed.ts';
 import type { Stream } from './stream.ts';
 
 const ROUNDS_MAX = 100;
 
 /** What records are kept with. */
-export interface RecordsParts {
+interface OpenRecords {
   readonly stream: Stream;
   /** `$KV.<bucket>.` */
   readonly prefix: string;
@@ -27,9 +27,9 @@ interface Held {
 }
 
 /** Records over an open bucket; `open` throws when it is not. */
-export function createRecords(open: () => RecordsParts): RecordStore {
-  const logOf = ({ prefix }: RecordsParts, kind: string) => `${prefix}l.${hashOf(kind)}`;
-  const mapOf = ({ prefix }: RecordsParts, kind: string) => `${prefix}m.${hashOf(kind)}`;
+export function createRecords(open: () => OpenRecords): RecordStore {
+  const logOf = ({ prefix }: OpenRecords, kind: string) => `${prefix}l.${hashOf(kind)}`;
+  const mapOf = ({ prefix }: OpenRecords, kind: string) => `${prefix}m.${hashOf(kind)}`;
   return {
     async append(kind, record) {
       const parts = open();
@@ -92,8 +92,8 @@ export function createRecords(open: () => RecordsParts): RecordStore {
   };
 }
 
-async function removeHeld(parts: RecordsParts, subject: string, key: string): Promise<void> {
-  const headers = [[OPERATION, REMOVED]] as const;
+async function removeHeld(parts: OpenRecords, subject: string, key: string): Promise<void> {
+  const headers = [[OPERATION, REMOVE_MARK]] as const;
   for (let round = 0; round < ROUNDS_MAX; round += 1) {
     const { record, seq } = await readHeld(parts, subject);
     if (record === undefined) return;
@@ -109,7 +109,7 @@ function busy(key: string): RespoolError {
   return new RespoolError('store.unavailable', text);
 }
 
-async function readHeld({ stream }: RecordsParts, subject: string): Promise<Held> {
+async function readHeld({ stream }: OpenRecords, subject: string): Promise<Held> {
   const stored = await stream.last(subject);
   if (stored === undefined) return { record: undefined, seq: 0 };
   const isRemoved = stored.header(OPERATION) !== '';

@@ -25,7 +25,7 @@ export const HOLDS = 'Rs-Holds';
 export const TOMBSTONE = 'Rs-Grave';
 /** The header every tool for KV knows a removed key by. */
 export const OPERATION = 'KV-Operation';
-export const REMOVED = 'DEL';
+export const REMOVE_MARK = 'DEL';
 /** The header of a marker with the birth of what was removed. */
 export const INSERT_MARK = 'Rs-Birth';
 

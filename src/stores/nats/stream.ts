@@ -9,8 +9,7 @@
  */
 
 import { RespoolError, textOf } from '../../core/errors.ts';
-import type { NatsMessage } from './client.ts';
-import { BrokenConnection, type ServerConnection } from './connection.ts';
+import { BrokenConnection, type NatsMessage, type ServerConnection } from './connection.ts';
 
 /** The header that tells which write made a message. */
 export const TOKEN = 'Rs-Token';
@@ -79,7 +78,7 @@ export class Stream {
   async write(
     subject: string,
     data: Uint8Array | string,
-    { token, expected, headers, wasWritten }: WriteParts,
+    { token, expected, headers, wasWritten }: WriteOptions,
   ): Promise<number | undefined> {
     const find = wasWritten ?? (() => this.#findToken(subject, token));
     return this.line.persist(`write to "${this.name}"`, async (isRepeat) => {
@@ -229,7 +228,7 @@ function isNotThere({ err_code: number = 0, description = '' }: ApiError): boole
 }
 
 /** The guard of a write, and what goes along. */
-export interface WriteParts {
+export interface WriteOptions {
   /** Unique per write. */
   readonly token: string;
   /** The last sequence of the subject; undefined: whatever it is. */

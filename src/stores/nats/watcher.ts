@@ -13,11 +13,9 @@ import { RespoolError } from '../../core/errors.ts';
 import { createBatchLine } from '../shared/batching.ts';
 import type { Catalog, Row } from './catalog.ts';
 import { INSERT_MARK, FACTS, TOMBSTONE, HOLDS, OPERATION, readFacts } from './row.ts';
-import { type FedMessage, type Feed, openFeed } from './feed.ts';
-import { type PendingTombstone, TOMBSTONE_KEPT_MS, readTombstone } from './tombstones.ts';
-import type { Rewind } from './rewind.ts';
+import { type FedMessage, type Feed, openFeed, type Rewind } from './feed.ts';
+import { type PendingTombstone, readTombstone, Sweeper, TOMBSTONE_KEPT_MS } from './tombstones.ts';
 import { type Stream, TOKEN } from './stream.ts';
-import { Sweeper } from './sweeper.ts';
 
 /** A feed that could not be opened is tried again after this. */
 const AGAIN_MS = 250;

@@ -12,7 +12,7 @@
  *
  * The commit does not wait for the disk: a claim that a crash of the server undoes never counted.
  *
- * Why: docs/decisions/0017-three-ways-to-claim-on-postgresql.md
+ * Why: docs/decisions/0017-four-scans-to-claim-on-postgresql.md
  */
 
 import type { Clock } from '../../ports/clock.ts';

@@ -18,7 +18,7 @@ import type {
   Duplicate,
   EntryStore,
 } from '../../ports/entry-store.ts';
-import { copied, Data } from '../../stores/memory/data.ts';
+import { copyOf, Data } from '../../stores/memory/data.ts';
 import type { Row } from '../../stores/memory/due-flows.ts';
 import { memory } from '../../stores/memory/index.ts';
 import type { Chance, Timeline } from './timeline.ts';
@@ -169,7 +169,7 @@ export class SimDisk {
     const before = row.entry;
     this.data.setStatus(row, status);
     this.wrote(row.id, before);
-    return copied(row.entry);
+    return copyOf(row.entry);
   }
 
   protected change(row: Row, change: Change): void {

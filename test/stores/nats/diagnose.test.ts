@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { jetstreamManager } from '@nats-io/jetstream';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { readSync } from '../../../src/stores/nats/bucket.ts';
-import { connectTo, type NatsConnection } from '../../../src/stores/nats/client.ts';
+import { connectTo, type NatsConnection } from '../../../src/stores/nats/connection.ts';
 import { diagnoseNats, examineStream } from '../../../src/stores/nats/diagnose.ts';
 import { readEntryOptions } from '../../../src/stores/nats/options.ts';
 import type { StoreFinding } from '../../../src/stores/shared/finding.ts';

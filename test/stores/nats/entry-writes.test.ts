@@ -1,8 +1,7 @@
 /** Answers of the server may come late: what was learned meanwhile is not undone by them. */
 
 import { expect, test } from 'vitest';
-import { Cache } from '../../../src/stores/nats/entry-cache.ts';
-import { Catalog } from '../../../src/stores/nats/catalog.ts';
+import { Cache, Catalog } from '../../../src/stores/nats/catalog.ts';
 import { factsOf } from '../../../src/stores/nats/row.ts';
 import { EntryWrites, type EntryWritesParts } from '../../../src/stores/nats/entry-writes.ts';
 import { sampleEntry } from 'respool/testkit';

@@ -1,7 +1,7 @@
 /** A feed is through when the server has nothing more to send, not when it waits for us. */
 
 import { expect, test } from 'vitest';
-import type { NatsMessage } from '../../../src/stores/nats/client.ts';
+import type { NatsMessage } from '../../../src/stores/nats/connection.ts';
 import { openFeed } from '../../../src/stores/nats/feed.ts';
 import type { Stream } from '../../../src/stores/nats/stream.ts';
 import { systemClock } from '../../../src/system/clock.ts';

@@ -25,7 +25,7 @@ import { loadSqlite, sqliteCode, type SqliteDatabase } from '../../../stores/sha
 import type { Diagnosis } from '../../../stores/shared/finding.ts';
 import { refusedFileSystem } from '../../../stores/shared/local-disk.ts';
 import type { Keys } from '../../../transforms/index.ts';
-import { placeOf } from '../../../transforms/key.ts';
+import { placeOf } from '../../../transforms/key-ring.ts';
 
 const MIB: number = 2 ** 20;
 const FREE_UNSAFE_BYTES: number = 100 * MIB;

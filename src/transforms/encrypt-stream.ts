@@ -1,0 +1,385 @@
+/**
+ * encrypt-stream — encrypts and decrypts the stream of one body.
+ *
+ * Promise: no byte of a chunk is given out before its tag was found right. A stream is right as far
+ * as it was read; that it is whole is known at its end.
+ */
+
+import type { KeyObject } from 'node:crypto';
+import { assert, RespoolError } from '../core/errors.ts';
+import type { BodyReader, BodyWriter } from '../ports/transform.ts';
+import { letGo, readWhole, WHOLE_HOLDS_BYTES } from '../system/memory.ts';
+import {
+  Blocks,
+  BlocksInParts,
+  CHUNK_MAX_BYTES,
+  Chunks,
+  type Cipher,
+  type EncryptHeader,
+  headerLength,
+  parseHeader,
+  TAG_BYTES,
+} from './encrypt-format.ts';
+import { EventLoopTurns, LentChunks, onlyChunk, TURN_BYTES } from './event-loop.ts';
+import type { KeyRing } from './key-ring.ts';
+
+/** What the envelope says of an encrypted body. */
+export interface EncryptRecord {
+  readonly cipher: Cipher;
+  readonly keyId: string;
+}
+
+/** A body whose header was read and whose key is there. */
+interface OpenBody {
+  readonly chunks: Chunks;
+  /** The size of a chunk with its tag. */
+  readonly blockBytes: number;
+  readonly isPadded: boolean;
+}
+
+/** Decrypts one body. */
+export class EncryptReader implements BodyReader {
+  readonly #ring: KeyRing;
+  readonly #record: EncryptRecord;
+  readonly #id: string;
+  #digestKey: Uint8Array | undefined;
+
+  constructor(ring: KeyRing, record: EncryptRecord, id: string) {
+    this.#ring = ring;
+    this.#record = record;
+    this.#id = id;
+  }
+
+  get digestKey(): Uint8Array {
+    // The door allows to ask once the first byte or the end is out.
+    if (this.#digestKey !== undefined) return this.#digestKey;
+    throw this.#corrupt('nothing of it was read');
+  }
+
+  /** Less than a chunk, whatever its size; what comes out is another memory. */
+  get holdsMaxBytes(): number {
+    return CHUNK_MAX_BYTES + TAG_BYTES;
+  }
+
+  async *decode(
+    stream: AsyncIterable<Uint8Array>,
+    heldMaxBytes?: number,
+  ): AsyncGenerator<Uint8Array> {
+    const strip = new PadStripper();
+    const turns = new EventLoopTurns();
+    const lent = new LentChunks(heldMaxBytes);
+    let start: Uint8Array = NOTHING;
+    let body: (OpenBody & { readonly blocks: BlocksInParts }) | undefined;
+    for await (const bytes of stream) {
+      let rest = bytes;
+      if (body === undefined) {
+        start = start.length === 0 ? bytes : Buffer.concat([start, bytes]);
+        const length = headerLength(start);
+        if (length === undefined || start.length < length) continue;
+        const header = this.#header(start.subarray(0, length));
+        // Inside the loop, so that a failure closes the stream.
+        const key = this.#ring.loaded(header.keyId) ?? (await this.#ring.fetch(header.keyId));
+        const open = this.#open(header, key);
+        body = { ...open, blocks: new BlocksInParts(open.blockBytes) };
+        rest = start.subarray(length);
+      }
+      for (const block of body.blocks.push(rest)) {
+        const plain = this.#plain(body.chunks, block, false);
+        // n.b. One by one: `yield*` would wait three times as often.
+        let givenBytes = 0;
+        for (const part of body.isPadded ? strip.pushAll(plain) : plain) {
+          givenBytes += part.length;
+          yield part;
+        }
+        lent.next(plain, givenBytes);
+        await turns.after(body.blockBytes);
+      }
+    }
+    // Too short for a header: reading it says so.
+    if (body === undefined) throw this.#corrupt(faultOf(start));
+    const plain = this.#plain(body.chunks, body.blocks.last(), true);
+    let givenBytes = 0;
+    for (const part of body.isPadded ? strip.pushAll(plain) : plain) {
+      givenBytes += part.length;
+      if (part.length > 0) yield part;
+    }
+    lent.next(plain, givenBytes);
+    if (body.isPadded && !strip.isPadded) throw this.#corrupt(NO_PADDING);
+  }
+
+  decodeBytes(bytes: Uint8Array): Uint8Array | Promise<Uint8Array> {
+    const key = this.#ring.loaded(this.#record.keyId);
+    if (key !== undefined && bytes.length <= TURN_BYTES) return this.#decodeNow(bytes, key);
+    return readWhole(this.decode(onlyChunk(bytes), WHOLE_HOLDS_BYTES), bytes.length);
+  }
+
+  #decodeNow(bytes: Uint8Array, key: KeyObject): Uint8Array {
+    const header = this.#header(bytes.subarray(0, headerLength(bytes)));
+    const { chunks, blockBytes, isPadded } = this.#open(header, key);
+    const plain: Uint8Array[] = [];
+    let at = headerLength(bytes) ?? 0;
+    for (; bytes.length - at > blockBytes; at += blockBytes) {
+      plain.push(...this.#plain(chunks, [bytes.subarray(at, at + blockBytes)], false));
+    }
+    plain.push(...this.#plain(chunks, [bytes.subarray(at)], true));
+    const whole = joinBytes(plain);
+    const stripped = isPadded ? withoutPadding(whole) : whole;
+    if (stripped === undefined) throw this.#corrupt(NO_PADDING);
+    return stripped;
+  }
+
+  /** What the header says, where it says the same as the envelope. */
+  #header(bytes: Uint8Array): EncryptHeader {
+    const header = parseHeader(bytes);
+    if (typeof header === 'string') throw this.#corrupt(header);
+    const { cipher, keyId } = this.#record;
+    if (header.cipher === cipher && header.keyId === keyId) return header;
+    throw this.#corrupt(
+      `its header says cipher "${header.cipher}" and key "${header.keyId}", its entry says ` +
+        `"${cipher}" and "${keyId}"`,
+    );
+  }
+
+  #open(header: EncryptHeader, key: KeyObject): OpenBody {
+    const chunks = new Chunks(header, key, this.#id);
+    this.#digestKey = chunks.digestKey;
+    return { chunks, blockBytes: header.chunkBytes + TAG_BYTES, isPadded: header.isPadded };
+  }
+
+  #plain(chunks: Chunks, chunk: readonly Uint8Array[], isLast: boolean): readonly Uint8Array[] {
+    const number = chunks.count + 1;
+    const plain = chunks.decrypt(chunk, isLast);
+    // A body has one form: only where there is nothing else is an empty chunk the last.
+    const isNeedless = number > 1 && plain?.every((part) => part.length === 0);
+    if (plain !== undefined && isNeedless !== true) return plain;
+    throw this.#corrupt(
+      `chunk ${number} is not what was written under key "${this.#record.keyId}": the bytes were ` +
+        'damaged, cut or exchanged, or the key of that id is another one now',
+    );
+  }
+
+  #corrupt(why: string): RespoolError {
+    const text = `cannot decrypt the body of message "${this.#id}": ${why}`;
+    return new RespoolError('body.corrupt', text);
+  }
+}
+
+/** One after the other; what they were made of is gone. */
+function joinBytes(parts: readonly Uint8Array[]): Uint8Array {
+  const [first = NOTHING] = parts;
+  if (parts.length <= 1) return first;
+  const whole = Buffer.concat(parts);
+  for (const part of parts) letGo(part);
+  return whole;
+}
+
+const NOTHING: Uint8Array = new Uint8Array(0);
+const NO_PADDING = 'its padding is missing';
+
+function faultOf(start: Uint8Array): string {
+  const fault = parseHeader(start);
+  return typeof fault === 'string' ? fault : 'it ends after its header';
+}
+
+// One body on its way in: header, chunks, and a last chunk that says so.
+
+/** What is needed to encrypt one body. */
+export interface EncryptWork {
+  readonly header: EncryptHeader;
+  readonly master: KeyObject;
+  readonly id: string;
+  /** Other than 0 in tests only. */
+  readonly firstCounter: number;
+}
+
+/** Encrypts one body, once: a second one would have the nonces of the first. */
+export class EncryptWriter implements BodyWriter {
+  readonly #header: EncryptHeader;
+  readonly #chunks: Chunks;
+  readonly #id: string;
+  #isUsed = false;
+
+  constructor({ header, master, id, firstCounter }: EncryptWork) {
+    this.#header = header;
+    this.#chunks = new Chunks(header, master, id, firstCounter);
+    this.#id = id;
+  }
+
+  get encoding(): string {
+    return `${this.#header.cipher};key=${this.#header.keyId}`;
+  }
+
+  get digestKey(): Uint8Array {
+    return this.#chunks.digestKey;
+  }
+
+  /** What is kept of a part is a copy. */
+  get holdsMaxBytes(): number {
+    return 0;
+  }
+
+  encode(stream: AsyncIterable<Uint8Array>, heldMaxBytes?: number): AsyncIterable<Uint8Array> {
+    this.#use();
+    return this.#encode(stream, heldMaxBytes);
+  }
+
+  encodeBytes(bytes: Uint8Array): Uint8Array | Promise<Uint8Array> {
+    this.#use();
+    const length = this.#encodedLength(bytes.length);
+    return bytes.length <= TURN_BYTES
+      ? this.#encodeNow(bytes, Buffer.allocUnsafe(length))
+      : readWhole(this.#encode(onlyChunk(bytes), WHOLE_HOLDS_BYTES), length);
+  }
+
+  #use(): void {
+    assert(!this.#isUsed, 'a writer of encryption was used for two bodies');
+    this.#isUsed = true;
+  }
+
+  async *#encode(
+    stream: AsyncIterable<Uint8Array>,
+    heldMaxBytes?: number,
+  ): AsyncGenerator<Uint8Array> {
+    const blocks = new Blocks(this.#header.chunkBytes);
+    const turns = new EventLoopTurns();
+    const lent = new LentChunks(heldMaxBytes);
+    yield this.#header.bytes;
+    for await (const bytes of this.#header.isPadded ? padded(stream) : stream) {
+      for (const block of blocks.push(bytes)) {
+        // n.b. Apart, not joined: copying a chunk costs more than a second small write. And one by
+        // one: `yield*` would wait three times as often.
+        const parts = this.#chunk(block, false);
+        for (const part of parts) yield part;
+        lent.next(parts, block.length + TAG_BYTES);
+        await turns.after(block.length);
+      }
+    }
+    for (const part of this.#chunk(blocks.last(), true)) yield part;
+  }
+
+  #encodeNow(bytes: Uint8Array, encoded: Uint8Array): Uint8Array {
+    const whole = this.#header.isPadded
+      ? Buffer.concat([bytes, ...paddingAfter(bytes.length)])
+      : bytes;
+    encoded.set(this.#header.bytes, 0);
+    let length = this.#header.bytes.length;
+    let at = 0;
+    const add = (isLast: boolean): void => {
+      const block = whole.subarray(at, at + this.#header.chunkBytes);
+      for (const part of this.#chunk(block, isLast)) {
+        encoded.set(part, length);
+        length += part.length;
+      }
+      at += block.length;
+    };
+    while (whole.length - at > this.#header.chunkBytes) add(false);
+    add(true);
+    return encoded;
+  }
+
+  #chunk(block: Uint8Array, isLast: boolean): readonly [Uint8Array, Uint8Array] {
+    if (!this.#chunks.isFull) return this.#chunks.encrypt(block, isLast);
+    throw new RespoolError(
+      'limit.exceeded',
+      `cannot encrypt the body of message "${this.#id}": it has more than ` +
+        `${this.#chunks.count} chunks of ${this.#header.chunkBytes} bytes; split it`,
+    );
+  }
+
+  #encodedLength(bytes: number): number {
+    const { chunkBytes, isPadded } = this.#header;
+    const length = isPadded ? paddedLength(bytes) : bytes;
+    const chunks = Math.max(1, Math.ceil(length / chunkBytes));
+    return this.#header.bytes.length + length + chunks * TAG_BYTES;
+  }
+}
+
+async function* padded(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  let length = 0;
+  for await (const bytes of stream) {
+    length += bytes.length;
+    yield bytes;
+  }
+  yield* paddingAfter(length);
+}
+
+// Hide the exact length of what is encrypted.
+//
+// After the last byte comes 0x80, then zeros up to a length that few bits tell (Padmé): at most
+// 12 % more, and the less, the longer it is. A reader takes off the last 0x80 and what follows.
+
+const MARK = 0x80;
+
+/** Zeros to give out, a piece at a time. */
+const ZEROS: Uint8Array = new Uint8Array(64 * 1_024);
+const MARK_PIECE: Uint8Array = Uint8Array.of(MARK);
+
+/** The length that this many bytes have once they are padded, with the mark. */
+export function paddedLength(bytes: number): number {
+  return padme(bytes + 1);
+}
+
+/** The padding after this many bytes. */
+export function* paddingAfter(bytes: number): Generator<Uint8Array> {
+  yield* padding(paddedLength(bytes) - bytes - 1);
+}
+
+/** The bytes before the padding, or undefined where there is none. */
+export function withoutPadding(bytes: Uint8Array): Uint8Array | undefined {
+  const at = lastNonZero(bytes);
+  return at >= 0 && bytes[at] === MARK ? bytes.subarray(0, at) : undefined;
+}
+
+/** Takes the padding off a stream: holds back what may be padding until more comes. */
+export class PadStripper {
+  /** Zeros since the last mark; undefined where the bytes so far cannot end in padding. */
+  #zeros: number | undefined;
+
+  /** What is no padding for sure, in order, of some parts. */
+  *pushAll(parts: readonly Uint8Array[]): Generator<Uint8Array> {
+    for (const part of parts) yield* this.push(part);
+  }
+
+  /** The same of one part. */
+  *push(bytes: Uint8Array): Generator<Uint8Array> {
+    const at = lastNonZero(bytes);
+    if (at < 0 && this.#zeros !== undefined) {
+      this.#zeros += bytes.length;
+      return;
+    }
+    if (at >= 0 && this.#zeros !== undefined) {
+      yield* padding(this.#zeros);
+      this.#zeros = undefined;
+    }
+    const isMark = at >= 0 && bytes[at] === MARK;
+    if (isMark) this.#zeros = bytes.length - at - 1;
+    const rest = isMark ? bytes.subarray(0, at) : bytes;
+    if (rest.length > 0) yield rest;
+  }
+
+  /** Whether what came last was padding. */
+  get isPadded(): boolean {
+    return this.#zeros !== undefined;
+  }
+}
+
+/** Keeps the upper bits of a length: about as many as the length of the length. */
+function padme(length: number): number {
+  let exponent = 0;
+  while (2 ** (exponent + 1) <= length) exponent += 1;
+  if (exponent < 2) return length;
+  const kept = Math.floor(Math.log2(exponent)) + 1;
+  const step = 2 ** (exponent - kept);
+  return Math.ceil(length / step) * step;
+}
+
+function* padding(zeros: number): Generator<Uint8Array> {
+  yield MARK_PIECE;
+  for (let left = zeros; left > 0; left -= ZEROS.length) yield ZEROS.subarray(0, left);
+}
+
+function lastNonZero(bytes: Uint8Array): number {
+  let at = bytes.length - 1;
+  while (at >= 0 && bytes[at] === 0) at -= 1;
+  return at;
+}
