@@ -148,7 +148,7 @@ export function postgres(
         use: () => use().server,
         names: checked.names,
         newToken: () => randomName(all.dice),
-        onWrite: () => life.opened?.notifications.tell(),
+        onWrite: () => life.opened?.notifications.notify(),
       }),
     ),
     onOperation: operations.on,
@@ -275,7 +275,7 @@ function createWrites(
         const rows = await operations.time('claim', itemsOf, () =>
           server.run('claim entries', (ask, isUnknown) => claims.claim(ask, request, isUnknown)),
         );
-        if (rows.length > 0) notifications.noteWrite();
+        if (rows.length > 0) notifications.writes.noteWrite();
         const { entries, broken } = decodeAll(rows, decodeRow);
         // A row that could not be moved is leased by this claim, and is found again afterwards.
         await quarantine(opened, broken).catch(() => undefined);
@@ -432,15 +432,15 @@ async function insertRows(
   let isDoubtful = false;
   if (rows.some(isKeyed)) {
     orderKeys.note();
-    notifications.noteTurn();
+    notifications.writes.noteOrderKey();
   }
-  notifications.beginInsert(rows.length);
+  notifications.writes.beginInsert(rows.length);
   const results = await server
     .run('insert entries', (ask, isUnknown) => {
       isDoubtful = isUnknown;
       return inserts.insert(ask, rows, { receipt, isUnknown });
     })
-    .finally(() => notifications.endInsert(rows.length));
+    .finally(() => notifications.writes.endInsert(rows.length));
   // A receipt that stays is removed after a day.
   if (!isDoubtful) void receipts.answered(receipt).catch(() => undefined);
   // Entries inserted as active are already being delivered.
@@ -475,7 +475,7 @@ async function letNextGo(
       orderKeys.letGo(ask, [...ended]),
     );
     if (count === 0) return;
-    notifications.noteTurn();
+    notifications.writes.noteOrderKey();
     noteDue(notifications);
   } catch {
     // The end is committed. A message that still waits behind it is found at its due time.
@@ -483,6 +483,6 @@ async function letNextGo(
 }
 
 function noteDue(notifications: Notifications): void {
-  notifications.noteWrite();
-  notifications.tell();
+  notifications.writes.noteWrite();
+  notifications.notify();
 }

@@ -21,21 +21,22 @@ const RECONNECT_MS = 1_000;
 /** The caller that wants to be woken. */
 type Call = () => void;
 
-/** What wake-ups go by. */
-interface WakesParts {
+/** What notifications need. */
+interface NotificationOptions {
   readonly clock: Clock;
   /** Tells our own news from those of others. */
   readonly instance: string;
   readonly lowerBounds: DueLowerBounds;
 }
 
-/** The wake-ups of one opened store. */
+/** The notifications of one open store, and the polling beside them. */
 export class Notifications {
   readonly #options: CheckedOptions;
   readonly #clock: Clock;
   readonly #server: Server;
   readonly #instance: string;
-  readonly #lowerBounds: DueLowerBounds;
+  /** Our own writes, which are no news. */
+  readonly writes: WriteTracker;
   readonly #calls = new Set<Call>();
   readonly #sockets: Sockets;
   #listener: PgListener | undefined;
@@ -46,36 +47,24 @@ export class Notifications {
   #isTelling = false;
   #hasNews = false;
   #lookMs = LOOK_MIN_MS;
-  /** Rows that our own inserts have drawn a number for: begun, and through. */
-  #begun = 0;
-  #through = 0;
-  /** Numbers that others must have drawn, when last looked. */
-  #foreign: number | undefined;
-  /** The same for what was let go of order keys. */
-  #turns = 0;
-  #foreignTurns: number | undefined;
-  #heads: string | undefined;
-  #hasWritten = false;
-  /** What is due next has moved while we wrote. */
-  #isDoubtful = false;
 
   constructor(
     options: CheckedOptions,
     server: Server,
-    { clock, instance, lowerBounds }: WakesParts,
+    { clock, instance, lowerBounds }: NotificationOptions,
   ) {
     this.#options = options;
     this.#server = server;
     this.#clock = clock;
     this.#sockets = new Sockets(clock);
     this.#instance = instance;
-    this.#lowerBounds = lowerBounds;
+    this.writes = new WriteTracker(options.names, lowerBounds);
   }
 
   async open(): Promise<void> {
     this.#isOpen = true;
     // What comes from here on is news to all that watch, also if that begins later.
-    await this.#server.run('look at what is there', (ask) => this.#ask(ask));
+    await this.#server.run('look at what is there', (ask) => this.writes.look(ask));
     if (this.#options.listenUrl === undefined) return;
     // Tried again and told as every other call: that server may be away for a moment, too.
     await this.#server.run('listen at "listenUrl"', () => this.#listen());
@@ -101,27 +90,8 @@ export class Notifications {
     };
   }
 
-  /** An insert of this many rows is about to go. */
-  beginInsert(rows: number): void {
-    this.#begun += rows;
-  }
-
-  endInsert(rows: number): void {
-    this.#through += rows;
-  }
-
-  /** We draw from the sequence of turns. */
-  noteTurn(): void {
-    this.#turns += 1;
-  }
-
-  /** We have changed what is due. */
-  noteWrite(): void {
-    this.#hasWritten = true;
-  }
-
   /** Others may want to know of what we have written. */
-  tell(): void {
+  notify(): void {
     if (this.#options.listenUrl === undefined) return;
     this.#hasNews = true;
     if (this.#cancelTell === undefined && !this.#isTelling) void this.#send();
@@ -199,7 +169,7 @@ export class Notifications {
         () => {
           // Something may have been told while nobody listened, and something to tell.
           this.#wake();
-          if (this.#hasNews) this.tell();
+          if (this.#hasNews) this.notify();
         },
         () => {
           if (this.#isOpen) this.#reconnectSoon();
@@ -219,7 +189,9 @@ export class Notifications {
 
   async #look(): Promise<void> {
     try {
-      const isNews = await this.#server.run('look for what others wrote', (ask) => this.#ask(ask));
+      const isNews = await this.#server.run('look for what others wrote', (ask) =>
+        this.writes.look(ask),
+      );
       this.#lookMs = isNews ? LOOK_MIN_MS : Math.min(2 * this.#lookMs, LOOK_MAX_MS);
       if (isNews && this.#isOpen) this.#wake();
     } catch {
@@ -227,28 +199,73 @@ export class Notifications {
     }
     if (this.#isOpen && this.#calls.size > 0) this.#lookSoon(this.#lookMs);
   }
+}
+
+/**
+ * Tells the writes of other processes from our own, by the sequences that inserts and releases of
+ * order keys draw from, and by the first due row of each state.
+ */
+class WriteTracker {
+  readonly #names: CheckedOptions['names'];
+  readonly #lowerBounds: DueLowerBounds;
+  /** Rows of our own inserts: sent, and answered. */
+  #sent = 0;
+  #answered = 0;
+  /** Our own draws from the sequence of order keys. */
+  #draws = 0;
+  /** Whether we have changed what is due since the last look. */
+  #hasWritten = false;
+  /** What was due first has moved while we wrote: perhaps others moved it as well. */
+  #isDoubtful = false;
+  /** What the last look found: the least that others inserted and drew, and the first rows. */
+  #last: { readonly inserts: number; readonly draws: number; readonly heads: string } | undefined;
+
+  constructor(names: CheckedOptions['names'], lowerBounds: DueLowerBounds) {
+    this.#names = names;
+    this.#lowerBounds = lowerBounds;
+  }
+
+  /** An insert of this many rows is about to be sent. */
+  beginInsert(rows: number): void {
+    this.#sent += rows;
+  }
+
+  endInsert(rows: number): void {
+    this.#answered += rows;
+  }
+
+  /** We draw from the sequence of order keys. */
+  noteOrderKey(): void {
+    this.#draws += 1;
+  }
+
+  /** We have changed what is due. */
+  noteWrite(): void {
+    this.#hasWritten = true;
+  }
 
   /** Whether others have written something since the last look. */
-  async #ask(ask: Ask): Promise<boolean> {
-    const through = this.#through;
-    const hadWritten = this.#hasWritten || this.#begun !== through;
+  async look(ask: Ask): Promise<boolean> {
+    const hadWritten = this.#hasWritten || this.#sent !== this.#answered;
     this.#hasWritten = false;
-    const [[drawn, heads, turns] = []] = await ask(lookSql(this.#options.names, this.#lowerBounds));
-    // Of the numbers drawn so far at most `begun` are ours, so at least the rest are of others.
-    const least = Number(drawn) - this.#begun;
-    const isForeign = this.#foreign !== undefined && least > this.#foreign;
-    this.#foreign = Math.max(this.#foreign ?? least, least);
-    const leastTurns = Number(turns) - this.#turns;
-    const hasTurned = this.#foreignTurns !== undefined && leastTurns > this.#foreignTurns;
-    this.#foreignTurns = Math.max(this.#foreignTurns ?? leastTurns, leastTurns);
-    // What is due next changes with our own writes too; only while we wrote nothing it tells more.
-    const isMoved = this.#heads !== undefined && heads !== this.#heads;
-    this.#heads = String(heads);
+    const [[inserted, found, drawn] = []] = await ask(lookSql(this.#names, this.#lowerBounds));
+    // Of the numbers drawn so far at most `#sent` are ours, so at least the rest are of others.
+    const inserts = Number(inserted) - this.#sent;
+    const draws = Number(drawn) - this.#draws;
+    const heads = String(found);
+    const last = this.#last;
+    const isForeign = last !== undefined && (inserts > last.inserts || draws > last.draws);
+    const isMoved = last !== undefined && heads !== last.heads;
+    this.#last = {
+      inserts: Math.max(last?.inserts ?? inserts, inserts),
+      draws: Math.max(last?.draws ?? draws, draws),
+      heads,
+    };
+    // Our own writes move the first rows too: a move counts where we wrote nothing meanwhile.
     const isOurs = hadWritten || this.#hasWritten;
-    // Others may have moved it as well: told at the first look at which we wrote nothing.
     const isDoubtful = isMoved || this.#isDoubtful;
     this.#isDoubtful = isDoubtful && isOurs;
-    return isForeign || hasTurned || (isDoubtful && !isOurs);
+    return isForeign || (isDoubtful && !isOurs);
   }
 }
 
