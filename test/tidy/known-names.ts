@@ -73,7 +73,6 @@ export const SHARED: readonly string[] = [
   'Codec',
   'CountedBy',
   'Finding',
-  'HEADERS_MAX_BYTES',
   'KeyPlace',
   'LookOptions',
   'OnceOptions',
