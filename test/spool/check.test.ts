@@ -164,6 +164,29 @@ describe('check', () => {
       findings: [],
     });
   });
+
+  test('does not miss a body that is let go between the list and the look', async () => {
+    let listed: (() => Promise<void>) | undefined;
+    const extras = (store: EntryStore): Partial<EntryStore> => ({
+      async list(options) {
+        const page = await store.list(options);
+        await listed?.();
+        return page;
+      },
+    });
+    const { spool, clock } = await setup({ extras });
+    const operator = spool.operator({ by: 'ops' });
+    spool.handle('a', () => undefined);
+    await operator.pause('a');
+    await spool.enqueue({ topic: 'a', id: 'own', body: LARGE });
+    listed = async () => {
+      await operator.resume('a');
+      await clock.settle();
+    };
+    const report = await operator.check();
+    expect((await spool.get('own'))?.status.ending).toBe('delivered');
+    expect(report).toEqual({ entries: 1, bodies: 0, findings: [] });
+  });
 });
 
 async function* one(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
