@@ -77,6 +77,8 @@ export class Runtime implements ActionParts, RekeyParts {
   #stopping: Promise<void> | undefined;
   #timers: (() => void)[] = [];
   #sweeping: Promise<unknown> | undefined;
+  /** A round that waits for the one before it. */
+  #nextSweep: ReturnType<Caretaker['sweep']> | undefined;
 
   constructor(options: SpoolOptions) {
     const settings = settingsOf(options);
@@ -256,10 +258,26 @@ export class Runtime implements ActionParts, RekeyParts {
     return own ?? (claim.lane === 'delivery' ? defaultPolicy : noticePolicy);
   }
 
-  /** One round of the caretaker; rounds do not overlap. */
+  /**
+   * One round of the caretaker. Rounds do not overlap, and those who ask while one runs share the
+   * next: a stop waits for two at most, however many were asked for.
+   */
   sweep(): ReturnType<Caretaker['sweep']> {
-    const before = this.#sweeping?.catch(() => undefined) ?? Promise.resolve();
-    const work = before.then(() => this.caretaker.sweep());
+    if (this.#nextSweep !== undefined) return this.#nextSweep;
+    if (this.#sweeping === undefined) return this.#sweepNow();
+    this.#nextSweep = this.#sweeping
+      .catch(() => undefined)
+      .then(() => {
+        this.#nextSweep = undefined;
+        return this.#sweepNow();
+      });
+    return this.#nextSweep;
+  }
+
+  #sweepNow(): ReturnType<Caretaker['sweep']> {
+    const work = this.caretaker.sweep().finally(() => {
+      this.#sweeping = undefined;
+    });
     this.#sweeping = work;
     return work;
   }
@@ -380,7 +398,7 @@ export class Runtime implements ActionParts, RekeyParts {
       this.unserved.stop();
       const reason = new RespoolError('engine.stopping', 'the spool is stopping');
       await Promise.all([this.engine.stop(withinMs), this.intake.end(withinMs, reason)]);
-      await this.#sweeping?.catch(() => undefined);
+      await (this.#nextSweep ?? this.#sweeping)?.catch(() => undefined);
       await this.reaper.idle();
       await this.entries.close();
       await this.bodies.close();

@@ -46,6 +46,7 @@ describe('the audit record', () => {
     await spool.operator({ by: 'bob' }).pause('a.*');
     await spool.operator({ by: 'bob' }).resume('a.*');
     await spool.process(id, () => undefined, { by: 'bob' });
+    await spool.operator({ by: 'bob' }).sweep();
     const { id: last } = await spool.enqueue({ topic: 'a' });
     await spool.operator({ by: 'ops' }).remove([last], { hard: true, reason: 'gone' });
     const lines = await spool.operator({ by: 'ops' }).audit();
@@ -69,6 +70,7 @@ describe('the audit record', () => {
       'resume',
       'process',
       'retry',
+      'sweep',
       'remove',
     ]);
     expect(lines.at(-1)).toMatchObject({ by: 'ops', details: { hard: true, reason: 'gone' } });

@@ -202,3 +202,18 @@ describe('rounds of the caretaker', () => {
     expect(trims).toEqual([['audit', 700]]);
   });
 });
+
+describe('rounds that operators ask for', () => {
+  // Regression: each request was a round of its own, and a stop waited for all of them.
+  test('are shared by those who ask while one runs', async () => {
+    const { spool, store, clock } = await setup({ isStarted: false, caretaker: { every: '1d' } });
+    const operator = spool.operator({ by: 'ops' });
+    await operator.sweep();
+    const inOneRound = store.faults.count('list');
+    store.faults.plan = (operation) => (operation === 'list' ? { delayMs: MINUTE } : 'ok');
+    const asked = Array.from({ length: 20 }, () => operator.sweep());
+    await clock.advance(HOUR);
+    await Promise.all(asked);
+    expect(store.faults.count('list')).toBe(3 * inOneRound);
+  });
+});

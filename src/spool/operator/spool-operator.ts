@@ -96,7 +96,8 @@ type Changes = Pick<
 >;
 
 /** What changes messages one by one, or looks after the whole store. */
-function changes({ runtime }: SpoolInternals, by: string): Changes {
+function changes(spool: SpoolInternals, by: string): Changes {
+  const { runtime } = spool;
   return {
     move: async (id, { from, to, reason = 'moved by an operator' }) => {
       await runtime.ready();
@@ -120,7 +121,7 @@ function changes({ runtime }: SpoolInternals, by: string): Changes {
       return (await import('../rekey.ts')).rekey(runtime, by, options);
     },
     sweep: async () => {
-      await runtime.ready();
+      await spool.appendAudit({ by, action: 'sweep', ids: [] });
       return runtime.sweep();
     },
   };
