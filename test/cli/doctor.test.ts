@@ -654,6 +654,13 @@ test('--sql prints the statements of the configured tables, and looks at nothing
   });
 });
 
+// Regression: it asked for the secrets of the routes, which only the service has.
+test('--sql needs no secret of a route', async () => {
+  const deliver = { http: { url: 'https://example.com', secret: '${WEBHOOK_SECRET}' } };
+  const shell = await configured({ store: 'memory:', routes: [{ topic: 'a', deliver }] });
+  expect((await shell.cli(['doctor', '--sql'])).code).toBe(0);
+});
+
 test('--sql of a store that is not on PostgreSQL prints those of the default tables', async () => {
   const shell = await setup();
   const ran = await shell.cli(['doctor', '--sql']);

@@ -12,7 +12,8 @@ import type { CommandContext } from '../../spec.ts';
 /** With the schema and table prefix of the configured store, if that is on PostgreSQL. */
 export async function printSql({ globals, io, out }: CommandContext): Promise<void> {
   const { config: file, store } = globals;
-  const options = { cwd: io.cwd, env: io.env, file, flags: { store } };
+  // Without the routes: their secrets are in the service's environment only.
+  const options = { cwd: io.cwd, env: io.env, file, flags: { store }, routes: false };
   const { config, folder } = await loadConfig(options);
   const { postgresTables: tables } = await storesOf(config, folder);
   const statements = await postgresStatements(tables);
