@@ -346,7 +346,6 @@ export function settingsOf(options: SpoolOptions): Settings {
   const { everyMs, orphanGraceMs } = readGroup('caretaker', options.caretaker, Caretaker);
   const policies = policiesOf(options.policies ?? {});
   const defaultPolicy = policies.get('default') ?? postfix();
-  const { delivered = 'remove', bounced = 'keep' } = options.retention ?? {};
   return {
     path: pathOf(options.path),
     transforms: checkTransforms(options.transforms ?? []),
@@ -360,8 +359,12 @@ export function settingsOf(options: SpoolOptions): Settings {
     settlesDurably: own.settle === 'durable',
     retention: {
       ...readGroup('retention', options.retention, Retained),
-      deliveredMs: keepMs('retention.delivered', delivered, 'remove'),
-      bouncedMs: keepMs('retention.bounced', bounced, 'keep'),
+      deliveredMs: keepMs(
+        'retention.delivered',
+        options.retention?.delivered ?? 'remove',
+        'remove',
+      ),
+      bouncedMs: keepMs('retention.bounced', options.retention?.bounced ?? 'keep', 'keep'),
     },
     bodyMaxBytes: bodyBytes,
     headerMaxBytes: headerBytes,

@@ -97,6 +97,11 @@ describe('a bad option is refused with its name, its value and what is allowed',
   });
 });
 
+test('a retention that is null has its default, as every other option', () => {
+  const retention = { delivered: null, bounced: null, removed: null } as object;
+  expect(() => createSpool({ retention })).not.toThrow();
+});
+
 describe('requireDurability', () => {
   test('refuses stores that promise less, by name and promise', async () => {
     const { spool } = await setup({ isStarted: false, requireDurability: 'power-loss' });
