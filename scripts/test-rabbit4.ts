@@ -13,7 +13,7 @@
 
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { connectAmqp } from '../src/rabbit/connection/client.ts';
+import { connectAmqp } from '../src/rabbit/connection/connection.ts';
 import { connectKeeper, startKeeper } from './services/link.ts';
 import { thisMachine } from './services/machine.ts';
 import { untilReady } from './services/processes.ts';

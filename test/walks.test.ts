@@ -24,7 +24,7 @@ const LIMITS: Readonly<Record<string, Limit>> = {
   claim: { max: 36 },
   postgres: { max: 40, needs: ['postgres'] },
   http: { max: 44 },
-  rabbit: { max: 41, needs: ['rabbitmq'] },
+  rabbit: { max: 34, needs: ['rabbitmq'] },
   replay: { max: 156, needs: ['rabbitmq', 'rabbitmq-management'] },
   outbox: { max: 61, needs: ['postgres', 'rabbitmq'] },
 };

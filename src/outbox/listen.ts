@@ -14,7 +14,7 @@ import { type Consumer, createConsumer } from '../rabbit/consume/consumer.ts';
 import { CONSUMER_OPTIONS, type ConsumerOptions } from '../rabbit/consume/options.ts';
 import type { RabbitHandler } from '../rabbit/consume/delivery.ts';
 import type { UserBinding } from '../rabbit/topology/model.ts';
-import { perDelay } from '../rabbit/topology/per-delay.ts';
+import { perDelay } from '../rabbit/topology/styles.ts';
 import { typeOf } from './shape.ts';
 import { tracking, trackingOf } from './tracking.ts';
 

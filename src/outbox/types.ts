@@ -14,7 +14,7 @@ import type { Handler, Middleware } from '../ports/handler.ts';
 import type { Logger } from '../ports/logger.ts';
 import type { Sink } from '../ports/sink.ts';
 import type { Tracer } from '../ports/tracer.ts';
-import type { TlsOptions } from '../rabbit/connection/client.ts';
+import type { TlsOptions } from '../rabbit/connection/connection.ts';
 import type { Codec } from '../rabbit/publish/codecs.ts';
 
 /** What may be said about one message beside its routing key and body. */

@@ -1,7 +1,7 @@
 /** respool/rabbit — the same handler, policy and verdicts on RabbitMQ. */
 
 export type { AmqpConnection, AmqpMessage, Properties } from './connection/amqp.ts';
-export type { TlsOptions } from './connection/client.ts';
+export type { TlsOptions } from './connection/connection.ts';
 export type { Codec } from './publish/codecs.ts';
 export type { Compat } from './compat/shared.ts';
 export { goqueue, type GoqueueOptions } from './compat/goqueue.ts';
@@ -60,7 +60,7 @@ export {
   type ApplyOptions,
 } from './topology/declare.ts';
 export { type Definitions, type ExportOptions, toDefinitions } from './topology/definitions.ts';
-export { mergeTopologies } from './topology/merge.ts';
+export { mergeTopologies } from './topology/model.ts';
 export { describePlan, type Plan, planTopology } from './topology/plan.ts';
 export { toTerraform } from './topology/terraform.ts';
 export { type Problem, verifyTopology } from './topology/verify.ts';
@@ -82,6 +82,6 @@ export type {
   WaitRequest,
   WaitRoute,
 } from './topology/model.ts';
-export { perAttempt } from './topology/per-attempt.ts';
-export { perDelay, type PerDelayOptions } from './topology/per-delay.ts';
-export { shared, type SharedOptions } from './topology/shared.ts';
+export { perAttempt } from './topology/styles.ts';
+export { perDelay, type PerDelayOptions } from './topology/styles.ts';
+export { shared, type SharedOptions } from './topology/styles.ts';

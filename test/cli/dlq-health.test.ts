@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { healthOf, type RuleHealthParts } from '../../src/cli/commands/dlq/replay/rule-tools.ts';
 import type { LetterRoute } from '../../src/ports/dead-letters.ts';
-import { connectAmqp } from '../../src/rabbit/connection/client.ts';
+import { connectAmqp } from '../../src/rabbit/connection/connection.ts';
 import { createManagement } from '../../src/rabbit/admin/management/index.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { ruleOf } from '../dead-letters/rules/setup.ts';

@@ -1,6 +1,6 @@
 /** dlq sweep — once, over queues of the real broker. */
 import { describe, expect, test } from 'vitest';
-import { connectAmqp } from '../../src/rabbit/connection/client.ts';
+import { connectAmqp } from '../../src/rabbit/connection/connection.ts';
 import { lockQueue } from '../../src/rabbit/queues/lock.ts';
 import { H } from '../../src/rabbit/consume/message-history.ts';
 import { Hands } from '../rabbit/ground.ts';

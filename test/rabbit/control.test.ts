@@ -5,8 +5,7 @@ import { custom, fixed, ladder } from '../../src/core/policy.ts';
 import { RetryableError } from '../../src/core/failure.ts';
 import type { RabbitHandler } from '../../src/rabbit/consume/delivery.ts';
 import type { ConsumerOptions } from '../../src/rabbit/consume/options.ts';
-import { perAttempt } from '../../src/rabbit/topology/per-attempt.ts';
-import { shared } from '../../src/rabbit/topology/shared.ts';
+import { perAttempt, shared } from '../../src/rabbit/topology/styles.ts';
 import { withService } from '../services/index.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from './ground.ts';
 

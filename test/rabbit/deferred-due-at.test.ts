@@ -2,9 +2,7 @@
 import { expect, test } from 'vitest';
 import type { EventOf } from '../../src/core/event.ts';
 import { exponential, fixed, type RetryPolicy } from '../../src/core/policy.ts';
-import { perAttempt } from '../../src/rabbit/topology/per-attempt.ts';
-import { perDelay } from '../../src/rabbit/topology/per-delay.ts';
-import { shared } from '../../src/rabbit/topology/shared.ts';
+import { perAttempt, perDelay, shared } from '../../src/rabbit/topology/styles.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { consume, Hands, ownName, Tray } from './ground.ts';
 

@@ -15,7 +15,7 @@ import { type Consumer, createConsumer } from '../../src/rabbit/consume/consumer
 import type { RabbitHandler } from '../../src/rabbit/consume/delivery.ts';
 import type { ConsumerOptions } from '../../src/rabbit/consume/options.ts';
 import type { QueuePlan } from '../../src/rabbit/topology/model.ts';
-import { shared } from '../../src/rabbit/topology/shared.ts';
+import { shared } from '../../src/rabbit/topology/styles.ts';
 import { service } from '../services/index.ts';
 
 /** A name nobody else has. */

@@ -7,7 +7,7 @@ import { createConnection } from '../../src/rabbit/connection/connection.ts';
 import { consumerSettings } from '../../src/rabbit/consume/options.ts';
 import { RabbitSource } from '../../src/rabbit/consume/source.ts';
 import { applyTopology } from '../../src/rabbit/topology/declare.ts';
-import { perDelay } from '../../src/rabbit/topology/per-delay.ts';
+import { perDelay } from '../../src/rabbit/topology/styles.ts';
 import type { QueueRole } from '../../src/rabbit/topology/model.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';

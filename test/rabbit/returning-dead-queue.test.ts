@@ -3,7 +3,7 @@
 import { expect, onTestFinished, test } from 'vitest';
 import { ladder } from '../../src/core/policy.ts';
 import { createConsumer } from '../../src/rabbit/consume/consumer.ts';
-import { shared } from '../../src/rabbit/topology/shared.ts';
+import { shared } from '../../src/rabbit/topology/styles.ts';
 import { withService } from '../services/index.ts';
 import { Hands, ownName, Tray } from './ground.ts';
 

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
-import { connectAmqp } from '../../src/rabbit/connection/client.ts';
+import { connectAmqp } from '../../src/rabbit/connection/connection.ts';
 import { rejection } from '../spool/setup.ts';
 
 test('a connection to what never answers ends in its time, with what to check', async () => {

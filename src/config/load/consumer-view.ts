@@ -4,7 +4,7 @@
  */
 
 import { isPlainObject } from '../../core/plain-object.ts';
-import { shownUrl } from '../../rabbit/connection/client.ts';
+import { shownUrl } from '../../rabbit/connection/connection.ts';
 import type { UserBinding } from '../../rabbit/topology/model.ts';
 import type { EffectiveConsumer } from './consumers.ts';
 

@@ -16,12 +16,12 @@ import {
   consumerSettings,
   type Declare,
 } from '../../rabbit/consume/options.ts';
-import { mergeTopologies } from '../../rabbit/topology/merge.ts';
-import type {
-  QueuePlan,
-  QueueType,
-  TopologyStyle,
-  UserBinding,
+import {
+  mergeTopologies,
+  type QueuePlan,
+  type QueueType,
+  type TopologyStyle,
+  type UserBinding,
 } from '../../rabbit/topology/model.ts';
 import { checkName, isBrokersOwn } from '../../rabbit/topology/names.ts';
 import type { Config } from '../schema/define-config.ts';
@@ -33,9 +33,7 @@ import { handlerOf, type RouteParts, routePolicy } from './routes.ts';
 import { goqueue } from '../../rabbit/compat/goqueue.ts';
 import { outbox } from '../../rabbit/compat/outbox.ts';
 import { spring } from '../../rabbit/compat/spring.ts';
-import { perAttempt } from '../../rabbit/topology/per-attempt.ts';
-import { perDelay } from '../../rabbit/topology/per-delay.ts';
-import { shared } from '../../rabbit/topology/shared.ts';
+import { perAttempt, perDelay, shared } from '../../rabbit/topology/styles.ts';
 
 /** A consumer that is checked, with its defaults. */
 export interface EffectiveConsumer {

@@ -14,7 +14,7 @@ import type { ReadyHandler } from '../../deliver/index.ts';
 import type { CleanUp } from '../../outbox/types.ts';
 import type { Handler } from '../../ports/handler.ts';
 import type { Sink } from '../../ports/sink.ts';
-import { shownUrl } from '../../rabbit/connection/client.ts';
+import { shownUrl } from '../../rabbit/connection/connection.ts';
 import { namesOf } from '../../stores/postgres/options.ts';
 import { PG_OPTIONS } from '../open/server-stores.ts';
 import { checkBrokerUrl } from '../schema/keys.ts';

@@ -3,7 +3,7 @@
 import { assert } from '../../core/errors.ts';
 import { describePolicy } from '../../core/policy.ts';
 import type { Clock } from '../../ports/clock.ts';
-import { needAmqplib } from '../../rabbit/connection/client.ts';
+import { needAmqplib } from '../../rabbit/connection/connection.ts';
 import { type Consumer, createConsumer } from '../../rabbit/consume/consumer.ts';
 import { tlsOfRabbit } from '../load/brokers.ts';
 import { brokerOf } from '../load/consumer-view.ts';

@@ -8,7 +8,7 @@ import type { Relay } from '../../outbox/relay.ts';
 import { spoolSink } from '../../outbox/spool-sink.ts';
 import type { RelayOptions, RelayTarget } from '../../outbox/types.ts';
 import type { Sink } from '../../ports/sink.ts';
-import { needAmqplib } from '../../rabbit/connection/client.ts';
+import { needAmqplib } from '../../rabbit/connection/connection.ts';
 import type { Spool } from '../../spool/spool.ts';
 import type { PostgresStore } from '../../stores/postgres/entry-store.ts';
 import { loadSqlite, type SqliteDatabase } from '../../stores/shared/client.ts';

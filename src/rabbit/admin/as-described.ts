@@ -13,8 +13,7 @@ import { type Difference, describeDifference } from '../topology/explain.ts';
 import type { QueueSpec, Topology } from '../topology/model.ts';
 import { type Inflow, inflowsOf, isTakenOver, type TopologyWorld } from './inflow.ts';
 import { brokerStateOf } from './inspect-broker.ts';
-import { isInner, type Migration } from './migration.ts';
-import { isReturn } from './return-bindings.ts';
+import { isInner, type Migration, isReturn } from './migration.ts';
 
 /** Arguments that decide when and to where a queue lets go of its messages. */
 const ROUTING = ['x-message-ttl', 'x-dead-letter-exchange', 'x-dead-letter-routing-key'];

@@ -9,8 +9,7 @@ import { systemClock } from '../../system/clock.ts';
 import type { Table } from '../connection/amqp.ts';
 import { isSameBinding } from '../topology/compare.ts';
 import { extraBindings } from '../topology/plan.ts';
-import { mergeTopologies } from '../topology/merge.ts';
-import type { Topology } from '../topology/model.ts';
+import { mergeTopologies, type Topology } from '../topology/model.ts';
 import { type Snapshot, takeSnapshot } from '../topology/snapshot.ts';
 import { amqpOf, checkLook, passiveExchanges, plannedQueues, versionOf } from './inspect-broker.ts';
 import type {

@@ -12,7 +12,7 @@ import type { BindingInfo, ExchangeInfo, PolicyInfo, QueueInfo } from './managem
 import { isSameBinding } from '../topology/compare.ts';
 import { appliedPolicy } from '../topology/effective.ts';
 import type { Move } from './old-topology.ts';
-import { isReturn } from './return-bindings.ts';
+import { isReturn } from './migration.ts';
 
 /** What the broker has, in the whole virtual host. */
 export interface TopologyWorld {
@@ -72,7 +72,7 @@ function queueInflows(queue: QueueInfo, map: RouteMap): Inflow[] {
   );
   return (
     reached
-      // n.b. return-bindings.ts waits until these are empty: other queues share them.
+      // n.b. migration.ts waits until these are empty: other queues share them.
       .filter(({ isCertain, isWayBack }) => isCertain || !isWayBack || !isTimed)
       .map(({ target, isCertain }) => ({
         kind: 'queue',

@@ -22,12 +22,11 @@ import type { BindingSpec } from '../topology/model.ts';
 import { checkAsDescribed } from './as-described.ts';
 import { isTakenOver } from './inflow.ts';
 import { openChannel, passiveQueues } from './inspect-broker.ts';
-import { isInner, type Migration, NEEDS_MANAGEMENT, runOut, step } from './migration.ts';
+import { isInner, type Migration, NEEDS_MANAGEMENT, runOut, step, isReturn } from './migration.ts';
 import { moveMessages, WINDOW_DEFAULT, WINDOW_MAX } from '../queues/move.ts';
 import { type LeavingQueue, moveOf, newPlaceOf } from './old-topology.ts';
 import { removeOld } from './remove.ts';
 import type { MigrateOptions, MigrateReport } from './reports.ts';
-import { isReturn } from './return-bindings.ts';
 
 /** What comes back while a queue is emptied is taken in a further pass. */
 const PASSES_MAX = 3;

@@ -6,7 +6,7 @@
 import { RespoolError, show } from '../../core/errors.ts';
 import type { AmqpMessage, Outgoing } from '../connection/amqp.ts';
 import { countOf, respoolWire, type HistoryWire } from '../consume/message-history.ts';
-import { mergeTopologies } from '../topology/merge.ts';
+import { mergeTopologies } from '../topology/model.ts';
 import type { BindingSpec, QueuePlan, QueueRole, Route, Topology } from '../topology/model.ts';
 import { changedCopy, likelyOwner, outOfWait, sureOwner } from './owner-queue.ts';
 import { waitQueueOf } from './inspect-broker.ts';

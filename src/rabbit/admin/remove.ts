@@ -22,17 +22,15 @@ import {
   NEEDS_MANAGEMENT,
   runOut,
   step,
-} from './migration.ts';
-import { type Inflow, usedExchanges } from './inflow.ts';
-import { openChannel, passiveQueues, queuesOf } from './inspect-broker.ts';
-import type { LeavingQueue } from './old-topology.ts';
-import {
   isLastingReturn,
   isReturn,
   type SharedWait,
   sharedWaitOf,
   whyShared,
-} from './return-bindings.ts';
+} from './migration.ts';
+import { type Inflow, usedExchanges } from './inflow.ts';
+import { openChannel, passiveQueues, queuesOf } from './inspect-broker.ts';
+import type { LeavingQueue } from './old-topology.ts';
 
 /** The broker counts every 5 s: the second count must not be the first once more. */
 const COUNT_AGAIN_MS = 6 * SECOND_MS;

@@ -29,9 +29,8 @@ import {
   wide,
   type HistoryWire,
 } from '../consume/message-history.ts';
-import { checkOrder, type TopologyRoute } from '../topology/assemble.ts';
+import { checkOrder, delayLabel, type TopologyRoute } from '../topology/styles.ts';
 import type { QueueOrder, QueuePlan } from '../topology/model.ts';
-import { delayLabel } from '../topology/names.ts';
 import * as parts from '../topology/parts.ts';
 import * as compat from './shared.ts';
 

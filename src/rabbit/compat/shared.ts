@@ -9,8 +9,7 @@
 
 import type { AmqpMessage, Table } from '../connection/amqp.ts';
 import { countOf, H, type Past, type HistoryWire } from '../consume/message-history.ts';
-import type { TopologyRoute } from '../topology/assemble.ts';
-import { assemble } from '../topology/assemble.ts';
+import { type TopologyRoute, assemble } from '../topology/styles.ts';
 import type { PolicySpec, QueueOrder, QueuePlan, QueueSpec, Route } from '../topology/model.ts';
 import type { TopologyStyle } from '../topology/model.ts';
 import * as parts from '../topology/parts.ts';

@@ -22,7 +22,7 @@ import {
   wide,
   type HistoryWire,
 } from '../consume/message-history.ts';
-import { checkOrder, type TopologyRoute } from '../topology/assemble.ts';
+import { checkOrder, type TopologyRoute } from '../topology/styles.ts';
 import type { PolicySpec, QueueOrder, QueuePlan } from '../topology/model.ts';
 import { checkName } from '../topology/names.ts';
 import * as parts from '../topology/parts.ts';

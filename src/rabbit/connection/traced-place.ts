@@ -2,7 +2,7 @@
 
 import type { Claim } from '../../ports/source.ts';
 import type { TracedPlace } from '../../ports/tracer.ts';
-import type { RabbitClaim } from '../consume/claim.ts';
+import type { RabbitClaim } from '../consume/delivery.ts';
 
 /** Where a message is published to. */
 export function exchangePlace(

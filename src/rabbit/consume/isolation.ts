@@ -11,7 +11,7 @@
  * Why: docs/decisions/0022-redeliveries-count-as-lost.md
  */
 
-import type { RabbitClaim } from './claim.ts';
+import type { RabbitClaim } from './delivery.ts';
 import type { Settler } from './settle.ts';
 import type { Subscription } from './subscription.ts';
 

@@ -30,7 +30,7 @@ import type {
   TopologyStyle,
   UserBinding,
 } from '../topology/model.ts';
-import { shared } from '../topology/shared.ts';
+import { shared } from '../topology/styles.ts';
 
 /** How the main queue is declared, beyond what its style needs. */
 export interface QueueDeclareOptions {

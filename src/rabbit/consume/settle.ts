@@ -24,7 +24,7 @@ import type { AmqpMessage, Properties } from '../connection/amqp.ts';
 import type { ReconnectingConnection } from '../connection/reconnecting-connection.ts';
 import { ConfirmPublisher, type ConfirmPublisherLoad } from '../publish/confirm-publisher.ts';
 import type { QueuePlan, Route } from '../topology/model.ts';
-import type { RabbitClaim } from './claim.ts';
+import type { RabbitClaim } from './delivery.ts';
 import type { HistoryEnding, HistoryWire, Past, Successor } from './message-history.ts';
 import type { Subscription } from './subscription.ts';
 

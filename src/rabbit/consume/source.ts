@@ -19,12 +19,11 @@ import type { AmqpConnection, AmqpMessage } from '../connection/amqp.ts';
 import type { RabbitConnection } from '../connection/connection.ts';
 import type { ConfirmPublisherLoad } from '../publish/confirm-publisher.ts';
 import type { QueuePlan } from '../topology/model.ts';
-import { brokerCount, payloadOf, RabbitClaim } from './claim.ts';
-import type { DeliveryChannel } from './delivery-channel.ts';
+import { brokerCount, payloadOf, RabbitClaim } from './delivery.ts';
+import { type DeliveryChannel, type SubscribeOptions, Subscription } from './subscription.ts';
 import { Isolation } from './isolation.ts';
 import { generatedId, type HistoryWire } from './message-history.ts';
 import { Settler } from './settle.ts';
-import { type SubscribeOptions, Subscription } from './subscription.ts';
 
 /** A queue, and how it is consumed. */
 export interface RabbitSourceOptions {
@@ -158,7 +157,7 @@ export class RabbitSource implements Source {
 
   settle(claim: Claim, settlement: Settlement): Promise<'done' | 'stale'> {
     const ours = claim as RabbitClaim;
-    this.#isolation.release(ours);
+    if (ours.isSuspect) this.#isolation.release(ours);
     return this.#settler.settle(ours, settlement);
   }
 

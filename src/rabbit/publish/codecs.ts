@@ -27,8 +27,18 @@ export type Encode = (contentType: string, body: unknown) => Buffer;
 export type Decode = (contentType: string | undefined, bytes: Uint8Array) => unknown;
 
 /** What a body is taken for when nobody says: most publishers that do not say write JSON. */
-export const CONTENT_TYPE_DEFAULT = 'application/json';
+const CONTENT_TYPE_DEFAULT = 'application/json';
 export const CONTENT_TYPE_BYTES = 'application/octet-stream';
+
+/** The content type of a body, by what the message and the publisher say. */
+export function contentTypeOf(
+  body: unknown,
+  own: string | undefined,
+  common: string | undefined,
+): string {
+  const isBytes = body instanceof Uint8Array;
+  return own ?? common ?? (isBytes ? CONTENT_TYPE_BYTES : CONTENT_TYPE_DEFAULT);
+}
 
 /** The encoder of a publisher. */
 export function encodersOf(codecs: readonly Codec[] = []): Encode {

@@ -9,15 +9,8 @@ import type { Clock, Dice } from '../../ports/clock.ts';
 import type { Tracer } from '../../ports/tracer.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import type { AmqpConnection, Table } from '../connection/amqp.ts';
-import type { TlsOptions } from '../connection/client.ts';
-import {
-  CONTENT_TYPE_BYTES,
-  CONTENT_TYPE_DEFAULT,
-  type Codec,
-  type Encode,
-  encodersOf,
-} from './codecs.ts';
-import type { RabbitConnection } from '../connection/connection.ts';
+import type { TlsOptions, RabbitConnection } from '../connection/connection.ts';
+import { type Codec, type Encode, encodersOf } from './codecs.ts';
 import type { FallbackSpool } from './fallback.ts';
 import type { ConfirmPublisherLimits } from './confirm-publisher.ts';
 import { checkShort, type PublishMiddleware } from './message.ts';
@@ -309,16 +302,6 @@ export function settingsOf(options: PublisherOptions): PublisherSettings {
     clock: options.clock ?? systemClock,
     dice: options.dice ?? systemDice,
   };
-}
-
-/** The content type of a body, by what the message and the publisher say. */
-export function contentTypeOf(
-  body: unknown,
-  own: string | undefined,
-  common: string | undefined,
-): string {
-  const isBytes = body instanceof Uint8Array;
-  return own ?? common ?? (isBytes ? CONTENT_TYPE_BYTES : CONTENT_TYPE_DEFAULT);
 }
 
 function declareOf(

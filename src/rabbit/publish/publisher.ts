@@ -12,9 +12,8 @@ import type { SendSpan } from '../../ports/tracer.ts';
 import { createIdMaker } from '../../system/ids.ts';
 import { InFlight } from '../../system/wait.ts';
 import type { Outgoing } from '../connection/amqp.ts';
-import { shownUrl } from '../connection/client.ts';
+import { shownUrl, connectionOf, type RabbitConnection } from '../connection/connection.ts';
 import { goqueueEnvelope } from '../compat/goqueue.ts';
-import { connectionOf, type RabbitConnection } from '../connection/connection.ts';
 import { type Fallback, fallsBack, openFallback } from './fallback.ts';
 import type { ReconnectingConnection } from '../connection/reconnecting-connection.ts';
 import { ConfirmPublisher } from './confirm-publisher.ts';
@@ -27,12 +26,8 @@ import {
   type PublishMessage,
   publicationOf,
 } from './message.ts';
-import {
-  contentTypeOf,
-  type PublisherOptions,
-  type PublisherSettings,
-  settingsOf,
-} from './options.ts';
+import { contentTypeOf } from './codecs.ts';
+import { type PublisherOptions, type PublisherSettings, settingsOf } from './options.ts';
 import { exchangePlace } from '../connection/traced-place.ts';
 
 /** What became of one message of many. */

@@ -16,9 +16,8 @@ import type { Tracer } from '../../ports/tracer.ts';
 import { systemClock } from '../../system/clock.ts';
 import { InFlight } from '../../system/wait.ts';
 import type { AmqpConnection, Outgoing } from '../connection/amqp.ts';
-import type { TlsOptions } from '../connection/client.ts';
+import { type TlsOptions, connectionOf, type RabbitConnection } from '../connection/connection.ts';
 import { CONTENT_TYPE_BYTES } from './codecs.ts';
-import { connectionOf, type RabbitConnection } from '../connection/connection.ts';
 import type { ReconnectingConnection } from '../connection/reconnecting-connection.ts';
 import {
   isNack,

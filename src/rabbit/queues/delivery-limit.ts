@@ -16,6 +16,10 @@ import type { PolicyInfo, QueueInfo } from '../admin/management/answers.ts';
 import type { Management } from '../admin/management/index.ts';
 import { appliedPolicy } from '../topology/effective.ts';
 import { inFull, quoted } from '../topology/explain.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { sleep } from '../../system/wait.ts';
+import type { AmqpConnection } from '../connection/amqp.ts';
+import { passiveQueues } from '../admin/inspect-broker.ts';
 
 /** From here on a limit is none: nobody looks this often. */
 const LIMIT_SAFE = 1_000_000;
@@ -180,4 +184,44 @@ function untold(queue: string, why: string, todo: string): Caution {
       `it is unknown whether the queue ${inFull(queue)} drops messages that are looked at: ` + why,
     remedy: `${todo}, or say that the delivery limit of this queue is high enough (--trust-limit)`,
   };
+}
+
+/** What the management API tells is no older than this, with some room. */
+const TOLD_LATE_MS = 6_000;
+const TOLD_WITHIN_MS: number = 2 * TOLD_LATE_MS;
+const ASK_EVERY_MS = 500;
+
+interface AloneParts {
+  readonly queue: string;
+  readonly connection: AmqpConnection;
+  readonly management: Management | undefined;
+  readonly clock: Clock;
+}
+
+/**
+ * Whether no other client holds messages of a queue: those cannot be seen, they are neither
+ * delivered to us nor gone. Asked when we hold nothing ourselves.
+ *
+ * The broker reports consumers at once. Messages that are held without a consumer are shown by the
+ * management API only, up to 5 s late; until then it may still count what we held ourselves.
+ */
+export async function hasNoOtherConsumer({
+  queue,
+  connection,
+  management,
+  clock,
+}: AloneParts): Promise<boolean> {
+  const found = (await passiveQueues(connection, [queue])).get(queue);
+  const state = found !== undefined && 'found' in found ? found.found : undefined;
+  if (state === undefined || state.consumerCount > 0) return false;
+  if (management === undefined) return true;
+  const deadline = clock.monotonic() + TOLD_WITHIN_MS;
+  await sleep(clock, TOLD_LATE_MS);
+  for (;;) {
+    management.forget();
+    const told = await management.queue(queue);
+    if ((told?.unacked ?? 0) === 0) return told !== undefined;
+    if (clock.monotonic() >= deadline) return false;
+    await sleep(clock, ASK_EVERY_MS);
+  }
 }

@@ -25,8 +25,7 @@ import {
   type HistoryWire,
 } from '../consume/message-history.ts';
 import { ownerQueueOf, type QueuePlace, sureOwner } from '../admin/owner-queue.ts';
-import { deathsOf } from './deaths.ts';
-import { type Death, xDeathsOf } from './x-death.ts';
+import { deathsOf, type Death, xDeathsOf } from './x-death.ts';
 
 /** How much of a header is shown, and how many are. */
 export const LETTER_HEADER_MAX_CHARS = 4_096;

@@ -19,7 +19,7 @@ import {
   type AmqpMessage,
   closeChannel,
 } from '../connection/amqp.ts';
-import { Acks } from '../consume/delivery-channel.ts';
+import { Acks } from '../consume/subscription.ts';
 import { explainRefusal } from '../topology/explain.ts';
 import { type RequeueBlock, RequeueBlocks } from './requeue-order.ts';
 

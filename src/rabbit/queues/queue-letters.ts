@@ -26,14 +26,13 @@ import { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import { explainRefusal, refusalCode } from '../topology/explain.ts';
 import type { QueuePlan } from '../topology/model.ts';
 import { checkName } from '../topology/names.ts';
-import { cautionOf } from './delivery-limit.ts';
+import { cautionOf, hasNoOtherConsumer } from './delivery-limit.ts';
 import { type LetterPlace, type ReadLetter, readLetter } from './letter.ts';
 import { lockQueue, type QueueLock } from './lock.ts';
-import { hasNoOtherConsumer } from './other-consumers.ts';
-import { openPass, Walk, type WalkOptions } from './pass.ts';
-import { parkedCopy, sentCopy } from './replay-copy.ts';
-import { type Action, OpenMessage, openMessageOf, notInHand, LetterBatch } from './take-letters.ts';
 import { ensureTarget } from './target.ts';
+import { openPass, Walk, type WalkOptions } from './pass.ts';
+import { parkedCopy, sentCopy } from './letter-copy.ts';
+import { type Action, OpenMessage, openMessageOf, notInHand, LetterBatch } from './take-letters.ts';
 
 type QueueRoute = Extract<door.LetterRoute, { readonly kind: 'queue' }>;
 

@@ -18,15 +18,14 @@ import { versionOf } from '../admin/inspect-broker.ts';
 import { changedCopy, likelyOwner, sureOwner } from '../admin/owner-queue.ts';
 import type { AmqpConnection, AmqpMessage, Outgoing, Table } from '../connection/amqp.ts';
 import { H } from '../consume/message-history.ts';
-import { createDeathCounter } from './deaths.ts';
+import { createDeathCounter, xDeathsOf } from './x-death.ts';
 import { cautionOf } from './delivery-limit.ts';
 import { intoItself, type SweepPair } from './discover.ts';
 import { digestOf } from './letter.ts';
 import { lockQueue, type QueueLock } from './lock.ts';
+import { ensureTarget, isThere, requireTarget } from './target.ts';
 import { lostAtTheEnd, openPass, type Pass, Walk } from './pass.ts';
 import type { QueueSweep, SweepEnd, SweepRule, SweepTools } from './sweep-types.ts';
-import { ensureTarget, isThere, requireTarget } from './target.ts';
-import { xDeathsOf } from './x-death.ts';
 
 // The copy of a message that goes to the queue for what is given up. Pure.
 

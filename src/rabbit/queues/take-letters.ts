@@ -19,7 +19,7 @@ import type {
 } from '../../ports/dead-letters.ts';
 import type { AmqpMessage, Outgoing } from '../connection/amqp.ts';
 import { isNack } from '../publish/confirm-publisher.ts';
-import { archiveCopyOf } from './archive-copy.ts';
+import { archiveCopyOf } from './letter-copy.ts';
 import type { ReadLetter } from './letter.ts';
 import { lostAtTheEnd, type Walk } from './pass.ts';
 

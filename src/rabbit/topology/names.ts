@@ -2,7 +2,6 @@
  * names — what queues and exchanges are called, and what the broker allows as a name.
  */
 
-import { SECOND_MS } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import type { Topology } from './model.ts';
 
@@ -11,11 +10,6 @@ const NAME_MAX_BYTES = 255;
 
 /** Names that begin like this belong to the broker. */
 const BROKERS_OWN = 'amq.';
-
-/** A delay as a part of a name: `2s` for whole seconds, else `250ms`. */
-export function delayLabel(delayMs: number): string {
-  return delayMs % SECOND_MS === 0 ? `${delayMs / SECOND_MS}s` : `${delayMs}ms`;
-}
 
 /** True for exchanges such as `amq.topic`, which nobody has to declare. */
 export function isBrokersOwn(name: unknown): boolean {

@@ -2,11 +2,10 @@
 
 import type { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
-import { connectAmqp } from '../../../src/rabbit/connection/client.ts';
+import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
 import { drainQueue } from '../../../src/rabbit/queues/drain.ts';
-import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
-import { shared } from '../../../src/rabbit/topology/shared.ts';
+import { perDelay, shared } from '../../../src/rabbit/topology/styles.ts';
 import { withService } from '../../services/index.ts';
 import { until } from '../until.ts';
 import { bodies, freshName, openBench, orderOf } from './setup.ts';

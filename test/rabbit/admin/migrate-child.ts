@@ -1,6 +1,6 @@
 /** migrate-child — a migration in a process of its own, to be killed: URL and name by arguments. */
 
-import { connectAmqp } from '../../../src/rabbit/connection/client.ts';
+import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import { migrateTopology } from '../../../src/rabbit/admin/migrate.ts';
 import { oldAndNew } from './migrate-plans.ts';
 

@@ -1,8 +1,7 @@
 /** migrate-plans — the old and the new topology of the migration tests, by one name. */
 
 import type { QueuePlan } from '../../../src/rabbit/topology/model.ts';
-import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
-import { shared } from '../../../src/rabbit/topology/shared.ts';
+import { perDelay, shared } from '../../../src/rabbit/topology/styles.ts';
 import { orderOf } from './setup.ts';
 
 export function oldAndNew(name: string): { readonly old: QueuePlan; readonly next: QueuePlan } {

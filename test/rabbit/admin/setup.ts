@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { fixed, type RetryPolicy } from '../../../src/core/policy.ts';
 import { asError } from '../../../src/core/errors.ts';
 import type { AmqpConnection, Properties } from '../../../src/rabbit/connection/amqp.ts';
-import { connectAmqp } from '../../../src/rabbit/connection/client.ts';
+import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import { createManagement, type Management } from '../../../src/rabbit/admin/management/index.ts';
 import { applyTopology } from '../../../src/rabbit/topology/declare.ts';
 import type { QueueOrder, QueuePlan, Topology } from '../../../src/rabbit/topology/model.ts';

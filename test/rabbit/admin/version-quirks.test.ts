@@ -1,10 +1,10 @@
-/** traps — what each release of RabbitMQ means for quorum and classic queues. */
+/** doctor — which release of RabbitMQ has which quirk. */
 
 import { expect, test } from 'vitest';
 import { plannedQueues } from '../../../src/rabbit/admin/inspect-broker.ts';
-import { versionFindings } from '../../../src/rabbit/admin/version-quirks.ts';
+import { versionFindings } from '../../../src/rabbit/admin/doctor.ts';
 import type { QueuePlan } from '../../../src/rabbit/topology/model.ts';
-import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
+import { perDelay } from '../../../src/rabbit/topology/styles.ts';
 import { orderOf } from './setup.ts';
 
 const quorum = perDelay().plan(orderOf('orders'));

@@ -11,7 +11,7 @@ import {
 } from 'vitest';
 import { RetryableError } from '../../../src/core/failure.ts';
 import { fixed } from '../../../src/core/policy.ts';
-import { shared } from '../../../src/rabbit/topology/shared.ts';
+import { shared } from '../../../src/rabbit/topology/styles.ts';
 import { type PrivateServer, privateServer, skipReason } from '../../services/index.ts';
 import { freshSeed } from '../../torture/chance.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from '../ground.ts';

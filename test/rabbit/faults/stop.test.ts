@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { RetryableError } from '../../../src/core/failure.ts';
 import { fixed } from '../../../src/core/policy.ts';
 import type { QueueType } from '../../../src/rabbit/topology/model.ts';
-import { shared } from '../../../src/rabbit/topology/shared.ts';
+import { shared } from '../../../src/rabbit/topology/styles.ts';
 import { service, withService } from '../../services/index.ts';
 import { freshSeed } from '../../torture/chance.ts';
 import { consume, Hands, ownName, Tray } from '../ground.ts';

@@ -10,7 +10,7 @@ import type {
   AmqpMessage,
 } from '../../../src/rabbit/connection/amqp.ts';
 import { createConnection } from '../../../src/rabbit/connection/connection.ts';
-import { shared } from '../../../src/rabbit/topology/shared.ts';
+import { shared } from '../../../src/rabbit/topology/styles.ts';
 import { withService } from '../../services/index.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from '../ground.ts';
 import { closeConnections, Gate } from './setup.ts';

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest';
 import { createConsumer } from '../../../src/rabbit/consume/consumer.ts';
-import { shared } from '../../../src/rabbit/topology/shared.ts';
+import { shared } from '../../../src/rabbit/topology/styles.ts';
 import { withService } from '../../services/index.ts';
 import { Hands, ownName } from '../ground.ts';
 

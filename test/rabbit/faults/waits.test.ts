@@ -5,7 +5,7 @@ import { RetryableError } from '../../../src/core/failure.ts';
 import { ladder } from '../../../src/core/policy.ts';
 import type { AmqpMessage } from '../../../src/rabbit/connection/amqp.ts';
 import type { QueueType } from '../../../src/rabbit/topology/model.ts';
-import { shared } from '../../../src/rabbit/topology/shared.ts';
+import { shared } from '../../../src/rabbit/topology/styles.ts';
 import { withService } from '../../services/index.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from '../ground.ts';
 import { Gate } from './setup.ts';

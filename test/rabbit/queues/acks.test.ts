@@ -2,7 +2,7 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { Acks } from '../../../src/rabbit/consume/delivery-channel.ts';
+import { Acks } from '../../../src/rabbit/consume/subscription.ts';
 import type { AmqpChannel, AmqpMessage } from '../../../src/rabbit/connection/amqp.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import type { Table } from '../../../src/rabbit/connection/amqp.ts';
 import { LETTER_HEADER_MAX_CHARS, LETTER_HEADERS_MAX } from '../../../src/rabbit/queues/letter.ts';
 import { queuePlaceOf } from '../../../src/rabbit/admin/owner-queue.ts';
-import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
+import { perDelay } from '../../../src/rabbit/topology/styles.ts';
 import { orderOf } from '../admin/setup.ts';
 import { at, death, letterOf, QUEUE } from './letter-ground.ts';
 

@@ -2,9 +2,9 @@
 
 import { expect, test } from 'vitest';
 import type { LetterRoute } from '../../../src/ports/dead-letters.ts';
-import { userOf } from '../../../src/rabbit/connection/client.ts';
+import { userOf } from '../../../src/rabbit/connection/connection.ts';
 import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
-import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
+import { perDelay } from '../../../src/rabbit/topology/styles.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { service, withService } from '../../services/index.ts';
 import { ownName } from '../ground.ts';

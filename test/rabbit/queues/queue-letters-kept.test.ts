@@ -9,7 +9,7 @@ import {
   archiveCopyOf,
   restoredOf,
   restoreArchived,
-} from '../../../src/rabbit/queues/archive-copy.ts';
+} from '../../../src/rabbit/queues/letter-copy.ts';
 import { readLetter } from '../../../src/rabbit/queues/letter.ts';
 import { ConfirmPublisher } from '../../../src/rabbit/publish/confirm-publisher.ts';
 import { systemClock } from '../../../src/system/clock.ts';

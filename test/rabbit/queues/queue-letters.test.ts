@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'vitest';
 import type { Caution, Letter } from '../../../src/ports/dead-letters.ts';
 import { createQueueLetters } from '../../../src/rabbit/queues/queue-letters.ts';
-import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
+import { perDelay } from '../../../src/rabbit/topology/styles.ts';
 import { service, withService } from '../../services/index.ts';
 import { orderOf } from '../admin/setup.ts';
 import { until } from '../until.ts';

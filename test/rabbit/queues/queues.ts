@@ -7,7 +7,7 @@ import type {
   Properties,
   Table,
 } from '../../../src/rabbit/connection/amqp.ts';
-import { connectAmqp } from '../../../src/rabbit/connection/client.ts';
+import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import { service } from '../../services/index.ts';
 import { Hands, ownName } from '../ground.ts';
 

@@ -2,8 +2,8 @@
 
 import { expect, onTestFinished, test } from 'vitest';
 import { lockQueue } from '../../../src/rabbit/queues/lock.ts';
-import type { SweepDetails, SweepProgress } from '../../../src/rabbit/queues/sweep.ts';
 import { isThere } from '../../../src/rabbit/queues/target.ts';
+import type { SweepDetails, SweepProgress } from '../../../src/rabbit/queues/sweep.ts';
 import { H } from '../../../src/rabbit/consume/message-history.ts';
 import { withService } from '../../services/index.ts';
 import { KINDS, numberOf, openConnection, range } from './queues.ts';

@@ -1,6 +1,6 @@
 /** declare-setup — a connection to the real broker, small topologies, and a broom for both. */
 
-import { connectAmqp } from '../../../src/rabbit/connection/client.ts';
+import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import type { AmqpConnection, Table } from '../../../src/rabbit/connection/amqp.ts';
 import { createManagement, type Management } from '../../../src/rabbit/admin/management/index.ts';
 import type {

@@ -1,11 +1,15 @@
 /** export — topologies as definitions of RabbitMQ and as Terraform, there and back. */
 
 import { describe, expect, test } from 'vitest';
-import { connectAmqp } from '../../../src/rabbit/connection/client.ts';
+import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import { type Definitions, toDefinitions } from '../../../src/rabbit/topology/definitions.ts';
-import { mergeTopologies } from '../../../src/rabbit/topology/merge.ts';
-import type { PolicySpec, QueueType, Topology } from '../../../src/rabbit/topology/model.ts';
-import { shared } from '../../../src/rabbit/topology/shared.ts';
+import {
+  mergeTopologies,
+  type PolicySpec,
+  type QueueType,
+  type Topology,
+} from '../../../src/rabbit/topology/model.ts';
+import { shared } from '../../../src/rabbit/topology/styles.ts';
 import { toTerraform } from '../../../src/rabbit/topology/terraform.ts';
 import { service, withService } from '../../services/index.ts';
 import { declareAll, removeAll } from './broker.ts';

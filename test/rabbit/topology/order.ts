@@ -9,9 +9,7 @@ import type {
   Topology,
   TopologyStyle,
 } from '../../../src/rabbit/topology/model.ts';
-import { perAttempt } from '../../../src/rabbit/topology/per-attempt.ts';
-import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
-import { shared } from '../../../src/rabbit/topology/shared.ts';
+import { perAttempt, perDelay, shared } from '../../../src/rabbit/topology/styles.ts';
 
 const TYPES: readonly QueueType[] = ['quorum', 'classic'];
 

@@ -3,13 +3,13 @@
 import { describe, expect, test } from 'vitest';
 import { ladder } from '../../../src/core/policy.ts';
 import type { AmqpConfirmChannel } from '../../../src/rabbit/connection/amqp.ts';
-import { connectAmqp } from '../../../src/rabbit/connection/client.ts';
-import { mergeTopologies } from '../../../src/rabbit/topology/merge.ts';
-import type {
-  QueuePlan,
-  QueueType,
-  Topology,
-  WaitRoute,
+import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
+import {
+  mergeTopologies,
+  type QueuePlan,
+  type QueueType,
+  type Topology,
+  type WaitRoute,
 } from '../../../src/rabbit/topology/model.ts';
 import { withService } from '../../services/index.ts';
 import { declareAll, type Inbox, openInbox, removeAll, send } from './broker.ts';

@@ -4,11 +4,12 @@ import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { DAY_MS } from '../../../src/core/duration.ts';
 import { custom, fixed, ladder, linear, noRetry } from '../../../src/core/policy.ts';
-import { mergeTopologies } from '../../../src/rabbit/topology/merge.ts';
-import type { QueuePlan, UserBinding } from '../../../src/rabbit/topology/model.ts';
-import { perAttempt } from '../../../src/rabbit/topology/per-attempt.ts';
-import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
-import { shared } from '../../../src/rabbit/topology/shared.ts';
+import {
+  mergeTopologies,
+  type QueuePlan,
+  type UserBinding,
+} from '../../../src/rabbit/topology/model.ts';
+import { perAttempt, perDelay, shared } from '../../../src/rabbit/topology/styles.ts';
 import { KINDS, orderOf, queueOf, STYLES } from './order.ts';
 
 const NAMES: Readonly<Record<string, { exchanges: string[]; queues: string[] }>> = {

@@ -25,7 +25,7 @@ import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { Operator } from '../../../spool/operator/operator.ts';
 import type { AmqpConnection } from '../../../rabbit/connection/amqp.ts';
 import { ConfirmPublisher } from '../../../rabbit/publish/confirm-publisher.ts';
-import { ARCHIVED_QUEUE_HEADER, restoreArchived } from '../../../rabbit/queues/archive-copy.ts';
+import { ARCHIVED_QUEUE_HEADER, restoreArchived } from '../../../rabbit/queues/letter-copy.ts';
 import { lockQueue } from '../../../rabbit/queues/lock.ts';
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
 import { usageOf } from '../../options.ts';

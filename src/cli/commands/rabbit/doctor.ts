@@ -1,6 +1,6 @@
 /** doctor — what the doctor says about brokers and queues, line by line. */
 
-import { userOf } from '../../../rabbit/connection/client.ts';
+import { userOf } from '../../../rabbit/connection/connection.ts';
 import { doctor } from '../../../rabbit/admin/doctor.ts';
 import type { Finding } from '../../../rabbit/admin/reports.ts';
 import { EXIT, type ExitCode } from '../../exit-codes.ts';

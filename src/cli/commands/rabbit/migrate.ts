@@ -2,7 +2,7 @@
 
 import type { EffectiveConsumer } from '../../../config/load/consumers.ts';
 import { respoolWire, type HistoryWire } from '../../../rabbit/consume/message-history.ts';
-import { mergeTopologies } from '../../../rabbit/topology/merge.ts';
+import { mergeTopologies } from '../../../rabbit/topology/model.ts';
 import { migrateTopology } from '../../../rabbit/admin/migrate.ts';
 import type { MigrateReport } from '../../../rabbit/admin/reports.ts';
 import { ask } from '../../ui/confirm.ts';

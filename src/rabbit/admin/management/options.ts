@@ -8,7 +8,7 @@ import { RespoolError } from '../../../core/errors.ts';
 import { checkNames } from '../../../core/limits.ts';
 import type { Clock } from '../../../ports/clock.ts';
 import { systemClock } from '../../../system/clock.ts';
-import type { TlsOptions } from '../../connection/client.ts';
+import type { TlsOptions } from '../../connection/connection.ts';
 
 /** Where the management API is, and who asks. */
 export interface ManagementOptions {

@@ -1,10 +1,10 @@
-/** delivery-channel — acks of one turn go together, and never past an open delivery. */
+/** subscription — acks of one turn go together, and never past an open delivery. */
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { AmqpMessage } from 'respool/rabbit';
 import type { AmqpChannel } from '../../src/rabbit/connection/amqp.ts';
-import { DeliveryChannel } from '../../src/rabbit/consume/delivery-channel.ts';
+import { DeliveryChannel } from '../../src/rabbit/consume/subscription.ts';
 
 /** A broker that counts what it has no answer for, and closes the broker as a real one does. */
 class StrictChannel {

@@ -1,9 +1,9 @@
-/** delivery-channel — which acks go out, at the level of frames. */
+/** subscription — which acks go out, at the level of frames. */
 
 import { expect, test } from 'vitest';
 import type { AmqpMessage } from 'respool/rabbit';
 import type { AmqpChannel } from '../../../src/rabbit/connection/amqp.ts';
-import { DeliveryChannel } from '../../../src/rabbit/consume/delivery-channel.ts';
+import { DeliveryChannel } from '../../../src/rabbit/consume/subscription.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 
 function setup() {
