@@ -26,7 +26,7 @@ const LIMITS: Readonly<Record<string, Limit>> = {
   http: { max: 44 },
   rabbit: { max: 34, needs: ['rabbitmq'] },
   replay: { max: 156, needs: ['rabbitmq', 'rabbitmq-management'] },
-  outbox: { max: 61, needs: ['postgres', 'rabbitmq'] },
+  outbox: { max: 60, needs: ['postgres', 'rabbitmq'] },
 };
 
 const run = promisify(execFile);

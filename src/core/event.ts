@@ -120,7 +120,7 @@ interface RelayEvent {
   readonly at: Millis;
   readonly kind: 'relay';
   readonly target: string;
-  readonly state: 'open' | 'shut' | 'probing';
+  readonly state: 'closed' | 'open' | 'half-open';
 }
 
 /** A dead queue was swept. */

@@ -253,7 +253,7 @@ const LEVEL_OF: Readonly<Partial<Record<EventKind | 'missed', LogLevel>>> = {
 
 /** How much an event matters; what is not said above is `info`. */
 export function levelOf({ kind, phase, state, error }: Happened): LogLevel {
-  if (kind === 'relay') return state === 'shut' ? 'warn' : 'info';
+  if (kind === 'relay') return state === 'open' ? 'warn' : 'info';
   if (kind === 'alert') return phase === 'fired' ? 'warn' : 'info';
   if (kind === 'sweep') return error === undefined ? 'info' : 'error';
   return (Object.hasOwn(LEVEL_OF, kind) ? LEVEL_OF[kind] : undefined) ?? 'info';

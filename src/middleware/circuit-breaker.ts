@@ -1,34 +1,26 @@
 /**
- * circuitBreaker — stops knocking at a door that stays shut.
+ * circuitBreaker — lets no delivery begin while the other side keeps failing.
  *
  *   closed ─this many transient failures in a row─▶ open ─after a while─▶ half-open
  *   half-open ─one delivery goes well─▶ closed     half-open ─it does not─▶ open
  *
- * The states are cockatiel's. Ours is what counts as a failure, that nobody waits inside a slot,
- * and the clock.
+ * Nothing waits inside a slot: while the circuit is open, deliveries are postponed.
  */
 
-import {
-  type CircuitBreakerPolicy,
-  circuitBreaker as makePolicy,
-  CircuitState,
-  ConsecutiveBreaker,
-  handleWhenResult,
-  type IBackoff,
-} from 'cockatiel';
 import { DAY_MS, type Duration, durationMs, SECOND_MS } from '../core/duration.ts';
 import { isRespoolError, unreachable } from '../core/errors.ts';
 import { checkNumber } from '../core/limits.ts';
 import type { Outcome } from '../core/verdict.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';
+import { Breaker, type BreakerState } from '../system/breaker.ts';
 import { systemClock } from '../system/clock.ts';
 import { countedBy, type CountedBy, Keyed } from './keyed.ts';
 import { checkFunction, checkOptions } from './options.ts';
 import { asItWas, harmlessly, notNow, resultOf } from './run.ts';
 
 /** What state a circuit went into. */
-export type CircuitChange = 'closed' | 'open' | 'half-open';
+export type CircuitChange = BreakerState;
 
 /** What `circuitBreaker()` takes. */
 export interface CircuitBreakerOptions {
@@ -84,81 +76,53 @@ type Sign = 'good' | 'bad' | 'answered' | 'nothing';
 
 class Circuit {
   readonly #settings: Settings;
-  readonly #policy: CircuitBreakerPolicy;
-  #halfOpenAt = 0;
+  readonly #breaker: Breaker;
 
   constructor(key: string, settings: Settings) {
+    const { clock, failures, halfOpenAfterMs, onChange } = settings;
     this.#settings = settings;
-    this.#policy = makePolicy(handleWhenResult(isBad), {
-      breaker: new ConsecutiveBreaker(settings.failures),
-      halfOpenAfter: { next: () => this.#openSpan() },
-    });
-    const { onChange } = settings;
-    if (onChange === undefined) return;
-    this.#policy.onStateChange((state) => {
-      harmlessly(() => onChange(changeOf(state), key));
+    this.#breaker = new Breaker({
+      clock,
+      failures,
+      pause: { firstMs: halfOpenAfterMs, maxMs: halfOpenAfterMs },
+      onChange: (state) => {
+        if (onChange !== undefined) harmlessly(() => onChange(state, key));
+      },
     });
   }
 
   /** How long a delivery has to stay away; 0: it may go on. */
   waitMs(): number {
-    const { clock, halfOpenAfterMs } = this.#settings;
-    switch (this.#policy.state) {
-      case CircuitState.Open:
-        return Math.max(0, Math.ceil(this.#halfOpenAt - clock.monotonic()));
-      case CircuitState.HalfOpen:
-        // n.b. cockatiel would let it wait for the answer of the one that tries, inside its slot.
-        return Math.min(TRIAL_WAIT_MS, halfOpenAfterMs);
-      default:
-        return 0;
-    }
+    // While one delivery tries, the others must not wait for its answer inside their slots.
+    if (this.#breaker.state !== 'half-open') return this.#breaker.waitMs();
+    return Math.min(TRIAL_WAIT_MS, this.#settings.halfOpenAfterMs);
   }
 
   async run({ signal }: Delivery, next: () => Promise<Outcome>): Promise<Outcome> {
-    const isTrial = this.#policy.state !== CircuitState.Closed;
-    const sign = Promise.withResolvers<Sign>();
-    const counted = this.#policy.execute(async () => {
-      const seen = await sign.promise;
-      if (isTrial) return seen === 'bad' || seen === 'nothing' ? 'bad' : 'good';
-      // What is thrown here cockatiel counts neither as a failure nor as a success.
-      if (seen === 'answered' || seen === 'nothing') throw new Uncounted();
-      return seen;
-    });
+    const isTrial = this.#breaker.state === 'open';
+    if (isTrial) this.#breaker.halfOpen();
+    let isCounted = false;
+    const count = (sign: Sign): void => {
+      if (!isCounted) this.#count(sign, isTrial);
+      isCounted = true;
+    };
     // A handler that never ends is given up by the engine. It must not keep a circuit half-open.
-    const onAbort = (): void => sign.resolve(signOfAbort(signal.reason));
+    const onAbort = (): void => count(signOfAbort(signal.reason));
     if (signal.aborted) onAbort();
     else signal.addEventListener('abort', onAbort, { once: true });
     const result = await resultOf(next);
     signal.removeEventListener('abort', onAbort);
-    sign.resolve(signOf(result.outcome));
-    // Counted before the slot is free, or the next delivery could still slip through.
-    await counted.catch(() => undefined);
+    count(signOf(result.outcome));
     return asItWas(result);
   }
 
-  /**
-   * The span for which it stays open. Cockatiel compares it with the wall clock: endless until our
-   * own clock says it is over, it takes no notice of a wall clock that jumps.
-   */
-  #openSpan(): IBackoff<unknown> {
-    const { clock, halfOpenAfterMs } = this.#settings;
-    const endsAt = clock.monotonic() + halfOpenAfterMs;
-    this.#halfOpenAt = endsAt;
-    return {
-      get duration() {
-        return clock.monotonic() < endsAt ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
-      },
-      next: () => this.#openSpan(),
-    };
+  #count(sign: Sign, isTrial: boolean): void {
+    const isBad = sign === 'bad' || (isTrial && sign === 'nothing');
+    if (isBad) this.#breaker.fail();
+    else if (isTrial && this.#breaker.state === 'half-open') this.#breaker.succeed();
+    // One that began before the circuit opened does not close it.
+    else if (isTrial || sign === 'good') this.#breaker.reset();
   }
-}
-
-class Uncounted extends Error {
-  override readonly name = 'Uncounted';
-}
-
-function isBad(sign: unknown): boolean {
-  return sign === 'bad';
 }
 
 function signOf(outcome: Outcome): Sign {
@@ -179,9 +143,4 @@ function signOf(outcome: Outcome): Sign {
 /** A handler that was too slow is a failure; a lost lease or our own stop says nothing. */
 function signOfAbort(reason: unknown): Sign {
   return isRespoolError(reason, 'limit.exceeded') ? 'bad' : 'nothing';
-}
-
-function changeOf(state: CircuitState): CircuitChange {
-  if (state === CircuitState.Closed) return 'closed';
-  return state === CircuitState.HalfOpen ? 'half-open' : 'open';
 }

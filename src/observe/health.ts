@@ -61,8 +61,8 @@ export interface ConsumerHealth {
 export interface RelayHealth {
   /** `waiting` for its database, or `sending` whenever there is something to send. */
   readonly state: 'waiting' | 'sending' | 'stopped';
-  /** Whether its target answers: `shut` while it does not, `probing` while one message asks. */
-  readonly target: 'open' | 'shut' | 'probing';
+  /** Its breaker: `open` while the target does not answer, `half-open` while one message asks. */
+  readonly target: 'closed' | 'open' | 'half-open';
   /** Since when the target does not answer, in milliseconds since the epoch. */
   readonly downSince?: number;
 }
@@ -139,7 +139,7 @@ function troubleOf({ state, target, downSince }: RelayHealth): HealthReason | un
   if (state === 'waiting') {
     return { code: 'relay.waiting', text: 'the relay waits for the database of its outbox' };
   }
-  if (target === 'open') return undefined;
+  if (target === 'closed') return undefined;
   const since = downSince === undefined ? '' : ` since ${new Date(downSince).toISOString()}`;
   return { code: 'relay.down', text: `the target of the relay does not answer${since}` };
 }

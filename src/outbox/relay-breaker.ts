@@ -1,109 +1,46 @@
 /**
- * relay-breaker — what stands between a relay and its target, and closes when the target is gone.
+ * relay-breaker — the circuit breaker between a relay and its target: admits deliveries, sends them
+ * and judges the answers.
  *
- *   probing ─an answer─▶ open ─no answer─▶ shut ─pause over, or the target calls─▶ probing
- *      └──────────────no answer, the pause doubles─▲
+ *   half-open ─an answer─▶ closed ─no answer─▶ open ─pause over, or the target calls─▶ half-open
+ *       └──────────────no answer, the pause doubles──▲
  *
- * It begins with a probe: a relay that is started again and again before a dead target does not
- * claim hundreds of messages each time. While it is shut nothing is claimed; while it probes a few
+ * It begins half-open: a relay that is started again and again before a dead target does not claim
+ * hundreds of messages each time. While it is open nothing is claimed; while it is half-open a few
  * are, and one of them is sent, which asked the fewest times before. What the target did not answer
  * costs no attempt. It goes by itself the next time: when others are answered and it is not, it is
  * the message (Suspects).
+ *
+ * At most `max` messages are sent and not settled (UnsettledWindow): that many a crash may send
+ * again.
  */
 
 import { MINUTE_MS, SECOND_MS } from '../core/duration.ts';
 import { show, textOf } from '../core/errors.ts';
 import { classify, type Failure, failure } from '../core/failure.ts';
 import { failed, isOutcome, type Outcome } from '../core/verdict.ts';
+import { forward, type ForwardOptions } from '../engine/forward.ts';
 import type { EngineLoad } from '../engine/parts.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery, Handler } from '../ports/handler.ts';
 import type { Parcel, Sink } from '../ports/sink.ts';
-
-// Which messages had no answer, and whether that is their own fault.
-//
-// One message without an answer tells nothing: the target may be gone. It is the message when
-// others were answered since it had none, one of them right before it, and it alone has none again.
-// So a target that is gone is nobody's fault, and one that comes and goes charges one message each
-// time. Pure.
-
-/** What became of one message in a send. */
-interface SendAnswer {
-  readonly id: string;
-  /** `away`: no answer, and the target itself is said to be away. */
-  readonly answer: 'heard' | 'silent' | 'away';
-}
-
-/** A target that is away is seldom the fault of a message; after so many times it is suspected. */
-const AWAYS_MAX = 3;
-
-/** Messages that are remembered, at the most. */
-const REMEMBERED_MAX = 20_000;
-
-/** Remembers what had no answer. */
-class Suspects {
-  /** Sends that had an answer, and whether the last one had. */
-  #heard = 0;
-  #wasHeard = false;
-  /** Messages without an answer, and how many sends had been answered by then. */
-  readonly #silentAt = new Map<string, number>();
-  readonly #aways = new Map<string, number>();
-
-  get size(): number {
-    return this.#silentAt.size;
-  }
-
-  has(id: string): boolean {
-    return this.#silentAt.has(id);
-  }
-
-  /** Takes in what was said to one send. True: the one message of it is at fault. */
-  hear(said: readonly SendAnswer[]): boolean {
-    const wasHeard = this.#wasHeard;
-    const isHeard = said.some(({ answer }) => answer === 'heard');
-    this.#wasHeard = isHeard;
-    if (isHeard) this.#heard += 1;
-    const faults = said.map((one) => this.#isFault(one, isHeard));
-    return said.length === 1 && wasHeard && faults[0] === true;
-  }
-
-  #isFault({ id, answer }: SendAnswer, isHeard: boolean): boolean {
-    if (answer === 'heard') {
-      this.#silentAt.delete(id);
-      this.#aways.delete(id);
-      return false;
-    }
-    const before = this.#silentAt.get(id);
-    // Where others of the same send were answered, the target is not away.
-    const isAway = answer === 'away' && !isHeard && before === undefined;
-    if (isAway && this.#countAway(id) < AWAYS_MAX) return false;
-    if (this.#silentAt.size >= REMEMBERED_MAX) this.#silentAt.clear();
-    this.#silentAt.set(id, this.#heard);
-    return before !== undefined && this.#heard > before;
-  }
-
-  #countAway(id: string): number {
-    if (this.#aways.size >= REMEMBERED_MAX) this.#aways.clear();
-    const aways = (this.#aways.get(id) ?? 0) + 1;
-    this.#aways.set(id, aways);
-    return aways;
-  }
-}
-
-/** How much goes through. */
-export type RelayBreakerState = 'open' | 'shut' | 'probing';
+import { Breaker, type BreakerState } from '../system/breaker.ts';
+import { type BackoffRange, backoffMs } from '../system/wait.ts';
 
 /** What the breaker needs. */
 interface RelayBreakerParts {
   readonly clock: Clock;
   /** False for a target that is never gone as a whole. */
   readonly isProbed: boolean;
-  /** As many are claimed for a probe where as many wait. */
+  /** Messages that are claimed for a probe where as many wait. */
   readonly probers: number;
+  /** Messages that may be sent and not settled. */
+  readonly max: number;
+  /** The engine whose handler this is. */
+  readonly engine: { readonly load: Pick<EngineLoad, 'running' | 'settling'> };
   /** The first pause, and the longest. */
-  readonly pauseMs: number;
-  readonly pauseMaxMs: number;
-  onChange(state: RelayBreakerState): void;
+  readonly pause: BackoffRange;
+  onChange(state: BreakerState): void;
   /** The target is gone, and was there before. */
   onGone(why: Failure): void;
 }
@@ -133,22 +70,28 @@ const ANSWER_MAX_MS: number = 2 * MINUTE_MS;
 /** Those that wait for a probe that takes longer are given back: their own time goes on. */
 const PROBE_MAX_MS: number = ANSWER_MAX_MS + 30 * SECOND_MS;
 
-/** Where all of them asked in vain before, they wait so much longer: others are claimed first. */
+/** Added to the wait where all of them asked in vain before: others are claimed first. */
 const ASIDE_MS = 250;
 /** The same in pauses: as many as it takes until all that asked had their turn, at the most. */
 const ASIDE_PAUSES_MAX = 4;
 /** Messages that are remembered to have asked, at the most. */
 const ASKED_MAX = 20_000;
 
-const DOUBLINGS_MAX = 30;
+/** A handler that says so speaks of the whole target. */
+const GONE = 'broker.unavailable';
+/** The same, of a request that has one address for all messages. */
+const UNREACHABLE = 'http.unreachable';
 
-/** Lets messages through to one sink. */
+const NO_BODY: Uint8Array = new Uint8Array();
+
+type HandlerResult = Awaited<ReturnType<Handler>>;
+
+/** Lets messages through to one target. */
 export class RelayBreaker {
   readonly #parts: RelayBreakerParts;
-  #state: RelayBreakerState = 'probing';
+  readonly #breaker: Breaker;
+  readonly #window: UnsettledWindow;
   #why: Failure = failure('transient', UNANSWERED, 'the target did not answer');
-  /** Tries in a row that had no answer. */
-  #silences = 0;
   readonly #suspects = new Suspects();
   /** Those that have to pay for having no answer. */
   readonly #guilty = new Set<string>();
@@ -171,61 +114,45 @@ export class RelayBreaker {
   #isClosed = false;
 
   constructor(parts: RelayBreakerParts) {
+    const { clock, pause, isProbed } = parts;
     this.#parts = parts;
-    if (!parts.isProbed) this.#state = 'open';
+    this.#window = new UnsettledWindow(parts);
+    const state = isProbed ? 'half-open' : 'closed';
+    const onChange = (to: BreakerState): void => this.#onChange(to);
+    this.#breaker = new Breaker({ clock, failures: 1, pause, state, onChange });
   }
 
-  get state(): RelayBreakerState {
-    return this.#state;
+  get state(): BreakerState {
+    return this.#breaker.state;
   }
 
-  /** The sink, behind this breaker; closing it is up to who made it. */
-  before(sink: Sink): Sink {
-    const send: Sink['send'] = async (parcels) => {
-      const answers = new Map<Parcel, unknown>();
-      for (const group of this.#groups(parcels)) {
-        const said = await this.#send(sink, group);
-        for (const [at, parcel] of group.entries()) answers.set(parcel, said[at]);
-      }
-      // Whatever they are: who forwards looks at each.
-      return parcels.map((parcel) => answers.get(parcel)) as Awaited<ReturnType<Sink['send']>>;
-    };
-    return { name: sink.name, send, close: () => Promise.resolve() };
+  /** A handler that sends to a sink; its caller closes the sink. */
+  sendTo(sink: Sink, options: ForwardOptions): Handler {
+    const send: Sink['send'] = (parcels) => this.#sendAll(sink, parcels);
+    const deliver = forward({ name: sink.name, send, close: () => Promise.resolve() }, options);
+    return this.#admitting(async (delivery) =>
+      this.#judge(delivery.id, (await deliver(delivery)) as Outcome),
+    );
   }
 
-  /** The handler, behind this breaker: while it probes, one message after the other. */
-  guard(handler: Handler): Handler {
-    return async (delivery) => {
-      const { id, signal } = delivery;
-      if (!(await this.#admitted(id))) return this.judge(id, failed(this.#unsent()));
-      // Without a send when its time was over before, or when it never ends.
-      const next = (): void => {
-        if (this.#asking === id) this.#ask();
-      };
-      signal.addEventListener('abort', next, { once: true });
-      try {
-        return await handler(delivery);
-      } finally {
-        signal.removeEventListener('abort', next);
-        this.#guilty.delete(id);
-        next();
-      }
-    };
+  /**
+   * Another handler as the target.
+   *
+   * A route may lead to many places, so each message is judged by itself: one place that is gone
+   * must not hold up what goes elsewhere. But where the target is known to be gone as a whole, all
+   * that wait would only spend their attempts: the breaker opens.
+   */
+  routeTo(deliver: Handler): Handler {
+    const codes = hasOneAddress(deliver) ? [GONE, UNREACHABLE] : [GONE];
+    return this.#admitting((delivery) => this.#route(delivery, deliver, codes));
   }
 
-  /** What an outcome means here: a target that is gone is not the message's fault. */
-  judge(id: string, outcome: Outcome): Outcome {
-    if (outcome.kind !== 'failed' || !isSilent(outcome.failure)) return outcome;
-    if (this.#guilty.delete(id)) return outcome;
-    const { code, reason } = outcome.failure;
-    // Due at once: while the breaker is shut nobody here takes it, and others may reach the target.
-    const delayMs = this.#aside?.ids.has(id) === true ? this.#aside.ms : 0;
-    return { kind: 'postponed', delayMs, reason, code };
-  }
+  /** Something was settled. */
+  readonly onSettled = (): void => this.#window.look();
 
   /** The target says that it is back. Where it says so and does not answer, it is not believed. */
   call(): void {
-    if (this.#state !== 'shut') return;
+    if (this.state !== 'open') return;
     this.#isCalled = true;
     const waitMs = this.#calledAfter - this.#parts.clock.monotonic();
     if (waitMs <= 0) this.#probe();
@@ -239,8 +166,80 @@ export class RelayBreaker {
     this.#admitAll(false);
   }
 
+  /** The handler, begun when there is room; while half-open, one message after the other. */
+  #admitting(deliver: Handler): Handler {
+    return async (delivery) => {
+      const { id, signal } = delivery;
+      await this.#window.room(signal);
+      if (!(await this.#admitted(id))) return this.#judge(id, failed(this.#unsent()));
+      // Without a send when its time was over before, or when it never ends.
+      const next = (): void => {
+        if (this.#asking === id) this.#ask();
+      };
+      signal.addEventListener('abort', next, { once: true });
+      try {
+        return await deliver(delivery);
+      } finally {
+        signal.removeEventListener('abort', next);
+        this.#guilty.delete(id);
+        next();
+      }
+    };
+  }
+
+  async #route(
+    delivery: Delivery,
+    deliver: Handler,
+    codes: readonly string[],
+  ): Promise<HandlerResult> {
+    let result: HandlerResult = undefined;
+    let thrown: { readonly error: unknown } | undefined;
+    try {
+      result = await deliver(delivery);
+    } catch (error) {
+      thrown = { error };
+    }
+    const found = thrown === undefined ? failureIn(result) : classify(thrown.error);
+    const isGone = found?.permanence === 'transient' && codes.includes(found.code);
+    if (isGone) {
+      // As sent without an answer: the breaker then knows one message from a place that is gone.
+      const silence = failure('transient', UNANSWERED, found.reason);
+      await this.#report(delivery, silence);
+      const judged = this.#judge(delivery.id, failed(silence));
+      if (judged.kind !== 'failed') return judged;
+    } else await this.#report(delivery, 'confirmed');
+    if (thrown !== undefined) throw thrown.error;
+    return result;
+  }
+
+  /** Reports an answer afterwards, so that a handler may take as long as it likes. */
+  async #report(
+    { id, topic, headers, envelope }: Delivery,
+    answer: 'confirmed' | Failure,
+  ): Promise<void> {
+    const { enqueuedAt } = envelope;
+    const parcel: Parcel = { id, topic, headers, body: NO_BODY, enqueuedAt };
+    const route: Sink = {
+      name: 'a route',
+      send: () => Promise.resolve([answer]),
+      close: () => Promise.resolve(),
+    };
+    await this.#sendAll(route, [parcel]);
+  }
+
+  /** What an outcome means here: a target that is gone is not the message's fault. */
+  #judge(id: string, outcome: Outcome): Outcome {
+    if (outcome.kind !== 'failed' || !isSilent(outcome.failure)) return outcome;
+    if (this.#guilty.delete(id)) return outcome;
+    const { code, reason } = outcome.failure;
+    // Due at once: while it is open nothing is claimed here, and others may reach the target.
+    const delayMs = this.#aside?.ids.has(id) === true ? this.#aside.ms : 0;
+    return { kind: 'postponed', delayMs, reason, code };
+  }
+
   #admitted(id: string): boolean | Promise<boolean> {
-    if (this.#state !== 'probing') return this.#state === 'open';
+    const { state } = this;
+    if (state !== 'half-open') return state === 'closed';
     if (this.#isClosed) return false;
     return new Promise((resolve) => {
       // Of two deliveries of one message, the first has lost its claim.
@@ -252,14 +251,14 @@ export class RelayBreaker {
   }
 
   #askFirst(): void {
-    if (this.#asking === undefined && this.#state === 'probing') this.#ask();
+    if (this.#asking === undefined && this.state === 'half-open') this.#ask();
   }
 
   /** Sends the one that asked the fewest times before. */
   #ask(): void {
     this.#asking = undefined;
     this.#cancelWait?.();
-    if (this.#state !== 'probing' || this.#isClosed) return;
+    if (this.state !== 'half-open' || this.#isClosed) return;
     const times = (id: string): number => this.#probes.get(id) ?? 0;
     const [first] = [...this.#probers.keys()].toSorted((a, b) => times(a) - times(b));
     if (first === undefined) return;
@@ -277,6 +276,19 @@ export class RelayBreaker {
     for (const admit of probers) admit(isAdmitted);
   }
 
+  async #sendAll(
+    sink: Sink,
+    parcels: readonly Parcel[],
+  ): Promise<Awaited<ReturnType<Sink['send']>>> {
+    const answers = new Map<Parcel, unknown>();
+    for (const group of this.#groups(parcels)) {
+      const some = await this.#send(sink, group);
+      for (const [at, parcel] of group.entries()) answers.set(parcel, some[at]);
+    }
+    // Whatever they are: who forwards looks at each.
+    return parcels.map((parcel) => answers.get(parcel)) as Awaited<ReturnType<Sink['send']>>;
+  }
+
   /** What had no answer before goes by itself: others must not pay for it, nor it for them. */
   #groups(parcels: readonly Parcel[]): readonly (readonly Parcel[])[] {
     if (this.#suspects.size === 0) return [parcels];
@@ -287,21 +299,22 @@ export class RelayBreaker {
   }
 
   async #send(sink: Sink, parcels: readonly Parcel[]): Promise<readonly unknown[]> {
-    // Claimed before it shut: one send after the other would wait in vain.
-    if (this.#state === 'shut') return parcels.map(() => this.#unsent());
-    const isProbe = this.#state === 'probing';
+    // Claimed before it opened: one send after the other would wait in vain.
+    if (this.state === 'open') return parcels.map(() => this.#unsent());
+    const isProbe = this.state === 'half-open';
     const answers = await answersOf(sink, parcels, this.#parts.clock);
-    const said = parcels.map(({ id }, at) => ({ id, answer: meaningOf(answers[at]) }));
-    const isFault = this.#suspects.hear(said);
-    if (said.some(({ answer }) => answer === 'heard')) {
-      this.#silences = 0;
+    const meanings = parcels.map(({ id }, at) => ({ id, answer: meaningOf(answers[at]) }));
+    const isFault = this.#suspects.hear(meanings);
+    if (meanings.some(({ answer }) => answer === 'heard')) {
+      this.#breaker.reset();
       this.#callsInVain = 0;
       this.#probes.clear();
     } else if (isProbe) this.#countProbes(parcels);
     const why = answers.find(isSilent);
-    if (why === undefined) this.#become('open');
-    else if (isFault) this.#guilty.add(parcels[0]?.id ?? '');
-    else this.#shut(why, isProbe ? parcels : []);
+    if (why !== undefined && isFault) this.#guilty.add(parcels[0]?.id ?? '');
+    else if (this.#isClosed) return answers;
+    else if (why === undefined) this.#breaker.succeed();
+    else if (this.#breaker.state !== 'open') this.#open(why, isProbe ? parcels : []);
     return answers;
   }
 
@@ -311,28 +324,21 @@ export class RelayBreaker {
   }
 
   /** `probe`: what asked. */
-  #shut(why: Failure, probe: readonly Parcel[]): void {
-    if (this.#state === 'shut' || this.#isClosed) return;
-    const { clock } = this.#parts;
+  #open(why: Failure, probe: readonly Parcel[]): void {
+    const { clock, pause, probers } = this.#parts;
     this.#why = why;
     const claimed = new Set([...probe.map(({ id }) => id), ...this.#probers.keys()]);
-    this.#become('shut');
-    if (this.#silences === 0) this.#parts.onGone(why);
-    const waitMs = this.#doubled(this.#silences);
-    this.#silences += 1;
+    const wasThere = this.#breaker.openings === 0;
+    const waitMs = this.#breaker.fail() ?? pause.firstMs;
+    if (wasThere) this.#parts.onGone(why);
     const isAside = probe.length > 0 && this.#isCrowd;
-    const pauses = Math.min(ASIDE_PAUSES_MAX, Math.ceil(this.#probes.size / this.#parts.probers));
+    const pauses = Math.min(ASIDE_PAUSES_MAX, Math.ceil(this.#probes.size / probers));
     this.#aside = isAside ? { ids: claimed, ms: waitMs * pauses + ASIDE_MS } : undefined;
     if (this.#isCalled) this.#callsInVain += 1;
     this.#isCalled = false;
     const calls = this.#callsInVain;
-    this.#calledAfter = clock.monotonic() + (calls === 0 ? 0 : this.#doubled(calls - 1));
+    this.#calledAfter = clock.monotonic() + (calls === 0 ? 0 : backoffMs(pause, calls - 1));
     this.#pause(waitMs);
-  }
-
-  #doubled(times: number): number {
-    const { pauseMs, pauseMaxMs } = this.#parts;
-    return Math.min(pauseMaxMs, pauseMs * 2 ** Math.min(times, DOUBLINGS_MAX));
   }
 
   #pause(ms: number): void {
@@ -341,17 +347,15 @@ export class RelayBreaker {
   }
 
   #probe(): void {
-    if (!this.#isClosed) this.#become('probing');
+    if (!this.#isClosed) this.#breaker.halfOpen();
   }
 
-  #become(state: RelayBreakerState): void {
-    if (state !== 'shut') this.#cancelPause?.();
-    if (state === this.#state || this.#isClosed) return;
-    this.#state = state;
-    if (state !== 'probing') {
+  #onChange(state: BreakerState): void {
+    if (state !== 'open') this.#cancelPause?.();
+    if (state !== 'half-open') {
       this.#asking = undefined;
       this.#cancelWait?.();
-      this.#admitAll(state === 'open');
+      this.#admitAll(state === 'closed');
     }
     this.#parts.onChange(state);
   }
@@ -403,17 +407,95 @@ function isSilent(answer: unknown): answer is Failure {
   return UNSENT.has(code) || UNKNOWN.has(code);
 }
 
-// How many messages of a relay are sent, or on their way, and not yet written down
-// as sent: as many may a crash send again.
-//
-// The engine frees the slot of a handler before its outcome is in the store. While the database is
-// slow, a relay without this would go on sending what it cannot write down.
+/** Whether it is `http({ url })`, as it tells itself; with `urls` there are several. */
+function hasOneAddress(deliver: Handler): boolean {
+  const { describe } = deliver as { describe?: unknown };
+  if (typeof describe !== 'function') return false;
+  try {
+    const { kind, url } = Object(describe.call(deliver)) as Readonly<Record<string, unknown>>;
+    return kind === 'http' && typeof url === 'string';
+  } catch {
+    // What a handler cannot tell about itself must not keep it from delivering.
+    return false;
+  }
+}
 
-/** What a window is made of. */
-interface UnconfirmedWindowParts {
-  readonly max: number;
-  readonly clock: Clock;
-  readonly load: () => Pick<EngineLoad, 'running' | 'settling'>;
+/** An outcome that is none is the business of the engine. */
+function failureIn(result: HandlerResult): Failure | undefined {
+  try {
+    return isOutcome(result) && result.kind === 'failed' ? result.failure : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** What became of one message in a send. */
+interface SendAnswer {
+  readonly id: string;
+  /** `away`: no answer, and the target itself is said to be away. */
+  readonly answer: 'heard' | 'silent' | 'away';
+}
+
+/** A target that is away is seldom the fault of a message; after so many times it is suspected. */
+const AWAYS_MAX = 3;
+
+/** Messages that are remembered, at the most. */
+const REMEMBERED_MAX = 20_000;
+
+/**
+ * Which messages had no answer, and whether that is their own fault. Pure.
+ *
+ * One message without an answer proves nothing: the target may be gone. It is the message when
+ * others were answered since it had none, one of them right before it, and it alone has none again.
+ * So a target that is gone charges no message, and one that comes and goes charges one each time.
+ */
+class Suspects {
+  /** Sends that had an answer, and whether the last one had. */
+  #heard = 0;
+  #wasHeard = false;
+  /** Messages without an answer, and how many sends had been answered by then. */
+  readonly #silentAt = new Map<string, number>();
+  readonly #aways = new Map<string, number>();
+
+  get size(): number {
+    return this.#silentAt.size;
+  }
+
+  has(id: string): boolean {
+    return this.#silentAt.has(id);
+  }
+
+  /** Takes in what was said to one send. True: the one message of it is at fault. */
+  hear(said: readonly SendAnswer[]): boolean {
+    const wasHeard = this.#wasHeard;
+    const isHeard = said.some(({ answer }) => answer === 'heard');
+    this.#wasHeard = isHeard;
+    if (isHeard) this.#heard += 1;
+    const faults = said.map((one) => this.#isFault(one, isHeard));
+    return said.length === 1 && wasHeard && faults[0] === true;
+  }
+
+  #isFault({ id, answer }: SendAnswer, isHeard: boolean): boolean {
+    if (answer === 'heard') {
+      this.#silentAt.delete(id);
+      this.#aways.delete(id);
+      return false;
+    }
+    const before = this.#silentAt.get(id);
+    // Where others of the same send were answered, the target is not away.
+    const isAway = answer === 'away' && !isHeard && before === undefined;
+    if (isAway && this.#countAway(id) < AWAYS_MAX) return false;
+    if (this.#silentAt.size >= REMEMBERED_MAX) this.#silentAt.clear();
+    this.#silentAt.set(id, this.#heard);
+    return before !== undefined && this.#heard > before;
+  }
+
+  #countAway(id: string): number {
+    if (this.#aways.size >= REMEMBERED_MAX) this.#aways.clear();
+    const aways = (this.#aways.get(id) ?? 0) + 1;
+    this.#aways.set(id, aways);
+    return aways;
+  }
 }
 
 /** A handler that has not begun to send. */
@@ -422,34 +504,35 @@ interface Waiting {
   readonly begin: () => void;
 }
 
-/** Should nobody tell of a change, it is looked for this often. */
+/** The interval of a look without a reported change. */
 const LOOK_EVERY_MS = 100;
 
-/** Lets as many through as may be sent again, in the order in which they came. */
-export class UnconfirmedWindow {
-  readonly #parts: UnconfirmedWindowParts;
+/**
+ * Limits how many messages are sent, or on their way, and not yet settled, in the order in which
+ * they came.
+ *
+ * The engine frees the slot of a handler before its outcome is in the store. While the database is
+ * slow, a relay without this would go on sending what it cannot settle.
+ */
+class UnsettledWindow {
+  readonly #parts: RelayBreakerParts;
   #waiting: Waiting[] = [];
   #isLooking = false;
   #cancelLook: (() => void) | undefined;
 
-  constructor(parts: UnconfirmedWindowParts) {
+  constructor(parts: RelayBreakerParts) {
     this.#parts = parts;
   }
 
-  /** The same handler, begun when there is room. */
-  before(handler: Handler): Handler {
-    return async (delivery) => {
-      const { signal } = delivery;
-      // This one is running as well.
-      if (this.#waiting.length > 0 || this.#room < 0) {
-        await new Promise<void>((begin) => this.#wait({ signal, begin }));
-        signal.throwIfAborted();
-      }
-      return handler(delivery);
-    };
+  /** Resolves when one more may begin; throws when it was aborted meanwhile. */
+  async room(signal: AbortSignal): Promise<void> {
+    // This one is running as well.
+    if (this.#waiting.length === 0 && this.#room >= 0) return;
+    await new Promise<void>((begin) => this.#wait({ signal, begin }));
+    signal.throwIfAborted();
   }
 
-  /** Something was settled; once for all of it in this turn of the loop. */
+  /** Looks for room, once for all that was settled in this turn of the loop. */
   look(): void {
     if (this.#waiting.length === 0 || this.#isLooking) return;
     this.#isLooking = true;
@@ -461,7 +544,7 @@ export class UnconfirmedWindow {
 
   /** How many more may begin; what waits is running for the engine. */
   get #room(): number {
-    const { running, settling } = this.#parts.load();
+    const { running, settling } = this.#parts.engine.load;
     return this.#parts.max - (running - this.#waiting.length + settling);
   }
 
@@ -486,87 +569,4 @@ export class UnconfirmedWindow {
     if (this.#waiting.length === 0) return;
     this.#cancelLook = this.#parts.clock.after(LOOK_EVERY_MS, () => this.#admit());
   }
-}
-
-// A handler as the target of a relay, behind the breaker of that.
-//
-// A route may lead to many places, so each message is judged by itself: one place that is gone must
-// not hold up what goes elsewhere. But where the target is known to be gone as a whole, all that
-// wait would only spend their attempts: the breaker is told, and shuts.
-
-/** A handler that says so speaks of the whole target. */
-const GONE = 'broker.unavailable';
-/** The same, of a request that has one address for all messages. */
-const UNREACHABLE = 'http.unreachable';
-
-const NO_BODY: Uint8Array = new Uint8Array();
-
-type RelayRouteSaid = Awaited<ReturnType<Handler>>;
-
-/** The same handler; the breaker hears of its outcomes. */
-export function behindBreaker(breaker: RelayBreaker, deliver: Handler): Handler {
-  const codes = hasOneAddress(deliver) ? [GONE, UNREACHABLE] : [GONE];
-  return async (delivery) => {
-    let said: RelayRouteSaid = undefined;
-    let thrown: { readonly error: unknown } | undefined;
-    try {
-      said = await deliver(delivery);
-    } catch (error) {
-      thrown = { error };
-    }
-    const found = thrown === undefined ? failureIn(said) : classify(thrown.error);
-    const isGone = found?.permanence === 'transient' && codes.includes(found.code);
-    if (isGone) {
-      // As sent without an answer: the breaker then knows one message from a place that is gone.
-      const silence = failure('transient', 'sink.unanswered', found.reason);
-      await tell(breaker, delivery, silence);
-      const judged = breaker.judge(delivery.id, failed(silence));
-      if (judged.kind !== 'failed') return judged;
-    } else await tell(breaker, delivery, 'confirmed');
-    if (thrown !== undefined) throw thrown.error;
-    return said;
-  };
-}
-
-/** Whether it is `http({ url })`, as it tells itself; with `urls` there are several. */
-function hasOneAddress(deliver: Handler): boolean {
-  const { describe } = deliver as { describe?: unknown };
-  if (typeof describe !== 'function') return false;
-  try {
-    const { kind, url } = Object(describe.call(deliver)) as Readonly<Record<string, unknown>>;
-    return kind === 'http' && typeof url === 'string';
-  } catch {
-    // What a handler cannot tell about itself must not keep it from delivering.
-    return false;
-  }
-}
-
-/** An outcome that is none is the business of the engine. */
-function failureIn(said: RelayRouteSaid): Failure | undefined {
-  try {
-    return isOutcome(said) && said.kind === 'failed' ? said.failure : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-/** Afterwards, so that a handler may take as long as it likes. */
-async function tell(
-  breaker: RelayBreaker,
-  { id, topic, headers, envelope }: Delivery,
-  answer: 'confirmed' | Failure,
-): Promise<void> {
-  const parcel: Parcel = {
-    id,
-    topic,
-    headers,
-    body: NO_BODY,
-    enqueuedAt: envelope.enqueuedAt,
-  };
-  const heard: Sink = {
-    name: 'a route',
-    send: () => Promise.resolve([answer]),
-    close: () => Promise.resolve(),
-  };
-  await breaker.before(heard).send([parcel]);
 }

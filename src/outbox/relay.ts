@@ -28,7 +28,9 @@ import { EVERYTHING } from '../spool/pauses.ts';
 import { Runtime } from '../spool/runtime.ts';
 import { Spool } from '../spool/spool.ts';
 import type { OutboxParts, RelayStoreOptions } from './parts.ts';
-import { RelayBreaker, type RelayBreakerState, UnconfirmedWindow } from './relay-breaker.ts';
+import type { BreakerState } from '../system/breaker.ts';
+import type { BackoffRange } from '../system/wait.ts';
+import { RelayBreaker } from './relay-breaker.ts';
 import { type Target, targetOf } from './targets.ts';
 import { type CleanUp, RELAY_OPTIONS, type RelayOptions } from './types.ts';
 
@@ -42,8 +44,7 @@ interface RelaySettings {
   readonly probers: number;
   readonly topics: readonly string[];
   readonly expiresMs: number | undefined;
-  readonly pauseMs: number;
-  readonly pauseMaxMs: number;
+  readonly pause: BackoffRange;
   readonly kept: NonNullable<NonNullable<SpoolOptions['retention']>['delivered']>;
   readonly store: RelayStoreOptions;
 }
@@ -72,8 +73,7 @@ function relaySettings(options: RelayOptions): RelaySettings {
     probers: Math.min(share, concurrency),
     topics,
     expiresMs: valueOf<number | undefined>('expires'),
-    pauseMs,
-    pauseMaxMs: Math.max(pauseMs, PAUSE_MAX_MS),
+    pause: { firstMs: pauseMs, maxMs: Math.max(pauseMs, PAUSE_MAX_MS) },
     ...keepingOf(cleanUp),
   };
 }
@@ -142,8 +142,8 @@ function expiring(entry: Entry, expiresMs: number): Entry {
 
 /** What a relay is doing. */
 export interface RelayLoad extends EngineLoad {
-  /** Whether the target answers: `shut` while it does not, `probing` while one message asks. */
-  readonly target: RelayBreakerState;
+  /** Its breaker: `open` while the target does not answer, `half-open` while one message asks. */
+  readonly target: BreakerState;
   /** Since when the target does not answer, in milliseconds since the epoch; none: it does. */
   readonly downSince?: Millis;
   /** Routing keys that an operator has paused; `#` stands for all. */
@@ -198,27 +198,25 @@ export class Relay implements AsyncDisposable {
     this.#spool = new Spool(this.#runtime);
     this.#breaker = new RelayBreaker({
       clock,
-      ...settings,
       isProbed: this.#target.isProbed,
+      probers: settings.probers,
+      max: settings.concurrency,
+      engine: this.#runtime.engine,
+      pause: settings.pause,
       onChange: (state) => {
         // A probe that is on its way has no answer yet.
-        if (state === 'open') {
+        if (state === 'closed') {
           this.#downSince = undefined;
           this.#isToldGone = false;
-        } else if (state === 'shut') this.#downSince ??= clock.now();
+        } else if (state === 'open') this.#downSince ??= clock.now();
         this.#handle(state);
         const target = this.#target.name;
         this.#runtime.events.emit({ at: clock.now(), kind: 'relay', target, state });
       },
       onGone: ({ reason }) => this.#tellGone(reason),
     });
-    const window = new UnconfirmedWindow({
-      max: settings.concurrency,
-      clock,
-      load: () => this.#spool.load,
-    });
-    for (const kind of SETTLED) this.#spool.on(kind, () => window.look());
-    this.#handler = window.before(this.#breaker.guard(this.#target.handlerWith(this.#breaker)));
+    for (const kind of SETTLED) this.#spool.on(kind, this.#breaker.onSettled);
+    this.#handler = this.#target.handlerWith(this.#breaker);
   }
 
   /** What it is doing now, in numbers. */
@@ -306,11 +304,11 @@ export class Relay implements AsyncDisposable {
   }
 
   /** Has as much claimed as goes through the breaker: without a handler, nothing is. */
-  #handle(state: RelayBreakerState): void {
+  #handle(state: BreakerState): void {
     this.#unhandle();
     this.#unhandle = () => undefined;
-    if (state === 'shut' || !this.#isRunning) return;
-    const limit = state === 'probing' ? { concurrency: this.#settings.probers } : {};
+    if (state === 'open' || !this.#isRunning) return;
+    const limit = state === 'half-open' ? { concurrency: this.#settings.probers } : {};
     const undos = this.#settings.topics.map((topic) =>
       this.#spool.handle(topic, this.#handler, limit),
     );

@@ -5,14 +5,13 @@
 import type { Duration } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
 import { checkNames } from '../core/limits.ts';
-import type { Outcome } from '../core/verdict.ts';
-import { forward, type ForwardOptions } from '../engine/forward.ts';
+import type { ForwardOptions } from '../engine/forward.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
 import type { Handler } from '../ports/handler.ts';
 import type { Sink } from '../ports/sink.ts';
 import type { Tracer } from '../ports/tracer.ts';
 import { rabbitSink } from '../rabbit/publish/sink.ts';
-import { behindBreaker, type RelayBreaker } from './relay-breaker.ts';
+import type { RelayBreaker } from './relay-breaker.ts';
 import { typeOf } from './shape.ts';
 import type { RelayTarget } from './types.ts';
 
@@ -21,7 +20,7 @@ export interface Target {
   readonly name: string;
   /** Whether it can be gone as a whole: then one message asks before more are sent. */
   readonly isProbed: boolean;
-  /** `breaker` is asked before each send, and told of its answers. */
+  /** A handler that sends to it, behind the breaker. */
   handlerWith(breaker: RelayBreaker): Handler;
   /** Asks it once without a message; an error says why nothing can be sent. */
   reach?(): Promise<void>;
@@ -93,8 +92,7 @@ function sinkTarget(sink: Sink, options: ForwardOptions): Target {
     isProbed: true,
     handlerWith(breaker) {
       unlisten = sink.onBack?.(() => breaker.call()) ?? unlisten;
-      const send = forward(breaker.before(sink), options);
-      return async (delivery) => breaker.judge(delivery.id, (await send(delivery)) as Outcome);
+      return breaker.sendTo(sink, options);
     },
     close: () => {
       unlisten();
@@ -118,7 +116,7 @@ function routeTarget(to: { readonly deliver: Handler }): Target {
   return {
     name: 'a route',
     isProbed: false,
-    handlerWith: (breaker) => behindBreaker(breaker, deliver),
+    handlerWith: (breaker) => breaker.routeTo(deliver),
     close: () => Promise.resolve(),
   };
 }

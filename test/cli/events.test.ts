@@ -163,7 +163,7 @@ test.each<[SerializedEvent, string]>([
     'topology queue=orders act=applied exchanges=1 queues=4 bindings=3',
   ],
   [
-    { at: 1, kind: 'relay', target: 'exchange "shop"', state: 'shut' },
+    { at: 1, kind: 'relay', target: 'exchange "shop"', state: 'open' },
     'relay target="exchange \\"shop\\"" state=shut',
   ],
   [

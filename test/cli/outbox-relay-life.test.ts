@@ -28,7 +28,7 @@ function setup(failures: readonly Error[]) {
   const left = [...failures];
   const done: string[] = [];
   const relay = {
-    load: { running: 0, target: 'open', paused: [] } as object,
+    load: { running: 0, target: 'closed', paused: [] } as object,
     on: () => () => undefined,
     start: async () => {
       const failure = left.shift();
@@ -105,16 +105,16 @@ test('a service tells what it is doing, and since when its target is down', asyn
   expect(await told()).toEqual({
     status: 200,
     ok: true,
-    relay: { state: 'waiting', target: 'open' },
+    relay: { state: 'waiting', target: 'closed' },
   });
   await clock.advance('1s');
-  expect(await told()).toMatchObject({ relay: { state: 'sending', target: 'open' } });
-  Object.assign(configured.relay.load, { target: 'shut', downSince: 5_000 });
+  expect(await told()).toMatchObject({ relay: { state: 'sending', target: 'closed' } });
+  Object.assign(configured.relay.load, { target: 'open', downSince: 5_000 });
   // It is told, and no reason to restart the process or to send traffic elsewhere.
   expect(await told()).toEqual({
     status: 200,
     ok: true,
-    relay: { state: 'sending', target: 'shut', downSince: 5_000 },
+    relay: { state: 'sending', target: 'open', downSince: 5_000 },
   });
   expect(await told('/readyz')).toMatchObject({ status: 200, ok: true });
   await life.stop(0);

@@ -329,7 +329,7 @@ test('serve tells in its health what its relay does, and since when the broker i
   const health = async (): Promise<unknown> => (await fetch(`${url}/healthz`)).json();
   await expect.poll(health).toMatchObject({
     ok: true,
-    relay: { state: 'sending', target: 'shut', downSince: expect.any(Number) },
+    relay: { state: 'sending', target: 'open', downSince: expect.any(Number) },
   });
 });
 

@@ -168,7 +168,7 @@ describe('what nobody hears', () => {
 
 test('what somebody beside the spool tells is of a kind that exists', async () => {
   const { spool, events } = await setup();
-  const told = { at: 1, kind: 'relay', target: 'a', state: 'open' } as const;
+  const told = { at: 1, kind: 'relay', target: 'a', state: 'closed' } as const;
   internalsOf(spool).emit(told);
   expect(events).toContainEqual(told);
   for (const wrong of [undefined, {}, { kind: 'relayed' }]) {

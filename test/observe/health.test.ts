@@ -66,7 +66,7 @@ describe('the health of a spool', () => {
 
 describe('consumers and a relay', () => {
   const consumers = [{ isConnected: true }, { isConnected: false }];
-  const relay = { load: { isRunning: true, target: 'shut', downSince: 0 } } as const;
+  const relay = { load: { isRunning: true, target: 'open', downSince: 0 } } as const;
 
   test('are notes, unless they are needed', async () => {
     expect(await health({ consumers, relay })).toMatchObject({
@@ -95,10 +95,10 @@ describe('consumers and a relay', () => {
   });
 
   test('are well when they are', async () => {
-    const well = { load: { isRunning: true, target: 'open' } } as const;
+    const well = { load: { isRunning: true, target: 'closed' } } as const;
     const told = await health({ consumers: [{ isConnected: true }], relay: well });
     expect(told).toMatchObject({ ready: true, notes: [] });
-    const stopped = { load: { isRunning: false, target: 'open' } } as const;
+    const stopped = { load: { isRunning: false, target: 'closed' } } as const;
     expect((await health({ relay: stopped })).notes).toMatchObject([{ code: 'relay.stopped' }]);
   });
 });

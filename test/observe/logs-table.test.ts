@@ -60,7 +60,7 @@ const EVENTS: { readonly [K in EventKind]: Required<EventOf<K>> } = {
     queues: 1,
     bindings: 1,
   },
-  relay: { at, kind: 'relay', target: 't', state: 'shut' },
+  relay: { at, kind: 'relay', target: 't', state: 'open' },
   sweep: { at, kind: 'sweep', queue: 'q', target: 't', moved: 1, left: 0, error: 'e' },
   replay: { at, kind: 'replay', state: 'done', ...replay },
   alert: { at, kind: 'alert', rule: 'r', phase: 'fired', episode: 1, text: 't' },
@@ -69,7 +69,7 @@ const EVENTS: { readonly [K in EventKind]: Required<EventOf<K>> } = {
 
 /** The other level of those that have two. */
 const OTHERS: { readonly [K in EventKind]?: EventOf<K> } = {
-  relay: { ...EVENTS.relay, state: 'open' },
+  relay: { ...EVENTS.relay, state: 'closed' },
   sweep: { at, kind: 'sweep', queue: 'q', target: 't', moved: 1, left: 0 },
   alert: { ...EVENTS.alert, phase: 'resolved' },
 };

@@ -27,7 +27,7 @@ describe('a target that is gone', () => {
     await put(spool, 2_000);
     await relay.start();
     await clock.settle();
-    expect(relay.load).toMatchObject({ target: 'shut', running: 0, waiting: 0 });
+    expect(relay.load).toMatchObject({ target: 'open', running: 0, waiting: 0 });
     // It began with one, and took no more.
     expect(sink.ids).toHaveLength(1);
     const claims = count('claim');
@@ -59,7 +59,7 @@ describe('a target that is gone', () => {
     await relay.start();
     await clock.settle();
     expect(sink.sends).toHaveLength(3);
-    expect(relay.load).toMatchObject({ target: 'shut', running: 0, waiting: 0 });
+    expect(relay.load).toMatchObject({ target: 'open', running: 0, waiting: 0 });
     expect(await spool.count()).toMatchObject({ active: 0 });
     for await (const { status } of spool.list()) expect(status.attempts).toBe(0);
     await relay.stop();
@@ -77,7 +77,7 @@ describe('a target that is gone', () => {
     await clock.advance(1_000);
     expect(sink.sends[0]).toHaveLength(1);
     expect(sink.ids.toSorted()).toEqual(ids.toSorted());
-    expect(relay.load.target).toBe('open');
+    expect(relay.load.target).toBe('closed');
     expect(await spool.count()).toMatchObject({ incoming: 0, deferred: 0, active: 0 });
     await relay.stop();
   });
@@ -174,10 +174,10 @@ describe('a target that is gone', () => {
     const ids = await put(spool, 200);
     await relay.start();
     await clock.advance('119s');
-    expect(relay.load).toMatchObject({ target: 'probing' });
+    expect(relay.load).toMatchObject({ target: 'half-open' });
     expect(sink.sends).toHaveLength(1);
     await clock.advance('1s');
-    expect(relay.load).toMatchObject({ running: 0, target: 'shut' });
+    expect(relay.load).toMatchObject({ running: 0, target: 'open' });
     expect(await spool.count()).toMatchObject({ active: 0 });
     sink.answer = confirmed;
     // The one that asked comes last.
@@ -251,7 +251,7 @@ describe('a message that the target does not take', () => {
     await relay.start();
     await clock.settle();
     for (const id of good) expect(await spool.get(id)).toBeUndefined();
-    expect(relay.load.target).toBe('open');
+    expect(relay.load.target).toBe('closed');
     expect(await status(bad)).toMatchObject({ state: 'deferred', attempts: 1 });
     await clock.advance('3s');
     expect(await status(bad)).toMatchObject({ state: 'deferred', attempts: 3 });

@@ -38,7 +38,7 @@ test.each<[string, Handler]>([
   await relay.start();
   await clock.settle();
   const downAt = clock.now();
-  expect(relay.load).toMatchObject({ target: 'shut', running: 0, downSince: downAt });
+  expect(relay.load).toMatchObject({ target: 'open', running: 0, downSince: downAt });
   // What was in hand when the first of them found nobody.
   expect(calls.length).toBeLessThanOrEqual(20);
   calls.length = 0;
@@ -56,7 +56,7 @@ test.each<[string, Handler]>([
   isGone = false;
   await clock.advance(MINUTE);
   expect(await spool.count()).toMatchObject({ incoming: 0, active: 0, deferred: 0, bounce: 0 });
-  expect(relay.load.target).toBe('open');
+  expect(relay.load.target).toBe('closed');
   expect(relay.load.downSince).toBeUndefined();
   await relay.stop();
 });
@@ -75,7 +75,7 @@ test('where one of two places is gone, its messages pay, and the others go on', 
   await spool.enqueueMany(topics.map((topic) => ({ topic })));
   await relay.start();
   await clock.settle();
-  expect(relay.load.target).toBe('open');
+  expect(relay.load.target).toBe('closed');
   const left: string[] = [];
   for await (const { envelope, status } of spool.list()) {
     left.push(envelope.topic);
@@ -97,7 +97,7 @@ test('http() to a port where nobody listens costs no attempts', async () => {
   const { relay, spool } = world;
   await put(spool, 3);
   await relay.start();
-  await expect.poll(() => relay.load).toMatchObject({ target: 'shut', running: 0, settling: 0 });
+  await expect.poll(() => relay.load).toMatchObject({ target: 'open', running: 0, settling: 0 });
   for await (const { status } of spool.list()) expect(status.attempts).toBe(0);
   await relay.stop();
 });
@@ -119,7 +119,7 @@ test('what is delivered while the valve shuts beside it is delivered', async () 
   await put(spool, 1, 'dead');
   await relay.start();
   await clock.settle();
-  expect(relay.load).toMatchObject({ target: 'shut', running: 1 });
+  expect(relay.load).toMatchObject({ target: 'open', running: 1 });
   answer();
   await clock.advance('1s');
   expect(await spool.get(slow)).toBeUndefined();

@@ -125,7 +125,7 @@ describe('spoolSink', () => {
     ]);
     await relay.start();
     await clock.advance('1m');
-    expect(relay.load.target).toBe('open');
+    expect(relay.load.target).toBe('closed');
     expect((await arrivals(target)).map(({ id }) => id)).toEqual(['b1', 'b2']);
     const { state, lastFailure } = await status('a1');
     expect(state).toBe('deferred');
@@ -172,7 +172,7 @@ describe('spoolSink', () => {
     store.faults.plan = (operation) => (operation === 'insert' ? 'before' : 'ok');
     await relay.start();
     await clock.settle();
-    expect(relay.load.target).toBe('shut');
+    expect(relay.load.target).toBe('open');
     // The next answer is lost on its way, so all are sent twice.
     store.faults.plan = (operation, n) => (operation === 'insert' && n < 5 ? 'after' : 'ok');
     await clock.advance('1m');

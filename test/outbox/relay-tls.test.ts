@@ -58,7 +58,7 @@ withService('postgres', () => {
       const one = relay({ to: { amqp: door.url, exchange: broker.exchange, tls: {} } });
       await emit(1);
       await one.start();
-      await expect.poll(() => one.load.target).toBe('shut');
+      await expect.poll(() => one.load.target).toBe('open');
       expect(broker.messages).toEqual([]);
       await one.stop({ within: 0 });
       // Postponed, at no cost.

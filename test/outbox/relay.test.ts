@@ -54,7 +54,7 @@ withService('postgres', () => {
           attempts: 2,
           lastFailure: { code: 'broker.unroutable', permanence: 'transient' },
         });
-        expect(one.load.target).toBe('open');
+        expect(one.load.target).toBe('closed');
         // A queue is bound at last.
         const channel = await broker.connection.createChannel();
         await channel.bindQueue(broker.queue, broker.exchange, 'nowhere');

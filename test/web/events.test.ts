@@ -52,7 +52,7 @@ const EVERY: { readonly [K in EventKind]: EventOf<K> } = {
     queues: 2,
     bindings: 3,
   },
-  relay: { at: 1, kind: 'relay', target: 'sink "s"', state: 'probing' },
+  relay: { at: 1, kind: 'relay', target: 'sink "s"', state: 'half-open' },
   sweep: { at: 1, kind: 'sweep', queue: 'q', target: 't', moved: 1, left: 2, error: 'no' },
   replay: {
     at: 1,

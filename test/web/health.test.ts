@@ -81,11 +81,11 @@ describe('/readyz', () => {
   test.each([
     [{ connected: 1, all: 2 }, undefined, ['consumers.away']],
     [{ connected: 2, all: 2 }, undefined, []],
-    [undefined, { state: 'waiting', target: 'open' } as const, ['relay.waiting']],
-    [undefined, { state: 'stopped', target: 'open' } as const, ['relay.stopped']],
-    [undefined, { state: 'sending', target: 'shut', downSince: 0 } as const, ['relay.down']],
-    [undefined, { state: 'sending', target: 'probing' } as const, ['relay.down']],
-    [undefined, { state: 'sending', target: 'open' } as const, []],
+    [undefined, { state: 'waiting', target: 'closed' } as const, ['relay.waiting']],
+    [undefined, { state: 'stopped', target: 'closed' } as const, ['relay.stopped']],
+    [undefined, { state: 'sending', target: 'open', downSince: 0 } as const, ['relay.down']],
+    [undefined, { state: 'sending', target: 'half-open' } as const, ['relay.down']],
+    [undefined, { state: 'sending', target: 'closed' } as const, []],
   ])('consumers %j and relay %j are notes: it stays ready', async (consumers, relay, notes) => {
     const { ready, ask } = await world({
       parts: { consumers: () => consumers, relay: () => relay },

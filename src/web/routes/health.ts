@@ -55,7 +55,7 @@ const alive = z.object({
   relay: z
     .object({
       state: z.enum(['waiting', 'sending', 'stopped']),
-      target: z.enum(['open', 'shut', 'probing']),
+      target: z.enum(['closed', 'open', 'half-open']),
       downSince: z.number().optional(),
     })
     .optional(),
