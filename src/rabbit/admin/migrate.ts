@@ -23,7 +23,7 @@ import { checkAsDescribed } from './as-described.ts';
 import { isTakenOver } from './inflow.ts';
 import { openChannel, passiveQueues } from './inspect-broker.ts';
 import { isInner, type Migration, NEEDS_MANAGEMENT, runOut, step, isReturn } from './migration.ts';
-import { moveMessages, WINDOW_DEFAULT, WINDOW_MAX } from '../queues/move.ts';
+import { moveMessages, WINDOW_DEFAULT, WINDOW_MAX } from '../queues/drain.ts';
 import { type LeavingQueue, moveOf, newPlaceOf } from './old-topology.ts';
 import { removeOld } from './remove.ts';
 import type { MigrateOptions, MigrateReport } from './reports.ts';

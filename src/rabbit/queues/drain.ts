@@ -1,14 +1,21 @@
 /**
  * drain — puts what lies in a wait, dead, parked or unrouted queue back to work, or elsewhere.
  *
- * Promise: confirmed there before it is acked here; killed at any point, nothing is lost.
+ * Promise: confirmed there before it is acked here (queue-drain.ts); killed at any point, a message
+ * is in the old queue, the new one, or both: in both at most a window of them, or 50, and past many
+ * that stay some windows. Stops after as many as there were at the beginning: what comes back is
+ * not taken again.
+ *
+ * A pass has an end for the sake of what it holds; a further one goes on. It meets what was left
+ * once more, and asks about it once more: who skips as many as were left goes by an order that
+ * priorities and other consumers break. It is counted once.
  */
 
 import { RespoolError, show } from '../../core/errors.ts';
 import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { createIdMaker } from '../../system/ids.ts';
-import type { AmqpMessage } from '../connection/amqp.ts';
+import type { AmqpMessage, Outgoing } from '../connection/amqp.ts';
 import { connectionOf } from '../connection/connection.ts';
 import { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import type { Route } from '../topology/model.ts';
@@ -19,8 +26,16 @@ import {
   type QueuePlace,
   queuePlaceOf,
 } from '../admin/owner-queue.ts';
-import { type MoveErrand, moveMessages, WINDOW_DEFAULT, WINDOW_MAX } from './move.ts';
-import type { DrainOptions, DrainReport } from '../admin/reports.ts';
+import type { DrainEnd, DrainOptions, DrainReport, MoveProgress } from '../admin/reports.ts';
+import type { PassEnd } from './pass.ts';
+import {
+  type CarryResult,
+  type DrainDecision,
+  LEAVE,
+  openDrain,
+  type QueueDrain,
+  type QueueDrainTools,
+} from './queue-drain.ts';
 
 const NAMES = [
   'connection',
@@ -128,4 +143,131 @@ function checkHome({ queue, role }: QueuePlace, hasPlans: boolean): void {
     `cannot drain the queue ${show(queue)}: it belongs to none of the topologies that were ` +
       'given; check its name, or say where to with "to"',
   );
+}
+
+/** Progress is reported at most once for this many messages. */
+const PROGRESS_EVERY = 100;
+
+export const WINDOW_DEFAULT = 100;
+export const WINDOW_MAX = 1_000;
+
+/** What is to happen to one message. */
+export type MoveErrand = Outgoing | 'skip' | 'homeless' | 'discard';
+
+/** What to move, and how. */
+export interface MoveOrder {
+  readonly queue: string;
+  /** Decides about each message; may throw, which stops everything and leaves it where it is. */
+  decide(message: AmqpMessage): MoveErrand;
+  readonly max?: number | undefined;
+  readonly window?: number;
+  readonly onProgress?: ((progress: MoveProgress) => void) | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Moves what lies in a queue now. */
+export function moveMessages(order: MoveOrder, tools: QueueDrainTools): Promise<DrainReport> {
+  return new Mover(order, tools).run();
+}
+
+/** How many stay, and why. */
+type Left = Record<'skip' | 'homeless', number>;
+
+class Mover {
+  readonly #order: MoveOrder;
+  readonly #tools: QueueDrainTools;
+  /** As counted by the first pass. */
+  #total: number | undefined;
+  #goal = 0;
+  #begun = 0;
+  #moved = 0;
+  /** In this pass. */
+  #left: Left = { skip: 0, homeless: 0 };
+  /** In the pass that came furthest. */
+  readonly #leftMost: Left = { skip: 0, homeless: 0 };
+
+  constructor(order: MoveOrder, tools: QueueDrainTools) {
+    this.#order = order;
+    this.#tools = tools;
+  }
+
+  async run(): Promise<DrainReport> {
+    let end: DrainEnd | undefined;
+    while (end === undefined) end = await this.#goThrough();
+    const { skip: skipped, homeless } = this.#leftMost;
+    const { queue } = this.#order;
+    const total = this.#total ?? 0;
+    if (total > 0) this.#tell();
+    return { queue, total, moved: this.#moved, skipped, homeless, end };
+  }
+
+  /** One pass; undefined: its time was over, and there is more. */
+  async #goThrough(): Promise<DrainEnd | undefined> {
+    const { queue, window = WINDOW_DEFAULT, signal, max } = this.#order;
+    // What came since the beginning lies behind these.
+    const see = this.#total === undefined ? undefined : this.#total - this.#moved;
+    const drain = await openDrain({ queue, window, see, signal }, this.#tools);
+    const { total } = drain.pass;
+    if (this.#total === undefined) {
+      this.#total = total;
+      this.#goal = Math.min(total, max ?? total);
+    }
+    const [movedBefore, leftBefore] = [this.#moved, countOf(this.#left)];
+    this.#left = { skip: 0, homeless: 0 };
+    if (this.#begun >= this.#goal) drain.stop();
+    let end: PassEnd | 'seen' | undefined;
+    try {
+      const hasEnded = await drain.run((message) => this.#decide(drain, message));
+      if (hasEnded) end = drain.pass.end ?? 'seen';
+    } finally {
+      await drain.close();
+    }
+    const error = drain.error ?? drain.lostError;
+    if (error !== undefined) throw error;
+    const isFurther = this.#moved > movedBefore || countOf(this.#left) > leftBefore;
+    return this.#endOf(end, isFurther);
+  }
+
+  #decide(drain: QueueDrain, message: AmqpMessage): DrainDecision {
+    const errand = this.#order.decide(message);
+    if (errand === 'skip' || errand === 'homeless') {
+      this.#left[errand] += 1;
+      this.#leftMost[errand] = Math.max(this.#leftMost[errand], this.#left[errand]);
+      return LEAVE;
+    }
+    this.#begun += 1;
+    if (this.#begun >= this.#goal) drain.stop();
+    const onResult = (result: CarryResult): void => this.#count(drain, result);
+    if (errand === 'discard') return { kind: 'ack', onResult };
+    return { kind: 'publish', outgoing: errand, onResult };
+  }
+
+  #count(drain: QueueDrain, result: CarryResult): void {
+    if (result.kind !== 'done') return drain.fail(result.error);
+    this.#moved += 1;
+    if (this.#moved % PROGRESS_EVERY === 0) this.#tell();
+  }
+
+  /** `end`: why no more came; undefined: no more were wanted. */
+  #endOf(end: PassEnd | 'seen' | undefined, isFurther: boolean): DrainEnd | undefined {
+    const total = this.#total ?? 0;
+    if (total > 0 && this.#moved >= this.#goal) return this.#goal < total ? 'max' : 'done';
+    if (end === undefined) return 'done';
+    if (this.#order.signal?.aborted === true) return 'aborted';
+    // All that were there at the beginning were seen, and newer ones lie behind them.
+    if (end === 'seen' || end === 'max') return 'done';
+    if (end !== 'time') return end;
+    // All its time went by with what stays: a further pass would come no further.
+    return isFurther ? undefined : 'held';
+  }
+
+  #tell(): void {
+    const { queue, onProgress } = this.#order;
+    const skipped = countOf(this.#leftMost);
+    onProgress?.({ queue, moved: this.#moved, skipped, total: this.#total ?? 0 });
+  }
+}
+
+function countOf({ skip, homeless }: Left): number {
+  return skip + homeless;
 }

@@ -10,7 +10,7 @@
  * Why: docs/decisions/0039-removal-keeps-a-copy-in-the-spool.md
  */
 
-import { AMQP_HEADER } from '../../core/letter-headers.ts';
+import { AMQP_HEADER } from '../../core/reserved-headers.ts';
 import { RespoolError, show, textOf } from '../../core/errors.ts';
 import { checkHeaders, TOPIC_MAX_CHARS } from '../../core/limits.ts';
 import type {

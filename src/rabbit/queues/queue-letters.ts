@@ -30,7 +30,8 @@ import { cautionOf, hasNoOtherConsumer } from './delivery-limit.ts';
 import { type LetterPlace, type ReadLetter, readLetter } from './letter.ts';
 import { lockQueue, type QueueLock } from './lock.ts';
 import { ensureTarget } from './target.ts';
-import { openPass, Walk, type WalkOptions } from './pass.ts';
+import type { WalkOptions } from './pass.ts';
+import { openDrain, type QueueDrain } from './queue-drain.ts';
 import { parkedCopy, sentCopy } from './letter-copy.ts';
 import { type Action, OpenMessage, openMessageOf, notInHand, LetterBatch } from './take-letters.ts';
 
@@ -66,7 +67,7 @@ class QueueLetters implements door.DeadLetters {
   readonly #outlet: ConfirmPublisher;
   readonly #takings = new Set<LetterBatch>();
   /** What is open; it ends with the door. */
-  readonly #walks = new Set<Walk>();
+  readonly #drains = new Set<QueueDrain>();
   readonly #locks = new Set<QueueLock>();
   readonly #parkedQueues = new Map<string, Promise<void>>();
   #caution: door.Caution | undefined;
@@ -169,7 +170,7 @@ class QueueLetters implements door.DeadLetters {
   async close(): Promise<void> {
     // What is on its way first: its messages are acked when it is confirmed.
     await this.#outlet.close();
-    await Promise.all([...this.#walks].map((walk) => walk.close()));
+    await Promise.all([...this.#drains].map((drain) => drain.close()));
     await Promise.all([...this.#locks].map((lock) => lock.release()));
     if (this.#isOwned) await this.#connection.close();
   }
@@ -180,24 +181,24 @@ class QueueLetters implements door.DeadLetters {
     checkNumber('max', max, { min: 1, max: Number.MAX_SAFE_INTEGER });
     const amqp = await this.#amqp();
     const lock = await this.#lockForLook(amqp);
-    let walk: Walk | undefined;
+    let drain: QueueDrain | undefined;
     try {
-      walk = await this.#walk(amqp, LOOK_WINDOW, { max, signal });
+      drain = await this.#drain(amqp, LOOK_WINDOW, { max, signal });
       for (;;) {
-        const message = await walk.next();
+        const message = await drain.next();
         if (message === undefined) return;
         const held = new OpenMessage(readLetter(message, this.#place), message);
         try {
           if (fitsLetter(held.read.letter, query)) yield held.letter();
         } finally {
           held.end();
-          walk.pass.leave(message);
+          drain.leave(message);
         }
       }
     } finally {
-      if (walk !== undefined) {
-        this.#walks.delete(walk);
-        await walk.close();
+      if (drain !== undefined) {
+        this.#drains.delete(drain);
+        await drain.close();
       }
       await this.#unlock(lock);
     }
@@ -240,31 +241,29 @@ class QueueLetters implements door.DeadLetters {
     let taking: LetterBatch | undefined;
     try {
       // Twice as many, so that the next ones are here while those in hand are settled.
-      const walk = await this.#walk(amqp, 2 * inHand, { signal: options.signal });
-      taking = this.#takingOf(walk, inHand);
+      const drain = await this.#drain(amqp, 2 * inHand, { signal: options.signal });
+      taking = this.#takingOf(drain, inHand);
       this.#takings.add(taking);
       yield* taking.letters(options);
     } finally {
       if (taking !== undefined) {
         this.#takings.delete(taking);
-        this.#walks.delete(taking.walk);
+        this.#drains.delete(taking.drain);
       }
       await this.#unlock(lock);
     }
   }
 
-  #takingOf(walk: Walk, inHand: number): LetterBatch {
+  #takingOf(drain: QueueDrain, inHand: number): LetterBatch {
     return new LetterBatch({
-      queue: this.#place.queue,
-      walk,
+      drain,
       inHand,
       read: (message) => readLetter(message, this.#place),
-      deedOf: (message, read, fate) => this.#deedOf(message, read, fate),
-      send: (outgoing) => this.#outlet.send(outgoing),
+      actionOf: (message, read, fate) => this.#actionOf(message, read, fate),
     });
   }
 
-  async #deedOf(message: AmqpMessage, read: ReadLetter, fate: door.Fate): Promise<Action> {
+  async #actionOf(message: AmqpMessage, read: ReadLetter, fate: door.Fate): Promise<Action> {
     const parts = { message, read, wire: this.#options.wire, now: this.#clock.now() };
     switch (fate.kind) {
       case 'leave':
@@ -336,12 +335,15 @@ class QueueLetters implements door.DeadLetters {
     await ensureTarget(await this.#amqp(), queue);
   }
 
-  async #walk(connection: AmqpConnection, window: number, options: WalkOptions): Promise<Walk> {
-    const order = { queue: this.#queue, window, heldMax: HELD_MAX };
-    const pass = await openPass(order, { connection, clock: this.#clock });
-    const walk = new Walk(pass, options);
-    this.#walks.add(walk);
-    return walk;
+  async #drain(
+    connection: AmqpConnection,
+    window: number,
+    { max, signal }: WalkOptions,
+  ): Promise<QueueDrain> {
+    const order = { queue: this.#queue, window, heldMax: HELD_MAX, see: max, signal };
+    const drain = await openDrain(order, { connection, clock: this.#clock, outlet: this.#outlet });
+    this.#drains.add(drain);
+    return drain;
   }
 
   #amqp(): Promise<AmqpConnection> {

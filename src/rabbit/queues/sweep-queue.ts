@@ -24,7 +24,13 @@ import { intoItself, type SweepPair } from './discover.ts';
 import { digestOf } from './letter.ts';
 import { lockQueue, type QueueLock } from './lock.ts';
 import { ensureTarget, isThere, requireTarget } from './target.ts';
-import { lostAtTheEnd, openPass, type Pass, Walk } from './pass.ts';
+import {
+  type CarryResult,
+  type DrainDecision,
+  LEAVE,
+  openDrain,
+  type QueueDrain,
+} from './queue-drain.ts';
 import type { QueueSweep, SweepEnd, SweepRule, SweepTools } from './sweep-types.ts';
 
 // The copy of a message that goes to the queue for what is given up. Pure.
@@ -103,7 +109,7 @@ class Sweep {
   readonly #tools: SweepTools;
   readonly #deaths: (headers: Table | undefined) => number;
   readonly #startedAt: number;
-  #pass: Pass | undefined;
+  #drain: QueueDrain | undefined;
   #seen = 0;
   #moved = 0;
   #left = 0;
@@ -112,8 +118,6 @@ class Sweep {
   readonly #acked: (string | undefined)[] = [];
   /** What died too often and came, by its identity, until it is gone. */
   readonly #near = new Map<string, 'one' | 'several'>();
-  #open = 0;
-  #idle: (() => void) | undefined;
   #end: SweepEnd | undefined;
   #error: Error | undefined;
   /** Of the first message that could not be copied. */
@@ -137,12 +141,12 @@ class Sweep {
     const error = this.#error ?? this.#misfit;
     return {
       ...this.#pair,
-      total: this.#pass?.total ?? 0,
+      total: this.#drain?.pass.total ?? 0,
       seen: this.#seen,
       moved: this.#moved,
       left: this.#left,
       already: this.#already,
-      end: this.#end ?? (this.#error === undefined ? (this.#pass?.end ?? 'done') : 'failed'),
+      end: this.#end ?? (this.#error === undefined ? (this.#drain?.pass.end ?? 'done') : 'failed'),
       ...(error === undefined ? {} : { error: textOf(error) }),
       tookMs: Math.round(this.#tookMs),
     };
@@ -200,28 +204,25 @@ class Sweep {
 
   async #sweep(connection: AmqpConnection): Promise<void> {
     const { queue, target } = this.#pair;
-    const { clock, journal } = this.#tools;
+    const { clock, journal, outlet } = this.#tools;
     const { window, signal, createsTarget } = this.#rule;
     if (!createsTarget) await requireTarget(connection, target);
-    // n.b. A signal that comes later ends the walk, not the pass: see pass.ts.
-    const isOff = signal?.aborted === true ? { signal } : {};
     const averageBytes = await this.#averageBytes();
     const onArrival =
       journal === undefined ? undefined : (message: AmqpMessage): void => this.#meet(message);
-    const order = { queue, window, heldMax: HELD_MAX, averageBytes, onArrival, ...isOff };
-    const pass = await openPass(order, { connection, clock });
-    this.#pass = pass;
-    const walk = new Walk(pass, { signal });
+    const order = { queue, window, heldMax: HELD_MAX, averageBytes, onArrival, signal };
+    const drain = await openDrain(order, { connection, clock, outlet });
+    this.#drain = drain;
+    if (this.#error !== undefined) drain.stop();
     try {
-      await this.#judgeAll(walk);
-    } catch (error) {
-      this.#fail(error);
+      const hasEnded = await drain.run((message) => this.#decide(drain, message));
+      if (hasEnded && drain.pass.end === undefined) this.#end = 'aborted';
     } finally {
-      await this.#allSettled();
-      await walk.close();
+      await drain.close();
     }
-    const hasAcked = !this.#rule.dryRun && this.#moved + this.#already > 0;
-    if (hasAcked && pass.isLost) this.#error ??= lostAtTheEnd(queue);
+    const error = drain.error ?? (this.#rule.dryRun ? undefined : drain.lostError);
+    if (error !== undefined) this.#fail(error);
+    const { pass } = drain;
     const isAllSeen = pass.end === 'done' && this.#end === undefined && this.#error === undefined;
     if (!pass.isLost) await journal?.forget(queue, isAllSeen);
   }
@@ -234,115 +235,91 @@ class Sweep {
     return bytes === undefined || messages === 0 ? AVERAGE_BYTES : bytes / messages;
   }
 
-  async #judgeAll(walk: Walk): Promise<void> {
-    const { pass } = walk;
-    while (this.#end === undefined && this.#error === undefined) {
-      const message = await walk.next();
-      if (message === undefined) {
-        if (pass.end === undefined) this.#end = 'aborted';
-        return;
-      }
-      // n.b. Nothing may stay in hand: the walk goes on for the order's sake, and needs the room.
-      if (this.#error === undefined) await this.#judge(pass, message);
-      else pass.leave(message);
-    }
-  }
-
-  /** What was published is waited for, so that it is acked when it arrived. */
-  async #allSettled(): Promise<void> {
-    if (this.#open === 0) return;
-    await new Promise<void>((resolve) => {
-      this.#idle = resolve;
-    });
-  }
-
-  /** n.b. Waits only where it has to: everything else happens at once. */
-  #judge(pass: Pass, message: AmqpMessage): Promise<void> | undefined {
+  #decide(drain: QueueDrain, message: AmqpMessage): DrainDecision | Promise<DrainDecision> {
     this.#seen += 1;
     if (this.#seen % TOLD_EVERY === 0) this.#tell();
     const deaths = this.#deaths(message.properties.headers);
-    if (deaths <= this.#rule.max) {
-      this.#leave(pass, message);
-      return undefined;
-    }
+    if (deaths <= this.#rule.max) return this.#leave();
     const { budget } = this.#tools;
     if (budget.left <= 0) {
       this.#end = 'limit';
-      this.#leave(pass, message);
-      return undefined;
+      drain.stop();
+      return this.#leave();
     }
     budget.left -= 1;
     if (this.#rule.dryRun) {
       this.#moved += 1;
-      pass.leave(message);
-      return undefined;
+      return LEAVE;
     }
-    if (!this.#isRecorded) return this.#recordAndTake(pass, message, deaths);
-    this.#take(pass, message, deaths);
-    return undefined;
+    if (!this.#isRecorded) return this.#recordAndTake(drain, message, deaths);
+    return this.#take(drain, message, deaths);
   }
 
   /** Nothing is made or moved without a record. */
-  async #recordAndTake(pass: Pass, message: AmqpMessage, deaths: number): Promise<void> {
+  async #recordAndTake(
+    drain: QueueDrain,
+    message: AmqpMessage,
+    deaths: number,
+  ): Promise<DrainDecision> {
     const { max, audit, createsTarget, signal } = this.#rule;
     try {
-      await audit?.({ ...this.#pair, total: pass.total, max });
+      await audit?.({ ...this.#pair, total: drain.pass.total, max });
       if (createsTarget) await ensureTarget(await this.#tools.connect(), this.#pair.target);
       this.#isRecorded = true;
     } catch (error) {
-      this.#fail(error);
+      drain.fail(error);
     }
     // n.b. With its channel the message went back: anyone who copies it now copies it twice.
-    if (this.#isRecorded && !pass.isLost && signal?.aborted !== true) {
-      this.#take(pass, message, deaths);
-      return;
+    if (this.#isRecorded && !drain.pass.isLost && signal?.aborted !== true) {
+      return this.#take(drain, message, deaths);
     }
     this.#tools.budget.left += 1;
-    this.#leave(pass, message);
+    return this.#leave();
   }
 
-  #take(pass: Pass, message: AmqpMessage, deaths: number): void {
-    const { journal, budget } = this.#tools;
+  #take(drain: QueueDrain, message: AmqpMessage, deaths: number): DrainDecision {
+    const { journal, clock } = this.#tools;
     const identity = journal?.identityOf(this.#pair.queue, message);
     // What was never delivered before cannot have been moved.
     if (identity !== undefined && message.fields.redelivered && journal?.take(identity) === true) {
       if (!this.#isSingle(identity)) this.#strike(identity);
-      this.#done(pass, message, identity);
-      this.#already += 1;
-      budget.left += 1;
-      return;
+      const onResult = (result: CarryResult): void => {
+        if (result.kind === 'done') this.#already += 1;
+        this.#note(drain, result, identity);
+        this.#tools.budget.left += 1;
+      };
+      return { kind: 'ack', onResult };
     }
-    void this.#carry(pass, message, { deaths, identity });
+    const outgoing = sweepCopy(message, { ...this.#pair, deaths, now: clock.now() });
+    const onResult = (result: CarryResult): void => {
+      if (result.kind === 'done') this.#moved += 1;
+      else this.#tools.budget.left += 1;
+      this.#note(drain, result, identity);
+    };
+    if (identity === undefined) return { kind: 'publish', outgoing, onResult };
+    // n.b. Acked also when that fails: left, it would be copied again by every run.
+    const confirmed = async (): Promise<void> => {
+      if (this.#isSingle(identity)) await journal?.add(identity);
+    };
+    return { kind: 'publish', outgoing, confirmed, onResult };
   }
 
-  async #carry(
-    pass: Pass,
-    message: AmqpMessage,
-    { deaths, identity }: { readonly deaths: number; readonly identity: string | undefined },
-  ): Promise<void> {
-    this.#open += 1;
-    let isSettled = false;
-    try {
-      const { outlet, journal, clock } = this.#tools;
-      await outlet.send(sweepCopy(message, { ...this.#pair, deaths, now: clock.now() }));
-      // n.b. Acked also when that fails: left, it would be copied again by every run.
-      if (identity !== undefined && this.#isSingle(identity)) {
-        await journal?.add(identity).catch(this.#fail);
-      }
-      isSettled = true;
-      // n.b. Throws when the channel is gone; then the message is there twice, and not lost.
-      this.#done(pass, message, identity);
-      this.#moved += 1;
-    } catch (error) {
-      // What cannot be written at all is a failure of this message, and holds up no other.
-      if (isRespoolError(error) && error.code === 'message.invalid') this.#misfit ??= error;
-      else this.#fail(error);
+  /** Has those forgotten that the broker is known to have taken out. */
+  #note(drain: QueueDrain, result: CarryResult, identity: string | undefined): void {
+    if (result.kind !== 'done') {
       this.#left += 1;
-      this.#tools.budget.left += 1;
-      if (!isSettled) pass.leave(message);
-    } finally {
-      this.#open -= 1;
-      if (this.#open === 0) this.#idle?.();
+      // What cannot be written at all is a failure of this message, and holds up no other.
+      if (isRespoolError(result.error, 'message.invalid')) this.#misfit ??= result.error;
+      else drain.fail(result.error);
+      return;
+    }
+    const { journal } = this.#tools;
+    if (journal === undefined) return;
+    this.#acked.push(identity);
+    for (const gone of this.#acked.splice(0, this.#acked.length - drain.pass.unsure)) {
+      if (gone === undefined || !this.#isSingle(gone)) continue;
+      journal.settle(gone);
+      this.#near.delete(gone);
     }
   }
 
@@ -358,34 +335,24 @@ class Sweep {
   }
 
   #strike(identity: string): void {
-    this.#tools.journal?.strike(identity).catch(this.#fail);
+    this.#tools.journal?.strike(identity).catch((error: unknown) => {
+      this.#fail(error);
+      this.#drain?.stop();
+    });
   }
 
   #isSingle(identity: string): boolean {
     return this.#near.get(identity) !== 'several';
   }
 
-  /** Acks it, and has those forgotten that the broker is known to have taken out. */
-  #done(pass: Pass, message: AmqpMessage, identity: string | undefined): void {
-    pass.done(message);
-    const { journal } = this.#tools;
-    if (journal === undefined) return;
-    this.#acked.push(identity);
-    for (const gone of this.#acked.splice(0, this.#acked.length - pass.unsure)) {
-      if (gone === undefined || !this.#isSingle(gone)) continue;
-      journal.settle(gone);
-      this.#near.delete(gone);
-    }
-  }
-
-  #leave(pass: Pass, message: AmqpMessage): void {
+  #leave(): DrainDecision {
     this.#left += 1;
-    pass.leave(message);
+    return LEAVE;
   }
 
   #tell(): void {
     const { queue } = this.#pair;
-    const total = this.#pass?.total ?? 0;
+    const total = this.#drain?.pass.total ?? 0;
     this.#rule.onProgress?.({ queue, total, seen: this.#seen, moved: this.#moved });
   }
 }

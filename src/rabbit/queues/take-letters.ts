@@ -17,11 +17,12 @@ import type {
   SettleResult,
   TakenLetter,
 } from '../../ports/dead-letters.ts';
-import type { AmqpMessage, Outgoing } from '../connection/amqp.ts';
+import { InFlight } from '../../system/wait.ts';
+import type { AmqpMessage } from '../connection/amqp.ts';
 import { isNack } from '../publish/confirm-publisher.ts';
 import { archiveCopyOf } from './letter-copy.ts';
 import type { ReadLetter } from './letter.ts';
-import { lostAtTheEnd, type Walk } from './pass.ts';
+import type { CarryResult, QueueDrain, DrainRemoval } from './queue-drain.ts';
 
 // A message that lies open as a letter.
 //
@@ -87,35 +88,31 @@ export function openMessageOf(open: OpenLetter): OpenMessage | undefined {
 /** What becomes of a message by its fate. */
 export type Action =
   | { readonly kind: 'leave' }
-  | { readonly kind: 'ack' }
-  | { readonly kind: 'publish'; readonly outgoing: Outgoing }
+  | DrainRemoval
   | { readonly kind: 'refuse'; readonly code: string; readonly reason: string };
 
 /** What taking needs. */
 interface LetterBatchParts {
-  readonly queue: string;
-  readonly walk: Walk;
+  readonly drain: QueueDrain;
   readonly inHand: number;
   read(message: AmqpMessage): ReadLetter;
   /** What a fate means for a message; may throw, and then it is left. */
-  deedOf(message: AmqpMessage, read: ReadLetter, fate: Fate): Promise<Action>;
-  send(outgoing: Outgoing): Promise<void>;
+  actionOf(message: AmqpMessage, read: ReadLetter, fate: Fate): Promise<Action>;
 }
 
 /** Letters in hand, until its loop ends. */
 export class LetterBatch {
   readonly #parts: LetterBatchParts;
   readonly #open = new Set<OpenMessage>();
-  readonly #settling = new Set<Promise<unknown>>();
-  #hasAcked = false;
+  readonly #settling = new InFlight();
   #hasRoom: () => void = () => undefined;
 
   constructor(parts: LetterBatchParts) {
     this.#parts = parts;
   }
 
-  get walk(): Walk {
-    return this.#parts.walk;
+  get drain(): QueueDrain {
+    return this.#parts.drain;
   }
 
   /** Whether this letter is one of its own. */
@@ -130,11 +127,11 @@ export class LetterBatch {
     let isBroken = false;
     try {
       for (;;) {
-        const message = await this.walk.next();
+        const message = await this.drain.next();
         if (message === undefined) return;
         const known = this.#parts.read(message);
         if (!isWanted(known.letter)) {
-          this.#leave(message);
+          this.drain.leave(message);
           continue;
         }
         const held = new OpenMessage(known, message);
@@ -156,12 +153,9 @@ export class LetterBatch {
   async settle(held: OpenMessage, fate: Fate): Promise<SettleResult> {
     const message = held.begin();
     if (message === undefined) return notInHand(held);
-    const work = this.#carryOut(held, message, fate);
-    this.#settling.add(work);
     try {
-      return await work;
+      return await this.#settling.track(this.#carryOut(held, message, fate));
     } finally {
-      this.#settling.delete(work);
       held.end();
       this.#open.delete(held);
       this.#hasRoom();
@@ -169,58 +163,19 @@ export class LetterBatch {
   }
 
   async #carryOut(held: OpenMessage, message: AmqpMessage, fate: Fate): Promise<SettleResult> {
-    let deed: Action;
+    let action: Action;
     try {
-      deed = await this.#parts.deedOf(message, held.read, fate);
+      action = await this.#parts.actionOf(message, held.read, fate);
     } catch (error) {
-      deed = { kind: 'refuse', code: codeOf(error), reason: textOf(error) };
+      action = { kind: 'refuse', code: codeOf(error), reason: textOf(error) };
     }
-    switch (deed.kind) {
-      case 'leave':
-        this.#leave(message);
-        return DONE;
-      case 'refuse':
-        this.#leave(message);
-        return { kind: 'failed', code: deed.code, reason: deed.reason };
-      case 'ack':
-        return this.walk.pass.isLost ? BACK : this.#ack(message, 'it is where it was');
-      case 'publish':
-        // n.b. With its channel the message went back: anyone who sends it now sends it twice.
-        return this.walk.pass.isLost ? BACK : this.#publish(message, deed.outgoing);
-      default:
-        return unreachable(deed);
+    if (action.kind === 'ack' || action.kind === 'publish') {
+      return settledBy(action.kind, await this.drain.carry(message, action));
     }
-  }
-
-  async #publish(message: AmqpMessage, outgoing: Outgoing): Promise<SettleResult> {
-    try {
-      await this.#parts.send(outgoing);
-    } catch (error) {
-      this.#leave(message);
-      const reason = textOf(error);
-      return isUnsure(error)
-        ? { kind: 'unsure', reason }
-        : { kind: 'failed', code: codeOf(error), reason };
-    }
-    return this.#ack(message, 'it was sent, and may be back in its queue all the same');
-  }
-
-  #ack(message: AmqpMessage, otherwise: string): SettleResult {
-    try {
-      this.walk.pass.done(message);
-      this.#hasAcked = true;
-      return DONE;
-    } catch (error) {
-      return { kind: 'unsure', reason: `${textOf(error)}; ${otherwise}` };
-    }
-  }
-
-  #leave(message: AmqpMessage): void {
-    try {
-      this.walk.pass.leave(message);
-    } catch {
-      // The channel is lost, and with it the message is back where it was.
-    }
+    this.drain.leave(message);
+    return action.kind === 'leave'
+      ? DONE
+      : { kind: 'failed', code: action.code, reason: action.reason };
   }
 
   /** Waits until one more may be in hand. */
@@ -238,26 +193,42 @@ export class LetterBatch {
   async #end(): Promise<void> {
     for (const held of this.#open) {
       if (held.wasSettled) continue;
-      this.#leave(held.message);
+      this.drain.leave(held.message);
       held.end();
     }
-    await Promise.allSettled(this.#settling);
+    await this.#settling.idle();
     this.#open.clear();
-    await this.walk.close();
+    await this.drain.close();
   }
 
-  /** What was told as done is, but it may lie in its queue all the same: somebody has to look. */
+  /** What was reported as done is, but it may lie in its queue all the same. */
   #checkAcks(): void {
-    if (this.#hasAcked && this.walk.pass.isLost) throw lostAtTheEnd(this.#parts.queue);
+    if (this.drain.lostError !== undefined) throw this.drain.lostError;
   }
 }
 
 const DONE: SettleResult = { kind: 'done' };
-const BACK: SettleResult = {
-  kind: 'failed',
-  code: 'broker.unavailable',
-  reason: 'the connection to the broker was lost, and the message is back in its queue',
-};
+
+function settledBy(kind: DrainRemoval['kind'], result: CarryResult): SettleResult {
+  switch (result.kind) {
+    case 'done':
+      return DONE;
+    case 'stays': {
+      const reason = textOf(result.error);
+      if (isUnsure(result.error)) return { kind: 'unsure', reason };
+      return { kind: 'failed', code: codeOf(result.error), reason };
+    }
+    case 'unsure': {
+      const otherwise =
+        kind === 'ack'
+          ? 'it is where it was'
+          : 'it was sent, and may be back in its queue all the same';
+      return { kind: 'unsure', reason: `${textOf(result.error)}; ${otherwise}` };
+    }
+    default:
+      return unreachable(result);
+  }
+}
 
 /** What comes of settling a letter that is not in hand: it was settled before, or given back. */
 export function notInHand(held: OpenMessage | undefined): SettleResult {

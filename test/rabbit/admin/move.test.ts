@@ -10,7 +10,7 @@ import {
 } from 'respool/rabbit';
 import type { Clock } from 'respool';
 import type { Outgoing } from '../../../src/rabbit/connection/amqp.ts';
-import { moveMessages } from '../../../src/rabbit/queues/move.ts';
+import { moveMessages } from '../../../src/rabbit/queues/drain.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { withService } from '../../services/index.ts';
 import { DeadQueues, KINDS, numberOf, openConnection, range } from '../queues/queues.ts';
