@@ -24,9 +24,9 @@ const LIMITS: Readonly<Record<string, Limit>> = {
   claim: { max: 36 },
   postgres: { max: 40, needs: ['postgres'] },
   http: { max: 44 },
-  rabbit: { max: 34, needs: ['rabbitmq'] },
-  replay: { max: 156, needs: ['rabbitmq', 'rabbitmq-management'] },
-  outbox: { max: 60, needs: ['postgres', 'rabbitmq'] },
+  rabbit: { max: 28, needs: ['rabbitmq'] },
+  replay: { max: 133, needs: ['rabbitmq', 'rabbitmq-management'] },
+  outbox: { max: 40, needs: ['postgres', 'rabbitmq'] },
 };
 
 const run = promisify(execFile);

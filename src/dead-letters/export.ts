@@ -6,7 +6,9 @@
  * text only where it is valid UTF-8 without control characters but white space.
  */
 
-import type { Letter, OpenLetter } from '../ports/dead-letters.ts';
+import type { Letter, OpenLetter, KeptCopy } from '../ports/dead-letters.ts';
+import { BROKER_HEADER } from '../core/reserved-headers.ts';
+import type { ReplaySource } from '../spool/operator/replays.ts';
 
 /** The body, in the plainest form that loses nothing. */
 export type ExportedBody =
@@ -95,4 +97,10 @@ function textOfBytes(bytes: Uint8Array): string | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** The copy with the address of its broker, which has neither user nor password in it. */
+export function withBrokerHeader(copy: KeptCopy, source: ReplaySource): KeptCopy {
+  if (source.kind === 'spool') return copy;
+  return { ...copy, headers: { ...copy.headers, [BROKER_HEADER]: source.broker } };
 }

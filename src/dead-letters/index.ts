@@ -6,7 +6,7 @@ export {
   type LetterGroup,
   type LetterGroups,
 } from './groups.ts';
-export { forgetNote, type GroupNote, noteGroup, notesOf } from './notes.ts';
+export { forgetNote, type GroupNote, noteGroup, notesOf } from './groups.ts';
 export { createSpoolLetters, type SpoolLettersOptions } from './spool-letters.ts';
 export {
   cancelReplay,
@@ -16,7 +16,7 @@ export {
   removeReplay,
   reportReplay,
 } from './replay/operations.ts';
-export { REPLAY_DEFAULTS } from './replay/options.ts';
+export { REPLAY_DEFAULTS } from './replay/plan.ts';
 export { drawPlan, planReplay, type PlanTools, routeText } from './replay/plan.ts';
 export { resumeReplay, runReplay, type RunTools } from './replay/run.ts';
 export {

@@ -65,7 +65,7 @@ export { describePlan, type Plan, planTopology } from './topology/plan.ts';
 export { toTerraform } from './topology/terraform.ts';
 export { type Problem, verifyTopology } from './topology/verify.ts';
 export { createManagement, type Management } from './admin/management/index.ts';
-export type { ManagementOptions } from './admin/management/options.ts';
+export type { ManagementOptions } from './admin/management/http.ts';
 export type {
   BindingSpec,
   ExchangeSpec,

@@ -1,6 +1,6 @@
 /** How a replay at the command line ends: what is said, whatever ended it. */
 import { expect, test } from 'vitest';
-import { carryOut, type ReplayResult } from '../../src/cli/commands/dlq/replay/carry-out.ts';
+import { carryOut, type ReplayResult } from '../../src/cli/commands/dlq/replay/view.ts';
 import type { CommandContext } from '../../src/cli/spec.ts';
 import { RespoolError } from 'respool';
 import { drive, setup as setupReplay } from '../dead-letters/replay/setup.ts';

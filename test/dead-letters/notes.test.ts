@@ -7,7 +7,7 @@ import {
   noteGroup,
   noteOf,
   notesOf,
-} from '../../src/dead-letters/notes.ts';
+} from '../../src/dead-letters/groups.ts';
 import { setup } from '../spool/setup.ts';
 
 const GROUP = '0123456789a';

@@ -24,8 +24,6 @@ export const PUBLIC_WORDS: Readonly<Record<string, string>> = {
 export const PARTICIPLES: readonly string[] = [
   'cli/commands/dlq/restore.ts refused',
   'cli/commands/outbox/sent.ts sent',
-  'cli/commands/rabbit/reach.ts Reached',
-  'dead-letters/replay/record-lease.ts INTERRUPTED',
   'engine/lease-timer.ts Indexed',
   'middleware/keyed.ts Keyed',
   'middleware/keyed.ts keyed',
@@ -44,16 +42,9 @@ export const PARTICIPLES: readonly string[] = [
 
 /** Files and exported names that are a word of several meanings alone. */
 export const AMBIGUOUS: readonly string[] = [
-  'dead-letters/replay/guard.ts guard',
-  'dead-letters/replay/journal.ts Journal',
-  'dead-letters/replay/journal.ts journal',
-  'dead-letters/replay/ledger.ts ledger',
-  'dead-letters/replay/pass.ts pass',
   'engine/slots.ts Slots',
   'engine/slots.ts slots',
   'middleware/guard.ts guard',
-  'rabbit/queues/pass.ts Pass',
-  'rabbit/queues/pass.ts pass',
   'spool/claim-fairness.ts TURNS',
   'stores/shared/page.ts Place',
   'stores/sqlite/flows.ts Flow',
@@ -95,7 +86,6 @@ export const SHARED: readonly string[] = [
   'keyHeads',
   'keyOf',
   'levelOf',
-  'list',
   'listReplays',
   'migrate',
   'ok',

@@ -21,9 +21,8 @@ import {
 } from '../../spool/operator/replays.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
-import { notTheSameLetter } from './decide.ts';
-import { Journal, removeJournal } from './journal.ts';
-import { LetterProgress } from './ledger.ts';
+import { notTheSameLetter } from './send-letters.ts';
+import { ReplayJournal, removeJournal, LetterProgress } from './progress.ts';
 
 interface OperationTools {
   readonly clock?: Clock;
@@ -124,7 +123,7 @@ async function countsOf(
   if (found.state === 'planned' || isRunBySomebody(found, clock.now())) return undefined;
   const ledger = await LetterProgress.load(records, found.id);
   if (wanted === 'pause') return ledger.counts;
-  const journal = new Journal(records, found.id, clock);
+  const journal = new ReplayJournal(records, found.id, clock);
   notTheSameLetter(ledger, journal, clock.now());
   await journal.step([]);
   return ledger.counts;

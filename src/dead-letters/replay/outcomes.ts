@@ -1,6 +1,8 @@
 /**
- * outcomes — what is heard of letters that were sent: delivered, or given up again. Asked rarely:
- * for a queue each question is a look through it.
+ * outcomes — what becomes of letters that were sent, and whether that is too bad to go on.
+ *
+ * Asked rarely: for a queue each question is a look through it. The guard counts one run only: what
+ * was wrong before a resume is no reason to stop again.
  */
 
 import { SECOND_MS } from '../../core/duration.ts';
@@ -8,9 +10,7 @@ import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { DeadLetters, LetterRoute, Since } from '../../ports/dead-letters.ts';
 import { sleep } from '../../system/wait.ts';
-import type { FailureGuard } from './guard.ts';
-import type { Journal } from './journal.ts';
-import type { LetterProgress } from './ledger.ts';
+import type { ReplayJournal, LetterProgress } from './progress.ts';
 import type { ReplayLease } from './record-lease.ts';
 import type { ReplayCanaries } from '../../spool/operator/replays.ts';
 
@@ -27,7 +27,7 @@ interface NewsParts {
   readonly id: string;
   readonly letters: DeadLetters;
   readonly ledger: LetterProgress;
-  readonly journal: Journal;
+  readonly journal: ReplayJournal;
   readonly guard: FailureGuard;
   readonly clock: Clock;
 }
@@ -290,5 +290,77 @@ export class OutcomeListener {
   #judge(tenure: ReplayLease, isWhole: boolean): void {
     const because = this.#parts.guard.verdict(isWhole);
     if (because !== undefined) tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+  }
+}
+
+/** Below this nobody can speak of a share. */
+const JUDGED_MIN = 10;
+/** So many in a row that cannot be sent stop it before there is a share. */
+const ROW_MAX = 10;
+
+/** What became of the letters of one run, and whether that is too bad. */
+export class FailureGuard {
+  readonly #stopAbove: number;
+  #sent = 0;
+  #failed = 0;
+  #again = 0;
+  #delivered = 0;
+  #inRow = 0;
+  #last = '';
+
+  /** Above this many percent it stops; 100: never. */
+  constructor(stopAbove: number) {
+    this.#stopAbove = stopAbove;
+  }
+
+  /** Whether anything could make it stop. */
+  get isOn(): boolean {
+    return this.#stopAbove < 100;
+  }
+
+  /** How many were sent in this run, or could not be. */
+  get tried(): number {
+    return this.#sent + this.#failed;
+  }
+
+  countSent(): void {
+    this.#sent += 1;
+    this.#inRow = 0;
+  }
+
+  countFailed(code: string, reason: string): void {
+    this.#failed += 1;
+    this.#inRow += 1;
+    this.#last = reason === '' ? code : `${code}, ${reason}`;
+  }
+
+  /** News of letters that were sent: each of them once. */
+  countNews(again: number, delivered: number): void {
+    this.#again += again;
+    this.#delivered += delivered;
+  }
+
+  /** Why it has to stop; undefined: go on. `isWhole`: there are not going to be more to judge. */
+  verdict(isWhole = false): string | undefined {
+    if (!this.isOn) return undefined;
+    if (this.#inRow >= ROW_MAX) {
+      return `${this.#inRow} letters in a row could not be sent${this.#because()}`;
+    }
+    const bad = this.#failed + this.#again;
+    // Where deliveries are told, what is still on its way must not thin the share out.
+    const known = bad + this.#delivered;
+    const tried = this.#failed + this.#sent;
+    const judged = this.#delivered > 0 && known >= JUDGED_MIN ? known : tried;
+    if (bad === 0 || (judged < JUDGED_MIN && !isWhole)) return undefined;
+    const percent = (100 * bad) / judged;
+    if (percent <= this.#stopAbove) return undefined;
+    return (
+      `${bad} of ${judged} letters failed (${Math.round(percent)} %; ${this.#failed} could not ` +
+      `be sent, ${this.#again} failed again), allowed are ${this.#stopAbove} %${this.#because()}`
+    );
+  }
+
+  #because(): string {
+    return this.#last === '' ? '' : `; the last one: ${this.#last}`;
   }
 }

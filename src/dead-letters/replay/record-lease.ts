@@ -55,7 +55,7 @@ export class Halt {
 }
 
 /** Why a replay is paused whose process was told to end. */
-export const INTERRUPTED = 'it was interrupted';
+export const INTERRUPTED_REASON = 'it was interrupted';
 
 /** How long a runner is believed without a sign of life. */
 export const LEASE_MS: number = 30 * SECOND_MS;

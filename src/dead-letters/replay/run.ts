@@ -22,17 +22,12 @@ import type { DeadLetters } from '../../ports/dead-letters.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { sleep } from '../../system/wait.ts';
-import { withBrokerHeader } from '../archive-broker.ts';
-import { notTheSameLetter } from './decide.ts';
-import { FailureGuard } from './guard.ts';
-import { Journal } from './journal.ts';
-import { LetterProgress, NO_COUNTS } from './ledger.ts';
-import { replaySettings } from './options.ts';
-import { OutcomeListener } from './outcomes.ts';
-import { Pace } from './pace.ts';
-import { type PassParts, runPass } from './pass.ts';
-import { checkCaution } from './plan.ts';
-import { checkRunnable, INTERRUPTED, lostError, ReplayLease } from './record-lease.ts';
+import { withBrokerHeader } from '../export.ts';
+import { notTheSameLetter, Pace, type PassParts, runPass } from './send-letters.ts';
+import { FailureGuard, OutcomeListener } from './outcomes.ts';
+import { ReplayJournal, LetterProgress, NO_COUNTS } from './progress.ts';
+import { replaySettings, checkCaution } from './plan.ts';
+import { checkRunnable, INTERRUPTED_REASON, lostError, ReplayLease } from './record-lease.ts';
 import { type LetterTransform, sameTransform } from './transform.ts';
 
 /** Missing letters that are put down at once. */
@@ -102,7 +97,7 @@ async function carryOut(action: 'run' | 'resume', order: Order): Promise<Replay>
     progress: () => progressOf(ledger, before),
     onProgress,
   });
-  const interrupted = { kind: 'end', state: 'paused', because: INTERRUPTED } as const;
+  const interrupted = { kind: 'end', state: 'paused', because: INTERRUPTED_REASON } as const;
   const onAbort = () => tenure.halt.stop(interrupted);
   signal?.addEventListener('abort', onAbort);
   if (signal?.aborted === true) onAbort();
@@ -157,7 +152,7 @@ async function sendAll(order: Order, scene: Scene): Promise<string | undefined> 
     ...(unsure === undefined ? {} : { unsure }),
     ...(canary === undefined ? {} : { canary }),
   });
-  const journal = new Journal(operator.records, id, clock);
+  const journal = new ReplayJournal(operator.records, id, clock);
   const guard = new FailureGuard(settings.stopAbove);
   const news = new OutcomeListener({ id, letters, ledger, journal, guard, clock });
   const pace = new Pace(clock, settings.rate);

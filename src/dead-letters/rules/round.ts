@@ -11,7 +11,7 @@ import { durationMs } from '../../core/duration.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Letter, LetterQuery, LetterRoute } from '../../ports/dead-letters.ts';
 import type { RecordLease } from '../../spool/record-lease.ts';
-import { INTERRUPTED } from '../replay/record-lease.ts';
+import { INTERRUPTED_REASON } from '../replay/record-lease.ts';
 import type { Replay, ReplayOptions } from '../../spool/operator/replays.ts';
 import type {
   RuleHealth,
@@ -155,7 +155,7 @@ class RoundOfRule {
         this.#known.delete(id);
         continue;
       }
-      const isOurs = lease.before.isInterrupted === true && replay.because === INTERRUPTED;
+      const isOurs = lease.before.isInterrupted === true && replay.because === INTERRUPTED_REASON;
       if (replay.state === 'paused' && !isOurs) {
         return { result: 'waiting', because: `replay ${id} is paused: resume or cancel it` };
       }

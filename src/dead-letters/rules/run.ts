@@ -6,9 +6,16 @@
 import { durationMs, HOUR_MS, MINUTE_MS } from '../../core/duration.ts';
 import { textOf } from '../../core/errors.ts';
 import { backoffMs, sleep } from '../../system/wait.ts';
-import { runnerOf, stateOf, takeRule } from './record-lease.ts';
+import {
+  runnerOf,
+  stateOf,
+  takeRule,
+  type ReplayRule,
+  type RuleNews,
+  type RuleState,
+  type RuleTools,
+} from './types.ts';
 import { byOfRule, runRound } from './round.ts';
-import type { ReplayRule, RuleNews, RuleState, RuleTools } from './types.ts';
 
 /** A rule that was stopped waits for twice as long each time, but not longer than this. */
 const RULE_PAUSE_MAX_MS: number = HOUR_MS;

@@ -12,7 +12,7 @@ import type { Forecast } from '../../core/forecast.ts';
 import type { EngineLoad } from '../../engine/parts.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Management } from '../../rabbit/admin/management/index.ts';
-import type { ManagementOptions } from '../../rabbit/admin/management/options.ts';
+import type { ManagementOptions } from '../../rabbit/admin/management/http.ts';
 import type { Consumer } from '../../rabbit/consume/consumer.ts';
 import type { Publisher } from '../../rabbit/publish/publisher.ts';
 import type { Spool } from '../../spool/spool.ts';

@@ -6,8 +6,7 @@
 
 import { RespoolError, show } from '../../core/errors.ts';
 import { compileGlob } from '../../core/glob.ts';
-import type { QueueInfo } from './management/answers.ts';
-import type { Management } from './management/index.ts';
+import type { QueueInfo, Management } from './management/index.ts';
 import { isSameBinding, queueDifferences } from '../topology/compare.ts';
 import { type Difference, describeDifference } from '../topology/explain.ts';
 import type { QueueSpec, Topology } from '../topology/model.ts';

@@ -8,7 +8,7 @@
  */
 
 import type { Table } from '../connection/amqp.ts';
-import type { BindingInfo, ExchangeInfo, PolicyInfo, QueueInfo } from './management/answers.ts';
+import type { BindingInfo, ExchangeInfo, PolicyInfo, QueueInfo } from './management/index.ts';
 import { isSameBinding } from '../topology/compare.ts';
 import { appliedPolicy } from '../topology/effective.ts';
 import type { Move } from './old-topology.ts';

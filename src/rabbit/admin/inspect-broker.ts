@@ -10,8 +10,13 @@ import {
   closeChannel,
   type QueueState,
 } from '../connection/amqp.ts';
-import type { BindingInfo, ExchangeInfo, PolicyInfo, QueueInfo } from './management/answers.ts';
-import type { Management } from './management/index.ts';
+import type {
+  BindingInfo,
+  ExchangeInfo,
+  PolicyInfo,
+  QueueInfo,
+  Management,
+} from './management/index.ts';
 import { refusalCode } from '../topology/explain.ts';
 import type { QueuePlan, QueueRole, QueueSpec } from '../topology/model.ts';
 import type { AnyConnection, LookOptions } from './reports.ts';

@@ -11,11 +11,10 @@ import { formatDuration } from '../../core/duration.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { AmqpConnection, QueueState } from '../connection/amqp.ts';
 import { type PassiveQueue, passiveQueues } from './inspect-broker.ts';
-import type { QueueInfo, BindingInfo } from './management/answers.ts';
+import type { QueueInfo, BindingInfo, Management } from './management/index.ts';
 import type { LeavingQueue, Move } from './old-topology.ts';
 import type { MigrateOptions, MigrateStep } from './reports.ts';
 import { show } from '../../core/errors.ts';
-import type { Management } from './management/index.ts';
 import { isSameBinding } from '../topology/compare.ts';
 
 /** What a migration works with, and what it has to tell. */

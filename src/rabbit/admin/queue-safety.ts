@@ -6,7 +6,7 @@
 import { formatDuration } from '../../core/duration.ts';
 import { show } from '../../core/errors.ts';
 import type { Table } from '../connection/amqp.ts';
-import type { ExchangeInfo, QueueInfo } from './management/answers.ts';
+import type { ExchangeInfo, QueueInfo } from './management/index.ts';
 import { appliedPolicy } from '../topology/effective.ts';
 import type { QueueSpec } from '../topology/model.ts';
 import type { Snapshot } from '../topology/snapshot.ts';

@@ -11,8 +11,7 @@ import { SECOND_MS } from '../../core/duration.ts';
 import { show, textOf } from '../../core/errors.ts';
 import { sleep } from '../../system/wait.ts';
 import { closeChannel } from '../connection/amqp.ts';
-import type { BindingInfo } from './management/answers.ts';
-import type { Management } from './management/index.ts';
+import type { BindingInfo, Management } from './management/index.ts';
 import { openInflows, whyInflow, worldOf } from './as-described.ts';
 import {
   type Count,

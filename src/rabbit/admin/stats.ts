@@ -17,7 +17,7 @@ import {
   plannedQueues,
   queuesOf,
 } from './inspect-broker.ts';
-import type { QueueInfo } from './management/answers.ts';
+import type { QueueInfo } from './management/index.ts';
 import type { QueueStats, StatsHint, StatsOptions, StatsReport } from './reports.ts';
 
 /** Depth, rates and age of every queue of the plans. */

@@ -12,8 +12,7 @@
 
 import { show } from '../../core/errors.ts';
 import type { Caution } from '../../ports/dead-letters.ts';
-import type { PolicyInfo, QueueInfo } from '../admin/management/answers.ts';
-import type { Management } from '../admin/management/index.ts';
+import type { PolicyInfo, QueueInfo, Management } from '../admin/management/index.ts';
 import { appliedPolicy } from '../topology/effective.ts';
 import { inFull, quoted } from '../topology/explain.ts';
 import type { Clock } from '../../ports/clock.ts';

@@ -7,8 +7,7 @@
 
 import { RespoolError, textOf } from '../../core/errors.ts';
 import { checkGlobTarget, compileGlob, fillTarget, type Glob } from '../../core/glob.ts';
-import type { QueueInfo } from '../admin/management/answers.ts';
-import type { Management } from '../admin/management/index.ts';
+import type { QueueInfo, Management } from '../admin/management/index.ts';
 import { inFull } from '../topology/explain.ts';
 import { isLockName } from './lock.ts';
 

@@ -27,7 +27,7 @@ import {
   queuePlaceOf,
 } from '../admin/owner-queue.ts';
 import type { DrainEnd, DrainOptions, DrainReport, MoveProgress } from '../admin/reports.ts';
-import type { PassEnd } from './pass.ts';
+import type { PassEnd } from './queue-pass.ts';
 import {
   type CarryResult,
   type DrainDecision,

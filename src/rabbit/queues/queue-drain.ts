@@ -20,11 +20,11 @@ import type { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import {
   lostAtTheEnd,
   openPass,
-  type Pass,
   type PassOrder,
+  type QueuePass,
   Walk,
   type WalkOptions,
-} from './pass.ts';
+} from './queue-pass.ts';
 
 /** What to take out of the queue: gone, or published first. */
 export type DrainRemoval =
@@ -77,7 +77,7 @@ export async function openDrain(
 
 /** One way through a queue. */
 export class QueueDrain {
-  readonly pass: Pass;
+  readonly pass: QueuePass;
   readonly #queue: string;
   readonly #walk: Walk;
   readonly #outlet: QueueDrainTools['outlet'];
@@ -87,7 +87,12 @@ export class QueueDrain {
   #error: Error | undefined;
 
   /** @internal Use openDrain. */
-  constructor(queue: string, pass: Pass, options: WalkOptions, outlet: QueueDrainTools['outlet']) {
+  constructor(
+    queue: string,
+    pass: QueuePass,
+    options: WalkOptions,
+    outlet: QueueDrainTools['outlet'],
+  ) {
     this.#queue = queue;
     this.pass = pass;
     this.#walk = new Walk(pass, options);

@@ -30,7 +30,7 @@ import { cautionOf, hasNoOtherConsumer } from './delivery-limit.ts';
 import { type LetterPlace, type ReadLetter, readLetter } from './letter.ts';
 import { lockQueue, type QueueLock } from './lock.ts';
 import { ensureTarget } from './target.ts';
-import type { WalkOptions } from './pass.ts';
+import type { WalkOptions } from './queue-pass.ts';
 import { openDrain, type QueueDrain } from './queue-drain.ts';
 import { parkedCopy, sentCopy } from './letter-copy.ts';
 import { type Action, OpenMessage, openMessageOf, notInHand, LetterBatch } from './take-letters.ts';

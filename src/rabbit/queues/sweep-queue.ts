@@ -18,10 +18,9 @@ import { versionOf } from '../admin/inspect-broker.ts';
 import { changedCopy, likelyOwner, sureOwner } from '../admin/owner-queue.ts';
 import type { AmqpConnection, AmqpMessage, Outgoing, Table } from '../connection/amqp.ts';
 import { H } from '../consume/message-history.ts';
-import { createDeathCounter, xDeathsOf } from './x-death.ts';
+import { createDeathCounter, xDeathsOf, digestOf } from './letter.ts';
 import { cautionOf } from './delivery-limit.ts';
 import { intoItself, type SweepPair } from './discover.ts';
-import { digestOf } from './letter.ts';
 import { lockQueue, type QueueLock } from './lock.ts';
 import { ensureTarget, isThere, requireTarget } from './target.ts';
 import {

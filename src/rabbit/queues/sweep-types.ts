@@ -6,7 +6,7 @@ import type { Management } from '../admin/management/index.ts';
 import type { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import type { SweepPair } from './discover.ts';
 import type { SweepJournal } from './sweep-dedupe-file.ts';
-import type { PassEnd } from './pass.ts';
+import type { PassEnd } from './queue-pass.ts';
 
 /**
  * How the sweep of a queue ended: as a pass does, with the limit of the run, with somebody else

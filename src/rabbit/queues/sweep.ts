@@ -16,7 +16,7 @@ import { type TlsOptions, connectionOf } from '../connection/connection.ts';
 import type { Management } from '../admin/management/index.ts';
 import type { AnyConnection } from '../admin/reports.ts';
 import { ConfirmPublisher } from '../publish/confirm-publisher.ts';
-import { createDeathCounter } from './x-death.ts';
+import { createDeathCounter } from './letter.ts';
 import { findPairs, type SweepPair, type SweepProblem } from './discover.ts';
 import type { SweepJournal } from './sweep-dedupe-file.ts';
 import { sweepOne } from './sweep-queue.ts';

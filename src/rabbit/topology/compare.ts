@@ -8,7 +8,7 @@ import type {
   ExchangeInfo,
   PolicyInfo,
   QueueInfo,
-} from '../admin/management/answers.ts';
+} from '../admin/management/index.ts';
 import type { Difference } from './explain.ts';
 import type { BindingSpec, ExchangeSpec, PolicySpec, QueueSpec } from './model.ts';
 

@@ -8,8 +8,7 @@
  */
 
 import { checkNames } from '../../core/limits.ts';
-import type { BindingInfo, QueueInfo } from '../admin/management/answers.ts';
-import type { Management } from '../admin/management/index.ts';
+import type { BindingInfo, QueueInfo, Management } from '../admin/management/index.ts';
 import type { AmqpConnection } from '../connection/amqp.ts';
 import * as compare from './compare.ts';
 import { isSameBinding } from './compare.ts';

@@ -5,8 +5,8 @@ import type {
   ExchangeInfo,
   PolicyInfo,
   QueueInfo,
-} from '../admin/management/answers.ts';
-import type { Management } from '../admin/management/index.ts';
+  Management,
+} from '../admin/management/index.ts';
 import type { Topology } from './model.ts';
 
 /** Up to this many queues are asked for one by one; beyond it the whole list is cheaper. */

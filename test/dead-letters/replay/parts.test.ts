@@ -2,8 +2,8 @@
 import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { lineDiff } from '../../../src/dead-letters/replay/transform.ts';
-import { FailureGuard } from '../../../src/dead-letters/replay/guard.ts';
-import { Pace } from '../../../src/dead-letters/replay/pace.ts';
+import { FailureGuard } from '../../../src/dead-letters/replay/outcomes.ts';
+import { Pace } from '../../../src/dead-letters/replay/send-letters.ts';
 import { SimClock } from 'respool/testkit';
 
 describe('a diff', () => {

@@ -1,9 +1,12 @@
 /** Rules whose store is away for a moment or for long, and what becomes of their replays. */
 import { expect, test } from 'vitest';
-import { INTERRUPTED } from '../../../src/dead-letters/replay/record-lease.ts';
-import { RULE_LEASE_MS, RULES_KIND } from '../../../src/dead-letters/rules/record-lease.ts';
+import { INTERRUPTED_REASON } from '../../../src/dead-letters/replay/record-lease.ts';
+import {
+  RULE_LEASE_MS,
+  RULES_KIND,
+  type RuleTools,
+} from '../../../src/dead-letters/rules/types.ts';
 import { runRules, runRulesOnce } from '../../../src/dead-letters/rules/run.ts';
-import type { RuleTools } from '../../../src/dead-letters/rules/types.ts';
 import type { RecordStore } from 'respool';
 import { Ground, letterOf, NO_COUNTS, ruleOf } from './setup.ts';
 
@@ -19,7 +22,7 @@ function setup() {
       signal.addEventListener('abort', () => resolve()),
     );
     await Promise.race([called, over.promise]);
-    return signal.aborted ? { state: 'paused', because: INTERRUPTED } : DONE;
+    return signal.aborted ? { state: 'paused', because: INTERRUPTED_REASON } : DONE;
   };
   const store = { isAway: false, isMute: false };
   const put: RecordStore['put'] = async (...args) => {

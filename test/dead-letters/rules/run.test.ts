@@ -1,8 +1,8 @@
 /** Rules: what fits is replayed when its destination is well, at the pace of the rule. */
 import { expect, test } from 'vitest';
 import { MINUTE_MS } from '../../../src/core/duration.ts';
-import { RULE_LEASE_MS, RULES_KIND } from '../../../src/dead-letters/rules/record-lease.ts';
-import { INTERRUPTED } from '../../../src/dead-letters/replay/record-lease.ts';
+import { RULE_LEASE_MS, RULES_KIND } from '../../../src/dead-letters/rules/types.ts';
+import { INTERRUPTED_REASON } from '../../../src/dead-letters/replay/record-lease.ts';
 import { pauseOf, runRules, runRulesOnce } from '../../../src/dead-letters/rules/run.ts';
 import { RespoolError } from 'respool';
 import { Ground, letterOf, NO_COUNTS, Place, ruleOf } from './setup.ts';
@@ -108,7 +108,7 @@ test('a place that fails does not keep the others waiting', async () => {
 });
 
 /** As a replay ends whose process is told to. */
-const PAUSED = { state: 'paused', because: INTERRUPTED } as const;
+const PAUSED = { state: 'paused', because: INTERRUPTED_REASON } as const;
 
 test('a rule runs at its pace, again and again, until the signal', async () => {
   const ground = new Ground();

@@ -1,17 +1,17 @@
 /** setup — rules over letters, replays and a broker's health that a test decides about. */
 import { createMemoryData } from '../../../src/stores/memory/index.ts';
 import { createMemoryRecords } from '../../../src/stores/memory/records.ts';
-import { NO_COUNTS } from '../../../src/dead-letters/replay/ledger.ts';
+import { NO_COUNTS } from '../../../src/dead-letters/replay/progress.ts';
 import type { Replay, ReplayOptions, ReplaySource } from '../../../src/spool/operator/replays.ts';
-import { stateOf } from '../../../src/dead-letters/rules/record-lease.ts';
-import type {
-  RuleHealth,
-  HealthQuestion,
-  ReplayRule,
-  RuleHands,
-  RuleNews,
-  RulePlace,
-  RuleTools,
+import {
+  stateOf,
+  type RuleHealth,
+  type HealthQuestion,
+  type ReplayRule,
+  type RuleHands,
+  type RuleNews,
+  type RulePlace,
+  type RuleTools,
 } from '../../../src/dead-letters/rules/types.ts';
 import type { Caution, DeadLetters, Letter } from '../../../src/ports/dead-letters.ts';
 import type { RecordStore } from '../../../src/ports/record-store.ts';

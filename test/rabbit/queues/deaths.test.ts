@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'vitest';
 import type { Table } from '../../../src/rabbit/connection/amqp.ts';
-import { type DeathRule, deathsOf } from '../../../src/rabbit/queues/x-death.ts';
+import { type DeathRule, deathsOf } from '../../../src/rabbit/queues/letter.ts';
 import { H } from '../../../src/rabbit/consume/message-history.ts';
 
 const SWEPT = 'orders.dlq';

@@ -3,9 +3,8 @@
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { type FoundPairs, findPairs } from '../../../src/rabbit/queues/discover.ts';
 import { lockQueue } from '../../../src/rabbit/queues/lock.ts';
-import { queueInfo } from '../../../src/rabbit/admin/management/answers.ts';
+import { queueInfo, type QueueQuery } from '../../../src/rabbit/admin/management/index.ts';
 import type { Management } from 'respool/rabbit';
-import type { QueueQuery } from '../../../src/rabbit/admin/management/index.ts';
 import { withService } from '../../services/index.ts';
 import { ownName } from '../ground.ts';
 import { openManagement } from '../admin/management/setup.ts';

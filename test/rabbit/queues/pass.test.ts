@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest';
 import type { AmqpConnection, AmqpMessage } from 'respool/rabbit';
-import { openPass, type Pass, type PassOrder } from '../../../src/rabbit/queues/pass.ts';
+import { openPass, type QueuePass, type PassOrder } from '../../../src/rabbit/queues/queue-pass.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { withService } from '../../services/index.ts';
 import { Tray } from '../ground.ts';
@@ -299,12 +299,12 @@ function told(connection: AmqpConnection, version: string): AmqpConnection {
   };
 }
 
-function begin(connection: AmqpConnection, order: PassOrder): Promise<Pass> {
+function begin(connection: AmqpConnection, order: PassOrder): Promise<QueuePass> {
   return openPass(order, { connection, clock: systemClock });
 }
 
 /** Looks at everything, and gives it all back. */
-async function leaveAll(pass: Pass): Promise<number[]> {
+async function leaveAll(pass: QueuePass): Promise<number[]> {
   const seen: number[] = [];
   for await (const message of pass) {
     seen.push(numberOf(message));

@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'vitest';
 import type { AmqpMessage } from 'respool/rabbit';
 import type { Table } from '../../../src/rabbit/connection/amqp.ts';
-import { type Pass, Walk } from '../../../src/rabbit/queues/pass.ts';
+import { type QueuePass, Walk } from '../../../src/rabbit/queues/queue-pass.ts';
 
 function messageOf(tag: number, redelivered: boolean, headers: Table = {}): AmqpMessage {
   const fields = { deliveryTag: tag, redelivered, exchange: '', routingKey: 'q' };
@@ -22,7 +22,7 @@ function passOver(messages: readonly AmqpMessage[], error?: Error) {
     if (error !== undefined) throw error;
     return { done: true, value: undefined };
   };
-  const pass: Pass = {
+  const pass: QueuePass = {
     total: messages.length,
     end: undefined,
     isLost: false,
@@ -80,7 +80,7 @@ describe('a walk that sees one of several', () => {
   test('does not wait for the next one when a signal ends it', async () => {
     const { pass } = passOver([]);
     const never = new Promise<never>(() => undefined);
-    const quiet: Pass = { ...pass, [Symbol.asyncIterator]: () => ({ next: () => never }) };
+    const quiet: QueuePass = { ...pass, [Symbol.asyncIterator]: () => ({ next: () => never }) };
     const stop = new AbortController();
     const walk = new Walk(quiet, { signal: stop.signal });
     const next = walk.next();

@@ -1,15 +1,20 @@
 /** groups — dead letters counted: by group with its note, or by one thing that they have. */
 
-import { groupsOf, type LetterGroup } from '../../../dead-letters/groups.ts';
-import { forgetNote, noteGroup, noteOf, notesOf } from '../../../dead-letters/notes.ts';
+import {
+  groupsOf,
+  type LetterGroup,
+  forgetNote,
+  noteGroup,
+  noteOf,
+  notesOf,
+} from '../../../dead-letters/groups.ts';
 import type { Millis } from '../../../core/duration.ts';
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
 import { passing } from '../../ui/progress.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 import { relative, span } from '../../ui/times.ts';
-import { letterFilterOf } from './filter.ts';
-import { type FoundLetter, addLooked, openLook } from './open-look.ts';
+import { letterFilterOf, type FoundLetter, addLooked, openLook } from './open-look.ts';
 import type { CountedBy } from './options.ts';
 import { categoryRules, deskIfAny, type LettersContext } from './letter-places.ts';
 

@@ -14,14 +14,14 @@ import { isRespoolError, RespoolError, show } from '../../../core/errors.ts';
 import { compileGlob, type Glob } from '../../../core/glob.ts';
 import type { DeadLetters, LetterKind } from '../../../ports/dead-letters.ts';
 import type { Management } from '../../../rabbit/admin/management/index.ts';
-import { vhostOf } from '../../../rabbit/admin/management/options.ts';
+import { vhostOf } from '../../../rabbit/admin/management/http.ts';
 import { queuePlaceOf } from '../../../rabbit/admin/owner-queue.ts';
 import { readConfig } from '../../config.ts';
 import { CommandError } from '../../exit-codes.ts';
 import { type Session, openSession } from '../../session.ts';
 import { usageOf } from '../../options.ts';
 import type { Out } from '../../ui/output.ts';
-import { type Reached, reach } from '../rabbit/reach.ts';
+import { type BrokerAccess, reach } from '../rabbit/reach.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 
@@ -32,7 +32,7 @@ export interface LetterPlaceOptions {
   /** As people call it. */
   readonly name: string;
   /** The broker of a queue. */
-  readonly reached?: Reached;
+  readonly reached?: BrokerAccess;
 }
 
 /** Which places. */
@@ -163,7 +163,7 @@ export async function brokerFor(
 }
 
 /** Reaches it until the command ends. */
-export async function reachBroker(context: LettersContext, broker: Broker): Promise<Reached> {
+export async function reachBroker(context: LettersContext, broker: Broker): Promise<BrokerAccess> {
   return reach(context, await context.loaded(), broker);
 }
 
@@ -223,7 +223,7 @@ interface QueueParts {
   readonly context: LettersContext;
   readonly loaded: LoadedConfig;
   readonly broker: Broker;
-  readonly reached: Reached;
+  readonly reached: BrokerAccess;
   readonly isTrusted: boolean;
 }
 
@@ -271,7 +271,7 @@ function brokerOf(context: LettersContext, loaded: LoadedConfig): Broker {
 async function namesOf(
   globs: readonly Glob[],
   broker: Broker,
-  { management }: Reached,
+  { management }: BrokerAccess,
 ): Promise<readonly string[]> {
   if (management === undefined) return literalNames(globs, broker);
   if (await areThere(globs, management)) return literalNames(globs, broker);

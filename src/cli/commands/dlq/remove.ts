@@ -8,7 +8,7 @@ import type { Millis } from '../../../core/duration.ts';
 import { isRespoolError, textOf } from '../../../core/errors.ts';
 import { REMOVED_FROM } from '../../../core/reserved-headers.ts';
 import { fitsLetter } from '../../../core/letter-query.ts';
-import { withBrokerHeader } from '../../../dead-letters/archive-broker.ts';
+import { withBrokerHeader } from '../../../dead-letters/export.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { Operator } from '../../../spool/operator/operator.ts';
 import type {
@@ -23,9 +23,8 @@ import { TypedIds } from '../../id-prefix.ts';
 import { ask } from '../../ui/confirm.ts';
 import { passing } from '../../ui/progress.ts';
 import { moveWith } from '../rabbit/move-messages.ts';
-import { kindsOf } from './filter.ts';
+import { kindsOf, type LetterLook, openLook } from './open-look.ts';
 import type { LettersContext, LetterPlaceOptions } from './letter-places.ts';
-import { type LetterLook, openLook } from './open-look.ts';
 import { idsOf, recordWithIds, spoolIdsOf, typeCount } from './typed-ids.ts';
 
 /** Letters whose keys are remembered between the count and the removal. */

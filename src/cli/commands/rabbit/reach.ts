@@ -10,7 +10,7 @@ import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 
 /** A broker that answers. */
-export interface Reached {
+export interface BrokerAccess {
   readonly connection: RabbitConnection;
   readonly amqp: AmqpConnection;
   /** undefined: it does not answer, and nobody named it. */
@@ -22,7 +22,7 @@ export async function reach(
   context: CommandContext,
   loaded: LoadedConfig,
   broker: Broker,
-): Promise<Reached> {
+): Promise<BrokerAccess> {
   const tls = await tlsOfRabbit(loaded.config.rabbit);
   const connection = createConnection({
     url: broker.url,

@@ -11,7 +11,7 @@ import type { CommandContext } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 import { span } from '../../ui/times.ts';
 import { chooseQueues } from './queues.ts';
-import { type Reached, reach } from './reach.ts';
+import { type BrokerAccess, reach } from './reach.ts';
 
 /** The broker counts anew every 5 seconds. */
 const REDRAWN_EVERY_MS: number = 5 * SECOND_MS;
@@ -33,7 +33,7 @@ const COLUMNS: readonly Column[] = [
 
 interface Watched {
   readonly broker: Broker;
-  readonly reached: Reached;
+  readonly reached: BrokerAccess;
   previous?: StatsReport;
 }
 

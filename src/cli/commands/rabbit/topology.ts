@@ -13,7 +13,7 @@ import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 import { chooseQueues } from './queues.ts';
-import { type Reached, reach } from './reach.ts';
+import { type BrokerAccess, reach } from './reach.ts';
 
 /** Says what is not as it should be; 1 when there is something. */
 export async function verify(context: CommandContext): Promise<ExitCode> {
@@ -109,7 +109,7 @@ export async function apply(context: CommandContext): Promise<ExitCode> {
 
 interface Planned {
   readonly broker: Broker;
-  readonly reached: Reached;
+  readonly reached: BrokerAccess;
   readonly found: Plan;
 }
 

@@ -1,12 +1,18 @@
 /** agent — the one file of the room that imports undici; loaded with the first question. */
 
 import { Agent } from 'undici';
-import type { ManagementSettings } from './options.ts';
+import type { TlsOptions } from '../../connection/connection.ts';
 
 /** Pages are asked for one after the other; a few callers may ask side by side. */
 const CONNECTIONS_MAX = 4;
 
-export function makeAgent({ tls, timeoutMs }: ManagementSettings): Agent {
+/** How it connects. */
+interface AgentOptions {
+  readonly tls: TlsOptions;
+  readonly timeoutMs: number;
+}
+
+export function makeAgent({ tls, timeoutMs }: AgentOptions): Agent {
   return new Agent({
     connections: CONNECTIONS_MAX,
     // One limit over the whole of a question is enough; ours is exact, theirs is by the second.

@@ -2,16 +2,23 @@
  * management — what RabbitMQ tells over HTTP and AMQP does not: arguments, bindings, policies,
  * counts of messages that are being dead-lettered, permissions, alarms.
  *
- * Answers are shared for up to 5 s; a change through this client, or `forget()`, ends that.
+ * Answers are shared for up to 5 s; a change through this client, or `forget()`, ends that. What an
+ * answer does not tell is undefined: other releases, other queue types and `columns` leave things
+ * out.
  */
 
 import { RespoolError, show } from '../../../core/errors.ts';
 import { checkNames, checkNumber } from '../../../core/limits.ts';
 import { type MemoOptions, memo } from '../../../system/wait.ts';
 import type { PolicySpec } from '../../topology/model.ts';
-import * as forms from './answers.ts';
-import { type ManagementClient, createManagementClient, type ManagementRequest } from './http.ts';
-import { checkManagementOptions, type ManagementOptions } from './options.ts';
+import {
+  type ManagementClient,
+  createManagementClient,
+  type ManagementRequest,
+  checkManagementOptions,
+  type ManagementOptions,
+} from './http.ts';
+import type { Table } from '../../connection/amqp.ts';
 
 /** RabbitMQ itself counts messages every 5 s: asking more often brings nothing new. */
 const NUMBERS: MemoOptions = { everyMs: 5_000, giveUpMs: 5_000, max: 32 };
@@ -59,17 +66,17 @@ export interface Management extends AsyncDisposable {
   readonly address: string;
   readonly vhost: string;
   readonly username: string;
-  overview(): Promise<forms.Overview>;
-  nodes(): Promise<readonly forms.NodeInfo[]>;
-  queues(query?: QueueQuery): Promise<readonly forms.QueueInfo[]>;
+  overview(): Promise<Overview>;
+  nodes(): Promise<readonly NodeInfo[]>;
+  queues(query?: QueueQuery): Promise<readonly QueueInfo[]>;
   /** undefined: there is none. */
-  queue(name: string): Promise<forms.QueueInfo | undefined>;
-  exchanges(): Promise<readonly forms.ExchangeInfo[]>;
+  queue(name: string): Promise<QueueInfo | undefined>;
+  exchanges(): Promise<readonly ExchangeInfo[]>;
   /** All of the virtual host, or those of one queue. */
-  bindings(queue?: string): Promise<readonly forms.BindingInfo[]>;
-  policies(): Promise<readonly forms.PolicyInfo[]>;
+  bindings(queue?: string): Promise<readonly BindingInfo[]>;
+  policies(): Promise<readonly PolicyInfo[]>;
   /** Those that limit the others; none where the user may not see them. */
-  operatorPolicies(): Promise<readonly forms.PolicyInfo[]>;
+  operatorPolicies(): Promise<readonly PolicyInfo[]>;
   putPolicy(policy: PolicySpec): Promise<void>;
   /** Whether there was one. */
   deletePolicy(name: string): Promise<boolean>;
@@ -108,26 +115,26 @@ export function createManagement(options: ManagementOptions): Management {
     address,
     vhost,
     username,
-    overview: () => look('/overview', 'ask for the version', forms.overviewOf),
-    nodes: () => look('/nodes', 'list the nodes', each(forms.nodeInfo)),
+    overview: () => look('/overview', 'ask for the version', overviewOf),
+    nodes: () => look('/nodes', 'list the nodes', each(nodeInfo)),
     queues: (query = {}) => {
       const rest = queueRest(query);
       return cache.get(`queues ${rest}`, () =>
-        paged(at, { what: 'queues', rest, size: query.pageSize }, forms.queueInfo),
+        paged(at, { what: 'queues', rest, size: query.pageSize }, queueInfo),
       );
     },
     queue: (name) => cache.get(`queue ${name}`, () => oneQueue(at, name)),
     exchanges: () =>
-      cache.get('exchanges', () => paged(at, { what: 'exchanges', rest: '' }, forms.exchangeInfo)),
+      cache.get('exchanges', () => paged(at, { what: 'exchanges', rest: '' }, exchangeInfo)),
     bindings: (queue) =>
       queue === undefined
-        ? look(`/bindings/${at.vhost}`, 'list the bindings', each(forms.bindingInfo))
+        ? look(`/bindings/${at.vhost}`, 'list the bindings', each(bindingInfo))
         : look(
             `/queues/${at.vhost}/${encodeURIComponent(queue)}/bindings`,
             `list the bindings of the queue ${show(queue)}`,
-            each(forms.bindingInfo),
+            each(bindingInfo),
           ),
-    policies: () => look(`/policies/${at.vhost}`, 'list the policies', each(forms.policyInfo)),
+    policies: () => look(`/policies/${at.vhost}`, 'list the policies', each(policyInfo)),
     operatorPolicies: () => cache.get('operator policies', () => askOperatorPolicies(at)),
     putPolicy: async (policy) => {
       await change(policyQuestion(at.vhost, policy));
@@ -141,7 +148,7 @@ export function createManagement(options: ManagementOptions): Management {
     permissions: (user = username) => cache.get(`permissions ${user}`, () => askUser(at, user)),
     alarms: () => cache.get('alarms', () => askAlarms(asker)),
     definitions: () =>
-      look(`/definitions/${at.vhost}`, `export the virtual host ${show(vhost)}`, forms.record),
+      look(`/definitions/${at.vhost}`, `export the virtual host ${show(vhost)}`, record),
     forget: () => cache.clear(),
     close,
     [Symbol.asyncDispose]: close,
@@ -155,7 +162,7 @@ interface Place {
 }
 
 function each<T>(form: (told: unknown) => T): (told: unknown) => readonly T[] {
-  return (told) => forms.list(told).map((one) => form(one));
+  return (told) => list(told).map((one) => form(one));
 }
 
 const QUERY_NAMES = ['pageSize', 'detail', 'columns', 'pattern'] as const;
@@ -195,33 +202,30 @@ async function paged<T>(
     // A page past the last is refused with 400: things were deleted while we read.
     const { json, status } = await asker.ask({ path, doing, expected: page > 1 ? [400] : [] });
     if (status === 400) return found;
-    for (const item of forms.list(forms.record(json)['items'])) found.push(form(item));
-    if (page >= (forms.number(forms.record(json)['page_count']) ?? 0)) return found;
+    for (const item of list(record(json)['items'])) found.push(form(item));
+    if (page >= (number(record(json)['page_count']) ?? 0)) return found;
     if (found.length >= LISTED_MAX) {
       throw new RespoolError('limit.exceeded', `cannot ${doing}: more than ${LISTED_MAX}`);
     }
   }
 }
 
-async function oneQueue(
-  { asker, vhost }: Place,
-  name: string,
-): Promise<forms.QueueInfo | undefined> {
+async function oneQueue({ asker, vhost }: Place, name: string): Promise<QueueInfo | undefined> {
   const { status, json } = await asker.ask({
     path: `/queues/${vhost}/${encodeURIComponent(name)}`,
     doing: `look at the queue ${show(name)}`,
     expected: [404],
   });
-  return status === 404 ? undefined : forms.queueInfo(json);
+  return status === 404 ? undefined : queueInfo(json);
 }
 
-async function askOperatorPolicies({ asker, vhost }: Place): Promise<readonly forms.PolicyInfo[]> {
+async function askOperatorPolicies({ asker, vhost }: Place): Promise<readonly PolicyInfo[]> {
   const { json } = await asker.ask({
     path: `/operator-policies/${vhost}`,
     doing: 'list the operator policies',
     expected: [401, 403],
   });
-  return each(forms.policyInfo)(json);
+  return each(policyInfo)(json);
 }
 
 function policyQuestion(vhost: string, policy: PolicySpec): ManagementRequest {
@@ -235,10 +239,10 @@ function policyQuestion(vhost: string, policy: PolicySpec): ManagementRequest {
 }
 
 function userOf(told: unknown): { readonly name: string; readonly tags: readonly string[] } {
-  const { name, tags } = forms.record(told);
+  const { name, tags } = record(told);
   // n.b. Releases before 3.9 write the tags as one string.
-  const words = typeof tags === 'string' ? tags.split(',') : forms.list(tags).map(String);
-  return { name: forms.text(name) ?? '', tags: words.filter((tag) => tag !== '') };
+  const words = typeof tags === 'string' ? tags.split(',') : list(tags).map(String);
+  return { name: text(name) ?? '', tags: words.filter((tag) => tag !== '') };
 }
 
 async function askUser({ asker, vhost }: Place, user: string): Promise<Permissions> {
@@ -253,12 +257,12 @@ async function askUser({ asker, vhost }: Place, user: string): Promise<Permissio
     await asker.ask({ path: '/whoami', doing: 'ask who we are' });
     return { kind: 'hidden' };
   }
-  const { configure, write, read } = forms.record(json);
+  const { configure, write, read } = record(json);
   return {
     kind: 'told',
-    configure: forms.text(configure) ?? '',
-    write: forms.text(write) ?? '',
-    read: forms.text(read) ?? '',
+    configure: text(configure) ?? '',
+    write: text(write) ?? '',
+    read: text(read) ?? '',
   };
 }
 
@@ -269,9 +273,201 @@ async function askAlarms(asker: ManagementClient): Promise<AlarmReport> {
     // 503 is how it says that there is one.
     expected: [503],
   });
-  const alarms = forms.list(forms.record(json)['alarms']).map((told) => {
-    const { node, resource } = forms.record(told);
-    return { node: forms.text(node) ?? '', resource: forms.text(resource) ?? '' };
+  const alarms = list(record(json)['alarms']).map((told) => {
+    const { node, resource } = record(told);
+    return { node: text(node) ?? '', resource: text(resource) ?? '' };
   });
   return { isWell: status !== 503, alarms };
+}
+
+type Told = Readonly<Record<string, unknown>>;
+
+/** A queue, as far as the broker tells. Counts are up to 5 s old. */
+export interface QueueInfo {
+  readonly name: string;
+  /** `classic`, `quorum`, `stream`. */
+  readonly type: string | undefined;
+  readonly durable: boolean;
+  readonly exclusive: boolean;
+  readonly autoDelete: boolean;
+  readonly arguments: Table;
+  readonly state: string | undefined;
+  readonly node: string | undefined;
+  /** Names of the policies that apply to it. */
+  readonly policy: string | undefined;
+  readonly operatorPolicy: string | undefined;
+  /** What those policies say together; told only some seconds after a queue was declared. */
+  readonly policyDefinition: Table;
+  readonly consumers: number | undefined;
+  readonly messages: number | undefined;
+  readonly ready: number | undefined;
+  readonly unacked: number | undefined;
+  /** Dead-lettered and not yet confirmed by their target; only at-least-once queues have them. */
+  readonly deadLettering: number | undefined;
+  /** Held back by the broker itself; RabbitMQ 4.3 and later. */
+  readonly delayed: number | undefined;
+  readonly bytes: number | undefined;
+  /** Messages per second, over the last seconds. */
+  readonly publishRate: number | undefined;
+  readonly deliverRate: number | undefined;
+  readonly ackRate: number | undefined;
+  /** When the message at the head was published, in milliseconds, where the broker knows. */
+  readonly headAt: number | undefined;
+  /** Everything that was told, under the names of the broker. */
+  readonly raw: Told;
+}
+
+export interface ExchangeInfo {
+  readonly name: string;
+  readonly type: string;
+  readonly durable: boolean;
+  readonly autoDelete: boolean;
+  readonly internal: boolean;
+  readonly arguments: Table;
+  readonly policy: string | undefined;
+}
+
+/** A binding of a queue, or of an exchange, to an exchange; `''` is the default exchange. */
+export interface BindingInfo {
+  readonly exchange: string;
+  readonly destination: string;
+  readonly to: 'queue' | 'exchange';
+  readonly key: string;
+  readonly arguments: Table;
+}
+
+export interface PolicyInfo {
+  readonly name: string;
+  readonly pattern: string;
+  /** `all`, `queues`, `classic_queues`, `quorum_queues`, `exchanges`, … */
+  readonly applyTo: string;
+  readonly definition: Table;
+  readonly priority: number;
+}
+
+export interface NodeInfo {
+  readonly name: string;
+  readonly isRunning: boolean;
+  readonly hasMemoryAlarm: boolean;
+  readonly hasDiskAlarm: boolean;
+}
+
+export interface Overview {
+  /** Of RabbitMQ, such as `3.10.8`. */
+  readonly version: string;
+  readonly clusterName: string | undefined;
+  readonly node: string | undefined;
+  /** Whether the broker was told to keep no statistics: then there are no rates and counts. */
+  readonly isWithoutStats: boolean;
+  readonly raw: Told;
+}
+
+export function queueInfo(told: unknown): QueueInfo {
+  const raw = record(told);
+  const rates = record(raw['message_stats']);
+  const args = record(raw['arguments']);
+  const headAt = number(raw['head_message_timestamp']);
+  return {
+    name: text(raw['name']) ?? '',
+    type: text(raw['type']) ?? text(args['x-queue-type']),
+    durable: raw['durable'] === true,
+    exclusive: raw['exclusive'] === true,
+    autoDelete: raw['auto_delete'] === true,
+    arguments: args,
+    state: text(raw['state']),
+    node: text(raw['node']),
+    policy: text(raw['policy']),
+    operatorPolicy: text(raw['operator_policy']),
+    policyDefinition: record(raw['effective_policy_definition']),
+    consumers: number(raw['consumers']),
+    messages: number(raw['messages']),
+    ready: number(raw['messages_ready']),
+    unacked: number(raw['messages_unacknowledged']),
+    deadLettering: number(raw['messages_dlx']),
+    delayed: number(raw['messages_delayed']),
+    bytes: number(raw['message_bytes']),
+    publishRate: rate(rates['publish_details']),
+    deliverRate: rate(rates['deliver_get_details']),
+    ackRate: rate(rates['ack_details']),
+    headAt: headAt === undefined ? undefined : headAt * 1_000,
+    raw,
+  };
+}
+
+function exchangeInfo(told: unknown): ExchangeInfo {
+  const raw = record(told);
+  return {
+    name: text(raw['name']) ?? '',
+    type: text(raw['type']) ?? '',
+    durable: raw['durable'] === true,
+    autoDelete: raw['auto_delete'] === true,
+    internal: raw['internal'] === true,
+    arguments: record(raw['arguments']),
+    policy: text(raw['policy']),
+  };
+}
+
+function bindingInfo(told: unknown): BindingInfo {
+  const raw = record(told);
+  return {
+    exchange: text(raw['source']) ?? '',
+    destination: text(raw['destination']) ?? '',
+    to: raw['destination_type'] === 'exchange' ? 'exchange' : 'queue',
+    key: text(raw['routing_key']) ?? '',
+    arguments: record(raw['arguments']),
+  };
+}
+
+function policyInfo(told: unknown): PolicyInfo {
+  const raw = record(told);
+  return {
+    name: text(raw['name']) ?? '',
+    pattern: text(raw['pattern']) ?? '',
+    applyTo: text(raw['apply-to']) ?? 'all',
+    definition: record(raw['definition']),
+    priority: number(raw['priority']) ?? 0,
+  };
+}
+
+function nodeInfo(told: unknown): NodeInfo {
+  const raw = record(told);
+  return {
+    name: text(raw['name']) ?? '',
+    isRunning: raw['running'] === true,
+    hasMemoryAlarm: raw['mem_alarm'] === true,
+    hasDiskAlarm: raw['disk_free_alarm'] === true,
+  };
+}
+
+function overviewOf(told: unknown): Overview {
+  const raw = record(told);
+  return {
+    version: text(raw['rabbitmq_version']) ?? '',
+    clusterName: text(raw['cluster_name']),
+    node: text(raw['node']),
+    isWithoutStats: raw['disable_stats'] === true,
+    raw,
+  };
+}
+
+/** n.b. The broker writes an empty table as a list in some places. */
+function record(value: unknown): Told {
+  const isRecord = typeof value === 'object' && value !== null && !Array.isArray(value);
+  return isRecord ? (value as Told) : {};
+}
+
+function list(value: unknown): readonly unknown[] {
+  return Array.isArray(value) ? value : [];
+}
+
+function text(value: unknown): string | undefined {
+  return typeof value === 'string' ? value : undefined;
+}
+
+function number(value: unknown): number | undefined {
+  return typeof value === 'number' ? value : undefined;
+}
+
+function rate(details: unknown): number | undefined {
+  return number(record(details)['rate']);
 }

@@ -27,11 +27,9 @@ import { type Options, usageOf } from '../../../options.ts';
 import type { CommandContext } from '../../../spec.ts';
 import { ask } from '../../../ui/confirm.ts';
 import { createProgress } from '../../../ui/progress.ts';
-import { kindsOf } from '../filter.ts';
+import { kindsOf, type LetterLook, openLook } from '../open-look.ts';
 import { atLetters, type LettersContext, type LetterPlaceOptions } from '../letter-places.ts';
-import { type LetterLook, openLook } from '../open-look.ts';
-import { carryOut } from './carry-out.ts';
-import { countMessages, planView, rehearsalsView, resumeLine } from './view.ts';
+import { carryOut, countMessages, planView, rehearsalsView, resumeLine } from './view.ts';
 
 /** One place, and what of it is replayed how. */
 interface Aim {

@@ -20,8 +20,8 @@ import { isMadeId, TypedIds } from '../../../id-prefix.ts';
 import type { CommandContext } from '../../../spec.ts';
 import { pagedTable, tableOf } from '../../../ui/table.ts';
 import { atLetters, openSource } from '../letter-places.ts';
-import { carryOut } from './carry-out.ts';
 import {
+  carryOut,
   countsText,
   LINE_COLUMNS,
   lineRow,

@@ -27,7 +27,7 @@ import { TimeLimit } from '../../../../system/wait.ts';
 import { createClosers } from '../../../lifetime.ts';
 import { byOf, type Session } from '../../../session.ts';
 import { urlWithHeaders } from '../../../url-user.ts';
-import type { Reached } from '../../rabbit/reach.ts';
+import type { BrokerAccess } from '../../rabbit/reach.ts';
 import { type LettersContext, openPlaces, type LetterPlaceOptions } from '../letter-places.ts';
 
 /** What differs from one who runs rules to the other. */
@@ -128,7 +128,7 @@ export interface RuleHealthParts {
   /** Only of the spool, and only when it is about one. */
   readonly operator: () => Promise<Pick<Operator, 'pauses'>>;
   /** The broker of the letters, where they lie in a queue. */
-  readonly reached: Pick<Reached, 'amqp' | 'management'> | undefined;
+  readonly reached: Pick<BrokerAccess, 'amqp' | 'management'> | undefined;
   readonly clock: Clock;
   /** Cuts secrets out of a text. */
   readonly hide: (text: string) => string;

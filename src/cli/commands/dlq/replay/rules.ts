@@ -1,9 +1,13 @@
 /** rules — the rules of the configuration: what came of them, and running them until a signal. */
 
 import type { LoadedConfig } from '../../../../config/load/load-config.ts';
-import { runnerOf, stateOf } from '../../../../dead-letters/rules/record-lease.ts';
+import {
+  runnerOf,
+  stateOf,
+  type ReplayRule,
+  type RuleState,
+} from '../../../../dead-letters/rules/types.ts';
 import { runRules, runRulesOnce } from '../../../../dead-letters/rules/run.ts';
-import type { ReplayRule, RuleState } from '../../../../dead-letters/rules/types.ts';
 import { textOf } from '../../../../core/errors.ts';
 import { atLetters, type LettersContext } from '../letter-places.ts';
 import { CommandError, EXIT, type ExitCode } from '../../../exit-codes.ts';

@@ -8,7 +8,7 @@ import type { LoadedConfig } from '../../../../config/load/load-config.ts';
 import type { Clock } from '../../../../ports/clock.ts';
 import { sleep } from '../../../../system/wait.ts';
 import { createClosers } from '../../../lifetime.ts';
-import { type Reached, reach } from '../../rabbit/reach.ts';
+import { type BrokerAccess, reach } from '../../rabbit/reach.ts';
 import type { CommandContext } from '../../../spec.ts';
 
 /** Does it at once, then every span; one that takes longer is followed at once by the next. */
@@ -29,7 +29,7 @@ export async function inRounds(
 }
 
 /** A broker that answers, until it is left. */
-export interface ReachedOnce extends Reached {
+export interface ReachedOnce extends BrokerAccess {
   readonly leave: () => Promise<void>;
 }
 

@@ -1,5 +1,6 @@
 /**
- * pass — goes once through a place and sends what the plan wants of it, in batches.
+ * send-letters — goes once through a place, decides on each letter of the plan, and sends in
+ * batches.
  *
  *   take ─▶ gather a batch ─▶ its intent is durable ─▶ send within window and pace ─▶ note results
  *                └─ the next batch is gathered and written down while this one is on its way
@@ -18,20 +19,19 @@ import type {
   SettleResult,
   TakenLetter,
 } from '../../ports/dead-letters.ts';
-import { unlessAborted } from '../../system/wait.ts';
-import type { FailureGuard } from './guard.ts';
-import type { Journal, LetterOutcome } from './journal.ts';
-import type { LetterClaim, LetterProgress } from './ledger.ts';
-import type { OutcomeListener } from './outcomes.ts';
-import type { Pace } from './pace.ts';
-import { type DecideParts, decide, type PlannedLetter } from './decide.ts';
+import { unlessAborted, sleep } from '../../system/wait.ts';
+import type { FailureGuard, OutcomeListener } from './outcomes.ts';
+import type { ReplayJournal, LetterOutcome, LetterClaim, LetterProgress } from './progress.ts';
 import type { ReplayLease } from './record-lease.ts';
+import { type Millis, SECOND_MS } from '../../core/duration.ts';
+import { type ReplaySettings, routeText } from './plan.ts';
+import { type LetterTransform, repairLetter } from './transform.ts';
 
 /** What a pass works with; the same for all passes of a run. */
 export interface PassParts extends DecideParts {
   readonly letters: DeadLetters;
   readonly ledger: LetterProgress;
-  readonly journal: Journal;
+  readonly journal: ReplayJournal;
   readonly guard: FailureGuard;
   readonly pace: Pace;
   readonly news: OutcomeListener;
@@ -343,5 +343,134 @@ function outcomeOf(settled: SettleResult, done: LetterOutcome): LetterOutcome {
       return { result: 'unsure', reason: settled.reason };
     default:
       return settled;
+  }
+}
+
+/** A letter with the decision on it. */
+export interface PlannedLetter {
+  readonly claim: LetterClaim;
+  readonly taken: TakenLetter;
+  readonly plan: Decision;
+}
+
+/** `leave`: stays, with this outcome. `act`: the fate, and the outcome when it is done. */
+export type Decision =
+  | { readonly kind: 'leave'; readonly outcomes: readonly LetterOutcome[] }
+  | {
+      readonly kind: 'act';
+      readonly fate: Fate;
+      readonly outcome: LetterOutcome;
+      /** The original, to be kept first. */
+      readonly copy?: KeptCopy;
+    };
+
+/** What decisions are made by. */
+export interface DecideParts {
+  readonly id: string;
+  readonly by: string;
+  readonly settings: ReplaySettings;
+  readonly transform: LetterTransform | undefined;
+  /** What it knows of canaries. */
+  readonly news: Pick<OutcomeListener, 'isOfCanaries'>;
+}
+
+/** The code of letters that were replayed too often. */
+const LIMIT_CODE = 'replay.limit';
+
+const UNSURE: LetterOutcome = {
+  result: 'unsure',
+  reason: 'an earlier run ended while it was about to be sent',
+};
+
+/** Nobody is going to look for what may have been sent: it is told as unsure. */
+export function notTheSameLetter(ledger: LetterProgress, journal: ReplayJournal, at: Millis): void {
+  for (const item of ledger.meant()) {
+    ledger.settle(item, UNSURE, at);
+    journal.note(item, UNSURE);
+  }
+}
+
+/** Decides on one letter. */
+async function decide(
+  { id, by, settings, transform, news }: DecideParts,
+  taken: TakenLetter,
+  { wasMeant }: LetterClaim,
+): Promise<Decision> {
+  const { letter } = taken;
+  if (wasMeant && letter.replayedBy === id) {
+    // Only a letter that was sent by this replay bears its name: it went, and came back.
+    return { kind: 'leave', outcomes: [{ result: 'sent' }, { result: 'again' }] };
+  }
+  if (wasMeant && settings.unsure === 'leave') return { kind: 'leave', outcomes: [UNSURE] };
+  if (letter.replays >= settings.replaysMax) return parked(taken, by);
+  const route = settings.to ?? letter.home;
+  if (route === undefined) {
+    return left('replay.homeless', 'its origin is unknown');
+  }
+  const to = routeText(route);
+  const send: Fate = {
+    kind: 'send',
+    replay: id,
+    by,
+    ...(news.isOfCanaries ? { isCanary: true } : {}),
+    ...(settings.to === undefined ? {} : { to: route }),
+  };
+  const outcome: LetterOutcome = { result: 'sent', to };
+  if (transform === undefined) return { kind: 'act', fate: send, outcome };
+  const repaired = await repairLetter(transform, taken);
+  if (repaired.kind === 'skip') return left('transform.skipped', 'the transform leaves it');
+  if (repaired.kind === 'failed') return failed('transform.failed', repaired.reason);
+  if (repaired.kind === 'same') return { kind: 'act', fate: send, outcome };
+  try {
+    const copy = await taken.copy(`changed by replay ${id}`);
+    return { kind: 'act', fate: { ...send, change: repaired.change }, outcome, copy };
+  } catch (error) {
+    // Without its original kept it is not changed.
+    return failed(isRespoolError(error) ? error.code : 'unknown', textOf(error));
+  }
+}
+
+function failed(code: string, reason: string): Decision {
+  return { kind: 'leave', outcomes: [{ result: 'failed', code, reason }] };
+}
+
+function left(code: string, reason: string): Decision {
+  return { kind: 'leave', outcomes: [{ result: 'left', code, reason }] };
+}
+
+function parked({ letter }: TakenLetter, by: string): Decision {
+  const reason = `it was replayed ${letter.replays} times`;
+  // What is parked already stays where it is.
+  if (letter.kind === 'parked') return left(LIMIT_CODE, reason);
+  return {
+    kind: 'act',
+    fate: { kind: 'park', code: LIMIT_CODE, reason, by },
+    outcome: { result: 'parked', code: LIMIT_CODE, reason },
+  };
+}
+
+/** What a late timer may be made up for: timers are late by some milliseconds, not by more. */
+const LAG_MAX_MS = 50;
+
+/** Gives turns at an even pace. */
+export class Pace {
+  readonly #clock: Clock;
+  readonly #gapMs: number;
+  #nextMs: number;
+
+  /** Without a rate there is always a turn. */
+  constructor(clock: Clock, rate: number | undefined) {
+    this.#clock = clock;
+    this.#gapMs = rate === undefined ? 0 : SECOND_MS / rate;
+    this.#nextMs = clock.monotonic();
+  }
+
+  /** Resolves when it is this one's turn, or the signal fires. */
+  async turn(signal: AbortSignal): Promise<void> {
+    if (this.#gapMs === 0) return;
+    const nowMs = this.#clock.monotonic();
+    const turnMs = Math.max(this.#nextMs, nowMs - LAG_MAX_MS);
+    this.#nextMs = turnMs + this.#gapMs;
+    if (turnMs > nowMs) await sleep(this.#clock, turnMs - nowMs, signal);
   }
 }

@@ -61,7 +61,7 @@ export interface PassOrder {
 export type PassEnd = 'done' | 'max' | 'aborted' | 'quiet' | 'held' | 'time';
 
 /** One way through a queue. Iterate once, settle every message, close. */
-export interface Pass extends AsyncIterable<AmqpMessage> {
+export interface QueuePass extends AsyncIterable<AmqpMessage> {
   /** How many there were at the beginning; never more are given. */
   readonly total: number;
   /** undefined while there may be more. */
@@ -84,14 +84,14 @@ interface PassTools {
 }
 
 /** Begins a pass. */
-export async function openPass(order: PassOrder, tools: PassTools): Promise<Pass> {
+export async function openPass(order: PassOrder, tools: PassTools): Promise<QueuePass> {
   const channel = await openChannel(tools.connection);
   const { messageCount, consumerCount } = await channel
     .checkQueue(order.queue)
     .catch((error: unknown) => {
       throw explainRefusal(error, { act: 'check', what: 'queue', name: order.queue });
     });
-  const pass = new QueuePass(order, tools.clock, {
+  const pass = new OpenQueuePass(order, tools.clock, {
     connection: tools.connection,
     channel,
     total: messageCount,
@@ -119,7 +119,7 @@ interface Waiter {
   readonly reject: (error: Error) => void;
 }
 
-class QueuePass implements Pass {
+class OpenQueuePass implements QueuePass {
   readonly total: number;
   readonly #order: PassOrder;
   readonly #clock: Clock;
@@ -397,7 +397,7 @@ type Step = IteratorResult<AmqpMessage, unknown>;
 
 /** One way through a queue; settle what it brings with the pass, then close it. */
 export class Walk {
-  readonly pass: Pass;
+  readonly pass: QueuePass;
   readonly #options: WalkOptions;
   readonly #steps: AsyncIterator<AmqpMessage, unknown>;
   /** The next one was asked for, and did not come before the signal. */
@@ -410,7 +410,7 @@ export class Walk {
   #isAmongReturned = false;
   #closed: Promise<void> | undefined;
 
-  constructor(pass: Pass, options: WalkOptions = {}) {
+  constructor(pass: QueuePass, options: WalkOptions = {}) {
     this.pass = pass;
     this.#options = options;
     this.#steps = pass[Symbol.asyncIterator]();
