@@ -166,11 +166,11 @@ describe('check', () => {
   });
 
   test('does not miss a body that is let go between the list and the look', async () => {
-    let listed: (() => Promise<void>) | undefined;
+    const hooks: { listed?: () => Promise<void> } = {};
     const extras = (store: EntryStore): Partial<EntryStore> => ({
       async list(options) {
         const page = await store.list(options);
-        await listed?.();
+        await hooks.listed?.();
         return page;
       },
     });
@@ -179,7 +179,7 @@ describe('check', () => {
     spool.handle('a', () => undefined);
     await operator.pause('a');
     await spool.enqueue({ topic: 'a', id: 'own', body: LARGE });
-    listed = async () => {
+    hooks.listed = async () => {
       await operator.resume('a');
       await clock.settle();
     };
