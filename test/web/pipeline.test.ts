@@ -308,6 +308,26 @@ describe('large answers', () => {
     expect(ended).toEqual(['one']);
     await expect(memory.make(() => Promise.reject(new Error('no')))).rejects.toThrow('no');
   });
+
+  // Regression: a download from a slow store was cut, though its caller had read all there was.
+  test('wait for a slow store, without ending the caller that reads what it brings', async () => {
+    const clock = new SimClock();
+    const memory = new AnswerMemory(clock);
+    const ended: string[] = [];
+    const download = unread('download', ended);
+    memory.hold(download, 9_000_000);
+    memory.taken(download);
+    const made = memory.make(() => 'made');
+    await clock.advance('1m');
+    expect(ended).toEqual([]);
+    // The next part is there, and now it is the caller that takes nothing.
+    memory.hold(download, 9_000_000);
+    await clock.advance('1999ms');
+    expect(ended).toEqual([]);
+    await clock.advance('1ms');
+    expect(ended).toEqual(['download']);
+    expect(await moving(clock, made)).toBe('made');
+  });
 });
 
 describe('paths without a token', () => {

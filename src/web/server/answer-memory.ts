@@ -25,6 +25,7 @@ const STALLED_MS = 2_000;
 
 interface Unread {
   readonly bytes: number;
+  /** When the caller took something last; Infinity while it waits for more. */
   readonly sinceMs: number;
 }
 
@@ -68,9 +69,17 @@ export class AnswerMemory {
     this.#unread.set(response, { bytes, sinceMs: this.#clock.monotonic() });
     for (const [oldest] of this.#unread) {
       // The last one has had no time to be taken: alone it may be larger than the limit.
-      if (this.#bytes <= this.#maxBytes || oldest === response) return;
+      if (this.#bytes <= this.#maxBytes || oldest === response) break;
       this.#end(oldest);
     }
+    if (this.#waiting.length > 0 && this.#callOffLook === undefined) this.#goOn();
+  }
+
+  /** The caller has taken all parts so far: the next one comes from the store, however late. */
+  taken(response: ServerResponse): void {
+    const unread = this.#unread.get(response);
+    if (unread === undefined) return;
+    this.#unread.set(response, { ...unread, sinceMs: Number.POSITIVE_INFINITY });
   }
 
   /** It has been taken, or its connection is gone. */
@@ -112,7 +121,7 @@ export class AnswerMemory {
 
   /** Ends the connection that has taken nothing for too long, or looks again when it has. */
   #lookForStalled(): void {
-    const [oldest] = this.#unread;
+    const oldest = [...this.#unread].find(([, { sinceMs }]) => Number.isFinite(sinceMs));
     if (oldest === undefined) return;
     const [response, { sinceMs }] = oldest;
     const leftMs = sinceMs + STALLED_MS - this.#clock.monotonic();

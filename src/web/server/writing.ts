@@ -176,9 +176,9 @@ async function writeStream(
       // n.b. A listener to events has none in memory while none happens.
       const isTaken = response.write(value);
       if (isBody || !isTaken) memory.hold(response, value.byteLength * PARTS_IN_MEMORY);
-      if (isTaken) continue;
-      await drained(response);
-      if (!isBody) memory.release(response);
+      if (!isTaken) await drained(response);
+      if (isBody) memory.taken(response);
+      else if (!isTaken) memory.release(response);
     }
     response.end();
   } catch {
