@@ -199,7 +199,7 @@ describe.each(['near', 'far'] as const)('the operator that is %s', (where) => {
   test('acts on every message there is only when that is said', async () => {
     const { [where]: operator, spool } = await connected();
     await spool.enqueueMany([{ topic: 'a' }, { topic: 'b' }]);
-    for (const empty of [{}, { topic: undefined }] as object[]) {
+    for (const empty of [{}, { topic: undefined }, { text: '' }, { idPrefix: '' }] as object[]) {
       const refusal = expect(operator.remove(empty, { hard: true })).rejects;
       await refusal.toThrow(/without a filter: give one, or { topic: '#' }/);
     }

@@ -70,9 +70,14 @@ export function bulkActions({ onIds, prepare }: ActionBasis): BulkActions {
   };
 }
 
+/** Whether a filter leaves nothing out: an empty text or prefix is in every message. */
+export function isEmptyFilter(filter: ListFilter): boolean {
+  return Object.values(filter).every((value) => value === undefined || value === '');
+}
+
 /** An empty filter would act on every message: that has to be asked for, not left out. */
 function checkNotEmpty(filter: ListFilter): void {
-  if (Object.values(filter).some((value) => value !== undefined)) return;
+  if (!isEmptyFilter(filter)) return;
   throw new RespoolError(
     'config.invalid',
     "cannot act without a filter: give one, or { topic: '#' } for all messages",

@@ -5,7 +5,7 @@
 
 import { z } from '@hono/zod-openapi';
 import type { BulkAction, Operator, SpoolOperator } from '../../spool/operator/operator.ts';
-import { addProgress, NO_PROGRESS } from '../../spool/operator/bulk-actions.ts';
+import { addProgress, isEmptyFilter, NO_PROGRESS } from '../../spool/operator/bulk-actions.ts';
 import { RespoolError, unreachable } from '../../core/errors.ts';
 import { REASON_MAX_CHARS } from '../../core/failure.ts';
 import { KEY_MAX_CHARS } from '../../core/limits.ts';
@@ -166,8 +166,7 @@ function actOn(
 
 /** An empty filter is everything there is: nobody gets that by leaving something out. */
 function filterOf({ filter = {}, all }: BulkBody): ListFilter {
-  const isEmpty = Object.values(filter).every((value) => value === undefined);
-  if (!isEmpty || all === true) return filter;
+  if (!isEmptyFilter(filter) || all === true) return filter;
   throw new RespoolError(
     'config.invalid',
     'cannot act without a filter: give one, or "all": true for all messages',
