@@ -11,6 +11,7 @@ import { matchesQuery } from '../shared/query.ts';
 import { type Conditions, conditionsOf } from './list.ts';
 import type { Connection } from './connection.ts';
 import type { Flows } from './flows.ts';
+import { tallyText, type TallyText } from './protocol.ts';
 import { decodeRow, type EntryRow, STATUS_SQL } from './row.ts';
 
 /** Up to this many entries in the file, the oldest are found by a pass over all. */
@@ -39,7 +40,7 @@ export function createTally(
   function byCounts({ slots, flows: wanted }: Conditions, by: CountedBy): TallyText {
     if (by === 'state') {
       const counts = flows.counts(wanted);
-      return textOf(
+      return tallyText(
         fold(
           by,
           slots.map((slot) => [slot >> 1, counts[slot] ?? 0, null]),
@@ -86,15 +87,8 @@ export function createTally(
     if (isLong && !mayBeLong) return null;
     if (!conditions.needsReading) return bySql(database, conditions, by);
     const { counts, isCut } = byReading(conditions, by, query);
-    return textOf(fold(by, counts).map((row) => (isCut ? { ...row, approximate: true } : row)));
+    return tallyText(fold(by, counts).map((row) => (isCut ? { ...row, approximate: true } : row)));
   };
-}
-
-/** Rows of a tally as JSON: what goes from a thread is copied at once, not row by row. */
-export type TallyText = string;
-
-function textOf(rows: readonly TallyRow[]): TallyText {
-  return JSON.stringify(rows);
 }
 
 function bySql(
@@ -107,7 +101,7 @@ function bySql(
     FROM {entries} WHERE ${where} GROUP BY 1`;
   if (by === 'state') {
     const counts = database.prepare(groups).raw();
-    return textOf(fold(by, counts.all(...values) as Count[]));
+    return tallyText(fold(by, counts.all(...values) as Count[]));
   }
   if (!isOfFlow(by)) return sqlText(database, groups, values);
   return sqlText(
@@ -125,7 +119,7 @@ function sqlText(
   values: readonly unknown[],
 ): TallyText {
   const statement = database.prepare(
-    `SELECT json_group_array(json_object('key', key, 'count', count, 'oldestAt', oldest)
+    `SELECT json_group_array(json_array(key, count, oldest)
       ORDER BY count DESC, key) FROM (${groups}) WHERE count > 0 AND key <> ''`,
   );
   return statement.pluck().get(...values) as string;

@@ -34,7 +34,7 @@ import type { AnyBatchItem, FileClient, FileParts } from './file-client.ts';
 import type { InstancePlace, Instances } from './instances.ts';
 import { changeItem } from './commit.ts';
 import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
-import type { EntryReply, EntryResult, EntryTalk } from './protocol.ts';
+import { type EntryReply, type EntryResult, type EntryTalk, tallyRows } from './protocol.ts';
 import { createRecordStore } from './records.ts';
 import { decodeRow, type EntryRow } from './row.ts';
 import { createWithin, insertItem } from './insert.ts';
@@ -310,7 +310,7 @@ async function tally(line: Line, by: TallyBy, query: EntryQuery): Promise<readon
     (await line.ask({ kind: 'tally', by, query, mayBeLong })) ??
     (await line.askAside({ kind: 'tally', by, query, mayBeLong: true }));
   assert(text !== null, 'a tally that may be long is answered');
-  return JSON.parse(text) as readonly TallyRow[];
+  return tallyRows(text);
 }
 
 async function expire(line: Line, instance: string, now: number): Promise<number> {

@@ -12,6 +12,7 @@ import type {
   KeyHead,
   ListQuery,
   TallyBy,
+  TallyRow,
 } from '../../ports/entry-store.ts';
 import type { BrokenRow } from '../shared/sql-row.ts';
 import type { EntryRow, EnvelopeColumns, NewColumns, StatusColumns } from './row.ts';
@@ -112,8 +113,7 @@ export interface EntryReplies {
   readonly get: EntryReply | undefined;
   /** Null: it would take long, and was not to. */
   readonly list: ListReply | null;
-  /** Rows as JSON. */
-  readonly tally: string | null;
+  readonly tally: TallyText | null;
   readonly keyHeads: readonly KeyHead[];
   /** Another text whenever another connection has written, or this one is another. */
   readonly dataVersion: string;
@@ -244,4 +244,20 @@ export interface BodyTalk {
   readonly result: boolean;
   readonly request: BodyRequest;
   readonly replies: BodyReplies;
+}
+
+/** Rows of a tally as JSON arrays: copied between threads at once, and not row by row. */
+export type TallyText = string;
+
+export function tallyText(rows: readonly TallyRow[]): TallyText {
+  return JSON.stringify(
+    rows.map(({ key, count, oldestAt, approximate }) => [key, count, oldestAt, approximate]),
+  );
+}
+
+export function tallyRows(text: TallyText): TallyRow[] {
+  const rows = JSON.parse(text) as [string, number, number | null, (true | null)?][];
+  return rows.map(([key, count, oldestAt, approximate]) =>
+    approximate === true ? { key, count, oldestAt, approximate } : { key, count, oldestAt },
+  );
 }

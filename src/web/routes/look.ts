@@ -8,6 +8,7 @@ import type { TallyBy } from '../../ports/entry-store.ts';
 import type { CheckProgress } from '../../spool/check.ts';
 import { type Memo } from '../../system/wait.ts';
 import { type App, addEndpoint } from '../server/endpoint.ts';
+import { bytesAnswer } from '../server/shared-reads.ts';
 import { JSON_TYPE } from '../server/writing.ts';
 import { filterOf } from '../filter-query.ts';
 import { auditQuery, FILTER_LISTS, headsQuery, shapeQuery, tallyQuery } from './schemas.ts';
@@ -232,7 +233,7 @@ function addCounts(app: App, shared: Memo): void {
       const bytes = await shared.get(question, async () =>
         Buffer.from(JSON.stringify({ rows: await operator.tally(by, filter) })),
       );
-      return new Response(bytes, { headers: { 'content-type': JSON_TYPE } });
+      return bytesAnswer(bytes, JSON_TYPE);
     },
   });
 }

@@ -43,7 +43,23 @@ export class SharedText {
   }
 }
 
-/** The shared bytes of an answer, if it has some. */
+/** Answers with bytes of their own, which count as what a client has not read yet. */
+const OWN = new WeakSet<Response>();
+
+/** An answer of bytes that are in memory, which the fetch API would copy twice. */
+export function bytesAnswer(bytes: Uint8Array, type: string): Response {
+  const answer = new Response(null, { headers: { 'content-type': type } });
+  BYTES.set(answer, bytes);
+  OWN.add(answer);
+  return answer;
+}
+
+/** Whether the bytes of an answer are the same for all who read them. */
+export function isShared(answer: Response): boolean {
+  return BYTES.has(answer) && !OWN.has(answer);
+}
+
+/** The bytes of an answer that needs no copy, if it has some. */
 export function sharedBytesOf(answer: Response): Uint8Array | undefined {
   return BYTES.get(answer);
 }

@@ -10,7 +10,7 @@ import { countStreamed } from '../../system/memory.ts';
 import { API_HEADER, API_VERSION } from '../wire-texts.ts';
 import type { AnswerMemory } from './answer-memory.ts';
 import { refusedOf } from './refusal.ts';
-import { sharedBytesOf } from './shared-reads.ts';
+import { isShared, sharedBytesOf } from './shared-reads.ts';
 
 /** What every answer carries. Nothing we say is a page, and nothing of it is kept. */
 export const SAFE_HEADERS: Readonly<Record<string, string>> = {
@@ -119,7 +119,7 @@ export async function writeAnswer(
     const bytes = shared ?? (answer.body === null ? undefined : await answer.bytes());
     if (bytes !== undefined) headers['content-length'] = String(bytes.byteLength);
     response.writeHead(answer.status, headers);
-    const size = shared === undefined ? (bytes?.byteLength ?? 0) : 0;
+    const size = isShared(answer) ? 0 : (bytes?.byteLength ?? 0);
     if (bytes !== undefined && size > PART_BYTES) await writeParts(response, bytes, memory);
     else if (isCut && bytes !== undefined) lingerOver(request, response, bytes, clock);
     else response.end(bytes);
