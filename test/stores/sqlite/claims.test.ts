@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import type { ClaimFilter, EntryQuery } from '../../../src/ports/entry-store.ts';
 import { loadSqlite, type OpenDatabase } from '../../../src/stores/shared/client.ts';
 import { StoreFile } from '../../../src/stores/sqlite/file.ts';
-import type { EntryOp, EntryReplies } from '../../../src/stores/sqlite/protocol.ts';
+import { type EntryOp, type EntryReplies, tallyRows } from '../../../src/stores/sqlite/protocol.ts';
 import { envelopeColumns, type EntryRow, statusColumns } from '../../../src/stores/sqlite/row.ts';
 import {
   SAMPLE_AT,
@@ -160,12 +160,13 @@ describe('a claim', () => {
 
 describe('counts', () => {
   function tally(file: StoreFile, query: EntryQuery = {}) {
-    return file.handle({
+    const text = file.handle({
       kind: 'tally',
       by: 'state',
       query,
       mayBeLong: false,
     }) as EntryReplies['tally'];
+    return text === null ? null : tallyRows(text);
   }
 
   test('of a large file come from the flows, and nothing is scanned', async () => {
