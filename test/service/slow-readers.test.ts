@@ -12,6 +12,8 @@ const GROWTH_MAX_MIB = 64;
 /** Samples in a row without a new peak, until the memory counts as settled. */
 const SETTLED_SAMPLES = 15;
 const BODY_BYTES = 2 ** 20;
+const LONG_PATH = `/${'p'.repeat(30_000)}`;
+const LONG_VALUE = 'x'.repeat(30_000);
 
 interface Case {
   readonly name: string;
@@ -19,7 +21,8 @@ interface Case {
   readonly text: string;
 }
 
-const get = (path: string): string => `GET ${path} HTTP/1.1\r\nhost: localhost\r\n\r\n`;
+const get = (path: string, fields = ''): string =>
+  `GET ${path} HTTP/1.1\r\nhost: localhost\r\n${fields}\r\n`;
 const post = (length: number): string =>
   `POST /v1/topics/held/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: ${length}\r\n\r\n` +
   'x'.repeat(length);
@@ -39,6 +42,8 @@ const CASES: readonly Case[] = [
   { name: 'bodies of messages', text: get('/v1/messages/large/body').repeat(REQUESTS) },
   { name: 'events', text: get('/v1/events').repeat(REQUESTS) },
   { name: 'raw posts', text: post(100).repeat(REQUESTS / 10) },
+  { name: 'long heads', text: get(LONG_PATH, `x: ${LONG_VALUE}\r\n`).repeat(REQUESTS / 10) },
+  { name: 'heads of many fields', text: get('/', 'a: b\r\n'.repeat(9_000)).repeat(REQUESTS / 10) },
 ];
 
 test.each(CASES)(
@@ -95,12 +100,21 @@ async function fill({ url }: Running): Promise<void> {
     expect(answer.status).toBe(200);
     await answer.arrayBuffer();
   };
+  for (let round = 0; round < 4; round += 1) {
+    await Promise.all(Array.from({ length: 50 }, () => readLongHead(url)));
+  }
   // Many at once, as in the cases: the difference is that these are read.
   for (const path of paths) {
     for (let round = 0; round < 4; round += 1) {
       await Promise.all(Array.from({ length: 50 }, () => read(path)));
     }
   }
+}
+
+async function readLongHead(url: string): Promise<void> {
+  const answer = await fetch(`${url}${LONG_PATH}`, { headers: { x: LONG_VALUE } });
+  expect(answer.status).toBe(404);
+  await answer.arrayBuffer();
 }
 
 /** A connection that sends this and never reads an answer. */

@@ -323,6 +323,11 @@ describe('bytes that are no request', () => {
       `GET / HTTP/1.1\r\nhost: a\r\nx: ${'x'.repeat(70_000)}\r\n\r\n`,
       431,
     ],
+    [
+      'too many header fields',
+      `GET /healthz HTTP/1.1\r\nhost: localhost\r\n${'a: b\r\n'.repeat(256)}\r\n`,
+      431,
+    ],
     ['a line break in a value', 'GET / HTTP/1.1\r\nhost: localhost\r\nx: a\rb\r\n\r\n', 400],
     ['a zero byte in a value', 'GET / HTTP/1.1\r\nhost: localhost\r\nx: a\0b\r\n\r\n', 400],
     [

@@ -69,6 +69,38 @@ describe('requests that are sent without waiting for answers', () => {
     expect(statusesOf(wire.received)).toEqual(['200', '200', '200', '200']);
   });
 
+  test.each([1_000, 5_000, 100_000])(
+    'are answered in their order with long heads, in pieces of %i bytes',
+    async (size) => {
+      const { port } = await setup();
+      const field = (length: number): string => `respool-header-x: ${'x'.repeat(length)}\r\n`;
+      const requests = Array.from({ length: 20 }, (_, at) =>
+        posted(`id-${at}`, '\r\n\r\n'.repeat(at * 100), field(at % 3 === 0 ? 10 : 20_000)),
+      );
+      const text = `${requests.join('')}${get('/healthz', 'connection: close\r\n')}`;
+      const wire = await openWire(port, '');
+      for (let at = 0; at < text.length; at += size) {
+        wire.socket.write(text.slice(at, at + size));
+        await new Promise((next) => setImmediate(next));
+      }
+      await wire.closed;
+      const ids = [...wire.received.matchAll(/"id":"(id-\d+)"/g)].map(([, id]) => id);
+      expect(ids).toEqual(requests.map((_, at) => `id-${at}`));
+      expect(statusesOf(wire.received).at(-1)).toBe('200');
+    },
+  );
+
+  test('that begin long heads and wait are closed when there are too many', async () => {
+    const limits = { ...SETTINGS.limits, connections: 1_000 };
+    const { port } = await setup({ settings: { limits } });
+    const half = `GET / HTTP/1.1\r\nhost: localhost\r\nx: ${'x'.repeat(60_000)}`;
+    const wires = await Promise.all(Array.from({ length: 200 }, () => openWire(port, half)));
+    await Promise.race(wires.map(({ closed }) => closed));
+    const wire = await openWire(port, get('/healthz', 'connection: close\r\n'));
+    await wire.closed;
+    expect(statusesOf(wire.received)).toEqual(['200']);
+  });
+
   test.each([1, 2, 3, 4])(
     'are answered the same whatever pieces they come in: %i',
     async (seed) => {

@@ -6,6 +6,7 @@
 
 import type { IncomingMessage } from 'node:http';
 import { asError, isRespoolError, RespoolError } from '../../core/errors.ts';
+import { countStreamed } from '../../system/memory.ts';
 import { HttpRefusal, refuseTooLarge } from './refusal.ts';
 
 /** A request whose body is still outside. */
@@ -169,8 +170,13 @@ function readAll(request: IncomingMessage, limit: ByteLimit): Promise<Uint8Array
         reject(asError(error));
         return;
       }
-      if (first === undefined) first = part;
-      else if (more === undefined) more = [first, part];
+      if (first === undefined) {
+        first = part;
+        return;
+      }
+      // The parts are garbage as soon as they are one.
+      countStreamed(part.byteLength);
+      if (more === undefined) more = [first, part];
       else more.push(part);
     };
     request.on('data', onData);
@@ -230,7 +236,7 @@ function cutOff(): RespoolError {
 // in counts, not what was announced: nobody can take the place of others without sending.
 
 /** Bytes of JSON requests in memory at once, at the most. */
-const BUDGET_BYTES = 67_108_864;
+const BUDGET_BYTES = 33_554_432;
 const RETRY_AFTER_SECONDS = '1';
 
 /** What is left for all. */

@@ -17,7 +17,7 @@ import { durationMs } from '../../core/duration.ts';
 import { RespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Logger } from '../../ports/logger.ts';
-import { networkOf } from './request-gate.ts';
+import { HEAD_FIELDS_MAX, networkOf } from './request-gate.ts';
 import { Pipeline } from './pipeline.ts';
 import { checkListen, isLoopback, type ServeSettings } from './settings.ts';
 import { JSON_TYPE, SAFE_HEADERS } from './writing.ts';
@@ -64,6 +64,7 @@ function keyOf(address: string): string | undefined {
 
 const HEADERS_WITHIN_MS = 10_000;
 const KEEP_ALIVE_MS = 65_000;
+const SOCKET_BYTES = 16_384;
 /** How long a caller may take nothing of its answer. */
 const UNREAD_WITHIN_MS = 30_000;
 /** How often callers that are too slow are looked for. */
@@ -214,6 +215,8 @@ async function makeServer(
     // Checked by the gate, so that its answer waits for its turn as any other.
     requireHostHeader: false,
     noDelay: true,
+    // n.b. A paused socket is read until it holds as much.
+    highWaterMark: SOCKET_BYTES,
   };
   const server =
     tls === undefined
@@ -225,8 +228,8 @@ async function makeServer(
           cert: await readPem('cert', tls.cert),
         });
   server.timeout = unreadWithinMs;
-  // n.b. Past this count Node drops headers without a word; their bytes are limited already.
-  server.maxHeadersCount = 0;
+  // n.b. Past this count Node drops headers without a word: the service refuses the request.
+  server.maxHeadersCount = HEAD_FIELDS_MAX + 1;
   return server;
 }
 

@@ -8,11 +8,15 @@
  * after that: thousands of requests of each connection would be in memory. So the piece is cut
  * behind each head, and the parser gets the next part when no request waits. Bodies of a known
  * length are not searched for heads.
+ *
+ * Long heads are parsed in turn, a few at once over all connections. Bytes of heads that have been
+ * read and belong to no request yet are bounded over all connections.
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Clock } from '../../ports/clock.ts';
+import { countStreamed } from '../../system/memory.ts';
 
 /** Requests of one connection that wait for the answer to another; past it the connection ends. */
 const WAITING_MAX = 32;
@@ -23,12 +27,19 @@ const HEAD_END = '\r\n\r\n';
  */
 const CHUNKED_PART_BYTES = 256;
 const [CR, LF] = [13, 10];
+/** A head of at least this size is parsed in its turn. */
+const LONG_HEAD_BYTES = 4_096;
+/** Bytes that were read ahead of a request, or of half a head, of all connections. */
+const AHEAD_MAX_BYTES = 8_388_608;
+/** Below this a connection is not worth counting. */
+const COUNTED_MIN_BYTES = 4_096;
 
 type Parse = (part: Buffer) => void;
 
 interface Timing {
   readonly clock: Clock;
   readonly turns: Turns;
+  readonly ahead: ReadAhead;
   readonly blankWithinMs: number;
 }
 
@@ -60,28 +71,49 @@ class Turns {
   }
 }
 
+/** Counts what was read and is no request yet, of all connections. */
+class ReadAhead {
+  /** By the time since when they have had any, the longest ago first. */
+  readonly #held = new Map<Socket, number>();
+  #bytes = 0;
+
+  /** So much of this connection is in memory; past the limit the longest waiting is ended. */
+  hold(socket: Socket, bytes: number): void {
+    if (socket.destroyed || bytes < COUNTED_MIN_BYTES) {
+      this.release(socket);
+      return;
+    }
+    this.#bytes += bytes - (this.#held.get(socket) ?? 0);
+    this.#held.set(socket, bytes);
+    for (const [oldest] of this.#held) {
+      if (this.#bytes <= AHEAD_MAX_BYTES) return;
+      countStreamed(this.#held.get(oldest) ?? 0);
+      this.release(oldest);
+      oldest.destroy();
+    }
+  }
+
+  release(socket: Socket): void {
+    this.#bytes -= this.#held.get(socket) ?? 0;
+    this.#held.delete(socket);
+  }
+}
+
 /** Requests that wait for their turn, by connection. */
 export class Pipeline {
   readonly #lines = new Map<Socket, Line>();
-  readonly #turns: Turns;
-  readonly #clock: Clock;
-  readonly #blankWithinMs: number;
+  readonly #timing: Timing;
 
   /** `blankWithinMs`: how long a connection may send only blank lines after an answer. */
   constructor(clock: Clock, blankWithinMs: number) {
-    this.#clock = clock;
-    this.#turns = new Turns(clock);
-    this.#blankWithinMs = blankWithinMs;
+    const turns = new Turns(clock);
+    this.#timing = { clock, turns, ahead: new ReadAhead(), blankWithinMs };
   }
 
   /** Cuts what comes over a new connection, which Node's server listens to already. */
   follow(socket: Socket): void {
     const parse = socket.listeners('data') as Parse[];
-    const line = new Line(socket, parse, {
-      clock: this.#clock,
-      turns: this.#turns,
-      blankWithinMs: this.#blankWithinMs,
-    });
+    const line = new Line(socket, parse, this.#timing);
     this.#lines.set(socket, line);
     socket.once('close', () => {
       this.#lines.delete(socket);
@@ -114,6 +146,10 @@ class Line {
   #tail = '';
   /** The part that is being parsed ends where a head does. */
   #isHead = false;
+  /** Bytes that were parsed of a head whose end has not come. */
+  #headBytes = 0;
+  /** A long head: `asked` waits for its turn, `begun` may be parsed. */
+  #turn: 'none' | 'asked' | 'begun' = 'none';
   /** Bytes to come of a body of known length. */
   #bodyLeft = 0;
   /** The request whose body ends where the parser says so. */
@@ -137,7 +173,7 @@ class Line {
 
   /** The head of a request has been parsed. */
   begin(request: IncomingMessage, response: ServerResponse): void {
-    this.close();
+    this.#callOffBlank();
     this.#latest = response;
     this.#unsized = undefined;
     const length = Number(request.headers['content-length'] ?? 0);
@@ -162,8 +198,14 @@ class Line {
     before.once('close', () => this.#timing.turns.wait(go));
   }
 
-  /** No timer runs any more. */
+  /** The connection is gone. */
   close(): void {
+    this.#callOffBlank();
+    this.#unparsed = undefined;
+    this.#timing.ahead.release(this.#socket);
+  }
+
+  #callOffBlank(): void {
     this.#callOffCut?.();
     this.#callOffCut = undefined;
   }
@@ -192,12 +234,42 @@ class Line {
       !socket.destroyed
     ) {
       const piece: Buffer = this.#unparsed;
+      if (this.#turn !== 'begun' && this.#isLongHead(piece)) {
+        this.#askForTurn();
+        break;
+      }
+      this.#turn = 'none';
       const end = this.#partEnd(piece);
       this.#unparsed = end === piece.byteLength ? undefined : piece.subarray(end);
       const part = piece.subarray(0, end);
       for (const parse of this.#parse) parse.call(socket, part);
     }
-    if (this.#unparsed !== undefined) socket.pause();
+    if (this.#unparsed !== undefined) {
+      socket.pause();
+      this.#unparsed = compact(this.#unparsed);
+    }
+    // n.b. A paused socket reads one piece more before it stops.
+    const ahead = this.#isInBody() ? 0 : 2 * (this.#unparsed?.byteLength ?? 0);
+    this.#timing.ahead.hold(socket, ahead + this.#headBytes);
+  }
+
+  #isInBody(): boolean {
+    return this.#bodyLeft > 0 || this.#unsized?.complete === false;
+  }
+
+  #isLongHead(piece: Buffer): boolean {
+    if (piece.byteLength < LONG_HEAD_BYTES || this.#isInBody()) return false;
+    return (headEnd(this.#tail, piece) ?? piece.byteLength) >= LONG_HEAD_BYTES;
+  }
+
+  #askForTurn(): void {
+    if (this.#turn === 'asked') return;
+    this.#turn = 'asked';
+    this.#timing.turns.wait(() => {
+      this.#turn = 'begun';
+      countStreamed(this.#unparsed?.byteLength ?? 0);
+      if (!this.#socket.destroyed) this.#socket.resume();
+    });
   }
 
   /** How much of a piece is parsed at once. */
@@ -214,10 +286,19 @@ class Line {
     const found = isBody ? endIn(piece, CHUNKED_PART_BYTES) : headEnd(this.#tail, piece);
     const end = found ?? size;
     this.#isHead = !isBody && found !== undefined;
+    this.#headBytes = isBody || found !== undefined ? 0 : this.#headBytes + size;
     const kept = HEAD_END.length - 1;
     this.#tail = (this.#tail + piece.toString('latin1', Math.max(0, end - kept), end)).slice(-kept);
     return end;
   }
+}
+
+/** A copy, if most of the memory behind these bytes has been parsed. */
+function compact(bytes: Buffer): Buffer {
+  if (bytes.byteLength * 2 > bytes.buffer.byteLength) return bytes;
+  const copy = Buffer.allocUnsafeSlow(bytes.byteLength);
+  bytes.copy(copy);
+  return copy;
 }
 
 /** Where the first head ends, which may have begun to end in the part before. */

@@ -130,6 +130,7 @@ export class RequestGate {
 
   /** Lets a caller in or refuses. `isFree`: asks for nothing that needs a name. */
   enter(inlet: Inlet, isPosting: boolean, isFree: boolean): Caller | Promise<Caller> {
+    checkFields(inlet);
     this.#checkHost(inlet);
     if (isFree) {
       // Each path apart: who asks for the document too often must not hide that we are alive.
@@ -271,6 +272,19 @@ function countHosts(rawHeaders: readonly string[]): number {
 }
 
 const HOST = 'host';
+
+/** Message headers (64), options of a post, and what clients and proxies add. */
+export const HEAD_FIELDS_MAX = 256;
+
+function checkFields({ rawHeaders }: Inlet): void {
+  if (rawHeaders.length <= 2 * HEAD_FIELDS_MAX) return;
+  throw new HttpRefusal(
+    431,
+    'too-large',
+    `cannot accept the request: it has more than the allowed ${HEAD_FIELDS_MAX} header fields`,
+    { code: 'limit.exceeded', headers: { connection: 'close' } },
+  );
+}
 
 function hostInvalid(): HttpRefusal {
   return new HttpRefusal(400, 'host.invalid', 'send one header "host", not none and not several', {

@@ -93,6 +93,7 @@ function lingerOver(
   const callOff = clock.after(LINGER_MS, end);
   request.on('end', end).on('close', end);
   request.on('error', () => undefined);
+  request.on('data', (part: Buffer) => countStreamed(part.byteLength));
   request.resume();
 }
 
