@@ -9,7 +9,7 @@
 import type { Envelope } from '../core/entry.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import type { Lane } from '../core/state.ts';
-import { topicMatches, type TopicRule } from '../core/topic.ts';
+import { topicMatches, topicsMeet, type TopicRule } from '../core/topic.ts';
 import type { Handler, Middleware } from '../ports/handler.ts';
 import type { StandardSchema } from '../ports/schema.ts';
 import type { Demand, Want } from '../ports/source.ts';
@@ -44,6 +44,8 @@ export class Routes {
     delivery: new Map(),
     notice: new Map(),
   };
+  /** By route. They change with the routes only, and are asked for by every claim. */
+  readonly #ownRules = new Map<Route, readonly TopicRule[]>();
 
   /** Adds a route; the returned function takes it away again. */
   add(route: Route): () => void {
@@ -78,6 +80,16 @@ export class Routes {
     return this.#matching(lane, topic).length > 0;
   }
 
+  /** Rules that take the route's topics, less those that an earlier route of its lane serves. */
+  ownRules(route: Route): readonly TopicRule[] {
+    let rules = this.#ownRules.get(route);
+    if (rules === undefined) {
+      rules = onlyFor(route, this.of(route.lane));
+      this.#ownRules.set(route, rules);
+    }
+    return rules;
+  }
+
   #matching(lane: Lane, topic: string): readonly Route[] {
     const remembered = this.#remembered[lane];
     const known = remembered.get(topic);
@@ -92,6 +104,7 @@ export class Routes {
 
   #forget(lane: Lane): void {
     this.#remembered[lane].clear();
+    this.#ownRules.clear();
   }
 }
 
@@ -193,7 +206,7 @@ export class Slots {
     for (const route of limited) {
       const room = Math.min(max, route.concurrency - route.running);
       if (room > 0)
-        wants.push({ lane, topics: [...stopped, ...onlyFor(route, routes)], max: room });
+        wants.push({ lane, topics: [...stopped, ...this.#routes.ownRules(route)], max: room });
     }
     return wants;
   }
@@ -218,14 +231,14 @@ export class Slots {
   }
 }
 
-/** Rules that take a route's topics, less those that an earlier route serves. */
+/** See Routes.ownRules. Earlier routes that share no topic are left out: stores read each rule. */
 function onlyFor(route: Route, routes: readonly Route[]): TopicRule[] {
   const earlier = routes.slice(0, routes.indexOf(route));
   const rules: TopicRule[] = [];
   for (const other of earlier) {
     // A route that picks by envelope may pass its topics on, so they cannot be ruled out for later
     // ones.
-    if (other.picks !== undefined) continue;
+    if (other.picks !== undefined || !topicsMeet(other.pattern, route.pattern)) continue;
     rules.push({ pattern: other.pattern, take: false });
     if (topicMatches(other.pattern, route.pattern)) break;
   }
