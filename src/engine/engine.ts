@@ -197,29 +197,32 @@ export class Engine {
     // Counted from before the claim: a stop waits for it, and does not find it running afterwards.
     this.#reserved += 1;
     const askedEnd = this.#rounds.leaseEnd();
-    const claim = await take().finally(() => {
+    let claim: Claim | undefined;
+    try {
+      claim = await take();
+    } finally {
       this.#reserved -= 1;
-    });
-    if (claim === undefined) {
-      this.#whenIdle.check();
-      return undefined;
+      // Nothing begins: it may have been what a stop waits for.
+      if (claim === undefined) this.#whenIdle.check();
     }
+    if (claim === undefined) return undefined;
+    const taken = claim;
     return new Promise((resolve, reject) => {
       const drop = (): void => {
         this.#whenIdle.check();
-        reject(overtakenError(claim, 'before the handler began'));
+        reject(overtakenError(taken, 'before the handler began'));
       };
       const begin = (leaseEndsAt: number): void => {
         const isReleased = this.#phase === 'stopping' || this.#hasGivenUp;
         if (!isReleased && this.#late.isLate(leaseEndsAt)) {
-          this.#late.add({ claim, begin, drop });
+          this.#late.add({ claim: taken, begin, drop });
           return;
         }
-        this.slots.take(route, claim.envelope.destination);
-        void this.#attempt(claim, { route, leaseEndsAt, isReleased }).then(
+        this.slots.take(route, taken.envelope.destination);
+        void this.#attempt(taken, { route, leaseEndsAt, isReleased }).then(
           ({ verdict, answer }) => {
             if (answer === 'done') resolve(verdict);
-            else reject(overtakenError(claim, 'while the handler ran'));
+            else reject(overtakenError(taken, 'while the handler ran'));
           },
         );
       };

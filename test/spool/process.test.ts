@@ -1,5 +1,5 @@
 /** process: one message, now, with a handler of the moment (R17). */
-import { fixed, held, PermanentError, type Verdict } from 'respool';
+import { type EntryStore, fixed, held, PermanentError, type Verdict } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { codeOf, failing, makeGate, MINUTE, setup } from './setup.ts';
 
@@ -113,5 +113,27 @@ describe('process', () => {
     gate.open();
     expect(await work).toEqual({ kind: 'ack' });
     await stop;
+  });
+
+  test('does not keep a stop waiting when its claim fails', async () => {
+    let fail = (): void => undefined;
+    const extras = (store: EntryStore): Partial<EntryStore> => ({
+      claim: (options) =>
+        options.ids === undefined
+          ? store.claim(options)
+          : new Promise((_, reject) => {
+              fail = () => reject(new Error('the disk is gone'));
+            }),
+    });
+    const { spool, clock } = await setup({ extras });
+    const { id } = await spool.enqueue({ topic: 'a', delay: '1h' });
+    const work = spool.process(id, () => undefined);
+    await clock.settle();
+    const stopped = spool.stop();
+    await clock.settle();
+    fail();
+    await expect(work).rejects.toThrow('the disk is gone');
+    // No time passes.
+    await stopped;
   });
 });
