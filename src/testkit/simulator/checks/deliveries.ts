@@ -53,6 +53,9 @@ interface Settled {
 /** What was claimed ahead waits so long for a slot at least before it is given back. */
 const AHEAD_WAIT_MS = 1_000;
 
+/** A lease is written to end by the latest time that the store's clock may show: a few ms later. */
+const LEASE_MARGIN_MS = 100;
+
 /** What is wrong with a settled claim, or whether its attempt was rightly given back. */
 export function judgeSettled(
   settled: Settled,
@@ -128,7 +131,7 @@ function expectations(settled: Settled): Expected[] {
  */
 function mayBeGivenBack({ scene, claim, before }: Settled): boolean {
   const { plan, timeline, ledger } = scene;
-  const askedAtMs = claim.firstLeaseEndsAtMs - plan.leaseMs;
+  const askedAtMs = claim.firstLeaseEndsAtMs - plan.leaseMs - LEASE_MARGIN_MS;
   if (timeline.nowMs - askedAtMs >= AHEAD_WAIT_MS || before.status.lost > 0) return true;
   if (claim.attempt >= policyInForce(scene, claim, before).maxAttempts) return true;
   return [...ledger.everPaused].some((pattern) => topicMatches(pattern, before.envelope.topic));
