@@ -164,7 +164,7 @@ test.each<[SerializedEvent, string]>([
   ],
   [
     { at: 1, kind: 'relay', target: 'exchange "shop"', state: 'open' },
-    'relay target="exchange \\"shop\\"" state=shut',
+    'relay target="exchange \\"shop\\"" state=open',
   ],
   [
     { at: 1, kind: 'sweep', queue: 'q.dead', target: 'q.safe', moved: 3, left: 1 },
