@@ -66,8 +66,19 @@ interface Member {
   child: ChildProcess | undefined;
 }
 
-/** Starts three servers, and waits until they take a stream of three replicas. */
+/**
+ * Starts three servers, and waits until they take a stream of three replicas. n.b. A port that was
+ * free may be taken before its server listens: then the cluster is never whole, and is made anew.
+ */
 export async function startCluster(command: string): Promise<Cluster> {
+  try {
+    return await startOnce(command);
+  } catch {
+    return startOnce(command);
+  }
+}
+
+async function startOnce(command: string): Promise<Cluster> {
   const dir = await mkdtemp(path.join(tmpdir(), 'respool-nats-'));
   const members = await layOut(dir);
   const url = members.map((member) => member.url).join(',');
@@ -129,7 +140,7 @@ async function layOut(dir: string): Promise<readonly Member[]> {
 listen: 127.0.0.1:${port}
 http: 127.0.0.1:${monitor}
 jetstream { store_dir: "${streams}" }
-cluster { name: test, listen: 127.0.0.1:${doors[at]}, routes: [${routes}] }
+cluster { name: ${path.basename(dir)}, listen: 127.0.0.1:${doors[at]}, routes: [${routes}] }
 `,
     );
     members.push({ name, url: `nats://127.0.0.1:${port}`, monitor, config, child: undefined });
