@@ -38,7 +38,7 @@ export const serveCommand: CommandSpec = {
 };
 
 /** Maximum garbage before a collection, in percent of what is in use. */
-const HEAP_GROWTH_PERCENT = 30;
+const HEAP_GROWTH_PERCENT = 20;
 
 /**
  * V8 lets the memory of short-lived objects grow to 128 MiB under load and keeps it, and lets the
