@@ -238,7 +238,7 @@ export async function forgetNote(operator: NotesOperator, group: string): Promis
   return true;
 }
 
-/** Refuses what cannot be a group, so that no note lies where nobody finds it. */
+/** Refuses what cannot be a group, so that every note can be found again. */
 function checkGroup(group: unknown): string {
   if (typeof group === 'string' && GROUP_PATTERN.test(group)) return group;
   throw new RespoolError(

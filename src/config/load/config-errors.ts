@@ -127,7 +127,7 @@ function nearest(given: string, known: readonly string[]): string | undefined {
 
 /** How many letters must be put in, taken out, replaced or swapped with their neighbour. */
 function distanceOf(from: string, to: string): number {
-  // Long names are nobody's typing error, and the table below grows with the square.
+  // A long name is no typing error, and the table below grows with the square of its length.
   if (from.length > 64 || to.length > 64) return Number.POSITIVE_INFINITY;
   let before: number[] = [];
   let last: number[] = Array.from({ length: to.length + 1 }, (_, at) => at);

@@ -445,7 +445,7 @@ interface CustomParts {
   readonly rungs: readonly Duration[];
 }
 
-/** When somebody is told, and how. */
+/** When a notification is sent, and how. */
 export interface AlertsConfig {
   /** How often the rules are evaluated. 1s to 1d; default 15s. */
   readonly every?: Duration;
@@ -455,7 +455,7 @@ export interface AlertsConfig {
   readonly rules?: readonly AlertRuleConfig[];
 }
 
-/** Who is told. */
+/** Who is notified. */
 export type ReceiverConfig =
   | { readonly http: HttpOptions }
   | { readonly exec: readonly string[] | ({ readonly command: readonly string[] } & ExecOptions) }

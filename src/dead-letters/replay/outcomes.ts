@@ -293,7 +293,7 @@ export class OutcomeListener {
   }
 }
 
-/** Below this nobody can speak of a share. */
+/** Minimum count for a share to mean anything. */
 const JUDGED_MIN = 10;
 /** So many in a row that cannot be sent stop it before there is a share. */
 const ROW_MAX = 10;

@@ -382,7 +382,7 @@ const UNSURE: LetterOutcome = {
   reason: 'an earlier run ended while it was about to be sent',
 };
 
-/** Nobody is going to look for what may have been sent: it is told as unsure. */
+/** What may have been sent is not looked for: it is reported as unsure. */
 export function notTheSameLetter(ledger: LetterProgress, journal: ReplayJournal, at: Millis): void {
   for (const item of ledger.meant()) {
     ledger.settle(item, UNSURE, at);

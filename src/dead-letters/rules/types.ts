@@ -178,7 +178,7 @@ export async function stateOf(records: RecordStore, rule: string): Promise<RuleS
   return found?.value ?? {};
 }
 
-/** Who runs it now; undefined: nobody. */
+/** Who runs it now; undefined if it is not running. */
 export function runnerOf({ runner }: RuleState, now: number): RuleState['runner'] {
   return runner !== undefined && runner.until > now ? runner : undefined;
 }

@@ -2,7 +2,7 @@
  * view — runs a replay to its end, with a bar, and shows replays and plans: in rows, in full, and
  * in a sentence.
  *
- * Promise: whatever ends a run, the record tells how far it is, and the last line how to go on.
+ * Promise: however a run ends, the record says how far it got, and the last line how to go on.
  */
 
 import type {
