@@ -1,7 +1,7 @@
 /**
  * exit-codes — the exit codes, in one table, and the error codes that lead to each.
  *
- * The help shows the table, the reference is made of it, and every error of ours has its number.
+ * The help shows the table, the reference is made from it, and every error code has its number.
  */
 
 import { type ErrorCode, isRespoolError } from '../core/errors.ts';
@@ -57,7 +57,7 @@ const EXIT_OF_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   'engine.stopping': EXIT.unavailable,
 };
 
-/** An end that is no error of the machinery: wrong usage, a no to a question, a signal. */
+/** An end that is not a failure: wrong usage, a declined prompt, a signal. */
 export class CommandError extends Error {
   override readonly name = 'CommandError';
   readonly code: 'usage.invalid' | 'not.confirmed' | 'interrupted' | 'terminated';
@@ -75,7 +75,7 @@ const EXIT_OF_COMMAND_ERROR: Readonly<Record<CommandError['code'], ExitCode>> = 
   terminated: EXIT.terminated,
 };
 
-/** The end that a signal leads to; `then` says how far it came. */
+/** The end caused by a signal; `then` says how far the command got. */
 export function endedBy(signal: 'SIGINT' | 'SIGTERM', then: string): CommandError {
   return signal === 'SIGINT'
     ? new CommandError('interrupted', `interrupted${then}`)

@@ -125,7 +125,7 @@ export async function openService(parts: SessionParts): Promise<Session> {
   return serviceSession(parts, url, loaded);
 }
 
-/** Of a store on servers nobody says where its service is: what answers may have another one. */
+/** A server store does not record its service: one that answers may have another store. */
 async function refuseOther(
   parts: SessionParts,
   loaded: LoadedConfig,

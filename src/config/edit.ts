@@ -124,7 +124,7 @@ function quoted(text: string): string {
   return `'${text.replaceAll("'", "\\'")}'`;
 }
 
-/** Step by step in the text as it stands; anew where that does not come out as it should. */
+/** Edits the existing text step by step; rewrites it if the result is not as intended. */
 async function changeText(
   text: string,
   file: string,

@@ -85,7 +85,7 @@ export function textOf(thrown: unknown): string {
   if (typeof thrown === 'string') return thrown;
   try {
     if (thrown instanceof Error) {
-      // A string by its type only: anybody may have put something else there.
+      // A string only by its type: other code may have stored anything there.
       const text: unknown = thrown.message === '' ? thrown.name : thrown.message;
       return typeof text === 'string' ? text : tagOf(thrown);
     }

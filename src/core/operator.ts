@@ -37,9 +37,9 @@ export interface ReplayAction extends HeaderChange {
   readonly topic?: string;
 }
 
-/** What is changed about headers. */
+/** A change of headers. */
 export interface HeaderChange {
-  /** null takes one away. */
+  /** null removes it. */
   readonly headers?: Readonly<Record<string, string | null>>;
   /** Of its header, whatever the case of its name. */
   readonly contentType?: string;
@@ -55,7 +55,7 @@ export interface OperatorContext {
   readonly now: Millis;
   readonly by: string;
   readonly retention: Retention;
-  /** Whether a bounce handler fits: without one, a bounce with a retention is archived at once. */
+  /** Whether a bounce handler matches: if not, a bounce with a retention is archived at once. */
   readonly announces?: boolean;
 }
 
@@ -118,7 +118,7 @@ export function actionTo(from: State, to: State, reason: string): OperatorAction
   }
 }
 
-/** Only what release() can let go on: a held message that nothing leads out of is a trap. */
+/** Only messages that release() can continue: a held message without a way out is a trap. */
 function putOnHold(entry: Entry, base: Status, why: Because): OperatorAnswer {
   const reason = whyEnded(entry);
   if (reason !== undefined) return refused(entry, 'hold', reason);
@@ -268,7 +268,7 @@ function whyEnded(entry: Entry): string | undefined {
   return isBrokerCopy(entry.envelope) ? BROKER_COPY : undefined;
 }
 
-/** What a person may well type in a reason: it stays one line, without an escape. */
+/** Line breaks in a typed reason become spaces, so that it stays one line. */
 const LINE_ENDS = /[\t\r\n]+/g;
 
 const BROKER_COPY =
@@ -288,7 +288,7 @@ function isBrokerCopy({ headers }: Envelope): boolean {
   return Object.hasOwn(headers, AMQP_HEADER);
 }
 
-/** An expiry that is over is taken away: with it, what is sent again would bounce at once. */
+/** Removes an expiry that has passed: a message sent again would bounce at once. */
 function unexpired(envelope: Envelope, now: Millis): { readonly envelope?: Envelope } {
   const { expiresAt, ...rest } = envelope;
   return expiresAt === undefined || expiresAt > now ? {} : { envelope: rest };

@@ -85,7 +85,7 @@ function jsonOf(text: string): unknown {
   }
 }
 
-/** Without white space, which is told from that inside of strings by nobody who compares two. */
+/** Without any white space, so that two texts can be compared. */
 function compact(text: string): string {
   return text.replaceAll(/\s+/g, '');
 }

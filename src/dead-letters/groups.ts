@@ -28,7 +28,7 @@ export interface LetterGroup {
   readonly origin: string;
   readonly category: Category;
   readonly count: number;
-  /** By the time they died, or were enqueued; null where nobody knows. */
+  /** By time of death, else of enqueue; null if unknown. */
   readonly firstAt: Millis | null;
   readonly lastAt: Millis | null;
   /** Ids of the first ones. */
@@ -221,7 +221,7 @@ export async function notesOf(
   );
 }
 
-/** A note as it lies in the store; what anybody else wrote there is none. */
+/** A note as it is stored; any other value there is ignored. */
 function readNote(group: string, value: unknown): GroupNote | undefined {
   if (typeof value !== 'object' || value === null) return undefined;
   const { text, by, at } = value as Partial<Record<keyof GroupNote, unknown>>;

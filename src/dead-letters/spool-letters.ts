@@ -289,7 +289,7 @@ function fateOf(
     if (ending === 'delivered') return 'delivered';
     return ending === 'removed' ? 'gone' : 'failed';
   }
-  // Attempts began anew with the replay; one that runs is not known yet.
+  // Attempts restart with the replay; the outcome of a running one is not known yet.
   const ended = state === 'active' ? attempts - 1 : attempts;
   return lastFailure !== undefined && ended > 0 ? 'failed' : undefined;
 }
@@ -420,7 +420,7 @@ interface Doing {
   readonly isDone: (pair: { readonly letter: Letter; readonly found: Found }) => boolean;
 }
 
-/** A hold or a removal asks nobody how often the message was replayed: so we look before. */
+/** A hold or a removal does not check the number of replays: so it is checked here first. */
 async function ifThere(
   operator: Operator,
   letters: readonly Letter[],

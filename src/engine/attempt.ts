@@ -412,7 +412,7 @@ export class EngineDelivery implements Delivery {
   trouble: RespoolError | undefined;
   /** Set when the body could not be read for now, and was not read to its end since. */
   outage: RespoolError | undefined;
-  /** Set where somebody writes spans. */
+  /** Set if tracing is on. */
   trace: Headers | undefined;
 
   constructor(claim: Claim, source: Source) {

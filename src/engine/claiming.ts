@@ -69,7 +69,7 @@ export class Prefetch {
     return this.#count;
   }
 
-  /** Whether so many that wait are few enough to ask for more. */
+  /** Whether few enough are waiting to ask for more. */
   wantsMore(waiting: number): boolean {
     return this.#count > 0 && 2 * waiting <= this.#count;
   }
@@ -222,7 +222,7 @@ export class ClaimRounds {
    */
   #keep(round: ClaimRound): void {
     this.#early = round;
-    // Who takes it hears of its failure; until then nobody does.
+    // Its consumer handles a failure; until then it must not count as unhandled.
     round.claims.catch(() => undefined);
   }
 }
@@ -419,7 +419,7 @@ export class LateClaims {
   }
 }
 
-/** Why a wait ends when there is something to look at; nobody reads it. */
+/** The abort reason of a wait that ends early; never read. */
 const POKED = 'poked';
 
 /** Sleeps of one engine. */

@@ -38,7 +38,7 @@ export class Events {
     };
   }
 
-  /** Whether anybody would hear this; ask before building an event on a hot path. */
+  /** Whether this has a listener; check before building an event on a hot path. */
   hears(kind: EventKind): boolean {
     return this.#byKind.size > 0 && (this.#byKind.has(kind) || this.#byKind.has('*'));
   }

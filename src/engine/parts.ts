@@ -21,7 +21,7 @@ export interface EngineParts {
   /** The policy of a message: by its own name, its route, or the default. */
   policyFor(claim: Claim, route: Route | undefined): RetryPolicy;
   readonly backoffs: Readonly<Record<string, BackoffFunction>>;
-  /** Who writes spans, and where its messages come from; undefined: nobody. */
+  /** The tracer, and the name of its source; undefined: tracing is off. */
   readonly tracing?: {
     readonly tracer: Tracer;
     readonly place: (claim: Claim) => TracedPlace;

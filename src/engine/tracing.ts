@@ -150,7 +150,7 @@ function quietly<T>(call: () => T): T | undefined {
     if (answer instanceof Promise) answer.catch(() => undefined);
     return answer;
   } catch {
-    // There is nobody to tell, and no message depends on it: the trace has a gap.
+    // There is no one to report it to, and no message depends on it: the trace has a gap.
     return undefined;
   }
 }

@@ -110,7 +110,7 @@ function checkAnswers(
   count: number,
 ): asserts answers is readonly unknown[] | undefined {
   if (answers === undefined || (Array.isArray(answers) && answers.length === count)) return;
-  // Whose answer is missing cannot be known, and nobody's may be taken for a delivery.
+  // Which answer is missing is unknown, and none may count as delivered.
   throw new RetryableError(
     'outcome.invalid',
     `the handler of a batch returned ${Array.isArray(answers) ? answers.length : show(answers)} ` +

@@ -8,7 +8,7 @@
 
 import { MINUTE_MS } from '../core/duration.ts';
 
-/** Nobody is sent away for longer than this only because others are ahead in the line. */
+/** Maximum postponement caused by other deliveries that wait, in ms. */
 const LINE_MAX_MS: number = 10 * MINUTE_MS;
 
 /** The line of those that were postponed. */

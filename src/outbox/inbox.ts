@@ -43,7 +43,7 @@ const FORGET_EACH = 2;
 const FORGET_BITE = 1_000;
 /**
  * So long after its time a key is forgotten by others: they lock the row until their transaction
- * ends, and nobody should wait for that who comes with the same key just after its time.
+ * ends, and a caller with the same key just after its time should not wait for that.
  */
 const FORGET_AFTER = "interval '1 hour'";
 

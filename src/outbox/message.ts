@@ -225,7 +225,7 @@ function lowered(headers: Headers): Headers {
   return { ...rest, [CONTENT_TYPE]: contentType };
 }
 
-/** What the broker would refuse is refused while there is somebody to tell. */
+/** Refuses what the broker would refuse, while the caller can still be told. */
 function refuseHeaders(given: Headers, typed: Headers): void {
   const all = new Set([...Object.keys(typed), TRACKING_HEADER]).size;
   const count = Object.keys(given).length;

@@ -182,7 +182,7 @@ interface TakingWithin extends Taking {
   readonly live: GuardedTx | undefined;
 }
 
-/** In a transaction of its own; nobody sees it before it is through, so it may begin again. */
+/** In its own transaction; invisible until it commits, so it may be retried. */
 async function onceOnPool<T>(
   pool: TxPool,
   taking: Taking,

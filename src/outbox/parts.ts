@@ -21,7 +21,7 @@ export interface OutboxParts {
   /** How texts name the outbox, such as `the outbox in schema "outbox"`. */
   readonly name: string;
   /**
-   * A new store over the tables of the outbox; whoever asked opens and closes it. Its `open()`
+   * A new store over the tables of the outbox; the caller opens and closes it. Its `open()`
    * never makes tables: where they are missing it says how they are made. `wake()` of the outbox
    * calls its watchers at once.
    */

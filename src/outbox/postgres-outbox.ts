@@ -3,7 +3,7 @@
  *
  *   emit ─(caller's connection)─▶ entries      transaction ─▶ emits … commit ─▶ wake ─▶ NOTIFY
  *
- * An emit opens no connection and notifies nobody: what is rolled back leaves nothing.
+ * An emit opens no connection and sends no NOTIFY: a rollback leaves nothing.
  */
 
 import { type Millis, MINUTE_MS } from '../core/duration.ts';
@@ -122,7 +122,7 @@ async function openPool(url: string, sockets: Sockets): Promise<PgPool> {
   });
   // An idle connection that breaks is replaced; without a listener it would end the process.
   pool.on('error', () => undefined);
-  // So would one that the server ends as soon as it is made, before whoever waits can listen.
+  // So would one that the server ends at once, before the waiting caller can listen.
   pool.on('connect', (client) => {
     client.on('error', () => undefined);
   });
@@ -389,7 +389,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     try {
       return await this.#pool.using((client) => forgetKeys(client, this.#inbox));
     } catch (error) {
-      // Where nobody made an inbox there is nothing to forget.
+      // Without an inbox there is nothing to forget.
       if (areTablesMissing(error)) return 0;
       throw error;
     }

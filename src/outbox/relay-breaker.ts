@@ -60,7 +60,7 @@ const UNSENT: ReadonlySet<string> = new Set([
   'config.invalid',
 ]);
 
-/** Sent, and nobody knows what became of it. */
+/** Sent, with an unknown result. */
 const UNANSWERED = 'sink.unanswered';
 const UNKNOWN: ReadonlySet<string> = new Set([UNANSWERED, 'broker.unconfirmed']);
 
@@ -436,7 +436,7 @@ interface SendAnswer {
   readonly answer: 'heard' | 'silent' | 'away';
 }
 
-/** A target that is away is seldom the fault of a message; after so many times it is suspected. */
+/** Outages while one message is sent before it is suspected of causing them. */
 const AWAYS_MAX = 3;
 
 /** Messages that are remembered, at the most. */

@@ -118,7 +118,7 @@ function invalid(what: string, value: unknown, allowed: string, cause?: unknown)
 
 /**
  * The same store; messages that do not say when they expire do so this long after their emit, or
- * after their eta: before that nobody could have sent them.
+ * after their eta: they could not have been sent before.
  */
 export function withExpiry(store: EntryStore, expiresMs: number): EntryStore {
   const claim: EntryStore['claim'] = async (request) =>
@@ -150,7 +150,7 @@ export interface RelayLoad extends EngineLoad {
   readonly paused: readonly string[];
 }
 
-/** Told when something was written down; an event that nobody hears is never made. */
+/** Reported once a result is recorded; an event without a listener is never built. */
 const SETTLED: readonly EventKind[] = [
   'delivered',
   'deferred',

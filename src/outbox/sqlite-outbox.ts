@@ -227,7 +227,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     try {
       return forgetSqliteKeys(this.#database, this.#inbox, this.#clock.now());
     } catch (error) {
-      // Where nobody made an inbox there is nothing to forget.
+      // Without an inbox there is nothing to forget.
       if (areTablesMissing(error)) return 0;
       throw error;
     }

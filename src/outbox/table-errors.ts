@@ -1,5 +1,5 @@
 /**
- * table-errors — tells a database in which nobody made our tables, or which has older ones, from
+ * table-errors — distinguishes a database without our tables, or with older ones, from
  * everything else that can go wrong in a transaction of the caller's.
  */
 
@@ -73,7 +73,7 @@ const DEPTH_MAX = 5;
 
 /** There is no transaction to do it in. */
 export const NO_TRANSACTION = '25P01';
-/** Somebody else changed the same, in transactions that see nothing of each other. */
+/** A concurrent transaction, invisible to this one, changed the same rows. */
 export const COLLISION = '40001';
 
 /** Whether the server failed a statement with this code. */

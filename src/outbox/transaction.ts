@@ -150,7 +150,7 @@ export function withinSqlite<T>(database: SqliteDatabase, doing: string, work: (
 export function refusePromise(value: unknown, doing: string): void {
   const isPromise = typeof value === 'object' && value !== null && 'then' in value;
   if (!isPromise || typeof value.then !== 'function') return;
-  // Nobody waits for it: should it fail, that must not end the process.
+  // Not awaited: a failure must not end the process.
   Promise.resolve(value).catch(() => undefined);
   throw new RespoolError(
     'config.invalid',

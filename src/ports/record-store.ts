@@ -6,7 +6,7 @@
 
 /** One line of a log. */
 export interface LogRecord {
-  /** Grows by kind, never used twice. */
+  /** Increases per kind; never reused. */
   readonly sequence: number;
   readonly record: unknown;
 }

@@ -345,7 +345,7 @@ function digestOf(bytes: Uint8Array, key: Uint8Array | undefined): string {
   return `${digestName(key)}:${createHmac('sha256', key).update(bytes).digest('hex')}`;
 }
 
-/** Keyed where the body is encrypted: a plain hash would tell whoever can guess the body. */
+/** Keyed if the body is encrypted: a plain hash would confirm a guessed body. */
 function digestName(key: Uint8Array | undefined): string {
   return key === undefined ? 'sha256' : 'hmac-sha256';
 }
@@ -383,7 +383,7 @@ const LENT_MAX_BYTES: number = 1024 * 1024;
 class BodyCopies {
   #lent: LentBuffers | undefined;
 
-  /** From now on nobody reads more than the last bytes of what is asked for; undefined: all. */
+  /** From now on readers use only the last bytes they asked for; undefined: all. */
   lend(heldMaxBytes: number | undefined): void {
     if (heldMaxBytes !== undefined) this.#lent = new LentBuffers(heldMaxBytes);
   }
@@ -487,7 +487,7 @@ export function checkRecord({ id, body }: Envelope): BodyInfo {
   );
 }
 
-/** Whether nobody can read a body by this record. */
+/** Whether a body is unreadable by this record. */
 export function isDamaged({ body }: Envelope): boolean {
   return damageIn(body) !== undefined;
 }

@@ -54,20 +54,20 @@ export interface CleanupResult {
   readonly forgotten: number;
   /** Bodies without entry. */
   readonly orphans: number;
-  /** Messages that nobody handles. */
+  /** Messages without a handler. */
   readonly unhandled: number;
 }
 
 const PAGE_MAX = 500;
 /** A body must be without entry in two looks at least this far apart. */
 const ORPHAN_LOOKS_APART_MS: number = 10 * MINUTE_MS;
-/** With several processes, a topic nobody claims is told after this long. */
+/** With several processes: how long a topic is unclaimed before it is reported, in ms. */
 const TOLD_AFTER_MS: number = MINUTE_MS;
 /** And held only after this long. */
 const UNHANDLED_AFTER_MS: number = 5 * MINUTE_MS;
 /** Messages of one topic that a round holds, about: a spool that stops waits for its round. */
 const UNHANDLED_MAX = 10_000;
-/** Active: left by a holder that was lost, of a topic that nobody claims any more. */
+/** Active: left by a lost holder, of a topic that is no longer claimed. */
 const CLAIMED_STATES = ['incoming', 'deferred', 'active'] as const;
 /** The newest audit records that are kept. */
 const AUDIT_KEEP = 100_000;
@@ -128,7 +128,7 @@ export class Caretaker {
         if (envelope.body.place === 'store') reaper.add(envelope.body.ref, 'removed');
       }
       forgotten += done;
-      // A page of which nothing could be removed is somebody else's: leave it to them.
+      // If nothing of a page could be removed, another process is at work: leave it.
       if (page.length < PAGE_MAX || done === 0) return forgotten;
     }
   }

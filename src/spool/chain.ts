@@ -79,7 +79,7 @@ export class Chain {
   /** Whether a body is encrypted as a new one is; `wanted` is what `encryption` resolved to. */
   isEncryptedAs(wanted: string | undefined, { encodings }: BodyInfo): boolean {
     if (wanted !== undefined && encodings.includes(wanted)) return true;
-    // What nobody here reads may be encrypted: whoever tries will be told.
+    // A body that is not read here may be encrypted: reading it reports that.
     return wanted === undefined && encodings.every((one) => this.#isPlainly(one));
   }
 

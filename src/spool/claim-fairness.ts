@@ -29,7 +29,7 @@ export const NOTICE_STATES: readonly ClaimableState[] = BOUNCE.states;
 
 /** Four turns: each kind has at least one of them, the first has two. */
 export const TURNS: readonly ClaimKind[] = [DEFERRED, INCOMING, DEFERRED, BOUNCE];
-/** A kind that had nothing due is looked at so often; meanwhile it takes what the others leave. */
+/** Interval of checks of a kind that had nothing due; meanwhile it gets what others leave. */
 const LOOK_EVERY_MS = 100;
 
 /** Whose turn it is. */

@@ -389,7 +389,7 @@ export class EnqueueTx {
   readonly #parts: Parts;
   readonly #body: Promise<StoredOrInlineBody>;
   #headers: Record<string, string> = {};
-  /** The last write: they follow each other, also when nobody awaits them one by one. */
+  /** The last write: writes run in order, even if the caller does not await each. */
   #writing: Promise<void> = Promise.resolve();
   #committed: Promise<Enqueued> | undefined;
   #isAborted = false;

@@ -10,7 +10,7 @@ const KIND = 'pause';
 /** The pattern that stands for everything. */
 export const EVERYTHING = '#';
 
-/** Topics that nobody delivers until somebody resumes them. */
+/** Topics that are not delivered until they are resumed. */
 export interface Pause {
   /** A pattern; `#` for everything. */
   readonly topic: string;

@@ -124,7 +124,7 @@ class Rekeying {
   #count = 0;
   #done = 0;
   #unreadable = 0;
-  /** Gone, or brought there by somebody else. */
+  /** Gone, or rekeyed by another process. */
   #settled = 0;
 
   constructor(parts: RekeyParts, by: string, options: RekeyOptions, to: string | undefined) {
@@ -184,7 +184,7 @@ class Rekeying {
       });
       const old = page.entries.filter((entry) => this.#isOld(entry));
       const ids = old.map(({ envelope }) => envelope.id);
-      // Whether it would fit a filter, nobody knows.
+      // Whether it would match a filter is unknown.
       yield { ids, corrupt: filter === undefined ? page.corrupt : [] };
       after = page.next;
     } while (after !== undefined);
@@ -222,7 +222,7 @@ class Rekeying {
     }
   }
 
-  /** False where somebody else has it, or was quicker. */
+  /** False if another process has it, or was faster. */
   async #bring(entry: Entry): Promise<boolean> {
     const { entries, source, retention, reaper, bodySettings } = this.#parts;
     const { id, body } = entry.envelope;
@@ -236,7 +236,7 @@ class Rekeying {
         id,
         revision,
         to: answer.to,
-        // Given even where it is as before: a sealed store seals it anew.
+        // Passed even if unchanged: a sealed store seals it again.
         envelope: kept === undefined ? entry.envelope : { ...entry.envelope, body: kept.info },
         ...(kept?.inline === undefined ? {} : { inlineBody: kept.inline }),
         ...(kept === undefined ? {} : goingBody(entry.envelope)),

@@ -35,7 +35,7 @@ export interface ReplayOrder {
   readonly replay: string;
   /** Another topic for them. */
   readonly topic?: string;
-  /** Only what was replayed this often before; others are refused: somebody was quicker. */
+  /** Only messages replayed this often before; others are refused: another run was faster. */
   readonly replays?: number;
   /** What a repair makes of them; what is absent stays. */
   readonly change?: LetterChange;
@@ -63,7 +63,7 @@ export async function replay(
   // Taken over before anything is awaited: the caller may use its buffer again.
   const body = given === undefined ? undefined : ownBody(given);
   const { kind, ...told } = action;
-  // The body is nobody's business but the message's; how large it is may be told.
+  // The body itself is private; its size may be shown.
   const details = given === undefined ? told : { ...told, bodyBytes: given.byteLength };
   const plan: PlannedAction['plan'] = async (entry, context) => {
     const { replays } = entry.status;

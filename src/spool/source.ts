@@ -50,7 +50,7 @@ import { cameBack, settledBefore, statusBefore } from './settled-before.ts';
 import type { StoreClock } from '../system/clock.ts';
 
 // The event of a message that has come to its end and is kept for a while.
-// Built only when somebody hears it.
+// Built only if there is a listener.
 //
 // Promise: told after it is on record, and only by its writer.
 
@@ -193,7 +193,7 @@ export class SpoolSource implements Source {
       }
       const shares = this.#turns.shares(demand.max - claims.size, kinds);
       await this.#takeShares(demand, asks, shares, take);
-      // Then, in order of precedence, whoever still has something takes what is left.
+      // Then, in order of precedence, kinds with more work take the remaining slots.
       for (const ask of asks) if (!ask.isExhausted) await take(ask, demand.max - claims.size);
     } catch (error) {
       // What was claimed before the trouble is ours: dropped here, it would wait for its lease to
@@ -504,7 +504,7 @@ export class SpoolSource implements Source {
     return entries.filter((entry) => !isSealed(entry)).map((entry) => new SpoolClaim(entry));
   }
 
-  /** Puts aside what a seal wrote: nobody here can read its headers. */
+  /** Holds a sealed message: its headers cannot be read here. */
   async #hold(sealed: readonly Entry[]): Promise<void> {
     const verdict = { kind: 'hold', because: SEAL_MISSING, costsAttempt: false } as const;
     const changes = sealed.map((entry) => {

@@ -24,7 +24,7 @@ export interface TracedSends {
   fail(error: unknown): void;
 }
 
-/** The span of one message; undefined: nobody records. */
+/** The span of one message; undefined: tracing is off. */
 export function beginSend(
   tracer: Tracer,
   message: TracedMessage,
@@ -42,7 +42,7 @@ export function beginSend(
   });
 }
 
-/** The spans of many; undefined: nobody records. */
+/** The spans of many messages; undefined: tracing is off. */
 export function beginSends(
   tracer: Tracer,
   messages: readonly TracedMessage[],

@@ -101,7 +101,7 @@ export async function readWhole(
     length = needed;
   }
   const whole = memory?.subarray(0, length) ?? Buffer.alloc(0);
-  // Nobody should hold much memory that nothing is in.
+  // Do not keep large amounts of unused memory.
   return whole.length < whole.buffer.byteLength * USED_MIN ? Buffer.from(whole) : whole;
 }
 

@@ -127,7 +127,7 @@ const KIB = 1024;
 /** Plain bytes for one trip to the thread pool: below it the trips cost more than the work. */
 const PACK_STEP_BYTES = 512 * KIB;
 const PACK_OUT_BYTES = 128 * KIB;
-/** Memory of so many streams that are over is kept for the next ones. */
+/** Maximum number of finished streams whose memory is kept for reuse. */
 const SPARE_JOINS_MAX = 4;
 const UNPACK_OUT_BYTES = 256 * KIB;
 const OUT_MIN_BYTES = KIB;

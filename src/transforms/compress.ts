@@ -274,7 +274,7 @@ export const PLAIN = 'plain';
 
 /** A body may unpack to this many times its size without saying so beforehand. */
 const RATIO_MAX = 200;
-/** Ratios count only past this many plain bytes: what is smaller harms nobody. */
+/** Minimum number of plain bytes before ratios are checked: smaller bodies are harmless. */
 export const RATIO_FREE_BYTES: number = 1024 * 1024;
 
 const ENCODING_PATTERN = /^([a-z0-9]+)(?:;ratio=([1-9][0-9]{0,14}))?$/;

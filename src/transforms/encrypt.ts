@@ -1,5 +1,5 @@
 /**
- * encrypt, decrypt — bodies that only holders of a key can read, and that nobody can change unseen.
+ * encrypt, decrypt — bodies that only key holders can read; every change to one is detected.
  *
  * The key of a body is derived from a key of the ring, a random salt and the message's id; the
  * body is encrypted in chunks, so that it streams. The format: docs/reference/body-format.md.

@@ -31,7 +31,7 @@ export class EventLoopTurns {
   }
 }
 
-/** What a cipher made of the chunks of one body: gone as soon as nobody reads it any more. */
+/** The encrypted chunks of one body: released as soon as no reader is left. */
 export class LentChunks {
   readonly #lent: LentMemory<readonly Uint8Array[]> | undefined;
 

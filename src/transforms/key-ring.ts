@@ -146,7 +146,7 @@ export class KeyRing {
     } catch (error) {
       const { code = '' } = error as NodeJS.ErrnoException;
       const text = `${showPlace(place)} cannot be read: ${code === '' ? textOf(error) : code}`;
-      // The disk may be back later; a file that is not there needs somebody.
+      // The disk may come back; a missing file needs an operator.
       throw FILE_IS_WRONG.has(code) ? this.#unavailable(id, text) : this.#outage(id, text, error);
     }
   }

@@ -124,7 +124,7 @@ export class SealCipher {
     return [...this.#roots.keys()];
   }
 
-  /** Whether a key is there, so that nobody has to wait for it. */
+  /** Whether the key is loaded, so that callers need not wait. */
   has(id: string): boolean {
     return this.#ring.loaded(id) !== undefined;
   }

@@ -133,7 +133,7 @@ export class SealedForm {
     const isHeld = isHeldHere(status);
     const because = isHeld ? shown : secrets.because;
     const { lastFailure, history = NO_HISTORY, notes = {} } = secrets;
-    // In the clear is what an earlier version left there, or somebody without the seal added.
+    // Plain text was left by an earlier version, or written by a process without the seal.
     const policy = status.policy ?? secrets.policy ?? null;
     const postponed = status.postponed + (secrets.postponed ?? 0);
     const replays = status.replays + (secrets.replays ?? 0);

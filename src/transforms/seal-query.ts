@@ -128,7 +128,7 @@ export class SealedQueries {
       reason: error.message,
       ...(error.code === 'store.corrupt' ? {} : { code: error.code }),
     }));
-    // On the page where it lies, also past the first: nobody else will tell of it.
+    // On its own page, even past the first: nothing else reports it.
     return { ...page, entries, corrupt: [...page.corrupt, ...corrupt] };
   }
 
@@ -196,7 +196,7 @@ function fits(
   const { because, lastFailure } = status;
   const keyId = statusKeyOf(status);
   const isShown = keyId === undefined;
-  // Without its key nobody can tell what it says, but for why the seal itself holds it.
+  // Without its key only the seal's own reason for holding it is readable.
   const canTell = isShown || !missing.has(keyId);
   const form = (what: 'code' | 'fingerprint', value: string): string =>
     isShown ? value : cipher.token(what, value, keyId);
@@ -220,7 +220,7 @@ function goesTo(
   if (asked === undefined || destination === undefined) return asked === undefined;
   const wanted = [asked].flat();
   const keyId = envelopeKeyOf(envelope);
-  // As it is where an earlier version sealed the headers alone, or nobody sealed anything.
+  // Unchanged if an earlier version sealed only the headers, or nothing was sealed.
   if (wanted.includes(destination)) return true;
   if (keyId === undefined || missing.has(keyId)) return false;
   return wanted.some((one) => cipher.token('destination', one, keyId) === destination);

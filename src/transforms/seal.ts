@@ -71,7 +71,7 @@ export function seal(entries: EntryStore, options: SealOptions): SealedStore {
       return entries.traits;
     },
     async open() {
-      // First: a store that nobody can write to need not be opened.
+      // First: a store that cannot be written to need not be opened.
       await cipher.open();
       // Those of old keys too, where they come soon: filters need them. Missing ones are told when
       // an entry needs them.

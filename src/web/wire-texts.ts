@@ -48,7 +48,7 @@ function isTime(text: string): boolean {
   return new Date(Date.UTC(year, month - 1, day)).getUTCDate() === day;
 }
 
-/** Refuses a body that is not as it is: it would be kept packed, and nobody told of it. */
+/** Refuses an encoded body: it would be stored compressed, without a record of that. */
 export function checkEncoding(encoding: string | undefined): void {
   if (encoding === undefined || /^ *(?:identity)? *$/i.test(encoding)) return;
   throw new HttpRefusal(

@@ -35,7 +35,7 @@ export interface AlertsParts {
   readonly folder: string;
   /** Names of rules that replay dead letters. */
   readonly replayRules: readonly string[];
-  /** Queues that are consumed; undefined: nobody has looked. */
+  /** Queues that are consumed; undefined: not known. */
   readonly queues: readonly string[] | undefined;
   /** Patterns of routes. */
   readonly topics: readonly string[];
@@ -232,7 +232,7 @@ function steeredTopic(given: unknown, key: string, { names, topics }: RuleParts)
   return pattern;
 }
 
-/** A topic that no route can take is a typing error; without any routes nobody can tell. */
+/** A topic that no route can take is a typing error; without routes it cannot be checked. */
 function checkReached(pattern: string, key: string, topics: readonly string[]): void {
   if (topics.length === 0 || topics.some((one) => topicsMeet(one, pattern))) return;
   throw new RespoolError(

@@ -62,7 +62,7 @@ export function brokerAt(
   };
 }
 
-/** Who asks is who consumes, unless the URL names somebody else. */
+/** The management API uses the consumer's account, unless the URL names another. */
 function withUser(managementUrl: string, url: string): string {
   const [asked, broker] = [URL.parse(managementUrl), URL.parse(url)];
   // n.b. What is no URL is refused where it is used.

@@ -114,7 +114,7 @@ export function valuesOfEnvironment(
   return values;
 }
 
-/** A sentence for every RESPOOL_… name that means nothing to anybody; `named` are of keys. */
+/** A warning for each unknown RESPOOL_… name; `named` are the names of keys. */
 export function unknownNames(env: Environment, named: ReadonlySet<string>): readonly string[] {
   const known = [...KEYS.filter(isScalar).map(({ key }) => environmentName(key)), TOKEN_NAME];
   return Object.keys(env)

@@ -13,7 +13,7 @@ export const EXTENSIONS = ['ts', 'mts', 'js', 'mjs', 'json', 'yaml', 'yml'] as c
 /** Every name a configuration file may have. */
 const NAMES: readonly string[] = EXTENSIONS.map((extension) => `respool.config.${extension}`);
 
-/** The file to read, or undefined when there is none; `named` is a file or a folder. */
+/** The file to read, or undefined if none exists; `named` is a file or a folder. */
 export async function findConfigFile(
   cwd: string,
   named: string | undefined,

@@ -201,7 +201,7 @@ async function consumersRoom({ value }: RawConfig): Promise<Pick<ConfiguredValue
   return { consumersOf };
 }
 
-/** What checks an outbox, loaded where somebody says something of one. */
+/** The checks of an outbox, loaded only if the configuration has one. */
 async function outboxRoom(
   { value }: RawConfig,
   environment: ReadonlyMap<string, unknown>,

@@ -66,7 +66,7 @@ export interface EffectiveOutbox {
   readonly expires?: Duration;
   /** Those of the configuration, and its own over them. */
   readonly policies: Readonly<Record<string, RetryPolicy>>;
-  /** None: nobody here sends. */
+  /** Undefined: no relay runs here. */
   readonly relay?: EffectiveRelay;
 }
 

@@ -150,7 +150,7 @@ async function runProgram(file: string): Promise<Readonly<Record<string, unknown
   try {
     exported = await importFile(pathToFileURL(file).href);
   } catch (error) {
-    // Whose stack it is helps nobody who only mistyped: the name of the file and the reason do.
+    // A stack trace does not help with a typing error: the file name and the reason do.
     const { name, message, stack = '' } = asError(error);
     const [reason = ''] = message.split('\n');
     const [, line] = /^(\d+)/.exec(stack.split(`${path.basename(file)}:`)[1] ?? '') ?? [];

@@ -1,5 +1,5 @@
 /**
- * read-item — the values of one route, consumer, rule or relay: from what was said, else from the
+ * read-item — the values of one route, consumer, rule or relay: as configured, else from the
  * table of its keys, checked against it.
  */
 
@@ -15,7 +15,7 @@ interface ItemSource {
   readonly filled?: ReadonlySet<string>;
 }
 
-/** Gives the value of a name as it was written; refuses one that its table does not allow. */
+/** Returns the value of a key as written; refuses one that its table does not allow. */
 export function itemReader({ table, item, key, filled }: ItemSource): <T>(name: string) => T {
   return <T>(name: string) => {
     const option = table[name];

@@ -113,7 +113,7 @@ function cipherOf(room: Room, kind: 'encrypt' | 'decrypt', data: Data, key: stri
   );
 }
 
-/** Refuses names that are none; one that nobody could have meant may be a key, and is not shown. */
+/** Refuses unknown names; one that is no near miss may be a key, and is not shown. */
 function checkNamesIn(key: string, given: object, known: readonly string[]): void {
   const strange = Object.keys(given).find((name) => !known.includes(name));
   if (strange === undefined || mayBeShown(strange, NAMES)) return checkKeys(key, given, known);

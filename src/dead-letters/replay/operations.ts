@@ -105,7 +105,7 @@ async function ask(
     }
     const { wanted: _, runner: __, ...rest } = replay;
     const because = `by ${by}`;
-    // Somebody may have run it meanwhile: then the record knows better.
+    // It may have been run meanwhile: then the record is newer.
     const known = replay.updatedAt === found.updatedAt ? (counts ?? rest.counts) : rest.counts;
     return { ...rest, counts: known, state: STATES[wanted], because, updatedAt: now };
   });

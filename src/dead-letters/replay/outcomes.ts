@@ -14,7 +14,7 @@ import type { ReplayJournal, LetterProgress } from './progress.ts';
 import type { ReplayLease } from './record-lease.ts';
 import type { ReplayCanaries } from '../../spool/operator/replays.ts';
 
-/** Between two questions; and so many times as long as the last one took. */
+/** Minimum interval of two queries, and its minimum multiple of the last query's duration. */
 const ASK_EVERY_MS: number = 5 * SECOND_MS;
 const REST_FACTOR = 10;
 /** Ids in one question; the others have their turn the next time. */
@@ -295,7 +295,7 @@ export class OutcomeListener {
 
 /** Minimum count for a share to mean anything. */
 const JUDGED_MIN = 10;
-/** So many in a row that cannot be sent stop it before there is a share. */
+/** Consecutive letters that cannot be sent before it stops, while no ratio is known. */
 const ROW_MAX = 10;
 
 /** What became of the letters of one run, and whether that is too bad. */

@@ -71,7 +71,7 @@ export async function planReplay(
     ...(transform === undefined ? {} : { transformDigest: transform.digest }),
   };
   await auditReplay(operator, 'plan', replay);
-  // The record comes last: without it nobody knows of the log, and nobody runs half a plan.
+  // The record comes last: without it the log is unreachable, and no half plan can run.
   await writePlan(operator.records, replay.id, items);
   if ((await operator.records.put(REPLAYS_KIND, replay.id, replay, 0)) === 'done') return replay;
   throw new RespoolError(

@@ -4,7 +4,7 @@
  *   open ─claim─▶ busy ─▶ sent · failed · parked · unsure · gone · left
  *    ▲   ▲           └─▶ open          not sent after all
  *    │   └─ failed, where a new run tries once more
- *   meant  an earlier run was about to send it, and nobody knows whether it did
+ *   meant  an earlier run was about to send it, and it is unknown whether it did
  *
  * Two copies of a message may have the same key: each has a place of its own here, and any copy
  * may stand for any of them.
@@ -163,7 +163,7 @@ export class LetterProgress {
 
   /**
    * Keys of which all letters were sent, and how many these are. n.b. What only went missing is
-   * told as sent without a destination: somebody may have held it, and it was never confirmed.
+   * reported as sent without a destination: a consumer may hold it, and it was never confirmed.
    */
   sentKeys(): Map<string, number> {
     const isConfirmed = (item: number): boolean =>
@@ -214,7 +214,7 @@ export class LetterProgress {
     return true;
   }
 
-  /** Those that may have been sent, and of which nobody knows more. */
+  /** Letters that may have been sent; their result is unknown. */
   meant(): readonly number[] {
     return [...this.#standings.keys()].filter((item) => this.#standings[item] === 'meant');
   }

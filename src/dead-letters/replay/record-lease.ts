@@ -25,7 +25,7 @@ import {
 /** Why a run ends before its end. */
 export type HaltReason =
   | { readonly kind: 'end'; readonly state: ReplayState; readonly because?: string }
-  /** Somebody else runs it by now, or may. */
+  /** Another process runs it by now, or may. */
   | { readonly kind: 'lost' }
   /** Our own machinery failed. */
   | { readonly kind: 'broken'; readonly error: unknown };
@@ -67,7 +67,7 @@ interface TenureParts {
   readonly records: RecordStore;
   readonly clock: Clock;
   readonly id: string;
-  /** Of this runner; nobody else has it. */
+  /** Identifies this runner; unique. */
   readonly name: string;
   /** How far it is. */
   readonly progress: () => Pick<Replay, 'counts' | 'canaries'>;
@@ -87,7 +87,7 @@ export class ReplayLease {
     lease.lost.addEventListener('abort', () => halt.stop({ kind: 'lost' }));
   }
 
-  /** Takes the lease; `move.refused` when somebody else has it or the replay is over. */
+  /** Takes the lease; `move.refused` when another process has it or the replay is over. */
   static async begin(parts: TenureParts): Promise<ReplayLease> {
     const { clock, id } = parts;
     const halt = new Halt();

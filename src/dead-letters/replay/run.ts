@@ -32,7 +32,7 @@ import { type LetterTransform, sameTransform } from './transform.ts';
 
 /** Missing letters that are put down at once. */
 const MISSING_STEP = 1_000;
-/** Somebody else who works on the place is waited for so long, and asked for this often. */
+/** How long to wait for another process that works on the place, and how often to check. */
 const BUSY_MAX_MS: number = 15 * SECOND_MS;
 const BUSY_EVERY_MS = SECOND_MS;
 

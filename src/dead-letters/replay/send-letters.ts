@@ -72,7 +72,7 @@ export interface PassResult {
   readonly acted: number;
   /** Letters that were found, and are back since the pass ended. */
   readonly returned: number;
-  /** Somebody else works on the place: nothing was looked at. */
+  /** Another process works on the place: nothing was examined. */
   readonly busy: string | undefined;
 }
 
@@ -244,7 +244,7 @@ class Pass {
     if (batch.length === 0) return;
     this.#batch = [];
     const meant = this.#parts.journal.step(batch.map(({ claim }) => claim.item));
-    // Heard by the dispatch; without this a failure while the former batch goes is nobody's.
+    // Handled by the dispatch; without this an early failure would be unhandled.
     meant.catch(() => undefined);
     await this.#dispatching;
     this.#dispatching = this.#dispatch(batch, meant);

@@ -66,7 +66,7 @@ export async function loadTransform(file: string): Promise<LetterTransform> {
     digest = createHash('sha256')
       .update(await readFile(file))
       .digest('hex');
-    // n.b. Under its digest: a file that was changed meanwhile is loaded anew.
+    // n.b. Under its digest: a file that was changed meanwhile is loaded again.
     exported = await importFile(`${pathToFileURL(file).href}?${digest.slice(0, 12)}`);
   } catch (error) {
     throw new RespoolError('config.invalid', `${what}: ${textOf(error)}`, { cause: error });

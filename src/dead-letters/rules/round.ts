@@ -118,7 +118,7 @@ class RoundOfRule {
       this.#outcomes.push(await this.#goOn(place));
     } catch (error) {
       if (this.#parts.signal.aborted) return;
-      // Somebody else works on this queue, or has the replay in hand.
+      // Another process works on this queue, or runs the replay.
       const isBusy = isRespoolError(error, 'move.refused');
       const because = `${place.letters.name}: ${textOf(error)}`;
       this.#outcomes.push({ result: isBusy ? 'waiting' : 'failed', because });

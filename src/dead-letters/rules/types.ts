@@ -89,7 +89,7 @@ export interface RuleState {
   readonly failures?: number;
   /** The replays of the last round, and older ones that are not over. */
   readonly replays?: readonly string[];
-  /** Whoever ran the last round was told to end before it was over, or never said how it ended. */
+  /** The last round was interrupted, or its process never recorded how it ended. */
   readonly isInterrupted?: boolean;
   readonly sent?: number;
   /** Letters that may have been sent already: left to people. */

@@ -112,7 +112,7 @@ function leaseOf(records: RecordStore, by: string): OwnedRecord<AlertLease | und
   };
 }
 
-/** Who looked last, if anybody ever has. */
+/** The process of the last evaluation; undefined if there was none. */
 export async function readAlertLease(records: RecordStore): Promise<AlertLease | undefined> {
   return (await records.get(TURN_KIND, TURN_KEY))?.value as AlertLease | undefined;
 }

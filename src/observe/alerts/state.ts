@@ -53,7 +53,7 @@ export interface AlertLook {
   readonly now: Millis;
   /** undefined: it could not be measured. */
   readonly holds: boolean | undefined;
-  /** Nobody has looked for longer than rounds take. */
+  /** No evaluation for longer than a round takes. */
   readonly isAfterGap: boolean;
   readonly forMs: number;
   /** Between two rounds; a rule is quiet for one at least before it is resolved. */

@@ -272,7 +272,7 @@ interface ScrapeQueryOptions {
   readonly clock: Clock;
 }
 
-/** Somebody who is asked now and then. */
+/** A source of values that is queried now and then. */
 interface ScrapeQuery {
   /** Asks if it is time, or joins who asks already; never rejects. */
   refresh(): Promise<void>;

@@ -17,7 +17,7 @@ import { isInner, type Migration, isReturn } from './migration.ts';
 /** Arguments that decide when and to where a queue lets go of its messages. */
 const ROUTING = ['x-message-ttl', 'x-dead-letter-exchange', 'x-dead-letter-routing-key'];
 
-/** Everything in the virtual host, asked anew. */
+/** Everything in the virtual host, freshly queried. */
 export async function worldOf(management: Management): Promise<TopologyWorld> {
   management.forget();
   const [surroundings, queues, operatorPolicies] = await Promise.all([

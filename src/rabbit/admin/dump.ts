@@ -74,7 +74,7 @@ function namesOf({ exchanges }: Topology): string[] {
   return exchanges.map(({ name }) => name);
 }
 
-/** Those that are planned, and those of the broker that nobody planned. */
+/** Planned objects, and unplanned ones that exist at the broker. */
 function bindingsOf(topology: Topology, snapshot: Snapshot | undefined): DumpedBinding[] {
   const planned = topology.bindings.map((one): DumpedBinding => {
     const isThere = snapshot?.bindings.some((have) => isSameBinding(one, have));

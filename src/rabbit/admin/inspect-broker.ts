@@ -151,7 +151,7 @@ export function versionOf(connection: AmqpConnection | undefined): string | unde
   return typeof version === 'string' ? version : undefined;
 }
 
-/** Refuses to look where there is nobody to ask. */
+/** Refuses to look without a management API. */
 export function checkLook(what: string, { connection, management }: LookOptions): void {
   if (connection !== undefined || management !== undefined) return;
   throw new RespoolError(

@@ -5,7 +5,7 @@
  *   what is empty, unbound and without consumers, counted twice (remove.ts)
  *
  * Promise: a message is in the old or the new queue at all times. Every step may be done again:
- * whoever is killed in the middle starts anew. n.b. Until the old main queue is unbound, both get
+ * a killed migration starts over. n.b. Until the old main queue is unbound, both get
  * what is published: better twice than not at all.
  */
 
@@ -193,7 +193,7 @@ async function empty(
         `${report.homeless} messages in ${show(name)} belong to queues that are not migrated`,
       );
     }
-    // What nobody owns would only be seen again.
+    // Messages without an owner would only be read again.
     if (report.total === 0 || report.homeless > 0 || report.end !== 'done') break;
   }
   if (moved > 0) steps.push(step('move', name, moved, 'moved into the new topology'));

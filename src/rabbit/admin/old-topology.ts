@@ -197,7 +197,7 @@ export function newPlaceOf(
   return changedCopy(message, { to, owner: plan.queue, from: oldMain, id, keepsEnding, wire });
 }
 
-/** Where our headers name a queue, no other is guessed: it may be somebody else's. */
+/** If our headers name a queue, no other is guessed: that one may belong to another system. */
 function oldOwner(message: AmqpMessage, { mains }: Move): string | undefined {
   const sure = sureOwner(message);
   const said = sure === undefined ? [likelyOwner(message), message.fields.routingKey] : [sure];
@@ -211,7 +211,7 @@ interface Waiting {
   readonly id: string;
 }
 
-/** It begins its wait anew, in a queue that is long enough: later than it would be, never early. */
+/** It restarts its wait, in a queue that is long enough: late rather than early. */
 function waitCopy(
   given: AmqpMessage,
   queue: LeavingQueue,

@@ -14,7 +14,7 @@ export interface QueuePlace {
   readonly of: readonly string[];
 }
 
-/** Where a queue stands in the plans; a name that none of them has serves nobody we know. */
+/** The role of a queue in the plans; undefined if none of them has it. */
 export function queuePlaceOf(queue: string, plans: readonly QueuePlan[]): QueuePlace {
   const owners = plans.filter((plan) => plan.topology.queues.some((one) => one.name === queue));
   // A dead queue of another system may be named by the road only.
@@ -25,7 +25,7 @@ export function queuePlaceOf(queue: string, plans: readonly QueuePlan[]): QueueP
   return { queue, role, of: all.map((plan) => plan.queue) };
 }
 
-/** The main queue of a message; undefined: nobody knows, or it is none of these. */
+/** The main queue of a message; undefined: unknown, or none of these. */
 export function ownerQueueOf(
   message: AmqpMessage,
   { queue, role, of }: QueuePlace,
@@ -71,7 +71,7 @@ export interface CopyChange {
   /** The id that it gets where it has none. */
   readonly id: string;
   readonly past?: Partial<Past>;
-  /** Its past, where somebody has read it already. */
+  /** Its history, if it was read already. */
   readonly read?: Past | undefined;
   /** It stays dead or parked: why is kept. */
   readonly keepsEnding?: boolean;

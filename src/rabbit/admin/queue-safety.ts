@@ -15,7 +15,7 @@ import type { PlannedQueue } from './inspect-broker.ts';
 
 /** A lower limit is reached by a consumer that crashes again and again. */
 const DELIVERY_LIMIT_LOW = 1_000;
-/** What a quorum queue has from 4.0 on where nobody set a limit. */
+/** Default delivery limit of a quorum queue from 4.0 on. */
 const DELIVERY_LIMIT_DEFAULT = 20;
 
 /** What is unsafe about the queues of plans, in their order. */

@@ -164,7 +164,7 @@ function whyHeld(queue: LeavingQueue, facts: Facts): string | undefined {
   return sharedWait && whyShared(sharedWait);
 }
 
-/** Somebody needs it. */
+/** It is still in use. */
 function whyUsed(queue: LeavingQueue, facts: Facts): string | undefined {
   const { migration, counts, busyMain } = facts;
   const { consumers = 0 } = counts.get(queue.name) ?? {};

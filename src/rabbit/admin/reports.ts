@@ -151,7 +151,7 @@ export interface DrainReport {
   readonly moved: number;
   /** Seen, and left where they were: they do not match. */
   readonly skipped: number;
-  /** Seen, and left where they were: nobody knows which queue they belong to. */
+  /** Read, and left where they were: their queue is unknown. */
   readonly homeless: number;
   readonly end: DrainEnd;
 }
@@ -178,7 +178,7 @@ export interface MigrateOptions {
   readonly waits?: 'move' | 'leave';
   /**
    * Says that no consumer uses the old wait queues any more. Needed to remove them while consumers
-   * run whose queue has kept its name: nobody can see which topology they use. Default: false.
+   * run whose queue has kept its name: their topology cannot be determined. Default: false.
    */
   readonly oldConsumersGone?: boolean;
   /**

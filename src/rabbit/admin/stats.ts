@@ -167,7 +167,7 @@ function deepWait(
   if (waitMs === undefined || before === undefined || previous === undefined) return [];
   if (at - previous.at < waitMs + LATE_MS || ready === undefined) return [];
   const came = (queue.published ?? Number.NaN) - (before.published ?? Number.NaN);
-  // n.b. The counts begin anew with the broker: then nothing can be said.
+  // n.b. The counts restart with the broker: then there is no rate.
   if (!(came >= 0) || ready <= came) return [];
   const wait = formatDuration(waitMs);
   return [

@@ -128,7 +128,7 @@ interface GoqueueMessage {
   readonly data: unknown;
   /** When it was made, in milliseconds since the epoch. */
   readonly timestamp: number;
-  /** Who publishes it; default: nobody named. */
+  /** The publisher's name; default: none. */
   readonly appId?: string;
 }
 
@@ -233,7 +233,7 @@ function read(message: AmqpMessage, queue: string): Past {
     ...compat.originOf(message, foreignOrigin(message, queue)),
   });
   if (headers[H.firstAt] !== undefined) return past;
-  // n.b. Each retry of theirs sets the timestamp of the message anew; the header stays.
+  // n.b. Each GoQueue retry sets a new timestamp; the header stays.
   const firstAt = timeOf(headers[PUBLISHED.code]) ?? timeOf(headers[PUBLISHED.document]);
   return firstAt === undefined ? past : { ...past, firstAt };
 }

@@ -189,7 +189,7 @@ export interface TlsOptions {
   readonly key?: string | Buffer;
   readonly passphrase?: string;
   readonly servername?: string;
-  /** `false` trusts anybody; never in production. */
+  /** `false` trusts any certificate; never in production. */
   readonly rejectUnauthorized?: boolean;
 }
 

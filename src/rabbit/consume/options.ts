@@ -412,7 +412,7 @@ function extraWaits(
   if (waits !== undefined && !Array.isArray(waits))
     throw invalid('waits', waits, 'a list of durations');
   const asked = (waits ?? WAITS_DEFAULT).map((wait, at) => durationMs(wait, `waits[${at}]`));
-  // Queues of another system are what they are, unless somebody asks for more.
+  // Queues of another system are left unchanged unless the options ask for more.
   const chosen = waits !== undefined ? asked : isShared ? [] : asked.filter((ms) => ms > longestMs);
   // Without any, a message that has to wait had nowhere to go.
   const hasNone = longestMs === 0 && !chosen.some((ms) => ms > 0);

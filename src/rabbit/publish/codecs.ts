@@ -2,7 +2,7 @@
  * codecs — from values to bytes and back, by content type: the same table for publishers and
  * consumers.
  *
- * JSON, text and plain bytes are built in; whoever needs another type registers a codec for it.
+ * JSON, text and plain bytes are built in; users register codecs for other types.
  */
 
 import { RespoolError, show, textOf } from '../../core/errors.ts';
@@ -26,7 +26,7 @@ export type Encode = (contentType: string, body: unknown) => Buffer;
  */
 export type Decode = (contentType: string | undefined, bytes: Uint8Array) => unknown;
 
-/** What a body is taken for when nobody says: most publishers that do not say write JSON. */
+/** The content type of a body without one: most such publishers write JSON. */
 const CONTENT_TYPE_DEFAULT = 'application/json';
 export const CONTENT_TYPE_BYTES = 'application/octet-stream';
 

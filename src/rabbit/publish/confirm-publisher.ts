@@ -29,7 +29,7 @@ import { H } from '../consume/message-history.ts';
 
 /** A message that was handed over. */
 interface PendingConfirm {
-  /** Taken off once it is settled: whoever still holds the rest shall not hold the body. */
+  /** Cleared once it is settled, so that references to the rest do not retain the body. */
   outgoing: Outgoing;
   readonly resolve: () => void;
   readonly reject: (error: unknown) => void;
@@ -199,7 +199,7 @@ class ConfirmWindow {
       this.#all = this.#all.filter(({ place }) => place !== 'settled');
       this.#allHead = 0;
       this.#settled = 0;
-      // A timer that nobody needs would keep the process alive.
+      // An unneeded timer would keep the process alive.
       if (this.#all.length === 0) this.end();
     }
   }
@@ -407,7 +407,7 @@ export class ConfirmPublisher {
     this.#whenIdle.check();
   }
 
-  /** Waits for what was handed over, unless nobody wants it any more, then ends the channel. */
+  /** Waits for pending publishes, unless they were abandoned, then closes the channel. */
   async close({ waits = true }: { readonly waits?: boolean } = {}): Promise<void> {
     this.#isClosing = true;
     if (!waits) {

@@ -202,7 +202,7 @@ class Forwarding {
       }
       const isAway = fallsBack(error) || isRespoolError(error, 'engine.stopping');
       if (isAway) return this.#later(textOf(error));
-      // Nobody takes it: that is the message's own trouble, and goes by its policy.
+      // Unroutable: the message's own failure, so its policy applies.
       throw error;
     }
   }
@@ -234,7 +234,7 @@ const FORWARDINGS = new WeakMap<FallbackSpool, Map<string, Forwarding>>();
 
 /**
  * Joins those who forward for a spool; the returned function leaves them. The handler stays: a
- * spool would put aside what nobody handles.
+ * spool would hold messages without a handler.
  */
 function join(parts: FallbackParts): () => void {
   const { spool, topic, policy, broker } = parts;

@@ -79,7 +79,7 @@ export class PublishBreaker {
     return this.#isOpen ? this.#parts.outlet.send(outgoing) : this.#sendLater(outgoing);
   }
 
-  /** Somebody may have deleted the exchange: it is declared once more before that is an error. */
+  /** The exchange may have been deleted: it is declared once more before that is an error. */
   async #passTwice(outgoing: Outgoing): Promise<void> {
     try {
       await this.#pass(outgoing);
@@ -131,7 +131,7 @@ export class PublishBreaker {
     } catch (error) {
       if (!isRespoolError(error, 'broker.unavailable')) throw error;
       if (!isNeeded) {
-        // Nobody else may ask for it: what comes in the meantime goes to the fallback.
+        // Only one probe at a time: messages published meanwhile go to the fallback.
         link.connected().catch(() => undefined);
         return undefined;
       }
@@ -188,7 +188,7 @@ export class PublishBreaker {
   }
 
   #stuck(isHandedOver: boolean): RespoolError {
-    // What was handed over may be on its way: nobody can tell.
+    // Messages handed to the channel may have been sent: that is unknown.
     return new RespoolError(
       isHandedOver ? 'broker.unconfirmed' : 'broker.unavailable',
       `cannot publish: ${this.#parts.link.whyAway}`,

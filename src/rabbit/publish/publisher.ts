@@ -319,6 +319,6 @@ async function closeDoor({ outlet, gate }: Door): Promise<void> {
   gate.close();
   const { inFlight, waiting } = outlet.load;
   const closed = outlet.close();
-  // What is left there is in the fallback already: nobody waits for it.
+  // The rest is in the fallback already and is not awaited.
   if (inFlight + waiting === 0) await closed;
 }

@@ -20,9 +20,9 @@ import { sleep } from '../../system/wait.ts';
 import type { AmqpConnection } from '../connection/amqp.ts';
 import { passiveQueues } from '../admin/inspect-broker.ts';
 
-/** From here on a limit is none: nobody looks this often. */
+/** Delivery limits from here on count as unlimited. */
 const LIMIT_SAFE = 1_000_000;
-/** What a quorum queue has from 4.0 on where nobody set a limit. */
+/** Default delivery limit of a quorum queue from 4.0 on. */
 const LIMIT_DEFAULT = 20;
 
 /** Of which queue, and who can tell. */
@@ -31,7 +31,7 @@ export interface CautionOptions {
   readonly management: Management | undefined;
   /** Of the broker, as it said when the connection was opened; asked for when it is not known. */
   readonly version: string | undefined;
-  /** The caller that asks says that looking drops nothing; taken where nobody can tell. */
+  /** The caller's assurance that looking drops nothing; used if the limit is unknown. */
   readonly isTrusted?: boolean;
 }
 

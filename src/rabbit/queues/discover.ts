@@ -74,7 +74,7 @@ function readable(pattern: string, target: string, problems: SweepProblem[]): Gl
   return [];
 }
 
-/** undefined: nobody was asked; plain names can do without. */
+/** undefined: not queried; plain names need no list. */
 async function listed(
   management: Management | undefined,
   globs: readonly Glob[],

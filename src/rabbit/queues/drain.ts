@@ -106,7 +106,7 @@ function isFresh({ role }: QueuePlace, { attempts }: DrainOptions): boolean {
   return attempts === undefined ? role === 'dead' || role === 'parked' : attempts === 'fresh';
 }
 
-/** Refuses what could not be drained, before anybody is asked or anything is taken. */
+/** Refuses what cannot be drained, before a prompt is shown or a message is taken. */
 export function checkDrain(options: DrainOptions): void {
   checkNames('drainQueue', options, NAMES);
   const { queue, plans = [], to, confirm, max, window, attempts } = options;

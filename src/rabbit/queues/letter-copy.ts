@@ -202,7 +202,7 @@ function copyWith(
     read: wire === undefined && isAsRead ? read.past : undefined,
     wire,
   });
-  // What nobody knows is not said: a later reader would take the dead queue for its home.
+  // Unknown values are left out: a later reader would take the dead queue for its home.
   const unknown = {
     ...(owner === undefined ? { [H.queue]: undefined } : {}),
     ...(beginning === undefined ? { [H.exchange]: undefined, [H.routingKey]: undefined } : {}),
@@ -211,7 +211,7 @@ function copyWith(
   return { ...copy, properties: { ...copy.properties, headers } };
 }
 
-/** What nobody wanted any more by its time is wanted again: an operator says so. */
+/** Removes an expiration that has passed: an operator wants the message delivered. */
 function lifeOf({ firstAt, expiresAfterMs }: Past, now: number): Partial<Past> {
   const isOver = expiresAfterMs !== undefined && firstAt + expiresAfterMs <= now;
   return isOver ? { expiresAfterMs: undefined } : {};

@@ -51,9 +51,9 @@ export interface LetterPlace extends QueuePlace {
 /** What a message is, with what it takes to write its copy. */
 export interface ReadLetter {
   readonly letter: Letter;
-  /** Where it was first published; undefined: nobody tells. */
+  /** Where it was first published; undefined: unknown. */
   readonly beginning: BodyStart | undefined;
-  /** The queue that it belongs to; undefined: nobody knows one. */
+  /** The queue that it belongs to; undefined: unknown. */
   readonly owner: string | undefined;
   readonly past: Past;
 }
@@ -374,7 +374,7 @@ function kept(text: unknown): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    // Somebody else wrote into our header.
+    // Another program wrote our header.
     return undefined;
   }
 }

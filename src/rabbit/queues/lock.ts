@@ -65,7 +65,7 @@ async function declare(connection: AmqpConnection, name: string): Promise<boolea
     await channel.assertQueue(name, { exclusive: true, autoDelete: true, durable: false });
   } catch (error) {
     if (refusalCode(error) === LOCKED) return false;
-    // n.b. Nobody works on a queue without its lock.
+    // n.b. A queue is only worked on under its lock.
     throw explainRefusal(error, { act: 'declare', what: 'queue', name, instead: '' });
   }
   await closeChannel(channel);

@@ -104,7 +104,7 @@ export class QueueDrain {
     return this.#error;
   }
 
-  /** Set when the channel was lost after an ack: nobody knows which acks were read. */
+  /** Set when the channel was lost after an ack: which acks arrived is unknown. */
   get lostError(): RespoolError | undefined {
     return this.#hasAcked && this.pass.isLost ? lostAtTheEnd(this.#queue) : undefined;
   }

@@ -40,7 +40,7 @@ type QueueRoute = Extract<door.LetterRoute, { readonly kind: 'queue' }>;
 const LOOK_MAX = 100_000;
 /** Held by one walk, unacked; the broker keeps a note of each. */
 const HELD_MAX = 1_000_000;
-/** In memory with their content at once while nobody has any in hand. */
+/** Maximum number of letters in memory with their content while none is in hand. */
 const LOOK_WINDOW = 200;
 const IN_HAND_DEFAULT = 100;
 const IN_HAND_MAX = 1_000;
@@ -160,7 +160,7 @@ class QueueLetters implements door.DeadLetters {
     for (const answer of (await passiveQueues(await this.#amqp(), [...queues])).values()) {
       if (!('found' in answer) || answer.found === undefined) return undefined;
       const { messageCount, consumerCount } = answer.found;
-      // Purged or expired, or taken by a consumer that has gone since: nobody can tell.
+      // Purged, expired, or taken by a consumer that has left since: unknown.
       if (messageCount === 0 && consumerCount === 0) return undefined;
       waiting += messageCount;
     }
@@ -399,7 +399,7 @@ export interface QueueLettersOptions {
    * turned into `.parked`. Declared as a durable quorum queue where it is not there.
    */
   readonly parkedQueue?: string;
-  /** Looks also where nobody can tell what the broker does after many looks; default: false. */
+  /** Looks even if the queue's delivery limit is unknown; default: false. */
   readonly isTrusted?: boolean;
   /** A look goes through this many at the most, unless it says so itself; default 100,000. */
   readonly lookMax?: number;

@@ -28,7 +28,7 @@ const HELD_MAX_DEFAULT = 100_000;
 const PASS_MAX_MS = 10 * MINUTE_MS;
 /** So long without a message, and we ask how many are left. */
 const QUIET_MS = 1_000;
-/** This many quiet spans with messages left: somebody else has the queue for himself. */
+/** Quiet spans with messages left after which another consumer counts as exclusive. */
 const QUIET_MAX = 3;
 /** Given ones are dropped from the line of arrivals this many at a time. */
 const GIVEN_MAX = 256;
@@ -368,7 +368,7 @@ class OpenQueuePass implements QueuePass {
   }
 }
 
-/** Of a pass that was lost after something was done: nobody knows which acks were read. */
+/** The error of a pass whose channel was lost after an ack: which acks arrived is unknown. */
 export function lostAtTheEnd(queue: string): RespoolError {
   return new RespoolError(
     'broker.unavailable',
@@ -403,7 +403,7 @@ export class Walk {
   /** The next one was asked for, and did not come before the signal. */
   #asked: Promise<Step> | undefined;
   #onAbort: () => void = () => undefined;
-  // n.b. One for all messages: to listen and to stop anew for each costs as much as to send it.
+  // n.b. One listener for all messages: one per message costs as much as sending it.
   readonly #listen = (): void => this.#onAbort();
   #seen = 0;
   /** The last one had been given back before: others may have been so, too. */

@@ -58,7 +58,7 @@ const RETURNED_MAX_MS = 2_000;
 /** More in one command come back in another order. */
 const NACKED_MAX = 32;
 const TAG = 'respool-pass-';
-/** How long acks may take to bring further messages; somebody else may get them instead. */
+/** Maximum wait for further messages after acks; another consumer may get them instead. */
 const REFILLED_MAX_MS = 2_000;
 /** A consumer that asks for nothing; from 4.0 on it gets one message. */
 const NO_CREDIT: Table = {

@@ -8,7 +8,7 @@
  * entries, no more. What the broker is known to have taken out stands for none: there may be
  * another that is equal in id, body and headers, sent twice, and it needs a copy of its own. The
  * same holds for equal ones that are in hand together. Without an id equal ones are common, and
- * none is remembered. What lay in the file before our first line is somebody else's, and stays.
+ * none is remembered. Earlier content of the file belongs to another program, and stays.
  */
 
 import { createHash } from 'node:crypto';

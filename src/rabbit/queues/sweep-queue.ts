@@ -58,7 +58,7 @@ function sweepCopy(message: AmqpMessage, { queue, target, deaths, now }: SweepTa
     keepsEnding: true,
   });
   const { properties } = copy;
-  // What nobody knows is not said: a replay would take the dead queue for its home.
+  // Unknown values are left out: a replay would take the dead queue for its home.
   const home = headers[H.routingKey] === undefined ? beginningOf(message, queue) : {};
   return {
     ...copy,

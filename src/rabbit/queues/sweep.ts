@@ -50,7 +50,7 @@ export interface SweepSettings {
   readonly queues?: readonly string[] | undefined;
   /** Says what would be moved, and changes nothing; default false. */
   readonly dryRun?: boolean | undefined;
-  /** Looks into queues whose delivery limit nobody can tell; default false. */
+  /** Looks into queues whose delivery limit is unknown; default false. */
   readonly isTrusted?: boolean | undefined;
   readonly signal?: AbortSignal | undefined;
   readonly onProgress?: ((progress: SweepProgress) => void) | undefined;
@@ -189,7 +189,7 @@ async function sweepPairs(
     const tools = { connect, outlet, management, clock, journal, budget };
     const reports = new Map<string, QueueSweep>();
     const waiting = pairs.values();
-    // n.b. All take from one line: what is slow holds up nobody else.
+    // n.b. All workers take from one list: a slow queue delays no other.
     const sweepOn = async (): Promise<void> => {
       for (const pair of waiting) {
         if (rule.signal?.aborted === true && reports.size > 0) return;
@@ -220,7 +220,7 @@ function tellSwept(
   }
 }
 
-/** Refuses what could not be swept by, before anybody is asked. */
+/** Refuses invalid sweep options, before the broker is queried. */
 function checkSettings(options: SweepSettings): SweepRule {
   const { max = MAX_DEFAULT, limit, window = WINDOW_DEFAULT, reasons = [], queues = [] } = options;
   checkNumber('max', max, { min: 0, max: Number.MAX_SAFE_INTEGER });

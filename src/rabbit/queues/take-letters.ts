@@ -50,7 +50,7 @@ export class OpenMessage {
     );
   }
 
-  /** Whether somebody settled it, or began to. */
+  /** Whether it was settled, or is being settled. */
   get wasSettled(): boolean {
     return this.#isSettling;
   }
@@ -72,7 +72,7 @@ export class OpenMessage {
     return {
       letter: this.read.letter,
       token: this,
-      // A copy: what somebody writes into it must not go into what is sent.
+      // A copy: changes by the caller must not reach the message that is sent.
       body: async () => new Uint8Array(this.message.content),
       copy: async (reason) => archiveCopyOf(this.read.letter, this.message, reason),
     };
@@ -189,7 +189,7 @@ export class LetterBatch {
     }
   }
 
-  /** What is being settled is waited for; what nobody settled goes back. */
+  /** Waits for pending settlements; letters that were not settled go back. */
   async #end(): Promise<void> {
     for (const held of this.#open) {
       if (held.wasSettled) continue;

@@ -9,7 +9,7 @@ import { type AmqpConnection, closeChannel } from '../connection/amqp.ts';
 import { openChannel, passiveQueues } from '../admin/inspect-broker.ts';
 import { explainRefusal, inFull } from '../topology/explain.ts';
 
-/** Kept safely, dropped by nobody: neither when it was looked at often, nor when it is full. */
+/** Drops nothing: neither after many looks, nor when it is full. */
 const TARGET = {
   durable: true,
   arguments: {

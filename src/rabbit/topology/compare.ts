@@ -27,7 +27,7 @@ export function queueDifferences(want: QueueSpec, have: QueueInfo): Difference[]
   const { 'x-queue-type': type, ...wanted } = want.arguments;
   const { 'x-queue-type': _, ...there } = have.arguments;
   return [
-    // Where nobody asks for a type, the virtual host may have a default of its own.
+    // Without an explicit type, the default of the virtual host applies.
     ...(type === undefined
       ? []
       : fieldDifferences({ 'x-queue-type': type }, { 'x-queue-type': have.type })),

@@ -1,7 +1,7 @@
 /**
  * declare — makes a topology exist: exchanges, policies, queues, bindings, in this order.
  *
- * Whoever does it twice changes nothing. The first thing that is there with other arguments stops
+ * Declaring twice changes nothing. The first object that exists with other arguments stops
  * it, explained; nothing is ever deleted or overwritten to make room.
  */
 
@@ -26,7 +26,7 @@ export interface Applied {
   readonly bindings: number;
   /** Policies that are there as they should be. */
   readonly policies: readonly string[];
-  /** Policies that nobody could set: there is no management API. */
+  /** Policies that could not be set without the management API. */
   readonly policiesNotApplied: readonly string[];
 }
 
@@ -60,7 +60,7 @@ async function declareExchanges(
   connection: AmqpConnection,
   exchanges: readonly ExchangeSpec[],
 ): Promise<void> {
-  // The default exchange is always there, and nobody may declare it.
+  // The default exchange always exists, and cannot be declared.
   const named = exchanges.filter(({ name }) => name !== '');
   await onParallelChannels(
     connection,
@@ -93,7 +93,7 @@ async function declareQueues(
 }
 
 async function bind(connection: AmqpConnection, bindings: readonly BindingSpec[]): Promise<void> {
-  // Every queue is bound to the default exchange by its name, and nobody may do that.
+  // The broker binds every queue to the default exchange by its name; clients cannot.
   const named = bindings.filter(({ exchange }) => exchange !== '');
   await onParallelChannels(
     connection,

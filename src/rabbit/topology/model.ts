@@ -41,7 +41,7 @@ export interface BindingSpec {
   readonly arguments: Table;
 }
 
-/** A policy of the broker: how safety is added to queues whose arguments are somebody else's. */
+/** A broker policy: adds safety to queues whose arguments another system has set. */
 export interface PolicySpec {
   readonly name: string;
   /** A regular expression over queue names. */

@@ -11,7 +11,7 @@ const NAME_MAX_BYTES = 255;
 /** Names that begin like this belong to the broker. */
 const BROKERS_OWN = 'amq.';
 
-/** True for exchanges such as `amq.topic`, which nobody has to declare. */
+/** True for exchanges such as `amq.topic`, which always exist. */
 export function isBrokersOwn(name: unknown): boolean {
   return typeof name === 'string' && name.startsWith(BROKERS_OWN);
 }

@@ -35,7 +35,7 @@ const EXTRA_WAITS_MAX = 64;
  */
 const WAIT_MAX_MS = 49 * DAY_MS;
 /**
- * In practice no limit. n.b. From 4.0 on the default is 20, and −1 (without limit there) makes a
+ * In practice no limit. n.b. From 4.0 on the default is 20, and −1 (unlimited there) makes a
  * 3.x give up a message at its first return.
  */
 const DELIVERY_LIMIT = 1_000_000;
@@ -158,7 +158,7 @@ function queueOf(name: string, role: QueueRole, args: Table): QueueSpec {
   return { name, role, durable: true, exclusive: false, autoDelete: false, arguments: args };
 }
 
-/** What every queue of a type has. A full queue refuses: by default it would drop its oldest. */
+/** Arguments common to all queues of a type. A full queue refuses instead of dropping. */
 function argumentsOf(type: QueueType): Table {
   if (type === 'classic') return { 'x-queue-type': 'classic' };
   return {
@@ -195,7 +195,7 @@ function mainQueue(order: QueueOrder, leads: Leads): QueueSpec {
   return { name: queue, role: 'main', durable, exclusive, autoDelete, arguments: args };
 }
 
-/** Refuses arguments of the user that would take away what the queue is trusted for. */
+/** Refuses user arguments that would weaken the queue's guarantees. */
 function checkArguments(queue: string, type: QueueType, args: Table): void {
   const refuse = (name: string, todo: string): never => {
     throw new RespoolError(

@@ -197,7 +197,7 @@ function refusedItem(error: unknown, { what, name }: Thing): PlanItem {
   return { ...unknown(what, name), note: explained.message };
 }
 
-/** Exchanges of somebody else that bindings need. */
+/** Exchanges of other systems that bindings need. */
 async function missingExchanges(
   connection: AmqpConnection,
   topology: Topology,

@@ -1,4 +1,4 @@
-/** snapshot — what the management API tells of the things in a topology, asked anew. */
+/** snapshot — the current state of a topology's objects, from the management API. */
 
 import type {
   BindingInfo,

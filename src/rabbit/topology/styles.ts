@@ -263,7 +263,7 @@ function plainDelayMs(policy: RetryPolicy, attempt: number): number {
 /** The delay of a plain policy does not depend on the failure. */
 const ANY_FAILURE: Failure = { permanence: 'transient', code: 'any', reason: '', fingerprint: '' };
 
-/** A wait queue by its wait, and the road into it. */
+/** A wait queue by its wait, and the route into it. */
 export interface TopologyRoute {
   readonly waitMs: number;
   /** The attempt that it is there for, where a style has a queue for each. */

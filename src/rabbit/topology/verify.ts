@@ -68,7 +68,7 @@ async function checkExistence(
   connection: AmqpConnection,
   { exchanges, queues, bindings }: Topology,
 ): Promise<Problem[]> {
-  // Exchanges of somebody else are only named by bindings.
+  // Exchanges of other systems are only named by bindings.
   const names = new Set([...exchanges.map(({ name }) => name), ...bindings.map(exchangeOf)]);
   // The default exchange is always there, and cannot be asked for.
   names.delete('');

@@ -20,7 +20,7 @@ export class DiskMeter {
     void this.#look();
   }
 
-  /** null: it does not get fuller, or nobody can tell yet. */
+  /** null: it is not filling up, or not known yet. */
   get fullInMs(): number | null {
     return this.#trend.endsInMs ?? null;
   }

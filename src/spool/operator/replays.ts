@@ -96,7 +96,7 @@ export interface ReplayCounts {
   readonly unsure: number;
   /** Planned, and not there any more. */
   readonly gone: number;
-  /** Left by the transform, or because nobody knows their home. */
+  /** Skipped by the transform, or because their home is unknown. */
   readonly left: number;
   /** Sent, and failed again. */
   readonly again: number;
@@ -125,7 +125,7 @@ export interface Replay {
   readonly options: ReplayOptions;
   readonly plan: ReplayPlan;
   readonly state: ReplayState;
-  /** Why it is in this state, where somebody or something said so. */
+  /** Why it is in this state, if a reason was recorded. */
   readonly because?: string;
   readonly counts: ReplayCounts;
   /** Of the run that sent or watched canaries last. */

@@ -28,9 +28,9 @@ import { forecastOf, type ThroughputMeter } from './throughput.ts';
 export interface OperatorOptions {
   /** Whose name is written into the audit record. */
   readonly by: string;
-  /** What went through this spool's engine lately, if somebody has listened. */
+  /** Recent throughput of this spool's engine, if it was measured. */
   readonly meter?: ThroughputMeter;
-  /** How soon the disk of the store is full, if it is on one and somebody looks. */
+  /** Forecast of when the store's disk will be full, if it is measured. */
   readonly disk?: Pick<DiskMeter, 'fullInMs'> | undefined;
   /**
    * Topic patterns of the configured routes, for a spool in which they are not registered because

@@ -51,7 +51,7 @@ export class ThroughputMeter {
   /** The last minute, or what there was of it. */
   get flow(): Throughput {
     const now = this.#spool.now();
-    // A clock that went back: the window begins anew.
+    // The clock went back: the window restarts.
     this.#beganAt = Math.min(this.#beganAt, now);
     const last = secondOf(now);
     const first = last - WINDOW_S + 1;

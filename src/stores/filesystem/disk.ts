@@ -190,7 +190,7 @@ export class Disk {
       content = this.#files.read(path, bytes);
     } catch (error) {
       if (errnoOf(error) !== 'ENOENT') throw error;
-      // Somebody took the file away under us; there is nothing left to put aside.
+      // Another program removed the file; there is nothing left to quarantine.
       return { damage: { id, where: path, reason: 'the file is gone' } };
     }
     const decoded = decodeContent(content, id);

@@ -265,7 +265,7 @@ class FilesystemStore implements EntryStore {
 //   folder ─▶ local disk? ─▶ lock ─▶ layout version ─▶ thread ─▶ read everything ─▶ catalog
 //
 // Promises: two processes never hold the folder at once; of two revisions of a message, which a
-// crash may leave, the higher one counts; and nobody else's newer layout is touched.
+// crash may leave, the higher one counts; a newer layout is never touched.
 
 /** What a store was asked to be. */
 export interface Settings {

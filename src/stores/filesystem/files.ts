@@ -33,7 +33,7 @@ export type FileCalls = Pick<
 
 const { O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_RDONLY, O_WRONLY } = nodeFs.constants;
 
-/** No file of ours is longer; what is was not written by us. */
+/** Maximum length of our own files; a longer one was written by another program. */
 export const FILE_MAX_BYTES: number = 64 * 1024 * 1024;
 
 /** File calls below one path. */
@@ -290,7 +290,7 @@ export class Directories {
    * Brings all of it to the disk. After an error nothing is known, and fsync must not be tried
    * again.
    *
-   * Not the spare directory: what lies there belongs to nobody, and goes when the store is opened.
+   * Not the spare directory: its files have no owner, and are removed when the store opens.
    * A message that came out of it has its new name on the disk, and one that went there may be gone
    * altogether. One fsync instead of two for a life at one in flight: 90 of 630 µs. (ext4 on
    * virtio, 2026-11-18)
@@ -332,7 +332,7 @@ export class Directories {
 // What a failed file call means for the caller: no room, or not available. Both stores use
 // it.
 
-/** Turns a failed file call into the error for the caller; one of ours passes as it is. */
+/** Turns a failed file call into the error for the caller; a RespoolError passes unchanged. */
 export function storeError(doing: string, thrown: unknown): RespoolError {
   if (isRespoolError(thrown)) return thrown;
   const error = asError(thrown);

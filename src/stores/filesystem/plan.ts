@@ -330,7 +330,7 @@ function planSetAside(
   { held, reason }: Extract<WriterCall, { kind: 'setAside' }>,
   round: WriterRound,
 ): WriterPlan {
-  // Whoever saw the damage saw it some time ago; only if nothing happened since is it still there.
+  // The damage was seen some time ago; it is still there only if nothing happened since.
   const isThere = round.catalog.byId.get(held.id) === held && !held.isBusy;
   if (isThere) round.catalog.hide(held);
   return {

@@ -211,7 +211,7 @@ function safeName(text: string): string {
 // records.ts calls it, one call at a time. A last line that a crash cut off was never acknowledged;
 // it is cut off for good when the log is opened.
 
-/** Every so many lines the place is remembered, so that a read need not start at the beginning. */
+/** Lines between remembered offsets, so that a read need not start at the beginning. */
 const MARK_EVERY = 200;
 
 /** How much of a log is copied at once by a trim. */

@@ -4,7 +4,7 @@
  *   $O.<bucket>.C.<ref>.<unique>   chunks, in order; `<ref>.<unique>` is the object's nuid
  *   $O.<bucket>.M.<ref>            what the object is; written last, and only if there is none
  *
- * Nobody sees a body before its second part is there, so a body cut off by a crash is just chunks:
+ * A body is invisible until its second part exists, so one cut off by a crash is just chunks:
  * `refs` finds them by their subject, and `remove` takes them out. Digest and size are checked
  * whenever a body is read. What a killed server brings back is found by `refs` again.
  *
@@ -186,7 +186,7 @@ class NatsBodies implements BodyStore {
       const wanted = Math.min(CHUNKS_AT_ONCE, at + 1, meta.seqs.length - at);
       while (ahead.length < wanted) {
         const asked = this.#inFlight.track(stream.at(meta.seqs[at + ahead.length] ?? 0));
-        // A reader that goes away leaves it unanswered; whoever awaits it still gets the error.
+        // A reader that leaves does not answer it; callers that await it still get the error.
         asked.catch(() => undefined);
         ahead.push(asked);
       }
@@ -278,7 +278,7 @@ class Upload {
     this.#hash.update(chunk);
     this.#size += chunk.length;
     const write = this.#write(chunk);
-    // Awaited later; a rejection before that is not one nobody looks at.
+    // Awaited later; a rejection before that must not count as unhandled.
     write.catch(() => undefined);
     this.#writes.push(write);
     await this.#writes.at(-CHUNKS_AT_ONCE);
@@ -318,7 +318,7 @@ class Upload {
   }
 }
 
-/** The stream cut anew into pieces of one size, each with bytes of its own. */
+/** The stream cut into chunks of one size, each with its own memory. */
 async function* inChunks(
   source: AsyncIterable<Uint8Array>,
   chunkBytes: number,
@@ -432,7 +432,7 @@ interface Search {
   readonly writtenBefore: number;
 }
 
-/** Of objects without their last part, those that nobody will finish any more. */
+/** Unfinished objects whose upload was abandoned. */
 async function* examine(
   { stream, places, writtenBefore }: Search,
   unfinished: ReadonlyMap<string, string>,

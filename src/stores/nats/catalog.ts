@@ -112,7 +112,7 @@ export class Catalog {
     for (const id of new Set([former?.id, holder.id])) this.#freshen(id);
   }
 
-  /** Takes in that nobody holds a dedupe key as of a sequence. */
+  /** Notes that a dedupe key has no holder as of a sequence. */
   removeKey(key: string, seq: number): void {
     const former = this.keys.get(key);
     if (former === undefined || former.seq > seq) return;
@@ -221,7 +221,7 @@ export class Catalog {
   #byIds({ ids, lane, states, topics, exceptDestinations = [] }: ClaimFilter): Row[] {
     return [...new Set(ids)].flatMap((id) => {
       const row = this.rows.get(id);
-      // A row outside the tree cannot be claimed, or is in somebody's hand.
+      // A row outside the tree cannot be claimed, or is claimed already.
       if (row?.group === undefined || row.lane !== lane) return [];
       const fits =
         states.some((state) => state === row.state) &&
@@ -234,7 +234,7 @@ export class Catalog {
   #isNews(id: string, seq: number): boolean {
     if ((this.#removed.get(id) ?? 0) >= seq) return false;
     const row = this.rows.get(id);
-    // A server that lost its last writes uses their sequences again: each round believes anew.
+    // A server that lost its last writes reuses their sequences: each round starts afresh.
     return row === undefined || row.seq < seq || row.round !== this.round;
   }
 

@@ -72,7 +72,7 @@ async function pointKey(keeper: EntryWrites, key: string, id: string): Promise<v
   const holder = await keeper.readKey(key);
   if (holder !== undefined && holder.id !== id) {
     const found = await keeper.read(holder.id);
-    // Somebody else's: the entry keeps the word, and the key stays where it is.
+    // It belongs to another entry: that one keeps it, and the key stays where it is.
     if (found.kind === 'entry' && found.facts.key === key) return;
   }
   await keeper.takeKey(key, id, holder?.seq ?? 0);

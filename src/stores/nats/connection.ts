@@ -236,7 +236,7 @@ export class ServerConnection {
   #answered(message: NatsMessage): void {
     const waiting = this.#settle(message.subject.slice(this.#inbox.length + 1));
     if (waiting === undefined) return;
-    // 503 without a body: nobody serves this yet, as right after a start.
+    // 503 without a body: no server answers this subject yet, as right after a start.
     if (message.headers?.code === 503 && message.data.length === 0) {
       waiting.reject(new BrokenConnection('the server does not serve JetStream at the moment'));
     } else waiting.resolve(message);

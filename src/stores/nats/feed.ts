@@ -12,7 +12,7 @@ import type { Content } from './row.ts';
 import type { Stream } from './stream.ts';
 
 const HEARTBEAT_MS = 2_000;
-/** So many heartbeats missed mean that nobody feeds us any more. */
+/** After this many missed heartbeats the feed counts as dead. */
 const SILENT_MS = 3 * HEARTBEAT_MS;
 const NS_PER_MS = 1_000_000;
 
@@ -195,7 +195,7 @@ class Runner implements Feed {
     this.#unsubscribe();
     const { line, name } = this.#stream;
     if (!line.isConnected || this.#consumer === '') return;
-    // Nobody waits for it: a consumer without a listener goes by itself, a little later.
+    // Not awaited: a consumer without a listener expires by itself, a little later.
     line.ask(`$JS.API.CONSUMER.DELETE.${name}.${this.#consumer}`, '').catch(() => undefined);
   }
 
@@ -384,7 +384,7 @@ export class Rewind {
   }
 }
 
-/** Some at a time. One that fails is left as it is: the server is away again, and read anew. */
+/** A few at a time. A failed one is left: the server is away again, and will be reread. */
 async function inParts<Item>(
   items: readonly Item[],
   act: (item: Item) => Promise<unknown>,

@@ -1,5 +1,5 @@
 /**
- * insert — new entries, each once, also with dedupe keys, also when somebody dies in between.
+ * insert — new entries, each once, even with dedupe keys or if a process dies in between.
  *
  * NATS writes one key at a time. So an entry with a dedupe key is written as *unborn*, and right
  * behind it, without waiting, the key that points to it. It lives when its key points to it with a
@@ -21,7 +21,7 @@ import { drawInsertMark } from './pending-inserts.ts';
 import { writeTail } from './row.ts';
 import { PENDING_INSERT_KEPT_MS } from './tombstones.ts';
 
-/** Races that are lost again and again have a bound; each round somebody else won. */
+/** Maximum number of lost races; in each round another process won. */
 const ROUNDS_MAX = 100;
 
 type Inserted = 'stored' | Duplicate;
@@ -144,7 +144,7 @@ async function isAlive(
       const keySeq = await keeper.takeKey(key, id, holder?.seq ?? 0);
       if (keySeq === undefined) continue;
     }
-    // For good: nobody may sweep it out from here on. Where it moved on, it lived, or was removed.
+    // Permanent: it must not be swept from here on. If it moved on, it was live, or removed.
     const isKept = (await keeper.write(keeper.encode(content), seq)) !== undefined;
     if (isKept) return true;
     const again = await keeper.read(id);

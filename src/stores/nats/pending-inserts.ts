@@ -42,7 +42,7 @@ export class PendingInserts {
     return this.#underway.get(birth)?.isSeen === true;
   }
 
-  /** Before the stream is read anew: a server whose machine failed may have lost what it showed. */
+  /** Before the stream is reread: a server that failed may have lost what it had shown. */
   forget(): void {
     for (const insert of this.#underway.values()) insert.isSeen = false;
   }

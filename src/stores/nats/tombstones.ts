@@ -89,7 +89,7 @@ export class Tombstones {
     this.#cancel?.();
     this.#cancel = undefined;
     await this.#running;
-    // Without a connection nobody waits for it: the next one to open the bucket finds the markers.
+    // Not awaited without a connection: the next process that opens the bucket finds the markers.
     if (this.#queue.length > 0 && this.#parts.stream.line.isConnected) await this.#run();
   }
 
@@ -178,7 +178,7 @@ export function readTombstone(text: string): readonly PendingTombstone[] {
 // What a process that died in an insert left behind: entries whose key never came, keys
 // that point to nothing.
 //
-// Nobody's clock is trusted: what looks left behind is remembered, and goes when it looks the same
+// No clock is trusted: what looks left behind is remembered, and removed if it looks the same
 // ten minutes later. An insert that took so long makes sure of its entry before it answers.
 
 /** How long something has to look left behind. */
@@ -202,7 +202,7 @@ export class Sweeper {
     this.#bury = bury;
   }
 
-  /** Begins anew: sequences of before mean nothing any more. */
+  /** Starts over: earlier sequences are no longer valid. */
   start(): void {
     this.stop();
     this.#suspects = new Map(orphansIn(this.#catalog));

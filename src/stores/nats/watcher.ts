@@ -251,7 +251,7 @@ export class Watcher {
   #again(): void {
     if (this.#isClosed) return;
     this.#breaks += 1;
-    // Until it is known how much was missed, nobody may rely on the catalog.
+    // Until it is known how much was missed, the catalog must not be relied on.
     this.#isReady = false;
     const { line } = this.#parts.stream;
     this.#cancel?.();

@@ -167,7 +167,7 @@ async function put(given: Put): Promise<number> {
   let chunks = 0;
   try {
     for await (const bytes of chunked(stream)) {
-      // The newest chunk is kept back: the last one goes with the end of the body.
+      // The newest chunk is held back: the last one is written with the end of the body.
       if (kept !== undefined) {
         await writeChunk(given, chunks === 0, size - kept.byteLength, kept);
         chunks += 1;
@@ -225,7 +225,7 @@ async function finish(
   if (done.length === 0) throw removed(ref);
 }
 
-/** Which of them were put: the others were there already. */
+/** The refs that were stored; the others already existed. */
 async function putSmall(
   ask: Ask,
   sql: ReturnType<typeof bodySql>,

@@ -3,7 +3,7 @@
  *
  * A statement writes a row once, so a second change of the same entry waits for the next one. A
  * change of an envelope may meet another entry's dedupe key, and must not fail its neighbours.
- * Those that only let go of inline bytes, as at the end of every message with a key, go together,
+ * Those that only drop inline bytes, as at the end of every message with a key, go together,
  * and one by one if that fails. All others go by themselves.
  */
 
@@ -41,7 +41,7 @@ interface BatchMode extends ChangeMode {
 
 /** How a store writes its changes. */
 interface ChangesOptions {
-  /** The server would not wait for the disk at a commit unless a statement says so. */
+  /** By default the server's commits do not wait for the disk; a statement can ask for it. */
   readonly isForced: boolean;
   /** What was delivered goes to the table of what was sent. */
   readonly keepsSent: boolean;
@@ -55,7 +55,7 @@ export class Changes {
   readonly #durable: Commit;
   readonly #orderKeys: OrderKeys;
   readonly #keepsSent: boolean;
-  /** How many more batches think of keys: a statement that does takes half as long again. */
+  /** Remaining batches that handle order keys; such a statement takes 1.5 times as long. */
   #keyedLeft = KEYED_BATCHES;
 
   constructor(names: Names, { isForced, keepsSent, orderKeys }: ChangesOptions) {
@@ -82,7 +82,7 @@ export class Changes {
     if (isOrdered) this.#keyedLeft -= 1;
     for (const wave of wavesOf(rows)) {
       await this.#changeAll(ask, wave, results, { commit, ended, isOrdered });
-      // Without thought of keys, rows that have one were passed over.
+      // A statement without key handling skipped rows that have one.
       if (!isOrdered) {
         const left = wave.filter(([, index]) => results[index] === 'stale');
         if (left.length > 0 && (await this.#orderKeys.learn(ask))) {
@@ -246,8 +246,8 @@ export class Changes {
 
   /**
    * After a try that was not answered a change that looks stale may be our own: the entry is one
-   * revision on, with what we wrote, or it is gone as we wanted, and nobody else could have taken
-   * it meanwhile. Past the lease nobody can tell: then another one's delivery must not be ours.
+   * revision on, with what we wrote, or it is gone as we wanted, and no other could have taken
+   * it meanwhile. After the lease it is unknown: another holder's delivery must not count as ours.
    */
   async #lookAgain(
     ask: Ask,
@@ -327,7 +327,7 @@ function wavesOf(rows: readonly ChangeRow[]): NumberedChange[][] {
 
 // The statements: guarded writes and removals.
 //
-// Where a store has no order keys a statement says nothing of them, and passes over rows that have
+// In a store without order keys a statement ignores them, and skips rows that have
 // one after all. Where it has, what ends lets the next of its key go in the same statement.
 
 /** `synchronous_commit` of a batch; null: as the server has it. */
@@ -338,7 +338,7 @@ export interface ChangeMode {
   readonly commit: Commit;
   /** Whether there are order keys. */
   readonly isOrdered: boolean;
-  /** When those who claim did so last. */
+  /** The time of the last claim. */
   readonly wakeAt: number | null;
 }
 
@@ -394,7 +394,7 @@ const BEHIND_SQL =
   ', behind = (e.behind AND e.slot = g.to_slot AND e.due_at IS NOT DISTINCT FROM g.to_due_at)';
 
 /**
- * n.b. The array that says the same once more is why the server looks each entry up in the index.
+ * n.b. The redundant array makes the server look up each entry in the index.
  * By its own estimate it reads the whole table for a batch: 40 ms against 2 ms. (40,000 entries, a
  * batch of 333, PostgreSQL 15, 2026-11-15)
  */
@@ -482,7 +482,7 @@ function copySql({ table }: Names): string {
 )`;
 }
 
-/** Which CTEs a statement has that give the rows they wrote, and what was given to them. */
+/** The CTEs of a statement that return the rows they wrote, with their inputs. */
 type ChangeSource = 'changed' | 'gone' | 'moved';
 
 const GIVEN: Readonly<Record<ChangeSource, string>> = {
@@ -520,7 +520,7 @@ ended AS MATERIALIZED (
 ${answers.join(' UNION ALL ')} UNION ALL SELECT NULL, order_key FROM ended`;
 }
 
-/** Rows with keys that a statement wrote, and whether they block others no more. */
+/** Rows with keys that a statement wrote, and whether they stopped blocking others. */
 const TOUCHED: Readonly<Record<ChangeSource, string>> = {
   changed: `SELECT order_key, seq, NOT ${blockingSql('')} AS ends FROM changed
   WHERE order_key IS NOT NULL`,

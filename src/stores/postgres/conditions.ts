@@ -41,7 +41,7 @@ export function conditionsOf(query: EntryQuery, bind: Bind): Conditions {
   const { topic, destination, ids, fingerprint } = query;
   if (topic !== undefined && topic !== '#') sql.push(patternSql('e.topic', topic, bind));
   if (destination !== undefined) {
-    // '' is how an entry says that it has no destination; nobody can ask for that.
+    // '' means that an entry has no destination; a query cannot ask for that.
     const wanted = bind(textArray([destination].flat()), 'text[]', 'destinations');
     sql.push(`e.destination = ANY(${wanted}) AND e.destination <> ''`);
   }

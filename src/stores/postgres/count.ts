@@ -1,8 +1,8 @@
 /**
  * count — counts by state, topic, destination or fingerprint.
  *
- * Nothing is counted while messages are written: a counter is a row that everybody waits for. Up to
- * COUNT_MAX entries per state are counted through the index when somebody asks. Above that the
+ * Nothing is counted while messages are written: every writer would wait for a counter's row. Up to
+ * COUNT_MAX entries per state are counted through the index on request. Above that the
  * server's own estimate answers, marked as approximate and remembered for a while.
  */
 
@@ -132,7 +132,7 @@ WHERE ${allOf([...sql, start])} ORDER BY e.id LIMIT ${READ_CHUNK}`,
         values.list,
       )) as unknown as EntryRow[];
       for (const row of rows) {
-        // What cannot be read is counted by nobody: the next list or claim reports it.
+        // Unreadable rows are not counted: the next list or claim reports them.
         const [entry] = decodeAll([row], decodeRow).entries;
         if (entry === undefined || !matchesQuery(entry, query)) continue;
         const key = keyOf(by, row[16] as string | number | null);

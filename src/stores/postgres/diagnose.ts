@@ -312,7 +312,7 @@ WHERE application_name = 'respool' AND datname = current_database()`,
 }
 
 // Who keeps dead rows from being cleaned up: a transaction that is open for
-// long, one that was prepared and forgotten, a replication slot that nobody reads.
+// long, one that was prepared and forgotten, a replication slot without a reader.
 
 /** How long a transaction may be open before it is worth a word, and before it is a danger. */
 interface HorizonSpans {
@@ -411,7 +411,7 @@ WHERE greatest(age(xmin), age(catalog_xmin)) > $1 ORDER BY 3 DESC LIMIT 3`,
 
 /** Tables whose rows come and go. */
 const BUSY = ['entries', 'contents', 'bodies', 'chunks'] as const;
-/** Fewer dead rows than this are nobody's trouble. */
+/** Minimum number of dead rows worth reporting. */
 const DEAD_MIN = 20_000;
 /** More dead rows than this for each living one are. */
 const DEAD_PER_LIVE = 2;

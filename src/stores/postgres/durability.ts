@@ -15,7 +15,7 @@ import type { Logger } from '../../ports/logger.ts';
 import type { Names } from './options.ts';
 import { type Ask, CONFIRM_SQL, type Server } from './connection.ts';
 
-/** Lazy writes wait this long for somebody to flush them; the promise is 250 ms. */
+/** Maximum wait of lazy writes for a flush, in ms; the promise is 250 ms. */
 const LAZY_MS = 200;
 
 /** What the server says of itself. */
@@ -95,7 +95,7 @@ export class LazyWrites {
     this.#written += 1;
     this.#cancel ??= this.#clock.after(LAZY_MS, () => {
       this.#cancel = undefined;
-      // What it finds is told to the next flush; nobody waits for this one.
+      // Its result is reported by the next flush; no caller waits for this one.
       void this.#share().catch(() => undefined);
     });
   }
@@ -117,7 +117,7 @@ export class LazyWrites {
 
   /**
    * Makes what is pending durable; afterwards no timer is left. That a server crashed meanwhile is
-   * no reason to fail: what it has forgotten comes again, and nobody removes a body for it.
+   * no reason to fail: what it has forgotten comes again, and no body is removed for it.
    */
   async end(): Promise<void> {
     const wanted = this.#written;

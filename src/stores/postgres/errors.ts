@@ -7,7 +7,7 @@
  *              and errors of the net
  *   full       53100                   rolled back; goes on when there is space again
  *   corrupt    XX001 XX002             the server says its files are damaged
- *   refused    28… 3D000 42501         who we are, or what we may, is wrong
+ *   refused    28… 3D000 42501         the role, the database or a privilege is wrong
  *   other                              everything else
  */
 
@@ -16,7 +16,7 @@ import { asError, type ErrorCode, RespoolError, textOf } from '../../core/errors
 /** A kind of trouble. */
 export type StoreTrouble = 'again' | 'lost' | 'full' | 'corrupt' | 'refused' | 'other';
 
-/** Thrown where we ourselves give up on a connection. */
+/** Thrown when we give up on a connection. */
 export class LostConnection extends Error {
   override readonly name = 'LostConnection';
 }
@@ -49,7 +49,7 @@ const NET = new Set([
 ]);
 const CORRUPT = new Set(['XX001', 'XX002']);
 const REFUSED = new Set(['28000', '28P01', '3D000', '42501', '3F000']);
-/** What node-postgres says in words only. */
+/** Errors of node-postgres that have a text but no code. */
 const LOST_WORDS =
   /connection (?:terminated|ended|error)|not queryable|timeout exceeded|timeout ex/i;
 
@@ -95,7 +95,7 @@ const NO_CONNECTION_ADVICE =
   'the server does not answer, or all connections are at work for too long: then raise ' +
   '"connections" of the store, or "max" of your pool';
 
-/** The error a caller sees. n.b. Never the URL: it may hold a password. */
+/** The error for the caller. n.b. It never contains the URL, which may hold a password. */
 export function storeError(error: unknown, doing: string): Error {
   if (error instanceof RespoolError) return error;
   const trouble = troubleOf(error);

@@ -1,5 +1,5 @@
 /**
- * insert-within — new entries in a transaction of the caller's, and in no other.
+ * insert-within — new entries in the caller's transaction, and in no other.
  */
 
 import type { Entry } from '../../core/entry.ts';
@@ -18,7 +18,7 @@ import {
 import type { Names } from './options.ts';
 import { type Bind, textArray, Values } from './row.ts';
 
-/** What became of entries, and in which transaction. */
+/** The results of inserts, and their transaction. */
 export interface InsertedWithin {
   readonly results: readonly InsertResult[];
   readonly xid: string | undefined;
@@ -136,7 +136,7 @@ async function settle(
   }
 }
 
-/** No id twice in one: what a statement answers is told apart by it. */
+/** Each id at most once per statement: its results are matched by id. */
 function batchesOf(rows: readonly NewRow[]): NewRow[][] {
   const batches: NewRow[][] = [];
   let batch: NewRow[] = [];
@@ -184,7 +184,7 @@ function unsettled(id: string | undefined): RespoolError {
 // another call. A statement by itself has no transaction id (xid) when it begins; one in a
 // transaction that has written has. Every further statement of a call names the id of the first.
 
-/** In whose transaction, and how the caller knows that there is one. */
+/** The transaction of the caller, and how the caller knows that there is one. */
 export interface TxUse {
   /** What an error text begins with, as `emit "a.b"`. */
   readonly doing: string;

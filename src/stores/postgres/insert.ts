@@ -49,7 +49,7 @@ export function newRow({ envelope, status, inlineBody }: Entry): NewRow {
 /** How a batch is stored. */
 interface InsertOptions {
   readonly receipt: number;
-  /** It may be there already, by a try that was not answered. */
+  /** It may be stored already, by a try that got no answer. */
   readonly isUnknown?: boolean;
 }
 
@@ -77,13 +77,13 @@ export class Inserts {
   ): Promise<InsertResult[]> {
     const results: Results = rows.map(() => undefined);
     const items = rows.map((row, index) => ({ row, index }));
-    // What shares an id or a key with an earlier one has to wait for it: more than one statement.
+    // An entry that shares an id or key with an earlier one waits for it: a second statement.
     if (isUnknown || firstOfEach(items).length < items.length) {
       return this.#inTransaction(ask, items, results, receipt);
     }
     const refused = await this.#store(ask, rows, receipt);
     await this.#settle(ask, items, refused, results);
-    // What is left met others that are gone since: then there is room for it after all.
+    // The rest conflicted with entries that have been removed since: try them again.
     const left = items.filter(({ index }) => results[index] === undefined);
     if (left.length > 0) return this.#inTransaction(ask, items, results, receipt);
     return results as InsertResult[];
@@ -124,7 +124,7 @@ export class Inserts {
     }
   }
 
-  /** Notes what became of each; nothing for those that were refused and whose owner went. */
+  /** Notes the result of each; nothing for refused ones whose conflicting entry is gone. */
   async #settle(
     ask: Ask,
     items: readonly Item[],
@@ -418,7 +418,7 @@ async function takeReceipt(
   return typeof refused === 'string' ? (JSON.parse(refused) as string[]) : [];
 }
 
-/** Puts down what became of a batch, by places. */
+/** Records the results of a batch, by position. */
 async function keepResults(
   ask: Ask,
   { table }: Names,

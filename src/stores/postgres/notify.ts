@@ -107,7 +107,7 @@ export class Notifications {
       const news = [this.#options.names.channel, this.#instance];
       await this.#query(listener, 'SELECT pg_notify($1, $2)', news);
     } catch {
-      // Others look for themselves at least once a second; the connection is made anew on its own.
+      // Other processes poll at least once a second; the connection is restored automatically.
       isTold = false;
     }
     this.#isTelling = false;
@@ -120,7 +120,7 @@ export class Notifications {
     });
   }
 
-  /** One that vanished without a word is ended, and made anew. */
+  /** A connection that vanished silently is closed and replaced. */
   async #query(listener: PgListener, text: string, values: unknown[] = []): Promise<void> {
     const cancel = this.#clock.after(this.#options.statementTimeoutMs, () => void end(listener));
     try {
@@ -149,7 +149,7 @@ export class Notifications {
       await listener.connect();
       await this.#query(listener, `LISTEN "${names.channel}"`);
     } catch (error) {
-      // A replica lets us in and refuses to listen; nobody else would end this one.
+      // A replica accepts the connection and refuses LISTEN; only we can end it.
       void end(listener);
       throw error;
     }
@@ -167,7 +167,7 @@ export class Notifications {
     this.#cancelReconnect = this.#clock.after(RECONNECT_MS, () => {
       this.#listen().then(
         () => {
-          // Something may have been told while nobody listened, and something to tell.
+          // Notifications may have been missed in both directions while not listening.
           this.#wake();
           if (this.#hasNews) this.notify();
         },

@@ -43,7 +43,7 @@ const BEHIND_LONG_MS = 10 * 60_000;
 /** The most rows behind the first of a key that are reported. */
 const BEHIND_COUNT_MAX = 1_000;
 
-/** The conditions under which a row may go, for one search. */
+/** The conditions under which a row may be claimed, for one search. */
 export interface KeyOrder {
   /** For a row of `entries`. */
   readonly free: (alias: string) => string;

@@ -4,8 +4,8 @@
  *   archived as delivered ─commit─▶ sent, the part of its time ─keep is over─▶ the part is dropped
  *
  * A part that is dropped costs the server nothing, however much is in it; rows that are deleted one
- * by one have to be cleaned up after. Parts are made ahead by whoever has the store open. A message
- * for which there is none goes to the default part, so nothing ever fails for want of one.
+ * by one have to be vacuumed. Partitions are created ahead by each open store. A message
+ * without a partition goes to the default one, so no write fails because a partition is missing.
  */
 
 import type { Millis } from '../../core/duration.ts';
@@ -193,7 +193,7 @@ async function dropParts(
       }
       await ask('COMMIT');
     } catch (error) {
-      // Somebody reads there. Those who commit do not wait behind us once more: the next time.
+      // Another session reads there. Commits must not wait behind us again: try next time.
       if (codeOf(error) !== '55P03') throw error;
       await ask('ROLLBACK');
     }

@@ -58,7 +58,7 @@ export async function checkBucket(
   try {
     await calls.send('CreateBucket', {});
   } catch (error) {
-    // Somebody else was as quick, and it is ours.
+    // Another process was as quick; the object belongs to this store.
     if (codeOf(error) === 'BucketAlreadyOwnedByYou') return;
     throw storeError(`make bucket "${bucket}"`, error);
   }
@@ -92,7 +92,7 @@ export async function probe(parts: InspectParts, name: string, now: Millis): Pro
   return isConditional;
 }
 
-/** A probe that is as old as this is nobody's any more. */
+/** Age after which a probe counts as abandoned. */
 const PROBE_OLD_MS: number = HOUR_MS;
 /** More than a few at once can only be left by many crashes; the next opening takes the rest. */
 const PROBES_LISTED_MAX = 100;

@@ -44,7 +44,7 @@ const CONFIG: readonly Words[] = [
 const FULL =
   /^(?:QuotaExceeded|InsufficientStorage|XMinioStorageFull|ServiceQuotaExceededException)$/;
 
-/** The words the server, the package or Node has for an error; '' where there are none. */
+/** The error code of the server, the package or Node; '' if there is none. */
 export function codeOf(error: unknown): string {
   for (const key of ['Code', 'code', 'name'] as const) {
     const found = read(error, key);
@@ -92,7 +92,7 @@ export function isForbidden(error: unknown): boolean {
   return statusOf(error) === 403;
 }
 
-/** Turns a failed request into the error for the caller; one of ours passes as it is. */
+/** Turns a failed request into the error for the caller; a RespoolError passes unchanged. */
 export function storeError(doing: string, error: unknown): RespoolError {
   if (isRespoolError(error)) return error;
   const code = codeOf(error);

@@ -275,7 +275,7 @@ async function complete(
   throw writeError(target, trouble ?? new Error('the server finished the upload and lost it'));
 }
 
-/** Whose the object under this key is; one of another size than ours is nobody's. */
+/** The owner of the object under this key; with a size other than ours it has none. */
 async function ownerOf(
   calls: Calls,
   target: Target,

@@ -5,7 +5,7 @@
  * POSIX lock on a file, held by an open SQLite transaction: the kernel lets go of it when the
  * process ends, in whatever way. Never judged by pid: in containers every process may be number 1.
  *
- * n.b. Nobody may open the lock's file with `fs` in the process that holds it: closing any
+ * n.b. The process that holds the lock must not open its file with `fs`: closing any
  * descriptor of a file drops all POSIX locks of the process on it.
  * https://www.sqlite.org/howtocorrupt.html
  */
@@ -31,7 +31,7 @@ export interface LifetimeLock {
 
 const TRIES_MAX = 10;
 
-// A database that nobody refers to is closed by the garbage collector, and its lock with it.
+// A database without references is closed by the garbage collector, and its lock with it.
 const held = new Set<SqliteDatabase>();
 
 /** Takes the lock, or returns undefined when a living process (also this one) holds it. */
@@ -87,7 +87,7 @@ export async function clearLockLeftovers(folder: string, own?: string): Promise<
         await rm(join(folder, name), { force: true });
       }
     } catch {
-      // A few bytes that are in nobody's way; the next one tries again.
+      // A few harmless bytes stay behind; the next process tries again.
     }
   }
 }
@@ -101,8 +101,8 @@ async function hasOwner(folder: string, ...names: (string | undefined)[]): Promi
 }
 
 /**
- * Makes the file under another name, locks it, and only then gives it its own: nobody ever sees the
- * file of a living process unlocked. Undefined when somebody else was faster.
+ * Makes the file under another name, locks it, and only then renames it: no process ever sees the
+ * file of a living process unlocked. Undefined when another process was faster.
  */
 async function createLocked(
   openDatabase: OpenDatabase,

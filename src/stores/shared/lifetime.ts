@@ -1,8 +1,8 @@
 /**
- * lifetime — what a store has while it is open; opened and closed by whoever comes, also at once.
+ * lifetime — what a store has while it is open; any caller may open or close it, even concurrently.
  *
  * Promise: opens share one try, and a close during one ends what that one opened. So nothing is
- * left open that nobody knows of.
+ * left open without an owner.
  */
 
 // A store that is opened and closed by anyone who comes, in any order, also at once.

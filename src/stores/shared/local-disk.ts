@@ -2,7 +2,7 @@
  * local-disk — refuses folders on network and user-space file systems.
  *
  * Stores that keep files call it when they open. Locks, renames and fsync over a network mean less
- * than our promises need, and nobody would notice before the day of the crash.
+ * than our promises need, and that would go unnoticed until the first crash.
  */
 
 import { statfs } from 'node:fs/promises';

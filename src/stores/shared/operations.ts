@@ -212,7 +212,7 @@ export class Operations {
       try {
         hear(operation);
       } catch {
-        // Dropped on purpose: it was done, or has failed for another reason; nobody here can help
+        // Dropped on purpose: it was done, or has failed for another reason; nothing here can help
         // who measures.
       }
     }

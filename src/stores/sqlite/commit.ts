@@ -174,7 +174,7 @@ function prepare(database: SqliteDatabase) {
       SELECT ?, ?, ?, c.envelope, c.body
       FROM (SELECT ? AS seq) s LEFT JOIN {contents} c ON c.seq = s.seq`,
     ),
-    // The process is gone, so nobody can settle these: the claim that follows raises the revision.
+    // The process is gone and cannot settle these: the next claim raises the revision.
     expire: sql(
       `UPDATE {entries} SET due_at = ? WHERE ${ACTIVE_SQL} AND due_at > ?
         AND substr(holder, 1, ?) = ?`,

@@ -91,7 +91,7 @@ export function openConnection(
     migrate(database, { where: path, tables }, settings.migrate ?? true);
     if (settings.readsOnly !== true) beginLogAnew(database, check);
     if (settings.readsOnly === true) database.pragma('query_only = ON');
-    // After a disk error nobody knows what the disk has.
+    // After a disk error the contents of the disk are unknown.
     return createConnection({ bare, database }, settings, check || settings.startsDirty === true);
   } catch (error) {
     database.close();

@@ -131,7 +131,7 @@ function isOfFlow(by: TallyBy): by is 'topic' | 'destination' {
   return by === 'topic' || by === 'destination';
 }
 
-// What cannot be read is counted by nobody: the next list or claim that meets it reports it.
+// Unreadable rows are not counted: the next list or claim that meets one reports it.
 function fits(row: EntryRow, query: EntryQuery): boolean {
   try {
     return matchesQuery(decodeRow(row), query);

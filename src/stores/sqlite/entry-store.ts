@@ -39,7 +39,7 @@ import { createRecordStore } from './records.ts';
 import { decodeRow, type EntryRow } from './row.ts';
 import { createWithin, insertItem } from './insert.ts';
 
-/** How often another process's writes are looked for while somebody watches. */
+/** Interval of checks for other processes' writes while there is a watcher. */
 const PROBE_MS = 100;
 
 type Line = FileClient<EntryTalk>;

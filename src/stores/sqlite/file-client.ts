@@ -61,7 +61,7 @@ export interface FileClient<Talk extends FileTalk> {
   ask<K extends keyof Talk['replies']>(
     request: Extract<Talk['request'], { kind: K }>,
   ): Promise<Talk['replies'][K]>;
-  /** Asks beside the line, where a long answer holds up nobody; without a thread it is the same. */
+  /** Bypasses the queue, so a long answer delays no other call; the same without a thread. */
   askAside: FileClient<Talk>['ask'];
   /** Whether there is such a place. */
   readonly hasAside: boolean;
@@ -288,7 +288,7 @@ class Line implements FileClient<FileTalk> {
 
   #syncLate(): void {
     this.#cancelSync = undefined;
-    // Nobody waits for this one. If it fails, what it would have synced stays lazy, and the next
+    // No caller waits for this one. If it fails, what it would have synced stays lazy, and the next
     // durable write takes it along or fails aloud.
     this.flush().catch(() => undefined);
   }

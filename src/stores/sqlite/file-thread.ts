@@ -101,10 +101,10 @@ export function startFileThread(
       const standstillMs = STANDSTILL_MS.thread;
       const settings = { ...data.settings, startsDirty, needsCheck, standstillMs };
       worker ??= start({ ...data, settings, bell }, answer, end);
-      // What this one writes lazily, its successor has to sync; of how it ended nobody knows.
+      // How this thread ended is unknown: its successor has to sync its lazy writes.
       startsDirty = true;
       needsCheck = data.settings.readsOnly !== true;
-      // First: what cannot be sent throws, and nobody waits for its answer.
+      // First: a message that cannot be sent throws, and then no answer is awaited.
       worker.postMessage(question, question === null ? [] : blocksOf(question));
       Atomics.add(bell, 0, 1);
       Atomics.notify(bell, 0);

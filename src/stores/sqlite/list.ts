@@ -240,7 +240,7 @@ function flowsOf({ topic, destination }: EntryQuery, flows: Flows): Set<number> 
   if (destination === undefined && (topic === undefined || topic === '#')) return undefined;
   const isMatch = topic === undefined || isPattern(topic) ? topicMatches : Object.is;
   const wanted = destination === undefined ? undefined : new Set([destination].flat());
-  // '' is how a flow says that it has no destination; nobody can ask for that.
+  // '' means that a flow has no destination; a query cannot ask for that.
   wanted?.delete('');
   return flows.matching(
     (ofTopic, ofDestination) =>

@@ -5,8 +5,8 @@
  *   due, another before it ─putBehind()──▶ behind
  *
  * What waits behind another is not walked over by every claim: its due time is moved to when it is
- * worth a look again. Should nobody wake it, that look finds it. Entries without a key pay nothing:
- * whether there are any with one is asked once, and again only when somebody has written.
+ * worth a check again. If nothing wakes it, that check finds it. Entries without a key pay nothing:
+ * whether any entry has one is queried once, and again only after a write.
  */
 
 import type { KeyHead } from '../../ports/entry-store.ts';
@@ -114,7 +114,7 @@ const ACTIVE_SLOT: StateKey = stateKeyOf('active', 'delivery');
 const HOLD_SLOT: StateKey = stateKeyOf('hold', 'delivery');
 const DEFERRED_SLOT: StateKey = stateKeyOf('deferred', 'delivery');
 
-/** When one that waits behind a head is worth a look, if nobody wakes it before. */
+/** When an entry behind a head is checked again, unless it is woken before. */
 export function lookAt([, slot, dueAt]: KeyHeadRow, isNext: boolean, now: number): number {
   const lateAt = now + LATE_MS;
   if (slot === HOLD_SLOT || dueAt === null) return lateAt;

@@ -201,7 +201,7 @@ export interface BatchJoiner<Op> {
 
 /**
  * A step of writing a body; a chunk travels with the batch. One operation and not three: if the ref
- * is taken, nothing of this step may reach the body of somebody else.
+ * is taken, nothing of this step may reach another body.
  */
 export interface WriteOp {
   readonly kind: 'write';

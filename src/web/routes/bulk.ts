@@ -164,7 +164,7 @@ function actOn(
   }
 }
 
-/** An empty filter is everything there is: nobody gets that by leaving something out. */
+/** An empty filter matches everything; omitting the filter must not have that effect. */
 function filterOf({ filter = {}, all }: BulkBody): ListFilter {
   if (!isEmptyFilter(filter) || all === true) return filter;
   throw new RespoolError(

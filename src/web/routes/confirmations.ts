@@ -77,7 +77,7 @@ export class Confirmations {
     return `${payload}.${this.#mac(payload, confirm)}`;
   }
 
-  /** The place an earlier answer named; nobody goes on from the same place twice. */
+  /** The cursor of an earlier answer; each cursor is used once. */
   useNext(confirm: string, next: string): Position {
     const { payload, mac } = partsOf(next);
     if (!isSame(mac, this.#mac(payload, confirm))) throw invalid('does not belong to this "after"');

@@ -115,7 +115,7 @@ function answerOf({ ready: isReady, checks: looked, reasons: why, notes }: Healt
   } = refusedOf(
     new HttpRefusal(503, 'not-ready', text, {
       code: isFull ? 'store.full' : 'store.unavailable',
-      // Somebody has to make room first.
+      // Space has to be freed first.
       headers: { 'retry-after': isFull ? '5' : '1' },
     }),
   );

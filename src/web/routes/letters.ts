@@ -16,7 +16,7 @@ const COPIES_MAX = 500;
 /** Bodies come in Base64, which is a third longer. */
 const JSON_MAX_BYTES = 16_777_216;
 const LARGER = 'longer bodies are changed or kept at the store itself, without a service';
-/** Nobody's values are this long; what exactly is allowed, the spool says. */
+/** Generous upper bound of values; the spool checks the exact limit. */
 const VALUE_MAX_CHARS = 65_536;
 
 const word = z.string().min(1).max(KEY_MAX_CHARS);

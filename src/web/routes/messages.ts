@@ -19,7 +19,7 @@ const MESSAGES_MAX = 1_000;
 /** Larger bodies go as raw posts. */
 const JSON_MAX_BYTES = 16_777_216;
 const LARGER = 'larger bodies go to /v1/topics/{topic}/messages';
-/** Nobody's names are this long; what exactly is allowed, the spool says. */
+/** Generous upper bound of names; the spool checks the exact limit. */
 const WORD_MAX_CHARS = 1_000;
 const VALUE_MAX_CHARS = 65_536;
 

@@ -14,7 +14,7 @@ import type { Clock } from '../../ports/clock.ts';
 
 /** Large answers that are made at once, at the most: a store reads one page after the other. */
 const AT_ONCE_MAX = 4;
-/** Past so many unread bytes no large answer is made. */
+/** Unread bytes above which no large answer is built. */
 const ROOM_BYTES = 8_388_608;
 /** Past so many, the connection that has taken nothing for longest is ended at once. */
 const UNREAD_MAX_BYTES = 16_777_216;

@@ -164,7 +164,7 @@ function readAll(request: IncomingMessage, limit: ByteLimit): Promise<Uint8Array
         limit.share?.take(part.byteLength);
       } catch (error) {
         request.off('data', onData);
-        // Nobody needs them any more, and who refuses lingers for a while.
+        // They are no longer needed, and a refused connection lingers for a while.
         first = undefined;
         more = undefined;
         reject(asError(error));

@@ -118,7 +118,7 @@ function duplicateName(text: string): HttpRefusal {
 
 const NAME = /^"(?:[^"\\]|\\.){0,200}"/;
 
-/** One look over all that is not somebody's body. */
+/** Validates everything except message bodies, in one pass. */
 class Look {
   #values = 0;
 

@@ -64,9 +64,9 @@ export interface HttpRefusalBody {
 
 /** How long a caller should wait before it asks a service again that cannot work now. */
 const RETRY_AFTER_SECONDS = '5';
-/** The same where somebody has to make room first. */
+/** The same, if space has to be freed first. */
 const FULL_RETRY_AFTER_SECONDS = '30';
-/** An error may name what it was given; nobody needs to read all of that. */
+/** An error may quote its input; long input is truncated. */
 const TEXT_MAX_CHARS = 1_000;
 
 const STATUS: Readonly<Record<ErrorCode, number>> = {

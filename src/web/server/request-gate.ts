@@ -92,7 +92,7 @@ export interface Caller {
 /** Wrong tokens from one address in a minute; past it unknown ones are told to wait. */
 const FAILURES_MAX = 10;
 /**
- * Past this somebody guesses in earnest, and nobody from there is let in for the rest of the
+ * Past this it counts as guessing, and the address is refused for the rest of the
  * minute. Not sooner: one client with an old token must not keep all others behind the same proxy
  * from posting.
  */
@@ -316,7 +316,7 @@ function bare(host: string): string {
   return host.startsWith('[') && host.endsWith(']') ? host.slice(1, -1) : host;
 }
 
-/** Only the hash is kept; where it was given as one, nobody here knows the token. */
+/** Only the hash is kept; if only a hash is configured, the token itself is unknown here. */
 function sha(token: string): string {
   return /^sha256:([0-9a-f]{64})$/i.exec(token)?.[1] ?? hash('sha256', token, 'hex');
 }

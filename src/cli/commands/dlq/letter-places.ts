@@ -41,7 +41,7 @@ export interface PlaceOptions {
   readonly queues: readonly string[];
   /** Of the spool; default `dead`, the bounced ones, and `parked`, the held ones. */
   readonly kinds?: readonly LetterKind[] | undefined;
-  /** Looks also where nobody can tell whether the broker drops what is looked at too often. */
+  /** Looks even if it is unknown whether the broker drops messages after many looks. */
   readonly isTrusted?: boolean | undefined;
 }
 
@@ -276,7 +276,7 @@ async function namesOf(
   if (management === undefined) return literalNames(globs, broker);
   if (await areThere(globs, management)) return literalNames(globs, broker);
   const there = await management.queues({ detail: 'totals' });
-  // What belongs to one connection nobody else can look into.
+  // Other connections cannot look into an exclusive queue.
   const open = there.filter(({ exclusive }) => !exclusive).map(({ name }) => name);
   for (const glob of globs) {
     if (!open.some((name) => glob.match(name) !== undefined)) throw noQueue(glob, open, broker);
@@ -295,7 +295,7 @@ async function areThere(globs: readonly Glob[], management: Management): Promise
   return true;
 }
 
-/** Patterns need somebody who tells what queues there are. */
+/** Patterns need the management API, which lists the queues. */
 function literalNames(globs: readonly Glob[], { address }: Broker): readonly string[] {
   const open = globs.find(({ isLiteral }) => !isLiteral);
   if (open === undefined) return [...new Set(globs.map(({ pattern }) => pattern))];

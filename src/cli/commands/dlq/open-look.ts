@@ -146,7 +146,7 @@ export function addLooked(
   };
 }
 
-/** A broker lets nobody hold messages without end: a look that ended early says so. */
+/** A broker limits how long messages are held: a look that ended early reports it. */
 async function* lookInto(
   { out }: LettersContext,
   { letters, source, name }: LetterPlaceOptions,

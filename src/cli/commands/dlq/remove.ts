@@ -325,7 +325,7 @@ export class Removal {
     this.#parts = parts;
   }
 
-  /** Passes end early where a broker lets nobody hold messages long: until one brings nothing. */
+  /** A broker may end passes early: repeated until one brings nothing. */
   async run(signal: AbortSignal): Promise<void> {
     let isBringing = true;
     while (isBringing && this.#open > 0 && !signal.aborted) isBringing = await this.#pass(signal);

@@ -89,7 +89,7 @@ export async function restore(context: LettersContext): Promise<ExitCode> {
   return tell(context, results);
 }
 
-/** So many, and so many bytes of bodies, as may be in memory at once. */
+/** Batches with limited copies and body bytes, to bound memory. */
 function* batchesOf(all: readonly ArchivedCopy[]): Generator<readonly ArchivedCopy[]> {
   let batch: ArchivedCopy[] = [];
   let bytes = 0;
@@ -179,7 +179,7 @@ function refusal(text: string): RespoolError {
   return new RespoolError('move.refused', text);
 }
 
-/** Read again: somebody may have been quicker. */
+/** Reads it again: another process may have been faster. */
 async function restoreBatch(
   operator: Operator,
   batch: readonly ArchivedCopy[],

@@ -28,7 +28,7 @@ interface ServiceFound {
   readonly findings: readonly DoctorFinding[];
 }
 
-/** Asks what anybody may ask; no token is sent. */
+/** Queries only public endpoints; no token is sent. */
 export async function examineService(
   url: string,
   { clock, version }: { readonly clock: Clock; readonly version: string },
@@ -39,7 +39,7 @@ export async function examineService(
   }
   if (health.status !== 200 || (health.body as { ok?: unknown } | undefined)?.ok !== true) {
     const text = `something answers at ${url} that is not respool (status ${health.status})`;
-    const todo = 'give the service another port, or end what has this one';
+    const todo = 'give the service another port, or stop the program on this one';
     return { isThere: false, findings: [unsafe('service', text, todo)] };
   }
   const ready = await ask(url, '/readyz', clock);

@@ -3,9 +3,9 @@
  * rest.
  *
  *   waiting ─start()─▶ sending ─stop()─▶ ended
- *      └─ the database is away: waits longer each time, and tries again
+ *      └─ the database is down: waits longer each time, and tries again
  *
- * A target that is away needs no waiting here: the relay itself tries it again.
+ * A target that is down needs no waiting here: the relay itself retries it.
  */
 
 import type { ConfiguredRelay, OutboxInfo, RelayInfo } from '../../../config/open/open-outbox.ts';
@@ -22,7 +22,7 @@ import { type RetriedStartParts, startWhenPossible } from '../serve/start-when-p
 
 /** What runs a relay. */
 export interface RelayServiceParts extends RetriedStartParts {
-  /** Whether each message is told of; default: only what is wrong, and what changes for all. */
+  /** Whether each message is logged; default: only failures, and changes of the relay's state. */
   readonly isVerbose?: boolean;
 }
 
@@ -32,11 +32,11 @@ export interface RelayService {
   readonly health: () => RelayHealth;
   /** How many were sent since the start. */
   readonly sent: () => number;
-  /** Takes nothing new, and waits for what is on its way, so long at the most. */
+  /** Takes nothing new, and waits for messages in flight, with a timeout. */
   readonly stop: (withinMs: number) => Promise<void>;
 }
 
-/** What of it a health check is told, as the service shows it. */
+/** Its state for a health check, as the service shows it. */
 interface RelayHealth {
   readonly state: 'waiting' | 'sending' | 'stopped';
   readonly target: RelayLoad['target'];
@@ -102,16 +102,16 @@ function isOfAll(event: SpoolEvent): boolean {
   // Said below in more words.
   if (event.kind === 'engine-started' || event.kind === 'engine-stopped') return false;
   if (event.kind === 'relay') return false;
-  // A failure of its own. What waits for a target that is gone has none, and that is told once.
+  // The message itself failed. Waiting for an unreachable target is logged once, elsewhere.
   if (event.kind === 'deferred') return event.failure !== undefined;
   const level = levelOf(event);
   return level === 'error' || level === 'warn' || !('id' in event);
 }
 
-/** How the relay begins to tell of a target that is gone. */
+/** How the relay's text about an unreachable target begins. */
 const SENDING = 'sending to ';
 
-/** That a target is gone is an event of the relay; that it answers again shows in what is sent. */
+/** An unreachable target is an event of the relay; that it is back shows in the first send. */
 function tellChanges({ relay, info }: ConfiguredRelay, { log }: RelayServiceParts): void {
   let isGone = false;
   relay.on('*', (event) => {
@@ -125,7 +125,7 @@ function tellChanges({ relay, info }: ConfiguredRelay, { log }: RelayServicePart
 /** Pauses of other processes are no events of this one; the relay itself looks for them, too. */
 const PAUSES_EVERY_MS: number = 2 * SECOND_MS;
 
-/** A relay that sends nothing since somebody paused it would look as if it had nothing to do. */
+/** Logged because a paused relay would otherwise look idle. */
 function tellPauses(
   { relay }: ConfiguredRelay,
   { clock, log }: RelayServiceParts,

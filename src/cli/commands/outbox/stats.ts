@@ -90,7 +90,7 @@ async function stuckOf(operator: Operator, now: Millis, out: Out): Promise<reado
   return stuck.map((head) => ({ ...head, entry: found.get(head.id) }));
 }
 
-/** One that is incoming or on its way holds nobody up for long, unless nobody sends it. */
+/** A head that is incoming or in flight blocks its key only briefly, unless no relay runs. */
 function isStuck({ state, dueAt }: KeyHead, now: Millis): boolean {
   if (state === 'incoming') return dueAt !== null && dueAt <= now - OVERDUE_MS;
   return state === 'deferred' || state === 'hold';

@@ -35,7 +35,7 @@ export async function drain(context: CommandContext): Promise<ExitCode> {
   const max = options.number('limit', { min: 1, max: MAX_ALLOWED });
   const { connection, amqp } = await reach(context, loaded, broker);
   const channel = await amqp.createChannel();
-  // Whoever asks for a queue that is not there has the channel closed: nobody else may hear it.
+  // Asking for a missing queue closes the channel: a channel of its own affects no others.
   channel.on('error', () => undefined);
   const there = await channel.checkQueue(queue).catch((error: unknown) => {
     throw noQueue(queue, broker, error);
@@ -53,7 +53,7 @@ export async function drain(context: CommandContext): Promise<ExitCode> {
     ...(wire === undefined ? {} : { wire }),
     clock: io.clock,
   };
-  // Nobody is told of, or asked for, what would be refused then.
+  // Do not report or prompt for what would then be refused.
   checkDrain(order);
   const count = Math.min(there.messageCount, max ?? there.messageCount);
   const what = `${messages(count)} of ${safe(queue)}`;

@@ -154,7 +154,7 @@ function has(name: string): (consumer: EffectiveConsumer) => boolean {
   return ({ queue }) => queue === name;
 }
 
-/** Consumers as options describe them; nobody delivers. */
+/** Consumers as the options describe them; nothing is delivered. */
 async function describedOf(
   { options }: CommandContext,
   loaded: LoadedConfig,

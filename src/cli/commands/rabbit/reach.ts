@@ -13,7 +13,7 @@ import type { CommandContext } from '../../spec.ts';
 export interface BrokerAccess {
   readonly connection: RabbitConnection;
   readonly amqp: AmqpConnection;
-  /** undefined: it does not answer, and nobody named it. */
+  /** undefined: it does not answer, and was not configured. */
   readonly management: Management | undefined;
 }
 

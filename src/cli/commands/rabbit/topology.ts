@@ -15,7 +15,7 @@ import type { CommandContext } from '../../spec.ts';
 import { chooseQueues } from './queues.ts';
 import { type BrokerAccess, reach } from './reach.ts';
 
-/** Says what is not as it should be; 1 when there is something. */
+/** Prints what differs from the plan; returns 1 if anything does. */
 export async function verify(context: CommandContext): Promise<ExitCode> {
   const { out } = context;
   const { loaded, brokers } = await chooseQueues(context);
@@ -60,7 +60,7 @@ function seenOf(broker: Broker): string {
   );
 }
 
-/** Says what applying would do; 1 when it would stop at something. */
+/** Prints what applying would do; returns 1 if it would stop. */
 export async function plan(context: CommandContext): Promise<ExitCode> {
   const { loaded, brokers } = await chooseQueues(context);
   let isClash = false;
@@ -81,7 +81,7 @@ async function tellPlan({ out }: CommandContext, broker: Broker, found: Plan): P
   for (const line of describePlan(found)) await out.line(safe(line));
 }
 
-/** Makes what is missing. Stops before anything is made where something differs, at any broker. */
+/** Creates what is missing. If anything differs, at any broker, nothing is created. */
 export async function apply(context: CommandContext): Promise<ExitCode> {
   const { out } = context;
   if (context.options.flag('dryRun')) return plan(context);
@@ -152,7 +152,7 @@ export async function dump(context: CommandContext): Promise<ExitCode> {
   return EXIT.done;
 }
 
-/** Writes it out, without asking any broker. */
+/** Exports it, without querying a broker. */
 export async function exportTopology(context: CommandContext): Promise<ExitCode> {
   const { options, out } = context;
   const { brokers } = await chooseQueues(context);

@@ -63,7 +63,7 @@ interface Running {
   readonly alerts: AlertsService | undefined;
 }
 
-/** Serves until SIGTERM or SIGINT, or until an error that nobody caught. */
+/** Serves until SIGTERM or SIGINT, or until an uncaught error. */
 export async function serveUntilSignal(
   context: CommandContext,
   flags: Readonly<Record<string, unknown>>,
@@ -253,7 +253,7 @@ async function wind(running: Running, end: ServiceEnd, clock: Clock): Promise<vo
       signal: end.signal,
     });
   }
-  // One time for all of it: whoever gave it waits no longer before the kill.
+  // One deadline for all of it: after that the supervisor kills the process.
   const withinMs = durationMs(stopWithin, 'serve.stopWithin');
   const endsAt = clock.monotonic() + withinMs;
   const leftMs = (): number => Math.max(0, endsAt - clock.monotonic());

@@ -86,7 +86,7 @@ export interface Management extends AsyncDisposable {
   alarms(): Promise<AlarmReport>;
   /** Everything in the virtual host, as RabbitMQ exports it. */
   definitions(): Promise<Readonly<Record<string, unknown>>>;
-  /** The next questions are asked anew. */
+  /** Drops cached answers. */
   forget(): void;
   /** Ends what is on its way. */
   close(): Promise<void>;

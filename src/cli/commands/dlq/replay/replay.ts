@@ -70,7 +70,7 @@ export async function replayLetters(given: CommandContext): Promise<ExitCode> {
 
 async function aimsOf(context: LettersContext): Promise<readonly Aim[]> {
   const { options, io } = context;
-  // What is held was held by somebody, or parked for being replayed too often.
+  // A held message was held by an operator, or parked after too many replays.
   const isSpool = options.texts('queue').length === 0;
   const kinds = kindsOf(context) ?? (isSpool ? ['dead'] : undefined);
   const look = await openLook(context, { isStrict: true, ...(kinds && { kinds }) });

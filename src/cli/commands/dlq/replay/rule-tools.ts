@@ -188,7 +188,7 @@ async function ofQueue(route: QueueRoute, parts: RuleHealthParts): Promise<strin
   return whys.find((why) => why !== undefined);
 }
 
-/** The queues that an exchange leads to with this key, or why nobody can tell. */
+/** The queues that an exchange leads to with this key, or why that is unknown. */
 async function queuesBehind(
   { exchange, key }: QueueRoute,
   { reached }: RuleHealthParts,

@@ -265,7 +265,7 @@ export function countMessages(count: number): string {
   return count === 1 ? '1 message' : `${numberText(count)} messages`;
 }
 
-/** How somebody goes on with it. */
+/** The command that continues it. */
 export function resumeLine(id: string): string {
   return `respool dlq replays resume ${show(id).replaceAll('"', '')}`;
 }

@@ -1,7 +1,7 @@
 /**
  * broker — which broker a sweep is at, put together part by part: a URL, or the old names.
  *
- * Each part comes from the highest source that says it. A URL says every part: what it leaves out
+ * Each part comes from the highest source that sets it. A URL sets every part: what it leaves out
  * is its default, and counts a little less, so that an old name beside it may say it, and a name of
  * a lower source may not. Two that say different things with the same right are refused.
  */
@@ -15,7 +15,7 @@ import { LEVEL, type OldSettings, type LegacyValue } from './legacy-options.ts';
 /** What names the broker. */
 export interface BrokerSources {
   readonly old: OldSettings;
-  /** Whether the broker is where the old tool looks when nobody says where it is. */
+  /** Whether the broker is at the old tool's default address. */
   readonly hasOldDefaults: boolean;
   /** `--url` or `--broker`. */
   readonly url: string | undefined;
@@ -39,7 +39,7 @@ const OLD_PARTS = ['host', 'port', 'username', 'password', 'vhost', 'ssl'] as co
 type Part = (typeof OLD_PARTS)[number];
 type Parts = { readonly [K in Part]?: LegacyValue<string | number | boolean> };
 
-/** The broker that was named; `undefined` where nobody names one. */
+/** The configured broker; `undefined` if there is none. */
 export function chooseBroker(sources: BrokerSources): ChosenBroker | undefined {
   const { old, loaded } = sources;
   const urls = urlsOf(sources);
@@ -120,7 +120,7 @@ function originOf(
   return { level: hasOldFile ? LEVEL.file - 0.8 : LEVEL.file, name: `"${key}"` };
 }
 
-/** What a URL says, and what it means where it says nothing. */
+/** The parts of a URL, with defaults for those it leaves out. */
 function partsOfUrl({ value, level, name }: LegacyValue<string>): Parts {
   const url = URL.parse(value);
   if (url === null || !/^amqps?:$/.test(url.protocol)) {

@@ -28,7 +28,7 @@ export interface Answers {
   readonly metrics: () => Promise<{ readonly type: string; readonly text: string }>;
 }
 
-/** Somebody who answers. */
+/** A running listener. */
 export interface Listening {
   readonly url: string;
   close(): Promise<void>;

@@ -41,7 +41,7 @@ const ENDS: Readonly<Record<SweepEnd, string>> = {
   failed: 'failed',
 };
 
-/** Why a queue was not gone through to its end, where nobody asked for that. */
+/** Why a queue was not swept to its end, unless that was requested. */
 const SHORT: { readonly [K in SweepEnd]?: string } = {
   quiet: 'not all was seen: another consumer has it for himself; stop that one',
   held: 'not all messages were seen: too many stay, and those behind them were not reached',

@@ -208,7 +208,7 @@ function maxOf({ options }: CommandContext, { maxRetries }: OldSettings): number
   return pick('max', candidates)?.value ?? MAX_DEFAULT;
 }
 
-/** The old tool gave this up later; so it is kept only where somebody asks for it. */
+/** The old tool dropped this in a later version; so it is used only on request. */
 function dedupeOf(
   { dedupFile, dedupMaxAgeHours }: OldSettings,
   cwd: string,

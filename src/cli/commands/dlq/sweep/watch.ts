@@ -48,7 +48,7 @@ const QUEUES_MAX = 1_000;
 /** Where dead letters lie, in numbers. */
 interface Depth {
   readonly queue: string;
-  /** undefined: nobody can tell now. */
+  /** undefined: unknown now. */
   readonly depth: number | undefined;
   /** The largest group of failures, asked for when something is told. */
   readonly group?: () => Promise<string | undefined>;
@@ -144,7 +144,7 @@ async function round(watch: Watch, signal: AbortSignal): Promise<void> {
   }
   for (const one of [...depths, ...goneOf(watch, depths)]) {
     const { queue, depth } = one;
-    // A hook may take its time for each: whoever ends us does not wait for all of them.
+    // Each hook may take a while: a stop does not wait for all of them.
     if (signal.aborted) return;
     if (depth === undefined) continue;
     const key = keyOf(watch, queue);
@@ -319,7 +319,7 @@ async function namesOf(
     );
   }
   management.forget();
-  // n.b. An exclusive queue, such as the lock of a sweep, can be asked for by nobody else.
+  // n.b. An exclusive queue, such as the lock of a sweep, is invisible to other connections.
   const there = (await management.queues({ detail: 'totals' }))
     .filter(({ name, exclusive }) => !exclusive && !isLockName(name))
     .map(({ name }) => name);
@@ -332,7 +332,7 @@ async function namesOf(
   );
 }
 
-// How `respool dlq watch` tells: a command, a webhook, or nobody but its own lines.
+// How `respool dlq watch` notifies: a command, a webhook, or only its own output.
 //
 // Promise: a hook that fails throws; what it was told is told again. A queue's name never becomes
 // part of a command line: it goes in as JSON on stdin, and in the environment.
@@ -353,7 +353,7 @@ export interface Alert {
   readonly group: string | null;
 }
 
-/** Tells somebody. */
+/** Sends a notification. */
 export interface Hook {
   /** What makes it another one than others. */
   readonly name: string;
