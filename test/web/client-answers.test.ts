@@ -1,4 +1,4 @@
-/** Whatever answers under the address of a service is looked at before it is believed. */
+/** The client trusts a service of its own version, and says what is wrong with anything else. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -103,15 +103,26 @@ describe.each(Object.entries(QUESTIONS))('%s', (_, question) => {
     expect(await rejection(question(far))).toMatchObject(foreign);
   });
 
-  test.each([{}, [], [[]], null, 'text', { ok: 'yes', results: {}, messages: 1, rows: [{}] }])(
-    'is not answered by %j',
-    async (value) => {
-      for (const status of [200, 201]) {
-        const { far } = await strangerWith(saying(value, status));
-        expect(await rejection(question(far))).toMatchObject(foreign);
-      }
-    },
-  );
+  test.each(['v2', ''])('is not answered by a service of version "%s"', async (version) => {
+    const { far } = await strangerWith((__, response) => {
+      response.writeHead(200, { ...OURS, respool: version }).end('{}');
+    });
+    expect(await rejection(question(far))).toMatchObject({
+      code: 'store.unavailable',
+      message: expect.stringMatching(/has version ".*" of the API.*same version of Respool/),
+    });
+  });
+
+  test('is not refused by a service of another version', async () => {
+    const { far } = await strangerWith((__, response) => {
+      response.writeHead(404, { ...OURS, respool: 'v2' });
+      response.end(JSON.stringify({ error: { code: 'message.unknown', message: 'no' } }));
+    });
+    expect(await rejection(question(far))).toMatchObject({
+      code: 'store.unavailable',
+      message: expect.stringContaining('has version "v2" of the API'),
+    });
+  });
 
   test('is not answered by a page, nor by what is no JSON', async () => {
     const page = await strangerWith((__, response) => {
@@ -142,25 +153,8 @@ describe.each(Object.entries(QUESTIONS))('%s', (_, question) => {
   });
 });
 
-describe('a message was put down', () => {
-  test.each([
-    ['without the status for it', 200, { id: 'x', duplicate: false }],
-    ['without the status for a duplicate', 201, { id: 'x', duplicate: true }],
-    ['under no id', 201, { id: '../x', duplicate: false }],
-    ['without a word on duplicates', 201, { id: 'x' }],
-  ])('is not believed %s', async (_, status, value) => {
-    const { far } = await strangerWith(saying(value, status));
-    const error = await rejection(far.enqueue({ topic: 'a' }));
-    expect(error).toMatchObject({ message: expect.stringContaining('no respool service') });
-  });
-
-  test('is not believed of fewer messages than were sent', async () => {
-    const { far } = await strangerWith(saying([{ id: 'x', duplicate: false }], 201));
-    const error = await rejection(far.enqueueMany([{ topic: 'a' }, { topic: 'b' }]));
-    expect(error).toMatchObject({ message: expect.stringContaining('1 ids for 2 messages') });
-  });
-
-  test('is an open question when the service dies on the way', async () => {
+describe('a message that was sent', () => {
+  test('may be stored or not when the service dies on the way', async () => {
     const { far } = await strangerWith((_, response) => void response.destroy());
     expect(await rejection(far.enqueue({ topic: 'a' }))).toMatchObject({
       code: 'store.unavailable',
@@ -177,20 +171,29 @@ describe('an answer', () => {
     expect(await far.enqueue({ topic: 'a' })).toMatchObject({ id: 'x', duplicate: false });
   });
 
-  test('that misses one message of an action is not taken for done', async () => {
+  test('that misses a message of an action reports it as unknown', async () => {
     const { far } = await strangerWith(saying({ results: [{ id: 'x', result: 'done' }] }));
-    expect(await far.hold(['x'])).toEqual([{ id: 'x', result: 'done' }]);
-    expect(await rejection(far.hold(['x', 'y']))).toMatchObject({
-      message: expect.stringContaining('no result for the message "y"'),
-    });
+    expect(await far.hold(['x', 'y'])).toEqual([
+      { id: 'x', result: 'done' },
+      { id: 'y', result: 'unknown' },
+    ]);
   });
 
-  test('names the part that does not fit', async () => {
-    const { far } = await strangerWith(
-      saying({ rows: [{ key: 'a', count: '1', oldestAt: null }] }),
-    );
-    expect(await rejection(far.tally('topic'))).toMatchObject({
-      message: expect.stringContaining('"rows[0].count" is "1", not a number'),
+  test.each([
+    [
+      { error: { code: 'policy.unknown', message: 'no policy "p"' } },
+      'policy.unknown',
+      'no policy',
+    ],
+    [{ error: { code: 'later.invented', message: 'new words' } }, 'config.invalid', 'new words'],
+    [{ error: 'text' }, 'config.invalid', 'status 400'],
+    ['text', 'config.invalid', 'status 400'],
+    [null, 'config.invalid', 'status 400'],
+  ])('that refuses with %j has code %s', async (body, code, text) => {
+    const { far } = await strangerWith(saying(body, 400));
+    expect(await rejection(far.setPolicy(['x'], 'p'))).toMatchObject({
+      code,
+      message: expect.stringMatching(new RegExp(`refused: .*${text}`)),
     });
   });
 });
@@ -265,17 +268,12 @@ describe('events', () => {
     await moving(clock, stopped);
   });
 
-  test.each([
-    '{',
-    'null',
-    '{"at":"now","kind":"missed","count":1}',
-    '{"at":1,"kind":"claimed","id":1,"topic":"a","lane":"delivery","attempt":1}',
-    '{"at":1,"kind":"claimed","id":"x","lane":"delivery","attempt":1}',
-    '{"at":1,"kind":"trouble","doing":"x"}',
-  ])('are refused like %s', async (data) => {
-    const { heard, error } = await hear(`data: ${data}\n\n`);
+  test('that are no JSON are an error', async () => {
+    const { heard, error } = await hear('data: {\n\n');
     expect(heard).toEqual([]);
-    expect(error).toMatchObject({ message: expect.stringContaining('no respool service') });
+    expect(error).toMatchObject({
+      message: expect.stringContaining('no respool service (an event is no JSON)'),
+    });
   });
 });
 

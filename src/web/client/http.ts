@@ -1,6 +1,9 @@
 /**
- * http — one request to a service and its answer; what went wrong comes back as the
- * RespoolError the service had.
+ * http — one request to a service and its answer. What the service refused is thrown as the
+ * RespoolError it had.
+ *
+ * Every answer is checked for the header with the version of the API and for its content type: a
+ * proxy's page, another server or another version is an error that says so.
  */
 
 import { SECOND_MS } from '../../core/duration.ts';
@@ -9,13 +12,13 @@ import {
   type ErrorCode,
   isRespoolError,
   RespoolError,
+  show,
   textOf,
 } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
 import { sleep } from '../../system/wait.ts';
-import { type AnswerForm, UnexpectedAnswer } from './answers.ts';
-import { API_HEADER } from '../wire-texts.ts';
+import { API_HEADER, API_VERSION } from '../wire-texts.ts';
 
 /** Which service, and who asks. */
 export interface ClientOptions {
@@ -70,37 +73,29 @@ export class ServiceClient {
     };
   }
 
-  /** The answer as JSON of this form. */
-  async ask<T>(path: string, form: AnswerForm<T>, sending: OutgoingRequest = {}): Promise<T> {
-    return (await this.askWhole(path, form, sending)).value;
-  }
-
-  /** The same with its status, where that says something. */
-  async askWhole<T>(
-    path: string,
-    form: AnswerForm<T>,
-    sending: OutgoingRequest = {},
-  ): Promise<{ readonly status: number; readonly value: T }> {
+  /** The JSON of the answer; its type is that of the route, which has the same version. */
+  async ask<T>(path: string, sending: OutgoingRequest = {}): Promise<T> {
     const answer = await this.send(path, sending);
     try {
-      return { status: answer.status, value: form(await this.#jsonOf(answer), '') };
+      return (await this.#jsonOf(answer)) as T;
     } catch (error) {
       if (error instanceof SyntaxError) throw this.strange('the answer is no JSON');
-      throw error instanceof UnexpectedAnswer
-        ? this.strange(error.message)
-        : this.#lost(error, sending);
+      throw this.#lost(error, sending);
     }
   }
 
-  /** The answer, if it is a good one; one that came too often is sent again when it may be. */
+  /** A successful answer; a request that came too often is repeated when that is possible. */
   async send(path: string, sending: OutgoingRequest = {}): Promise<Response> {
     let leftMs = RETRY_WITHIN_MS;
     for (;;) {
       const answer = await this.#fetch(path, sending);
       const { status, headers } = answer;
-      if (!headers.has(API_HEADER)) {
+      const version = headers.get(API_HEADER);
+      if (version !== API_VERSION) {
         await answer.body?.cancel().catch(() => undefined);
-        throw this.strange(`status ${status} without the header "${API_HEADER}"`);
+        throw version === null
+          ? this.strange(`status ${status} without the header "${API_HEADER}"`)
+          : this.#otherVersion(version);
       }
       if (answer.ok) return this.#typed(answer, sending);
       // It was refused before anything was done. A stream is used up by then.
@@ -187,6 +182,14 @@ export class ServiceClient {
     return new RespoolError(
       'store.unavailable',
       `what answers at ${this.#url} is no respool service (${what}); check --url`,
+    );
+  }
+
+  #otherVersion(version: string): RespoolError {
+    return new RespoolError(
+      'store.unavailable',
+      `the service at ${this.#url} has version ${show(version)} of the API, and this program has ` +
+        `"${API_VERSION}": install the same version of Respool on both sides`,
     );
   }
 

@@ -1,6 +1,6 @@
 /**
  * health — `/healthz` and `/readyz`: whether the process is alive, whether it takes and delivers
- * messages, and why not. Anybody may ask.
+ * messages, and why not, without a token; and `/metrics`, which Prometheus scrapes.
  */
 
 import { z } from '@hono/zod-openapi';
@@ -12,9 +12,11 @@ import {
   judgeHealth,
   type RelayHealth,
 } from '../../observe/health.ts';
+import type { MetricsText } from '../../observe/metrics/types.ts';
 import type { Clock } from '../../ports/clock.ts';
-import { addEndpoint, type App } from '../server/endpoint.ts';
+import { addEndpoint, type App, errorSchema } from '../server/endpoint.ts';
 import { HttpRefusal, refusedOf } from '../server/refusal.ts';
+import { SharedText } from '../server/shared-reads.ts';
 import { STORE_HEADER } from '../wire-texts.ts';
 
 /** What health is found out from. */
@@ -61,7 +63,7 @@ const alive = z.object({
     .optional(),
 });
 
-/** Adds both. */
+/** Adds `/healthz` and `/readyz` to the app. */
 export function addHealth(app: App, parts: HealthRouteOptions): void {
   const isStoreAnswering = storeCheck(parts);
   addEndpoint(app, {
@@ -69,7 +71,7 @@ export function addHealth(app: App, parts: HealthRouteOptions): void {
     path: '/healthz',
     summary: 'Is the process alive?',
     answers: { 200: { description: 'Yes; consumers and relay if any.', schema: alive } },
-    // Whether a broker can be reached is no reason to kill the process: it is only told.
+    // Whether a broker can be reached is no reason to kill the process: it is only reported.
     answer: () => {
       const storeId = parts.storeId?.();
       return Response.json(
@@ -124,7 +126,7 @@ function answerOf({ ready: isReady, checks: looked, reasons: why, notes }: Healt
   return Response.json(body, { status, headers });
 }
 
-/** Asks the store, once for all who want to know at the same time. */
+/** Asks the store, once for all requests at the same time. */
 function storeCheck({ operator, clock }: HealthRouteOptions): () => Promise<boolean> {
   let asking: Promise<boolean> | undefined;
   return () => {
@@ -135,4 +137,62 @@ function storeCheck({ operator, clock }: HealthRouteOptions): () => Promise<bool
     );
     return asking;
   };
+}
+
+// Metrics
+
+type ReadMetrics = () => Promise<MetricsText>;
+
+/** A text is reused for this many times as long as it took, so scrapes use a tenth of the time. */
+const METRICS_REUSE_FACTOR = 10;
+const METRICS_REUSE_MAX_MS = 10_000;
+
+/** Adds `/metrics` to the app; without metrics it answers that they are off. */
+export function addMetricsRoute(app: App, metrics: ReadMetrics | undefined, clock: Clock): void {
+  const read = metrics === undefined ? undefined : throttledMetrics(metrics, clock);
+  addEndpoint(app, {
+    method: 'get',
+    path: '/metrics',
+    summary: 'Counts and times, as Prometheus reads them.',
+    role: 'read',
+    answers: {
+      200: { description: 'The text format 0.0.4.', schema: z.string(), type: 'text/plain' },
+      404: { description: 'Metrics are off.', schema: errorSchema },
+    },
+    answer: async ({ request }) => {
+      if (read === undefined) throw metricsOff();
+      return (await read()).answer(request);
+    },
+  });
+}
+
+/** One text for all requests while it is made, and for a while after. */
+function throttledMetrics(read: ReadMetrics, clock: Clock): () => Promise<SharedText> {
+  let last: { readonly text: Promise<SharedText>; goodUntil: number } | undefined;
+  return () => {
+    const now = clock.monotonic();
+    if (last !== undefined && now < last.goodUntil) return last.text;
+    const text = read().then((made) => new SharedText(made.text, made.type));
+    const made = { text, goodUntil: Number.POSITIVE_INFINITY };
+    last = made;
+    made.text.then(
+      () => {
+        const ended = clock.monotonic();
+        made.goodUntil =
+          ended + Math.min(METRICS_REUSE_MAX_MS, METRICS_REUSE_FACTOR * (ended - now));
+      },
+      () => {
+        made.goodUntil = now;
+      },
+    );
+    return made.text;
+  };
+}
+
+function metricsOff(): HttpRefusal {
+  return new HttpRefusal(
+    404,
+    'route.unknown',
+    'there are no metrics: they are off in the configuration; set metrics.enabled to true',
+  );
 }
