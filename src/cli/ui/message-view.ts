@@ -114,7 +114,7 @@ export async function fullView(out: Out, entry: SeenEntry, view: View): Promise<
       safe(code),
       safe(reason ?? ''),
     ]);
-    parts.push(`${out.style('bold', 'attempts')}\n${await tableOf(out, HISTORY_COLUMNS, rows)}`);
+    parts.push(`${out.style('bold', 'attempts')}\n${tableOf(out, HISTORY_COLUMNS, rows)}`);
   }
   return parts.join('\n\n');
 }

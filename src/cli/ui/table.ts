@@ -3,6 +3,9 @@
  * where stdout is not a terminal. The column a table is read for, such as the reason of a
  * failure, keeps its width longest; see Column. Ids are shown in their shortest unique form.
  *
+ * Drawn without a library: those that draw tables take all rows at once, so a table of many
+ * thousand rows could not come in pages, and leave the choice of what to cut to us anyway.
+ *
  * Cells are safe text already (observe/logs/safe-text.ts): no control characters, no escapes.
  */
 
@@ -39,31 +42,15 @@ const REASON_WISH = 40;
 const TEXT_ROOM = 12;
 
 /** The table as text, without a line end at its end. */
-export async function tableOf(
+export function tableOf(
   out: Out,
   columns: readonly Column[],
   rows: readonly (readonly string[])[],
-): Promise<string> {
-  const { drawTable } = await import('./draw-table.ts');
-  const whole = withShortIds(columns, rows, out.columns);
-  const form = formOf(columns, whole, out.columns);
-  const shown = whole.map(form);
-  const places = fitted(columns, shown, out.columns);
-  const heads = places.map(({ column, width }) => out.style('bold', cut(column.head, width)));
-  const cells = shown.map((row) =>
-    places.map(({ at, column, width }) => {
-      const cell = cut(row[at] ?? '', width);
-      return column.paint?.(out, cell) ?? cell;
-    }),
-  );
-  const aligns = places.map(({ column }) => column.align ?? 'left');
-  return drawTable([heads, ...cells], aligns, GAP);
+): string {
+  return pagedTable(out, columns)(rows);
 }
 
-/**
- * A table that comes in pages: its heading once, its widths from the first page. Draws with less
- * than a library does, for tables of many thousand rows.
- */
+/** A table that comes in pages: its heading once, its widths from the first page. */
 export function pagedTable(
   out: Out,
   columns: readonly Column[],

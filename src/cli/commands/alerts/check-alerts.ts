@@ -62,7 +62,7 @@ export async function listAlerts(context: CommandContext): Promise<ExitCode> {
     else rows.push(rowOf(rule, state, { look, now: io.clock.now() }));
   }
   if (out.json) return EXIT.done;
-  await out.line(await tableOf(out, LIST_COLUMNS, rows));
+  await out.line(tableOf(out, LIST_COLUMNS, rows));
   for (const note of [lookNote(look, io.clock.now()), await lostNote(operator)]) {
     if (note !== undefined) out.note(note);
   }
@@ -193,7 +193,7 @@ export async function checkAlerts(context: CommandContext): Promise<ExitCode> {
       safe(why ?? ''),
     ]);
   }
-  if (!out.json) await out.line(await tableOf(out, CHECK_COLUMNS, rows));
+  if (!out.json) await out.line(tableOf(out, CHECK_COLUMNS, rows));
   return EXIT.done;
 }
 
@@ -239,7 +239,7 @@ export async function testAlerts(context: CommandContext): Promise<ExitCode> {
     else rows.push([safe(name), kind, told.result, safe(why)]);
   }
   for (const line of lines) out.note(safe(line));
-  if (!out.json) await out.line(await tableOf(out, TEST_COLUMNS, rows));
+  if (!out.json) await out.line(tableOf(out, TEST_COLUMNS, rows));
   return code;
 }
 

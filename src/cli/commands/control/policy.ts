@@ -79,11 +79,7 @@ const list: CommandSpec = {
     }
     const rows = policies.map(({ name, policy }) => [safe(name), safe(describePolicy(policy))]);
     await out.line(
-      await tableOf(
-        out,
-        [{ head: 'name' }, { head: 'policy', isFlexible: true, isReason: true }],
-        rows,
-      ),
+      tableOf(out, [{ head: 'name' }, { head: 'policy', isFlexible: true, isReason: true }], rows),
     );
     return undefined;
   },

@@ -61,7 +61,7 @@ export async function printGroups(context: LettersContext): Promise<ExitCode> {
   const now = io.clock.now();
   const rows = shown.map((group) => groupRow(group, notes.get(group.group)?.text ?? '', now));
   if (rows.length === 0) out.note('no letters match');
-  else await out.line(await tableOf(out, GROUP_COLUMNS, rows));
+  else await out.line(tableOf(out, GROUP_COLUMNS, rows));
   const unshown = shown.reduce((rest, { count }) => rest - count, seen);
   if (unshown > 0) {
     const of = others > 0 ? 'further groups, not shown separately' : 'smaller groups';
@@ -118,7 +118,7 @@ export async function printCounts(context: LettersContext): Promise<ExitCode> {
       { head: by, isFlexible: true, isReason: true },
       { head: 'letters', ...RIGHT },
     ];
-    await out.line(await tableOf(out, columns, [...cells, ['total', numberText(total)]]));
+    await out.line(tableOf(out, columns, [...cells, ['total', numberText(total)]]));
   }
   return look.code;
 }

@@ -63,7 +63,7 @@ export const auditCommand: CommandSpec = {
     if (out.json)
       for (const line of lines) await out.object({ id: String(line.sequence), ...line });
     else if (lines.length === 0) out.note('no operator has done anything yet');
-    else await out.line(await tableOf(out, columnsAt(io.clock.now()), lines.map(rowOf)));
+    else await out.line(tableOf(out, columnsAt(io.clock.now()), lines.map(rowOf)));
     return undefined;
   },
 };

@@ -47,7 +47,7 @@ export const shapeCommand: CommandSpec = {
       ),
     ];
     const rows = [{ ...found.total, key: 'TOTAL' }, ...found.rows].map(cellsOf);
-    await out.line(await tableOf(out, columns, rows));
+    await out.line(tableOf(out, columns, rows));
     if (found.rows.length >= ROWS_MAX) {
       out.note(`only the largest ${ROWS_MAX} are shown; TOTAL counts all; see --topic`);
     }

@@ -72,7 +72,7 @@ async function textOfStats(out: Out, found: Stats): Promise<string> {
       oldestAt === null ? '' : relative(oldestAt, at),
     ];
   });
-  const lines = [await tableOf(out, COLUMNS, rows), ''];
+  const lines = [tableOf(out, COLUMNS, rows), ''];
   lines.push(`next due  ${nextDueAt === null ? 'nothing waits' : relative(nextDueAt, at)}`);
   if (paused.length > 0) {
     const patterns = paused.map(

@@ -95,7 +95,7 @@ async function measureAll({ io, out }: CommandContext, parts: BenchParts): Promi
     millis(one.p50Ms),
     millis(one.p99Ms),
   ]);
-  await out.line(await tableOf(out, COLUMNS, rows));
+  await out.line(tableOf(out, COLUMNS, rows));
   out.note('A sample of this machine at this hour: whatever else runs here is in it.');
 }
 

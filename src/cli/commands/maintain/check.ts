@@ -73,7 +73,7 @@ async function tellTable(out: Out, { entries, bodies, findings }: CheckReport): 
       { head: 'what', isFlexible: true as const, isReason: true as const },
       { head: 'done' },
     ];
-    await out.line(await tableOf(out, columns, rows));
+    await out.line(tableOf(out, columns, rows));
     await out.line('');
   }
   const places = bodies === 1 ? '1 body' : `${numberText(bodies)} bodies`;

@@ -39,7 +39,7 @@ async function showConfig(context: CommandContext): Promise<undefined> {
   ];
   const shorten = shortFrom(loaded.file);
   await out.line(
-    await tableOf(
+    tableOf(
       out,
       columns,
       lines.map((line) => [safe(line.key), valueText(line), safe(shorten(line.from))]),

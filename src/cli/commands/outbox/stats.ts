@@ -154,7 +154,7 @@ async function textOf(out: Out, { info, stats, due, stuck }: Told): Promise<stri
     row('dead', states.bounce.count, states.bounce.oldestAt),
     row('sent or removed, kept', states.archived.count, states.archived.oldestAt),
   ];
-  const lines = [placeText(info), '', await tableOf(out, NUMBER_COLUMNS, rows), ''];
+  const lines = [placeText(info), '', tableOf(out, NUMBER_COLUMNS, rows), ''];
   lines.push(`next due  ${nextDueAt === null ? 'nothing waits' : relative(nextDueAt, at)}`);
   const { deferred } = states;
   if (deferred.count > 0) {
@@ -181,7 +181,7 @@ async function stuckLines(out: Out, stuck: readonly StuckKey[], now: Millis): Pr
   });
   const more = stuck.length - shown.length;
   return [
-    await tableOf(out, STUCK_COLUMNS, rows),
+    tableOf(out, STUCK_COLUMNS, rows),
     ...(more > 0 ? [`and ${numberText(more)} more; all with --json`] : []),
     '',
     ...hintsOf(shown),

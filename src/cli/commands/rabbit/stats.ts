@@ -85,7 +85,7 @@ async function printAll(
 }
 
 async function textOf(out: Out, { queues, hints, note }: StatsReport): Promise<string> {
-  const lines = [await tableOf(out, COLUMNS, queues.map(rowOf))];
+  const lines = [tableOf(out, COLUMNS, queues.map(rowOf))];
   if (note !== undefined) lines.push('', safe(note));
   for (const { level, text, todo } of hints) {
     const word = out.style(level === 'bad' ? 'red' : 'yellow', level.padEnd(5));

@@ -66,7 +66,7 @@ export async function listReplays(context: CommandContext): Promise<ExitCode> {
   }
   const now = io.clock.now();
   const rows = replays.map((replay) => replayRow(replay, now));
-  await out.line(await tableOf(out, REPLAY_COLUMNS, rows));
+  await out.line(tableOf(out, REPLAY_COLUMNS, rows));
   return EXIT.done;
 }
 

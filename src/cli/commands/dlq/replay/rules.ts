@@ -44,7 +44,7 @@ export async function listRules(given: CommandContext): Promise<ExitCode> {
     if (out.json) await out.object({ ...rule, state });
     else rows.push(rowOf(rule, state, now));
   }
-  if (!out.json) await out.line(await tableOf(out, COLUMNS, rows));
+  if (!out.json) await out.line(tableOf(out, COLUMNS, rows));
   return EXIT.done;
 }
 

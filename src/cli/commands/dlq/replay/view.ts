@@ -161,7 +161,7 @@ export async function planView(out: Out, name: string, plan: ReplayPlan): Promis
   }
   const rowsOf = async (heads: readonly Column[], rows: string[][]): Promise<void> => {
     if (rows.length === 0) return;
-    const shown = await tableOf(out, heads, rows.slice(0, SHOWN_MAX));
+    const shown = tableOf(out, heads, rows.slice(0, SHOWN_MAX));
     const more = rows.length - SHOWN_MAX;
     parts.push('', more > 0 ? `${shown}\nand ${numberText(more)} more` : shown);
   };

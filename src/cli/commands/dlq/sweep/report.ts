@@ -61,7 +61,7 @@ export async function printRun(
     return;
   }
   if (reports.length > 0 && !out.quiet) {
-    await out.line(await tableOf(out, columnsOf(settings), reports.map(rowOf)));
+    await out.line(tableOf(out, columnsOf(settings), reports.map(rowOf)));
   }
   tellFailures(out, run);
   if (error === undefined) await out.line(sumOf(settings, run));
