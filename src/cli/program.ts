@@ -10,7 +10,7 @@ import { isRespoolError, RespoolError } from '../core/errors.ts';
 import { commands } from './commands.ts';
 import { CommandError, EXIT, EXIT_CODES, type ExitCode, exitCodeOf } from './exit-codes.ts';
 import { createOut, type Io, type Out } from './ui/output.ts';
-import { type Session, type SessionParts, openSession } from './session.ts';
+import { createConfigReader, openSession, type Session, type SessionParts } from './session.ts';
 import { Options } from './options.ts';
 import type { CommandContext, CommandSpec, Globals, OptionSpec } from './spec.ts';
 import { readVersion } from '../system/version.ts';
@@ -315,6 +315,7 @@ async function perform({ name, spec, args, values }: Call, io: Io): Promise<numb
   const closers: (() => Promise<void> | void)[] = [];
   const globals = globalsOf(values);
   const atEnd = (close: () => Promise<void> | void): void => void closers.push(close);
+  const config = createConfigReader({ globals, io, out });
   let session: Promise<Session> | undefined;
   const context: CommandContext = {
     args,
@@ -323,7 +324,8 @@ async function perform({ name, spec, args, values }: Call, io: Io): Promise<numb
     io,
     out,
     commands,
-    session: () => (session ??= openSession({ globals, io, out, atEnd, ...wishesOf(spec) })),
+    config,
+    session: () => (session ??= openSession({ ...context, ...wishesOf(spec) })),
     atEnd,
   };
   let code: number = EXIT.done;

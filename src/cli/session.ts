@@ -1,5 +1,6 @@
 /**
- * session — what a command works on: a running service, or the store itself.
+ * session — what a command works on: its configuration, read once, and with it a running service
+ * or the store itself.
  *
  *   --url, RESPOOL_URL    the service there
  *   sqlite:               the store itself; processes share it. Who wants to know what only the
@@ -14,18 +15,18 @@
  * be the service of another spool.
  */
 
+import { isDeepStrictEqual } from 'node:util';
 import { isTokenHash } from '../config/schema/keys.ts';
-import type { LoadedConfig } from '../config/load/load-config.ts';
-import type { StorePlace } from '../config/open/stores.ts';
+import type { LoadedConfig, LoadOptions } from '../config/load/load-config.ts';
+import type { ConfiguredStores, StorePlace } from '../config/open/stores.ts';
 import type { Operator } from '../spool/operator/operator.ts';
 import { formatDuration, SECOND_MS } from '../core/duration.ts';
-import { asError, isRespoolError, RespoolError, textOf } from '../core/errors.ts';
+import { asError, assert, isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import type { SpoolInternals } from '../spool/internals.ts';
 import type { Spool } from '../spool/spool.ts';
 import { IN_MEMORY } from '../spool/store-id.ts';
 import { TimeLimit } from '../system/wait.ts';
 import { STORE_HEADER } from '../web/wire-texts.ts';
-import { readConfig } from './config.ts';
 import { CommandError } from './exit-codes.ts';
 import type { Io, Out } from './ui/output.ts';
 import { safe } from '../observe/logs/safe-text.ts';
@@ -43,8 +44,15 @@ export interface Session {
   readonly isSealed: boolean;
 }
 
+/** What of the configuration a command reads, and what its flags say above it. */
+export type ConfigRequest = Pick<LoadOptions, 'flags' | 'routes'>;
+
+/** Reads the configuration at the first call; without a request, what was read is good enough. */
+export type ConfigReader = (request?: ConfigRequest) => Promise<LoadedConfig>;
+
 /** What opening a session needs. */
 export interface SessionParts {
+  readonly config: ConfigReader;
   readonly globals: { readonly config?: string; readonly store?: string; readonly url?: string };
   readonly io: Io;
   readonly out: Out;
@@ -58,11 +66,49 @@ export interface SessionParts {
 /** How long a service may take to say that it is there. */
 const ANSWERS_WITHIN_MS: number = 2 * SECOND_MS;
 
+/** Of a session alone: it delivers nothing, and may lack the secrets of what does. */
+const FOR_SESSIONS: ConfigRequest = { routes: false };
+
+/** A reader of file, environment and command line; it prints what is strange about them. */
+export function createConfigReader({
+  globals,
+  io,
+  out,
+}: Pick<SessionParts, 'globals' | 'io' | 'out'>): ConfigReader {
+  let first:
+    | { readonly request: ConfigRequest; readonly loaded: Promise<LoadedConfig> }
+    | undefined;
+  const load = async ({ flags, routes }: ConfigRequest): Promise<LoadedConfig> => {
+    const { loadConfig } = await import('../config/load/load-config.ts');
+    const loaded = await loadConfig({
+      cwd: io.cwd,
+      env: io.env,
+      file: globals.config,
+      flags: { store: globals.store, ...flags },
+      routes,
+    });
+    for (const warning of loaded.warnings) out.warn(warning);
+    return loaded;
+  };
+  return async (request = first?.request ?? FOR_SESSIONS) => {
+    first ??= { request, loaded: load(request) };
+    const { loaded } = first;
+    assert(isDeepStrictEqual(request, first.request), 'the configuration is read once');
+    try {
+      return await loaded;
+    } catch (error) {
+      // Less of it may be right.
+      first = undefined;
+      throw error;
+    }
+  };
+}
+
 /** Opens the session that options and configuration lead to. */
 export async function openSession(parts: SessionParts): Promise<Session> {
   const named = namedUrl(parts);
   if (named !== undefined) return serviceSession(parts, named);
-  const loaded = await readConfig(parts, {}, { routes: false });
+  const loaded = await parts.config();
   // A file .env may name a service too.
   const fromFile = namedUrl(parts);
   if (fromFile !== undefined) return serviceSession(parts, fromFile);
@@ -85,11 +131,12 @@ export async function openSession(parts: SessionParts): Promise<Session> {
   await refuseFiles(stores);
   if (parts.mayCreate !== true && !((await isThere?.()) ?? true)) throw noStore(place, loaded);
   if (entries.traits.processes === 'many') {
-    return (await sharingSession(parts, place, loaded)) ?? storeSession(parts, loaded);
+    const shared = await sharingSession(parts, place, loaded);
+    return shared ?? spoolSession(await ownSpool(parts, loaded, stores), parts.io, loaded);
   }
   const ownersUrl = async (): Promise<string | undefined> =>
     place.kind === 'given' ? url : ownerOf(place);
-  return sharedSession(parts, loaded, ownersUrl);
+  return sharedSession(parts, loaded, { stores, ownersUrl });
 }
 
 /** A look must not leave a store behind: it would hide that this is the wrong folder. */
@@ -111,7 +158,7 @@ function noStore(place: StorePlace, loaded: LoadedConfig): RespoolError {
 export async function openService(parts: SessionParts): Promise<Session> {
   const named = namedUrl(parts);
   if (named !== undefined) return serviceSession(parts, named);
-  const loaded = await readConfig(parts, {}, { routes: false });
+  const loaded = await parts.config();
   const { storesOf } = await import('../config/open/stores.ts');
   const { place } = await storesOf(loaded.config, loaded.folder);
   const owner = await ownerOf(place);
@@ -234,10 +281,6 @@ function tokenAdvice(isSent: boolean, hasHash: boolean): string {
     : 'it wants a token: set RESPOOL_TOKEN to yours, in the environment';
 }
 
-async function storeSession(parts: SessionParts, loaded: LoadedConfig): Promise<Session> {
-  return spoolSession(await ownSpool(parts, loaded), parts.io, loaded);
-}
-
 async function spoolSession(spool: Spool, io: Io, loaded: LoadedConfig): Promise<Session> {
   const { createOperator } = await import('../spool/operator/spool-operator.ts');
   const own = await internals(spool);
@@ -268,9 +311,15 @@ export function isOwnStore({ origins }: Pick<LoadedConfig, 'origins'>): boolean 
 async function sharedSession(
   parts: SessionParts,
   loaded: LoadedConfig,
-  ownersUrl: () => Promise<string | undefined>,
+  {
+    stores,
+    ownersUrl,
+  }: {
+    readonly stores: ConfiguredStores;
+    readonly ownersUrl: () => Promise<string | undefined>;
+  },
 ): Promise<Session> {
-  const spool = await ownSpool(parts, loaded);
+  const spool = await ownSpool(parts, loaded, stores);
   try {
     // Opens the store: only now it can be told whether another process owns it.
     await (await internals(spool)).open();
@@ -291,9 +340,13 @@ async function internals(spool: Spool): Promise<SpoolInternals> {
   return (await import('../spool/internals.ts')).internalsOf(spool);
 }
 
-async function ownSpool({ out, atEnd }: SessionParts, loaded: LoadedConfig): Promise<Spool> {
+async function ownSpool(
+  { out, atEnd }: SessionParts,
+  loaded: LoadedConfig,
+  stores: ConfiguredStores,
+): Promise<Spool> {
   const { createConfiguredSpool } = await import('../config/open/open-spool.ts');
-  const { spool, place } = await createConfiguredSpool(loaded, { deliver: false });
+  const { spool, place } = await createConfiguredSpool(loaded, { stores, deliver: false });
   atEnd(() => spool.stop({ within: 0 }));
   const where = place.path ?? place.address ?? '';
   out.detail(`on the store itself: ${place.kind} ${where}`.trimEnd());

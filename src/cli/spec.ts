@@ -8,7 +8,7 @@
 
 import type { ExitCode } from './exit-codes.ts';
 import type { Io, Out } from './ui/output.ts';
-import type { Session } from './session.ts';
+import type { ConfigReader, Session } from './session.ts';
 import type { Options } from './options.ts';
 
 /** What may be given after a command's name. */
@@ -86,6 +86,8 @@ export interface CommandContext {
   readonly isOutbox?: true;
   /** All commands, for what is made of them. */
   readonly commands: readonly CommandSpec[];
+  /** The configuration, read at the first call; a command reads it once. */
+  readonly config: ConfigReader;
   /** The session, opened at the first call and closed when the command ends. */
   readonly session: () => Promise<Session>;
   /** Called when the command ends, however it ends; the last first. */

@@ -61,6 +61,7 @@ async function read({ options = {}, globals = {}, env = {}, ...files }: Given): 
     io,
     out: createOut(io, { json: options['json'] === true, ...quiet }),
     commands,
+    config: () => Promise.reject(new Error('the settings read it with their own file')),
     session: () => Promise.reject(new Error('nobody asks')),
     atEnd: () => undefined,
   });

@@ -13,7 +13,7 @@ import { spoolOptionsOf } from '../load/effective-config.ts';
 import { checkHandlers, closeHandlers, tracingOf } from './handlers.ts';
 import type { LoadedConfig } from '../load/load-config.ts';
 import { describeHandler, type EffectiveRoute } from '../load/routes.ts';
-import { refuseFiles, type StorePlace, storesOf } from './stores.ts';
+import { type ConfiguredStores, refuseFiles, type StorePlace, storesOf } from './stores.ts';
 import { sealedBy, transformsOf } from './transforms.ts';
 
 /** A route as it may be shown. */
@@ -41,6 +41,8 @@ export interface ConfiguredSpool {
 
 /** How it is made. */
 export interface OpenOptions {
+  /** The stores of this configuration, where they are made already; no other spool has them. */
+  readonly stores?: ConfiguredStores | undefined;
   /** Told of everything that happens, and of dangers when the stores open. */
   readonly logger?: Logger | undefined;
   /** Told only of what the stores say when they open; default `logger`. */
@@ -54,10 +56,11 @@ export interface OpenOptions {
 /** Makes stores, spool and routes. */
 export async function createConfiguredSpool(
   loaded: LoadedConfig,
-  { logger, storeLogger = logger, prepare, deliver = true }: OpenOptions = {},
+  { stores, logger, storeLogger = logger, prepare, deliver = true }: OpenOptions = {},
 ): Promise<ConfiguredSpool> {
   const { config, folder } = loaded;
-  const { entries, bodies, place, bodiesPlace } = await storesOf(config, folder, storeLogger);
+  const { entries, bodies, place, bodiesPlace } =
+    stores ?? (await storesOf(config, folder, storeLogger));
   await refuseFiles({ place, bodiesPlace });
   const made = await transformsOf(config, folder);
   const transforms = deliver ? made : made.map(patient);

@@ -15,7 +15,6 @@ import { type AlertState, isFiring } from '../../../observe/alerts/state.ts';
 import { type AlertLease, fingerprintOf, readAlertLease } from '../../../observe/alerts/records.ts';
 import type { AlertRule } from '../../../observe/alerts/types.ts';
 import type { RecordStore } from '../../../ports/record-store.ts';
-import { readConfig } from '../../config.ts';
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
@@ -49,7 +48,7 @@ const TEST_COLUMNS: readonly Column[] = [
 /** Every rule, with where it stands. */
 export async function listAlerts(context: CommandContext): Promise<ExitCode> {
   const { io, out, args } = context;
-  const loaded = await readConfig(context, {}, { routes: 'alerts' });
+  const loaded = await context.config({ routes: 'alerts' });
   const rules = rulesOf(loaded, args);
   const { operator } = await context.session();
   const found = await operator.records.list(STATE_KIND);
@@ -153,7 +152,7 @@ function rowOf(
 /** Measures every rule once. */
 export async function checkAlerts(context: CommandContext): Promise<ExitCode> {
   const { io, out, args, atEnd } = context;
-  const loaded = await readConfig(context, {}, { routes: 'alerts' });
+  const loaded = await context.config({ routes: 'alerts' });
   const rules = rulesOf(loaded, args);
   const { storesOf } = await import('../../../config/open/stores.ts');
   const { place } = await storesOf(loaded.config, loaded.folder);
@@ -216,7 +215,7 @@ function holdsText(holds: boolean | undefined, forMs: number): string {
 /** Tells receivers that this is a test. */
 export async function testAlerts(context: CommandContext): Promise<ExitCode> {
   const { io, out, args, options, atEnd } = context;
-  const loaded = await readConfig(context, {}, { routes: 'alerts' });
+  const loaded = await context.config({ routes: 'alerts' });
   const { alerts } = loaded.config;
   const [rule] = args.length === 0 ? [] : rulesOf(loaded, args);
   const names = receiversNamed(loaded, options.texts('to'), rule);

@@ -7,7 +7,6 @@
  */
 
 import { runAction, ACTION_ARGUMENTS, ACTION_OPTIONS } from './act.ts';
-import { readConfig } from '../../config.ts';
 import { CommandError } from '../../exit-codes.ts';
 import { namedUrl } from '../../session.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
@@ -139,7 +138,7 @@ async function known(context: CommandContext): Promise<Known> {
     const { operator } = await context.session();
     return { policies: await operator.policies(), backoffs: {} };
   }
-  const { config } = await readConfig(context, {}, { routes: false });
+  const { config } = await context.config({ routes: false });
   const { postfix } = await import('../../../core/policy.ts');
   const named = new Map([['default', postfix()], ...Object.entries(config.policies)]);
   return {

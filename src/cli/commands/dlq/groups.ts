@@ -16,7 +16,7 @@ import { type Column, tableOf } from '../../ui/table.ts';
 import { relative, span } from '../../ui/times.ts';
 import { letterFilterOf, type FoundLetter, addLooked, openLook } from './open-look.ts';
 import type { CountedBy } from './options.ts';
-import { categoryRules, deskIfAny, type LettersContext } from './letter-places.ts';
+import { categoryRules, sessionIfAny, type LettersContext } from './letter-places.ts';
 
 const RIGHT = { align: 'right' as const };
 const GROUP_COLUMNS: readonly Column[] = [
@@ -51,7 +51,7 @@ export async function printGroups(context: LettersContext): Promise<ExitCode> {
     rules,
     ...(samples === undefined ? {} : { samples }),
   });
-  const session = await deskIfAny(context);
+  const session = await sessionIfAny(context);
   const notes = session === undefined ? new Map<string, never>() : await notesOf(session.operator);
   const shown = groups.slice(0, max);
   if (out.json) {

@@ -16,11 +16,9 @@ import type { DeadLetters, LetterKind } from '../../../ports/dead-letters.ts';
 import type { Management } from '../../../rabbit/admin/management/index.ts';
 import { vhostOf } from '../../../rabbit/admin/management/http.ts';
 import { queuePlaceOf } from '../../../rabbit/admin/owner-queue.ts';
-import { readConfig } from '../../config.ts';
 import { CommandError } from '../../exit-codes.ts';
 import { type Session, openSession } from '../../session.ts';
 import { usageOf } from '../../options.ts';
-import type { Out } from '../../ui/output.ts';
 import { type BrokerAccess, reach } from '../rabbit/reach.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
@@ -59,10 +57,18 @@ const QUEUES_MAX = 1_000;
 /** Names that an error tells, at the most. */
 const TOLD_MAX = 10;
 
+/** How a command over dead letters opens its store. */
+export interface LettersOptions {
+  /** Whether the store is made where there is none; default: on queues, which record there. */
+  readonly mayCreate?: boolean;
+  /** What is read of the configuration; default `queues`. */
+  readonly routes?: false | 'queues';
+}
+
 /** The same context for dead letters; on queues the store is made where there is none. */
 export function atLetters(
   context: CommandContext,
-  { mayCreate = context.options.texts('queue').length > 0 }: { readonly mayCreate?: boolean } = {},
+  { mayCreate = context.options.texts('queue').length > 0, routes = 'queues' }: LettersOptions = {},
 ): LettersContext {
   const { options } = context;
   const { url, ...rest } = context.globals;
@@ -76,31 +82,19 @@ export function atLetters(
   }
   const broker = named ?? (isBroker ? url : undefined);
   const globals = isBroker || url === undefined ? rest : { ...rest, url };
-  const out = warningOnce(context.out);
   let session: Promise<Session> | undefined;
-  let loaded: Promise<LoadedConfig> | undefined;
   const flags = {
     'rabbit.url': broker,
     'rabbit.managementUrl': options.filled('managementUrl'),
   };
+  const loaded: LettersContext['loaded'] = () => context.config({ flags, routes });
   return {
     ...context,
     globals,
     broker,
-    session: () => (session ??= openSession({ ...context, globals, out, mayCreate })),
-    loaded: () => (loaded ??= readConfig({ ...context, out }, flags, { routes: 'queues' })),
-  };
-}
-
-/** The configuration is read for the session and for the broker: a problem is reported once. */
-function warningOnce(out: Out): Out {
-  const said = new Set<string>();
-  return {
-    ...out,
-    warn: (text) => {
-      if (!said.has(text)) out.warn(text);
-      said.add(text);
-    },
+    config: loaded,
+    session: () => (session ??= openSession({ ...context, globals, config: loaded, mayCreate })),
+    loaded,
   };
 }
 
@@ -108,7 +102,7 @@ function warningOnce(out: Out): Out {
  * The session, which a look over queues can do without: a look makes no store, and where there is
  * none there are no notes either.
  */
-export async function deskIfAny(context: LettersContext): Promise<Session | undefined> {
+export async function sessionIfAny(context: LettersContext): Promise<Session | undefined> {
   if (context.options.texts('queue').length === 0) return context.session();
   try {
     return await context.session();

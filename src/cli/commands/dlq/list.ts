@@ -16,7 +16,7 @@ import { passing } from '../../ui/progress.ts';
 import { type Column, pagedTable } from '../../ui/table.ts';
 import { both, span } from '../../ui/times.ts';
 import { kindsOf, type FoundLetter, type LetterLook, openLook } from './open-look.ts';
-import { deskIfAny, type LettersContext } from './letter-places.ts';
+import { sessionIfAny, type LettersContext } from './letter-places.ts';
 
 const LIMIT_MAX = 1_000_000_000;
 const SHOWN_DEFAULT = 100;
@@ -62,7 +62,7 @@ export async function showLetter(context: LettersContext): Promise<ExitCode> {
   const isSpool = options.texts('queue').length === 0;
   const kinds = kindsOf(context) ?? (isSpool ? ALL_KINDS : undefined);
   const look = await openLook(context, { kinds });
-  const session = await deskIfAny(context);
+  const session = await sessionIfAny(context);
   const [id = given] =
     isSpool && session !== undefined
       ? await wholeLetterIds([given], { operator: session.operator, out, isActing: false })

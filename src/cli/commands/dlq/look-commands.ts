@@ -1,7 +1,7 @@
 /** `respool dlq` — list, show, export, count, groups, note, remove, purge and restore. */
 
 import { COUNTED_BY, LOOK_OPTIONS, PLACE_OPTIONS } from './options.ts';
-import type { LettersContext } from './letter-places.ts';
+import type { LettersContext, LettersOptions } from './letter-places.ts';
 import type { ExitCode } from '../../exit-codes.ts';
 import type { CommandContext, CommandSpec, OptionSpec } from '../../spec.ts';
 
@@ -28,12 +28,12 @@ const REMOVE_OPTIONS: readonly OptionSpec[] = [
 ];
 
 /** A look must not leave a store behind. */
-const LOOKING = (): { readonly mayCreate: boolean } => ({ mayCreate: false });
+const LOOKING = (): LettersOptions => ({ mayCreate: false });
 
 /** A run at letters; what it needs is loaded when it is called. */
 function at(
   run: (context: LettersContext) => Promise<ExitCode>,
-  wishes?: (context: CommandContext) => { readonly mayCreate?: boolean },
+  wishes?: (context: CommandContext) => LettersOptions,
 ): (context: CommandContext) => Promise<ExitCode> {
   return async (context) => {
     const { atLetters } = await import('./letter-places.ts');
@@ -147,7 +147,7 @@ const note: CommandSpec = {
   role: 'operate',
   run: at(
     async (context) => (await import('./groups.ts')).note(context),
-    ({ args }) => ({ mayCreate: args.length > 1 }),
+    ({ args }) => ({ mayCreate: args.length > 1, routes: false }),
   ),
 };
 

@@ -9,7 +9,9 @@ import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import type { StorePlace } from '../../../config/open/stores.ts';
 import { isRespoolError, textOf } from '../../../core/errors.ts';
 import {
+  type ConfigReader,
   configuredUrl,
+  createConfigReader,
   type Session,
   isOwnStore,
   isSameStore,
@@ -45,9 +47,11 @@ import { examineService, examineTls, otherStore } from './service-checks.ts';
 /** Looks at everything. */
 export async function* examine(context: CommandContext): AsyncGenerator<DoctorFinding> {
   const { globals, io } = context;
+  // Its warnings are findings here.
+  const config = createConfigReader({ ...context, out: { ...context.out, warn: () => undefined } });
   yield* await examineVersions(readVersion());
   yield* examineEnvironment(io.env);
-  const { loaded, problem } = await load(context);
+  const { loaded, problem } = await load(config);
   if (problem !== undefined) yield problem;
   if (loaded === undefined) return;
   yield* await attempt('config', () => examineConfig(loaded));
@@ -81,7 +85,8 @@ export async function* examine(context: CommandContext): AsyncGenerator<DoctorFi
   yield* service.findings;
   // With an address there is nothing to look at where no service answers.
   if (named !== undefined && !service.isThere) return;
-  const session = deskOnce(context);
+  let opened: Promise<Session> | undefined;
+  const session = (): Promise<Session> => (opened ??= openSession({ ...context, config }));
   let isServed = service.isThere;
   // Whatever has the configured address may be the service of another store.
   if (named === undefined && owner === undefined && isServed) {
@@ -98,32 +103,21 @@ export async function* examine(context: CommandContext): AsyncGenerator<DoctorFi
   );
 }
 
-/** The session, opened on demand; problems of the configuration are reported already. */
-function deskOnce(context: CommandContext): () => Promise<Session> {
-  let session: Promise<Session> | undefined;
-  const out = { ...context.out, warn: () => undefined };
-  return () => (session ??= openSession({ ...context, out }));
-}
-
 /** What a server or its package says is not in our hand. */
 function hidden(finding: DoctorFinding, { hide }: LoadedConfig): DoctorFinding {
   return { ...finding, text: hide(finding.text) };
 }
 
 /** The configuration; where only its routes are wrong, what is left of it. */
-async function load({
-  globals,
-  io,
-}: CommandContext): Promise<{ loaded?: LoadedConfig; problem?: DoctorFinding }> {
-  const { loadConfig } = await import('../../../config/load/load-config.ts');
-  const { config: file, store } = globals;
-  const options = { cwd: io.cwd, env: io.env, file, flags: { store } };
+async function load(
+  config: ConfigReader,
+): Promise<{ loaded?: LoadedConfig; problem?: DoctorFinding }> {
   try {
-    return { loaded: await loadConfig(options) };
+    return { loaded: await config({ routes: true }) };
   } catch (error) {
     const problem = unsafe('config', textOf(error), 'fix it; then: respool config check');
     try {
-      return { loaded: await loadConfig({ ...options, routes: false }), problem };
+      return { loaded: await config({ routes: false }), problem };
     } catch {
       // The problem is already reported.
       return { problem };

@@ -1,6 +1,5 @@
 /** sql — `respool doctor --sql`: the statements of the PostgreSQL store, ready for psql. */
 
-import { loadConfig } from '../../../config/load/load-config.ts';
 import { storesOf } from '../../../config/open/stores.ts';
 import {
   INDEX_ONLY_SQL,
@@ -10,11 +9,10 @@ import {
 import type { CommandContext } from '../../spec.ts';
 
 /** With the schema and table prefix of the configured store, if that is on PostgreSQL. */
-export async function printSql({ globals, io, out }: CommandContext): Promise<void> {
-  const { config: file, store } = globals;
+export async function printSql(context: CommandContext): Promise<void> {
+  const { out } = context;
   // Without the routes: their secrets are in the service's environment only.
-  const options = { cwd: io.cwd, env: io.env, file, flags: { store }, routes: false };
-  const { config, folder } = await loadConfig(options);
+  const { config, folder } = await context.config({ routes: false });
   const { postgresTables: tables } = await storesOf(config, folder);
   const statements = await postgresStatements(tables);
   if (out.json) {

@@ -5,7 +5,6 @@
 
 import { mkdtemp, open, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { readConfig } from '../../config.ts';
 import { endedBy } from '../../exit-codes.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
 import { createProgress } from '../../ui/progress.ts';
@@ -127,7 +126,7 @@ function millis(ms: number): string {
 
 /** The nearest folder above the store that is there; the working directory for memory. */
 async function besideStore(context: CommandContext): Promise<string> {
-  const { config, folder } = await readConfig(context, {}, { routes: false });
+  const { config, folder } = await context.config({ routes: false });
   const { storesOf } = await import('../../../config/open/stores.ts');
   const { place } = await storesOf(config, folder);
   let at = place.path === undefined ? context.io.cwd : path.dirname(place.path);

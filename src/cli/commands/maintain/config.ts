@@ -4,7 +4,6 @@
  */
 
 import type { ConfigLine } from '../../../config/describe.ts';
-import { readConfig } from '../../config.ts';
 import { CommandError } from '../../exit-codes.ts';
 import { jsonLine, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
@@ -24,7 +23,7 @@ const SHOW_DESCRIPTION =
 
 async function showConfig(context: CommandContext): Promise<undefined> {
   const { out } = context;
-  const loaded = await readConfig(context);
+  const loaded = await context.config({ routes: true });
   const { describeConfig } = await import('../../../config/describe.ts');
   const lines = describeConfig(loaded);
   if (out.json) {
@@ -63,7 +62,7 @@ const check: CommandSpec = {
   description: 'Reads and checks the configuration, opens nothing. Ends with 2 when it is wrong.',
   run: async (context) => {
     const { out } = context;
-    const { file, warnings } = await readConfig(context);
+    const { file, warnings } = await context.config({ routes: true });
     if (out.json) await out.object({ ok: true, file: file ?? null, warnings });
     else await out.line(`ok: ${file === undefined ? 'no configuration file' : safe(file)}`);
     return undefined;

@@ -6,7 +6,6 @@
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import type { EffectiveOutbox } from '../../../config/load/outbox.ts';
 import { isRespoolError, RespoolError } from '../../../core/errors.ts';
-import { readConfig } from '../../config.ts';
 import { CommandError } from '../../exit-codes.ts';
 import { flagOf } from '../../options.ts';
 import type { CommandContext, OptionSpec } from '../../spec.ts';
@@ -78,7 +77,7 @@ async function read(
   routes: 'outbox' | 'relay',
 ): Promise<LoadedConfig> {
   try {
-    return await readConfig(context, flags, { routes });
+    return await context.config({ flags, routes });
   } catch (error) {
     if (!isRespoolError(error)) throw error;
     throw new RespoolError(error.code, asTyped(error.message), { cause: error });

@@ -7,7 +7,6 @@ import type { Broker } from '../../../config/load/brokers.ts';
 import type { EffectiveConsumer } from '../../../config/load/consumers.ts';
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import { isRespoolError } from '../../../core/errors.ts';
-import { readConfig } from '../../config.ts';
 import { CommandError } from '../../exit-codes.ts';
 import type { CommandContext, OptionSpec } from '../../spec.ts';
 
@@ -83,7 +82,7 @@ export async function readRabbitConfig(
     'rabbit.url': url,
     'rabbit.managementUrl': options.filled('managementUrl'),
   };
-  return readConfig(context, flags, { routes });
+  return context.config({ flags, routes });
 }
 
 /** The queues that were asked for, by their brokers. */

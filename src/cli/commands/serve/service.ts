@@ -31,7 +31,6 @@ import { internalsOf } from '../../../spool/internals.ts';
 import type { Spool } from '../../../spool/spool.ts';
 import { readVersion } from '../../../system/version.ts';
 import { createService } from '../../../web/index.ts';
-import { readConfig } from '../../config.ts';
 import { EXIT, type ExitCode } from '../../exit-codes.ts';
 import type { CommandContext } from '../../spec.ts';
 import type { Level } from '../../ui/event-line.ts';
@@ -69,7 +68,7 @@ export async function serveUntilSignal(
   flags: Readonly<Record<string, unknown>>,
 ): Promise<ExitCode> {
   const ending = listenForTheEnd(context);
-  const loaded = await readConfig(context, flags);
+  const loaded = await context.config({ flags, routes: true });
   const { config, hide } = loaded;
   const log = createServeLog(context.io, context.out, {
     format: config.log.format,

@@ -34,7 +34,7 @@ const PAGE = 500;
 
 /** The operator of a command over replays; there is none at a broker. */
 async function operatorOf(context: CommandContext): Promise<ReplayOperator> {
-  return (await atLetters(context).session()).operator;
+  return (await atLetters(context, { routes: false }).session()).operator;
 }
 
 /** The replay that a command names, also by the beginning of its id. */

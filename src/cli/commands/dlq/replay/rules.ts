@@ -11,7 +11,6 @@ import { runRules, runRulesOnce } from '../../../../dead-letters/rules/run.ts';
 import { textOf } from '../../../../core/errors.ts';
 import { atLetters, type LettersContext } from '../letter-places.ts';
 import { CommandError, EXIT, type ExitCode } from '../../../exit-codes.ts';
-import { openSession } from '../../../session.ts';
 import { numberText, safe } from '../../../../observe/logs/safe-text.ts';
 import { levelOf, listenForTheEnd } from '../../serve/service.ts';
 import { createServeLog } from '../../serve/serve-log.ts';
@@ -31,9 +30,12 @@ const COLUMNS: readonly Column[] = [
   { head: 'why', isFlexible: true, isReason: true },
 ];
 
+/** The state of rules is kept in the store, which is made where there is none. */
+const STATE_IS_KEPT = { mayCreate: true };
+
 /** Every rule, with what came of its last round. */
 export async function listRules(given: CommandContext): Promise<ExitCode> {
-  const context = atRules(given);
+  const context = atLetters(given, STATE_IS_KEPT);
   const { io, out } = context;
   const rules = rulesOf(await context.loaded());
   const { records } = (await context.session()).operator;
@@ -50,16 +52,9 @@ export async function listRules(given: CommandContext): Promise<ExitCode> {
 
 /** Runs them until a signal, or each once. */
 export async function runRulesHere(given: CommandContext): Promise<ExitCode> {
-  const context = atRules(given);
+  const context = atLetters(given, STATE_IS_KEPT);
   const rules = rulesOf(await context.loaded());
   return context.options.flag('once') ? runOnce(context, rules) : runOn(context, rules);
-}
-
-/** The state of rules is kept in the store, which is made where there is none. */
-function atRules(given: CommandContext): LettersContext {
-  const context = atLetters(given);
-  let session: ReturnType<LettersContext['session']> | undefined;
-  return { ...context, session: () => (session ??= openSession({ ...context, mayCreate: true })) };
 }
 
 function rulesOf({ config }: LoadedConfig): readonly ReplayRule[] {

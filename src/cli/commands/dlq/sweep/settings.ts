@@ -12,9 +12,9 @@ import type { Broker } from '../../../../config/load/brokers.ts';
 import type { LoadedConfig } from '../../../../config/load/load-config.ts';
 import { DAY_MS, durationMs, HOUR_MS, SECOND_MS } from '../../../../core/duration.ts';
 import { checkGlobTarget, compileGlob, type Glob } from '../../../../core/glob.ts';
-import { readConfig } from '../../../config.ts';
 import { CommandError } from '../../../exit-codes.ts';
 import { usageOf } from '../../../options.ts';
+import { createConfigReader } from '../../../session.ts';
 import { createOut, type Out } from '../../../ui/output.ts';
 import type { CommandContext, Globals } from '../../../spec.ts';
 import { chooseBroker, pick } from './broker.ts';
@@ -80,7 +80,7 @@ export async function readSettings(given: CommandContext): Promise<SettingsReade
   const file = await readOldFile(globals.config, { cwd: io.cwd, warn });
   const context = contextOf({ ...given, out }, file !== undefined);
   // n.b. First: it adds what a file `.env` says to the environment.
-  const found = await readConfig(context, {}, { routes: false });
+  const found = await context.config();
   const old = oldSettings(options, file, io.env);
   const isOld = file !== undefined || Object.keys(old).length > 0;
   const chosen = chooseBroker({
@@ -139,7 +139,8 @@ function contextOf(context: CommandContext, hasOldFile: boolean): CommandContext
     ...(hasOldFile || config === undefined ? {} : { config }),
     ...(url === undefined || isBroker(url) ? {} : { url }),
   };
-  return { ...context, globals };
+  const { io, out } = context;
+  return { ...context, globals, config: createConfigReader({ globals, io, out }) };
 }
 
 function isBroker(url: string): boolean {

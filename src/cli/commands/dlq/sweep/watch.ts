@@ -83,7 +83,7 @@ export async function watchDeadQueues(given: CommandContext): Promise<ExitCode> 
   const above = options.number('above', ABOVE) ?? 0;
   const hook = hookOf(given);
   const globs = options.texts('queue').map((one) => usageOf(() => compileGlob(one)));
-  const context = atLetters(given);
+  const context = atLetters(given, globs.length === 0 ? { routes: false } : {});
   const chosen = globs.length === 0 ? undefined : brokerOf(given, await context.loaded());
   const { operator } = await context.session();
   const watched =
