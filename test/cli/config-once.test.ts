@@ -27,7 +27,9 @@ const CONFIG = {
   serve: { port: 0 },
   alerts: { to: { us: { log: 'warn' } }, rules: [{ name: 'one', when: 'count bounce > 2' }] },
   deadLetters: { rules: [{ name: 'one', when: { category: 'network' } }] },
-  consumers: [{ queue: 'orders', url: BROKER, policy: { fixed: '1m' }, deliver: { exec: ['true'] } }],
+  consumers: [
+    { queue: 'orders', url: BROKER, policy: { fixed: '1m' }, deliver: { exec: ['true'] } },
+  ],
   outbox: { store: 'sqlite:./app.db', relay: { to: { spool: true } } },
 };
 
