@@ -1,9 +1,9 @@
 /** Whether the destination of letters is well: asked of a real broker. */
 import { expect, test } from 'vitest';
+import { createManagement } from 'respool/rabbit';
 import { healthOf, type RuleHealthParts } from '../../src/cli/commands/dlq/replay/rule-tools.ts';
 import type { LetterRoute } from '../../src/ports/dead-letters.ts';
 import { connectAmqp } from '../../src/rabbit/connection/connection.ts';
-import { createManagement } from '../../src/rabbit/admin/management/index.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { ruleOf } from '../dead-letters/rules/setup.ts';
 import { type RabbitShell, rabbitShell } from './rabbit-broker.ts';

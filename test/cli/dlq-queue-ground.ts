@@ -1,7 +1,7 @@
 /** dlq-queue-ground — a dead queue at the real broker, and the queue that its messages came from. */
 import { expect } from 'vitest';
-import type { Replay } from '../../src/spool/operator/replays.ts';
-import type { AmqpMessage, Properties } from '../../src/rabbit/connection/amqp.ts';
+import type { Replay } from 'respool/dead-letters';
+import type { AmqpMessage, Properties } from 'respool/rabbit';
 import { OWN_LIMIT } from '../rabbit/queues/queues.ts';
 import { type RabbitShell, rabbitShell } from './rabbit-broker.ts';
 

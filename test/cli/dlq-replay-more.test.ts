@@ -2,10 +2,10 @@
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
+import type { RecordStore } from 'respool';
+import type { Replay } from 'respool/dead-letters';
 import { interruptible } from '../../src/cli/lifetime.ts';
-import type { RecordStore } from '../../src/ports/record-store.ts';
 import { logKindOf, REPLAYS_KIND } from '../../src/core/reserved-headers.ts';
-import type { Replay } from '../../src/spool/operator/replays.ts';
 import { type DeadShell, deadSpool } from './dlq-ground.ts';
 
 async function replayed(shell: DeadShell, argv: readonly string[]) {

@@ -2,8 +2,8 @@
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import type { Replay } from '../../src/spool/operator/replays.ts';
-import type { AmqpMessage } from '../../src/rabbit/connection/amqp.ts';
+import type { Replay } from 'respool/dead-letters';
+import type { AmqpMessage } from 'respool/rabbit';
 import { lockName } from '../../src/rabbit/queues/lock.ts';
 import { type DeadQueue, deadQueue, names } from './dlq-queue-ground.ts';
 import type { Ran } from './setup.ts';

@@ -2,7 +2,7 @@
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Replay } from '../../src/spool/operator/replays.ts';
+import type { Replay } from 'respool/dead-letters';
 import { setup } from './setup.ts';
 
 const CONFIG = `

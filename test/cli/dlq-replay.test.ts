@@ -2,8 +2,8 @@
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
+import type { Replay } from 'respool/dead-letters';
 import { logKindOf, REPLAYS_KIND } from '../../src/core/reserved-headers.ts';
-import type { Replay } from '../../src/spool/operator/replays.ts';
 import { type DeadShell, deadSpool } from './dlq-ground.ts';
 
 const QUICK = ['--canary', '0', '--yes'];

@@ -1,8 +1,8 @@
 /** events — what happens in the service, as it happens. */
 import { expect, onTestFinished, test } from 'vitest';
+import type { SerializedEvent } from 'respool/operator';
 import { eventLine } from '../../src/cli/ui/event-line.ts';
 import { createOut, type Io } from '../../src/cli/ui/output.ts';
-import type { SerializedEvent } from '../../src/spool/operator/operator.ts';
 import { LISTENER_KINDS } from '../../src/core/event.ts';
 import { timeOfDay } from '../../src/cli/ui/times.ts';
 import { setup } from './setup.ts';

@@ -1,6 +1,6 @@
 /** Ids by their beginning: what is meant is found, and nothing else is ever touched. */
 import { expect, onTestFinished, test } from 'vitest';
-import type { Operator } from '../../src/spool/operator/operator.ts';
+import type { Operator } from 'respool/operator';
 import { wholeIds } from '../../src/cli/id-prefix.ts';
 import { shortIds } from '../../src/cli/ui/table.ts';
 import { setup, type Shell } from './setup.ts';

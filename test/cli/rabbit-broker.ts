@@ -3,10 +3,10 @@ import { randomBytes } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { onTestFinished } from 'vitest';
-import type { AmqpConfirmChannel, Properties } from '../../src/rabbit/connection/amqp.ts';
+import { createManagement, type Properties } from 'respool/rabbit';
+import type { AmqpConfirmChannel } from '../../src/rabbit/connection/amqp.ts';
 import { asError } from '../../src/core/errors.ts';
 import { connectAmqp } from '../../src/rabbit/connection/connection.ts';
-import { createManagement } from '../../src/rabbit/admin/management/index.ts';
 import { service } from '../services/index.ts';
 import { setup, type Shell } from './setup.ts';
 

@@ -2,7 +2,7 @@
 
 import { inspect } from 'node:util';
 import { describe, expect, test } from 'vitest';
-import type { Config } from '../../src/config/schema/define-config.ts';
+import type { Config } from 'respool';
 import { describeConfig } from '../../src/config/describe.ts';
 import { storesOf } from '../../src/config/open/stores.ts';
 import { redactUrls } from '../../src/core/redact.ts';

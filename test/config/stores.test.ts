@@ -1,10 +1,9 @@
 /** Stores by their addresses: which, where, and with which options (R202). */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { createSpool } from 'respool';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { describe, expect, test } from 'vitest';
-import type { Config } from '../../src/config/schema/define-config.ts';
+import { type Config, createSpool } from 'respool';
 import { storesOf } from '../../src/config/open/stores.ts';
 import { folderWith } from './setup.ts';
 

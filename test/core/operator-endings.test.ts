@@ -1,12 +1,11 @@
 /** Every operator move × state × ending × lane × body: what has ended is not brought back to life. */
 import { describe, expect, test } from 'vitest';
+import { type BodyInfo, type Ending, type Entry, type Lane, type State, STATES } from 'respool';
+import { SAMPLE_AT, sampleEntry } from 'respool/testkit';
 import { DAY_MS, HOUR_MS } from '../../src/core/duration.ts';
-import type { BodyInfo, Ending, Entry } from '../../src/core/entry.ts';
 import { AMQP_HEADER } from '../../src/core/reserved-headers.ts';
 import type { Retention } from '../../src/core/next-status.ts';
 import { type OperatorAction, operatorMove } from '../../src/core/operator.ts';
-import { type Lane, type State, STATES } from '../../src/core/state.ts';
-import { SAMPLE_AT, sampleEntry } from '../../src/testkit/samples.ts';
 
 const NOW = SAMPLE_AT + HOUR_MS;
 const ENDINGS: readonly (Ending | undefined)[] = [

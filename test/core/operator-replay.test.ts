@@ -1,11 +1,9 @@
 /** What a replay makes of an entry, in every state. */
 import { describe, expect, test } from 'vitest';
+import { type Entry, failure, type State } from 'respool';
+import { SAMPLE_AT, sampleEntry, type SampleParts } from 'respool/testkit';
 import { DAY_MS, HOUR_MS } from '../../src/core/duration.ts';
-import type { Entry } from '../../src/core/entry.ts';
-import { failure } from '../../src/core/failure.ts';
 import { changedHeaders, type OperatorAction, operatorMove } from '../../src/core/operator.ts';
-import type { State } from '../../src/core/state.ts';
-import { SAMPLE_AT, sampleEntry, type SampleParts } from '../../src/testkit/samples.ts';
 
 const NOW = SAMPLE_AT + HOUR_MS;
 const CONTEXT = {

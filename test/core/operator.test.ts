@@ -1,12 +1,12 @@
 /** What an operator may do, in every state. */
 import { describe, expect, test } from 'vitest';
+import { type Entry, failure, type State, STATES, type Status } from 'respool';
+import { SAMPLE_AT, sampleEntry, type SampleParts } from 'respool/testkit';
 import { DAY_MS, HOUR_MS } from '../../src/core/duration.ts';
-import type { Entry, Status } from '../../src/core/entry.ts';
-import { failure, REASON_MAX_CHARS } from '../../src/core/failure.ts';
+import { REASON_MAX_CHARS } from '../../src/core/failure.ts';
 import type { Retention } from '../../src/core/next-status.ts';
 import { actionTo, type OperatorAction, operatorMove } from '../../src/core/operator.ts';
-import { mayMove, type State, STATES } from '../../src/core/state.ts';
-import { SAMPLE_AT, sampleEntry, type SampleParts } from '../../src/testkit/samples.ts';
+import { mayMove } from '../../src/core/state.ts';
 
 const NOW = SAMPLE_AT + HOUR_MS;
 const retention: Retention = {

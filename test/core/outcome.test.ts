@@ -1,7 +1,7 @@
 /** The handler's word, and what only looks like it. */
 import { describe, expect, test } from 'vitest';
-import { classify, failure } from '../../src/core/failure.ts';
-import { delivered, failed, held, isOutcome, postponed } from '../../src/core/verdict.ts';
+import { classify, delivered, failed, failure, held, postponed } from 'respool';
+import { isOutcome } from '../../src/core/verdict.ts';
 import { refusal } from './refusal.ts';
 
 const broken = failure('transient', 'a', 'b');

@@ -1,22 +1,24 @@
 /** What a handler said, and what happens to the message. */
 import { describe, expect, test } from 'vitest';
-import { DAY_MS, DURATION_MAX_MS, HOUR_MS } from '../../src/core/duration.ts';
-import { type Failure, failure } from '../../src/core/failure.ts';
 import {
+  custom,
   delivered,
   failed,
+  type Failure,
+  failure,
+  fixed,
   held,
   judge,
-  judgeExpiry,
-  judgeLost,
   type Judgement,
-  LOST_MAX,
+  type Lane,
+  noRetry,
   type Outcome,
   postponed,
+  type RetryPolicy,
   type Verdict,
-} from '../../src/core/verdict.ts';
-import { custom, fixed, noRetry, type RetryPolicy } from '../../src/core/policy.ts';
-import type { Lane } from '../../src/core/state.ts';
+} from 'respool';
+import { DAY_MS, DURATION_MAX_MS, HOUR_MS } from '../../src/core/duration.ts';
+import { judgeExpiry, judgeLost, LOST_MAX } from '../../src/core/verdict.ts';
 
 const NOW = Date.UTC(2026, 0, 1);
 const LANES: readonly Lane[] = ['delivery', 'notice'];

@@ -1,13 +1,8 @@
 /** notes — what people know about a group, on record with who said it and when. */
 import { expect, test } from 'vitest';
-import type { SpoolOperator } from '../../src/spool/operator/operator.ts';
-import {
-  forgetNote,
-  NOTE_MAX_CHARS,
-  noteGroup,
-  noteOf,
-  notesOf,
-} from '../../src/dead-letters/groups.ts';
+import { forgetNote, noteGroup, notesOf } from 'respool/dead-letters';
+import type { SpoolOperator } from 'respool/operator';
+import { NOTE_MAX_CHARS, noteOf } from '../../src/dead-letters/groups.ts';
 import { setup } from '../spool/setup.ts';
 
 const GROUP = '0123456789a';

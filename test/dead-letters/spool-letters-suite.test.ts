@@ -16,9 +16,9 @@ import {
   type LettersUnderTest,
 } from 'respool/testkit';
 import { describe } from 'vitest';
-import { createSpoolLetters } from '../../src/dead-letters/spool-letters.ts';
+import { createSpoolLetters } from 'respool/dead-letters';
+import { connectOperator, createService } from 'respool/web';
 import { AMQP_HEADER, REPLAY_HEADER } from '../../src/core/reserved-headers.ts';
-import { connectOperator, createService } from '../../src/web/index.ts';
 import { all, bytesOf } from '../spool/setup.ts';
 import { runSuite } from '../suite.ts';
 import { SETTINGS } from '../web/setup.ts';

@@ -1,7 +1,7 @@
 /** Letters of a spool: what they say of a message, what is asked of the store, what goes together. */
 import { held, PermanentError } from 'respool';
 import { describe, expect, test } from 'vitest';
-import { createSpoolLetters } from '../../src/dead-letters/spool-letters.ts';
+import { createSpoolLetters } from 'respool/dead-letters';
 import type { DeadLetters, Fate, LetterQuery, SettleResult } from '../../src/ports/dead-letters.ts';
 import { groupOf } from '../../src/core/group.ts';
 import { all, codeOf, setup as world, type World, type WorldOptions } from '../spool/setup.ts';

@@ -4,7 +4,7 @@ import { createOutbox, migrateInbox } from 'respool/outbox';
 import { postgres, postgresBodies } from 'respool/stores/postgres';
 import { once, sqliteBodies } from 'respool/stores/sqlite';
 import { describe, expect, test } from 'vitest';
-import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntry } from '../../src/testkit/samples.ts';
+import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntry } from 'respool/testkit';
 import { namesOf } from '../../src/stores/postgres/options.ts';
 import { withService } from '../services/index.ts';
 import { openClient, ownSchema, serverUrl } from '../stores/postgres/setup.ts';

@@ -3,11 +3,8 @@
 import { createMetrics, type Metrics, type MetricsOptions } from 'respool/observe';
 import { SimClock } from 'respool/testkit';
 import { onTestFinished } from 'vitest';
-import { failure } from '../../src/core/failure.ts';
-import { failed, held } from '../../src/core/verdict.ts';
-import { ladder } from '../../src/core/policy.ts';
-import type { Consumer } from '../../src/rabbit/consume/consumer.ts';
-import type { ConsumerOptions } from '../../src/rabbit/consume/options.ts';
+import { failed, failure, held, ladder } from 'respool';
+import type { Consumer, ConsumerOptions } from 'respool/rabbit';
 import { consume, nextEvent } from '../rabbit/ground.ts';
 import { type Scrape, scrapeOf } from './metrics-ground.ts';
 

@@ -1,11 +1,8 @@
 /** What a relay tells: whether its target answers, and its messages, as callback and as stream. */
-import type { SpoolEvent } from 'respool';
 import { describe, expect, test } from 'vitest';
-import { RespoolError } from '../../src/core/errors.ts';
-import { failure } from '../../src/core/failure.ts';
+import { failure, RespoolError, type Sink, type SpoolEvent } from 'respool';
 import { ground } from '../outbox/relay-ground.ts';
 import { skipReason } from '../services/index.ts';
-import type { Sink } from '../../src/ports/sink.ts';
 
 const reason = skipReason('rabbitmq') ?? skipReason('postgres');
 

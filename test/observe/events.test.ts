@@ -1,9 +1,8 @@
 /** What is archived, removed and replayed is told (R36); what nobody hears is never built. */
 import { PermanentError, type SpoolEvent } from 'respool';
-import { planReplay, runReplay } from 'respool/dead-letters';
 import { createTestSpool } from 'respool/testkit';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
-import { createSpoolLetters } from '../../src/dead-letters/spool-letters.ts';
+import { createSpoolLetters, planReplay, runReplay } from 'respool/dead-letters';
 import { Events } from '../../src/engine/events.ts';
 import { drive } from '../dead-letters/replay/setup.ts';
 import { failing, MINUTE, setup } from '../spool/setup.ts';

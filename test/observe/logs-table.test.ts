@@ -1,9 +1,8 @@
 /** Every kind of event is a line whose level and keys are those of docs/reference/logs.md. */
 import { describe, expect, test } from 'vitest';
-import { RespoolError } from '../../src/core/errors.ts';
-import type { EventKind, EventOf } from '../../src/core/event.ts';
+import { type EventKind, type EventOf, type Logger, RespoolError } from 'respool';
+import type { LogLevel } from 'respool/observe';
 import { logEvent } from '../../src/engine/events.ts';
-import type { Logger, LogLevel } from '../../src/ports/logger.ts';
 import { readPage, tableUnder, wordOf } from '../docs/pages.ts';
 
 interface Line {

@@ -1,9 +1,8 @@
 /** The metrics of passes over dead letters: sweeps and replays. */
 
 import { PermanentError, type SpoolEvent } from 'respool';
-import { planReplay, runReplay } from 'respool/dead-letters';
 import { describe, expect, test } from 'vitest';
-import { createSpoolLetters } from '../../src/dead-letters/spool-letters.ts';
+import { createSpoolLetters, planReplay, runReplay } from 'respool/dead-letters';
 import { drive } from '../dead-letters/replay/setup.ts';
 import { halfDead, openGround } from '../rabbit/queues/sweep-ground.ts';
 import { withService } from '../services/index.ts';

@@ -4,10 +4,14 @@ import { createSpool } from 'respool';
 import type { WatchedConsumer } from 'respool/observe';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
-import type { Consumer, ConsumerLoad } from '../../src/rabbit/consume/consumer.ts';
-import { createManagement } from '../../src/rabbit/admin/management/index.ts';
-import { createPublisher, type PublisherLoad } from '../../src/rabbit/publish/publisher.ts';
-import { perDelay } from '../../src/rabbit/topology/styles.ts';
+import {
+  type Consumer,
+  type ConsumerLoad,
+  createManagement,
+  createPublisher,
+  perDelay,
+  type PublisherLoad,
+} from 'respool/rabbit';
 import { consume, Hands, ownName } from '../rabbit/ground.ts';
 import { openRoad, setup as publishing } from '../rabbit/publisher-setup.ts';
 import { until } from '../rabbit/until.ts';

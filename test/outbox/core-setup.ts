@@ -5,9 +5,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Sqlite from 'better-sqlite3';
 import pg from 'pg';
-import type { Entry } from '../../src/core/entry.ts';
-import { createOutbox, type Outbox, type SqliteOutbox } from '../../src/outbox/index.ts';
-import type { OutboxBase } from '../../src/outbox/types.ts';
+import type { Entry } from 'respool';
+import { createOutbox, type Outbox, type OutboxBase, type SqliteOutbox } from 'respool/outbox';
 import { atEnd, dropFileSchemas, newSchema, serverUrl } from '../stores/postgres/setup.ts';
 
 export { atEnd, ownSchema, serverUrl } from '../stores/postgres/setup.ts';

@@ -2,9 +2,8 @@
 
 import Sqlite from 'better-sqlite3';
 import { expect, expectTypeOf, test } from 'vitest';
-import { createOutbox, type Emitted } from '../../src/outbox/index.ts';
-import { delivered } from '../../src/core/verdict.ts';
-import { custom, fixed } from '../../src/core/policy.ts';
+import { custom, delivered, fixed } from 'respool';
+import { createOutbox, type Emitted } from 'respool/outbox';
 import { systemClock } from '../../src/system/clock.ts';
 import { atEnd, bodyOf, openDatabase, openSqliteOutbox } from './core-setup.ts';
 

@@ -3,7 +3,7 @@
 import type Sqlite from 'better-sqlite3';
 import type pg from 'pg';
 import { expect, test } from 'vitest';
-import { createOutbox, once, transaction } from '../../src/outbox/index.ts';
+import { createOutbox, once, transaction } from 'respool/outbox';
 import { namesOf } from '../../src/stores/postgres/options.ts';
 import { migrationSql, STEPS } from '../../src/stores/postgres/schema.ts';
 import { withService } from '../services/index.ts';

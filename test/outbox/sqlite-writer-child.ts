@@ -4,7 +4,7 @@
  */
 
 import Sqlite from 'better-sqlite3';
-import { createOutbox } from '../../src/outbox/index.ts';
+import { createOutbox } from 'respool/outbox';
 
 /** Orders are spread over so many keys. */
 const KEYS = 5;

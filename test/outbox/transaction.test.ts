@@ -2,8 +2,8 @@
 
 import pg from 'pg';
 import { expect, expectTypeOf, test } from 'vitest';
-import { createOutbox, transaction, type TxPool } from '../../src/outbox/index.ts';
-import type { Handler } from '../../src/ports/handler.ts';
+import type { Handler } from 'respool';
+import { createOutbox, transaction, type TxPool } from 'respool/outbox';
 import { namesOf } from '../../src/stores/postgres/options.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';

@@ -1,17 +1,22 @@
 /** arbitraries — policies, failures and outcomes of every kind, for the properties of core. */
 import fc from 'fast-check';
-import { DAY_MS } from '../../src/core/duration.ts';
-import { type Failure, failure } from '../../src/core/failure.ts';
-import { delivered, failed, held, type Outcome, postponed } from '../../src/core/verdict.ts';
 import {
   custom,
+  delivered,
   exponential,
+  failed,
+  type Failure,
+  failure,
   fixed,
+  held,
   ladder,
   linear,
+  type Outcome,
   type PolicyOptions,
+  postponed,
   type RetryPolicy,
-} from '../../src/core/policy.ts';
+} from 'respool';
+import { DAY_MS } from '../../src/core/duration.ts';
 
 const span: fc.Arbitrary<number> = fc.oneof(
   fc.nat({ max: 1_000 }),

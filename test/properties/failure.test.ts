@@ -1,17 +1,9 @@
 /** Whatever is thrown becomes a failure. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { classify, fingerprint, isPermanent, isRetryable, PermanentError } from 'respool';
 import { textOf } from '../../src/core/errors.ts';
-import {
-  checkedFailure,
-  classify,
-  CODE_MAX_CHARS,
-  isPermanent,
-  isRetryable,
-  PermanentError,
-  REASON_MAX_CHARS,
-} from '../../src/core/failure.ts';
-import { fingerprint } from '../../src/core/fingerprint.ts';
+import { checkedFailure, CODE_MAX_CHARS, REASON_MAX_CHARS } from '../../src/core/failure.ts';
 import { isOutcome } from '../../src/core/verdict.ts';
 import { always } from './runs.ts';
 

@@ -1,8 +1,17 @@
 /** Any sequence of claims, losses, heartbeats, verdicts and operators keeps the promises. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import {
+  type Entry,
+  failed,
+  judge,
+  type Outcome,
+  type RetryPolicy,
+  type Status,
+  type Verdict,
+} from 'respool';
+import { SAMPLE_AT, sampleEntry } from 'respool/testkit';
 import { DAY_MS, MINUTE_MS } from '../../src/core/duration.ts';
-import type { Entry, Status } from '../../src/core/entry.ts';
 import {
   claimedStatus,
   extendedStatus,
@@ -10,19 +19,9 @@ import {
   type Retention,
   type SettleContext,
 } from '../../src/core/next-status.ts';
-import {
-  failed,
-  judge,
-  judgeExpiry,
-  judgeLost,
-  LOST_MAX,
-  type Outcome,
-  type Verdict,
-} from '../../src/core/verdict.ts';
+import { judgeExpiry, judgeLost, LOST_MAX } from '../../src/core/verdict.ts';
 import { type OperatorAction, operatorMove } from '../../src/core/operator.ts';
-import type { RetryPolicy } from '../../src/core/policy.ts';
 import { type Mover, mayMove } from '../../src/core/state.ts';
-import { SAMPLE_AT, sampleEntry } from '../../src/testkit/samples.ts';
 import { anyFailure, anyOutcome, anyPolicy, chance } from './arbitraries.ts';
 import { always } from './runs.ts';
 

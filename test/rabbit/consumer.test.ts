@@ -1,16 +1,18 @@
 /** consumer — the verdicts of an engine, carried out at a real broker. */
 
-import { createSpool, type Handler } from 'respool';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { describe, expect, expectTypeOf, test } from 'vitest';
 import { z } from 'zod';
-import { ladder } from '../../src/core/policy.ts';
-import { PermanentError, RetryableError } from '../../src/core/failure.ts';
-import { held } from '../../src/core/verdict.ts';
-import { createConsumer } from '../../src/rabbit/consume/consumer.ts';
-import type { RabbitDelivery } from '../../src/rabbit/consume/delivery.ts';
-import { perAttempt, perDelay, shared } from '../../src/rabbit/topology/styles.ts';
-import type { QueueType, TopologyStyle } from '../../src/rabbit/topology/model.ts';
+import { createSpool, type Handler, held, ladder, PermanentError, RetryableError } from 'respool';
+import {
+  createConsumer,
+  perAttempt,
+  perDelay,
+  type QueueType,
+  type RabbitDelivery,
+  shared,
+  type TopologyStyle,
+} from 'respool/rabbit';
 import { withService } from '../services/index.ts';
 import { consume, Hands, ownName, Tray } from './ground.ts';
 

@@ -1,11 +1,8 @@
 /** control — what a handler can decide, and what it is told, on a real broker. */
 
 import { describe, expect, test } from 'vitest';
-import { custom, fixed, ladder } from '../../src/core/policy.ts';
-import { RetryableError } from '../../src/core/failure.ts';
-import type { RabbitHandler } from '../../src/rabbit/consume/delivery.ts';
-import type { ConsumerOptions } from '../../src/rabbit/consume/options.ts';
-import { perAttempt, shared } from '../../src/rabbit/topology/styles.ts';
+import { custom, fixed, ladder, RetryableError } from 'respool';
+import { type ConsumerOptions, perAttempt, type RabbitHandler, shared } from 'respool/rabbit';
 import { withService } from '../services/index.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from './ground.ts';
 

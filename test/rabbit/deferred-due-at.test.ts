@@ -1,8 +1,7 @@
 /** On a broker, the due time of a deferral is when its wait queue gives the message back. */
 import { expect, test } from 'vitest';
-import type { EventOf } from '../../src/core/event.ts';
-import { exponential, fixed, type RetryPolicy } from '../../src/core/policy.ts';
-import { perAttempt, perDelay, shared } from '../../src/rabbit/topology/styles.ts';
+import { type EventOf, exponential, fixed, type RetryPolicy } from 'respool';
+import { perAttempt, perDelay, shared } from 'respool/rabbit';
 import { systemClock } from '../../src/system/clock.ts';
 import { consume, Hands, ownName, Tray } from './ground.ts';
 

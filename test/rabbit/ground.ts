@@ -3,19 +3,20 @@
 import { randomBytes } from 'node:crypto';
 import { connect } from 'amqplib';
 import { onTestFinished } from 'vitest';
+import type { SpoolEvent } from 'respool';
+import {
+  type AmqpConnection,
+  type AmqpMessage,
+  type Consumer,
+  type ConsumerOptions,
+  createConsumer,
+  type Properties,
+  type QueuePlan,
+  type RabbitHandler,
+  shared,
+} from 'respool/rabbit';
 import { asError } from '../../src/core/errors.ts';
-import type { SpoolEvent } from '../../src/core/event.ts';
-import type {
-  AmqpConfirmChannel,
-  AmqpConnection,
-  AmqpMessage,
-} from '../../src/rabbit/connection/amqp.ts';
-import type { Properties } from '../../src/rabbit/connection/amqp.ts';
-import { type Consumer, createConsumer } from '../../src/rabbit/consume/consumer.ts';
-import type { RabbitHandler } from '../../src/rabbit/consume/delivery.ts';
-import type { ConsumerOptions } from '../../src/rabbit/consume/options.ts';
-import type { QueuePlan } from '../../src/rabbit/topology/model.ts';
-import { shared } from '../../src/rabbit/topology/styles.ts';
+import type { AmqpConfirmChannel } from '../../src/rabbit/connection/amqp.ts';
 import { service } from '../services/index.ts';
 
 /** A name nobody else has. */

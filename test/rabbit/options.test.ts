@@ -2,15 +2,16 @@
 
 import { connect } from 'amqplib';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { isRespoolError } from '../../src/core/errors.ts';
-import { ladder } from '../../src/core/policy.ts';
-import { postponed } from '../../src/core/verdict.ts';
-import type { AmqpConnection } from '../../src/rabbit/connection/amqp.ts';
-import { createConnection } from '../../src/rabbit/connection/connection.ts';
-import { createConsumer } from '../../src/rabbit/consume/consumer.ts';
-import type { ConsumerOptions } from '../../src/rabbit/consume/options.ts';
-import { createManagement } from '../../src/rabbit/admin/management/index.ts';
-import { perDelay, shared } from '../../src/rabbit/topology/styles.ts';
+import { isRespoolError, ladder, postponed } from 'respool';
+import {
+  type AmqpConnection,
+  type ConsumerOptions,
+  createConnection,
+  createConsumer,
+  createManagement,
+  perDelay,
+  shared,
+} from 'respool/rabbit';
 import { service, withService } from '../services/index.ts';
 import { freshUser } from './admin/management/setup.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from './ground.ts';

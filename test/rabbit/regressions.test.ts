@@ -1,16 +1,16 @@
 /** regressions — ways that lost, doubled or held up messages, each closed. */
 
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { isRespoolError } from '../../src/core/errors.ts';
-import { PermanentError } from '../../src/core/failure.ts';
-import { ladder } from '../../src/core/policy.ts';
-import { createConnection } from '../../src/rabbit/connection/connection.ts';
-import { createConsumer } from '../../src/rabbit/consume/consumer.ts';
-import type { ConsumerOptions } from '../../src/rabbit/consume/options.ts';
-import type { RabbitHandler } from '../../src/rabbit/consume/delivery.ts';
+import { type Clock, isRespoolError, ladder, PermanentError } from 'respool';
+import {
+  type ConsumerOptions,
+  createConnection,
+  createConsumer,
+  perAttempt,
+  type RabbitHandler,
+  shared,
+} from 'respool/rabbit';
 import { ConfirmPublisher } from '../../src/rabbit/publish/confirm-publisher.ts';
-import { perAttempt, shared } from '../../src/rabbit/topology/styles.ts';
-import type { Clock } from '../../src/ports/clock.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from './ground.ts';

@@ -1,9 +1,8 @@
 /** A dead queue with a time to live that leads back to the main queue, as others declare it. */
 
 import { expect, onTestFinished, test } from 'vitest';
-import { ladder } from '../../src/core/policy.ts';
-import { createConsumer } from '../../src/rabbit/consume/consumer.ts';
-import { shared } from '../../src/rabbit/topology/styles.ts';
+import { ladder } from 'respool';
+import { createConsumer, shared } from 'respool/rabbit';
 import { withService } from '../services/index.ts';
 import { Hands, ownName, Tray } from './ground.ts';
 

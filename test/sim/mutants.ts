@@ -2,10 +2,17 @@
  * mutants — bugs planted in the stores a spool gets: in the data itself (disks that break one rule)
  * or at its door (wrappers). Production code has no switch for any of them.
  */
-import type { Entry, EntryStore, Status } from 'respool';
-import type { Change, ClaimFilter, ClaimRequest, Duplicate } from '../../src/ports/entry-store.ts';
+import type {
+  Change,
+  ClaimFilter,
+  ClaimRequest,
+  Duplicate,
+  Entry,
+  EntryStore,
+  Status,
+} from 'respool';
+import { type Invariant, type Mutation, SimDisk, type SimPlan } from 'respool/testkit';
 import type { Row } from '../../src/stores/memory/due-flows.ts';
-import { type Invariant, type Mutation, type SimPlan, SimDisk } from '../../src/testkit/index.ts';
 
 /** A planted bug and what must notice it. */
 export interface Mutant {

@@ -4,11 +4,11 @@
  */
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import type { Entry, Status, Verdict } from 'respool';
+import { commandFor, type Invariant, simulate } from 'respool/testkit';
 import type * as nextStatuses from '../../src/core/next-status.ts';
 import type * as operators from '../../src/core/operator.ts';
 import type * as verdicts from '../../src/core/verdict.ts';
 import type * as bodies from '../../src/spool/body.ts';
-import { commandFor, type Invariant, simulate } from '../../src/testkit/index.ts';
 
 type Verdicts = typeof verdicts;
 type NextStatus = typeof nextStatuses;

@@ -1,6 +1,6 @@
 /** mutations — every planted bug is found, by the promise it breaks, within so many seeds. */
 import { describe, expect, test } from 'vitest';
-import { commandFor, simulate } from '../../src/testkit/index.ts';
+import { commandFor, simulate } from 'respool/testkit';
 import { MUTANTS } from './mutants.ts';
 
 const SEEDS_MAX = 200;

@@ -1,6 +1,6 @@
 /** run — the simulator from the command line: `npm run sim -- --seed 1 --seeds 3000`. */
 import { parseArgs } from 'node:util';
-import { commandFor, simulate } from '../../src/testkit/index.ts';
+import { commandFor, simulate } from 'respool/testkit';
 
 const { values } = parseArgs({
   options: { seed: { type: 'string' }, seeds: { type: 'string' } },

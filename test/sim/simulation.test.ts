@@ -1,6 +1,6 @@
 /** simulation — many small worlds, each from its seed, each seen to its end. */
 import { describe, expect, test } from 'vitest';
-import { commandFor, type SimReport, simulate } from '../../src/testkit/index.ts';
+import { commandFor, type SimReport, simulate } from 'respool/testkit';
 import regressions from './regressions.json' with { type: 'json' };
 
 const SEEDS = Number(process.env['RESPOOL_SIM_SEEDS'] ?? 300);

@@ -2,12 +2,7 @@
  * store — the simulated entry store keeps the same promises as any other. (The suite of body stores
  * measures by the real clock, which a store in virtual time does not have.)
  */
-import {
-  entryStoreSuite,
-  SimProcess,
-  type StoreUnderTest,
-  SimWorld,
-} from '../../src/testkit/index.ts';
+import { entryStoreSuite, SimProcess, SimWorld, type StoreUnderTest } from 'respool/testkit';
 import { runSuite } from '../suite.ts';
 
 /** A world without processes of its own, in which nothing goes wrong. */

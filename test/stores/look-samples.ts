@@ -1,10 +1,8 @@
 /** look-samples — backlogs and filters for tests that count what a look for work reads. */
 
-import type { Entry } from '../../src/core/entry.ts';
-import type { TopicRule } from '../../src/core/topic.ts';
-import type { ClaimFilter } from '../../src/ports/entry-store.ts';
+import type { ClaimFilter, Entry, TopicRule } from 'respool';
+import { sampleEntries } from 'respool/testkit';
 import { DELIVERY, later } from '../../src/testkit/entry-cases/shared.ts';
-import { sampleEntries } from '../../src/testkit/samples.ts';
 
 const topics = (...rules: readonly TopicRule[]): readonly TopicRule[] => rules;
 const take = (pattern: string): TopicRule => ({ pattern, take: true });

@@ -1,8 +1,8 @@
 /** in-flight — whoever closes waits until nothing is on its way. */
 
 import { describe, expect, test } from 'vitest';
+import { SimClock } from 'respool/testkit';
 import { InFlight, WhenIdle } from '../../src/system/wait.ts';
-import { SimClock } from '../../src/testkit/index.ts';
 
 describe('work in flight', () => {
   test('is waited for, whether it succeeds or fails', async () => {

@@ -1,8 +1,8 @@
 /** memo — questions that are shared and throttled, by virtual time. */
 
 import { describe, expect, test } from 'vitest';
+import { SimClock } from 'respool/testkit';
 import { type MemoOptions, memo } from '../../src/system/wait.ts';
-import { SimClock } from '../../src/testkit/index.ts';
 
 /** Questions whose answers come when the test says so. */
 function setUp(options: MemoOptions) {

@@ -7,18 +7,22 @@
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { PermanentError, RetryableError } from '../../src/core/failure.ts';
-import { held, postponed } from '../../src/core/verdict.ts';
-import { fixed } from '../../src/core/policy.ts';
-import type { BodyStore } from '../../src/ports/body-store.ts';
-import type { EntryStore } from '../../src/ports/entry-store.ts';
-import { createSpool, type Spool } from '../../src/spool/spool.ts';
-import { filesystem, filesystemBodies } from '../../src/stores/filesystem/index.ts';
-import { postgres, postgresBodies } from '../../src/stores/postgres/index.ts';
+import {
+  type BodyStore,
+  createSpool,
+  type EntryStore,
+  fixed,
+  held,
+  PermanentError,
+  postponed,
+  RetryableError,
+  type Spool,
+} from 'respool';
+import { filesystem, filesystemBodies } from 'respool/stores/filesystem';
+import { postgres, postgresBodies } from 'respool/stores/postgres';
+import { sqlite, sqliteBodies } from 'respool/stores/sqlite';
+import { encrypt, seal } from 'respool/transforms';
 import { loadSqlite } from '../../src/stores/shared/client.ts';
-import { sqlite, sqliteBodies } from '../../src/stores/sqlite/index.ts';
-import { encrypt } from '../../src/transforms/encrypt.ts';
-import { seal } from '../../src/transforms/seal.ts';
 import { withService } from '../services/index.ts';
 import { connect, dropFileSchemas, newSchema } from '../stores/postgres/setup.ts';
 import { atEnd, KEYS, makeFolder } from './seal-setup.ts';

@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net';
 import type { Operator, SerializedEvent } from 'respool/operator';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { connectOperator } from '../../src/web/index.ts';
+import { connectOperator } from 'respool/web';
 import { all, bytesOf, rejection } from '../spool/setup.ts';
 import { moving, setup } from './setup.ts';
 

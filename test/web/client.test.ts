@@ -1,7 +1,7 @@
 /** The operator over HTTP does what the operator beside the spool does. */
 import { fixed, RespoolError } from 'respool';
 import { describe, expect, test } from 'vitest';
-import { connectOperator } from '../../src/web/index.ts';
+import { connectOperator } from 'respool/web';
 import { all, bytesOf, codeOf, rejection } from '../spool/setup.ts';
 import { moving, setup, SETTINGS, type WorldOptions } from './setup.ts';
 

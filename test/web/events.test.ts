@@ -1,7 +1,7 @@
 /** What happens, as server-sent events. */
 import { type EventKind, type EventOf, RespoolError, type SpoolEvent } from 'respool';
 import { describe, expect, test } from 'vitest';
-import { connectOperator } from '../../src/web/index.ts';
+import { connectOperator } from 'respool/web';
 import { openWire, refusal, setup } from './setup.ts';
 import { internalsOf } from '../../src/spool/internals.ts';
 

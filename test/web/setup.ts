@@ -10,12 +10,7 @@ import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
 import { faultyBodies, faultyStore, SimClock } from 'respool/testkit';
 import type { FaultyBodies, FaultyStore } from 'respool/testkit';
 import { onTestFinished } from 'vitest';
-import {
-  createService,
-  type ServeSettings,
-  type Service,
-  type ServiceOptions,
-} from '../../src/web/index.ts';
+import { createService, type ServeSettings, type Service, type ServiceOptions } from 'respool/web';
 
 export const SETTINGS: ServeSettings = {
   host: '127.0.0.1',

@@ -6,11 +6,10 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { PermanentError, type Spool } from 'respool';
-import { planReplay, resumeReplay, runReplay } from 'respool/dead-letters';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { createSpoolLetters, planReplay, resumeReplay, runReplay } from 'respool/dead-letters';
 import { loadConfig } from '../../../src/config/load/load-config.ts';
 import { createConfiguredSpool } from '../../../src/config/open/open-spool.ts';
-import { createSpoolLetters } from '../../../src/dead-letters/spool-letters.ts';
 import { ENTRIES, usePlaces } from '../../spool/places.ts';
 import { all } from '../../spool/setup.ts';
 

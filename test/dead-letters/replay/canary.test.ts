@@ -1,8 +1,11 @@
 /** Canaries over a real spool, in virtual time: they count only when their attempts have ended. */
 import { describe, expect, test } from 'vitest';
 import { type EntryStore, PermanentError } from 'respool';
+import { createMemoryData, memory } from 'respool/stores/memory';
+import { createTestSpool, faultyStore } from 'respool/testkit';
 import {
   cancelReplay,
+  createSpoolLetters,
   planReplay,
   removeReplay,
   type ReplayOptions,
@@ -11,10 +14,7 @@ import {
   runReplay,
   type RunTools,
 } from 'respool/dead-letters';
-import { createMemoryData, memory } from 'respool/stores/memory';
-import { createTestSpool, faultyStore } from 'respool/testkit';
 import type { CanaryEnd } from '../../../src/core/reserved-headers.ts';
-import { createSpoolLetters } from '../../../src/dead-letters/spool-letters.ts';
 import { onlyChosen } from '../../../src/cli/commands/dlq/replay/replay.ts';
 import { drive, setup as memorySetup } from './setup.ts';
 

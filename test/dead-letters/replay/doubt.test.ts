@@ -1,7 +1,7 @@
 /** What nobody can know for sure: letters that a look of our own holds, and what a crash leaves. */
 import { describe, expect, test } from 'vitest';
-import { cancelReplay, getReplay, pauseReplay } from '../../../src/dead-letters/index.ts';
-import { RespoolError } from '../../../src/core/errors.ts';
+import { RespoolError } from 'respool';
+import { cancelReplay, getReplay, pauseReplay } from 'respool/dead-letters';
 import { logKindOf } from '../../../src/core/reserved-headers.ts';
 import { everywhere, idOf, named, setup, type Setup } from './setup.ts';
 

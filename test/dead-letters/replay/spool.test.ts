@@ -1,10 +1,14 @@
 /** Replays over a real spool, in virtual time: what bounced is delivered, or bounces again. */
 import { expect, test } from 'vitest';
 import { PermanentError } from 'respool';
-import { planReplay, type Replay, runReplay } from 'respool/dead-letters';
 import { createTestSpool } from 'respool/testkit';
-import { createSpoolLetters } from '../../../src/dead-letters/spool-letters.ts';
-import type { ReplayOptions } from '../../../src/dead-letters/index.ts';
+import {
+  createSpoolLetters,
+  planReplay,
+  type Replay,
+  type ReplayOptions,
+  runReplay,
+} from 'respool/dead-letters';
 import { drive } from './setup.ts';
 
 const SOURCE = { kind: 'spool', kinds: ['dead'] } as const;

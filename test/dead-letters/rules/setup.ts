@@ -1,8 +1,10 @@
 /** setup — rules over letters, replays and a broker's health that a test decides about. */
-import { createMemoryData } from '../../../src/stores/memory/index.ts';
+import type { RecordStore } from 'respool';
+import type { Replay, ReplayOptions, ReplaySource } from 'respool/dead-letters';
+import { createMemoryData } from 'respool/stores/memory';
+import { SimClock } from 'respool/testkit';
 import { createMemoryRecords } from '../../../src/stores/memory/records.ts';
 import { NO_COUNTS } from '../../../src/dead-letters/replay/progress.ts';
-import type { Replay, ReplayOptions, ReplaySource } from '../../../src/spool/operator/replays.ts';
 import {
   stateOf,
   type RuleHealth,
@@ -14,9 +16,7 @@ import {
   type RuleTools,
 } from '../../../src/dead-letters/rules/types.ts';
 import type { Caution, DeadLetters, Letter } from '../../../src/ports/dead-letters.ts';
-import type { RecordStore } from '../../../src/ports/record-store.ts';
 import { fakeLetters, letterOf as fakeLetter } from '../fake-letters.ts';
-import { SimClock } from '../../../src/testkit/virtual-time.ts';
 
 export { NO_COUNTS };
 

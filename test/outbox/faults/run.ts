@@ -6,7 +6,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
-import { createOutbox, listen, once } from '../../../src/outbox/index.ts';
+import { createOutbox, listen, once } from 'respool/outbox';
 import { query } from '../../nodes/ground.ts';
 import { type PrivateServer, privateServer } from '../../services/index.ts';
 import { type Chance, createChance } from '../../torture/chance.ts';

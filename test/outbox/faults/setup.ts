@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { connect } from 'amqplib';
 import pg from 'pg';
-import { createOutbox, type Outbox } from '../../../src/outbox/index.ts';
+import { createOutbox, type Outbox } from 'respool/outbox';
 import { query } from '../../nodes/ground.ts';
 
 /** A name that no other test uses, good for a schema and for an exchange. */

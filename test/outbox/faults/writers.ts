@@ -6,7 +6,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
-import type { Outbox } from '../../../src/outbox/index.ts';
+import type { Outbox } from 'respool/outbox';
 import { type Chance, createChance } from '../../torture/chance.ts';
 import type { WriteOutcome } from './judge.ts';
 

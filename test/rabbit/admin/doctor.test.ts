@@ -1,11 +1,8 @@
 /** doctor — finds each fault that was planted at a real broker, and none where there is none. */
 
 import { expect, test } from 'vitest';
-import { doctor } from '../../../src/rabbit/admin/doctor.ts';
+import { createManagement, doctor, perDelay, type QueuePlan, shared } from 'respool/rabbit';
 import type { Finding } from '../../../src/rabbit/admin/reports.ts';
-import type { QueuePlan } from '../../../src/rabbit/topology/model.ts';
-import { perDelay, shared } from '../../../src/rabbit/topology/styles.ts';
-import { createManagement } from '../../../src/rabbit/admin/management/index.ts';
 import { service, withService } from '../../services/index.ts';
 import { freshUser } from './management/setup.ts';
 import { type Bench, freshName, openBench, orderOf } from './setup.ts';

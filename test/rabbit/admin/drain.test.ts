@@ -2,10 +2,8 @@
 
 import type { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
+import { drainQueue, goqueue, perDelay, shared } from 'respool/rabbit';
 import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
-import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
-import { drainQueue } from '../../../src/rabbit/queues/drain.ts';
-import { perDelay, shared } from '../../../src/rabbit/topology/styles.ts';
 import { withService } from '../../services/index.ts';
 import { until } from '../until.ts';
 import { bodies, freshName, openBench, orderOf } from './setup.ts';

@@ -1,7 +1,7 @@
 /** migrate-child — a migration in a process of its own, to be killed: URL and name by arguments. */
 
 import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
-import { migrateTopology } from '../../../src/rabbit/admin/migrate.ts';
+import { migrateTopology } from 'respool/rabbit';
 import { oldAndNew } from './migrate-plans.ts';
 
 const [url = '', name = ''] = process.argv.slice(2);

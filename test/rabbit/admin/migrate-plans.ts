@@ -1,7 +1,6 @@
 /** migrate-plans — the old and the new topology of the migration tests, by one name. */
 
-import type { QueuePlan } from '../../../src/rabbit/topology/model.ts';
-import { perDelay, shared } from '../../../src/rabbit/topology/styles.ts';
+import { perDelay, type QueuePlan, shared } from 'respool/rabbit';
 import { orderOf } from './setup.ts';
 
 export function oldAndNew(name: string): { readonly old: QueuePlan; readonly next: QueuePlan } {

@@ -1,12 +1,9 @@
 /** migrate — from one topology to another with messages in it. */
 
 import { expect, test } from 'vitest';
-import { migrateTopology } from '../../../src/rabbit/admin/migrate.ts';
+import { goqueue, migrateTopology, perDelay, type QueuePlan, shared } from 'respool/rabbit';
 import type { MigrateReport } from '../../../src/rabbit/admin/reports.ts';
-import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
 import { respoolWire, type HistoryWire } from '../../../src/rabbit/consume/message-history.ts';
-import type { QueuePlan } from '../../../src/rabbit/topology/model.ts';
-import { perDelay, shared } from '../../../src/rabbit/topology/styles.ts';
 import { withService } from '../../services/index.ts';
 import { oldAndNew, waitName } from './migrate-plans.ts';
 import { until } from '../until.ts';

@@ -1,13 +1,19 @@
 /** setup — plans of one's own at the real broker, filled and removed again. */
 
 import { randomUUID } from 'node:crypto';
-import { fixed, type RetryPolicy } from '../../../src/core/policy.ts';
+import { fixed, type RetryPolicy } from 'respool';
+import {
+  type AmqpConnection,
+  applyTopology,
+  createManagement,
+  type Management,
+  type Properties,
+  type QueueOrder,
+  type QueuePlan,
+  type Topology,
+} from 'respool/rabbit';
 import { asError } from '../../../src/core/errors.ts';
-import type { AmqpConnection, Properties } from '../../../src/rabbit/connection/amqp.ts';
 import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
-import { createManagement, type Management } from '../../../src/rabbit/admin/management/index.ts';
-import { applyTopology } from '../../../src/rabbit/topology/declare.ts';
-import type { QueueOrder, QueuePlan, Topology } from '../../../src/rabbit/topology/model.ts';
 import { service } from '../../services/index.ts';
 import { until } from '../until.ts';
 

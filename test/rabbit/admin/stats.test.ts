@@ -1,11 +1,9 @@
 /** stats — depths, rates and hints of a real broker, and that looking costs nothing. */
 
 import { describe, expect, test } from 'vitest';
-import { doctor } from '../../../src/rabbit/admin/doctor.ts';
-import { dumpText, dumpTopology } from '../../../src/rabbit/admin/dump.ts';
-import { hintsOf, queueStats } from '../../../src/rabbit/admin/stats.ts';
+import { doctor, dumpText, dumpTopology, perDelay, queueStats, shared } from 'respool/rabbit';
+import { hintsOf } from '../../../src/rabbit/admin/stats.ts';
 import type { QueueStats, StatsReport } from '../../../src/rabbit/admin/reports.ts';
-import { perDelay, shared } from '../../../src/rabbit/topology/styles.ts';
 import { withService } from '../../services/index.ts';
 import { until } from '../until.ts';
 import { bodies, freshName, openBench, orderOf } from './setup.ts';

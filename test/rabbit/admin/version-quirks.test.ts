@@ -1,10 +1,9 @@
 /** doctor — which release of RabbitMQ has which quirk. */
 
 import { expect, test } from 'vitest';
+import { perDelay, type QueuePlan } from 'respool/rabbit';
 import { plannedQueues } from '../../../src/rabbit/admin/inspect-broker.ts';
 import { versionFindings } from '../../../src/rabbit/admin/doctor.ts';
-import type { QueuePlan } from '../../../src/rabbit/topology/model.ts';
-import { perDelay } from '../../../src/rabbit/topology/styles.ts';
 import { orderOf } from './setup.ts';
 
 const quorum = perDelay().plan(orderOf('orders'));

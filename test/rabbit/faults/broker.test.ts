@@ -9,9 +9,8 @@ import {
   test,
   type TestContext,
 } from 'vitest';
-import { RetryableError } from '../../../src/core/failure.ts';
-import { fixed } from '../../../src/core/policy.ts';
-import { shared } from '../../../src/rabbit/topology/styles.ts';
+import { fixed, RetryableError } from 'respool';
+import { shared } from 'respool/rabbit';
 import { type PrivateServer, privateServer, skipReason } from '../../services/index.ts';
 import { freshSeed } from '../../torture/chance.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from '../ground.ts';

@@ -7,9 +7,14 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connect } from 'amqplib';
-import type { AmqpConnection } from '../../../src/rabbit/connection/amqp.ts';
-import { createConsumer, createPublisher, type Publisher } from '../../../src/rabbit/index.ts';
-import type { QueuePlan, QueueType } from '../../../src/rabbit/index.ts';
+import {
+  type AmqpConnection,
+  createConsumer,
+  createPublisher,
+  type Publisher,
+  type QueuePlan,
+  type QueueType,
+} from 'respool/rabbit';
 import { type Chance, createChance } from '../../torture/chance.ts';
 import { type Child, startChild } from '../../torture/child.ts';
 import { Ledger } from '../../torture/ledger.ts';

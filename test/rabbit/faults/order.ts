@@ -1,6 +1,6 @@
 /** order — what a flow and its consumer processes agree on. */
-import { fixed } from '../../../src/core/policy.ts';
-import { type ConsumerOptions, type QueueType, shared } from '../../../src/rabbit/index.ts';
+import { fixed } from 'respool';
+import { type ConsumerOptions, type QueueType, shared } from 'respool/rabbit';
 
 /** What a consumer process is told when it starts. */
 export interface ConsumerOrder {

@@ -4,8 +4,8 @@
  * ledger and is never killed.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isRespoolError } from '../../../src/core/errors.ts';
-import type { Publisher } from '../../../src/rabbit/index.ts';
+import { isRespoolError } from 'respool';
+import type { Publisher } from 'respool/rabbit';
 import type { Chance } from '../../torture/chance.ts';
 import type { Ledger } from '../../torture/ledger.ts';
 import { bodyOf, type Plan, type Planned, sha256 } from '../../torture/plans.ts';

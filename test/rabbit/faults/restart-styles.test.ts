@@ -2,12 +2,16 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { RetryableError } from '../../../src/core/failure.ts';
-import { ladder } from '../../../src/core/policy.ts';
-import type { Consumer } from '../../../src/rabbit/consume/consumer.ts';
-import { createManagement } from '../../../src/rabbit/admin/management/index.ts';
-import type { QueueType, TopologyStyle } from '../../../src/rabbit/topology/model.ts';
-import { perAttempt, perDelay, shared } from '../../../src/rabbit/topology/styles.ts';
+import { ladder, RetryableError } from 'respool';
+import {
+  type Consumer,
+  createManagement,
+  perAttempt,
+  perDelay,
+  type QueueType,
+  shared,
+  type TopologyStyle,
+} from 'respool/rabbit';
 import { type PrivateServer, privateServer, skipReason } from '../../services/index.ts';
 import { consume, Hands, ownName, Tray } from '../ground.ts';
 import { until } from '../until.ts';

@@ -1,7 +1,8 @@
 /** setup — what the fault tests of RabbitMQ do beside the consumer. */
 
 import { connect } from 'amqplib';
-import type { AmqpChannel, AmqpConnection } from '../../../src/rabbit/connection/amqp.ts';
+import type { AmqpConnection } from 'respool/rabbit';
+import type { AmqpChannel } from '../../../src/rabbit/connection/amqp.ts';
 import { service } from '../../services/index.ts';
 import { until } from '../until.ts';
 

@@ -2,10 +2,8 @@
 
 import { expect, onTestFinished, test } from 'vitest';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { RetryableError } from '../../../src/core/failure.ts';
-import { fixed } from '../../../src/core/policy.ts';
-import type { QueueType } from '../../../src/rabbit/topology/model.ts';
-import { shared } from '../../../src/rabbit/topology/styles.ts';
+import { fixed, RetryableError } from 'respool';
+import { type QueueType, shared } from 'respool/rabbit';
 import { service, withService } from '../../services/index.ts';
 import { freshSeed } from '../../torture/chance.ts';
 import { consume, Hands, ownName, Tray } from '../ground.ts';

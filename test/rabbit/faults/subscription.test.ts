@@ -2,15 +2,9 @@
 
 import { connect } from 'amqplib';
 import { expect, onTestFinished, test } from 'vitest';
-import { RetryableError } from '../../../src/core/failure.ts';
-import { fixed } from '../../../src/core/policy.ts';
-import type {
-  AmqpChannel,
-  AmqpConnection,
-  AmqpMessage,
-} from '../../../src/rabbit/connection/amqp.ts';
-import { createConnection } from '../../../src/rabbit/connection/connection.ts';
-import { shared } from '../../../src/rabbit/topology/styles.ts';
+import { fixed, RetryableError } from 'respool';
+import { type AmqpConnection, type AmqpMessage, createConnection, shared } from 'respool/rabbit';
+import type { AmqpChannel } from '../../../src/rabbit/connection/amqp.ts';
 import { withService } from '../../services/index.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from '../ground.ts';
 import { closeConnections, Gate } from './setup.ts';

@@ -1,8 +1,7 @@
 /** A fleet that starts at once, where nothing has been declared yet. */
 
 import { expect, test } from 'vitest';
-import { createConsumer } from '../../../src/rabbit/consume/consumer.ts';
-import { shared } from '../../../src/rabbit/topology/styles.ts';
+import { createConsumer, shared } from 'respool/rabbit';
 import { withService } from '../../services/index.ts';
 import { Hands, ownName } from '../ground.ts';
 

@@ -1,11 +1,8 @@
 /** Wait queues that others use, too; delays side by side; headers that the broker judges by. */
 
 import { expect, test } from 'vitest';
-import { RetryableError } from '../../../src/core/failure.ts';
-import { ladder } from '../../../src/core/policy.ts';
-import type { AmqpMessage } from '../../../src/rabbit/connection/amqp.ts';
-import type { QueueType } from '../../../src/rabbit/topology/model.ts';
-import { shared } from '../../../src/rabbit/topology/styles.ts';
+import { ladder, RetryableError } from 'respool';
+import { type AmqpMessage, type QueueType, shared } from 'respool/rabbit';
 import { withService } from '../../services/index.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from '../ground.ts';
 import { Gate } from './setup.ts';

@@ -1,10 +1,10 @@
 /** A message of a dead queue as a letter: our headers, those of others, and what brokers write. */
 
 import { describe, expect, test } from 'vitest';
+import { perDelay } from 'respool/rabbit';
 import type { Table } from '../../../src/rabbit/connection/amqp.ts';
 import { LETTER_HEADER_MAX_CHARS, LETTER_HEADERS_MAX } from '../../../src/rabbit/queues/letter.ts';
 import { queuePlaceOf } from '../../../src/rabbit/admin/owner-queue.ts';
-import { perDelay } from '../../../src/rabbit/topology/styles.ts';
 import { orderOf } from '../admin/setup.ts';
 import { at, death, letterOf, QUEUE } from './letter-ground.ts';
 

@@ -4,10 +4,16 @@
  */
 
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { type AmqpMessage, createConnection, createQueueLetters, sweepQueue } from 'respool/rabbit';
 import type { Fate } from 'respool/dead-letters';
+import {
+  type AmqpMessage,
+  createConnection,
+  createQueueLetters,
+  drainQueue,
+  sweepQueue,
+} from 'respool/rabbit';
 import { ConfirmPublisher } from '../../../src/rabbit/publish/confirm-publisher.ts';
-import { drainQueue, type MoveErrand, moveMessages } from '../../../src/rabbit/queues/drain.ts';
+import { type MoveErrand, moveMessages } from '../../../src/rabbit/queues/drain.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { service, withService } from '../../services/index.ts';
 import { createChance } from '../../torture/chance.ts';

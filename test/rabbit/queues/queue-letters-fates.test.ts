@@ -1,10 +1,9 @@
 /** What becomes of letters of a queue: where they go, and what their copies tell. */
 
 import { expect, test } from 'vitest';
+import { goqueue, perDelay } from 'respool/rabbit';
 import type { LetterRoute } from '../../../src/ports/dead-letters.ts';
 import { userOf } from '../../../src/rabbit/connection/connection.ts';
-import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
-import { perDelay } from '../../../src/rabbit/topology/styles.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { service, withService } from '../../services/index.ts';
 import { ownName } from '../ground.ts';

@@ -2,8 +2,9 @@
 
 import type { Socket } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
-import type { AmqpConfirmChannel, AmqpConnection } from '../../../src/rabbit/connection/amqp.ts';
-import { connectAmqp, type RabbitConnection } from '../../../src/rabbit/connection/connection.ts';
+import type { AmqpConnection, RabbitConnection } from 'respool/rabbit';
+import type { AmqpConfirmChannel } from '../../../src/rabbit/connection/amqp.ts';
+import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import { ReconnectingConnection } from '../../../src/rabbit/connection/reconnecting-connection.ts';
 import { systemClock, systemDice } from '../../../src/system/clock.ts';
 import { service, withService } from '../../services/index.ts';

@@ -1,9 +1,10 @@
 /** A message of a queue as a copy in a spool, and back into its queue as it was. */
 
 import { describe, expect, test } from 'vitest';
+import type { KeptCopy } from 'respool';
+import type { AmqpMessage, Properties } from 'respool/rabbit';
 import { checkHeaders, checkTopic } from '../../../src/core/limits.ts';
-import type { KeptCopy, Letter } from '../../../src/ports/dead-letters.ts';
-import type { AmqpMessage, Properties } from '../../../src/rabbit/connection/amqp.ts';
+import type { Letter } from '../../../src/ports/dead-letters.ts';
 import {
   ARCHIVED_HEADERS_MAX_BYTES,
   archiveCopyOf,

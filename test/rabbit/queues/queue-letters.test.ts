@@ -1,9 +1,8 @@
 /** A dead queue behind the door: looking, taking, and giving back in order. */
 
 import { describe, expect, test } from 'vitest';
+import { createQueueLetters, perDelay } from 'respool/rabbit';
 import type { Caution, Letter } from '../../../src/ports/dead-letters.ts';
-import { createQueueLetters } from '../../../src/rabbit/queues/queue-letters.ts';
-import { perDelay } from '../../../src/rabbit/topology/styles.ts';
 import { service, withService } from '../../services/index.ts';
 import { orderOf } from '../admin/setup.ts';
 import { until } from '../until.ts';

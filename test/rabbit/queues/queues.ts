@@ -1,12 +1,8 @@
 /** queues — dead queues of one's own at the real broker, filled, read and removed again. */
 
 import { onTestFinished } from 'vitest';
-import type {
-  AmqpConnection,
-  AmqpMessage,
-  Properties,
-  Table,
-} from '../../../src/rabbit/connection/amqp.ts';
+import type { AmqpConnection, AmqpMessage, Properties } from 'respool/rabbit';
+import type { Table } from '../../../src/rabbit/connection/amqp.ts';
 import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import { service } from '../../services/index.ts';
 import { Hands, ownName } from '../ground.ts';

@@ -1,9 +1,9 @@
 /** Sweeping one dead queue of the real broker. */
 
 import { expect, onTestFinished, test } from 'vitest';
+import type { SweepDetails, SweepProgress } from 'respool/rabbit';
 import { lockQueue } from '../../../src/rabbit/queues/lock.ts';
 import { isThere } from '../../../src/rabbit/queues/target.ts';
-import type { SweepDetails, SweepProgress } from '../../../src/rabbit/queues/sweep.ts';
 import { H } from '../../../src/rabbit/consume/message-history.ts';
 import { withService } from '../../services/index.ts';
 import { KINDS, numberOf, openConnection, range } from './queues.ts';

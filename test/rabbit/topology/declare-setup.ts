@@ -1,14 +1,16 @@
 /** declare-setup — a connection to the real broker, small topologies, and a broom for both. */
 
 import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
-import type { AmqpConnection, Table } from '../../../src/rabbit/connection/amqp.ts';
-import { createManagement, type Management } from '../../../src/rabbit/admin/management/index.ts';
-import type {
-  BindingSpec,
-  ExchangeSpec,
-  QueueSpec,
-  Topology,
-} from '../../../src/rabbit/topology/model.ts';
+import {
+  type AmqpConnection,
+  type BindingSpec,
+  createManagement,
+  type ExchangeSpec,
+  type Management,
+  type QueueSpec,
+  type Topology,
+} from 'respool/rabbit';
+import type { Table } from '../../../src/rabbit/connection/amqp.ts';
 import { service } from '../../services/index.ts';
 import { administer, freshName } from '../admin/management/setup.ts';
 

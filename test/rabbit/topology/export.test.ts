@@ -1,16 +1,17 @@
 /** export — topologies as definitions of RabbitMQ and as Terraform, there and back. */
 
 import { describe, expect, test } from 'vitest';
-import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
-import { type Definitions, toDefinitions } from '../../../src/rabbit/topology/definitions.ts';
 import {
+  type Definitions,
   mergeTopologies,
   type PolicySpec,
   type QueueType,
+  shared,
+  toDefinitions,
   type Topology,
-} from '../../../src/rabbit/topology/model.ts';
-import { shared } from '../../../src/rabbit/topology/styles.ts';
-import { toTerraform } from '../../../src/rabbit/topology/terraform.ts';
+  toTerraform,
+} from 'respool/rabbit';
+import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import { service, withService } from '../../services/index.ts';
 import { declareAll, removeAll } from './broker.ts';
 import { freshPrefix, KINDS, orderOf, STYLES } from './order.ts';

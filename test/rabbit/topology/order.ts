@@ -1,15 +1,17 @@
 /** Orders and styles for the tests of topologies. */
 
 import { randomUUID } from 'node:crypto';
-import { ladder } from '../../../src/core/policy.ts';
-import type {
-  QueueOrder,
-  QueueSpec,
-  QueueType,
-  Topology,
-  TopologyStyle,
-} from '../../../src/rabbit/topology/model.ts';
-import { perAttempt, perDelay, shared } from '../../../src/rabbit/topology/styles.ts';
+import { ladder } from 'respool';
+import {
+  perAttempt,
+  perDelay,
+  type QueueOrder,
+  type QueueSpec,
+  type QueueType,
+  shared,
+  type Topology,
+  type TopologyStyle,
+} from 'respool/rabbit';
 
 const TYPES: readonly QueueType[] = ['quorum', 'classic'];
 

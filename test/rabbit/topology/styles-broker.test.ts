@@ -1,16 +1,16 @@
 /** styles-broker — what waits in a topology comes back, at a real broker. */
 
 import { describe, expect, test } from 'vitest';
-import { ladder } from '../../../src/core/policy.ts';
-import type { AmqpConfirmChannel } from '../../../src/rabbit/connection/amqp.ts';
-import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
+import { ladder } from 'respool';
 import {
   mergeTopologies,
   type QueuePlan,
   type QueueType,
   type Topology,
   type WaitRoute,
-} from '../../../src/rabbit/topology/model.ts';
+} from 'respool/rabbit';
+import type { AmqpConfirmChannel } from '../../../src/rabbit/connection/amqp.ts';
+import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import { withService } from '../../services/index.ts';
 import { declareAll, type Inbox, openInbox, removeAll, send } from './broker.ts';
 import { freshPrefix, KINDS, orderOf, queueOf, STYLES } from './order.ts';

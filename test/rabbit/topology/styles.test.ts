@@ -2,14 +2,16 @@
 
 import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { DAY_MS } from '../../../src/core/duration.ts';
-import { custom, fixed, ladder, linear, noRetry } from '../../../src/core/policy.ts';
+import { custom, fixed, ladder, linear, noRetry } from 'respool';
 import {
   mergeTopologies,
+  perAttempt,
+  perDelay,
   type QueuePlan,
+  shared,
   type UserBinding,
-} from '../../../src/rabbit/topology/model.ts';
-import { perAttempt, perDelay, shared } from '../../../src/rabbit/topology/styles.ts';
+} from 'respool/rabbit';
+import { DAY_MS } from '../../../src/core/duration.ts';
 import { KINDS, orderOf, queueOf, STYLES } from './order.ts';
 
 const NAMES: Readonly<Record<string, { exchanges: string[]; queues: string[] }>> = {

@@ -3,15 +3,9 @@ import { mkdtemp, open, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'vitest';
-import type { BodyStore } from '../../../src/ports/body-store.ts';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
-import {
-  filesystem,
-  filesystemBodies,
-  type SyncMode,
-} from '../../../src/stores/filesystem/index.ts';
-import { bodyStoreSuite } from '../../../src/testkit/body-store-suite.ts';
-import { entryStoreSuite } from '../../../src/testkit/entry-store-suite.ts';
+import type { BodyStore, EntryStore } from 'respool';
+import { filesystem, filesystemBodies, type SyncMode } from 'respool/stores/filesystem';
+import { bodyStoreSuite, entryStoreSuite } from 'respool/testkit';
 
 /** A crowd is made of files, and with "full" each waits for the disk on its own. */
 const CROWDS: Readonly<Record<SyncMode, number>> = { full: 1_000, batch: 5_000, none: 20_000 };

@@ -1,6 +1,6 @@
 /** Opens the store in the folder it is given, says so, and holds it until it is killed. */
-import { filesystem } from '../../../src/stores/filesystem/index.ts';
-import { SAMPLE_AT, sampleEntries } from '../../../src/testkit/samples.ts';
+import { filesystem } from 'respool/stores/filesystem';
+import { SAMPLE_AT, sampleEntries } from 'respool/testkit';
 
 const store = filesystem({ path: process.argv[2] ?? '' });
 await store.open();

@@ -14,7 +14,9 @@ import { claimAll, cleanups, listed, openStore, setup } from './setup.ts';
 describe('the owner', () => {
   async function startOwner(path: string): Promise<ChildProcess> {
     const script = fileURLToPath(new URL('./owner-child.ts', import.meta.url));
-    const child = spawn(process.execPath, [script, path], { stdio: ['pipe', 'pipe', 'inherit'] });
+    const child = spawn(process.execPath, ['--conditions=respool-source', script, path], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
     cleanups.push(async () => child.kill('SIGKILL'));
     const failed = once(child, 'exit').then(([code]) => {
       throw new Error(`the owner ended with ${code} before it was asked to`);

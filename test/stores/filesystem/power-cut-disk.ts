@@ -7,7 +7,7 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import type { Dice } from '../../../src/ports/clock.ts';
+import type { Dice } from 'respool';
 import type { FileCalls } from '../../../src/stores/filesystem/files.ts';
 
 interface File {

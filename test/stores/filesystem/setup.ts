@@ -3,9 +3,9 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { afterEach } from 'vitest';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
-import { type FilesystemOptions, filesystem } from '../../../src/stores/filesystem/index.ts';
-import { SAMPLE_AT } from '../../../src/testkit/samples.ts';
+import type { EntryStore } from 'respool';
+import { filesystem, type FilesystemOptions } from 'respool/stores/filesystem';
+import { SAMPLE_AT } from 'respool/testkit';
 
 const STATES = ['incoming', 'active', 'deferred', 'hold', 'bounce', 'archived'];
 /** What has to be tidied up after a test, the last first. */

@@ -1,12 +1,10 @@
 /** conformance — what the shared suites need of the NATS stores; two files run a half for entries. */
 
 import { connect } from '@nats-io/transport-node';
-import type { BodyStore } from '../../../src/ports/body-store.ts';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
+import type { BodyStore, EntryStore } from 'respool';
+import { nats, natsBodies } from 'respool/stores/nats';
+import { type BodiesUnderTest, entryStoreSuite, type StoreUnderTest } from 'respool/testkit';
 import { shardOf } from '../../../src/stores/nats/row.ts';
-import { nats, natsBodies } from '../../../src/stores/nats/index.ts';
-import { entryStoreSuite } from '../../../src/testkit/entry-store-suite.ts';
-import type { BodiesUnderTest, StoreUnderTest } from '../../../src/testkit/suite.ts';
 import { withService } from '../../services/index.ts';
 import { runSuite } from '../../suite.ts';
 import { bucketName, removeBucket } from './setup.ts';

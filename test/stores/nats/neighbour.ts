@@ -1,6 +1,6 @@
 /** A process of its own that claims and removes what it can, and tells what it was told. */
 
-import { nats } from '../../../src/stores/nats/index.ts';
+import { nats } from 'respool/stores/nats';
 import { systemClock } from '../../../src/system/clock.ts';
 
 const [url = '', bucket = ''] = process.argv.slice(2);

@@ -4,14 +4,8 @@ import { randomBytes } from 'node:crypto';
 import { connect, type NatsConnection } from '@nats-io/transport-node';
 import { jetstreamManager } from '@nats-io/jetstream';
 import { afterEach } from 'vitest';
-import type { BodyStore } from '../../../src/ports/body-store.ts';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
-import {
-  type NatsBodyOptions,
-  type NatsEntryOptions,
-  nats,
-  natsBodies,
-} from '../../../src/stores/nats/index.ts';
+import type { BodyStore, EntryStore } from 'respool';
+import { nats, natsBodies, type NatsBodyOptions, type NatsEntryOptions } from 'respool/stores/nats';
 
 const endings: (() => Promise<unknown>)[] = [];
 

@@ -2,13 +2,13 @@
 
 import type pg from 'pg';
 import { expect, test } from 'vitest';
+import { sampleEntries } from 'respool/testkit';
 import { systemClock } from '../../../src/system/clock.ts';
 import { Claims } from '../../../src/stores/postgres/claim.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
 import { OrderKeys } from '../../../src/stores/postgres/order-keys.ts';
 import { keyedEntry } from '../../../src/testkit/entry-cases/order.ts';
 import { claimIds, claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntries } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool } from './faulty-pool.ts';
 import { mostRows, type Node } from './plan.ts';

@@ -1,10 +1,10 @@
 /** sight — claims look straight through a filter that leaves nothing out, and bounded otherwise. */
 
 import { expect, test } from 'vitest';
+import { sampleEntries } from 'respool/testkit';
 import { ClaimStrategy } from '../../../src/stores/postgres/claim.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntries } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool } from './faulty-pool.ts';
 import { openStore, ownSchema } from './setup.ts';

@@ -1,11 +1,13 @@
 /** conformance — the shared suites over the PostgreSQL stores; several files run them. */
 
-import type { BodyStore } from '../../../src/ports/body-store.ts';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
-import { postgres, postgresBodies } from '../../../src/stores/postgres/index.ts';
-import { bodyStoreSuite } from '../../../src/testkit/body-store-suite.ts';
-import { entryStoreSuite } from '../../../src/testkit/entry-store-suite.ts';
-import type { BodiesUnderTest, StoreUnderTest } from '../../../src/testkit/suite.ts';
+import type { BodyStore, EntryStore } from 'respool';
+import { postgres, postgresBodies } from 'respool/stores/postgres';
+import {
+  type BodiesUnderTest,
+  bodyStoreSuite,
+  entryStoreSuite,
+  type StoreUnderTest,
+} from 'respool/testkit';
 import { runSuite } from '../../suite.ts';
 import { connect, newSchema, serverUrl } from './setup.ts';
 

@@ -5,12 +5,12 @@
  */
 
 import { expect, test } from 'vitest';
+import { SAMPLE_AT, sampleEntries } from 'respool/testkit';
 import { Claims, DueLowerBounds } from '../../../src/stores/postgres/claim.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
 import type { Ask } from '../../../src/stores/postgres/connection.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimRequest, DELIVERY } from '../../../src/testkit/entry-cases/shared.ts';
-import { SAMPLE_AT, sampleEntries } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { asking, openClient, openStore, ownSchema } from './setup.ts';
 

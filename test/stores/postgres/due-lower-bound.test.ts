@@ -1,12 +1,11 @@
 /** floors — where looks for work begin while the server may take no dead rows away. */
 
-import { SimClock } from 'respool/testkit';
 import { expect, test } from 'vitest';
+import { sampleEntry, SimClock } from 'respool/testkit';
 import { DueLowerBounds } from '../../../src/stores/postgres/claim.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { openStore } from './setup.ts';
 

@@ -2,6 +2,7 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { sampleEntries, sampleEntry } from 'respool/testkit';
 import { textArray } from '../../../src/stores/postgres/row.ts';
 import { Claims } from '../../../src/stores/postgres/claim.ts';
 import { sqlLiteral, indexOnlyQuery } from '../../../src/stores/postgres/claim-sql.ts';
@@ -9,7 +10,6 @@ import { namesOf } from '../../../src/stores/postgres/options.ts';
 import type { Ask } from '../../../src/stores/postgres/connection.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimRequest, later } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { asking, misjudge, openClient, openStore, ownSchema } from './setup.ts';
 

@@ -1,14 +1,13 @@
 /** look-cost — a look for work reads as many rows beside a large backlog as beside a small one. */
 
 import { expect, test } from 'vitest';
-import type { Entry } from '../../../src/core/entry.ts';
-import type { ClaimFilter } from '../../../src/ports/entry-store.ts';
+import type { ClaimFilter, Entry } from 'respool';
+import { sampleEntries } from 'respool/testkit';
 import { Claims } from '../../../src/stores/postgres/claim.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
 import type { Ask } from '../../../src/stores/postgres/connection.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntries } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { backlog, FILTERS, LEAVING_OUT, LONG_DUE, NOT_DUE } from '../look-samples.ts';
 import { mostRows, type Node } from './plan.ts';

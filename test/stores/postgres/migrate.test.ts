@@ -1,12 +1,12 @@
 /** migrate — tables of an older version are brought up to date, step by step, once. */
 
 import { expect, test } from 'vitest';
+import { sampleEntry } from 'respool/testkit';
 import { migrate, type Step, STEPS } from '../../../src/stores/postgres/schema.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
 import type { Ask } from '../../../src/stores/postgres/connection.ts';
 import { keyedEntry } from '../../../src/testkit/entry-cases/order.ts';
 import { claimIds } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { asking, openClient, openStore, ownSchema } from './setup.ts';
 

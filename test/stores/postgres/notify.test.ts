@@ -3,9 +3,9 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Clock } from '../../../src/ports/clock.ts';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
-import { postgres } from '../../../src/stores/postgres/index.ts';
+import type { Clock, EntryStore } from 'respool';
+import { postgres } from 'respool/stores/postgres';
+import { sampleEntry } from 'respool/testkit';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import {
@@ -14,7 +14,6 @@ import {
   later,
   steppedStatus,
 } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { FaultProxy } from '../../nodes/proxy.ts';
 import { withService } from '../../services/index.ts';
 import { openClient, openStore, ownSchema, serverUrl } from './setup.ts';

@@ -2,15 +2,15 @@
 
 import pg from 'pg';
 import { describe, expect, test } from 'vitest';
-import type { PgPool } from '../../../src/stores/postgres/options.ts';
 import {
-  type PostgresOptions,
   postgres,
   postgresBodies,
+  type PostgresOptions,
   postgresSchema,
-} from '../../../src/stores/postgres/index.ts';
+} from 'respool/stores/postgres';
+import { sampleEntry } from 'respool/testkit';
+import type { PgPool } from '../../../src/stores/postgres/options.ts';
 import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { atEnd, connect, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
 

@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict';
 import type pg from 'pg';
 import { expect, test } from 'vitest';
+import type { Entry, EntryStore } from 'respool';
+import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntry } from 'respool/testkit';
 import { MINUTE_MS } from '../../../src/core/duration.ts';
-import type { Entry } from '../../../src/core/entry.ts';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
 import { Claims } from '../../../src/stores/postgres/claim.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
 import { systemClock } from '../../../src/system/clock.ts';
@@ -24,7 +24,6 @@ import {
   got,
   later,
 } from '../../../src/testkit/entry-cases/shared.ts';
-import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { asking, openClient, openStore, ownSchema } from './setup.ts';
 

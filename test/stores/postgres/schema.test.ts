@@ -1,12 +1,12 @@
 /** schema — tables are made once, by whoever comes first, and never by a stranger's tables. */
 
 import { expect, test } from 'vitest';
-import { postgres, postgresBodies, postgresSchema } from '../../../src/stores/postgres/index.ts';
+import { postgres, postgresBodies, postgresSchema } from 'respool/stores/postgres';
+import { sampleEntry } from 'respool/testkit';
 import { migrate } from '../../../src/stores/postgres/schema.ts';
 import { checkOptions, namesOf } from '../../../src/stores/postgres/options.ts';
 import { Server } from '../../../src/stores/postgres/connection.ts';
 import { systemClock } from '../../../src/system/clock.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { atEnd, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
 

@@ -3,11 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { afterAll, afterEach } from 'vitest';
-import {
-  type PostgresOptions,
-  type PostgresStore,
-  postgres,
-} from '../../../src/stores/postgres/index.ts';
+import { postgres, type PostgresOptions, type PostgresStore } from 'respool/stores/postgres';
 import { type Ask, rowsOf, TYPES } from '../../../src/stores/postgres/connection.ts';
 import type { PgQueryable } from '../../../src/stores/postgres/options.ts';
 import type { PostgresParts } from '../../../src/stores/postgres/entry-store.ts';

@@ -1,13 +1,12 @@
 /** words — arrays, patterns, bytes and errors as PostgreSQL says them. */
 
 import { describe, expect, test } from 'vitest';
-import { isRespoolError } from '../../../src/core/errors.ts';
-import { topicMatches } from '../../../src/core/topic.ts';
+import { isRespoolError, topicMatches } from 'respool';
+import { sampleEntry } from 'respool/testkit';
 import { numberArray, textArray } from '../../../src/stores/postgres/row.ts';
 import { readBytes } from '../../../src/stores/postgres/connection.ts';
 import { storeError, troubleOf } from '../../../src/stores/postgres/errors.ts';
 import { regexOf } from '../../../src/stores/postgres/conditions.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { openClient, openStore, serverUrl } from './setup.ts';
 

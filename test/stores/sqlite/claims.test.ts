@@ -1,16 +1,11 @@
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import type { ClaimFilter, EntryQuery } from '../../../src/ports/entry-store.ts';
+import type { ClaimFilter, EntryQuery } from 'respool';
+import { SAMPLE_AT, sampleEntries, sampleEntry, type SampleParts } from 'respool/testkit';
 import { loadSqlite, type OpenDatabase } from '../../../src/stores/shared/client.ts';
 import { StoreFile } from '../../../src/stores/sqlite/file.ts';
 import { type EntryOp, type EntryReplies, tallyRows } from '../../../src/stores/sqlite/protocol.ts';
 import { envelopeColumns, type EntryRow, statusColumns } from '../../../src/stores/sqlite/row.ts';
-import {
-  SAMPLE_AT,
-  type SampleParts,
-  sampleEntries,
-  sampleEntry,
-} from '../../../src/testkit/samples.ts';
 import { atEnd, makeFolder } from './setup.ts';
 
 /** Opens databases that count the rows their statements hand out. */

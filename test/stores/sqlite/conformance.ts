@@ -3,15 +3,16 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import type { BodyStore } from '../../../src/ports/body-store.ts';
-import type { Clock } from '../../../src/ports/clock.ts';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
+import type { BodyStore, Clock, EntryStore } from 'respool';
+import { sqlite, sqliteBodies } from 'respool/stores/sqlite';
+import {
+  type BodiesUnderTest,
+  bodyStoreSuite,
+  entryStoreSuite,
+  type StoreUnderTest,
+} from 'respool/testkit';
 import { loadSqlite } from '../../../src/stores/shared/client.ts';
-import { sqlite, sqliteBodies } from '../../../src/stores/sqlite/index.ts';
 import { systemClock } from '../../../src/system/clock.ts';
-import { bodyStoreSuite } from '../../../src/testkit/body-store-suite.ts';
-import { entryStoreSuite } from '../../../src/testkit/entry-store-suite.ts';
-import type { BodiesUnderTest, StoreUnderTest } from '../../../src/testkit/suite.ts';
 import { runSuite } from '../../suite.ts';
 
 /**

@@ -1,12 +1,12 @@
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { sqlite } from 'respool/stores/sqlite';
+import { sampleEntries, sampleEntry } from 'respool/testkit';
 import { loadSqlite, type OpenDatabase } from '../../../src/stores/shared/client.ts';
 import { type FileSettings, openConnection } from '../../../src/stores/sqlite/connection.ts';
 import { StoreFile } from '../../../src/stores/sqlite/file.ts';
-import { sqlite } from '../../../src/stores/sqlite/index.ts';
 import { SCHEMA_VERSION } from '../../../src/stores/sqlite/schema.ts';
-import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeFolder, openFile, openStore } from './setup.ts';
 

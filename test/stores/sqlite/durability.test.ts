@@ -1,12 +1,12 @@
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import type { Clock } from '../../../src/ports/clock.ts';
+import type { Clock } from 'respool';
+import { SAMPLE_AT, sampleEntry } from 'respool/testkit';
 import { loadSqlite, type OpenDatabase } from '../../../src/stores/shared/client.ts';
 import type { FileSettings } from '../../../src/stores/sqlite/connection.ts';
 import { StoreFile } from '../../../src/stores/sqlite/file.ts';
 import type { EntryOp, EntryReplies } from '../../../src/stores/sqlite/protocol.ts';
 import { envelopeColumns, statusColumns } from '../../../src/stores/sqlite/row.ts';
-import { sampleEntry, SAMPLE_AT } from '../../../src/testkit/samples.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeFolder, openFile, openStore } from './setup.ts';

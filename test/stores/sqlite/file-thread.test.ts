@@ -1,7 +1,8 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import type { Clock } from '../../../src/ports/clock.ts';
+import type { Clock } from 'respool';
+import { sampleEntry } from 'respool/testkit';
 import {
   type FileThread,
   type FileThreadData,
@@ -11,7 +12,6 @@ import {
 import { checkOptions } from '../../../src/stores/sqlite/options.ts';
 import type { FileRequest } from '../../../src/stores/sqlite/protocol.ts';
 import { systemClock } from '../../../src/system/clock.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeFolder, openFile, openStore } from './setup.ts';
 

@@ -3,8 +3,8 @@
  * what came of it, and lives until it is killed or its parent lets go.
  */
 
-import { sqlite } from '../../../src/stores/sqlite/index.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
+import { sqlite } from 'respool/stores/sqlite';
+import { sampleEntry } from 'respool/testkit';
 import { claimOf } from './requests.ts';
 
 const [path = '', thread = ''] = process.argv.slice(2);

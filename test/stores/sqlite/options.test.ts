@@ -1,11 +1,11 @@
 import { mkdir, readdir, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { sqlite, sqliteBodies, type SqliteOptions } from 'respool/stores/sqlite';
+import { sampleEntry } from 'respool/testkit';
 import { loadSqlite } from '../../../src/stores/shared/client.ts';
 import { openConnection } from '../../../src/stores/sqlite/connection.ts';
-import { type SqliteOptions, sqlite, sqliteBodies } from '../../../src/stores/sqlite/index.ts';
 import { checkOptions } from '../../../src/stores/sqlite/options.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { atEnd, makeFolder, openFile, openStore } from './setup.ts';
 
 async function pragmas(options: Partial<SqliteOptions>, name: string): Promise<unknown> {

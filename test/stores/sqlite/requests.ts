@@ -1,7 +1,7 @@
 /** Requests that tests and their programs make. */
 
-import type { ClaimRequest, EntryStore } from '../../../src/ports/entry-store.ts';
-import { SAMPLE_AT } from '../../../src/testkit/samples.ts';
+import type { ClaimRequest, EntryStore } from 'respool';
+import { SAMPLE_AT } from 'respool/testkit';
 
 export function claimOf(store: EntryStore, parts: Partial<ClaimRequest> = {}): ClaimRequest {
   return {

@@ -4,9 +4,9 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach } from 'vitest';
+import { sqlite, type SqliteOptions, type SqliteStore } from 'respool/stores/sqlite';
 import { loadSqlite, type SqliteDatabase } from '../../../src/stores/shared/client.ts';
 import type { FileParts } from '../../../src/stores/sqlite/file-client.ts';
-import { type SqliteOptions, type SqliteStore, sqlite } from '../../../src/stores/sqlite/index.ts';
 
 const endings: (() => Promise<unknown>)[] = [];
 

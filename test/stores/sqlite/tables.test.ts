@@ -3,17 +3,17 @@
 import { chmod, mkdir, readdir, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { loadSqlite } from '../../../src/stores/shared/client.ts';
-import { openConnection } from '../../../src/stores/sqlite/connection.ts';
 import {
   migrateSqlite,
   serviceAddress,
   sqlite,
   sqliteBodies,
   sqliteSchema,
-} from '../../../src/stores/sqlite/index.ts';
+} from 'respool/stores/sqlite';
+import { sampleEntry } from 'respool/testkit';
+import { loadSqlite } from '../../../src/stores/shared/client.ts';
+import { openConnection } from '../../../src/stores/sqlite/connection.ts';
 import { checkOptions } from '../../../src/stores/sqlite/options.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeApp, makeFolder, openFile, openStore, othersIn } from './setup.ts';
 

@@ -6,18 +6,16 @@ import { writeSync } from 'node:fs';
 import { flushCompileCache } from 'node:module';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isRespoolError } from '../../../../src/core/errors.ts';
+import { type Clock, isRespoolError } from 'respool';
 import {
   cancelReplay,
   getReplay,
+  planReplay,
+  type Replay,
   reportReplay,
-} from '../../../../src/dead-letters/replay/operations.ts';
-import { planReplay } from '../../../../src/dead-letters/replay/plan.ts';
-import { resumeReplay } from '../../../../src/dead-letters/replay/run.ts';
-import type { Replay } from '../../../../src/spool/operator/replays.ts';
-import type { Clock } from '../../../../src/ports/clock.ts';
-import { createQueueLetters } from '../../../../src/rabbit/queues/queue-letters.ts';
-import { createManagement } from '../../../../src/rabbit/admin/management/index.ts';
+  resumeReplay,
+} from 'respool/dead-letters';
+import { createManagement, createQueueLetters } from 'respool/rabbit';
 import { systemClock } from '../../../../src/system/clock.ts';
 import { spoolAt } from '../../../torture/places.ts';
 import type { Ended, ReplayOrder } from './replay-order.ts';

@@ -1,5 +1,5 @@
 /** replay-order — what a fault test and the processes that replay for it agree on. */
-import type { Replay, ReplayOptions } from '../../../../src/spool/operator/replays.ts';
+import type { Replay, ReplayOptions } from 'respool/dead-letters';
 
 /** What a process is told when it starts. */
 export interface ReplayOrder {

@@ -5,10 +5,10 @@
  *   exchange ─key─▶ home queue ─reject─▶ dead queue ─replay─▶ exchange
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Replay, ReplayOptions } from 'respool/dead-letters';
+import { createManagement } from 'respool/rabbit';
 import { LEASE_MS } from '../../../../src/dead-letters/replay/record-lease.ts';
-import type { Replay, ReplayOptions } from '../../../../src/spool/operator/replays.ts';
 import type { LetterRoute } from '../../../../src/ports/dead-letters.ts';
-import { createManagement } from '../../../../src/rabbit/admin/management/index.ts';
 import { type Chance, createChance } from '../../../torture/chance.ts';
 import { type Child, startChild } from '../../../torture/child.ts';
 import { inFolder } from '../../../torture/folder.ts';

@@ -7,17 +7,15 @@
  */
 import { createHash } from 'node:crypto';
 import { connect } from 'amqplib';
+import { fixed } from 'respool';
+import { type AmqpConnection, type AmqpMessage, perDelay, type QueueType } from 'respool/rabbit';
 import { asError } from '../../../../src/core/errors.ts';
 import type {
   AmqpChannel,
   AmqpConfirmChannel,
-  AmqpConnection,
-  AmqpMessage,
   Table,
 } from '../../../../src/rabbit/connection/amqp.ts';
 import { H } from '../../../../src/rabbit/consume/message-history.ts';
-import { perDelay, type QueueType } from '../../../../src/rabbit/index.ts';
-import { fixed } from '../../../../src/core/policy.ts';
 import { bodyOf, sha256 } from '../../../torture/plans.ts';
 
 /** A message as it was laid down. */

@@ -5,8 +5,7 @@
 import { writeSync } from 'node:fs';
 import { flushCompileCache } from 'node:module';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { sweepJournal, sweepQueues } from '../../../../src/rabbit/queues/sweep.ts';
-import { createManagement } from '../../../../src/rabbit/admin/management/index.ts';
+import { createManagement, sweepJournal, sweepQueues } from 'respool/rabbit';
 import { DEATHS_MAX } from './stock.ts';
 import type { SweepOrder, Swept } from './sweep-order.ts';
 

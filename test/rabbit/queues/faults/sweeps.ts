@@ -3,7 +3,7 @@
  * comes to its end, then again and again with nothing left to move.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { QueueType } from '../../../../src/rabbit/index.ts';
+import type { QueueType } from 'respool/rabbit';
 import { type Chance, createChance } from '../../../torture/chance.ts';
 import { type Child, startChild } from '../../../torture/child.ts';
 import { inFolder } from '../../../torture/folder.ts';
