@@ -34,7 +34,7 @@ function wordOf(code: string, reason: string): string {
 /** The reason with everything that differs from message to message replaced by a mark. */
 export function normalise(reason: string): string {
   return jsonParts(reason)
-    .map(({ text, isJson }) => (isJson ? withoutVariables(jsonWords(text)) : plain(text)))
+    .map(({ text, isJson }) => (isJson ? withoutIds(jsonWords(text)) : plain(text)))
     .join('')
     .replaceAll(/\s+/g, ' ')
     .trim();
@@ -44,10 +44,6 @@ function plain(text: string): string {
   return withoutIds(text)
     .replaceAll(/"[^"]{0,200}"|'[^']{0,200}'/g, '<text>')
     .replaceAll(/\d+/g, '<n>');
-}
-
-function withoutVariables(text: string): string {
-  return withoutIds(text).replaceAll(/\d+/g, '<n>');
 }
 
 function withoutIds(text: string): string {
@@ -87,11 +83,22 @@ interface Part {
   readonly isJson: boolean;
 }
 
-/** An object or list whose first member is quoted, or another object or list. */
-const BEGIN = /[{[]\s*(?=\\{0,3}["']|[{[])/g;
+/** An object or list whose first member is quoted, an object or list, or a value before others. */
+const BEGIN = /[{[]\s*(?=\\{0,3}["']|[{[]|(?:-?\d[\d.]{0,20}|true|false|null)\s?,)/g;
+/** What an HTTP answer begins with whose body is a text alone. */
+const BEFORE_TEXT = /^[^"'{[]{1,300} \d{3}[^"'{[]{0,300}: (?=")/;
 
 /** A reason as plain parts and parts in JSON; without any JSON it is one plain part. */
 function jsonParts(reason: string): Part[] {
+  const head = BEFORE_TEXT.exec(reason)?.[0] ?? '';
+  STRING.lastIndex = head.length;
+  if (head !== '' && STRING.test(reason) && STRING.lastIndex === reason.length) {
+    const text = reason.slice(head.length);
+    return [
+      { text: head, isJson: false },
+      { text, isJson: true },
+    ];
+  }
   const parts: Part[] = [];
   let from = 0;
   BEGIN.lastIndex = 0;
@@ -129,41 +136,102 @@ function endOf(text: string, begin: number): { readonly end: number; readonly is
   return { end: at, isJson: strings > 0 };
 }
 
-/** Names whose values differ from message to message: request_id, requestId, trace. */
+/** Names whose values differ from message to message: request_id, requestId. */
 const VARIABLE_NAMES = [
   /(?:^|[_.-])(?:ids?|uuid|guid|token|nonce|etag|cursor|signature|timestamp)$/,
-  /(?:^|[_.-])(?:trace|stack|stacktrace)$/,
-  /[a-z](?:I[dD]s?|Uuid|UUID|Token|Trace|StackTrace|Timestamp)$/,
+  /[a-z](?:I[dD]s?|Uuid|UUID|Token|Timestamp)$/,
 ];
+/** Names of texts that are never the cause. */
+const TRACE_NAME = /(?:^|[_.-])(?:trace|stack|stacktrace)$|[a-z](?:Trace|StackTrace)$/;
+/** Names whose digits belong to the cause: code, error_code, errorCode, status. */
+const CODE_NAME =
+  /^(?:(?:error|err|decline|status|reason|result|sub)[_-]?)?(?:code|type|reason|status)s?$/i;
+const ERROR_NAME = /^(?:errno|errors?|error_subcode)$/i;
+/** A value of a code: E1001, AUTH-4011, 42P01. */
+const CODE = /^[\w.:-]{1,32}$/;
+/** Objects whose members are named after the fields they complain about. */
+const FIELDS_NAME = /^(?:errors|violations|field_?errors|fields|messages)$/i;
+/** Two words in a row, as no id has them. */
+const SENTENCE = /(?:^|\s)[\p{L}'’]+[,:;]?\s+[\p{L}'’]+(?:[\s.,:;!]|$)/u;
+/** Single words with which receivers refuse a field. */
+const REFUSAL =
+  /(?:^|[_-])(?:missing|invalid|required|unknown|blank|empty|expired|revoked|denied|found)$/i;
 
-function isVariable(name: string | undefined): boolean {
-  return name !== undefined && VARIABLE_NAMES.some((pattern) => pattern.test(name));
+/** An object or a list around a value, and the name it has. */
+interface Frame {
+  readonly bracket: string;
+  readonly name: string | undefined;
+}
+
+/** What becomes of the value of a name, from where it is. */
+function valueOf(name: string | undefined, value: string, frames: readonly Frame[]): string {
+  if (name === undefined) return `"${wordsOf(value)}"`;
+  if (TRACE_NAME.test(name)) return '<value>';
+  if (isCodeName(name) && CODE.test(value)) return `"${withoutLongIds(value)}"`;
+  const isVariable = VARIABLE_NAMES.some((pattern) => pattern.test(name));
+  if (isVariable && !isComplaint(name, value, frames)) return '<value>';
+  return `"${wordsOf(value)}"`;
+}
+
+function isCodeName(name: string): boolean {
+  return CODE_NAME.test(name) || ERROR_NAME.test(name);
+}
+
+/** Whether a value complains about the field instead of being its value. */
+function isComplaint(name: string, value: string, frames: readonly Frame[]): boolean {
+  if (SENTENCE.test(value) || REFUSAL.test(value)) return true;
+  const [around, beyond] = [frames.at(-1), frames.at(-2)];
+  // {"order_id":["blank"]}, unlike {"order_ids":["abc"]}.
+  if (around?.bracket === '[' && !/ids$/i.test(name)) return true;
+  const object = around?.bracket === '[' ? beyond : around;
+  return object?.name !== undefined && FIELDS_NAME.test(object.name);
 }
 
 /** JSON without layout and without the values that vary; words stay. */
 function jsonWords(json: string): string {
   let words = '';
+  let bare = '';
   let at = 0;
   let name: string | undefined;
+  const frames: Frame[] = [];
+  const flush = (): void => {
+    words += name !== undefined && isCodeName(name) ? bare : bare.replaceAll(NUMBER, '<n>');
+    bare = '';
+  };
   while (at < json.length) {
     STRING.lastIndex = at;
     const string = STRING.exec(json);
     if (string === null) {
       const character = json[at] ?? '';
-      if (character.trim() !== '') words += character;
-      if (character === '}') name = undefined;
+      if (character.trim() !== '') bare += character;
+      if ('{[}]'.includes(character)) {
+        flush();
+        if (character === '{' || character === '[') {
+          frames.push({
+            bracket: character,
+            name: frames.at(-1)?.bracket === '[' ? undefined : name,
+          });
+        } else frames.pop();
+        if (character !== '[') name = undefined;
+      }
       at += 1;
       continue;
     }
+    flush();
     at = STRING.lastIndex;
     const value = string[3] ?? '';
     if (isFollowedByColon(json, at)) {
       name = value;
-      words += `"${value}"`;
-    } else if (isVariable(name)) words += '<value>';
-    else words += `"${wordsOf(at < json.length ? value : withoutLastWord(value))}"`;
+      words += `"${value.replaceAll(NUMBER, '<n>')}"`;
+    } else words += valueOf(name, isWhole(string) ? value : withoutLastWord(value), frames);
   }
-  return words.replaceAll(NUMBER, '<n>');
+  flush();
+  return words;
+}
+
+/** Whether a string has both its quotes. */
+function isWhole([all, , quote = '"']: RegExpExecArray): boolean {
+  return all.length > 1 && all.endsWith(quote);
 }
 
 function isFollowedByColon(text: string, at: number): boolean {
@@ -199,7 +267,16 @@ function wordsOf(text: string): string {
     .replaceAll(HEX, '<id>')
     .replaceAll(IPV6, '<address>')
     .replaceAll(BLOB, '<id>')
-    .replaceAll(RANDOM, '<id>');
+    .replaceAll(RANDOM, '<id>')
+    .replaceAll(NUMBER, '<n>');
+}
+
+/** A code without what no code is. */
+function withoutLongIds(text: string): string {
+  return text
+    .replaceAll(TIME, '<time>')
+    .replaceAll(UUID, '<id>')
+    .replaceAll(/\d{11,}/g, '<n>');
 }
 
 /** n.b. First of all: without its digits the rest of one is not recognised any more. */

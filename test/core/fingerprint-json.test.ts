@@ -1,4 +1,5 @@
 /** Failures of receivers that answer in JSON: one group for each cause, whatever varies. */
+import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { fingerprint } from 'respool';
 import { normalise } from '../../src/core/fingerprint.ts';
@@ -64,6 +65,28 @@ describe('one cause is one group', () => {
       '{"message":"digest 0123456789abcdef0123456789abcdef of eyJ0eXAiOiJKV1QiLCJhbGciOiJSUzI1NiJ9 is wrong"}',
     ],
     [
+      'texts about ids that name them',
+      '{"errors":{"customer_id":["cus_8fJk2LmN3 is not known"]}}',
+      '{"errors":{"customer_id":["cus_77aKe2Xy1 is not known"]}}',
+    ],
+    [
+      'a reason that names a number',
+      '{"reason":"order 17 is not found"}',
+      '{"reason":"order 18 is not found"}',
+    ],
+    ['amounts', '{"code":"E1001","amount":12.5}', '{"code":"E1001","amount":13.70}'],
+    [
+      'a code that is an id',
+      '{"code":"0198c0de-0000-7000-8000-000000000001"}',
+      '{"code":"0198c0de-ffff-7fff-8fff-00000000ffff"}',
+    ],
+    [
+      'errors of GraphQL with letters only in an id',
+      '{"errors":[{"message":"no","trace_id":"abcdefgh"}]}',
+      '{"errors":[{"message":"no","trace_id":"zyxwvuts"}]}',
+    ],
+    ['a text alone with an id', '"no order ord_8fJk2LmN3"', '"no order ord_7aKe2Xy19"'],
+    [
       'cut within a word of the last text',
       '{"message":"the country of the customer is miss…',
       '{"message":"the country of the customer is missi…',
@@ -83,6 +106,35 @@ describe('different causes are different groups', () => {
   test.each<[string, string, string]>([
     ['one text', '{"error":"country is missing"}', '{"error":"card was stolen"}'],
     ['a list', '["country is missing"]', '["card was stolen"]'],
+    ['a text alone', '"country is missing"', '"card was stolen"'],
+    ['a text alone that is cut', '"country is missing in th…', '"card was stolen in t…'],
+    ['a list that begins with a number', '[1,"country is missing"]', '[1,"card was stolen"]'],
+    ['a list that begins with null', '[null, "no country"]', '[null, "no card"]'],
+    [
+      'Rails: texts about an id',
+      '{"errors":{"customer_id":"is missing"}}',
+      '{"errors":{"customer_id":"is not known"}}',
+    ],
+    [
+      'Rails: lists of texts about an id',
+      '{"order_id":["must exist"]}',
+      '{"order_id":["has been paid already"]}',
+    ],
+    ['Django: one word about an id', '{"order_id":["blank"]}', '{"order_id":["inactive"]}'],
+    ['fields: one word', '{"errors":{"orderId":"locked"}}', '{"errors":{"orderId":"closed"}}'],
+    ['a token', '{"token":"expired"}', '{"token":"revoked"}'],
+    ['a signature', '{"signature":"is too old"}', '{"signature":"does not match"}'],
+    ['a name of words', '{"customer_id":"not_found"}', '{"customer_id":"is_required"}'],
+    ['codes: letter and digits', '{"code":"E1001"}', '{"code":"E2002"}'],
+    ['codes: last digit', '{"code":"AUTH-4011"}', '{"code":"AUTH-4012"}'],
+    ['codes: numbers', '{"code":1001}', '{"code":2002}'],
+    ['codes: of SQL', '{"error_code":"22P02"}', '{"error_code":"42P01"}'],
+    ['codes: of Windows', '{"errorCode":"0x80070057"}', '{"errorCode":"0x80070005"}'],
+    ['codes: negative', '{"error":{"code":-32601}}', '{"error":{"code":-32602}}'],
+    ['codes: errors in a list', '{"errors":["E1001"]}', '{"errors":["E2002"]}'],
+    ['codes: an error that is a number', '{"error":17}', '{"error":18}'],
+    ['a status of the receiver', '{"status":409,"ok":false}', '{"status":422,"ok":false}'],
+    ['a reason with digits', '{"reason":"3ds_failed"}', '{"reason":"2fa_failed"}'],
     [
       'Stripe: codes and parameters',
       '{"error":{"code":"parameter_missing","param":"country","type":"invalid_request_error"}}',
@@ -138,6 +190,72 @@ describe('different causes are different groups', () => {
     ],
   ])('%s', (_, one, other) => {
     expect(print(said(one))).not.toBe(print(said(other)));
+  });
+});
+
+describe('whatever varies', () => {
+  const hex = fc.stringMatching(/^[0-9a-f]{16,40}$/);
+  const base62 = fc.stringMatching(/^[A-Za-z]{3}\d[A-Za-z]\d[A-Za-z0-9]{4,12}$/);
+  const letters = fc.stringMatching(/^[a-z]{8,12}$/);
+  const number = fc.integer({ min: 0, max: 10_000_000 }).map(String);
+  const time = fc
+    .date({ min: new Date(0), max: new Date('2100-01-01'), noInvalidDate: true })
+    .map((at) => at.toISOString());
+  const email = fc.stringMatching(/^[a-z][a-z0-9.]{1,12}@[a-z]{2,8}\.example$/);
+  const id = fc.oneof(fc.uuid(), hex, base62, letters, number);
+  // A receiver writes the ids of one kind in one way.
+  const inText = fc.oneof(
+    ...[fc.uuid(), hex, base62, number, time, email].map((kind) => fc.tuple(kind, kind)),
+  );
+  const amount = fc.integer({ min: 0, max: 99_999_999 }).map((cents) => (cents / 100).toFixed(2));
+  const scenes = fc
+    .tuple(inText, fc.tuple(id, id), fc.tuple(amount, amount), fc.tuple(time, time))
+    .map(([texts, ids, amounts, times]) =>
+      ([0, 1] as const).map((at) => ({
+        inText: texts[at],
+        id: ids[at],
+        amount: amounts[at],
+        time: times[at],
+      })),
+    );
+  type Scene = { id: string; inText: string; amount: string; time: string };
+  const bodies: ((scene: Scene) => string)[] = [
+    ({ id, inText, amount }) =>
+      JSON.stringify({ error: { code: 'E1001', message: `no order ${inText}` }, request_id: id }) +
+      ` ${amount}`,
+    ({ id, inText, amount, time }) =>
+      `{"code":1001,"timestamp":"${time}","orderId":"${id}","amount":${amount},"at":"${inText}"}`,
+    ({ inText }) => JSON.stringify({ errors: { customer_id: [`${inText} is not known`] } }),
+    ({ id, amount }) => `[${amount},"country is missing",{"trace_id":"${id}"}]`,
+    ({ inText }) => JSON.stringify(`card of ${inText} was stolen`),
+  ];
+
+  test('the same cause stays one group', () => {
+    fc.assert(
+      fc.property(fc.constantFrom(...bodies), scenes, (body, both) => {
+        expect(new Set(both.map((one) => normalise(said(body(one))))).size).toBe(1);
+      }),
+    );
+  });
+
+  test('another cause is another group', () => {
+    const words = fc.constantFrom(
+      'is missing',
+      'is not known',
+      'must exist',
+      'was stolen',
+      'blank',
+    );
+    const name = fc.constantFrom('customer_id', 'orderId', 'token', 'signature', 'country');
+    fc.assert(
+      fc.property(name, words, words, (field, one, other) => {
+        fc.pre(one !== other);
+        for (const shape of [(text: string) => [text], (text: string) => text]) {
+          const bodyOf = (text: string) => JSON.stringify({ errors: { [field]: shape(text) } });
+          expect(print(said(bodyOf(one)))).not.toBe(print(said(bodyOf(other))));
+        }
+      }),
+    );
   });
 });
 
