@@ -11,9 +11,8 @@ import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
 import { countedBy, type CountedBy, Keyed } from './keyed.ts';
-import { PostponeSpacing } from './spacing.ts';
 import { checkOptions } from './options.ts';
-import { notNow, waitInside } from './run.ts';
+import { notNow, PostponeSpacing, waitInside } from './run.ts';
 
 /** What `rateLimit()` takes. */
 export interface RateLimitOptions {

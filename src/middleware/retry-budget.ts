@@ -10,9 +10,8 @@ import { checkNumber } from '../core/limits.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
-import { PostponeSpacing } from './spacing.ts';
 import { checkOptions } from './options.ts';
-import { notNow } from './run.ts';
+import { notNow, PostponeSpacing } from './run.ts';
 
 /** What `retryBudget()` takes. */
 export interface RetryBudgetOptions {

@@ -1,5 +1,6 @@
 /** run — what several kinds of middleware do around a handler: look at its result, wait, tell. */
 
+import { MINUTE_MS } from '../core/duration.ts';
 import { asError } from '../core/errors.ts';
 import { classify } from '../core/failure.ts';
 import { failed, held, type Outcome } from '../core/verdict.ts';
@@ -56,4 +57,37 @@ export async function waitInside(clock: Clock, ms: number, signal: AbortSignal):
 /** Not now, without a cost: the outcome by which a middleware sends a delivery away. */
 export function notNow(delayMs: number, code: string, reason: string): Outcome {
   return { kind: 'postponed', delayMs, code, reason };
+}
+
+/** Maximum postponement caused by other deliveries that wait, in ms. */
+const LINE_MAX_MS: number = 10 * MINUTE_MS;
+
+/**
+ * Spreads postponed deliveries, so that they come back one after the other.
+ *
+ * Without it, ten thousand that were postponed in the same second would all come back in the same
+ * second, and all but one would be postponed again. A position in the line is an estimate: each
+ * delivery that comes back is checked again.
+ */
+export class PostponeSpacing {
+  readonly #stepMs: number;
+  #ahead = 0;
+
+  constructor(stepMs: number) {
+    this.#stepMs = stepMs;
+  }
+
+  /** How long the next one should stay away, if the first in the line could go on after this. */
+  join(firstMs: number): number {
+    // Past the end it begins again: those at its head have long been back by then.
+    if (this.#ahead * this.#stepMs > LINE_MAX_MS) this.#ahead = 0;
+    const waitMs = firstMs + this.#ahead * this.#stepMs;
+    this.#ahead += 1;
+    return Math.ceil(waitMs);
+  }
+
+  /** One went on, from the line or past it. */
+  leave(): void {
+    if (this.#ahead > 0) this.#ahead -= 1;
+  }
 }

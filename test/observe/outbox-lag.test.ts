@@ -3,7 +3,7 @@
 import { fixed, RetryableError } from 'respool';
 import { createTestSpool } from 'respool/testkit';
 import { expect, onTestFinished, test } from 'vitest';
-import { askOutbox } from '../../src/observe/backlog.ts';
+import { askOutbox } from '../../src/observe/metrics/outbox.ts';
 
 const MINUTE_MS = 60_000;
 

@@ -8,12 +8,14 @@
  * series of backlog, lag and forecast. The forecast goes by the course of the backlog at scrapes.
  */
 
-import { SECOND_MS } from '../../core/duration.ts';
+import { type Millis, SECOND_MS } from '../../core/duration.ts';
+import type { Entry } from '../../core/entry.ts';
 import { Trend, TREND_MS } from '../../core/forecast.ts';
 import { checkNames } from '../../core/limits.ts';
-import { STATES } from '../../core/state.ts';
+import { type State, STATES } from '../../core/state.ts';
+import { internalsOf, type SpoolInternals } from '../../spool/internals.ts';
+import type { PageOptions } from '../../spool/list.ts';
 import type { Aliases } from './aliases.ts';
-import { askOutbox, backlogOf, type OutboxBacklog } from '../backlog.ts';
 import type { WatchedOutbox, WatchedRelay, WatchRelayOptions } from './types.ts';
 import type { NumberFamily } from './families.ts';
 import type { MetricsContext } from './context.ts';
@@ -119,4 +121,53 @@ export class OutboxMetrics {
       forget();
     };
   }
+}
+
+// The backlog of an outbox, also for alerts: what still has to be sent, by state, and the age of
+// the oldest message that is due. A message that waits for its eta is not late; one that waits for
+// a retry is.
+
+/** Neither at its end nor held nor given up. */
+const PENDING: ReadonlySet<string> = new Set<State>(['incoming', 'active', 'deferred']);
+
+/** The sum over the states that are still to be delivered. */
+export function backlogOf(counts: Iterable<readonly [state: string, count: number]>): number {
+  let sum = 0;
+  for (const [state, count] of counts) if (PENDING.has(state)) sum += count;
+  return sum;
+}
+
+/** Of those that wait to be tried again, this many are looked at for the oldest. */
+const LOOKED_AT_MAX = 100;
+
+/** What the tables told. */
+export interface OutboxBacklog {
+  readonly counts: ReadonlyMap<string, number>;
+  readonly lagMs: number;
+}
+
+/** Asks the tables. */
+export async function askOutbox(outbox: WatchedOutbox): Promise<OutboxBacklog> {
+  const spool = internalsOf(outbox.spool);
+  const rows = await spool.tally('state');
+  const counts = new Map(rows.map(({ key, count }) => [key, count]));
+  const now = spool.now();
+  const has = (state: State): boolean => (counts.get(state) ?? 0) > 0;
+  const found: readonly (readonly Seen[])[] = await Promise.all([
+    // Those that were never tried are due since their emit or their eta.
+    has('incoming') ? first(spool, { state: 'incoming', dueBefore: now, limit: 1 }) : [],
+    // By their ids those that came first, whose next try may be far; by their times what is due.
+    has('deferred') ? first(spool, { state: 'deferred', order: 'id', limit: LOOKED_AT_MAX }) : [],
+    has('deferred') ? first(spool, { state: 'deferred', limit: LOOKED_AT_MAX }) : [],
+    has('active') ? first(spool, { state: 'active', limit: LOOKED_AT_MAX }) : [],
+  ]);
+  const since = found.flat().map(({ envelope }) => envelope.eta ?? envelope.enqueuedAt);
+  const oldest = since.reduce<Millis>((least, at) => Math.min(least, at), now);
+  return { counts, lagMs: now - oldest };
+}
+
+type Seen = Pick<Entry, 'envelope'>;
+
+async function first(spool: SpoolInternals, query: PageOptions): Promise<readonly Seen[]> {
+  return (await spool.page({ order: 'dueAt', ...query })).entries;
 }

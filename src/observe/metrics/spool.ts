@@ -9,7 +9,7 @@ import type { TallyRow } from '../../ports/entry-store.ts';
 import type { StoreOperation } from '../../ports/store-operation.ts';
 import { internalsOf, type SpoolInternals } from '../../spool/internals.ts';
 import type { Spool } from '../../spool/spool.ts';
-import { backlogOf } from '../backlog.ts';
+import { backlogOf } from './outbox.ts';
 import { type HistogramRow, type NumberFamily, observe, type MetricRow } from './families.ts';
 import type { MetricsContext } from './context.ts';
 import { beginTopic, recordEvents, recordLoad, recordSettled } from './source-rows.ts';

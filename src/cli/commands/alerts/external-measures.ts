@@ -15,7 +15,7 @@ import type { StorePlace } from '../../../config/open/stores.ts';
 import type { ExternalMeasures, QueueDepth } from '../../../observe/alerts/external-measures.ts';
 import type { Notice } from '../../../observe/alerts/notice.ts';
 import type { Receivers } from '../../../observe/alerts/receivers.ts';
-import { askOutbox, backlogOf } from '../../../observe/backlog.ts';
+import { askOutbox, backlogOf } from '../../../observe/metrics/outbox.ts';
 import type { Handler } from '../../../ports/handler.ts';
 import type { RabbitConnection } from '../../../rabbit/connection/connection.ts';
 

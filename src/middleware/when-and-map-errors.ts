@@ -1,8 +1,22 @@
-/** mapErrors — says what a thrown error means before it is classified. */
+/**
+ * when-and-map-errors — the two smallest middlewares: one that is used for some deliveries only,
+ * and one that says what a thrown error means before it is classified.
+ */
 
 import { isOutcome } from '../core/verdict.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';
 import { checkFunction } from './options.ts';
+
+/** Goes through the middleware when the predicate is true, and past it otherwise. */
+export function when(
+  predicate: (delivery: Delivery) => boolean | Promise<boolean>,
+  middleware: Middleware,
+): Middleware {
+  checkFunction('predicate of when', predicate);
+  checkFunction('middleware of when', middleware);
+  return async (delivery, next) =>
+    (await predicate(delivery)) ? middleware(delivery, next) : next();
+}
 
 /** Another error, an outcome, or undefined to leave it as it is. What it throws counts instead. */
 export type ErrorMap = (thrown: unknown, delivery: Delivery) => unknown;
