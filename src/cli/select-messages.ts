@@ -52,11 +52,17 @@ export const FILTER_OPTIONS: readonly OptionSpec[] = [
   { flags: '--code <code>', description: 'the code of its last failure or hold' },
   { flags: '--fingerprint <print>', description: 'the fingerprint of its last failure' },
   { flags: '--text <text>', description: 'contained in its id, topic or reason' },
-  { flags: '--older-than <span>', description: 'enqueued longer ago than this, such as 15m or 2d' },
-  { flags: '--since <when>', description: 'enqueued since then: 2h, or a time in ISO 8601' },
+  {
+    flags: '--older-than <span>',
+    description: 'enqueued more than this long ago, such as 15m or 2d',
+  },
+  {
+    flags: '--since <when>',
+    description: 'enqueued since this time: 2h (ago), or an ISO 8601 time',
+  },
   {
     flags: '--lane <lane>',
-    description: 'to be delivered, or announced as bounced',
+    description: 'the next claim is for a delivery or for a bounce notice',
     choices: ['delivery', 'notice'],
   },
 ];

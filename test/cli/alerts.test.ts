@@ -84,7 +84,7 @@ test('rules are listed with where they stand, also through a service', async () 
     { rule: 'disk', phase: 'quiet' },
   ]);
   const never = await shell.cli(['alerts', 'list']);
-  expect(never.stdout).toMatch(/disk +disk < 0 % +never looked at/);
+  expect(never.stdout).toMatch(/disk +disk < 0 % +not evaluated yet/);
   expect(never.stderr).toContain('no rule has been evaluated yet: respool serve evaluates rules');
   const running = await serving(shell);
   await running.printed(/alert fired: held/);
@@ -128,7 +128,7 @@ test('rules that the service does not know yet, and notifications that were give
   const config = { serve: { port: 0 }, alerts: { ...alerts, rules } };
   await writeFile(path.join(shell.folder, 'respool.config.json'), JSON.stringify(config));
   const other = await shell.cli(['alerts', 'list']);
-  expect(other.stdout).toMatch(/new +disk < 0 % +never looked at/);
+  expect(other.stdout).toMatch(/new +disk < 0 % +not evaluated yet/);
   const said = async () => (await shell.cli(['alerts', 'list'])).stderr;
   await expect.poll(said).toMatch(/other rules are looked at, last .*: restart it for these/);
   await ended(running);
@@ -233,7 +233,7 @@ test('the stats of a service have a forecast', async () => {
     forecast: { backlog: 0, inPerSecond: 0, outPerSecond: 0, drainsInMs: 0 },
   });
   const { stdout } = await shell.cli(['stats', '--url', url]);
-  expect(stdout).toMatch(/^forecast +nothing waits \(0\/s in, 0\/s out\)/m);
+  expect(stdout).toMatch(/^forecast +nothing is waiting \(0\/s in, 0\/s out\)/m);
   await ended(running);
 });
 

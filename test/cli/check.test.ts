@@ -32,7 +32,7 @@ test('a store that is whole is said to be', async () => {
   const ran = await shell.cli(['check']);
   expect(ran).toMatchObject({
     code: 0,
-    stdout: 'looked through 1 message and 0 bodies: nothing is wrong\n',
+    stdout: 'checked 1 message and 0 bodies: nothing is wrong\n',
   });
   expect((await shell.cli(['check', '--json'])).objects()).toEqual([
     { id: 'summary', entries: 1, bodies: 0, findings: 0, open: 0 },
@@ -44,7 +44,7 @@ test('damage is shown, left alone, and the exit code is 1', async () => {
   const ran = await shell.cli(['check']);
   expect(ran.code).toBe(1);
   expect(ran.stdout).toMatch(/^body\.missing +broken .+ not repaired$/m);
-  expect(ran.stdout).toContain('looked through 2 messages and 0 bodies: 1 finding, 1 not repaired');
+  expect(ran.stdout).toContain('checked 2 messages and 0 bodies: 1 finding, 1 not repaired');
   const json = await shell.cli(['check', '--json']);
   expect(json.code).toBe(1);
   expect(json.objects()).toMatchObject([

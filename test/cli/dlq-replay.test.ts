@@ -66,7 +66,7 @@ describe('dlq replay', () => {
     });
     expect(ran.code, ran.stderr).toBe(0);
     expect(asked).toEqual(['replay 3 messages?']);
-    expect(ran.stderr).toMatch(/^spool: 3 messages of 3 that were looked at$/m);
+    expect(ran.stderr).toMatch(/^spool: 3 messages of 3 examined$/m);
     expect(ran.stderr).toMatch(/^mail\.send +2$/m);
     expect(ran.stderr).toMatch(/^orders\.created +1$/m);
     expect(ran.stderr).toMatch(/ 2 +smtp\.550 +no such user/);

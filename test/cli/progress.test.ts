@@ -88,7 +88,7 @@ describe('check', () => {
     await own.enqueue({ topic: 'a', body: 'a body of its own' });
     await own.stop();
     const ran = await cli(['check'], slowly());
-    expect(ran.stdout).toBe('looked through 4 messages and 1 body: nothing is wrong\n');
+    expect(ran.stdout).toBe('checked 4 messages and 1 body: nothing is wrong\n');
     for (const step of ['1 of 4', '4 of 4', '5 of 5']) expect(ran.stderr).toContain(`] ${step} `);
     expect(ran.stderr.endsWith(CLEARED)).toBe(true);
   });

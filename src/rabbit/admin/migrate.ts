@@ -210,7 +210,7 @@ async function foretell(migration: Migration): Promise<boolean> {
     return answer !== undefined && 'found' in answer ? answer.found?.messageCount : 0;
   };
   for (const name of wanted) {
-    if (depthOf(name) === undefined) steps.push(step('declare', name, 0, 'is not there yet'));
+    if (depthOf(name) === undefined) steps.push(step('declare', name, 0, 'does not exist yet'));
   }
   const { gone, left } = await bindingsToEnd(migration);
   for (const { queue, exchange, key } of gone) {

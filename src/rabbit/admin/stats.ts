@@ -151,8 +151,9 @@ function stalled({ name, role, deadLettering = 0 }: QueueStats): StatsHint[] {
       queue: name,
       text: isStopped ? `${what}; everything behind them stands still` : what,
       todo:
-        'look again in 10s; if the number stays: see that the exchange and queue they return to ' +
-        'are there and not full (respool rabbit doctor). The broker tries again every 3 minutes',
+        'check again in 10s; if the number has not changed, make sure the exchange and queue ' +
+        'they return to exist and are not full (respool rabbit doctor). The broker tries again ' +
+        'every 3 minutes',
     },
   ];
 }
@@ -207,7 +208,7 @@ function deadGrowing(queue: QueueStats, before: QueueStats | undefined): StatsHi
   if (role !== 'dead' || ready === undefined) return [];
   const grown = before?.ready === undefined ? 0 : ready - before.ready;
   if (grown <= 0 && publishRate <= 0) return [];
-  const how = grown > 0 ? `has ${grown} more than at the last look` : `gets ${publishRate}/s`;
+  const how = grown > 0 ? `has ${grown} more than at the last check` : `gets ${publishRate}/s`;
   return [
     {
       kind: 'dead-growing',

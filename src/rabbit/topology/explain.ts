@@ -104,9 +104,9 @@ function different(error: unknown, { what }: TriedDeclaration): Account {
   return {
     code: 'topology.mismatch',
     why:
-      `it is there with other arguments: ${describeDifference(difference)}. Arguments cannot be ` +
-      `changed later, so they belong to a name: the ${what} was not touched. Set it as it ` +
-      'is there, use another name or style, or move to new queues: ' +
+      `it already exists with different arguments: ${describeDifference(difference)}. ` +
+      `Arguments cannot be changed later, so the ${what} was left as it is. Use its existing ` +
+      'arguments, another name or style, or move to new queues: ' +
       'respool rabbit topology migrate',
   };
 }

@@ -134,7 +134,7 @@ function rowOf(
 ): string[] {
   if (state === undefined) {
     // A rule that never fired has no record, whether or not a process evaluates it.
-    const phase = look.isSame ? 'quiet' : 'never looked at';
+    const phase = look.isSame ? 'quiet' : 'not evaluated yet';
     return [safe(name), safe(printCondition(when)), phase, '', '0', 'never', ''];
   }
   const { phase, since, episode, toldAt, why, firedAt } = state;

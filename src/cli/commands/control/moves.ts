@@ -133,7 +133,7 @@ export const removeCommand: CommandSpec = {
     ...ACTION_OPTIONS,
     {
       flags: '--hard',
-      description: 'for good: nothing brings them back (through a service: role admin)',
+      description: 'permanently; cannot be undone (through a service: role admin)',
     },
     { flags: '--reason <text>', description: 'why, for the audit record' },
   ],

@@ -90,11 +90,11 @@ export const setPolicy: CommandSpec = {
   summary: 'give messages another policy',
   group: 'Control',
   description:
-    'Gives messages a policy by a name of the configuration. Attempts that were made count; the ' +
-    'next wait is planned after the next failure. Filters without --state mean incoming, ' +
+    'Gives messages a policy by its name in the configuration. Attempts that were made count; ' +
+    'the next wait is planned after the next failure. Filters without --state mean incoming, ' +
     'deferred and held ones.',
   arguments: [
-    { name: '<policy>', description: 'a name of the configuration' },
+    { name: '<policy>', description: 'a policy name from the configuration' },
     ...ACTION_ARGUMENTS,
   ],
   options: ACTION_OPTIONS,

@@ -22,7 +22,7 @@ const DRY_RUN: OptionSpec = {
 const REMOVE_OPTIONS: readonly OptionSpec[] = [
   ...LOOK_OPTIONS,
   LIMIT,
-  { flags: '--hard', description: 'for good, without a copy: nothing brings them back' },
+  { flags: '--hard', description: 'permanently, without a copy; cannot be undone' },
   { flags: '--reason <text>', description: 'why, for the audit record' },
   DRY_RUN,
 ];
@@ -136,7 +136,7 @@ const note: CommandSpec = {
     { name: '<group>', description: 'as dlq groups shows it' },
     { name: '[text]', description: 'the note; without it the present one is shown' },
   ],
-  options: [{ flags: '--forget', description: 'take the note away' }],
+  options: [{ flags: '--forget', description: 'remove the note' }],
   examples: [
     {
       line: "respool dlq note 01k2x9w3q7z 'reported to the vendor, ticket 4711'",
@@ -183,7 +183,7 @@ const purge: CommandSpec = {
     `differs, nothing is done. What is removed is kept as by dlq remove, unless --hard. ${PLACES}`,
   options: [
     ...REMOVE_OPTIONS,
-    { flags: '--count <number>', description: 'how many it must be; instead of typing it' },
+    { flags: '--count <number>', description: 'the expected number, instead of typing it' },
   ],
   examples: [
     { line: 'respool dlq purge --queue orders.dlq', does: 'counts, and asks for the number' },
@@ -213,12 +213,12 @@ const restore: CommandSpec = {
   options: [
     ...PLACE_OPTIONS.filter(({ flags }) => flags !== '--trust-limit').map((option) =>
       option.flags.startsWith('--queue')
-        ? { ...option, description: 'all that was removed from these queues; * and ? allowed' }
+        ? { ...option, description: 'everything removed from these queues; * and ? allowed' }
         : option,
     ),
     {
       flags: '--any-broker',
-      description: 'also letters that were removed at another broker',
+      description: 'include letters that were removed at another broker',
     },
     LIMIT,
     YES,

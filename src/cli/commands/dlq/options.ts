@@ -38,8 +38,8 @@ const LETTER_OPTIONS: readonly OptionSpec[] = [
   { flags: '--group <group>', description: 'of this group, as dlq groups shows it' },
   { flags: '--category <category>', description: 'of this category', choices: CATEGORIES },
   { flags: '--text <text>', description: 'found in its id, topic, origin or reason' },
-  { flags: '--older-than <span>', description: 'died longer ago, such as 15m or 2d' },
-  { flags: '--since <when>', description: 'died since then: 2h, or a time in ISO 8601' },
+  { flags: '--older-than <span>', description: 'died more than this long ago, such as 15m or 2d' },
+  { flags: '--since <when>', description: 'died since this time: 2h (ago), or an ISO 8601 time' },
   { flags: '--deaths-above <count>', description: 'died more often than this' },
 ];
 

@@ -26,20 +26,23 @@ const HOW_OPTIONS: readonly OptionSpec[] = [
     flags: '--to <place>',
     description: 'a queue, exchange:key, or for the spool a topic; default: where each came from',
   },
-  { flags: '--limit <count>', description: 'at most this many of each queue' },
+  { flags: '--limit <count>', description: 'maximum number of letters per queue' },
   {
     flags: '--canary <count>',
     description: 'number of letters to send first; default 10, 0: none',
   },
   {
     flags: '--canary-wait <span>',
-    description: 'within which their attempts have to end; default 10s',
+    description: 'time limit for the attempts of the canaries; default 10s',
   },
   { flags: '--rate <count>', description: 'messages per second; default: as fast as it goes' },
-  { flags: '--window <count>', description: 'on their way at once, 1 to 1,000; default 100' },
+  {
+    flags: '--window <count>',
+    description: 'maximum number of letters in flight, 1 to 1,000; default 100',
+  },
   {
     flags: '--stop-above <percent>',
-    description: 'stops when more fail, or fail again; default 20, 100: never',
+    description: 'percentage of failures at which it stops; default 20, 100: never',
   },
   {
     flags: '--replays-max <count>',
@@ -144,7 +147,10 @@ const resume: CommandSpec = {
   arguments: ONE,
   options: [
     UNSURE,
-    { flags: '--canary <count>', description: 'other than planned; 0: send the rest without' },
+    {
+      flags: '--canary <count>',
+      description: 'override the planned number; 0: send the rest without canaries',
+    },
     ...BROKER_OPTIONS,
   ],
   role: 'operate',
@@ -176,7 +182,7 @@ const report: CommandSpec = {
   options: [
     {
       flags: '--result <result>',
-      description: 'only these; several with commas',
+      description: 'only these; separate several with commas',
       choices: ['sent', 'failed', 'parked', 'unsure', 'gone', 'left', 'again'],
       repeatable: true,
     },

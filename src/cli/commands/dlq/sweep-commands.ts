@@ -47,9 +47,12 @@ const sweep: CommandSpec = {
     { flags: '--parallel <count>', description: 'queues at once; default 4' },
     {
       flags: '--window <count>',
-      description: 'messages in hand at once, of each queue; default 100',
+      description: 'maximum number of messages in hand per queue; default 100',
     },
-    { flags: '--require-target', description: 'a target that is missing is not made, but refused' },
+    {
+      flags: '--require-target',
+      description: 'fail if a target does not exist, instead of creating it',
+    },
     {
       flags: '--count-reasons <reasons>',
       description: 'count only deaths for these reasons',
@@ -65,8 +68,8 @@ const sweep: CommandSpec = {
       flags: '--trust-limit',
       description: 'sweep even if the delivery limit of the broker is unknown',
     },
-    { flags: '--dry-run', description: 'say what it would move, and move nothing' },
-    { flags: '--every <span>', description: 'again and again, such as 5m, until a signal' },
+    { flags: '--dry-run', description: 'print what would be moved, and move nothing' },
+    { flags: '--every <span>', description: 'repeat at this interval, such as 5m, until a signal' },
     {
       flags: '--listen <host:port>',
       description:
@@ -113,7 +116,7 @@ const watch: CommandSpec = {
       description: 'queues of RabbitMQ, * and ? allowed; default: the spool',
       repeatable: true,
     },
-    { flags: '--above <count>', description: 'how many there may be; default 0' },
+    { flags: '--above <count>', description: 'notify above this number; default 0' },
     { flags: '--every <span>', description: 'how often to look; default 30s' },
     { flags: '--exec <command>', description: 'run this for each alert, with a shell' },
     { flags: '--webhook <url>', description: 'post each alert there' },

@@ -17,7 +17,7 @@ export const eventsCommand: CommandSpec = {
   options: [
     {
       flags: '--kind <kind>',
-      description: 'only these; several with commas',
+      description: 'only these; separate several with commas',
       choices: LISTENER_KINDS.filter((kind) => kind !== '*'),
       repeatable: true,
     },

@@ -73,7 +73,7 @@ async function textOfStats(out: Out, found: Stats): Promise<string> {
     ];
   });
   const lines = [tableOf(out, COLUMNS, rows), ''];
-  lines.push(`next due  ${nextDueAt === null ? 'nothing waits' : relative(nextDueAt, at)}`);
+  lines.push(`next due  ${nextDueAt === null ? 'nothing is waiting' : relative(nextDueAt, at)}`);
   if (paused.length > 0) {
     const patterns = paused.map(
       ({ topic, by, at: since }) =>
@@ -97,7 +97,7 @@ function forecastLine(forecast: Forecast, windowMs = 0): string {
   const [into, out] = [rates.inPerSecond, rates.outPerSecond].map(rateText);
   const never = windowMs < FLOW_LEAST_MS ? 'waiting; too early for a forecast' : 'not draining';
   const ends = drainsInMs === null ? never : `drained in ${span(drainsInMs)}`;
-  const drains = backlog === 0 ? 'nothing waits' : `${numberText(backlog)} ${ends}`;
+  const drains = backlog === 0 ? 'nothing is waiting' : `${numberText(backlog)} ${ends}`;
   const full = fullInMs === null ? '' : `, the disk is full in ${span(fullInMs)}`;
   return `forecast  ${drains} (${into}/s in, ${out}/s out)${full}`;
 }

@@ -78,7 +78,7 @@ async function tellTable(out: Out, { entries, bodies, findings }: CheckReport): 
   }
   const places = bodies === 1 ? '1 body' : `${numberText(bodies)} bodies`;
   const looked = `${count(entries, 'message')} and ${places}`;
-  await out.line(`looked through ${looked}: ${summaryOf(findings)}`);
+  await out.line(`checked ${looked}: ${summaryOf(findings)}`);
 }
 
 function summaryOf(findings: CheckReport['findings']): string {

@@ -59,7 +59,8 @@ const check: CommandSpec = {
   name: 'check',
   summary: 'check the configuration',
   group: 'Maintain',
-  description: 'Reads and checks the configuration, opens nothing. Ends with 2 when it is wrong.',
+  description:
+    'Reads and checks the configuration, opens nothing. Exits with 2 when it is invalid.',
   run: async (context) => {
     const { out } = context;
     const { file, warnings } = await context.config({ routes: true });

@@ -42,7 +42,7 @@ export const keysCommand: CommandSpec = {
   name: 'keys',
   summary: 'generate a key for the encryption of bodies',
   group: 'Maintain',
-  description: 'Makes keys for encrypt and seal. A configuration names the places of keys.',
+  description: 'Makes keys for encrypt and seal. A configuration says where the keys are stored.',
   subcommands: [generate],
 };
 

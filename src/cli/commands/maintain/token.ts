@@ -20,7 +20,7 @@ const INPUT_MAX_BYTES = 1_024;
 
 const NAME = {
   flags: '--name <name>',
-  description: 'whose token it is; the audit record shows it',
+  description: 'the name of its bearer, shown in the audit record',
 };
 const ROLE = {
   flags: '--role <role>',

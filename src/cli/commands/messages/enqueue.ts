@@ -22,7 +22,7 @@ export const enqueueCommand: CommandSpec = {
     'Puts a message down and prints its id; then it is durable. The body comes from --body, ' +
     '--json-body, --file or stdin (- or a pipe), which is streamed.',
   arguments: [
-    { name: '<topic>', description: 'words joined by dots' },
+    { name: '<topic>', description: 'words separated by dots' },
     { name: '[input]', description: '- reads the body from stdin' },
   ],
   options: [
@@ -34,11 +34,14 @@ export const enqueueCommand: CommandSpec = {
     { flags: '--policy <name>', description: 'how it is retried' },
     { flags: '--priority <number>', description: '0 first to 9 last; default 5' },
     { flags: '--delay <span>', description: 'not before this much later, such as 15m' },
-    { flags: '--expires <span>', description: 'bounces if it was not delivered within' },
+    { flags: '--expires <span>', description: 'bounce it if it is not delivered within this time' },
     { flags: '--destination <name>', description: 'where it goes, for limits' },
     { flags: '--id <id>', description: 'an id you choose; the same id again is a duplicate' },
     { flags: '--dedupe-key <key>', description: 'the same key again is a duplicate' },
-    { flags: '--order-key <key>', description: 'one at a time, in order, among those of this key' },
+    {
+      flags: '--order-key <key>',
+      description: 'deliver messages of this key one at a time, in order',
+    },
   ],
   examples: [
     { line: `respool enqueue webhook.new --json-body '{"hello":1}'`, does: 'prints the id' },

@@ -18,7 +18,7 @@ export const OUTBOX_PLACE: string =
 /** What every command over an outbox takes; `--store` is every command's, and its database here. */
 export const OUTBOX_OPTIONS: readonly OptionSpec[] = [
   { flags: '--schema <name>', description: 'the schema of its tables; default outbox' },
-  { flags: '--tables <prefix>', description: 'what the names of its tables begin with' },
+  { flags: '--tables <prefix>', description: 'the prefix of its table names' },
 ];
 
 /** What may be said of a relay instead of in a configuration. */
@@ -29,18 +29,21 @@ export const RELAY_FLAGS: readonly OptionSpec[] = [
   },
   { flags: '--spool', description: 'sends into the spool of the configuration' },
   { flags: '--http <url>', description: 'sends to this address' },
-  { flags: '--listen-url <url>', description: 'leads straight to the server, past a pooler' },
-  { flags: '--batch <count>', description: 'the most messages in one send; default 100' },
-  { flags: '--concurrency <count>', description: 'messages on their way at once; default 500' },
+  { flags: '--listen-url <url>', description: 'a URL of the server itself, not of a pooler' },
+  { flags: '--batch <count>', description: 'maximum number of messages per send; default 100' },
+  {
+    flags: '--concurrency <count>',
+    description: 'maximum number of messages in flight; default 500',
+  },
   {
     flags: '--clean-up <when>',
     description: "of what was sent: 'at once' (default), never, an age such as 7d, or JSON",
   },
   { flags: '--topics <patterns>', description: 'only these routing keys; several with commas' },
-  { flags: '--expires <span>', description: 'for messages that do not say' },
+  { flags: '--expires <span>', description: 'the expiry of messages without one' },
   { flags: '--lease <span>', description: 'how long a claim lasts without a heartbeat' },
-  { flags: '--poll <span>', description: 'how often to look when nothing calls; default 30s' },
-  { flags: '--pause-after <span>', description: 'how long a dead target is left alone at first' },
+  { flags: '--poll <span>', description: 'the polling interval without a wake-up; default 30s' },
+  { flags: '--pause-after <span>', description: 'the first pause when the target is unreachable' },
 ];
 
 /** What a command works on. */

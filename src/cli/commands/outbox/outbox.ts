@@ -31,7 +31,7 @@ const sql: CommandSpec = {
   options: [
     {
       flags: '--from <version>',
-      description: 'the version of the tables that are there, as their table meta says; default 0',
+      description: 'the version of the existing tables, from their table meta; default 0',
     },
     ...OUTBOX_OPTIONS,
   ],

@@ -155,7 +155,7 @@ async function textOf(out: Out, { info, stats, due, stuck }: Told): Promise<stri
     row('sent or removed, kept', states.archived.count, states.archived.oldestAt),
   ];
   const lines = [placeText(info), '', tableOf(out, NUMBER_COLUMNS, rows), ''];
-  lines.push(`next due  ${nextDueAt === null ? 'nothing waits' : relative(nextDueAt, at)}`);
+  lines.push(`next due  ${nextDueAt === null ? 'nothing is waiting' : relative(nextDueAt, at)}`);
   const { deferred } = states;
   if (deferred.count > 0) {
     const oldest =

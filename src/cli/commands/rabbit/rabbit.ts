@@ -53,7 +53,7 @@ const apply: CommandSpec = {
     'Declares exchanges, queues, bindings and policies that are missing. Asks first. What is ' +
     `there with other arguments is never changed: then nothing is done. ${BROKER} Ends with 1 ` +
     'when something differs, or when policies could not be set without the management API.',
-  options: [...QUEUE_OPTIONS, YES, { flags: '--dry-run', description: 'as plan' }],
+  options: [...QUEUE_OPTIONS, YES, { flags: '--dry-run', description: 'the same as plan' }],
   examples: [
     { line: 'respool rabbit topology apply', does: 'says what it would do, asks, and does it' },
     { line: 'respool rabbit topology apply --yes', does: 'before a deployment' },
@@ -120,7 +120,7 @@ const migrate: CommandSpec = {
   options: [
     ...QUEUE_OPTIONS,
     ...FORMER_OPTIONS,
-    { flags: '--leave-waits', description: 'let what waits come back by itself' },
+    { flags: '--leave-waits', description: 'let waiting messages return by themselves' },
     {
       flags: '--old-consumers-gone',
       description: 'no consumer uses the old wait queues any more: they may be removed',
@@ -132,7 +132,7 @@ const migrate: CommandSpec = {
       repeatable: true,
     },
     YES,
-    { flags: '--dry-run', description: 'say what it would do, and do nothing' },
+    { flags: '--dry-run', description: 'print what it would do, and do nothing' },
   ],
   examples: [
     {
@@ -181,11 +181,11 @@ const drain: CommandSpec = {
   description:
     'Moves messages with confirms back to the queue they belong to, or to another one, at most ' +
     'as many as there were at the beginning. Asks first. From dead and parked queues attempts ' +
-    'are counted anew. Ends with 1 when some had to stay.',
+    'start at 0 again. Exits with 1 when some had to stay.',
   arguments: [{ name: '<queue>', description: 'the queue to empty, such as orders.dlq' }],
   options: [
     { flags: '--to <queue>', description: 'where to; default: back to where each belongs' },
-    { flags: '--discard', description: 'throw them away for good' },
+    { flags: '--discard', description: 'delete the messages permanently' },
     { flags: '--limit <count>', description: 'at most this many' },
     { flags: '--keep-attempts', description: 'attempts that were made count' },
     MANAGEMENT_OPTION,

@@ -99,7 +99,9 @@ export async function apply(context: CommandContext): Promise<ExitCode> {
   const clashes = planned.filter(({ found }) => found.counts.different > 0);
   for (const { broker, found } of clashes) await tellPlan(context, broker, found);
   if (clashes.length > 0) {
-    out.note('what differs is never changed by us: use other names or options, or migrate');
+    out.note(
+      'existing objects that differ are never changed: use other names or options, or migrate',
+    );
     return EXIT.refused;
   }
   let isWhole = true;

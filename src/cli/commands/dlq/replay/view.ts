@@ -153,9 +153,7 @@ export function lineRow({ id, result, to = '', code = '', reason = '' }: ReplayL
 /** A plan in full; what looking cost was told before (cli/commands/dlq/open-look.ts). */
 export async function planView(out: Out, name: string, plan: ReplayPlan): Promise<string> {
   const { count, seen, groups, routes, cannot, oldestAt, newestAt } = plan;
-  const parts = [
-    `${safe(name)}: ${countMessages(count)} of ${numberText(seen)} that were looked at`,
-  ];
+  const parts = [`${safe(name)}: ${countMessages(count)} of ${numberText(seen)} examined`];
   if (oldestAt !== null && newestAt !== null) {
     parts.push(`died ${exact(oldestAt)} to ${exact(newestAt)}`);
   }

@@ -43,9 +43,9 @@ const ENDS: Readonly<Record<SweepEnd, string>> = {
 
 /** Why a queue was not swept to its end, unless that was requested. */
 const SHORT: { readonly [K in SweepEnd]?: string } = {
-  quiet: 'not all was seen: another consumer has it for himself; stop that one',
+  quiet: 'incomplete: another consumer has exclusive access to the queue; stop it',
   held: 'not all messages were seen: too many stay, and those behind them were not reached',
-  time: 'not all was seen: a queue is left after 10 minutes; the next run begins anew',
+  time: 'incomplete: a queue is left after 10 minutes; the next run starts over',
 };
 
 /** Prints a run: an object, or a table with its sum. */
