@@ -142,9 +142,21 @@ export function signalAll(pids: readonly number[], signal: NodeJS.Signals): void
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
-    return readState(pid) !== 'Z';
+    return readState(pid) !== 'Z' || hasThreads(pid);
   } catch (error) {
     return !isGone(error);
+  }
+}
+
+/**
+ * Whether threads other than the first are still there: a killed process shows as a zombie while
+ * one of them waits for the disk, and its ports are in use until that one has ended too.
+ */
+function hasThreads(pid: number): boolean {
+  try {
+    return readdirSync(`/proc/${pid}/task`).length > 1;
+  } catch {
+    return false;
   }
 }
 
