@@ -49,6 +49,70 @@ function meet(one: readonly string[], other: readonly string[]): boolean {
   return false;
 }
 
+/** Maximum number of steps of one comparison; beyond it patterns count as different. */
+const COVER_STEPS_MAX = 10_000;
+
+/** Whether every topic that fits `later` fits `earlier` as well; a few absurd patterns: false. */
+export function patternCovers(earlier: string, later: string): boolean {
+  if (earlier === later || earlier === '#') return true;
+  if (!startsAlike(earlier, later)) return false;
+  const pattern = earlier.split('.');
+  const words = later.split('.');
+  // The places in `earlier` that can be reached where `later` stands. A `*` of `later` is a word
+  // that `earlier` does not name, since every other word fits at least as well.
+  const open = [{ at: 0, places: closed(pattern, [0]), isTopic: false }];
+  const seen = new Set<string>();
+  for (let next = open.pop(); next !== undefined; next = open.pop()) {
+    const { at, places, isTopic } = next;
+    const key = `${at} ${places.join()} ${isTopic}`;
+    if (seen.has(key)) continue;
+    if (seen.size >= COVER_STEPS_MAX) return false;
+    seen.add(key);
+    const word = words[at];
+    if (word === undefined) {
+      // No topic is without words.
+      if (isTopic && !places.includes(pattern.length)) return false;
+      continue;
+    }
+    const isMany = word === '#';
+    if (isMany) open.push({ at: at + 1, places, isTopic });
+    const after = stepOver(pattern, places, isMany || word === '*' ? undefined : word);
+    open.push({ at: isMany ? at : at + 1, places: after, isTopic: true });
+  }
+  return true;
+}
+
+/** Whether they agree up to the first wildcard; thousands of routes are compared with each other. */
+function startsAlike(pattern: string, other: string): boolean {
+  for (let at = 0; at < pattern.length; at += 1) {
+    const character = pattern[at];
+    if (character === '*' || character === '#') return true;
+    if (character !== other[at]) return character === '.' && at === other.length;
+  }
+  return false;
+}
+
+/** The places after one word; undefined: one that no pattern names. */
+function stepOver(
+  pattern: readonly string[],
+  places: readonly number[],
+  word: string | undefined,
+): readonly number[] {
+  const after = places.flatMap((place) => {
+    const part = pattern[place];
+    if (part === '#') return [place];
+    return part !== undefined && (part === '*' || part === word) ? [place + 1] : [];
+  });
+  return closed(pattern, after);
+}
+
+/** With the places behind each `#`, since it may stand for no word. */
+function closed(pattern: readonly string[], places: readonly number[]): readonly number[] {
+  const all = new Set(places);
+  for (const place of all) if (pattern[place] === '#') all.add(place + 1);
+  return [...all].toSorted((one, other) => one - other);
+}
+
 /** Whether a text holds a wildcard; one that does not is a plain topic. */
 export function isPattern(text: string): boolean {
   return text.includes('*') || text.includes('#');

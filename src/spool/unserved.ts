@@ -10,6 +10,7 @@
 
 import type { Millis } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
+import { patternCovers } from '../core/topic.ts';
 import type { Events } from '../engine/events.ts';
 import type { Route, Routes } from '../engine/slots.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -96,7 +97,7 @@ export class Unserved {
   /** A handler is about to be registered: one before it may take all its messages. */
   registering({ lane, pattern }: Pick<Route, 'lane' | 'pattern'>): void {
     const { events, source, routes } = this.#parts;
-    const covers = (route: Route): boolean => route.pattern === pattern || route.pattern === '#';
+    const covers = (route: Route): boolean => patternCovers(route.pattern, pattern);
     const earlier = routes.of(lane).find((route) => route.picks === undefined && covers(route));
     if (earlier === undefined) return;
     const name = lane === 'delivery' ? 'handler' : 'bounce handler';

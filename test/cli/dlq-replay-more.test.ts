@@ -63,6 +63,16 @@ test.each([
   expect(replay.counts.failed).toBe(1);
 });
 
+test('canaries only, and no service: it stops, and says that they were not attempted', async () => {
+  const shell = await deadSpool();
+  const how = ['--limit', '3', '--canary', '3', '--canary-wait', '1s', '--yes'];
+  const ran = await shell.cli(['dlq', 'replay', ...how]);
+  expect(ran.code).toBe(1);
+  expect(ran.stdout).toMatch(/^replay \S+ is stopped: 0 of 3 canaries were attempted: /m);
+  expect(ran.stderr).toContain('respool dlq replays resume');
+  expect(ran.stderr).not.toContain('to send the rest');
+});
+
 describe('a replay that is done', () => {
   test('except for what is unsure tells how to send it, and does so', async () => {
     const shell = await deadSpool();

@@ -668,3 +668,26 @@ test('--sql of a store that is not on PostgreSQL prints those of the default tab
   expect(ran.stderr).toContain('not on PostgreSQL');
   expect(ran.stdout).toContain('"respool"."entries"');
 });
+
+test('a route behind one that takes all its topics is a finding, and a warning of serve', async () => {
+  const deliver = { exec: ['true'] };
+  const shell = await configured({
+    routes: ['a.#', 'a.b'].map((topic) => ({ topic, deliver })),
+    bounces: ['c.*', 'c.d'].map((topic) => ({ topic, deliver })),
+  });
+  const text = 'routes[1] "a.b" gets nothing: routes[0] "a.#" before it takes all';
+  const ran = await shell.cli(['doctor', '--json'], { env: NO_SERVICE });
+  const texts = ran
+    .objects()
+    .flatMap((one) => (one['id'] === 'config.warning' ? [one['text']] : []));
+  expect(texts).toEqual([
+    text,
+    'bounces[1] "c.d" gets nothing: bounces[0] "c.*" before it takes all',
+  ]);
+  const running = shell.start(['serve', '--port', '0']);
+  onTestFinished(async () => {
+    running.signal('SIGTERM');
+    await running.ended;
+  });
+  await running.printed(/routes\[1\] "a\.b" gets nothing/);
+});

@@ -85,6 +85,21 @@ describe.each(['routes', 'bounces'] as const)('%s', (key) => {
     });
     expect(warnings).toEqual([`${key}[2] "b.*" gets nothing: ${key}[1] "#" before it takes all`]);
   });
+
+  test.each([
+    ['a.#', 'a.b'],
+    ['a.#', 'a.*'],
+    ['a.*', 'a.b'],
+  ])('%j before %j are a warning, and none the other way round', async (one, other) => {
+    const warningsOf = async (...topics: string[]) => {
+      const routes = topics.map((topic) => ({ topic, deliver: http }));
+      return (await load({ config: { [key]: routes } })).warnings;
+    };
+    expect(await warningsOf('x', one, other)).toEqual([
+      `${key}[2] "${other}" gets nothing: ${key}[1] "${one}" before it takes all`,
+    ]);
+    expect(await warningsOf('x', other, one)).toEqual([]);
+  });
 });
 
 describe('slots', () => {

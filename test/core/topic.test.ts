@@ -1,7 +1,8 @@
 /** Topics and the patterns over them. */
+import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { topicMatches, type TopicRule } from 'respool';
-import { isPattern, takesTopic, wordsMatch } from '../../src/core/topic.ts';
+import { isPattern, patternCovers, takesTopic, wordsMatch } from '../../src/core/topic.ts';
 
 describe('a pattern', () => {
   test.each<[string, string, boolean]>([
@@ -107,5 +108,64 @@ describe('a pathological pattern', () => {
     expect(wordsMatch(parts, counted)).toBe(false);
     expect(topicMatches(pattern, words.join('.'))).toBe(false);
     expect(steps).toBeLessThanOrEqual(parts.length * words.length);
+  });
+});
+
+describe('an earlier pattern covers a later one', () => {
+  test.each<[string, string, boolean]>([
+    ['mail.*', 'mail.welcome', true],
+    ['mail.welcome', 'mail.*', false],
+    ['a.#', 'a.*', true],
+    ['a.#', 'a.b', true],
+    ['a.#', 'a', true],
+    ['a.*', 'a.#', false],
+    ['a.*', 'a', false],
+    ['#', 'a.#', true],
+    ['a.#', '#', false],
+    ['#.*', '#', true],
+    ['*.#', '#', true],
+    ['*.*', '#.*', false],
+    ['#.b', 'a.#.b', true],
+    ['a.#.b', 'a.*.b', true],
+    ['a.#.b', 'a.#.c.b', true],
+    ['a.#.b', 'a.#', false],
+    ['#.a.#', '#.a', true],
+    ['*.#.*', '*.*.#', true],
+    ['mail.*', 'mailbox.x', false],
+    ['a', 'b', false],
+  ])('%j over %j: %j', (earlier, later, covers) => {
+    expect(patternCovers(earlier, later)).toBe(covers);
+  });
+
+  const word = fc.constantFrom('a', 'b', '*', '#');
+  const pattern = fc.array(word, { minLength: 1, maxLength: 5 }).map((words) => words.join('.'));
+  /** All topics of up to six words of three, one of which no pattern names. */
+  const topics = [1, 2, 3, 4, 5, 6].flatMap((length) =>
+    Array.from({ length: 3 ** length }, (_, at) =>
+      at
+        .toString(3)
+        .padStart(length, '0')
+        .replaceAll(/./g, (digit) => '.' + 'abx'.charAt(+digit))
+        .slice(1),
+    ),
+  );
+
+  test('exactly if each topic of the later fits the earlier', () => {
+    fc.assert(
+      fc.property(pattern, pattern, (earlier, later) => {
+        const missed = topics.find(
+          (topic) => topicMatches(later, topic) && !topicMatches(earlier, topic),
+        );
+        expect([patternCovers(earlier, later), missed]).toEqual([missed === undefined, missed]);
+      }),
+      { numRuns: 2_000 },
+    );
+  });
+
+  test('patterns of very many wildcards are no trouble', () => {
+    const many = Array.from({ length: 60 }, (_, at) => (at % 2 === 0 ? '#' : 'a')).join('.');
+    const beganMs = performance.now();
+    expect(typeof patternCovers(many, `${many}.b`)).toBe('boolean');
+    expect(performance.now() - beganMs).toBeLessThan(5_000);
   });
 });

@@ -156,3 +156,25 @@ test('a second handler for a pattern is told, unless the first picks by envelope
   spool.handle('b', () => undefined);
   expect(troubles()).toBe(2);
 });
+
+test.each([
+  ['mail.*', 'mail.welcome'],
+  ['a.#', 'a.*'],
+  ['a.#', 'a'],
+])('a handler for %j tells that a later one for %j gets nothing', async (earlier, later) => {
+  const { spool, events } = await setup({ policies: { default: fixed('1h') } });
+  const texts = (): string[] =>
+    events.flatMap((event) => (event.kind === 'trouble' ? [String(event.error)] : []));
+  const undo = [spool.handle(later, () => undefined), spool.onBounce(later, () => undefined)];
+  spool.handle(earlier, () => undefined);
+  spool.onBounce(earlier, () => undefined);
+  expect(texts()).toEqual([]);
+  for (const off of undo) off();
+  spool.handle(later, () => undefined);
+  spool.onBounce(later, () => undefined);
+  expect(texts()).toEqual([
+    expect.stringContaining(`the handler for "${later}" gets no message: the one for "${earlier}"`),
+    expect.stringContaining(`the bounce handler for "${later}" gets no message`),
+  ]);
+  await spool.stop();
+});

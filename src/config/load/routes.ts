@@ -4,6 +4,7 @@
 
 import type { Duration } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
+import { patternCovers } from '../../core/topic.ts';
 import { checkTopicPattern } from '../../core/limits.ts';
 import { isPlainObject } from '../../core/plain-object.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
@@ -67,16 +68,14 @@ export function routesOf(given: unknown, parts: RouteParts): readonly EffectiveR
   });
 }
 
-/** Sentences about routes that never get a message, because one before them takes all. */
+/** Sentences about routes that never get a message, because one before them takes all of theirs. */
 export function unreachedRoutes(routes: readonly EffectiveRoute[], key: string): string[] {
-  const all = routes.findIndex(({ topic }) => topic === '#');
-  if (all === -1) return [];
-  return routes
-    .slice(all + 1)
-    .map(
-      ({ topic }, at) =>
-        `${key}[${all + 1 + at}] "${topic}" gets nothing: ${key}[${all}] "#" before it takes all`,
-    );
+  return routes.flatMap(({ topic }, at) => {
+    const before = routes.slice(0, at).findIndex((route) => patternCovers(route.topic, topic));
+    if (before === -1) return [];
+    const first = `${key}[${before}] "${routes[before]?.topic ?? ''}"`;
+    return [`${key}[${at}] "${topic}" gets nothing: ${first} before it takes all`];
+  });
 }
 
 /** What a handler does, as it may be shown. */

@@ -113,12 +113,20 @@ export class OutcomeListener {
     if (because !== undefined) tenure.halt.stop({ kind: 'end', state: 'stopped', because });
   }
 
-  /** The same where nothing else is left to be sent: what is heard is of no consequence. */
+  /** The same where nothing else is left to be sent: failures are counted, and stop nothing. */
   async watchLast(tenure: ReplayLease, waitMs: number): Promise<void> {
+    let hasAnswer = false;
     await this.#poll(tenure, waitMs, async () => {
       // What cannot be heard is told by `last`.
-      await this.#hear([...this.#silent.keys()]).catch(() => undefined);
+      const heard = this.#hear([...this.#silent.keys()]);
+      hasAnswer = await heard.then(
+        () => true,
+        () => false,
+      );
     });
+    if (!tenure.isHeld || !hasAnswer) return;
+    const because = this.#undecided('');
+    if (because !== undefined) tenure.halt.stop({ kind: 'end', state: 'stopped', because });
   }
 
   /** A last question, of no consequence for the run; the text says when it has no answer. */
@@ -186,21 +194,21 @@ export class OutcomeListener {
   }
 
   /** Why nothing can be said of the canaries; undefined: an attempt of each has ended. */
-  #undecided(): string | undefined {
+  #undecided(consequence = '; nothing else was sent'): string | undefined {
     const { waiting, passed, removed } = this.#tally();
     const count = this.#canaries.size;
     if (waiting === 0 && removed === 0) return undefined;
     const were = removed === 1 ? ['was', 'it was'] : ['were', 'they were'];
     const gone = `${removed} ${were[0]} removed before ${were[1]} delivered`;
     if (waiting === 0) {
-      return `${passed} of ${count} canaries were delivered, ${gone}; nothing else was sent`;
+      return `${passed} of ${count} canaries were delivered, ${gone}${consequence}`;
     }
     const there = this.#waitingThere;
     if (!this.hearsDeliveries && there === undefined) {
       return (
         `it cannot be determined whether the ${count} canaries were attempted, since it is not ` +
-        'known which queue they are in, or that queue is empty and has no consumer; nothing ' +
-        'else was sent'
+        'known which queue they are in, or that queue is empty and has no consumer' +
+        consequence
       );
     }
     const untouched = there === undefined ? waiting : Math.min(waiting, there);
@@ -212,7 +220,7 @@ export class OutcomeListener {
         : `${there} messages wait at their destination, and no consumer has taken them`;
     const attempted = `${attempts} of ${count} canaries were attempted`;
     const also = removed === 0 ? '' : `, ${gone}`;
-    return `${attempted}${also}; nothing else was sent: ${why}`;
+    return `${attempted}${also}${consequence}: ${why}`;
   }
 
   #tally(): Required<ReplayCanaries> {

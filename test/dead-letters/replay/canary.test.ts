@@ -378,6 +378,56 @@ test('a process that dies between canaries and rest: the next one watches the sa
   await spool.stop();
 });
 
+describe('a replay of canaries only', () => {
+  test('that are not attempted stops, and is done when a resume finds them delivered', async () => {
+    const { spool, operator, plan, run, resume, receivers, delivered, clock } = await bounced(
+      mails(5),
+    );
+    receivers.set('mail', works);
+    await operator.pause('#');
+    const id = await plan({ ...THREE, max: 3 });
+    const stopped = await run(id);
+    expect(stopped).toMatchObject({
+      state: 'stopped',
+      counts: { sent: 3, again: 0 },
+      canaries: { passed: 0, failed: 0, waiting: 3 },
+    });
+    expect(stopped.because).toMatch(/^0 of 3 canaries were attempted: no attempt has ended/);
+    expect(await resume(id)).toMatchObject({ state: 'stopped', counts: { sent: 3 } });
+    await operator.resume('#');
+    await clock.advance('1m');
+    expect(await resume(id)).toMatchObject({
+      state: 'done',
+      counts: { sent: 3 },
+      canaries: { passed: 3, failed: 0, waiting: 0 },
+    });
+    expect(delivered).toHaveLength(3);
+    await spool.stop();
+  });
+
+  test('of which one is attempted says so', async () => {
+    const { spool, operator, plan, run, receivers } = await bounced(['mail', 'fax', 'mail']);
+    receivers.set('mail', works);
+    await operator.pause('mail');
+    const stopped = await run(await plan({ canary: 10, canaryWait: '2s' }));
+    expect(stopped).toMatchObject({ state: 'stopped', canaries: { failed: 1, waiting: 2 } });
+    expect(stopped.because).toMatch(/^1 of 3 canaries were attempted: /);
+    await spool.stop();
+  });
+
+  test('of which one was removed meanwhile says so, and a resume ends it', async () => {
+    const { spool, operator, plan, run, resume } = await bounced(mails(3));
+    await operator.pause('#');
+    const id = await plan(THREE);
+    expect(await run(id)).toMatchObject({ state: 'stopped', canaries: { waiting: 3 } });
+    const [first] = (await operator.page({ state: 'incoming' })).entries;
+    await operator.remove([first?.envelope.id ?? ''], { hard: true });
+    expect((await resume(id)).because).toMatch(/^0 of 3 canaries were attempted, 1 was removed/);
+    expect(await resume(id, { canary: 0 })).toMatchObject({ state: 'done', counts: { sent: 3 } });
+    await spool.stop();
+  });
+});
+
 describe('at its end a replay', () => {
   test('without more letters than canaries waits for their attempts, and says what failed', async () => {
     const { spool, operator, plan, run } = await bounced(mails(3));

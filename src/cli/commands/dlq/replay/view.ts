@@ -85,7 +85,7 @@ async function tell({ out }: CommandContext, replay: Replay): Promise<void> {
   await out.line(countsText(counts, plan.count));
   if (state === 'stopped') out.note(`when the cause is fixed: ${resumeLine(id)}`);
   const { waiting = 0, removed = 0 } = canaries ?? {};
-  if (state === 'stopped' && waiting + removed > 0) {
+  if (state === 'stopped' && waiting + removed > 0 && counts.sent < plan.count) {
     out.note(`to send the rest without canaries: ${resumeLine(id)} --canary 0`);
   }
   if (state === 'done' && counts.failed > 0) out.note(`to try the failed ones: ${resumeLine(id)}`);
