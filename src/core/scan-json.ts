@@ -1,4 +1,4 @@
-/** scan-json — finds duplicate keys and the position of a syntax error in JSON text. Pure. */
+/** scan-json — finds duplicate keys, half characters and the position of a syntax error. Pure. */
 
 /** Deeper than any configuration or request; what is deeper is not gone through. */
 const SCAN_DEPTH_MAX = 500;
@@ -6,14 +6,16 @@ const SCAN_DEPTH_MAX = 500;
 const PLAIN = /[ !#-[\]-\uffff]+/y;
 const ESCAPES = /(?:\\(?:["\\/bfnrt]|u[\dA-Fa-f]{4})){1,1000}/y;
 
-/** Where a text stops to be JSON, and where a key stands for the second time. */
+/** Where a text stops to be JSON, where a key stands again, and where half a pair is escaped. */
 export function scanJson(text: string): {
   readonly endAt: number;
   readonly twiceAt: number | undefined;
+  readonly loneAt: number | undefined;
 } {
   let at = 0;
   let depth = 0;
   let twiceAt: number | undefined;
+  let loneAt: number | undefined;
   const eat = (token: RegExp): boolean => {
     token.lastIndex = at;
     const isThere = token.test(text);
@@ -23,9 +25,14 @@ export function scanJson(text: string): {
   const space = (): boolean => eat(/[ \t\r\n]*/y);
   /** A loop, and not one expression: that would overflow its stack at a million escapes. */
   const string = (): boolean => {
+    const from = at;
     if (!eat(/"/y)) return false;
     while (eat(PLAIN) || eat(ESCAPES));
-    return eat(/"/y);
+    if (!eat(/"/y)) return false;
+    const literal = text.slice(from, at);
+    if (!literal.includes('\\u') && literal.isWellFormed()) return true;
+    if (!(JSON.parse(literal) as string).isWellFormed()) loneAt ??= from;
+    return true;
   };
   const list = (end: RegExp, item: () => boolean): boolean => {
     if (space() && eat(end)) return true;
@@ -57,5 +64,5 @@ export function scanJson(text: string): {
     return string() || eat(/-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]?\d+)?/iy) || eat(/true|false|null/y);
   };
   if (value()) space();
-  return { endAt: at, twiceAt };
+  return { endAt: at, twiceAt, loneAt };
 }

@@ -106,8 +106,9 @@ export async function audit(
   record: Omit<AuditRecord, 'at'>,
 ): Promise<void> {
   const at = source.now();
-  const { action, ids, details } = record;
-  const by = printable(record.by);
+  const { details } = record;
+  const [by, action] = [printable(record.by), printable(record.action)];
+  const ids = record.ids.map((id) => printable(id));
   const shown = details === undefined ? {} : { details: printableDetails(details) };
   await entries.records.append(AUDIT_KIND, { at, by, action, ids, ...shown });
   events.emit({ at, kind: 'operator', action, by, ids });

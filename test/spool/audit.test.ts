@@ -17,7 +17,15 @@ describe('the audit record', () => {
       ids: [],
       details: { filter: { text: ['x\u0000'] }, count: 2 },
     });
-    const [hold, pause, retry] = await spool.operator({ by: 'ops' }).audit();
+    await spool.operator({ by: 'ops' }).recordAction('my\u001B[2J', { at: '\u202E' });
+    await spool.operator({ by: 'ops' }).hold(['no\u001B[2J'], { reason: 'x' });
+    const lines = await spool.operator({ by: 'ops' }).audit();
+    const [hold, pause, retry, own, other] = lines;
+    expect(own).toMatchObject({
+      action: String.raw`my\u001b[2J`,
+      details: { at: String.raw`\u202e` },
+    });
+    expect(other).toMatchObject({ action: 'hold', ids: [String.raw`no\u001b[2J`] });
     const shown = String.raw`why\u001b[2J\u000aok \u202egnp \ud800 😀`;
     expect(hold).toMatchObject({ by: String.raw`ann\u0007`, details: { reason: shown } });
     expect(pause).toMatchObject({ by: String.raw`bob\u000d\u000a` });

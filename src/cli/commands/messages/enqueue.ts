@@ -5,6 +5,7 @@ import path from 'node:path';
 import type { Operator } from '../../../spool/operator/operator.ts';
 import { textOf } from '../../../core/errors.ts';
 import { checkTopic } from '../../../core/limits.ts';
+import { scanJson } from '../../../core/scan-json.ts';
 import type { Message } from '../../../spool/message.ts';
 import { CommandError } from '../../exit-codes.ts';
 import { usageOf } from '../../options.ts';
@@ -134,13 +135,23 @@ async function bodyOf(context: CommandContext): Promise<{ body: unknown; type?: 
 }
 
 function checkedJson(text: string): string {
+  const refuse = (why: string): never => {
+    throw new CommandError('usage.invalid', `cannot use --json-body: ${why}`);
+  };
   try {
     JSON.parse(text);
-    return text;
   } catch (error) {
-    const why = safe(textOf(error));
-    throw new CommandError('usage.invalid', `cannot use --json-body: it is no JSON: ${why}`);
+    refuse(`it is no JSON: ${safe(textOf(error))}`);
   }
+  const { twiceAt, loneAt } = scanJson(text);
+  if (twiceAt !== undefined) {
+    refuse(`duplicate key at character ${twiceAt + 1}; take one of the two out`);
+  }
+  if (loneAt !== undefined) {
+    const half = 'half of a surrogate pair, which cannot be written as UTF-8';
+    refuse(`the text at character ${loneAt + 1} has ${half}; write both halves, or none`);
+  }
+  return text;
 }
 
 async function fileBody(file: string): Promise<AsyncIterable<Uint8Array>> {
