@@ -2,9 +2,9 @@
 import { createServer, request as sendOn } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { systemClock } from '../../src/system/clock.ts';
 import { setup } from './setup.ts';
 import { audited, steering } from './steering.ts';
+import { systemClock } from '../time.ts';
 
 async function withMessages(count: number) {
   const shell = await setup();

@@ -3,10 +3,10 @@ import { expect, test } from 'vitest';
 import { createManagement } from 'respool/rabbit';
 import { healthOf, type RuleHealthParts } from '../../src/cli/commands/dlq/replay/rule-tools.ts';
 import type { LetterRoute } from '../../src/ports/dead-letters.ts';
-import { connectAmqp } from '../../src/rabbit/connection/connection.ts';
-import { systemClock } from '../../src/system/clock.ts';
 import { ruleOf } from '../dead-letters/rules/setup.ts';
 import { type RabbitShell, rabbitShell } from './rabbit-broker.ts';
+import { connectAmqp } from '../rabbit/amqp.ts';
+import { systemClock } from '../time.ts';
 
 /** Asks about routes at the broker of the shell. */
 async function asking(shell: RabbitShell, { hasManagement = true } = {}) {

@@ -3,11 +3,11 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { generateKey } from 'respool/transforms';
 import { expect, test } from 'vitest';
-import { connectAmqp } from '../../src/rabbit/connection/connection.ts';
 import { lockQueue } from '../../src/rabbit/queues/lock.ts';
 import { withService } from '../services/index.ts';
 import { type DeadQueue, deadQueue } from './dlq-queue-ground.ts';
 import { audited } from './steering.ts';
+import { connectAmqp } from '../rabbit/amqp.ts';
 
 type Seen = Record<string, unknown> & { readonly headers: Record<string, string> };
 

@@ -1,9 +1,9 @@
 /** dlq sweep — what is not allowed, or belongs to somebody else, is told, and nothing is moved. */
 import { randomBytes } from 'node:crypto';
 import { expect, onTestFinished, test } from 'vitest';
-import { connectAmqp } from '../../src/rabbit/connection/connection.ts';
 import { withService } from '../services/index.ts';
 import { died, type SweepShell, stranger, sweepShell } from './sweep-ground.ts';
+import { connectAmqp } from '../rabbit/amqp.ts';
 
 const ALL = { configure: '.*', write: '.*', read: '.*' };
 const PASSWORD = 's3cr-et';

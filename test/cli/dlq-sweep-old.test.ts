@@ -4,11 +4,10 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { type AmqpMessage, sweepJournal } from 'respool/rabbit';
-import { HOUR_MS } from '../../src/core/duration.ts';
 import { connectAmqp, shownUrl } from '../../src/rabbit/connection/connection.ts';
-import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import { died, stranger, type SweepShell, sweepShell, tlsDoor } from './sweep-ground.ts';
+import { HOUR_MS, systemClock } from '../time.ts';
 
 /** Where the broker is, by the old names. */
 function placeOf({ url, managementUrl }: SweepShell): Place {

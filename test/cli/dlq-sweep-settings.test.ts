@@ -11,8 +11,8 @@ import {
   readSettings,
   type SweepCommandSettings,
 } from '../../src/cli/commands/dlq/sweep/settings.ts';
-import { systemClock } from '../../src/system/clock.ts';
 import { setup } from './setup.ts';
+import { systemClock } from '../time.ts';
 
 interface Given {
   readonly options?: Readonly<Record<string, unknown>>;

@@ -1,11 +1,11 @@
 /** dlq sweep — once, over queues of the real broker. */
 import { describe, expect, test } from 'vitest';
-import { connectAmqp } from '../../src/rabbit/connection/connection.ts';
 import { lockQueue } from '../../src/rabbit/queues/lock.ts';
 import { H } from '../../src/rabbit/consume/message-history.ts';
 import { Hands } from '../rabbit/ground.ts';
 import { withService } from '../services/index.ts';
 import { died, sweepShell } from './sweep-ground.ts';
+import { connectAmqp } from '../rabbit/amqp.ts';
 
 withService('rabbitmq', () => {
   describe('queues and targets', () => {

@@ -4,8 +4,8 @@ import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import type { Io, Out } from '../../src/cli/ui/output.ts';
 import { createProgress } from '../../src/cli/ui/progress.ts';
-import { systemClock } from '../../src/system/clock.ts';
 import { type CallOptions, setup, type Shell } from './setup.ts';
+import { systemClock } from '../time.ts';
 
 /** A terminal at which everything takes long. */
 function slowly(): CallOptions {

@@ -4,11 +4,9 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { onTestFinished } from 'vitest';
 import { createManagement, type Properties } from 'respool/rabbit';
-import type { AmqpConfirmChannel } from '../../src/rabbit/connection/amqp.ts';
-import { asError } from '../../src/core/errors.ts';
-import { connectAmqp } from '../../src/rabbit/connection/connection.ts';
 import { service } from '../services/index.ts';
 import { setup, type Shell } from './setup.ts';
+import { type AmqpConfirmChannel, connectAmqp } from '../rabbit/amqp.ts';
 
 /** A shell with a configuration, and a broker with names of its own. */
 export interface RabbitShell extends Shell {
@@ -42,7 +40,7 @@ export async function rabbitShell(): Promise<RabbitShell> {
           new Promise<void>((resolve, reject) => {
             const done = (error: unknown): void => {
               if (error === null || error === undefined) resolve();
-              else reject(asError(error));
+              else reject(new Error('not confirmed', { cause: error }));
             };
             const options = { persistent: true, ...more };
             channel.publish('', queue, Buffer.from(body), options, done);

@@ -3,9 +3,9 @@ import { readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { encrypt, generateKey } from 'respool/transforms';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { systemClock } from '../../src/system/clock.ts';
 import { setup, type Shell } from './setup.ts';
 import { person } from './steering.ts';
+import { systemClock } from '../time.ts';
 
 const K1 = generateKey();
 

@@ -1,8 +1,8 @@
 /** retry — by ids, from stdin, by filters and for ALL; and the questions every action asks. */
 import { describe, expect, test } from 'vitest';
 import { audited, person, steering } from './steering.ts';
-import { systemClock } from '../../src/system/clock.ts';
 import { setup } from './setup.ts';
+import { systemClock } from '../time.ts';
 
 describe('by ids', () => {
   test('deferred, bounced, held and archived messages are due again', async () => {

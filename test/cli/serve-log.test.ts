@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import type { Level } from '../../src/cli/ui/event-line.ts';
 import { createOut, type Io } from '../../src/cli/ui/output.ts';
 import { createServeLog } from '../../src/cli/commands/serve/serve-log.ts';
-import { systemClock } from '../../src/system/clock.ts';
+import { systemClock } from '../time.ts';
 
 function setup(isTTY: boolean, redact: readonly string[] = [], level: Level = 'info') {
   let text = '';

@@ -5,10 +5,10 @@ import { type AddressInfo, connect } from 'node:net';
 import { readdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { systemClock } from '../../src/system/clock.ts';
 import { SimClock } from 'respool/testkit';
 import { type CallOptions, type Running, setup, type Shell } from './setup.ts';
 import { freePort } from '../service/binary.ts';
+import { systemClock } from '../time.ts';
 
 /** What handlers in a configuration file do, by topic. */
 const CONFIG = `

@@ -10,7 +10,7 @@ import { createSpool, type Spool, type SpoolOptions } from 'respool';
 import { onTestFinished } from 'vitest';
 import type { Io } from '../../src/cli/ui/output.ts';
 import { run } from '../../src/cli/program.ts';
-import { systemClock } from '../../src/system/clock.ts';
+import { systemClock } from '../time.ts';
 
 /** How a folder differs from the usual one. */
 export interface SetupOptions {

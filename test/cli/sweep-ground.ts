@@ -3,9 +3,9 @@ import { readFileSync } from 'node:fs';
 import { connect as connectPlain, type AddressInfo, type Server } from 'node:net';
 import { createServer as createTlsServer } from 'node:tls';
 import { expect, onTestFinished } from 'vitest';
-import type { Table } from '../../src/rabbit/connection/amqp.ts';
 import { rabbitShell, type RabbitShell } from './rabbit-broker.ts';
 import type { Ran } from './setup.ts';
+import type { Table } from '../rabbit/amqp.ts';
 
 const CERTIFICATE = readFileSync(new URL('../web/tls/cert.pem', import.meta.url));
 const KEY = readFileSync(new URL('../web/tls/key.pem', import.meta.url));

@@ -7,9 +7,9 @@ import { createOutbox, type EmitMessage } from 'respool/outbox';
 import { expect, onTestFinished, test } from 'vitest';
 import type { LoadedConfig } from '../../src/config/load/load-config.ts';
 import { createConfiguredRelay } from '../../src/config/open/open-outbox.ts';
-import { systemClock } from '../../src/system/clock.ts';
 import { service, withService } from '../services/index.ts';
 import { load } from './setup.ts';
+import { systemClock } from '../time.ts';
 
 /** A sink that keeps what it was sent; `answer` decides, at first it confirms. */
 class Tray implements Sink {

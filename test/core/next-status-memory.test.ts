@@ -1,6 +1,5 @@
 /** What a message remembers from step to step, and what is kept after its end. */
 import { describe, expect, test } from 'vitest';
-import { DAY_MS, HOUR_MS } from '../../src/core/duration.ts';
 import { sampleEntry } from 'respool/testkit';
 import type { AttemptRecord } from 'respool';
 import {
@@ -11,6 +10,7 @@ import {
   nextStatus,
 } from '../../src/core/next-status.ts';
 import { KEEPING, LEAN, NOW, VERDICTS, active, context, settled } from './settling.ts';
+import { DAY_MS, HOUR_MS } from '../time.ts';
 
 describe('holders lost in a row', () => {
   test('are forgotten when a holder lived to settle', () => {

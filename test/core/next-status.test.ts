@@ -1,6 +1,5 @@
 /** The next status of an entry: at insert, claim, heartbeat and settle. */
 import { describe, expect, test } from 'vitest';
-import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/core/duration.ts';
 import { sampleEntry, type SampleParts } from 'respool/testkit';
 import { failure, type Lane, type Status } from 'respool';
 import {
@@ -27,6 +26,7 @@ import {
   context,
   settled,
 } from './settling.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../time.ts';
 
 describe('the first status', () => {
   test('is incoming when it is due, deferred when it is not yet', () => {

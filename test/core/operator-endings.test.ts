@@ -2,10 +2,10 @@
 import { describe, expect, test } from 'vitest';
 import { type BodyInfo, type Ending, type Entry, type Lane, type State, STATES } from 'respool';
 import { SAMPLE_AT, sampleEntry } from 'respool/testkit';
-import { DAY_MS, HOUR_MS } from '../../src/core/duration.ts';
 import { AMQP_HEADER } from '../../src/core/reserved-headers.ts';
 import type { Retention } from '../../src/core/next-status.ts';
 import { type OperatorAction, operatorMove } from '../../src/core/operator.ts';
+import { DAY_MS, HOUR_MS } from '../time.ts';
 
 const NOW = SAMPLE_AT + HOUR_MS;
 const ENDINGS: readonly (Ending | undefined)[] = [

@@ -2,8 +2,8 @@
 import { describe, expect, test } from 'vitest';
 import { type Entry, failure, type State } from 'respool';
 import { SAMPLE_AT, sampleEntry, type SampleParts } from 'respool/testkit';
-import { DAY_MS, HOUR_MS } from '../../src/core/duration.ts';
 import { changedHeaders, type OperatorAction, operatorMove } from '../../src/core/operator.ts';
+import { DAY_MS, HOUR_MS } from '../time.ts';
 
 const NOW = SAMPLE_AT + HOUR_MS;
 const CONTEXT = {

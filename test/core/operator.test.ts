@@ -2,11 +2,11 @@
 import { describe, expect, test } from 'vitest';
 import { type Entry, failure, type State, STATES, type Status } from 'respool';
 import { SAMPLE_AT, sampleEntry, type SampleParts } from 'respool/testkit';
-import { DAY_MS, HOUR_MS } from '../../src/core/duration.ts';
 import { REASON_MAX_CHARS } from '../../src/core/failure.ts';
 import type { Retention } from '../../src/core/next-status.ts';
 import { actionTo, type OperatorAction, operatorMove } from '../../src/core/operator.ts';
 import { mayMove } from '../../src/core/state.ts';
+import { DAY_MS, HOUR_MS } from '../time.ts';
 
 const NOW = SAMPLE_AT + HOUR_MS;
 const retention: Retention = {

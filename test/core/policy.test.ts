@@ -16,9 +16,9 @@ import {
   type RetryPolicy,
   rungs,
 } from 'respool';
-import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/core/duration.ts';
 import { ATTEMPTS_MAX, checkPolicy, delayMs } from '../../src/core/policy.ts';
 import { refusal } from './refusal.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../time.ts';
 
 const broken = failure('transient', 'timeout', 'no answer');
 

@@ -1,9 +1,9 @@
 /** settling — an active entry, every verdict and what becomes of it, for next-status. */
-import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/core/duration.ts';
 import { SAMPLE_AT, sampleEntry, type SampleParts } from 'respool/testkit';
 import { type Entry, failure, type Lane, type Status, type Verdict } from 'respool';
 import { nextStatus, type Retention, type SettleContext } from '../../src/core/next-status.ts';
 import type { ClaimableState } from '../../src/core/state.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../time.ts';
 
 export const NOW = SAMPLE_AT + HOUR_MS;
 export const CLAIM = { now: NOW, leaseMs: MINUTE_MS, holder: 'h/1' };

@@ -17,8 +17,9 @@ import {
   type RetryPolicy,
   type Verdict,
 } from 'respool';
-import { DAY_MS, DURATION_MAX_MS, HOUR_MS } from '../../src/core/duration.ts';
+import { DURATION_MAX_MS } from '../../src/core/duration.ts';
 import { judgeExpiry, judgeLost, LOST_MAX } from '../../src/core/verdict.ts';
+import { DAY_MS, HOUR_MS } from '../time.ts';
 
 const NOW = Date.UTC(2026, 0, 1);
 const LANES: readonly Lane[] = ['delivery', 'notice'];

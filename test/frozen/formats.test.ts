@@ -27,12 +27,12 @@ import { createOutbox, type Outbox, once as onceIn, type SqliteOutbox } from 're
 import { once } from 'respool/stores/sqlite';
 import { compress, encrypt } from 'respool/transforms';
 import { describe, expect, test } from 'vitest';
-import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import { serverUrl } from '../stores/postgres/setup.ts';
 import { openFile } from '../stores/sqlite/setup.ts';
 import * as old from './old-spools.ts';
 import { internalsOf } from '../../src/spool/internals.ts';
+import { systemClock } from '../time.ts';
 
 /** What the code of then said of its spool. */
 interface Expected {

@@ -4,8 +4,8 @@ import Sqlite from 'better-sqlite3';
 import { expect, expectTypeOf, test } from 'vitest';
 import { custom, delivered, fixed } from 'respool';
 import { createOutbox, type Emitted } from 'respool/outbox';
-import { systemClock } from '../../src/system/clock.ts';
 import { atEnd, bodyOf, openDatabase, openSqliteOutbox } from './core-setup.ts';
+import { systemClock } from '../time.ts';
 
 const orders = (database: Sqlite.Database): unknown[] =>
   database.prepare('SELECT id FROM orders').pluck().all();

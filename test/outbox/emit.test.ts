@@ -4,7 +4,6 @@ import type pg from 'pg';
 import { expect, test } from 'vitest';
 import { exponential, fixed } from 'respool';
 import { createOutbox, type EmitMessage, once, transaction } from 'respool/outbox';
-import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import {
   atEnd,
@@ -15,6 +14,7 @@ import {
   ownSchema,
   serverUrl,
 } from './core-setup.ts';
+import { systemClock } from '../time.ts';
 
 const HOUR_MS = 3_600_000;
 

@@ -3,8 +3,8 @@
 import Sqlite from 'better-sqlite3';
 import { expect, expectTypeOf, test } from 'vitest';
 import { migrateInbox, type Once, once } from 'respool/outbox';
-import { systemClock } from '../../src/system/clock.ts';
 import { atEnd, openDatabase, openSqliteOutbox } from './core-setup.ts';
+import { systemClock } from '../time.ts';
 
 const DAY_MS = 86_400_000;
 

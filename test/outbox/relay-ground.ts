@@ -5,9 +5,9 @@ import pg from 'pg';
 import type { Clock, SpoolEvent } from 'respool';
 import { createOutbox, type Outbox, type Relay, type RelayOptions } from 'respool/outbox';
 import { onTestFinished } from 'vitest';
-import { systemClock } from '../../src/system/clock.ts';
 import { type BrokerWorld, brokerWorld } from '../rabbit/publisher-setup.ts';
 import { service } from '../services/index.ts';
+import { systemClock } from '../time.ts';
 
 /** What a test of relays stands on. */
 export interface Ground {

@@ -5,8 +5,8 @@ import { transaction } from 'respool/outbox';
 import { limitBodies } from '../rabbit/faults/alarms.ts';
 import { type PrivateServer, privateServer, skipReason } from '../services/index.ts';
 import type { Clock } from 'respool';
-import { systemClock } from '../../src/system/clock.ts';
 import { countQueries, ground, idsOf, isClaim, told } from './relay-ground.ts';
+import { systemClock } from '../time.ts';
 
 const START_TIMEOUT_MS = 15 * 60_000;
 const ROWS = 10_000;

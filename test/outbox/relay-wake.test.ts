@@ -3,8 +3,8 @@ import { describe, expect, test } from 'vitest';
 import { withService } from '../services/index.ts';
 import { createOutbox } from 'respool/outbox';
 import type { Clock } from 'respool';
-import { systemClock } from '../../src/system/clock.ts';
 import { countQueries, ground, idsOf, isClaim, told } from './relay-ground.ts';
+import { systemClock } from '../time.ts';
 
 /** The longest rest of a store between two looks. */
 const LOOK_MAX_MS = 1_000;

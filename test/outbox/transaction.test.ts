@@ -5,9 +5,9 @@ import { expect, expectTypeOf, test } from 'vitest';
 import type { Handler } from 'respool';
 import { createOutbox, transaction, type TxPool } from 'respool/outbox';
 import { namesOf } from '../../src/stores/postgres/options.ts';
-import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import { atEnd, openOutbox, openPool, ordersIn, serverUrl } from './core-setup.ts';
+import { systemClock } from '../time.ts';
 
 /** Hears what is told on the channel of an outbox. */
 async function hear(schema: string): Promise<string[]> {

@@ -16,7 +16,7 @@ import {
   postponed,
   type RetryPolicy,
 } from 'respool';
-import { DAY_MS } from '../../src/core/duration.ts';
+import { DAY_MS } from '../time.ts';
 
 const span: fc.Arbitrary<number> = fc.oneof(
   fc.nat({ max: 1_000 }),

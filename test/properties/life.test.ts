@@ -11,7 +11,6 @@ import {
   type Verdict,
 } from 'respool';
 import { SAMPLE_AT, sampleEntry } from 'respool/testkit';
-import { DAY_MS, MINUTE_MS } from '../../src/core/duration.ts';
 import {
   claimedStatus,
   extendedStatus,
@@ -24,6 +23,7 @@ import { type OperatorAction, operatorMove } from '../../src/core/operator.ts';
 import { type Mover, mayMove } from '../../src/core/state.ts';
 import { anyFailure, anyOutcome, anyPolicy, chance } from './arbitraries.ts';
 import { always } from './runs.ts';
+import { DAY_MS, MINUTE_MS } from '../time.ts';
 
 type Step =
   | { readonly kind: 'attempt'; readonly outcome: Outcome; readonly random: number }

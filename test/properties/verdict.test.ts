@@ -2,11 +2,11 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { failed, judge } from 'respool';
-import { DAY_MS } from '../../src/core/duration.ts';
 import { type JudgedClaim, judgeLost, LOST_MAX } from '../../src/core/verdict.ts';
 import { delayMs } from '../../src/core/policy.ts';
 import { anyOutcome, anyPolicy, chance, transient } from './arbitraries.ts';
 import { always } from './runs.ts';
+import { DAY_MS } from '../time.ts';
 
 const NOW = Date.UTC(2026, 0, 1);
 

@@ -7,10 +7,10 @@ import {
   ConfirmPublisher,
   type ConfirmPublisherLimits,
 } from '../../src/rabbit/publish/confirm-publisher.ts';
-import { systemClock } from '../../src/system/clock.ts';
 import { FaultProxy } from '../nodes/proxy.ts';
 import { withService } from '../services/index.ts';
 import { Hands, ownName } from './ground.ts';
+import { systemClock } from '../time.ts';
 
 withService('rabbitmq', (url) => {
   async function setup(

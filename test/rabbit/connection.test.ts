@@ -11,12 +11,12 @@ import {
   rabbitSink,
 } from 'respool/rabbit';
 import { type Clock, isRespoolError } from 'respool';
-import { systemClock } from '../../src/system/clock.ts';
 import { createIdMaker } from '../../src/system/ids.ts';
 import { CERTIFICATE, KEY } from '../deliver/certificate.ts';
 import { service, withService } from '../services/index.ts';
 import { consume, Hands, ownName, Tray } from './ground.ts';
 import { until } from './until.ts';
+import { systemClock } from '../time.ts';
 
 /** A door with TLS before the broker; the same bytes go through. */
 async function tlsDoor(target: string): Promise<string> {

@@ -2,8 +2,8 @@
 import { expect, test } from 'vitest';
 import { type EventOf, exponential, fixed, type RetryPolicy } from 'respool';
 import { perAttempt, perDelay, shared } from 'respool/rabbit';
-import { systemClock } from '../../src/system/clock.ts';
 import { consume, Hands, ownName, Tray } from './ground.ts';
+import { systemClock } from '../time.ts';
 
 const MESSAGES = 5;
 const ATTEMPTS = 3;

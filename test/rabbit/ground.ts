@@ -15,9 +15,8 @@ import {
   type RabbitHandler,
   shared,
 } from 'respool/rabbit';
-import { asError } from '../../src/core/errors.ts';
-import type { AmqpConfirmChannel } from '../../src/rabbit/connection/amqp.ts';
 import { service } from '../services/index.ts';
+import type { AmqpConfirmChannel } from './amqp.ts';
 
 /** A name nobody else has. */
 export function ownName(base = 'q'): string {
@@ -57,7 +56,7 @@ export class Hands {
       const options = { mandatory: true, persistent: true, ...properties };
       this.channel.publish(exchange, key, content, options, (error) => {
         if (error === null || error === undefined) resolve();
-        else reject(asError(error));
+        else reject(new Error('not confirmed', { cause: error }));
       });
     });
   }

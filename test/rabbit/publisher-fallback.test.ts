@@ -18,9 +18,9 @@ import {
   type Publisher,
   type PublisherOptions,
 } from 'respool/rabbit';
-import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import { brokerWorld, fallbackTimes, openRoad, setup } from './publisher-setup.ts';
+import { systemClock } from '../time.ts';
 
 /** Nobody listens there. */
 const NOWHERE = 'amqp://127.0.0.1:1';

@@ -7,7 +7,7 @@ import { connect, type ChannelModel, type ConsumeMessage } from 'amqplib';
 import { onTestFinished } from 'vitest';
 import { createPublisher, type Publisher, type PublisherOptions } from 'respool/rabbit';
 import type { Clock } from 'respool';
-import { systemClock } from '../../src/system/clock.ts';
+import { systemClock } from '../time.ts';
 
 /** A `fallbackAfter`; no other timer of a publisher has this length. */
 const FALLBACK_AFTER_MS = 53;

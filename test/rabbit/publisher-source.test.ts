@@ -6,9 +6,9 @@ import { type MessageFate, sourceSuite, type SourceUnderTest } from 'respool/tes
 import { applyTopology, createConnection, perDelay, type QueueRole } from 'respool/rabbit';
 import { consumerSettings } from '../../src/rabbit/consume/options.ts';
 import { RabbitSource } from '../../src/rabbit/consume/source.ts';
-import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import { runSuite } from '../suite.ts';
+import { systemClock } from '../time.ts';
 
 const DELAY_MS = 200;
 /** How often a queue is looked at before a fate is taken for missed. */

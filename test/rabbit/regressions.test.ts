@@ -11,10 +11,10 @@ import {
   shared,
 } from 'respool/rabbit';
 import { ConfirmPublisher } from '../../src/rabbit/publish/confirm-publisher.ts';
-import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from './ground.ts';
 import { freshUser } from './admin/management/setup.ts';
+import { systemClock } from '../time.ts';
 
 withService('rabbitmq', (url) => {
   async function setup(handler: RabbitHandler, options: Partial<ConsumerOptions> = {}) {

@@ -3,8 +3,8 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { AmqpMessage } from 'respool/rabbit';
-import type { AmqpChannel } from '../../src/rabbit/connection/amqp.ts';
 import { DeliveryChannel } from '../../src/rabbit/consume/subscription.ts';
+import type { AmqpChannel } from './amqp.ts';
 
 /** A broker that counts what it has no answer for, and closes the broker as a real one does. */
 class StrictChannel {

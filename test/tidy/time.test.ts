@@ -98,6 +98,7 @@ const CASES: Readonly<Record<string, RuleCase>> = {
         'the broker has its own clock; what waits there is waited for',
       'service/slow-readers.test.ts': 'the memory of another process is looked at again and again',
       'spool/precedence.test.ts': 'a disk needs real time between steps of virtual time',
+      'time.ts': 'is the clock',
       'torture/': AT_RANDOM,
     },
   },

@@ -5,8 +5,8 @@ import { seal } from 'respool/transforms';
 import { createTestSpool, SAMPLE_AT, sampleEntries, sampleEntry, SimClock } from 'respool/testkit';
 import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
 import { createSpool, type Entry, type EntryStore, RespoolError } from 'respool';
-import { systemDice } from '../../src/system/clock.ts';
 import { atEnd, claimOf, KEYS, openSealed, openWith, speaking } from './seal-setup.ts';
+import { systemDice } from '../time.ts';
 
 /** Given back: where it was, without an attempt, and behind what is due now. */
 const LATER = { attempts: 0, lost: 0, dueAt: SAMPLE_AT + 10_000 };

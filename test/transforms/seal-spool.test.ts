@@ -3,8 +3,8 @@ import { seal, type SealOptions } from 'respool/transforms';
 import { createTestSpool } from 'respool/testkit';
 import { createMemoryData, memory } from 'respool/stores/memory';
 import { type Entry, fixed, RetryableError, type SpoolOptions } from 'respool';
-import { systemDice } from '../../src/system/clock.ts';
 import { atEnd, KEYS } from './seal-setup.ts';
+import { systemDice } from '../time.ts';
 
 /** A started spool over sealed data, which a later one may share. */
 async function setup(options: SealOptions, shared = createMemoryData(), more: SpoolOptions = {}) {

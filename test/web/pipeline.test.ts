@@ -7,9 +7,9 @@ import { connect as connectTls } from 'node:tls';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
-import { systemClock } from '../../src/system/clock.ts';
 import { AnswerMemory } from '../../src/web/server/answer-memory.ts';
 import { moving, openWire, refusal, setup, SETTINGS } from './setup.ts';
+import { systemClock } from '../time.ts';
 
 const get = (target: string, more = ''): string =>
   `GET ${target} HTTP/1.1\r\nhost: localhost\r\n${more}\r\n`;

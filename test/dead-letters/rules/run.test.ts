@@ -1,11 +1,11 @@
 /** Rules: what fits is replayed when its destination is well, at the pace of the rule. */
 import { expect, test } from 'vitest';
-import { MINUTE_MS } from '../../../src/core/duration.ts';
 import { RULE_LEASE_MS, RULES_KIND } from '../../../src/dead-letters/rules/types.ts';
 import { INTERRUPTED_REASON } from '../../../src/dead-letters/replay/record-lease.ts';
 import { pauseOf, runRules, runRulesOnce } from '../../../src/dead-letters/rules/run.ts';
 import { RespoolError } from 'respool';
 import { Ground, letterOf, NO_COUNTS, Place, ruleOf } from './setup.ts';
+import { MINUTE_MS } from '../../time.ts';
 
 test('a rule replays what fits, in its own name, with its canary, rate and limits', async () => {
   const ground = new Ground();

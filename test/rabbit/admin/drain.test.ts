@@ -3,10 +3,10 @@
 import type { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
 import { drainQueue, goqueue, perDelay, shared } from 'respool/rabbit';
-import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import { withService } from '../../services/index.ts';
 import { until } from '../until.ts';
 import { bodies, freshName, openBench, orderOf } from './setup.ts';
+import { connectAmqp } from '../amqp.ts';
 
 const names = (count: number, first = 0): string[] =>
   Array.from({ length: count }, (_, at) => `m${first + at}`);

@@ -1,8 +1,8 @@
 /** migrate-child — a migration in a process of its own, to be killed: URL and name by arguments. */
 
-import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import { migrateTopology } from 'respool/rabbit';
 import { oldAndNew } from './migrate-plans.ts';
+import { connectAmqp } from '../amqp.ts';
 
 const [url = '', name = ''] = process.argv.slice(2);
 const { old, next } = oldAndNew(name);

@@ -4,7 +4,6 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { expect, test } from 'vitest';
-import { asError } from '../../../src/core/errors.ts';
 import { type AmqpConnection, migrateTopology } from 'respool/rabbit';
 import { withService } from '../../services/index.ts';
 import { oldAndNew, waitName } from './migrate-plans.ts';
@@ -32,7 +31,9 @@ function startLoad(
       await new Promise<void>((resolve, reject) => {
         const options = { messageId: id, mandatory: true, deliveryMode: 2 };
         channel.publish(exchange, 'order.new', Buffer.from(id), options, (error) =>
-          error === null || error === undefined ? resolve() : reject(asError(error)),
+          error === null || error === undefined
+            ? resolve()
+            : reject(new Error('not confirmed', { cause: error })),
         );
       });
       if (returned === before) confirmed.push(id);

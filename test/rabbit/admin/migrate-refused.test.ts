@@ -11,10 +11,10 @@ import {
   spring,
 } from 'respool/rabbit';
 import { ladder } from 'respool';
-import type { Table } from '../../../src/rabbit/connection/amqp.ts';
 import { withService } from '../../services/index.ts';
 import { oldAndNew, waitName } from './migrate-plans.ts';
 import { type Bench, bodies, freshName, openBench, orderOf } from './setup.ts';
+import type { Table } from '../amqp.ts';
 
 const TWENTY: readonly string[] = Array.from({ length: 20 }, (_, at) => `m${at}`);
 const HOUR_MS = 3_600_000;

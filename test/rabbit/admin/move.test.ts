@@ -1,7 +1,6 @@
 /** move — what was moved is gone from its queue for good, and what stays lies as it lay. */
 
 import { expect, test } from 'vitest';
-import { MINUTE_MS } from '../../../src/core/duration.ts';
 import {
   type AmqpConnection,
   type AmqpMessage,
@@ -11,9 +10,9 @@ import {
 import type { Clock } from 'respool';
 import type { Outgoing } from '../../../src/rabbit/connection/amqp.ts';
 import { moveMessages } from '../../../src/rabbit/queues/drain.ts';
-import { systemClock } from '../../../src/system/clock.ts';
 import { withService } from '../../services/index.ts';
 import { DeadQueues, KINDS, numberOf, openConnection, range } from '../queues/queues.ts';
+import { MINUTE_MS, systemClock } from '../../time.ts';
 
 const ROUNDS = 5;
 const COUNT = 800;

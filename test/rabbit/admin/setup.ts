@@ -12,10 +12,9 @@ import {
   type QueuePlan,
   type Topology,
 } from 'respool/rabbit';
-import { asError } from '../../../src/core/errors.ts';
-import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import { service } from '../../services/index.ts';
 import { until } from '../until.ts';
+import { connectAmqp } from '../amqp.ts';
 
 /** A name that no other test has. */
 export function freshName(what: string): string {
@@ -115,7 +114,9 @@ async function publishTo(
         new Promise<void>((resolve, reject) => {
           const options = { messageId: body, deliveryMode: 2, ...properties };
           channel.publish('', queue, Buffer.from(body), options, (error) =>
-            error === null || error === undefined ? resolve() : reject(asError(error)),
+            error === null || error === undefined
+              ? resolve()
+              : reject(new Error('not confirmed', { cause: error })),
           );
         }),
     ),

@@ -2,10 +2,11 @@
 
 import { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
-import { type AmqpChannel, closeChannel } from '../../../src/rabbit/connection/amqp.ts';
+import { closeChannel } from '../../../src/rabbit/connection/amqp.ts';
 import { FaultProxy } from '../../nodes/proxy.ts';
 import { withService } from '../../services/index.ts';
 import { Hands } from '../ground.ts';
+import type { AmqpChannel } from '../amqp.ts';
 
 test('closing a channel that is closed already is no error', async () => {
   const close = (): never => {

@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import type { AmqpConnection } from 'respool/rabbit';
 import { ReconnectingConnection } from '../../../src/rabbit/connection/reconnecting-connection.ts';
 import { ConfirmPublisher } from '../../../src/rabbit/publish/confirm-publisher.ts';
-import { systemClock, systemDice } from '../../../src/system/clock.ts';
+import { systemClock, systemDice } from '../../time.ts';
 
 const MESSAGE = { exchange: '', key: 'q', content: Buffer.from('m'), properties: {} };
 

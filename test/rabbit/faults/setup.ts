@@ -2,9 +2,9 @@
 
 import { connect } from 'amqplib';
 import type { AmqpConnection } from 'respool/rabbit';
-import type { AmqpChannel } from '../../../src/rabbit/connection/amqp.ts';
 import { service } from '../../services/index.ts';
 import { until } from '../until.ts';
+import type { AmqpChannel } from '../amqp.ts';
 
 /** A door that a handler waits at. */
 export class Gate {

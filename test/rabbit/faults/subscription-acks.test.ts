@@ -2,9 +2,9 @@
 
 import { expect, test } from 'vitest';
 import type { AmqpMessage } from 'respool/rabbit';
-import type { AmqpChannel } from '../../../src/rabbit/connection/amqp.ts';
 import { DeliveryChannel } from '../../../src/rabbit/consume/subscription.ts';
-import { systemClock } from '../../../src/system/clock.ts';
+import type { AmqpChannel } from '../amqp.ts';
+import { systemClock } from '../../time.ts';
 
 function setup() {
   const sent: string[] = [];

@@ -4,10 +4,10 @@ import { connect } from 'amqplib';
 import { expect, onTestFinished, test } from 'vitest';
 import { fixed, RetryableError } from 'respool';
 import { type AmqpConnection, type AmqpMessage, createConnection, shared } from 'respool/rabbit';
-import type { AmqpChannel } from '../../../src/rabbit/connection/amqp.ts';
 import { withService } from '../../services/index.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from '../ground.ts';
 import { closeConnections, Gate } from './setup.ts';
+import type { AmqpChannel } from '../amqp.ts';
 
 withService('rabbitmq', (url) => {
   // Regression: the channel was still open, so nobody subscribed again.

@@ -4,8 +4,8 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { AmqpMessage } from 'respool/rabbit';
 import { Acks } from '../../../src/rabbit/consume/subscription.ts';
-import type { AmqpChannel } from '../../../src/rabbit/connection/amqp.ts';
-import { systemClock } from '../../../src/system/clock.ts';
+import type { AmqpChannel } from '../amqp.ts';
+import { systemClock } from '../../time.ts';
 
 test('a hundred done in one turn are one command, and the one after a gap is another', async () => {
   const ledger = new Ledger(120);

@@ -2,8 +2,8 @@
 
 import type { AmqpMessage, Properties } from 'respool/rabbit';
 import type { Letter } from 'respool/dead-letters';
-import type { Table } from '../../../src/rabbit/connection/amqp.ts';
 import { type LetterPlace, readLetter } from '../../../src/rabbit/queues/letter.ts';
+import type { Table } from '../amqp.ts';
 
 export const QUEUE = 'orders.dlq';
 

@@ -3,10 +3,10 @@
 import { expect, test } from 'vitest';
 import type { AmqpConnection, AmqpMessage } from 'respool/rabbit';
 import { openPass, type QueuePass, type PassOrder } from '../../../src/rabbit/queues/queue-pass.ts';
-import { systemClock } from '../../../src/system/clock.ts';
 import { withService } from '../../services/index.ts';
 import { Tray } from '../ground.ts';
 import { DeadQueues, KINDS, numberOf, openConnection, range } from './queues.ts';
+import { systemClock } from '../../time.ts';
 
 withService('rabbitmq', () => {
   for (const kind of KINDS) {

@@ -14,11 +14,11 @@ import {
 } from 'respool/rabbit';
 import { ConfirmPublisher } from '../../../src/rabbit/publish/confirm-publisher.ts';
 import { type MoveErrand, moveMessages } from '../../../src/rabbit/queues/drain.ts';
-import { systemClock } from '../../../src/system/clock.ts';
 import { service, withService } from '../../services/index.ts';
 import { createChance } from '../../torture/chance.ts';
 import { DeadQueues, type Kind, numberOf, range } from './queues.ts';
 import { died } from './sweep-ground.ts';
+import { systemClock } from '../../time.ts';
 
 const SEEDS = range(8);
 const COUNT_MAX = 300;

@@ -4,7 +4,6 @@ import { expect, test } from 'vitest';
 import { goqueue, perDelay } from 'respool/rabbit';
 import type { LetterRoute } from '../../../src/ports/dead-letters.ts';
 import { userOf } from '../../../src/rabbit/connection/connection.ts';
-import { systemClock } from '../../../src/system/clock.ts';
 import { service, withService } from '../../services/index.ts';
 import { ownName } from '../ground.ts';
 import { orderOf } from '../admin/setup.ts';
@@ -17,6 +16,7 @@ import {
   settleAll,
   setup,
 } from './queue-letters-ground.ts';
+import { systemClock } from '../../time.ts';
 
 withService('rabbitmq', () => {
   test('what is sent has fresh attempts, marks, its first road, and nothing of the broker', async () => {

@@ -3,10 +3,8 @@
 import type { Socket } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
 import type { AmqpConnection, RabbitConnection } from 'respool/rabbit';
-import type { AmqpConfirmChannel } from '../../../src/rabbit/connection/amqp.ts';
 import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import { ReconnectingConnection } from '../../../src/rabbit/connection/reconnecting-connection.ts';
-import { systemClock, systemDice } from '../../../src/system/clock.ts';
 import { service, withService } from '../../services/index.ts';
 import {
   bodiesOf,
@@ -17,6 +15,8 @@ import {
   settleAll,
   setup,
 } from './queue-letters-ground.ts';
+import type { AmqpConfirmChannel } from '../amqp.ts';
+import { systemClock, systemDice } from '../../time.ts';
 
 withService('rabbitmq', () => {
   test('a connection that ends between confirm and ack leaves the message, and it says unsure', async () => {

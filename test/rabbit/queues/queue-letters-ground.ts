@@ -13,11 +13,11 @@ import {
   type RabbitConnection,
 } from 'respool/rabbit';
 import type { DeadLetters, Fate, Letter, SettleResult } from 'respool/dead-letters';
-import type { Table } from '../../../src/rabbit/connection/amqp.ts';
 import { service } from '../../services/index.ts';
 import { Hands, ownName } from '../ground.ts';
 import { until } from '../until.ts';
 import { OWN_LIMIT } from './queues.ts';
+import type { Table } from '../amqp.ts';
 
 export const TYPES: readonly QueueType[] = ['quorum', 'classic'];
 

@@ -13,9 +13,9 @@ import {
 } from '../../../src/rabbit/queues/letter-copy.ts';
 import { readLetter } from '../../../src/rabbit/queues/letter.ts';
 import { ConfirmPublisher } from '../../../src/rabbit/publish/confirm-publisher.ts';
-import { systemClock } from '../../../src/system/clock.ts';
 import { withService } from '../../services/index.ts';
 import { REMOVE, setup } from './queue-letters-ground.ts';
+import { systemClock } from '../../time.ts';
 
 function keptOf(queue: string, properties: Properties = {}, why = 'removed'): KeptCopy {
   const { message, letter } = heldIn(queue, properties);

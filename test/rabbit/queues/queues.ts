@@ -2,10 +2,9 @@
 
 import { onTestFinished } from 'vitest';
 import type { AmqpConnection, AmqpMessage, Properties } from 'respool/rabbit';
-import type { Table } from '../../../src/rabbit/connection/amqp.ts';
-import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import { service } from '../../services/index.ts';
 import { Hands, ownName } from '../ground.ts';
+import { connectAmqp, type Table } from '../amqp.ts';
 
 /**
  * `own`: a quorum queue with the delivery limit that our own dead queues have. `foreign`: one

@@ -2,8 +2,8 @@
 
 import { describe, expect, test } from 'vitest';
 import type { AmqpMessage } from 'respool/rabbit';
-import type { Table } from '../../../src/rabbit/connection/amqp.ts';
 import { type QueuePass, Walk } from '../../../src/rabbit/queues/queue-pass.ts';
+import type { Table } from '../amqp.ts';
 
 function messageOf(tag: number, redelivered: boolean, headers: Table = {}): AmqpMessage {
   const fields = { deliveryTag: tag, redelivered, exchange: '', routingKey: 'q' };

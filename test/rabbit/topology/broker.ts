@@ -1,8 +1,7 @@
 /** Carries a topology to a real broker and takes it away again, by plain calls. */
 
-import { asError } from '../../../src/core/errors.ts';
 import type { AmqpMessage, Route, Topology } from 'respool/rabbit';
-import type { AmqpChannel, AmqpConfirmChannel } from '../../../src/rabbit/connection/amqp.ts';
+import type { AmqpChannel, AmqpConfirmChannel } from '../amqp.ts';
 
 /** Declares everything; a difference to what is there is a 406 and closes the channel. */
 export async function declareAll(channel: AmqpChannel, topology: Topology): Promise<void> {
@@ -27,7 +26,7 @@ export async function send(channel: AmqpConfirmChannel, route: Route, id: string
   await new Promise<void>((resolve, reject) => {
     channel.publish(route.exchange, route.key, Buffer.from(id), properties, (error) => {
       if (error === null || error === undefined) resolve();
-      else reject(asError(error));
+      else reject(new Error('not confirmed', { cause: error }));
     });
   });
   if (returned.has(id)) throw new Error(`message ${id} was returned: no queue at ${route.key}`);

@@ -1,6 +1,5 @@
 /** declare-setup — a connection to the real broker, small topologies, and a broom for both. */
 
-import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import {
   type AmqpConnection,
   type BindingSpec,
@@ -10,9 +9,9 @@ import {
   type QueueSpec,
   type Topology,
 } from 'respool/rabbit';
-import type { Table } from '../../../src/rabbit/connection/amqp.ts';
 import { service } from '../../services/index.ts';
 import { administer, freshName } from '../admin/management/setup.ts';
+import { connectAmqp, type Table } from '../amqp.ts';
 
 export interface Bundle extends AsyncDisposable {
   readonly connection: AmqpConnection;

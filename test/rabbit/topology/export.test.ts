@@ -11,11 +11,11 @@ import {
   type Topology,
   toTerraform,
 } from 'respool/rabbit';
-import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import { service, withService } from '../../services/index.ts';
 import { declareAll, removeAll } from './broker.ts';
 import { freshPrefix, KINDS, orderOf, STYLES } from './order.ts';
 import { readTerraform } from './read-terraform.ts';
+import { connectAmqp } from '../amqp.ts';
 
 withService('rabbitmq', (url) => {
   test.each(KINDS)(

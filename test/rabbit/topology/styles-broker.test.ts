@@ -9,11 +9,10 @@ import {
   type Topology,
   type WaitRoute,
 } from 'respool/rabbit';
-import type { AmqpConfirmChannel } from '../../../src/rabbit/connection/amqp.ts';
-import { connectAmqp } from '../../../src/rabbit/connection/connection.ts';
 import { withService } from '../../services/index.ts';
 import { declareAll, type Inbox, openInbox, removeAll, send } from './broker.ts';
 import { freshPrefix, KINDS, orderOf, queueOf, STYLES } from './order.ts';
+import { type AmqpConfirmChannel, connectAmqp } from '../amqp.ts';
 
 const SHORT_MS = 120;
 const LONG_MS = 300;

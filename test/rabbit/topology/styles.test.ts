@@ -11,8 +11,8 @@ import {
   shared,
   type UserBinding,
 } from 'respool/rabbit';
-import { DAY_MS } from '../../../src/core/duration.ts';
 import { KINDS, orderOf, queueOf, STYLES } from './order.ts';
+import { DAY_MS } from '../../time.ts';
 
 const NAMES: Readonly<Record<string, { exchanges: string[]; queues: string[] }>> = {
   perAttempt: {

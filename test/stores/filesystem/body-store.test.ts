@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { filesystemBodies, type FilesystemBodiesOptions } from 'respool/stores/filesystem';
 import type { BodyStore, StoredBody } from 'respool';
-import { systemClock } from '../../../src/system/clock.ts';
+import { systemClock } from '../../time.ts';
 
 const cleanups: (() => Promise<unknown>)[] = [];
 

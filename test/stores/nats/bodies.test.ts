@@ -6,10 +6,10 @@ import type { Msg } from '@nats-io/transport-node';
 import { expect, test } from 'vitest';
 import { natsBodies } from 'respool/stores/nats';
 import type { BodyStore } from 'respool';
-import { systemClock } from '../../../src/system/clock.ts';
 import { withService } from '../../services/index.ts';
 import { faultyConnection } from './faulty-connection.ts';
 import { bucketName, openBodies, plainConnection } from './setup.ts';
+import { systemClock } from '../../time.ts';
 
 async function* pieces(...sizes: readonly number[]): AsyncGenerator<Uint8Array> {
   for (const [at, size] of sizes.entries()) yield new Uint8Array(size).fill(at + 1);

@@ -4,10 +4,10 @@ import { expect, test } from 'vitest';
 import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntries, sampleEntry } from 'respool/testkit';
 import { nats } from 'respool/stores/nats';
 import type { Clock, EntryStore } from 'respool';
-import { systemClock } from '../../../src/system/clock.ts';
 import { withService } from '../../services/index.ts';
 import { type Fate, faultyConnection } from './faulty-connection.ts';
 import { atEnd, bucketName, openStore, plainConnection } from './setup.ts';
+import { systemClock } from '../../time.ts';
 
 type Judge = (subject: string) => Fate;
 

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import type { NatsMessage } from '../../../src/stores/nats/connection.ts';
 import { openFeed } from '../../../src/stores/nats/feed.ts';
 import type { Stream } from '../../../src/stores/nats/stream.ts';
-import { systemClock } from '../../../src/system/clock.ts';
+import { systemClock } from '../../time.ts';
 
 /** A feed of a stream of ten messages whose server sends what the test says. */
 async function setup() {

@@ -1,7 +1,7 @@
 /** A process of its own that claims and removes what it can, and tells what it was told. */
 
 import { nats } from 'respool/stores/nats';
-import { systemClock } from '../../../src/system/clock.ts';
+import { systemClock } from '../../time.ts';
 
 const [url = '', bucket = ''] = process.argv.slice(2);
 const store = nats({ url, bucket });

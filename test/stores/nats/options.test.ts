@@ -7,7 +7,6 @@ import { describe, expect, test } from 'vitest';
 import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
 import { nats, natsBodies, type NatsEntryOptions } from 'respool/stores/nats';
 import { checkReplicas, durabilityOf } from '../../../src/stores/nats/bucket.ts';
-import { systemClock } from '../../../src/system/clock.ts';
 import { withService } from '../../services/index.ts';
 import { faultyConnection } from './faulty-connection.ts';
 import {
@@ -18,6 +17,7 @@ import {
   plainConnection,
   removeBucket,
 } from './setup.ts';
+import { systemClock } from '../../time.ts';
 
 const invalid = { code: 'config.invalid' };
 

@@ -7,9 +7,9 @@ import { headers } from '@nats-io/transport-node';
 import { expect, test } from 'vitest';
 import type { BodyStore, Clock } from 'respool';
 import { MARKER_KEPT_MS, MARKERS_KEPT_AFTER_OPEN_MS } from '../../../src/stores/nats/body-store.ts';
-import { systemClock } from '../../../src/system/clock.ts';
 import { withService } from '../../services/index.ts';
 import { bucketName, openBodies, plainConnection } from './setup.ts';
+import { systemClock } from '../../time.ts';
 
 async function* bytesOf(size: number): AsyncGenerator<Uint8Array> {
   yield randomBytes(size);

@@ -9,9 +9,9 @@ import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
 import { nats } from 'respool/stores/nats';
 import type { EntryStore } from 'respool';
 import { shardOf } from '../../../src/stores/nats/row.ts';
-import { systemClock } from '../../../src/system/clock.ts';
 import { withService } from '../../services/index.ts';
 import { atEnd, bucketName, openStore, plainConnection } from './setup.ts';
+import { systemClock } from '../../time.ts';
 
 const DELIVERY = { lane: 'delivery', states: ['incoming', 'deferred', 'active'] } as const;
 

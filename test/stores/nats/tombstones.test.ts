@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest';
 import { Tombstones, readTombstone } from '../../../src/stores/nats/tombstones.ts';
 import type { Stream } from '../../../src/stores/nats/stream.ts';
-import { systemClock } from '../../../src/system/clock.ts';
+import { systemClock } from '../../time.ts';
 
 /** Tombstones over a stream that notes what is taken out; `write` is what a tombstone meets. */
 function setup(write: () => Promise<number>) {

@@ -3,7 +3,6 @@
 import type pg from 'pg';
 import { expect, test } from 'vitest';
 import { sampleEntries } from 'respool/testkit';
-import { systemClock } from '../../../src/system/clock.ts';
 import { Claims } from '../../../src/stores/postgres/claim.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
 import { OrderKeys } from '../../../src/stores/postgres/order-keys.ts';
@@ -13,6 +12,7 @@ import { withService } from '../../services/index.ts';
 import { faultyPool } from './faulty-pool.ts';
 import { mostRows, type Node } from './plan.ts';
 import { asking, misjudge, openClient, openStore, ownSchema } from './setup.ts';
+import { systemClock } from '../../time.ts';
 
 /** Claims in a transaction that is taken back, and says what that cost. */
 async function rowsOfClaim(

@@ -4,10 +4,10 @@ import { describe, expect, test } from 'vitest';
 import { diagnosePostgres, examineWaiting } from '../../../src/stores/postgres/diagnose.ts';
 import type { PostgresOptions } from 'respool/stores/postgres';
 import { checkOptions } from '../../../src/stores/postgres/options.ts';
-import { systemClock } from '../../../src/system/clock.ts';
 import type { StoreFinding } from '../../../src/stores/shared/finding.ts';
 import { privateServer, service, withService } from '../../services/index.ts';
 import { atEnd, connect, newSchema, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
+import { systemClock } from '../../time.ts';
 
 type Parts = Parameters<typeof diagnosePostgres>[1];
 

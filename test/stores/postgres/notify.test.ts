@@ -7,7 +7,6 @@ import type { Clock, EntryStore } from 'respool';
 import { postgres } from 'respool/stores/postgres';
 import { sampleEntry } from 'respool/testkit';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
-import { systemClock } from '../../../src/system/clock.ts';
 import {
   entryChange,
   claimRequest,
@@ -17,6 +16,7 @@ import {
 import { FaultProxy } from '../../nodes/proxy.ts';
 import { withService } from '../../services/index.ts';
 import { openClient, openStore, ownSchema, serverUrl } from './setup.ts';
+import { systemClock } from '../../time.ts';
 
 /** Counts the calls of a watch; `next` resolves with the next one. */
 function watching(store: EntryStore) {

@@ -5,10 +5,8 @@ import type pg from 'pg';
 import { expect, test } from 'vitest';
 import type { Entry, EntryStore } from 'respool';
 import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntry } from 'respool/testkit';
-import { MINUTE_MS } from '../../../src/core/duration.ts';
 import { Claims } from '../../../src/stores/postgres/claim.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
-import { systemClock } from '../../../src/system/clock.ts';
 import {
   assertNext,
   assertNothingDue,
@@ -26,6 +24,7 @@ import {
 } from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { asking, openClient, openStore, ownSchema } from './setup.ts';
+import { MINUTE_MS, systemClock } from '../../time.ts';
 
 const HELD = { state: 'hold', dueAt: null } as const;
 

@@ -6,9 +6,9 @@ import { sampleEntry } from 'respool/testkit';
 import { migrate } from '../../../src/stores/postgres/schema.ts';
 import { checkOptions, namesOf } from '../../../src/stores/postgres/options.ts';
 import { Server } from '../../../src/stores/postgres/connection.ts';
-import { systemClock } from '../../../src/system/clock.ts';
 import { withService } from '../../services/index.ts';
 import { atEnd, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
+import { systemClock } from '../../time.ts';
 
 withService('postgres', () => {
   test('openers that race make the tables once', async () => {

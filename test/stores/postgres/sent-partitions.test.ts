@@ -1,11 +1,9 @@
 /** sent — what was delivered is moved to parts of a table, which are made ahead and dropped. */
 
 import { describe, expect, test } from 'vitest';
-import { DAY_MS, HOUR_MS } from '../../../src/core/duration.ts';
 import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
 import { postgres, type PostgresOptions } from 'respool/stores/postgres';
 import type { Clock, Entry, Status } from 'respool';
-import { systemClock } from '../../../src/system/clock.ts';
 import { assertNext, keyedEntry } from '../../../src/testkit/entry-cases/order.ts';
 import {
   entryChange,
@@ -17,6 +15,7 @@ import {
 import { withService } from '../../services/index.ts';
 import { faultyPool } from './faulty-pool.ts';
 import { openClient, openStore, ownSchema, serverUrl } from './setup.ts';
+import { DAY_MS, HOUR_MS, systemClock } from '../../time.ts';
 
 const SENT = { partition: '1h', keep: '1d' } as const;
 

@@ -4,10 +4,10 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
 import { Sockets } from '../../../src/stores/postgres/connection.ts';
-import { systemClock } from '../../../src/system/clock.ts';
 import { FaultProxy } from '../../nodes/proxy.ts';
 import { withService } from '../../services/index.ts';
 import { openStore, ownSchema, serverUrl } from './setup.ts';
+import { systemClock } from '../../time.ts';
 
 /** A server that never ends what others have ended, and a clock that is moved by hand. */
 async function setup() {

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { S3Client } from '@aws-sdk/client-s3';
 import { type S3Bodies, type S3Options, s3 } from 'respool/stores/s3';
 import type { Clock } from 'respool';
-import { systemClock } from '../../../src/system/clock.ts';
+import { systemClock } from '../../time.ts';
 
 /** A name that no other test uses. */
 export function newBucket(): string {

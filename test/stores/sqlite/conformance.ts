@@ -12,8 +12,8 @@ import {
   type StoreUnderTest,
 } from 'respool/testkit';
 import { loadSqlite } from '../../../src/stores/shared/client.ts';
-import { systemClock } from '../../../src/system/clock.ts';
 import { runSuite } from '../../suite.ts';
+import { systemClock } from '../../time.ts';
 
 /**
  * How the stores are made: in the caller's thread, in a file with tables of somebody else, or moving

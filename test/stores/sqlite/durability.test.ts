@@ -7,9 +7,9 @@ import type { FileSettings } from '../../../src/stores/sqlite/connection.ts';
 import { StoreFile } from '../../../src/stores/sqlite/file.ts';
 import type { EntryOp, EntryReplies } from '../../../src/stores/sqlite/protocol.ts';
 import { envelopeColumns, statusColumns } from '../../../src/stores/sqlite/row.ts';
-import { systemClock } from '../../../src/system/clock.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeFolder, openFile, openStore } from './setup.ts';
+import { systemClock } from '../../time.ts';
 
 const NORMAL = 1;
 const FULL = 2;

@@ -11,9 +11,9 @@ import {
 } from '../../../src/stores/sqlite/file-thread.ts';
 import { checkOptions } from '../../../src/stores/sqlite/options.ts';
 import type { FileRequest } from '../../../src/stores/sqlite/protocol.ts';
-import { systemClock } from '../../../src/system/clock.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeFolder, openFile, openStore } from './setup.ts';
+import { systemClock } from '../../time.ts';
 
 /** A clock on which each request takes the next of these times, then none. */
 function clockOf(tookMs: readonly number[]): Clock {

@@ -4,9 +4,9 @@ import { describe, expect, test } from 'vitest';
 import { sampleEntries, sampleEntry } from 'respool/testkit';
 import { sqlite, sqliteBodies } from 'respool/stores/sqlite';
 import type { Clock, EntryStore } from 'respool';
-import { systemClock } from '../../../src/system/clock.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeFolder } from './setup.ts';
+import { systemClock } from '../../time.ts';
 
 /** A clock that stands still until it is told. */
 function standingClock() {

@@ -1,8 +1,8 @@
 import { describe, expect, test, vi } from 'vitest';
 import { loadSqlite } from '../../../src/stores/shared/client.ts';
 import { once } from 'respool/stores/sqlite';
-import { DAY_MS } from '../../../src/core/duration.ts';
 import { atEnd } from './setup.ts';
+import { DAY_MS } from '../../time.ts';
 
 async function setup() {
   const database = (await loadSqlite())(':memory:');

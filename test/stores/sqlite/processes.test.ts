@@ -6,10 +6,10 @@ import { describe, expect, test } from 'vitest';
 import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
 import { serviceAddress } from 'respool/stores/sqlite';
 import type { Clock } from 'respool';
-import { systemClock } from '../../../src/system/clock.ts';
 import { entryChange } from '../../../src/testkit/entry-cases/shared.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeFolder, openFile, openStore } from './setup.ts';
+import { systemClock } from '../../time.ts';
 
 interface Neighbour {
   readonly child: ChildProcess;

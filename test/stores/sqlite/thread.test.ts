@@ -4,9 +4,9 @@ import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { startFileThread } from '../../../src/stores/sqlite/file-thread.ts';
 import { sampleEntry } from 'respool/testkit';
-import { systemClock } from '../../../src/system/clock.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeFolder, openFile, openStore } from './setup.ts';
+import { systemClock } from '../../time.ts';
 
 const SETTINGS = {
   path: 'x.db',

@@ -16,9 +16,9 @@ import {
   resumeReplay,
 } from 'respool/dead-letters';
 import { createManagement, createQueueLetters } from 'respool/rabbit';
-import { systemClock } from '../../../../src/system/clock.ts';
 import { spoolAt } from '../../../torture/places.ts';
 import type { Ended, ReplayOrder } from './replay-order.ts';
+import { systemClock } from '../../../time.ts';
 
 const LOOK_AGAIN_MS = 50;
 const LOOK_MAX_MS = 120_000;
