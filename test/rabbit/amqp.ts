@@ -7,6 +7,4 @@ export type AmqpConfirmChannel = Awaited<ReturnType<AmqpConnection['createConfir
 /** Headers of a message, or arguments of a queue. */
 export type Table = Readonly<Record<string, unknown>>;
 
-export async function connectAmqp(url: string): Promise<AmqpConnection> {
-  return (await connect(url)) as AmqpConnection;
-}
+export const connectAmqp = async (url: string): Promise<AmqpConnection> => connect(url);
