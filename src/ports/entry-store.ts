@@ -232,7 +232,10 @@ export interface EntryStore {
    * `traits.ordered`.
    */
   keyHeads?(max: number): Promise<readonly KeyHead[]>;
-  /** Leaves the address of a service for other processes, for as long as this one has it open. */
+  /**
+   * Leaves the address of a service for other processes, for as long as this one has it open.
+   * Why: docs/decisions/0011-a-service-announces-its-address.md
+   */
   announce?(address: string): Promise<void>;
   /**
    * Tells of each operation at its disk or server, once it is over; returns the way to stop. With

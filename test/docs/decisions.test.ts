@@ -24,14 +24,16 @@ test('ARCHITECTURE.md lists every decision, each under its title', () => {
 });
 
 describe.each(decisions.map((page) => [page.file, page] as const))('%s', (file, page) => {
-  test('has its number, a date, a context and a decision', () => {
+  test('has its number, a date, a context, a decision and its figures', () => {
     const number = Number(path.basename(file).slice(0, 4));
     expect(page.text).toMatch(new RegExp(`^# ${number}\\. .+\\n\\n20\\d\\d-\\d\\d-\\d\\d\\n`));
-    expect(headingsOf(page, 2).slice(0, 2)).toEqual(['Context', 'Decision']);
+    const headings = headingsOf(page, 2);
+    expect(headings.slice(0, 2)).toEqual(['Context', 'Decision']);
+    expect(headings).toContain('Figures');
   });
 });
 
-test('the code refers to decisions that exist', () => {
+test('the code refers to every decision, and to none that does not exist', () => {
   const names = decisions.map(({ file }) => path.basename(file));
   const files = readdirSync(path.join(ROOT, 'src'), { recursive: true, encoding: 'utf8' });
   const references = files
@@ -39,6 +41,7 @@ test('the code refers to decisions that exist', () => {
     .flatMap((file) => referencesIn(readFileSync(path.join(ROOT, 'src', file), 'utf8')));
   expect(references.length).toBeGreaterThan(30);
   expect(references.filter((one) => !names.some((name) => name.startsWith(one)))).toEqual([]);
+  expect(names.filter((name) => !references.some((one) => name.startsWith(one)))).toEqual([]);
 });
 
 /** Whole names, such as `0001-title.md`, and numbers in a list, such as `0001 and 0002`. */

@@ -7,6 +7,7 @@
  *   ts run [name.ts]   a whole program; type-checked and run in an empty folder
  *   ts run fails       the same, and it ends with a failure on purpose
  *   sh run             run by sh in the folder that the programs above it left behind
+ *   ts run until-output …  it does not end by itself: interrupted once it has printed something
  *   … ages            its output tells ages, which are not compared
  *   … needs:command   not run where this command is not installed
  *   … broker          finds a RabbitMQ by RABBITMQ_URL; not run where there is none

@@ -153,7 +153,8 @@ async function runBlock(page: Page, block: Block, place: Place): Promise<string>
   if (!isShell) await writeFile(file, block.text);
   const script = `${END_WITH_ME}\n${block.text}`;
   const [command, args] = isShell ? ['sh', ['-euc', script]] : [process.execPath, [file]];
-  const { code, printed } = await execute(command, args, place);
+  const isEndless = block.marks.includes('until-output');
+  const { code, printed } = await execute(command, args, { ...place, isEndless });
   const mayFail = block.marks.includes('fails');
   if ((code !== 0) !== mayFail) {
     throw new Error(`${page.file}:${block.line} ended with ${code}:\n${printed}`);
@@ -180,7 +181,7 @@ function withShownServers(text: string, { broker, database }: ServerUrls): strin
 function execute(
   command: string,
   args: readonly string[],
-  { folder: cwd, urls }: Place,
+  { folder: cwd, urls, isEndless }: Place & { readonly isEndless: boolean },
 ): Promise<{ code: number | string; printed: string }> {
   const env = {
     ...process.env,
@@ -197,9 +198,13 @@ function execute(
     ...Object.fromEntries(SERVER_MARKS.map((one) => [SERVERS[one], urls[one]])),
   };
   return new Promise((resolve) => {
-    execFile(command, args, { cwd, env, timeout: PROGRAM_MAX_MS }, (error, stdout, stderr) => {
-      const code = error === null ? 0 : (error.code ?? error.signal ?? 'nothing');
+    const options = { cwd, env, timeout: PROGRAM_MAX_MS };
+    const child = execFile(command, args, options, (error, stdout, stderr) => {
+      const isInterrupted = isEndless && error?.signal === 'SIGINT';
+      const code = error === null || isInterrupted ? 0 : (error.code ?? error.signal ?? 'nothing');
       resolve({ code, printed: `${stdout}${stderr}` });
     });
+    // As a user ends such a program: by Ctrl-C, once it has shown what it does.
+    if (isEndless) child.stdout?.once('data', () => child.kill('SIGINT'));
   });
 }

@@ -246,6 +246,7 @@ export interface ReplaySettings {
   readonly window: number;
   readonly stopAbove: number;
   readonly replaysMax: number;
+  /** Why it is left by default: docs/decisions/0032-possibly-sent-letters-stay-unsure.md */
   readonly unsure: 'leave' | 'send';
 }
 
