@@ -4,7 +4,7 @@
  */
 
 export { type InboxPlace, migrateInbox } from './inbox.ts';
-export { fromDrizzle, fromKnex, fromKysely, fromPrisma } from './libraries.ts';
+export { fromDrizzle, fromKnex, fromKysely, fromPrisma } from './tx.ts';
 export { type ListenOptions, listen } from './listen.ts';
 export { type Once, type OnceKey, type OnceOptions, once } from './once.ts';
 export type {
@@ -15,7 +15,7 @@ export type {
 } from './options.ts';
 export { createOutbox, type OutboxOptions } from './outbox.ts';
 export type { Outbox } from './postgres-outbox.ts';
-export { Reject } from './reject.ts';
+export { Reject } from './listen.ts';
 export type { Relay, RelayLoad } from './relay.ts';
 export { type SinkSpool, spoolSink, type SpoolSinkOptions } from './spool-sink.ts';
 export type { SqliteOutbox } from './sqlite-outbox.ts';

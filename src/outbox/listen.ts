@@ -1,12 +1,13 @@
 /**
  * listen — a handler on what an outbox sent: a queue bound to its exchange, tried again after a
- * list of delays, then put into a dead queue.
+ * list of delays, then put into a dead queue; and `Reject`, by which a handler asks for the latter.
  *
  *   exchange ─binding key─▶ {queue} ─fails─▶ {queue}.delay_2s ─▶ {queue} … ─▶ {queue}.dlq
  */
 
 import type { Duration } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
+import { PermanentError } from '../core/failure.ts';
 import { checkNames } from '../core/limits.ts';
 import { ladder } from '../core/policy.ts';
 import { outbox as outboxCompat } from '../rabbit/compat/outbox.ts';
@@ -15,7 +16,7 @@ import { CONSUMER_OPTIONS, type ConsumerOptions } from '../rabbit/consume/option
 import type { RabbitHandler } from '../rabbit/consume/delivery.ts';
 import type { UserBinding } from '../rabbit/topology/model.ts';
 import { perDelay } from '../rabbit/topology/styles.ts';
-import { typeOf } from './shape.ts';
+import { typeOf } from './types.ts';
 import { tracking, trackingOf } from './tracking.ts';
 
 /** Which queue listens where, and how often it is tried. */
@@ -110,4 +111,16 @@ function keysOf(bindingKey: unknown): readonly string[] {
     'config.invalid',
     `cannot listen to ${show(bindingKey)}: allowed is a binding key such as 'order.*', or a list`,
   );
+}
+
+/** Thrown by a handler: the message goes to the dead queue at once, whatever delays are left. */
+export class Reject extends PermanentError {
+  override readonly name: string = 'Reject';
+
+  constructor(
+    reason: string,
+    { code = 'rejected', ...options }: { readonly code?: string; readonly cause?: unknown } = {},
+  ) {
+    super(code, reason, options);
+  }
 }

@@ -2,7 +2,8 @@
  * message — from the arguments of an emit to an entry, checked before anything is written.
  *
  * Everything the relay needs is in the entry: it may run in another process. Bodies always ride
- * with their entry, in the same transaction.
+ * with their entry, in the same transaction. So does what carries the span of an emit: the trace
+ * of an emit that is rolled back ends with the emit.
  */
 
 import { DURATION_MAX_MS, durationMs, type Millis } from '../core/duration.ts';
@@ -20,11 +21,13 @@ import { initialStatus } from '../core/next-status.ts';
 import { carrying } from '../engine/tracing.ts';
 import type { BodyStore, StoredBody } from '../ports/body-store.ts';
 import type { Duplicate } from '../ports/entry-store.ts';
+import type { SendSpan, Tracer } from '../ports/tracer.ts';
 import { type Codec, encodersOf } from '../rabbit/publish/codecs.ts';
 import { badKeyList } from '../rabbit/publish/message.ts';
 import { keepBody, type OwnBody, ownBody } from '../spool/body.ts';
 import { Chain } from '../spool/chain.ts';
 import { checkMessage, type MessageOptions, withBody } from '../spool/message.ts';
+import { beginSend, beginSends, type TracedMessage, type TracedSends } from '../spool/tracing.ts';
 import { TRACKING_HEADER, trackingHeader } from './tracking.ts';
 import type { EmitMessage, EmitOptions, Emitted } from './types.ts';
 
@@ -330,4 +333,48 @@ function streamed(): RespoolError {
     'message.invalid',
     'cannot emit a stream: a transaction does not wait for one; give text, bytes or a JSON value',
   );
+}
+
+/** Emits on their way, with what carries their traces. */
+export interface TracedEmits {
+  readonly own: readonly OwnMessage[];
+  end(emitted: readonly Emitted[]): void;
+  fail(error: unknown): void;
+}
+
+/** One emit by itself; undefined: nobody records. */
+export function traceEmit(tracer: Tracer | undefined, own: OwnMessage): TracedEmits | undefined {
+  if (tracer === undefined) return undefined;
+  const span = beginSend(tracer, sendableOf(own));
+  return span === undefined ? undefined : traced([own], alone(span));
+}
+
+/** Many in one call; undefined: nobody records. */
+export function traceEmits(
+  tracer: Tracer | undefined,
+  own: readonly OwnMessage[],
+): TracedEmits | undefined {
+  if (tracer === undefined) return undefined;
+  const sends = beginSends(tracer, own.map(sendableOf));
+  return sends === undefined ? undefined : traced(own, sends);
+}
+
+function traced(own: readonly OwnMessage[], sends: TracedSends): TracedEmits {
+  return {
+    own: own.map((message, at) => ({ ...message, trace: sends.headers(at) })),
+    end: (emitted) => sends.end(emitted),
+    fail: (error) => sends.fail(error),
+  };
+}
+
+function alone(span: SendSpan): TracedSends {
+  return {
+    headers: () => span.headers,
+    end: ([emitted = {}]) => span.end(emitted),
+    fail: (error) => span.end({ error }),
+  };
+}
+
+function sendableOf({ message, headers }: OwnMessage): TracedMessage {
+  return { topic: message.routingKey, id: message.id, headers };
 }

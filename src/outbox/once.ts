@@ -13,7 +13,7 @@ import { checkKey, checkNames } from '../core/limits.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery } from '../ports/handler.ts';
 import type { SqlTx } from '../ports/sql.ts';
-import { hasGeneratedId } from '../rabbit/consume/message-history.ts';
+import { hasGeneratedId } from '../rabbit/message-history.ts';
 import { Values } from '../stores/postgres/row.ts';
 import { outsideTransaction, TxCheck } from '../stores/postgres/insert-within.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
@@ -27,17 +27,25 @@ import {
   takeSql,
   takeSqliteKey,
 } from './inbox.ts';
-import { type TxMutex, TxMutexes } from './tx-mutex.ts';
-import { type GuardedTx, guardedTxOf } from './guarded-tx.ts';
-import { COLLISION, explainMissing, hasCode, NO_TRANSACTION } from './table-errors.ts';
+import {
+  type AnyTx,
+  isOneTransaction,
+  isPool,
+  isSqlite,
+  sqlTxOf,
+  type TxMutex,
+  TxMutexes,
+} from './tx.ts';
 import {
   type ClientOf,
+  type GuardedTx,
+  guardedTxOf,
   refusePromise,
   transaction,
   type TxPool,
   withinSqlite,
 } from './transaction.ts';
-import { type AnyTx, isOneTransaction, isPool, isSqlite, sqlTxOf } from './tx.ts';
+import { COLLISION, explainMissing, hasCode, NO_TRANSACTION } from './table-errors.ts';
 
 /** What `once` may be told beside its work. */
 export interface OnceOptions extends InboxPlace {

@@ -7,7 +7,7 @@ import type { PgPool } from '../stores/postgres/options.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import type { DatabaseOutboxOptions, PoolOutboxOptions, UrlOutboxOptions } from './options.ts';
 import { Outbox } from './postgres-outbox.ts';
-import { typeOf } from './shape.ts';
+import { typeOf } from './types.ts';
 import { SqliteOutbox } from './sqlite-outbox.ts';
 import type { ClientOf } from './transaction.ts';
 

@@ -1,5 +1,6 @@
 /**
- * parts — what an outbox hands to its relays: a store over its tables, and the words they share.
+ * parts — what an outbox hands to its relays: a store over its tables, and the words they share;
+ * and a spool over the same tables, to look at messages and to steer them.
  */
 
 import type { Duration } from '../core/duration.ts';
@@ -9,6 +10,7 @@ import type { Clock, Dice } from '../ports/clock.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { Logger } from '../ports/logger.ts';
 import type { Tracer } from '../ports/tracer.ts';
+import { createSpool, type Spool } from '../spool/spool.ts';
 
 /** What is special about the store of a relay. */
 export interface RelayStoreOptions {
@@ -40,4 +42,20 @@ export interface OutboxParts {
   readonly tracer?: Tracer | undefined;
   readonly clock: Clock;
   readonly dice: Dice;
+}
+
+/** A spool that delivers nothing by itself; bodies ride with their entries. */
+export function spoolOf(parts: OutboxParts): Spool {
+  const { policies, backoffs, maxBytes, logger, clock, dice } = parts;
+  return createSpool({
+    entries: parts.makeStore(),
+    bodies: parts.makeBodies(),
+    policies,
+    backoffs,
+    limits: { inlineBodyBytes: maxBytes, bodyBytes: maxBytes },
+    unhandled: 'leave',
+    ...(logger === undefined ? {} : { logger }),
+    clock,
+    dice,
+  });
 }

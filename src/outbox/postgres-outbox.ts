@@ -18,7 +18,14 @@ import { askTransaction, insertWithin, type TxHabit } from '../stores/postgres/i
 import { type Names, namesOf, type PgPool } from '../stores/postgres/options.ts';
 import { postgresSchema } from '../stores/postgres/schema.ts';
 import { systemClock } from '../system/clock.ts';
-import { type GuardedTx, guardedTxOf } from './guarded-tx.ts';
+import {
+  type GuardedTx,
+  guardedTxOf,
+  type Speaker,
+  transaction,
+  type TxClient,
+  type TxPool,
+} from './transaction.ts';
 import {
   forgetKeys,
   type InboxTable,
@@ -26,7 +33,15 @@ import {
   postgresInboxSql,
   postgresTable,
 } from './inbox.ts';
-import { checkEmitOptions, emittedOf, Messages, type OwnMessage } from './message.ts';
+import {
+  checkEmitOptions,
+  emittedOf,
+  Messages,
+  type OwnMessage,
+  type TracedEmits,
+  traceEmit,
+  traceEmits,
+} from './message.ts';
 import {
   fromOf,
   outboxSettings,
@@ -34,8 +49,7 @@ import {
   type SqlOptions,
   type UrlOutboxOptions,
 } from './options.ts';
-import { spoolOf } from './outbox-spool.ts';
-import type { OutboxParts, RelayStoreOptions } from './parts.ts';
+import { type OutboxParts, type RelayStoreOptions, spoolOf } from './parts.ts';
 import { createRelay, type Relay } from './relay.ts';
 import {
   withAdvice,
@@ -43,10 +57,7 @@ import {
   explainMissing,
   type MissingTables,
 } from './table-errors.ts';
-import { type TracedEmits, traceEmit, traceEmits } from './traced-emit.ts';
-import { type Speaker, transaction, type TxClient, type TxPool } from './transaction.ts';
-import { type TxMutex, TxMutexes } from './tx-mutex.ts';
-import { type AnyTx, isOneTransaction, sqlTxOf } from './tx.ts';
+import { type AnyTx, isOneTransaction, sqlTxOf, type TxMutex, TxMutexes } from './tx.ts';
 import type { EmitMessage, EmitOptions, Emitted, RelayOptions } from './types.ts';
 import { Wake } from './wake.ts';
 

@@ -15,7 +15,15 @@ import { sqlite } from '../stores/sqlite/entry-store.ts';
 import { checkTables, migrateSqlite, sqliteSchema } from '../stores/sqlite/schema.ts';
 import { createWithin, type InsertWithin } from '../stores/sqlite/insert.ts';
 import { forgetSqliteKeys, sqliteInboxSql, sqliteTable } from './inbox.ts';
-import { checkEmitOptions, emittedOf, Messages, type OwnMessage } from './message.ts';
+import {
+  checkEmitOptions,
+  emittedOf,
+  Messages,
+  type OwnMessage,
+  type TracedEmits,
+  traceEmit,
+  traceEmits,
+} from './message.ts';
 import {
   withAdvice,
   areTablesMissing,
@@ -23,14 +31,17 @@ import {
   type MissingTables,
 } from './table-errors.ts';
 import { type DatabaseOutboxOptions, fromOf, outboxSettings, type SqlOptions } from './options.ts';
-import { spoolOf } from './outbox-spool.ts';
-import type { OutboxParts, RelayStoreOptions } from './parts.ts';
+import { type OutboxParts, type RelayStoreOptions, spoolOf } from './parts.ts';
 import { createRelay, type Relay } from './relay.ts';
-import { typeOf } from './shape.ts';
+import {
+  type EmitMessage,
+  type EmitOptions,
+  type Emitted,
+  type RelayOptions,
+  typeOf,
+} from './types.ts';
 import { withinSqlite } from './transaction.ts';
-import { type TracedEmits, traceEmit, traceEmits } from './traced-emit.ts';
 import { isSqlite } from './tx.ts';
-import type { EmitMessage, EmitOptions, Emitted, RelayOptions } from './types.ts';
 import { Wake } from './wake.ts';
 
 const NAMES = ['database', 'tables'];
