@@ -13,7 +13,7 @@ import { createSpool } from 'respool';
 import { planReplay, runReplay } from 'respool/dead-letters';
 import { createQueueLetters } from '../src/rabbit/queues/queue-letters.ts';
 import { sweepQueue } from '../src/rabbit/queues/sweep.ts';
-import { createManagement } from '../src/rabbit/admin/management/index.ts';
+import { createManagement } from '../src/rabbit/management/management.ts';
 import type { Sample } from './measure.ts';
 import type { Broker } from './rabbit-broker.ts';
 

@@ -63,6 +63,20 @@ const CASES: Readonly<Record<string, RuleCase>> = {
       { 'index.ts': "export * from './cli/a.ts';" },
     ],
   },
+  'an import points to a lower folder of rabbit or stays inside its folder': {
+    rule: rules.foldersPointDown,
+    bad: [
+      { 'rabbit/connection/a.ts': "import { b } from '../consume/b.ts';" },
+      { 'rabbit/message-history.ts': "import { b } from './compat/b.ts';" },
+      { 'rabbit/attic/a.ts': "import { b } from '../connection/b.ts';" },
+    ],
+    good: [
+      { 'rabbit/consume/a.ts': "import { b } from '../connection/b.ts';" },
+      { 'rabbit/consume/a.ts': "import { b } from './b.ts';" },
+      { 'rabbit/index.ts': "export { b } from './migrate/b.ts';" },
+      { 'outbox/a.ts': "import { b } from '../rabbit/publish/b.ts';" },
+    ],
+  },
   'a relative import names an existing file with its extension': {
     rule: rules.importsNameExistingFiles,
     bad: [

@@ -27,7 +27,7 @@ export {
   type Repair,
   type RepairBody,
   type RepairChange,
-} from './replay/transform.ts';
+} from './replay/plan.ts';
 export type {
   CannotKind,
   Replay,

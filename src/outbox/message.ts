@@ -342,14 +342,14 @@ export interface TracedEmits {
   fail(error: unknown): void;
 }
 
-/** One emit by itself; undefined: nobody records. */
+/** The span of one emit; undefined: tracing is off. */
 export function traceEmit(tracer: Tracer | undefined, own: OwnMessage): TracedEmits | undefined {
   if (tracer === undefined) return undefined;
   const span = beginSend(tracer, sendableOf(own));
   return span === undefined ? undefined : traced([own], alone(span));
 }
 
-/** Many in one call; undefined: nobody records. */
+/** The spans of many emits in one call; undefined: tracing is off. */
 export function traceEmits(
   tracer: Tracer | undefined,
   own: readonly OwnMessage[],

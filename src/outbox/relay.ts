@@ -439,7 +439,7 @@ function exchangeTarget(
   const target = sinkTarget(sink, { batchMax: batch, sendsMax });
   const close = async (): Promise<void> => {
     await target.close();
-    // What has no answer by now was given back, and nobody waits for it.
+    // Anything unanswered by now was given back and is no longer awaited.
     await sink.close({ waits: false });
   };
   return { ...target, name: `exchange "${exchange}"`, reach: () => sink.reach(), close };

@@ -8,6 +8,7 @@ export { goqueue, type GoqueueOptions } from './compat/goqueue.ts';
 export { outbox, type OutboxOptions } from './compat/outbox.ts';
 export { spring, type SpringOptions } from './compat/spring.ts';
 export {
+  type AnyConnection,
   type ConnectionOptions,
   createConnection,
   type RabbitConnection,
@@ -37,8 +38,30 @@ export type { FallbackSpool } from './publish/fallback.ts';
 export { doctor } from './admin/doctor.ts';
 export { drainQueue } from './queues/drain.ts';
 export { dumpText, dumpTopology } from './admin/dump.ts';
-export { migrateTopology } from './admin/migrate.ts';
-export type * from './admin/reports.ts';
+export { migrateTopology } from './migrate/migrate.ts';
+export type {
+  DoctorOptions,
+  DrainEnd,
+  DrainOptions,
+  DrainReport,
+  DumpedBinding,
+  DumpedExchange,
+  DumpedQueue,
+  Finding,
+  LookOptions,
+  MigrateOptions,
+  MigrateReport,
+  MigrateStep,
+  MoveProgress,
+  OldQueue,
+  QueueStats,
+  SharedWith,
+  StatsHint,
+  StatsHintKind,
+  StatsOptions,
+  StatsReport,
+  TopologyDump,
+} from './admin/reports.ts';
 export { queueStats } from './admin/stats.ts';
 export {
   createPublisher,
@@ -64,8 +87,8 @@ export { mergeTopologies } from './topology/model.ts';
 export { describePlan, type Plan, planTopology } from './topology/plan.ts';
 export { toTerraform } from './topology/terraform.ts';
 export { type Problem, verifyTopology } from './topology/verify.ts';
-export { createManagement, type Management } from './admin/management/index.ts';
-export type { ManagementOptions } from './admin/management/http.ts';
+export { createManagement, type Management } from './management/management.ts';
+export type { ManagementOptions } from './management/http.ts';
 export type {
   BindingSpec,
   ExchangeSpec,

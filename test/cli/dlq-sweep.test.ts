@@ -1,7 +1,7 @@
 /** dlq sweep — once, over queues of the real broker. */
 import { describe, expect, test } from 'vitest';
 import { lockQueue } from '../../src/rabbit/queues/lock.ts';
-import { H } from '../../src/rabbit/consume/message-history.ts';
+import { H } from '../../src/rabbit/message-history.ts';
 import { Hands } from '../rabbit/ground.ts';
 import { withService } from '../services/index.ts';
 import { died, sweepShell } from './sweep-ground.ts';

@@ -1,7 +1,7 @@
 /** docs/reference/rabbit.md says what the code says: every option, every header, and why not more. */
 import { createConnection, createConsumer, createPublisher } from 'respool/rabbit';
 import { describe, expect, test } from 'vitest';
-import { H } from '../../src/rabbit/consume/message-history.ts';
+import { H } from '../../src/rabbit/message-history.ts';
 import { readPage, tableUnder } from './pages.ts';
 
 const page = readPage('docs/reference/rabbit.md');

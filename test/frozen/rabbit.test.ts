@@ -18,11 +18,7 @@ import {
 } from 'respool/rabbit';
 import { failure, ladder } from 'respool';
 import { describe, expect, test } from 'vitest';
-import {
-  type Past,
-  respoolWire,
-  type Successor,
-} from '../../src/rabbit/consume/message-history.ts';
+import { type Past, respoolWire, type Successor } from '../../src/rabbit/message-history.ts';
 import { messageOf, nextOf } from '../rabbit/compat/messages.ts';
 import { compactJson } from './compact-json.ts';
 

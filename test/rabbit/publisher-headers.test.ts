@@ -1,7 +1,7 @@
 /** Headers of a publisher: what is refused, and what survives the way through a spool. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { readProperties, writtenProperties } from '../../src/rabbit/publish/fallback-properties.ts';
+import { readProperties, writtenProperties } from '../../src/rabbit/publish/fallback.ts';
 import { checkHeaders } from '../../src/rabbit/publish/message.ts';
 
 const name = fc.oneof(

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { remainingWait, totalWaitMs } from '../../src/rabbit/consume/settle.ts';
 import type { QueuePlan } from 'respool/rabbit';
-import type { Past } from '../../src/rabbit/consume/message-history.ts';
+import type { Past } from '../../src/rabbit/message-history.ts';
 
 /** A plan with these wait queues: the longest that is not longer than the delay, or the first. */
 function planOf(waitsMs: readonly number[]): QueuePlan {

@@ -72,7 +72,6 @@ export const SHARED: readonly string[] = [
   'Route',
   'Settings',
   'Table',
-  'Target',
   'Wake',
   'Walk',
   'cancelReplay',

@@ -51,6 +51,35 @@ export const importsPointDown: Rule = (sources, floors) =>
     return [at(source, line, `imports "${specifier}": ${story}`)];
   });
 
+/** Folders of one room, from the bottom to the top; a file beside them stands by its name. */
+const FOLDERS: Readonly<Record<string, readonly string[]>> = {
+  rabbit: [
+    'connection',
+    'management',
+    'topology',
+    'message-history.ts',
+    'compat',
+    'publish',
+    'admin',
+    'consume',
+    'queues',
+    'migrate',
+    'index.ts',
+  ],
+};
+
+export const foldersPointDown: Rule = (sources) =>
+  everyImport(sources, (source, { target, specifier, line }) => {
+    const [room = '', from = ''] = source.path.split('/');
+    const folders = FOLDERS[room];
+    const [toRoom, to = ''] = (target ?? '').split('/');
+    if (folders === undefined || toRoom !== room || from === to) return [];
+    const unknown = [from, to].find((folder) => !folders.includes(folder));
+    if (unknown !== undefined) return [at(source, line, `"${unknown}" is not in the table`)];
+    if (folders.indexOf(to) < folders.indexOf(from)) return [];
+    return [at(source, line, `imports "${specifier}": ${room}/${from} must not see ${to}`)];
+  });
+
 export const importsNameExistingFiles: Rule = (sources) => {
   const known = new Set(sources.map((source) => source.path));
   return everyImport(sources, (source, { target, specifier, line }) => {

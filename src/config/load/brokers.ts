@@ -6,7 +6,7 @@
 import { readFile } from 'node:fs/promises';
 import { RespoolError, show, textOf } from '../../core/errors.ts';
 import { shownUrl, type TlsOptions } from '../../rabbit/connection/connection.ts';
-import { managementUrlOf, vhostOf } from '../../rabbit/admin/management/http.ts';
+import { managementUrlOf, vhostOf } from '../../rabbit/management/http.ts';
 import { mergeTopologies, type QueuePlan, type Topology } from '../../rabbit/topology/model.ts';
 import type { EffectiveConsumer } from './consumers.ts';
 import type { RabbitConfig } from '../schema/define-config.ts';

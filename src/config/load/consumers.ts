@@ -17,13 +17,14 @@ import {
   type Declare,
 } from '../../rabbit/consume/options.ts';
 import {
+  checkName,
+  isBrokersOwn,
   mergeTopologies,
   type QueuePlan,
   type QueueType,
   type TopologyStyle,
   type UserBinding,
 } from '../../rabbit/topology/model.ts';
-import { checkName, isBrokersOwn } from '../../rabbit/topology/names.ts';
 import type { Config } from '../schema/define-config.ts';
 import { CONSUMER_KEYS } from '../schema/items.ts';
 import { itemReader } from './read-item.ts';

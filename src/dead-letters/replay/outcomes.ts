@@ -10,8 +10,7 @@ import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { DeadLetters, LetterRoute, Since } from '../../ports/dead-letters.ts';
 import { sleep } from '../../system/wait.ts';
-import type { ReplayJournal, LetterProgress } from './progress.ts';
-import type { ReplayLease } from './record-lease.ts';
+import type { LetterProgress, ReplayJournal, ReplayLease } from './progress.ts';
 import type { ReplayCanaries } from '../../spool/operator/replays.ts';
 
 /** Minimum interval of two queries, and its minimum multiple of the last query's duration. */

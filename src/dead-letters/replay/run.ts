@@ -25,10 +25,16 @@ import { sleep } from '../../system/wait.ts';
 import { withBrokerHeader } from '../export.ts';
 import { notTheSameLetter, Pace, type PassParts, runPass } from './send-letters.ts';
 import { FailureGuard, OutcomeListener } from './outcomes.ts';
-import { ReplayJournal, LetterProgress, NO_COUNTS } from './progress.ts';
-import { replaySettings, checkCaution } from './plan.ts';
-import { checkRunnable, INTERRUPTED_REASON, lostError, ReplayLease } from './record-lease.ts';
-import { type LetterTransform, sameTransform } from './transform.ts';
+import {
+  checkRunnable,
+  INTERRUPTED_REASON,
+  LetterProgress,
+  lostError,
+  NO_COUNTS,
+  ReplayJournal,
+  ReplayLease,
+} from './progress.ts';
+import { checkCaution, type LetterTransform, replaySettings, sameTransform } from './plan.ts';
 
 /** Missing letters that are put down at once. */
 const MISSING_STEP = 1_000;

@@ -21,11 +21,15 @@ import type {
 } from '../../ports/dead-letters.ts';
 import { unlessAborted, sleep } from '../../system/wait.ts';
 import type { FailureGuard, OutcomeListener } from './outcomes.ts';
-import type { ReplayJournal, LetterOutcome, LetterClaim, LetterProgress } from './progress.ts';
-import type { ReplayLease } from './record-lease.ts';
+import type {
+  LetterClaim,
+  LetterOutcome,
+  LetterProgress,
+  ReplayJournal,
+  ReplayLease,
+} from './progress.ts';
 import { type Millis, SECOND_MS } from '../../core/duration.ts';
-import { type ReplaySettings, routeText } from './plan.ts';
-import { type LetterTransform, repairLetter } from './transform.ts';
+import { type LetterTransform, repairLetter, type ReplaySettings, routeText } from './plan.ts';
 
 /** What a pass works with; the same for all passes of a run. */
 export interface PassParts extends DecideParts {

@@ -15,8 +15,8 @@ import { Trend, TREND_MS } from '../../core/forecast.ts';
 import { checkNames } from '../../core/limits.ts';
 import type { EngineLoad } from '../../engine/parts.ts';
 import type { ConsumerLoad } from '../../rabbit/consume/consumer.ts';
-import { createManagement, type Management } from '../../rabbit/admin/management/index.ts';
-import type { ManagementOptions } from '../../rabbit/admin/management/http.ts';
+import { createManagement, type Management } from '../../rabbit/management/management.ts';
+import type { ManagementOptions } from '../../rabbit/management/http.ts';
 import type { QueueStats, StatsReport } from '../../rabbit/admin/reports.ts';
 import type { Aliases } from './aliases.ts';
 import type {

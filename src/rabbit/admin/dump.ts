@@ -6,12 +6,12 @@
 
 import { formatDuration } from '../../core/duration.ts';
 import { systemClock } from '../../system/clock.ts';
-import type { Table } from '../connection/amqp.ts';
-import { isSameBinding } from '../topology/compare.ts';
+import { passiveExchanges, type Table, versionOf } from '../connection/amqp.ts';
+import { isSameBinding, type Snapshot, takeSnapshot } from '../topology/broker-state.ts';
 import { extraBindings } from '../topology/plan.ts';
-import { mergeTopologies, type Topology } from '../topology/model.ts';
-import { type Snapshot, takeSnapshot } from '../topology/snapshot.ts';
-import { amqpOf, checkLook, passiveExchanges, plannedQueues, versionOf } from './inspect-broker.ts';
+import { mergeTopologies, plannedQueues, type Topology } from '../topology/model.ts';
+import { checkLook, queueStats } from './stats.ts';
+import { amqpOf } from '../connection/connection.ts';
 import type {
   DumpedBinding,
   DumpedExchange,
@@ -19,7 +19,6 @@ import type {
   LookOptions,
   TopologyDump,
 } from './reports.ts';
-import { queueStats } from './stats.ts';
 
 /** The topology of the plans, and the state of its queues. */
 export async function dumpTopology(options: LookOptions): Promise<TopologyDump> {

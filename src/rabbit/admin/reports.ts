@@ -4,14 +4,11 @@
  */
 
 import type { Clock } from '../../ports/clock.ts';
-import type { AmqpConnection, AmqpMessage, Table } from '../connection/amqp.ts';
-import type { RabbitConnection } from '../connection/connection.ts';
-import type { HistoryWire } from '../consume/message-history.ts';
+import type { AmqpMessage, Table } from '../connection/amqp.ts';
+import type { AnyConnection } from '../connection/connection.ts';
+import type { HistoryWire } from '../message-history.ts';
 import type { QueuePlan, QueueRole, Route, Topology } from '../topology/model.ts';
-import type { Management } from './management/index.ts';
-
-/** Made by `createConnection`, or amqplib's own. */
-export type AnyConnection = RabbitConnection | AmqpConnection;
+import type { Management } from '../management/management.ts';
 
 /** Whom to ask. */
 export interface LookOptions {

@@ -5,20 +5,14 @@
  */
 
 import { formatDuration, MINUTE_MS } from '../../core/duration.ts';
-import { show } from '../../core/errors.ts';
+import { RespoolError, show } from '../../core/errors.ts';
 import { systemClock } from '../../system/clock.ts';
-import type { QueueState } from '../connection/amqp.ts';
-import {
-  amqpOf,
-  checkLook,
-  type PassiveQueue,
-  passiveQueues,
-  type PlannedQueue,
-  plannedQueues,
-  queuesOf,
-} from './inspect-broker.ts';
-import type { QueueInfo } from './management/index.ts';
-import type { QueueStats, StatsHint, StatsOptions, StatsReport } from './reports.ts';
+import { type PassiveQueue, passiveQueues, type QueueState } from '../connection/amqp.ts';
+import { queuesOf } from '../topology/broker-state.ts';
+import { type PlannedQueue, plannedQueues } from '../topology/model.ts';
+import { amqpOf } from '../connection/connection.ts';
+import type { QueueInfo } from '../management/management.ts';
+import type { LookOptions, QueueStats, StatsHint, StatsOptions, StatsReport } from './reports.ts';
 
 /** Depth, rates and age of every queue of the plans. */
 export async function queueStats(options: StatsOptions): Promise<StatsReport> {
@@ -220,4 +214,13 @@ function deadGrowing(queue: QueueStats, before: QueueStats | undefined): StatsHi
         `respool rabbit drain ${name}`,
     },
   ];
+}
+
+/** Refuses to look without a management API. */
+export function checkLook(what: string, { connection, management }: LookOptions): void {
+  if (connection !== undefined || management !== undefined) return;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot tell ${what}: neither a connection nor the management API is given; give one of them`,
+  );
 }

@@ -28,7 +28,7 @@ import {
   type Successor,
   wide,
   type HistoryWire,
-} from '../consume/message-history.ts';
+} from '../message-history.ts';
 import { checkOrder, delayLabel, type TopologyRoute } from '../topology/styles.ts';
 import type { QueueOrder, QueuePlan } from '../topology/model.ts';
 import * as parts from '../topology/parts.ts';

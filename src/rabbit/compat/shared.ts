@@ -8,10 +8,16 @@
  */
 
 import type { AmqpMessage, Table } from '../connection/amqp.ts';
-import { countOf, H, type Past, type HistoryWire } from '../consume/message-history.ts';
+import { countOf, H, type Past, type HistoryWire } from '../message-history.ts';
 import { type TopologyRoute, assemble } from '../topology/styles.ts';
-import type { PolicySpec, QueueOrder, QueuePlan, QueueSpec, Route } from '../topology/model.ts';
-import type { TopologyStyle } from '../topology/model.ts';
+import type {
+  PolicySpec,
+  QueueOrder,
+  QueuePlan,
+  QueueSpec,
+  Route,
+  TopologyStyle,
+} from '../topology/model.ts';
 import * as parts from '../topology/parts.ts';
 
 /** How to share queues with one other system. */

@@ -21,10 +21,9 @@ import {
   type Successor,
   wide,
   type HistoryWire,
-} from '../consume/message-history.ts';
+} from '../message-history.ts';
 import { checkOrder, type TopologyRoute } from '../topology/styles.ts';
-import type { PolicySpec, QueueOrder, QueuePlan } from '../topology/model.ts';
-import { checkName } from '../topology/names.ts';
+import { checkName, type PolicySpec, type QueueOrder, type QueuePlan } from '../topology/model.ts';
 import * as parts from '../topology/parts.ts';
 import * as compat from './shared.ts';
 

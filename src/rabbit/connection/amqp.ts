@@ -1,7 +1,10 @@
 /**
  * amqp — the part of amqplib that we use, as structural types, so that its connection can be passed
- * in or loaded by client.ts; and how a channel is closed.
+ * in or loaded by connection.ts; and channels: how they are opened and closed, and how questions
+ * are asked on throw-away ones, since a refusal closes the channel that asked.
  */
+
+import { RespoolError, textOf } from '../../core/errors.ts';
 
 /** A value in a table of headers or arguments, as amqplib reads and writes it. */
 export type TableValue = unknown;
@@ -144,4 +147,120 @@ export function closeChannel(channel: AmqpChannel): Promise<void> {
       resolve();
     }
   });
+}
+
+/** A channel whose end does not end the process. */
+export async function openChannel(connection: AmqpConnection): Promise<AmqpChannel> {
+  try {
+    const channel = await connection.createChannel();
+    channel.on('error', () => undefined);
+    return channel;
+  } catch (error) {
+    const text = `cannot open a channel to RabbitMQ: ${textOf(error)}; connect again`;
+    throw new RespoolError('broker.unavailable', text, { cause: error });
+  }
+}
+
+/** The code of a refusal by the broker, such as 404; undefined: it is something else. */
+export function refusalCode(error: unknown): number | undefined {
+  const code: unknown = error instanceof Error ? Reflect.get(error, 'code') : undefined;
+  return typeof code === 'number' ? code : undefined;
+}
+
+/** The version of the broker, as it said when the connection was opened. */
+export function versionOf(connection: AmqpConnection | undefined): string | undefined {
+  const version = connection?.connection?.serverProperties?.['version'];
+  return typeof version === 'string' ? version : undefined;
+}
+
+/** What a passive declare says; undefined: there is no such thing. */
+export type PassiveQueue<T> = { readonly found: T | undefined } | { readonly problem: string };
+
+/** Depth and consumers by a passive declare, which costs no delivery and changes nothing. */
+export async function passiveQueues(
+  connection: AmqpConnection,
+  names: readonly string[],
+): Promise<ReadonlyMap<string, PassiveQueue<QueueState>>> {
+  return passively(connection, names, (channel, name) => channel.checkQueue(name));
+}
+
+export async function passiveExchanges(
+  connection: AmqpConnection,
+  names: readonly string[],
+): Promise<ReadonlyMap<string, PassiveQueue<unknown>>> {
+  return passively(connection, names, (channel, name) => channel.checkExchange(name));
+}
+
+async function passively<T>(
+  connection: AmqpConnection,
+  names: readonly string[],
+  ask: (channel: AmqpChannel, name: string) => Promise<T>,
+): Promise<ReadonlyMap<string, PassiveQueue<T>>> {
+  const answers = new Map<string, PassiveQueue<T>>();
+  let channel: AmqpChannel | undefined;
+  for (const name of names) {
+    channel ??= await openChannel(connection);
+    try {
+      answers.set(name, { found: await ask(channel, name) });
+    } catch (error) {
+      // A refusal closed the channel; the next question gets a new one.
+      channel = undefined;
+      const isMissing = refusalCode(error) === 404;
+      answers.set(name, isMissing ? { found: undefined } : { problem: textOf(error) });
+    }
+  }
+  if (channel !== undefined) await closeChannel(channel);
+  return answers;
+}
+
+/**
+ * Channels at once. 100 new quorum queues: 1.4 to 1.7 s on one, 0.5 s on eight; 100 that are there
+ * already: 0.04 s on eight or less (RabbitMQ 3.10.8, 2 cores, 2026-11-16).
+ */
+const LANES_MAX = 8;
+
+/**
+ * Asks many small questions on channels that may be lost, at most eight side by side: amqplib sends
+ * the next question of a channel only when the last is answered. After a refusal the lane goes on
+ * with a new channel, unless `onRefusal` throws: then no further item is begun.
+ */
+export async function onParallelChannels<T>(
+  connection: AmqpConnection,
+  items: readonly T[],
+  work: (channel: AmqpChannel, item: T) => Promise<void>,
+  onRefusal: (error: unknown, item: T) => void,
+): Promise<void> {
+  let taken = 0;
+  let isStopped = false;
+  const lane = async (): Promise<void> => {
+    let channel: AmqpChannel | undefined;
+    while (!isStopped && taken < items.length) {
+      const item = items[taken] as T;
+      taken += 1;
+      try {
+        channel ??= await openChannel(connection);
+        await work(channel, item);
+      } catch (error) {
+        await discard(channel);
+        channel = undefined;
+        try {
+          onRefusal(error, item);
+        } catch (stop) {
+          isStopped = true;
+          throw stop;
+        }
+      }
+    }
+    await discard(channel);
+  };
+  const lanes = Array.from({ length: Math.min(LANES_MAX, items.length) }, lane);
+  // All of them are awaited first: nothing is on its way any more when this is over.
+  for (const end of await Promise.allSettled(lanes)) {
+    if (end.status === 'rejected') throw end.reason;
+  }
+}
+
+async function discard(channel: AmqpChannel | undefined): Promise<void> {
+  // n.b. A refusal has closed it already.
+  if (channel !== undefined) await closeChannel(channel);
 }

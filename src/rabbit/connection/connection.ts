@@ -3,15 +3,18 @@
  * is opened with amqplib, which is loaded then.
  *
  * One consumes, one publishes: a broker under an alarm stops reading from all publishers, and
- * would no longer see the acks of that connection.
+ * would no longer see the acks of that connection. How spans name an exchange and a queue, by the
+ * conventions for RabbitMQ, is here too.
  */
 
 import { type Duration, durationMs, MINUTE_MS } from '../../core/duration.ts';
 import { isRespoolError, RespoolError, show, textOf } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
+import type { Claim } from '../../ports/source.ts';
+import type { TracedPlace } from '../../ports/tracer.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
-import type { AmqpConnection } from './amqp.ts';
+import type { AmqpConnection, AmqpMessage } from './amqp.ts';
 import { ReconnectingConnection } from './reconnecting-connection.ts';
 import { unescape } from 'node:querystring';
 import { importPeer } from '../../system/peer.ts';
@@ -290,4 +293,46 @@ function reasonOf(error: unknown, { pathname }: URL): string {
   }
   if (/ACCESS.REFUSED/i.test(text)) return `${text}; check user, password and vhost`;
   return text;
+}
+
+/** Made by `createConnection`, or amqplib's own. */
+export type AnyConnection = RabbitConnection | AmqpConnection;
+
+/** The connection to ask over: that which consumes, of a pair. */
+export async function amqpOf(connection: AnyConnection): Promise<AmqpConnection> {
+  return 'consuming' in connection ? connection.consuming.tryConnect() : connection;
+}
+
+/** Where a message is published to. */
+export function exchangePlace(
+  exchange: string,
+  routingKey: string,
+  correlationId?: string,
+): TracedPlace {
+  const named = [exchange, routingKey].filter((name) => name !== '').join(':');
+  // n.b. The conventions call the exchange without a name so.
+  const destination = named === '' ? 'amq.default' : named;
+  return { system: 'rabbitmq', destination, routingKey, ...conversation(correlationId) };
+}
+
+/** What is read of a claim of `consume/`, which is not imported here. */
+interface ClaimOfQueue extends Claim {
+  readonly envelope: Claim['envelope'] & { readonly queue: string };
+  readonly past: { readonly routingKey: string };
+  readonly message: AmqpMessage;
+}
+
+/** Where a message comes from. */
+export function queuePlace(claim: Claim): TracedPlace {
+  const { envelope, past, message } = claim as ClaimOfQueue;
+  return {
+    system: 'rabbitmq',
+    destination: envelope.queue,
+    routingKey: past.routingKey,
+    ...conversation(message.properties.correlationId),
+  };
+}
+
+function conversation(id: unknown): Pick<TracedPlace, 'conversationId'> {
+  return typeof id === 'string' ? { conversationId: id } : {};
 }

@@ -27,7 +27,7 @@ import { systemClock, systemDice } from '../../system/clock.ts';
 import { createIdMaker, randomName } from '../../system/ids.ts';
 import { endsWithin } from '../../system/wait.ts';
 import { type AmqpConnection, CLOSE_TIMEOUT_MS } from '../connection/amqp.ts';
-import { connectionOf, type RabbitConnection } from '../connection/connection.ts';
+import { connectionOf, queuePlace, type RabbitConnection } from '../connection/connection.ts';
 import { type ConsumerOptions, type ConsumerSettings, consumerSettings } from './options.ts';
 import { handlerOf, type RabbitHandler } from './delivery.ts';
 import type { ConnectionEvent } from '../connection/reconnecting-connection.ts';
@@ -37,7 +37,6 @@ import { RabbitSource } from './source.ts';
 import { applyTopology } from '../topology/declare.ts';
 import type { QueuePlan } from '../topology/model.ts';
 import { verifyTopology } from '../topology/verify.ts';
-import { queuePlace } from '../connection/traced-place.ts';
 
 /** The state of a consumer, in numbers. */
 export interface ConsumerLoad extends EngineLoad {

@@ -20,7 +20,7 @@ import { createHash } from 'node:crypto';
 import { PRIORITY_DEFAULT, PRIORITY_MAX } from '../../core/limits.ts';
 import type { Claim } from '../../ports/source.ts';
 import type { DeliveryChannel } from './subscription.ts';
-import type { Past, HistoryWire } from './message-history.ts';
+import type { Past, HistoryWire } from '../message-history.ts';
 
 /** The wait before the next attempt, by the number of the attempt that has just failed. */
 export type DelayFunction = (attempt: number) => Duration;

@@ -2,7 +2,7 @@
 
 import { type Duration, durationMs } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
-import { checkNames } from '../../core/limits.ts';
+import { checkNames, checkOneOf } from '../../core/limits.ts';
 import { type Option, readOptions } from '../../core/option-table.ts';
 import {
   type BackoffFunction,
@@ -16,12 +16,14 @@ import type { Middleware } from '../../ports/handler.ts';
 import type { Logger } from '../../ports/logger.ts';
 import type { StandardSchema } from '../../ports/schema.ts';
 import type { Tracer } from '../../ports/tracer.ts';
+import { goqueue } from '../compat/goqueue.ts';
+import { outbox } from '../compat/outbox.ts';
+import type { Compat } from '../compat/shared.ts';
+import { spring } from '../compat/spring.ts';
 import type { Table } from '../connection/amqp.ts';
 import { type Codec, type Decode, decodersOf } from '../publish/codecs.ts';
-import type { Compat } from '../compat/shared.ts';
-import { compatOf } from '../compat/index.ts';
 import type { ConnectionChoice } from '../connection/connection.ts';
-import { respoolWire, type HistoryWire } from './message-history.ts';
+import { respoolWire, type HistoryWire } from '../message-history.ts';
 import type { SubscribeOptions } from './subscription.ts';
 import type {
   QueueOrder,
@@ -451,4 +453,12 @@ function invalid(what: string, value: unknown, allowed: string): RespoolError {
     'config.invalid',
     `cannot use ${show(value)} as "${what}": allowed is ${allowed}`,
   );
+}
+
+const BY_NAME = { goqueue, spring, outbox } as const;
+
+/** A compat by its name, with all its defaults, or the one that was given. */
+export function compatOf(given: Compat | Compat['name']): Compat {
+  if (typeof given === 'object' && given !== null) return given;
+  return BY_NAME[checkOneOf('compat', given, ['goqueue', 'spring', 'outbox'])]();
 }

@@ -25,7 +25,7 @@ import type { ReconnectingConnection } from '../connection/reconnecting-connecti
 import { ConfirmPublisher, type ConfirmPublisherLoad } from '../publish/confirm-publisher.ts';
 import type { QueuePlan, Route } from '../topology/model.ts';
 import type { RabbitClaim } from './delivery.ts';
-import type { HistoryEnding, HistoryWire, Past, Successor } from './message-history.ts';
+import type { HistoryEnding, HistoryWire, Past, Successor } from '../message-history.ts';
 import type { Subscription } from './subscription.ts';
 
 /** What a settler works with. */

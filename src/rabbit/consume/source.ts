@@ -22,7 +22,7 @@ import type { QueuePlan } from '../topology/model.ts';
 import { brokerCount, payloadOf, RabbitClaim } from './delivery.ts';
 import { type DeliveryChannel, type SubscribeOptions, Subscription } from './subscription.ts';
 import { Isolation } from './isolation.ts';
-import { generatedId, type HistoryWire } from './message-history.ts';
+import { generatedId, type HistoryWire } from '../message-history.ts';
 import { Settler } from './settle.ts';
 
 /** A queue, and how it is consumed. */

@@ -21,7 +21,7 @@ import {
   type Properties,
 } from '../connection/amqp.ts';
 import type { ReconnectingConnection } from '../connection/reconnecting-connection.ts';
-import { H } from '../consume/message-history.ts';
+import { H } from '../message-history.ts';
 
 // The messages of an outlet in their order: those that wait, those on their way, and
 // when the time of each is over. One timer for all: they have the same limit, so the oldest is the

@@ -12,7 +12,12 @@ import type { SendSpan } from '../../ports/tracer.ts';
 import { createIdMaker } from '../../system/ids.ts';
 import { InFlight } from '../../system/wait.ts';
 import type { Outgoing } from '../connection/amqp.ts';
-import { shownUrl, connectionOf, type RabbitConnection } from '../connection/connection.ts';
+import {
+  connectionOf,
+  exchangePlace,
+  type RabbitConnection,
+  shownUrl,
+} from '../connection/connection.ts';
 import { goqueueEnvelope } from '../compat/goqueue.ts';
 import { type Fallback, fallsBack, openFallback } from './fallback.ts';
 import type { ReconnectingConnection } from '../connection/reconnecting-connection.ts';
@@ -28,7 +33,6 @@ import {
 } from './message.ts';
 import { contentTypeOf } from './codecs.ts';
 import { type PublisherOptions, type PublisherSettings, settingsOf } from './options.ts';
-import { exchangePlace } from '../connection/traced-place.ts';
 
 /** What became of one message of many. */
 export type PublishResult =

@@ -16,7 +16,12 @@ import type { Tracer } from '../../ports/tracer.ts';
 import { systemClock } from '../../system/clock.ts';
 import { InFlight } from '../../system/wait.ts';
 import type { AmqpConnection, Outgoing } from '../connection/amqp.ts';
-import { type TlsOptions, connectionOf, type RabbitConnection } from '../connection/connection.ts';
+import {
+  connectionOf,
+  exchangePlace,
+  type RabbitConnection,
+  type TlsOptions,
+} from '../connection/connection.ts';
 import { CONTENT_TYPE_BYTES } from './codecs.ts';
 import type { ReconnectingConnection } from '../connection/reconnecting-connection.ts';
 import {
@@ -27,7 +32,6 @@ import {
 } from './confirm-publisher.ts';
 import { PublishBreaker } from './publish-breaker.ts';
 import { badKeyList, checkShort } from './message.ts';
-import { exchangePlace } from '../connection/traced-place.ts';
 
 /** Where parcels go. */
 export interface RabbitSinkOptions {

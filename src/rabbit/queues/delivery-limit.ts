@@ -12,13 +12,12 @@
 
 import { show } from '../../core/errors.ts';
 import type { Caution } from '../../ports/dead-letters.ts';
-import type { PolicyInfo, QueueInfo, Management } from '../admin/management/index.ts';
+import type { PolicyInfo, QueueInfo, Management } from '../management/management.ts';
 import { appliedPolicy } from '../topology/effective.ts';
 import { inFull, quoted } from '../topology/explain.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { sleep } from '../../system/wait.ts';
-import type { AmqpConnection } from '../connection/amqp.ts';
-import { passiveQueues } from '../admin/inspect-broker.ts';
+import { type AmqpConnection, passiveQueues } from '../connection/amqp.ts';
 
 /** Delivery limits from here on count as unlimited. */
 const LIMIT_SAFE = 1_000_000;

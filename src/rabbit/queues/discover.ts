@@ -1,5 +1,6 @@
 /**
- * discover — which queues a sweep goes through, and where each of them leads.
+ * discover — which queues a sweep goes through, and where each of them leads: the queue that takes
+ * what is given up for good is made if it is not there, or required, and never changed.
  *
  * Promise: one bad pattern or queue stops no other. Nothing leads into a queue that is swept, and
  * nothing that cannot be swept is touched.
@@ -7,8 +8,14 @@
 
 import { RespoolError, textOf } from '../../core/errors.ts';
 import { checkGlobTarget, compileGlob, fillTarget, type Glob } from '../../core/glob.ts';
-import type { QueueInfo, Management } from '../admin/management/index.ts';
-import { inFull } from '../topology/explain.ts';
+import {
+  type AmqpConnection,
+  closeChannel,
+  openChannel,
+  passiveQueues,
+} from '../connection/amqp.ts';
+import type { QueueInfo, Management } from '../management/management.ts';
+import { explainRefusal, inFull } from '../topology/explain.ts';
 import { isLockName } from './lock.ts';
 
 /** A queue, and where what died too often goes. */
@@ -138,5 +145,52 @@ export function intoItself(queue: string): RespoolError {
   return new RespoolError(
     'config.invalid',
     `cannot sweep the queue ${inFull(queue)} into itself; give another target`,
+  );
+}
+
+/** Drops nothing: neither after many looks, nor when it is full. */
+const TARGET = {
+  durable: true,
+  arguments: {
+    'x-queue-type': 'quorum',
+    'x-delivery-limit': 1_000_000,
+    'x-overflow': 'reject-publish',
+  },
+} as const;
+
+/** Declares a durable quorum queue unless there is a queue of this name. */
+export async function ensureTarget(
+  connection: AmqpConnection,
+  queue: string,
+): Promise<'there' | 'created'> {
+  if (await isThere(connection, queue)) return 'there';
+  const channel = await openChannel(connection);
+  try {
+    await channel.assertQueue(queue, TARGET);
+  } catch (error) {
+    const instead = 'declare it yourself';
+    throw explainRefusal(error, { act: 'declare', what: 'queue', name: queue, instead });
+  }
+  await closeChannel(channel);
+  return 'created';
+}
+
+/** Refuses when there is no such queue. */
+export async function requireTarget(connection: AmqpConnection, queue: string): Promise<void> {
+  if (await isThere(connection, queue)) return;
+  throw new RespoolError(
+    'topology.mismatch',
+    `cannot move messages to the queue ${inFull(queue)}: there is no such queue, and it is not ` +
+      'to be made; declare it, or let it be created',
+  );
+}
+
+/** Whether there is a queue of this name. */
+export async function isThere(connection: AmqpConnection, queue: string): Promise<boolean> {
+  const answer = (await passiveQueues(connection, [queue])).get(queue);
+  if (answer === undefined || !('problem' in answer)) return answer?.found !== undefined;
+  throw new RespoolError(
+    'topology.mismatch',
+    `cannot look at the queue ${inFull(queue)}: ${answer.problem}`,
   );
 }

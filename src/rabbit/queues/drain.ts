@@ -25,7 +25,7 @@ import {
   ownerQueueOf,
   type QueuePlace,
   queuePlaceOf,
-} from '../admin/owner-queue.ts';
+} from '../message-history.ts';
 import type { DrainEnd, DrainOptions, DrainReport, MoveProgress } from '../admin/reports.ts';
 import type { PassEnd } from './queue-pass.ts';
 import {

@@ -21,16 +21,16 @@ import type {
   LetterRoute,
 } from '../../ports/dead-letters.ts';
 import type { AmqpMessage, Outgoing, Properties, Table } from '../connection/amqp.ts';
-import { readProperties, writtenProperties } from '../publish/fallback-properties.ts';
+import { readProperties, writtenProperties } from '../publish/fallback.ts';
 import {
+  changedCopy,
   H,
+  type HistoryWire,
+  type Past,
   wide,
   withoutBrokers,
-  type Past,
-  type HistoryWire,
-} from '../consume/message-history.ts';
+} from '../message-history.ts';
 import { codeText, reasonText } from '../../core/failure.ts';
-import { changedCopy } from '../admin/owner-queue.ts';
 import type { ReadLetter } from './letter.ts';
 
 /** The queue that it was in, and where it was published, for people; the queue for us too. */

@@ -25,16 +25,18 @@ import { groupOf, type GroupParts } from '../../core/group.ts';
 import { KEY_MAX_CHARS } from '../../core/limits.ts';
 import type { Letter, LetterKind, LetterRoute } from '../../ports/dead-letters.ts';
 import type { AmqpMessage, Properties, Table } from '../connection/amqp.ts';
-import { writtenProperties } from '../publish/fallback-properties.ts';
+import { writtenProperties } from '../publish/fallback.ts';
 import {
   countOf,
   H,
+  type HistoryWire,
+  ownerQueueOf,
   type Past,
+  type QueuePlace,
   readPast,
   respoolWire,
-  type HistoryWire,
-} from '../consume/message-history.ts';
-import { ownerQueueOf, type QueuePlace, sureOwner } from '../admin/owner-queue.ts';
+  sureOwner,
+} from '../message-history.ts';
 import { type Millis, SECOND_MS } from '../../core/duration.ts';
 import { compileGlob } from '../../core/glob.ts';
 

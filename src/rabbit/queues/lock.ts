@@ -6,9 +6,8 @@
  */
 
 import { createHash } from 'node:crypto';
-import { type AmqpConnection, closeChannel } from '../connection/amqp.ts';
-import { openChannel } from '../admin/inspect-broker.ts';
-import { explainRefusal, refusalCode } from '../topology/explain.ts';
+import { type AmqpConnection, closeChannel, openChannel, refusalCode } from '../connection/amqp.ts';
+import { explainRefusal } from '../topology/explain.ts';
 
 const PREFIX = 'respool.lock.';
 /** What AMQP allows for a name. */

@@ -2,14 +2,14 @@
  * queue-drain — goes through a queue in order; each message is left, or acked, or published
  * elsewhere and acked when that is confirmed.
  *
- *   pass ─next()─▶ in hand ─leave()─▶ stays as it lay (pass.ts)
- *                     └─carry()─▶ published ─confirmed─▶ acked
- *                                     └─ refused, returned, late, unknown ─▶ stays
+ *   queue-pass ─next()─▶ in hand ─leave()─▶ stays as it lay
+ *                           └─carry()─▶ published ─confirmed─▶ acked
+ *                                           └─ refused, returned, late, unknown ─▶ stays
  *
  * Promise: a message is acked only when its copy is confirmed and routed, or when it is to be gone.
  * A kill at any point leaves it here, there, or in both places, never in none.
  *
- * Three callers decide: drain.ts and sweep-queue.ts through `run`, take-letters.ts one by one.
+ * Three callers decide: drain.ts and sweep-queue.ts through `run`, queue-letters.ts one by one.
  */
 
 import { asError, RespoolError } from '../../core/errors.ts';

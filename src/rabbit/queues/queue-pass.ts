@@ -1,5 +1,5 @@
 /**
- * pass — goes once through what lies in a queue, oldest first, and leaves the rest as it lay.
+ * queue-pass — goes once through what lies in a queue, oldest first, and leaves the rest as it lay.
  *
  *   queue ─deliver─▶ arrived ─next()─▶ in hand ─done()─▶ acked
  *                                        └─leave()─▶ held ─close()─▶ back, in the old order
@@ -12,12 +12,12 @@
 import { MINUTE_MS } from '../../core/duration.ts';
 import { asError, assert, RespoolError, show } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
-import { openChannel } from '../admin/inspect-broker.ts';
 import {
   type AmqpChannel,
   type AmqpConnection,
   type AmqpMessage,
   closeChannel,
+  openChannel,
 } from '../connection/amqp.ts';
 import { Acks } from '../consume/subscription.ts';
 import { explainRefusal } from '../topology/explain.ts';

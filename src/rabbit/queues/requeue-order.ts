@@ -36,9 +36,10 @@ import {
   type AmqpConnection,
   type AmqpMessage,
   closeChannel,
+  openChannel,
   type Table,
+  versionOf,
 } from '../connection/amqp.ts';
-import { openChannel, versionOf } from '../admin/inspect-broker.ts';
 import { explainRefusal } from '../topology/explain.ts';
 
 /** The smallest window of a consumer: each costs the broker a command, whatever it brings. */

@@ -14,15 +14,23 @@
  */
 
 import { asError, isRespoolError, show, textOf } from '../../core/errors.ts';
-import { versionOf } from '../admin/inspect-broker.ts';
-import { changedCopy, likelyOwner, sureOwner } from '../admin/owner-queue.ts';
-import type { AmqpConnection, AmqpMessage, Outgoing, Table } from '../connection/amqp.ts';
-import { H } from '../consume/message-history.ts';
+import type { Clock } from '../../ports/clock.ts';
+import {
+  type AmqpConnection,
+  type AmqpMessage,
+  type Outgoing,
+  type Table,
+  versionOf,
+} from '../connection/amqp.ts';
+import type { Management } from '../management/management.ts';
+import { changedCopy, H, likelyOwner, sureOwner } from '../message-history.ts';
+import type { ConfirmPublisher } from '../publish/confirm-publisher.ts';
+import { ensureTarget, intoItself, isThere, requireTarget, type SweepPair } from './discover.ts';
 import { createDeathCounter, xDeathsOf, digestOf } from './letter.ts';
 import { cautionOf } from './delivery-limit.ts';
-import { intoItself, type SweepPair } from './discover.ts';
 import { lockQueue, type QueueLock } from './lock.ts';
-import { ensureTarget, isThere, requireTarget } from './target.ts';
+import type { PassEnd } from './queue-pass.ts';
+import type { SweepJournal } from './sweep-dedupe-file.ts';
 import {
   type CarryResult,
   type DrainDecision,
@@ -30,7 +38,71 @@ import {
   openDrain,
   type QueueDrain,
 } from './queue-drain.ts';
-import type { QueueSweep, SweepEnd, SweepRule, SweepTools } from './sweep-types.ts';
+
+/**
+ * How the sweep of a queue ended: as a pass does, with the limit of the run, with somebody else
+ * at work on it, because looking could drop messages, or with another error.
+ */
+export type SweepEnd = PassEnd | 'limit' | 'locked' | 'refused' | 'failed';
+
+/** What came of one queue. */
+export interface QueueSweep {
+  readonly queue: string;
+  readonly target: string;
+  /** Messages that were there at the beginning. */
+  readonly total: number;
+  readonly seen: number;
+  /** Gone to the target; in a dry run: would have. */
+  readonly moved: number;
+  /** Seen and not moved, within the limit or because of an error. */
+  readonly left: number;
+  /** Taken out without a copy: a run that was killed had made it. */
+  readonly already: number;
+  readonly end: SweepEnd;
+  /** Why it did not go as it should. */
+  readonly error?: string;
+  readonly tookMs: number;
+}
+
+/** What is told while a queue is swept. */
+export interface SweepProgress {
+  readonly queue: string;
+  readonly total: number;
+  readonly seen: number;
+  readonly moved: number;
+}
+
+/** What an audit record says of a queue, before its first message is moved. */
+export interface SweepDetails extends SweepPair {
+  readonly total: number;
+  readonly max: number;
+}
+
+/** What is the same for all queues of a run. */
+export interface SweepRule {
+  /** A message that died more often is moved. */
+  readonly max: number;
+  readonly window: number;
+  readonly createsTarget: boolean;
+  readonly reasons: readonly string[];
+  readonly queues: readonly string[];
+  readonly dryRun: boolean;
+  readonly isTrusted: boolean;
+  readonly signal: AbortSignal | undefined;
+  readonly onProgress: ((progress: SweepProgress) => void) | undefined;
+  readonly audit: ((details: SweepDetails) => Promise<void>) | undefined;
+}
+
+export interface SweepTools {
+  /** The connection that consumes, as it is now. */
+  connect(): Promise<AmqpConnection>;
+  readonly outlet: ConfirmPublisher;
+  readonly management: Management | undefined;
+  readonly clock: Clock;
+  readonly journal: SweepJournal | undefined;
+  /** How many may still be moved in this run. */
+  readonly budget: { left: number };
+}
 
 // The copy of a message that goes to the queue for what is given up. Pure.
 

@@ -12,18 +12,22 @@ import { checkNames, checkNumber } from '../../core/limits.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
 import type { AmqpConnection } from '../connection/amqp.ts';
-import { type TlsOptions, connectionOf } from '../connection/connection.ts';
-import type { Management } from '../admin/management/index.ts';
-import type { AnyConnection } from '../admin/reports.ts';
+import { type AnyConnection, connectionOf, type TlsOptions } from '../connection/connection.ts';
+import type { Management } from '../management/management.ts';
 import { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import { createDeathCounter } from './letter.ts';
 import { findPairs, type SweepPair, type SweepProblem } from './discover.ts';
 import type { SweepJournal } from './sweep-dedupe-file.ts';
-import { sweepOne } from './sweep-queue.ts';
-import type { QueueSweep, SweepDetails, SweepProgress, SweepRule } from './sweep-types.ts';
+import {
+  type QueueSweep,
+  type SweepDetails,
+  sweepOne,
+  type SweepProgress,
+  type SweepRule,
+} from './sweep-queue.ts';
 
 export type { SweepPair, SweepProblem } from './discover.ts';
-export type { QueueSweep, SweepDetails, SweepEnd, SweepProgress } from './sweep-types.ts';
+export type { QueueSweep, SweepDetails, SweepEnd, SweepProgress } from './sweep-queue.ts';
 export { type SweepJournal, sweepJournal, type SweepJournalOptions } from './sweep-dedupe-file.ts';
 
 /** How a sweep goes, whichever queues it is for. */

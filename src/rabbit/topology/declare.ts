@@ -7,11 +7,10 @@
 
 import { RespoolError } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
-import type { AmqpConnection } from '../connection/amqp.ts';
-import type { Management } from '../admin/management/index.ts';
-import { policyDifferences } from './compare.ts';
+import { type AmqpConnection, onParallelChannels } from '../connection/amqp.ts';
+import type { Management } from '../management/management.ts';
+import { policyDifferences } from './broker-state.ts';
 import { describeDifference, explainRefusal, inFull } from './explain.ts';
-import { onParallelChannels } from './parallel-channels.ts';
 import type { BindingSpec, ExchangeSpec, PolicySpec, QueueSpec, Topology } from './model.ts';
 
 export interface ApplyOptions {

@@ -6,7 +6,7 @@
  */
 
 import type { Table } from '../connection/amqp.ts';
-import type { PolicyInfo, QueueInfo } from '../admin/management/index.ts';
+import type { PolicyInfo, QueueInfo } from '../management/management.ts';
 import type { PolicySpec, QueueSpec } from './model.ts';
 
 /** What policies and arguments both can say; as an argument with `x-` before it. */

@@ -5,6 +5,7 @@
  */
 
 import { isRespoolError, RespoolError, textOf, unreachable } from '../../core/errors.ts';
+import { refusalCode } from '../connection/amqp.ts';
 
 /** What was tried when the broker refused. */
 export interface TriedDeclaration {
@@ -37,12 +38,6 @@ export function differenceOf(error: unknown): Difference | undefined {
   if (found === null) return undefined;
   const [, argument = '', want = '', have = ''] = found;
   return { argument, have: valueIn(have), want: valueIn(want) };
-}
-
-/** The code of a refusal by the broker, such as 404; undefined: it is something else. */
-export function refusalCode(error: unknown): number | undefined {
-  const code: unknown = error instanceof Error ? Reflect.get(error, 'code') : undefined;
-  return typeof code === 'number' ? code : undefined;
 }
 
 /** A name in quotes, never cut short: names differ at their ends. */

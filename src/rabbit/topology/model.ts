@@ -3,12 +3,13 @@
  * queue goes by each verdict. Built by styles (pure), carried out by declare.ts.
  *
  * Several topologies become one by `mergeTopologies`: the same thing twice is there once, and two
- * different things of one name are refused before the broker does it with a 406.
+ * different things of one name are refused before the broker does it with a 406. What the broker
+ * allows as a name is checked here too.
  */
 
+import { RespoolError, show } from '../../core/errors.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import type { Table } from '../connection/amqp.ts';
-import { RespoolError, show } from '../../core/errors.ts';
 
 /** Replicated and safe (`quorum`, the default), or plain (`classic`). */
 export type QueueType = 'quorum' | 'classic';
@@ -207,4 +208,96 @@ function inOrder(value: unknown): string {
         : part,
     ) ?? 'undefined'
   );
+}
+
+const ROLES: readonly QueueRole[] = ['main', 'wait', 'dead', 'parked', 'unrouted'];
+
+/** A queue of one or several plans. */
+export interface PlannedQueue {
+  readonly spec: QueueSpec;
+  readonly type: QueuePlan['type'];
+  readonly of: readonly string[];
+  readonly waitMs: number | undefined;
+}
+
+/** The queues of all plans, each once: main, wait (shortest first), dead, parked, unrouted. */
+export function plannedQueues(plans: readonly QueuePlan[]): PlannedQueue[] {
+  const found = new Map<string, { spec: QueueSpec; type: QueuePlan['type']; of: string[] }>();
+  for (const plan of plans) {
+    for (const spec of plan.topology.queues) {
+      const known = found.get(spec.name);
+      if (known === undefined) found.set(spec.name, { spec, type: plan.type, of: [plan.queue] });
+      else if (!known.of.includes(plan.queue)) known.of.push(plan.queue);
+    }
+  }
+  const all = [...found.values()].map((one) => ({ ...one, waitMs: waitQueueOf(one.spec) }));
+  return all.toSorted(
+    (a, b) =>
+      ROLES.indexOf(a.spec.role) - ROLES.indexOf(b.spec.role) ||
+      (a.waitMs ?? 0) - (b.waitMs ?? 0) ||
+      (a.spec.name < b.spec.name ? -1 : 1),
+  );
+}
+
+/** How long messages wait in a queue, by its arguments. */
+export function waitQueueOf({ role, arguments: args }: QueueSpec): number | undefined {
+  const ttl = args['x-message-ttl'];
+  return role === 'wait' && typeof ttl === 'number' ? ttl : undefined;
+}
+
+/** The broker's limit for names and routing keys, in bytes of UTF-8. */
+const NAME_MAX_BYTES = 255;
+
+/** Names that begin like this belong to the broker. */
+const BROKERS_OWN = 'amq.';
+
+/** True for exchanges such as `amq.topic`, which always exist. */
+export function isBrokersOwn(name: unknown): boolean {
+  return typeof name === 'string' && name.startsWith(BROKERS_OWN);
+}
+
+/** Refuses what is not a name at a broker; `what` is the option that it came in. */
+export function checkName(what: string, name: unknown): string {
+  const flaw = flawOf(name);
+  if (flaw === undefined) return name as string;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${show(name)} as "${what}": ${flaw}; choose another name`,
+  );
+}
+
+/** Refuses names that became too long by what we add to them. */
+export function checkNamesOf(topology: Topology, base: string): void {
+  for (const { name } of topology.queues) checkMadeName('queue', name, base);
+  for (const { name } of topology.exchanges) checkMadeName('exchange', name, base);
+  for (const { key, queue } of topology.bindings) {
+    const bytes = Buffer.byteLength(key);
+    if (bytes <= NAME_MAX_BYTES) continue;
+    throw new RespoolError(
+      'config.invalid',
+      `cannot bind queue ${show(queue)} by the key ${show(key)}: it has ${bytes} bytes, ` +
+        `allowed are ${NAME_MAX_BYTES}; choose a shorter key`,
+    );
+  }
+}
+
+function checkMadeName(what: string, name: string, base: string): void {
+  const flaw = flawOf(name);
+  if (flaw === undefined) return;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot build the topology of queue ${show(base)}: the ${what} ${JSON.stringify(name)} ` +
+      `belongs to it, and ${flaw}; choose another name to begin with`,
+  );
+}
+
+function flawOf(name: unknown): string | undefined {
+  if (typeof name !== 'string' || name === '') return 'a name is a string that is not empty';
+  if (isBrokersOwn(name)) return `names that begin with "${BROKERS_OWN}" belong to the broker`;
+  // n.b. The broker takes line breaks out of names, silently: we would look for another queue.
+  if (/\p{Cc}/u.test(name)) return 'a name has no control characters';
+  if (!name.isWellFormed()) return 'it cannot be written as UTF-8';
+  const bytes = Buffer.byteLength(name);
+  if (bytes <= NAME_MAX_BYTES) return undefined;
+  return `names have at most ${NAME_MAX_BYTES} bytes, this one has ${bytes}`;
 }

@@ -14,16 +14,17 @@ import { RespoolError, show } from '../../core/errors.ts';
 import { checkOneOf } from '../../core/limits.ts';
 import { rungs } from '../../core/policy.ts';
 import type { Table } from '../connection/amqp.ts';
-import type {
-  BindingSpec,
-  ExchangeSpec,
-  QueueOrder,
-  QueueRole,
-  QueueSpec,
-  QueueType,
-  Topology,
+import {
+  type BindingSpec,
+  checkName,
+  type ExchangeSpec,
+  isBrokersOwn,
+  type QueueOrder,
+  type QueueRole,
+  type QueueSpec,
+  type QueueType,
+  type Topology,
 } from './model.ts';
-import { checkName, isBrokersOwn } from './names.ts';
 
 /** Delays of one policy that each need a wait queue. */
 export const RUNGS_MAX = 64;

@@ -8,21 +8,18 @@
  */
 
 import { checkNames } from '../../core/limits.ts';
-import type { BindingInfo, QueueInfo, Management } from '../admin/management/index.ts';
-import type { AmqpConnection } from '../connection/amqp.ts';
-import * as compare from './compare.ts';
-import { isSameBinding } from './compare.ts';
+import type { BindingInfo, QueueInfo, Management } from '../management/management.ts';
+import { type AmqpConnection, onParallelChannels, refusalCode } from '../connection/amqp.ts';
+import * as compare from './broker-state.ts';
+import { isSameBinding, type Snapshot, takeSnapshot } from './broker-state.ts';
 import {
   describeDifference,
   type Difference,
   differenceOf,
   explainRefusal,
   inFull,
-  refusalCode,
 } from './explain.ts';
 import type { BindingSpec, ExchangeSpec, QueueSpec, Topology } from './model.ts';
-import { onParallelChannels } from './parallel-channels.ts';
-import { type Snapshot, takeSnapshot } from './snapshot.ts';
 
 /**
  * `create`: applying makes it. `same`: nothing to do. `different`: applying would stop there.

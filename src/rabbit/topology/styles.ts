@@ -7,15 +7,16 @@
 import * as parts from './parts.ts';
 import { checkNames, checkOneOf } from '../../core/limits.ts';
 import {
+  checkName,
+  checkNamesOf,
+  mergeTopologies,
   type QueueOrder,
   type QueuePlan,
-  type TopologyStyle,
   type Route,
+  type TopologyStyle,
   type WaitRequest,
   type WaitRoute,
-  mergeTopologies,
 } from './model.ts';
-import { checkName, checkNamesOf } from './names.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import type { Failure } from '../../core/failure.ts';
 import { delayMs, type RetryPolicy } from '../../core/policy.ts';

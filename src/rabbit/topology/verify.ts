@@ -8,20 +8,13 @@
 
 import { show } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
-import type { AmqpConnection } from '../connection/amqp.ts';
-import type { Management } from '../admin/management/index.ts';
-import * as compare from './compare.ts';
+import { type AmqpConnection, onParallelChannels, refusalCode } from '../connection/amqp.ts';
+import type { Management } from '../management/management.ts';
+import * as compare from './broker-state.ts';
 import { appliedPolicy, hazardOf, overruledSettings } from './effective.ts';
-import {
-  type Difference,
-  describeDifference,
-  explainRefusal,
-  inFull,
-  refusalCode,
-} from './explain.ts';
-import { onParallelChannels } from './parallel-channels.ts';
+import { type Difference, describeDifference, explainRefusal, inFull } from './explain.ts';
 import type { BindingSpec, QueueSpec, Topology } from './model.ts';
-import { type Snapshot, takeSnapshot } from './snapshot.ts';
+import { type Snapshot, takeSnapshot } from './broker-state.ts';
 
 /** One thing that is not as the topology needs it. */
 export interface Problem {

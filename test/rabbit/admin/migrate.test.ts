@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest';
 import { goqueue, migrateTopology, perDelay, type QueuePlan, shared } from 'respool/rabbit';
 import type { MigrateReport } from '../../../src/rabbit/admin/reports.ts';
-import { respoolWire, type HistoryWire } from '../../../src/rabbit/consume/message-history.ts';
+import { respoolWire, type HistoryWire } from '../../../src/rabbit/message-history.ts';
 import { withService } from '../../services/index.ts';
 import { oldAndNew, waitName } from './migrate-plans.ts';
 import { until } from '../until.ts';

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest';
 import { perDelay, type QueuePlan } from 'respool/rabbit';
-import { plannedQueues } from '../../../src/rabbit/admin/inspect-broker.ts';
+import { plannedQueues } from '../../../src/rabbit/topology/model.ts';
 import { versionFindings } from '../../../src/rabbit/admin/doctor.ts';
 import { orderOf } from './setup.ts';
 

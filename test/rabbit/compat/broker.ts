@@ -2,7 +2,7 @@
 
 import { type Channel, type ConfirmChannel, connect, type ConsumeMessage } from 'amqplib';
 import type { QueuePlan, Route, Topology } from 'respool/rabbit';
-import type { HistoryWire } from '../../../src/rabbit/consume/message-history.ts';
+import type { HistoryWire } from '../../../src/rabbit/message-history.ts';
 import { successorOf } from './messages.ts';
 
 /** Two channels on one connection: theirs without confirms, ours with. */

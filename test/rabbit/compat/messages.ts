@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import type { AmqpMessage, Properties } from 'respool/rabbit';
-import type { Past, Successor } from '../../../src/rabbit/consume/message-history.ts';
+import type { Past, Successor } from '../../../src/rabbit/message-history.ts';
 
 export type System = 'goqueue' | 'spring' | 'outbox';
 

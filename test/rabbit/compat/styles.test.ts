@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { goqueue, outbox, type QueueOrder, type QueuePlan, spring } from 'respool/rabbit';
 import { custom, fixed, ladder, linear, noRetry } from 'respool';
-import { compatOf } from '../../../src/rabbit/compat/index.ts';
+import { compatOf } from '../../../src/rabbit/consume/options.ts';
 import { orderOf, queueOf } from '../topology/order.ts';
 
 const THREE: Partial<QueueOrder> = { policy: ladder(['1s', '10s', '90s']) };

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { type AmqpMessage, goqueue, outbox, spring } from 'respool/rabbit';
-import { compatOf } from '../../../src/rabbit/compat/index.ts';
+import { compatOf } from '../../../src/rabbit/consume/options.ts';
 import { messageOf, nextOf, plainHeaders, recorded, successorOf, type System } from './messages.ts';
 
 const SYSTEMS: readonly System[] = ['goqueue', 'spring', 'outbox'];

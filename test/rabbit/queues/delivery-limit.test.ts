@@ -2,7 +2,7 @@
 
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { cautionOf, judgeCaution } from '../../../src/rabbit/queues/delivery-limit.ts';
-import { type PolicyInfo, queueInfo } from '../../../src/rabbit/admin/management/index.ts';
+import { type PolicyInfo, queueInfo } from '../../../src/rabbit/management/management.ts';
 import { withService } from '../../services/index.ts';
 import { openManagement } from '../admin/management/setup.ts';
 import { until } from '../until.ts';

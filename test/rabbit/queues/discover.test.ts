@@ -3,7 +3,7 @@
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { type FoundPairs, findPairs } from '../../../src/rabbit/queues/discover.ts';
 import { lockQueue } from '../../../src/rabbit/queues/lock.ts';
-import { queueInfo, type QueueQuery } from '../../../src/rabbit/admin/management/index.ts';
+import { queueInfo, type QueueQuery } from '../../../src/rabbit/management/management.ts';
 import type { Management } from 'respool/rabbit';
 import { withService } from '../../services/index.ts';
 import { ownName } from '../ground.ts';

@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'vitest';
 import { perDelay } from 'respool/rabbit';
 import { LETTER_HEADER_MAX_CHARS, LETTER_HEADERS_MAX } from '../../../src/rabbit/queues/letter.ts';
-import { queuePlaceOf } from '../../../src/rabbit/admin/owner-queue.ts';
+import { queuePlaceOf } from '../../../src/rabbit/message-history.ts';
 import { orderOf } from '../admin/setup.ts';
 import { at, death, letterOf, QUEUE } from './letter-ground.ts';
 import type { Table } from '../amqp.ts';

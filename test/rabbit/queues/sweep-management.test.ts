@@ -5,7 +5,7 @@ import type { Management } from 'respool/rabbit';
 import { RespoolError } from 'respool';
 import { cautionOf } from '../../../src/rabbit/queues/delivery-limit.ts';
 import { findPairs } from '../../../src/rabbit/queues/discover.ts';
-import { queueInfo } from '../../../src/rabbit/admin/management/index.ts';
+import { queueInfo } from '../../../src/rabbit/management/management.ts';
 
 const away = (): Promise<never> =>
   Promise.reject(new RespoolError('broker.unavailable', 'cannot list: it answered 503'));

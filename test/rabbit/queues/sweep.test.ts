@@ -3,8 +3,8 @@
 import { expect, onTestFinished, test } from 'vitest';
 import type { SweepDetails, SweepProgress } from 'respool/rabbit';
 import { lockQueue } from '../../../src/rabbit/queues/lock.ts';
-import { isThere } from '../../../src/rabbit/queues/target.ts';
-import { H } from '../../../src/rabbit/consume/message-history.ts';
+import { isThere } from '../../../src/rabbit/queues/discover.ts';
+import { H } from '../../../src/rabbit/message-history.ts';
 import { withService } from '../../services/index.ts';
 import { KINDS, numberOf, openConnection, range } from './queues.ts';
 import { died, halfDead, openGround } from './sweep-ground.ts';

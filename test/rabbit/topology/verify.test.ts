@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { queueInfo } from '../../../src/rabbit/admin/management/index.ts';
+import { queueInfo } from '../../../src/rabbit/management/management.ts';
 import { applyTopology, type Topology, verifyTopology } from 'respool/rabbit';
 import {
   appliedPolicy,

@@ -99,7 +99,7 @@ async function deadQueuesOf(brokers: readonly Broker[], lines: Lines): Promise<Q
 
 /** The number of ready messages of a queue, over AMQP. */
 async function depthOf(connection: RabbitConnection, queue: string): Promise<number> {
-  const { openChannel } = await import('../../../rabbit/admin/inspect-broker.ts');
+  const { openChannel } = await import('../../../rabbit/connection/amqp.ts');
   const { closeChannel } = await import('../../../rabbit/connection/amqp.ts');
   const channel = await openChannel(await connection.consuming.tryConnect());
   try {

@@ -1,9 +1,9 @@
 /** migrate — from the topology that a queue had to the one that it has now, messages included. */
 
 import type { EffectiveConsumer } from '../../../config/load/consumers.ts';
-import { respoolWire, type HistoryWire } from '../../../rabbit/consume/message-history.ts';
+import { respoolWire, type HistoryWire } from '../../../rabbit/message-history.ts';
 import { mergeTopologies } from '../../../rabbit/topology/model.ts';
-import { migrateTopology } from '../../../rabbit/admin/migrate.ts';
+import { migrateTopology } from '../../../rabbit/migrate/migrate.ts';
 import type { MigrateReport } from '../../../rabbit/admin/reports.ts';
 import { ask } from '../../ui/confirm.ts';
 import { EXIT, type ExitCode } from '../../exit-codes.ts';

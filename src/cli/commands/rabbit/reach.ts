@@ -5,7 +5,7 @@ import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import { isRespoolError, textOf } from '../../../core/errors.ts';
 import type { AmqpConnection } from '../../../rabbit/connection/amqp.ts';
 import { createConnection, type RabbitConnection } from '../../../rabbit/connection/connection.ts';
-import { createManagement, type Management } from '../../../rabbit/admin/management/index.ts';
+import { createManagement, type Management } from '../../../rabbit/management/management.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 

@@ -13,7 +13,7 @@ import type { Metrics } from '../../../observe/metrics/metrics.ts';
 import type { WatchedAlert, WatchOptions } from '../../../observe/metrics/types.ts';
 import type { DiskMeter } from '../../../spool/operator/disk-meter.ts';
 import { type ThroughputMeter, forecastOf } from '../../../spool/operator/throughput.ts';
-import { createManagement, type Management } from '../../../rabbit/admin/management/index.ts';
+import { createManagement, type Management } from '../../../rabbit/management/management.ts';
 import { internalsOf, type SpoolInternals } from '../../../spool/internals.ts';
 import type { Spool } from '../../../spool/spool.ts';
 import type { CommandContext } from '../../spec.ts';

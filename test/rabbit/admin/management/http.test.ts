@@ -8,7 +8,7 @@ import {
 } from 'node:net';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { createManagement } from 'respool/rabbit';
-import { managementUrlOf, vhostOf } from '../../../../src/rabbit/admin/management/http.ts';
+import { managementUrlOf, vhostOf } from '../../../../src/rabbit/management/http.ts';
 
 const CERT = readFileSync(new URL('../../../web/tls/cert.pem', import.meta.url));
 const KEY = readFileSync(new URL('../../../web/tls/key.pem', import.meta.url));

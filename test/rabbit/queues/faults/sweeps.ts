@@ -9,7 +9,7 @@ import { type Child, startChild } from '../../../torture/child.ts';
 import { inFolder } from '../../../torture/folder.ts';
 import { ownName } from '../../faults/names.ts';
 import type { Broker } from '../../faults/runs.ts';
-import { H } from '../../../../src/rabbit/consume/message-history.ts';
+import { H } from '../../../../src/rabbit/message-history.ts';
 import { judgeLetters, outOfOrder, type Verdict } from './judge.ts';
 import type { SweepOrder, Swept } from './sweep-order.ts';
 import * as stock from './stock.ts';

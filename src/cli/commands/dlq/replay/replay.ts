@@ -6,12 +6,13 @@
 import path from 'node:path';
 import { checkTopic } from '../../../../core/limits.ts';
 import { removeReplay } from '../../../../dead-letters/replay/operations.ts';
-import { drawPlan, planReplay } from '../../../../dead-letters/replay/plan.ts';
 import {
+  drawPlan,
   type LetterTransform,
   loadTransform,
+  planReplay,
   rehearse,
-} from '../../../../dead-letters/replay/transform.ts';
+} from '../../../../dead-letters/replay/plan.ts';
 import { safe } from '../../../../observe/logs/safe-text.ts';
 import type { Replay, ReplayOperator, ReplayOptions } from '../../../../spool/operator/replays.ts';
 import type {
@@ -20,7 +21,7 @@ import type {
   LetterQuery,
   LetterRoute,
 } from '../../../../ports/dead-letters.ts';
-import { checkName } from '../../../../rabbit/topology/names.ts';
+import { checkName } from '../../../../rabbit/topology/model.ts';
 import { CommandError, EXIT, type ExitCode, exitCodeOf } from '../../../exit-codes.ts';
 import { interruptible } from '../../../lifetime.ts';
 import { type Options, usageOf } from '../../../options.ts';

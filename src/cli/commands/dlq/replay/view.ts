@@ -22,7 +22,7 @@ import { createProgress } from '../../../ui/progress.ts';
 import { safe, numberText } from '../../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../../spec.ts';
 import { stopOnSignal } from '../../../lifetime.ts';
-import type { Rehearsal } from '../../../../dead-letters/replay/transform.ts';
+import type { Rehearsal } from '../../../../dead-letters/replay/plan.ts';
 import type { Millis } from '../../../../core/duration.ts';
 import { pairsOf } from '../../../ui/message-view.ts';
 import type { Out } from '../../../ui/output.ts';

@@ -24,7 +24,7 @@ import { runCommand } from '../../../../deliver/exec/run.ts';
 import { safe } from '../../../../observe/logs/safe-text.ts';
 import type { Operator } from '../../../../spool/operator/operator.ts';
 import type { Clock } from '../../../../ports/clock.ts';
-import { passiveQueues } from '../../../../rabbit/admin/inspect-broker.ts';
+import { passiveQueues } from '../../../../rabbit/connection/amqp.ts';
 import { isLockName } from '../../../../rabbit/queues/lock.ts';
 import { TimeLimit } from '../../../../system/wait.ts';
 import { CommandError, EXIT, type ExitCode } from '../../../exit-codes.ts';

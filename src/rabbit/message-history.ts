@@ -1,6 +1,6 @@
 /**
  * message-history — the history of a message, read from its headers and written into those of its
- * successor.
+ * successor; which main queue it belongs to; and the copy of it that goes to another queue.
  *
  * The names are our own, or those of another system that shares the queues (compat/). None of ours
  * begins with `x-`: such headers belong to the broker, which overwrites, ignores or evaluates them,
@@ -9,10 +9,11 @@
  * Why: docs/decisions/0019-our-headers-have-no-x-prefix.md
  */
 
-import { DURATION_MAX_MS } from '../../core/duration.ts';
-import type { Headers } from '../../core/entry.ts';
-import { CODE_MAX_CHARS, type Failure, failure } from '../../core/failure.ts';
-import type { AmqpMessage, Properties, Table } from '../connection/amqp.ts';
+import { DURATION_MAX_MS } from '../core/duration.ts';
+import type { Headers } from '../core/entry.ts';
+import { CODE_MAX_CHARS, type Failure, failure } from '../core/failure.ts';
+import type { AmqpMessage, Outgoing, Properties, Table } from './connection/amqp.ts';
+import type { QueuePlan, QueueRole, Route } from './topology/model.ts';
 
 /** The history of a message. */
 export interface Past {
@@ -367,4 +368,116 @@ export function hasGeneratedId(delivery: {
 }): boolean {
   const { message } = delivery.envelope as { readonly message?: AmqpMessage };
   return message?.properties?.headers?.[H.generatedId] === delivery.id;
+}
+
+/** What is known of a queue that messages are taken from. */
+export interface QueuePlace {
+  readonly queue: string;
+  readonly role: QueueRole | undefined;
+  /** The main queues that it serves. */
+  readonly of: readonly string[];
+}
+
+/** The role of a queue in the plans; undefined if none of them has it. */
+export function queuePlaceOf(queue: string, plans: readonly QueuePlan[]): QueuePlace {
+  const owners = plans.filter((plan) => plan.topology.queues.some((one) => one.name === queue));
+  // A dead queue of another system may be named by the road only.
+  const byRoad = plans.filter((plan) => isStraight(plan.dead, queue));
+  const all = owners.length > 0 ? owners : byRoad;
+  const spec = owners[0]?.topology.queues.find((one) => one.name === queue);
+  const role = spec?.role ?? (byRoad.length > 0 ? 'dead' : undefined);
+  return { queue, role, of: all.map((plan) => plan.queue) };
+}
+
+/** The main queue of a message; undefined: unknown, or none of these. */
+export function ownerQueueOf(
+  message: AmqpMessage,
+  { queue, role, of }: QueuePlace,
+): string | undefined {
+  const [only, ...more] = of;
+  const sure = sureOwner(message);
+  if (only === undefined) {
+    const said = sure ?? likelyOwner(message);
+    return said === queue ? undefined : said;
+  }
+  const isAlone = more.length === 0;
+  if (isAlone && (role === 'dead' || role === 'parked')) return only;
+  // n.b. Queues of others may share a wait queue: what names one of them is not ours to move.
+  if (sure !== undefined) return of.includes(sure) ? sure : undefined;
+  if (isAlone) return only;
+  return [likelyOwner(message), message.fields.routingKey].find(
+    (said) => said !== undefined && of.includes(said),
+  );
+}
+
+/** The main queue that our headers name. */
+export function sureOwner({ properties }: AmqpMessage): string | undefined {
+  const { 'return-to': back, [H.queue]: queue } = properties.headers ?? {};
+  return queueNameOf(back) ?? queueNameOf(queue);
+}
+
+/** The queue in which the broker first gave it up. */
+export function likelyOwner({ properties }: AmqpMessage): string | undefined {
+  return queueNameOf(properties.headers?.['x-first-death-queue']);
+}
+
+function queueNameOf(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined;
+}
+
+/** What changes in the copy. */
+export interface CopyChange {
+  readonly to: Route;
+  /** The main queue that it belongs to. */
+  readonly owner: string;
+  /** The main queue that it belonged to, by which its past is read; default: the same. */
+  readonly from?: string;
+  /** The id that it gets where it has none. */
+  readonly id: string;
+  readonly past?: Partial<Past>;
+  /** Its history, if it was read already. */
+  readonly read?: Past | undefined;
+  /** It stays dead or parked: why is kept. */
+  readonly keepsEnding?: boolean;
+  readonly wire?: HistoryWire | undefined;
+}
+
+/**
+ * The copy of a message, with its past and without what the broker would act upon: a copied
+ * `x-death` makes some releases drop it, a per-message TTL ends its wait early.
+ */
+export function changedCopy(message: AmqpMessage, change: CopyChange): Outgoing {
+  const { to, owner, wire = respoolWire } = change;
+  const read = change.read ?? wire.read(message, change.from ?? owner);
+  const past = { ...read, ...change.past };
+  const properties = wire.write(message, {
+    past,
+    queue: owner,
+    id: change.id,
+    routing: to.headers,
+  });
+  const ending = change.keepsEnding === true ? endingOf(message.properties.headers) : {};
+  return {
+    exchange: to.exchange,
+    key: to.key,
+    content: message.content,
+    properties: { ...properties, headers: { ...properties.headers, ...ending } },
+  };
+}
+
+/**
+ * A message out of a wait queue, without its TTL. Level queues of GoQueue have none of their own:
+ * there it is the wait of the message, and would be taken for the time after which nobody wants it.
+ */
+export function outOfWait(message: AmqpMessage): AmqpMessage {
+  const { expiration: _, ...properties } = message.properties;
+  return { ...message, properties };
+}
+
+function endingOf(headers: Table | undefined): Table {
+  return Object.fromEntries(Object.entries(headers ?? {}).filter(([name]) => ENDING.has(name)));
+}
+
+function isStraight({ exchange, key }: Route, queue: string): boolean {
+  return exchange === '' && key === queue;
 }

@@ -13,20 +13,27 @@ import { show } from '../../core/errors.ts';
 import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { createIdMaker } from '../../system/ids.ts';
-import { closeChannel } from '../connection/amqp.ts';
+import { closeChannel, openChannel, passiveQueues } from '../connection/amqp.ts';
 import { connectionOf } from '../connection/connection.ts';
 import { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import { applyTopology } from '../topology/declare.ts';
 import { explainRefusal } from '../topology/explain.ts';
 import type { BindingSpec } from '../topology/model.ts';
-import { checkAsDescribed } from './as-described.ts';
-import { isTakenOver } from './inflow.ts';
-import { openChannel, passiveQueues } from './inspect-broker.ts';
-import { isInner, type Migration, NEEDS_MANAGEMENT, runOut, step, isReturn } from './migration.ts';
+import { checkAsDescribed, isTakenOver } from './inflow.ts';
+import {
+  isInner,
+  isReturn,
+  type LeavingQueue,
+  type Migration,
+  moveOf,
+  NEEDS_MANAGEMENT,
+  newPlaceOf,
+  runOut,
+  step,
+} from './old-topology.ts';
 import { moveMessages, WINDOW_DEFAULT, WINDOW_MAX } from '../queues/drain.ts';
-import { type LeavingQueue, moveOf, newPlaceOf } from './old-topology.ts';
 import { removeOld } from './remove.ts';
-import type { MigrateOptions, MigrateReport } from './reports.ts';
+import type { MigrateOptions, MigrateReport } from '../admin/reports.ts';
 
 /** What comes back while a queue is emptied is taken in a further pass. */
 const PASSES_MAX = 3;

@@ -11,14 +11,15 @@ import {
   MINUTE_MS,
   SECOND_MS,
   formatDuration,
-} from '../../../core/duration.ts';
-import { RespoolError, asError, show, textOf } from '../../../core/errors.ts';
-import { checkNames } from '../../../core/limits.ts';
-import type { Clock } from '../../../ports/clock.ts';
-import { systemClock } from '../../../system/clock.ts';
-import type { TlsOptions } from '../../connection/connection.ts';
-import type { Agent, Dispatcher } from 'undici';
-import { TimeLimit } from '../../../system/wait.ts';
+} from '../../core/duration.ts';
+import { RespoolError, asError, show, textOf } from '../../core/errors.ts';
+import { checkNames } from '../../core/limits.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { systemClock } from '../../system/clock.ts';
+import type { TlsOptions } from '../connection/connection.ts';
+import type * as undici from 'undici';
+import { importPeer } from '../../system/peer.ts';
+import { TimeLimit } from '../../system/wait.ts';
 
 /** Where the management API is, and who asks. */
 export interface ManagementOptions {
@@ -159,7 +160,7 @@ export interface ManagementClient {
 }
 
 export function createManagementClient(settings: ManagementSettings): ManagementClient {
-  let agent: Promise<Agent> | undefined;
+  let agent: Promise<undici.Agent> | undefined;
   const closing = new AbortController();
   return {
     async ask(question) {
@@ -181,9 +182,24 @@ export function createManagementClient(settings: ManagementSettings): Management
 
 const CLOSED = 'the client was closed';
 
-async function openAgent(settings: ManagementSettings): Promise<Agent> {
-  const { makeAgent } = await import('./agent.ts');
-  return makeAgent(settings);
+/** Pages are asked for one after the other; a few callers may ask side by side. */
+const CONNECTIONS_MAX = 4;
+
+/** n.b. undici is loaded with the first question. */
+async function openAgent({ tls, timeoutMs }: ManagementSettings): Promise<undici.Agent> {
+  const { Agent } = (await importPeer('undici', 'the management API')) as typeof undici;
+  return new Agent({
+    connections: CONNECTIONS_MAX,
+    // One limit over the whole of a question is enough; ours is exact, theirs is by the second.
+    headersTimeout: 0,
+    bodyTimeout: 0,
+    connect: {
+      timeout: timeoutMs,
+      ...tls,
+      // Node wants a list that it could change.
+      ...(Array.isArray(tls.ca) ? { ca: [...(tls.ca as (string | Buffer)[])] } : {}),
+    } as undici.Agent.Options['connect'] & object,
+  });
 }
 
 interface Sending {
@@ -193,7 +209,7 @@ interface Sending {
 }
 
 async function send(
-  agent: Agent,
+  agent: undici.Agent,
   { settings, question, signal }: Sending,
 ): Promise<ManagementAnswer> {
   let status: number;
@@ -222,7 +238,7 @@ async function send(
 }
 
 async function wholeText(
-  { body }: Dispatcher.ResponseData,
+  { body }: undici.Dispatcher.ResponseData,
   { settings, question }: Pick<Sending, 'settings' | 'question'>,
 ): Promise<string> {
   const parts: Buffer[] = [];

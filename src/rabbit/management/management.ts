@@ -7,10 +7,9 @@
  * out.
  */
 
-import { RespoolError, show } from '../../../core/errors.ts';
-import { checkNames, checkNumber } from '../../../core/limits.ts';
-import { type MemoOptions, memo } from '../../../system/wait.ts';
-import type { PolicySpec } from '../../topology/model.ts';
+import { RespoolError, show } from '../../core/errors.ts';
+import { checkNames, checkNumber } from '../../core/limits.ts';
+import { type MemoOptions, memo } from '../../system/wait.ts';
 import {
   type ManagementClient,
   createManagementClient,
@@ -18,7 +17,7 @@ import {
   checkManagementOptions,
   type ManagementOptions,
 } from './http.ts';
-import type { Table } from '../../connection/amqp.ts';
+import type { Table } from '../connection/amqp.ts';
 
 /** RabbitMQ itself counts messages every 5 s: asking more often brings nothing new. */
 const NUMBERS: MemoOptions = { everyMs: 5_000, giveUpMs: 5_000, max: 32 };
@@ -77,7 +76,7 @@ export interface Management extends AsyncDisposable {
   policies(): Promise<readonly PolicyInfo[]>;
   /** Those that limit the others; none where the user may not see them. */
   operatorPolicies(): Promise<readonly PolicyInfo[]>;
-  putPolicy(policy: PolicySpec): Promise<void>;
+  putPolicy(policy: Omit<PolicyInfo, 'applyTo'>): Promise<void>;
   /** Whether there was one. */
   deletePolicy(name: string): Promise<boolean>;
   whoAmI(): Promise<{ readonly name: string; readonly tags: readonly string[] }>;
@@ -228,7 +227,7 @@ async function askOperatorPolicies({ asker, vhost }: Place): Promise<readonly Po
   return each(policyInfo)(json);
 }
 
-function policyQuestion(vhost: string, policy: PolicySpec): ManagementRequest {
+function policyQuestion(vhost: string, policy: Omit<PolicyInfo, 'applyTo'>): ManagementRequest {
   const { name, pattern, definition, priority } = policy;
   return {
     method: 'PUT',

@@ -10,26 +10,25 @@
 import { SECOND_MS } from '../../core/duration.ts';
 import { show, textOf } from '../../core/errors.ts';
 import { sleep } from '../../system/wait.ts';
-import { closeChannel } from '../connection/amqp.ts';
-import type { BindingInfo, Management } from './management/index.ts';
-import { openInflows, whyInflow, worldOf } from './as-described.ts';
+import { closeChannel, openChannel, passiveQueues } from '../connection/amqp.ts';
+import type { BindingInfo, Management } from '../management/management.ts';
+import { type Inflow, openInflows, usedExchanges, whyInflow, worldOf } from './inflow.ts';
 import {
   type Count,
-  countOf,
+  messageCountOf,
   isInner,
+  isLastingReturn,
+  isReturn,
+  type LeavingQueue,
   type Migration,
   NEEDS_MANAGEMENT,
   runOut,
-  step,
-  isLastingReturn,
-  isReturn,
   type SharedWait,
   sharedWaitOf,
+  step,
   whyShared,
-} from './migration.ts';
-import { type Inflow, usedExchanges } from './inflow.ts';
-import { openChannel, passiveQueues, queuesOf } from './inspect-broker.ts';
-import type { LeavingQueue } from './old-topology.ts';
+} from './old-topology.ts';
+import { queuesOf } from '../topology/broker-state.ts';
 
 /** The broker counts every 5 s: the second count must not be the first once more. */
 const COUNT_AGAIN_MS = 6 * SECOND_MS;
@@ -101,7 +100,9 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
   ]);
   const { bindings } = world;
   const sharedWait = await sharedWaitOf(migration, management, bindings);
-  const counts = new Map(names.map((name) => [name, countOf(passive.get(name), told.get(name))]));
+  const counts = new Map(
+    names.map((name) => [name, messageCountOf(passive.get(name), told.get(name))]),
+  );
   const busy = mains.filter((name) => (counts.get(name)?.consumers ?? 0) > 0);
   const stays = (name: string): boolean => migration.move.mains.get(name) === name;
   const facts: Facts = {
