@@ -16,7 +16,7 @@ import { ConfirmPublisher } from '../../../src/rabbit/publish/confirm-publisher.
 import { type MoveErrand, moveMessages } from '../../../src/rabbit/queues/drain.ts';
 import { service, withService } from '../../services/index.ts';
 import { createChance } from '../../torture/chance.ts';
-import { DeadQueues, type Kind, numberOf, range } from './queues.ts';
+import { DeadQueues, type Kind, KINDS, numberOf, range } from './queues.ts';
 import { died } from './sweep-ground.ts';
 import { systemClock } from '../../time.ts';
 
@@ -24,7 +24,7 @@ const SEEDS = range(8);
 const COUNT_MAX = 300;
 
 withService('rabbitmq', () => {
-  describe.each<Kind>(['own', 'classic'])('a random %s queue', (kind) => {
+  describe.each(KINDS)('a random %s queue', (kind) => {
     test.each(SEEDS)('is drained as a list is (seed %i)', async (seed) => {
       const { chance, queue, target, count, some, look, connection } = await randomQueue(
         kind,

@@ -10,6 +10,7 @@ import { connectAmqp, type Table } from '../amqp.ts';
  * `own`: a quorum queue with the delivery limit that our own dead queues have. `foreign`: one
  * without, which from 4.0 to 4.2 drops what was given back more than 20 times; see foreign.ts.
  */
+/** Own: quorum, with our limit; foreign: quorum, without a delivery limit. */
 export type Kind = 'own' | 'foreign' | 'classic';
 export const KINDS: readonly Kind[] = ['own', 'foreign', 'classic'];
 
