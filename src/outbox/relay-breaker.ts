@@ -25,7 +25,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { Delivery, Handler } from '../ports/handler.ts';
 import type { Parcel, Sink } from '../ports/sink.ts';
 import { Breaker, type BreakerState } from '../system/breaker.ts';
-import { type BackoffRange, backoffMs } from '../system/wait.ts';
+import { type BackoffRange, backoffMs, withTimeout } from '../system/wait.ts';
 
 /** What the breaker needs. */
 interface RelayBreakerParts {
@@ -366,27 +366,21 @@ export class RelayBreaker {
 }
 
 /** One answer each; for a sink that throws, or is silent for too long, a failure that says so. */
-function answersOf(
+async function answersOf(
   sink: Sink,
   parcels: readonly Parcel[],
   clock: Clock,
 ): Promise<readonly unknown[]> {
-  return new Promise((resolve) => {
-    const unanswered = (said: string): void => {
-      cancel();
-      const reason = `sink "${sink.name}" did not answer: ${said}`;
-      resolve(parcels.map(() => failure('transient', UNANSWERED, reason)));
-    };
-    const late = (): void => unanswered(`nothing came within ${ANSWER_MAX_MS} ms`);
-    const cancel = clock.after(ANSWER_MAX_MS, late);
-    void answered(sink, parcels).then(
-      (answers) => {
-        cancel();
-        resolve(answers);
-      },
-      (error: unknown) => unanswered(textOf(error)),
-    );
-  });
+  const unanswered = (said: string): readonly unknown[] => {
+    const reason = `sink "${sink.name}" did not answer: ${said}`;
+    return parcels.map(() => failure('transient', UNANSWERED, reason));
+  };
+  const late = (): readonly unknown[] => unanswered(`nothing came within ${ANSWER_MAX_MS} ms`);
+  try {
+    return await withTimeout(clock, ANSWER_MAX_MS, answered(sink, parcels), late);
+  } catch (error) {
+    return unanswered(textOf(error));
+  }
 }
 
 async function answered(sink: Sink, parcels: readonly Parcel[]): Promise<readonly unknown[]> {

@@ -1,12 +1,15 @@
 /**
- * publish-breaker — stops publishing while the broker is away or blocks, and wakes the fallback.
+ * connection-gate — lets messages through to a confirm publisher while the connection is usable.
  *
  *   shut ─first message: connect, declare─▶ open           away ─fallbackAfter─▶ stuck ─back─▶ open
  *
- * Shut: the first try to connect tells what no waiting will fix (a missing package, a wrong URL),
+ * Shut: the first try to connect shows what no waiting will fix (a missing package, a wrong URL),
  * and the exchange is declared, once for each connection. Stuck: the broker has been away, or
- * blocked by an alarm, for too long; anyone who has a fallback is told at once, also those whose
+ * blocked by an alarm, for too long; callers with a fallback are told at once, also those whose
  * message is on its way.
+ *
+ * n.b. This is no circuit breaker (system/breaker.ts): it counts no failures, and needs no trial.
+ * The connection itself reports when it is lost, blocked and back.
  */
 
 import { asError, isRespoolError, RespoolError, textOf } from '../../core/errors.ts';
@@ -19,8 +22,8 @@ import type {
 } from '../connection/reconnecting-connection.ts';
 import type { ConfirmPublisher, ConfirmPublisherLimits } from './confirm-publisher.ts';
 
-/** What the breaker needs. */
-export interface PublishBreakerParts {
+/** What the gate needs. */
+export interface ConnectionGateParts {
   readonly link: ReconnectingConnection;
   readonly outlet: ConfirmPublisher;
   readonly clock: Clock;
@@ -32,8 +35,8 @@ export interface PublishBreakerParts {
 }
 
 /** Sends through a confirm publisher. */
-export class PublishBreaker {
-  readonly #parts: PublishBreakerParts;
+export class ConnectionGate {
+  readonly #parts: ConnectionGateParts;
   readonly #unlisten: () => void;
   readonly #waiting = new Set<(error: RespoolError) => void>();
   #isOpen = false;
@@ -45,7 +48,7 @@ export class PublishBreaker {
   #standstills = 0;
   #cancelTimer: (() => void) | undefined;
 
-  constructor(parts: PublishBreakerParts) {
+  constructor(parts: ConnectionGateParts) {
     this.#parts = parts;
     this.#unlisten = parts.link.on((event) => this.#onLink(event));
   }

@@ -22,7 +22,7 @@ import { goqueueEnvelope } from '../compat/goqueue.ts';
 import { type Fallback, fallsBack, openFallback } from './fallback.ts';
 import type { ReconnectingConnection } from '../connection/reconnecting-connection.ts';
 import { ConfirmPublisher } from './confirm-publisher.ts';
-import { PublishBreaker } from './publish-breaker.ts';
+import { ConnectionGate } from './connection-gate.ts';
 import {
   type Defaults,
   outgoingOf,
@@ -302,13 +302,13 @@ function sentOf({ id }: Published): { readonly id: string } {
 /** A channel of the broker, and what a message passes before it. */
 interface Door {
   readonly outlet: ConfirmPublisher;
-  readonly gate: PublishBreaker;
+  readonly gate: ConnectionGate;
 }
 
 function openDoor(link: ReconnectingConnection, settings: PublisherSettings): Door {
   const { clock, limits, exchange, declareAs, fallback, fallbackAfterMs } = settings;
   const outlet = new ConfirmPublisher(link, clock, limits);
-  const gate = new PublishBreaker({
+  const gate = new ConnectionGate({
     link,
     outlet,
     clock,

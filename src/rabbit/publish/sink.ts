@@ -30,7 +30,7 @@ import {
   ConfirmPublisher,
   CONFIRM_PUBLISHER_LIMITS,
 } from './confirm-publisher.ts';
-import { PublishBreaker } from './publish-breaker.ts';
+import { ConnectionGate } from './connection-gate.ts';
 import { badKeyList, checkShort } from './message.ts';
 
 /** Where parcels go. */
@@ -101,7 +101,7 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
   const limits = { ...CONFIRM_PUBLISHER_LIMITS, ...NO_LIMIT, confirmTimeoutMs };
   const link = connection.publishing;
   const outlet = new ConfirmPublisher(link, clock, limits);
-  const gate = new PublishBreaker({
+  const gate = new ConnectionGate({
     link,
     outlet,
     clock,
