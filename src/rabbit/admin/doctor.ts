@@ -544,7 +544,7 @@ function returnFinding({ spec, of }: Judged, snapshot: Snapshot): Finding[] {
   }
   const exchange = snapshot.exchanges.get(name);
   if (exchange === undefined) {
-    return [bad('queue.return', `${what} leads to ${show(name)}, which is not there`, apply)];
+    return [bad('queue.return', `${what} leads to ${show(name)}, which does not exist`, apply)];
   }
   if (alternateOf(exchange, snapshot) !== undefined) return [];
   const text =
