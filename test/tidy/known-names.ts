@@ -120,7 +120,6 @@ export const PARTS: readonly string[] = [
   'InspectParts',
   'OutboxParts',
   'PassParts',
-  'PublishBreakerParts',
   'ReconnectingConnectionParts',
   'RekeyParts',
   'RelayParts',

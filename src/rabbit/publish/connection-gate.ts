@@ -23,7 +23,7 @@ import type {
 import type { ConfirmPublisher, ConfirmPublisherLimits } from './confirm-publisher.ts';
 
 /** What the gate needs. */
-export interface ConnectionGateParts {
+export interface ConnectionGateOptions {
   readonly link: ReconnectingConnection;
   readonly outlet: ConfirmPublisher;
   readonly clock: Clock;
@@ -36,7 +36,7 @@ export interface ConnectionGateParts {
 
 /** Sends through a confirm publisher. */
 export class ConnectionGate {
-  readonly #parts: ConnectionGateParts;
+  readonly #parts: ConnectionGateOptions;
   readonly #unlisten: () => void;
   readonly #waiting = new Set<(error: RespoolError) => void>();
   #isOpen = false;
@@ -48,7 +48,7 @@ export class ConnectionGate {
   #standstills = 0;
   #cancelTimer: (() => void) | undefined;
 
-  constructor(parts: ConnectionGateParts) {
+  constructor(parts: ConnectionGateOptions) {
     this.#parts = parts;
     this.#unlisten = parts.link.on((event) => this.#onLink(event));
   }
