@@ -3,7 +3,9 @@
  * first out, each of them even when an earlier one fails.
  */
 
-import { endedBy } from './exit-codes.ts';
+import type { Clock } from '../ports/clock.ts';
+import { sleep } from '../system/wait.ts';
+import { endedBy, EXIT } from './exit-codes.ts';
 import type { CommandContext } from './spec.ts';
 import type { Io } from './ui/output.ts';
 
@@ -70,4 +72,58 @@ export function createClosers(): Closers {
       if (errors.length > 0) throw errors[0];
     },
   };
+}
+
+// What runs until a signal.
+
+/** Why it ends. */
+export type ServiceEnd =
+  | { readonly kind: 'signal'; readonly signal: 'SIGINT' | 'SIGTERM' }
+  | { readonly kind: 'error'; readonly error: unknown };
+
+/** Who runs us may pass on a Ctrl-C that reached us too: within so little time it is the same. */
+const SAME_SIGNAL_MS = 100;
+
+/** From now on a first signal is a wish and a second an order. */
+export function listenForTheEnd({
+  io,
+  atEnd,
+}: Pick<CommandContext, 'io' | 'atEnd'>): Promise<ServiceEnd> {
+  const { promise, resolve } = Promise.withResolvers<ServiceEnd>();
+  let firstAt: number | undefined;
+  const isSecond = (): boolean => {
+    const now = io.clock.monotonic();
+    firstAt ??= now;
+    return now - firstAt >= SAME_SIGNAL_MS;
+  };
+  const off = io.onSignal((signal) => {
+    if (isSecond()) io.exit(signal === 'SIGINT' ? EXIT.interrupted : EXIT.terminated);
+    resolve({ kind: 'signal', signal });
+  });
+  const offUncaught = io.onUncaught?.((error) => {
+    if (isSecond()) io.exit(EXIT.refused);
+    resolve({ kind: 'error', error });
+  });
+  atEnd(() => {
+    off();
+    offUncaught?.();
+  });
+  return promise;
+}
+
+/** Does it at once, then every span; one that takes longer is followed at once by the next. */
+export async function inRounds(
+  {
+    clock,
+    everyMs,
+    signal,
+  }: { readonly clock: Clock; readonly everyMs: number; readonly signal: AbortSignal },
+  round: () => Promise<void>,
+): Promise<void> {
+  while (!signal.aborted) {
+    const startedAt = clock.monotonic();
+    await round();
+    const waitMs = startedAt + everyMs - clock.monotonic();
+    if (waitMs > 0) await sleep(clock, waitMs, signal);
+  }
 }

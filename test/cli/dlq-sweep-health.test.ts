@@ -1,14 +1,13 @@
 /** dlq sweep --listen: what health, readiness and metrics say, and what they cost. */
+import { inRounds, createClosers } from '../../src/cli/lifetime.ts';
 import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { SimClock } from 'respool/testkit';
-import { createClosers } from '../../src/cli/lifetime.ts';
-import { createHealth } from '../../src/cli/commands/dlq/sweep/daemon.ts';
+import { createHealth } from '../../src/cli/commands/dlq/sweep/sweep.ts';
 import { type Answers, startListening } from '../../src/cli/commands/dlq/sweep/listen.ts';
 import { createMetrics, LABELS_MAX } from '../../src/cli/commands/dlq/sweep/metrics.ts';
-import { inRounds } from '../../src/cli/commands/dlq/sweep/rounds.ts';
 import type { SweepRun } from '../../src/cli/commands/dlq/sweep/run.ts';
 import { createLabels } from '../../src/observe/metrics/context.ts';
 

@@ -3,7 +3,7 @@ import { RespoolError } from 'respool';
 import { SimClock } from 'respool/testkit';
 import { expect, test } from 'vitest';
 import { setup as serviceSetup } from '../web/setup.ts';
-import { startRelay } from '../../src/cli/commands/outbox/relay-service.ts';
+import { startRelay } from '../../src/cli/commands/outbox/relay.ts';
 import type { ServeLog } from '../../src/cli/commands/serve/serve-log.ts';
 import type { ConfiguredRelay } from '../../src/config/open/open-outbox.ts';
 

@@ -6,7 +6,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { createMetrics, type MetricsOptions, type MetricsText } from 'respool/observe';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { watchRelay } from '../../src/cli/commands/serve/metrics.ts';
+import { watchRelay } from '../../src/cli/commands/serve/service.ts';
 import type { LoadedConfig } from '../../src/config/load/load-config.ts';
 import type { OpenRelay } from '../../src/config/open/open-outbox.ts';
 import { Events } from '../../src/engine/events.ts';

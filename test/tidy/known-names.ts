@@ -84,7 +84,6 @@ export const SHARED: readonly string[] = [
   'keep',
   'keyHeads',
   'keyOf',
-  'levelOf',
   'listReplays',
   'migrate',
   'ok',

@@ -1,6 +1,5 @@
 /**
- * confirm — asks for confirmation at a terminal; without one the answer is no. Where there is
- * none, the answer is no.
+ * confirm — asks for confirmation at a terminal; where there is none, the answer is no.
  */
 
 import { CommandError } from '../exit-codes.ts';

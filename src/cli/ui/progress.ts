@@ -7,6 +7,8 @@ import type { Io, Out } from './output.ts';
 import { SECOND_MS } from '../../core/duration.ts';
 import { jsonLine, numberText } from '../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../spec.ts';
+import type { MoveProgress } from '../../rabbit/admin/reports.ts';
+import { interruptible } from '../lifetime.ts';
 
 /** A bar that is drawn over itself. */
 export interface Progress {
@@ -179,4 +181,25 @@ export async function* passing<T>(
   } finally {
     bar.clear();
   }
+}
+
+/** Runs it; `total` is how many messages there are. A signal ends it between two messages. */
+export async function moveWith<Report>(
+  { io, out }: CommandContext,
+  total: number,
+  run: (signal: AbortSignal, onProgress: (progress: MoveProgress) => void) => Promise<Report>,
+): Promise<Report> {
+  const bar = createProgress(io, out);
+  /** What was seen, by queue: several are moved one after the other. */
+  const seen = new Map<string, number>();
+  const done = (): number => [...seen.values()].reduce((sum, count) => sum + count, 0);
+  const howFar = (): string =>
+    ` after ${numberText(done())} of ${numberText(total)} messages; run it again for the rest: ` +
+    'nothing is lost';
+  return interruptible(io, howFar, (signal) =>
+    run(signal, ({ queue, moved, skipped }) => {
+      seen.set(queue, moved + skipped);
+      bar.show(done(), total);
+    }),
+  ).finally(() => bar.clear());
 }

@@ -1,6 +1,6 @@
 /**
- * prompt — a yes-or-no question at the terminal. A separate file, because few commands need its
- * library. A file of its own: few commands ever need its library.
+ * prompt — a yes-or-no question at the terminal. A file of its own, because few commands ever need
+ * its library.
  */
 
 import * as prompts from '@clack/prompts';

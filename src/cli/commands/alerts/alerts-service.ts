@@ -21,9 +21,9 @@ import { withTimeout } from '../../../system/wait.ts';
 import { createClosers } from '../../lifetime.ts';
 import { byOf } from '../../session.ts';
 import type { CommandContext } from '../../spec.ts';
-import { replayNotifier } from '../dlq/replay/rules-service.ts';
-import type { RelayService } from '../outbox/relay-service.ts';
-import type { ConsumersService } from '../rabbit/consumers-service.ts';
+import { replayNotifier } from '../dlq/replay/rules.ts';
+import type { RelayService } from '../outbox/relay.ts';
+import type { ConsumersService } from '../rabbit/consume.ts';
 import type { ServeLog } from '../serve/serve-log.ts';
 import { externalMeasuresOf, receiversOf } from './external-measures.ts';
 
@@ -88,7 +88,7 @@ function startAlerts(
   });
   let tools: Promise<RuleTools> | undefined;
   const makeTools = async (): Promise<RuleTools> => {
-    const { contextOf } = await import('../dlq/replay/rules-service.ts');
+    const { contextOf } = await import('../dlq/replay/rules.ts');
     const { ruleToolsOf } = await import('../dlq/replay/rule-tools.ts');
     const { signal } = stopping;
     return ruleToolsOf(contextOf(context, loaded, spool), { signal, tell: replayNotifier(log) });

@@ -4,7 +4,7 @@
  * rest.
  */
 
-import { spaceAt } from '../serve/free-space.ts';
+import path from 'node:path';
 import type { EffectiveAlerts } from '../../../config/load/alerts.ts';
 import { type Broker, brokerAt, brokersOf, tlsOfRabbit } from '../../../config/load/brokers.ts';
 import { inSection } from '../../../config/load/config-errors.ts';
@@ -12,12 +12,17 @@ import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import { closeHandlers } from '../../../config/open/handlers.ts';
 import type { ConfiguredOutbox } from '../../../config/open/open-outbox.ts';
 import type { StorePlace } from '../../../config/open/stores.ts';
-import type { ExternalMeasures, QueueDepth } from '../../../observe/alerts/external-measures.ts';
+import type {
+  ExternalMeasures,
+  QueueDepth,
+  DiskSpace,
+} from '../../../observe/alerts/external-measures.ts';
 import type { Notice } from '../../../observe/alerts/notice.ts';
 import type { Receivers } from '../../../observe/alerts/receivers.ts';
 import { askOutbox, backlogOf } from '../../../observe/metrics/outbox.ts';
 import type { Handler } from '../../../ports/handler.ts';
 import type { RabbitConnection } from '../../../rabbit/connection/connection.ts';
+import { statfs } from 'node:fs/promises';
 
 /** What surroundings are made of. */
 interface ExternalMeasureParts {
@@ -157,4 +162,25 @@ export function receiversOf({ to }: EffectiveAlerts, say: WarnOf): OpenReceivers
     return [name, deliver ?? print] as const;
   });
   return { byName: new Map(pairs), close: () => closeHandlers(delivering) };
+}
+
+// How much room there is where a store lies.
+
+/** What is free there; some file systems have no size, and look full. */
+export async function freeBytesAt(place: string): Promise<number> {
+  const { freeBytes, totalBytes } = await spaceAt(place);
+  if (!(totalBytes > 0)) throw new Error(`the size of the disk of "${place}" is unknown`);
+  return freeBytes;
+}
+
+/** The space of the disk that this lies on, or will lie on. */
+async function spaceAt(place: string): Promise<DiskSpace> {
+  try {
+    const { bavail, blocks, bsize } = await statfs(place);
+    return { freeBytes: bavail * bsize, totalBytes: blocks * bsize };
+  } catch (error) {
+    const above = path.dirname(place);
+    if ((error as { readonly code?: unknown }).code !== 'ENOENT' || above === place) throw error;
+    return spaceAt(above);
+  }
 }

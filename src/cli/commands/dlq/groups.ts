@@ -14,9 +14,16 @@ import { passing } from '../../ui/progress.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 import { relative, span } from '../../ui/times.ts';
-import { letterFilterOf, type FoundLetter, addLooked, openLook } from './open-look.ts';
+import {
+  letterFilterOf,
+  type FoundLetter,
+  addLooked,
+  openLook,
+  categoryRules,
+  sessionIfAny,
+  type LettersContext,
+} from './letter-places.ts';
 import type { CountedBy } from './options.ts';
-import { categoryRules, sessionIfAny, type LettersContext } from './letter-places.ts';
 
 const RIGHT = { align: 'right' as const };
 const GROUP_COLUMNS: readonly Column[] = [

@@ -15,8 +15,14 @@ import type { Out } from '../../ui/output.ts';
 import { passing } from '../../ui/progress.ts';
 import { type Column, pagedTable } from '../../ui/table.ts';
 import { both, span } from '../../ui/times.ts';
-import { kindsOf, type FoundLetter, type LetterLook, openLook } from './open-look.ts';
-import { sessionIfAny, type LettersContext } from './letter-places.ts';
+import {
+  kindsOf,
+  type FoundLetter,
+  type LetterLook,
+  openLook,
+  sessionIfAny,
+  type LettersContext,
+} from './letter-places.ts';
 
 const LIMIT_MAX = 1_000_000_000;
 const SHOWN_DEFAULT = 100;

@@ -21,10 +21,14 @@ import type {
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
 import { TypedIds } from '../../id-prefix.ts';
 import { ask } from '../../ui/confirm.ts';
-import { passing } from '../../ui/progress.ts';
-import { moveWith } from '../rabbit/move-messages.ts';
-import { kindsOf, type LetterLook, openLook } from './open-look.ts';
-import type { LettersContext, LetterPlaceOptions } from './letter-places.ts';
+import { passing, moveWith } from '../../ui/progress.ts';
+import {
+  kindsOf,
+  type LetterLook,
+  openLook,
+  type LettersContext,
+  type LetterPlaceOptions,
+} from './letter-places.ts';
 import { idsOf, recordWithIds, spoolIdsOf, typeCount } from './typed-ids.ts';
 
 /** Letters whose keys are remembered between the count and the removal. */

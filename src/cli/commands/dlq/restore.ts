@@ -31,7 +31,7 @@ import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
 import { usageOf } from '../../options.ts';
 import { ask } from '../../ui/confirm.ts';
 import type { SeenEntry } from '../../ui/message-view.ts';
-import { moveWith } from '../rabbit/move-messages.ts';
+import { moveWith } from '../../ui/progress.ts';
 import { brokerFor, type LettersContext, reachBroker } from './letter-places.ts';
 import { recordWithIds, spoolIdsOf } from './typed-ids.ts';
 

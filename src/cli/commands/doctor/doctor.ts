@@ -4,7 +4,7 @@ import type { DoctorFinding, Level } from './finding.ts';
 import { EXIT } from '../../exit-codes.ts';
 import type { Out, Style } from '../../ui/output.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
-import type { CommandSpec } from '../../spec.ts';
+import type { CommandContext, CommandSpec } from '../../spec.ts';
 
 const STYLES: Readonly<Record<Level, Style>> = { ok: 'green', note: 'yellow', unsafe: 'red' };
 const LEVEL_COLUMNS = 8;
@@ -31,7 +31,6 @@ export const doctorCommand: CommandSpec = {
   run: async (context) => {
     const { out, options } = context;
     if (options.flag('sql')) {
-      const { printSql } = await import('./sql.ts');
       await printSql(context);
       return EXIT.done;
     }
@@ -53,6 +52,29 @@ export const doctorCommand: CommandSpec = {
     return counts.unsafe > 0 ? EXIT.refused : EXIT.done;
   },
 };
+
+/** The statements of the PostgreSQL store, with schema and table prefix of the configured one. */
+async function printSql(context: CommandContext): Promise<void> {
+  const { out } = context;
+  // Without the routes: their secrets are in the service's environment only.
+  const { config, folder } = await context.config({ routes: false });
+  const { storesOf } = await import('../../../config/open/stores.ts');
+  const { INDEX_ONLY_SQL, postgresStatements, statementText } = await import(
+    '../../../stores/postgres/statements.ts'
+  );
+  const { postgresTables: tables } = await storesOf(config, folder);
+  const statements = await postgresStatements(tables);
+  if (out.json) {
+    for (const statement of statements) await out.object(statement);
+    return;
+  }
+  if (tables === undefined) {
+    out.note('the configured store is not on PostgreSQL: these are the tables of the defaults');
+  }
+  await out.line('-- Claims and looks for the next due time are sent in one message with');
+  await out.line(`-- ${INDEX_ONLY_SQL}`);
+  for (const statement of statements) await out.line(`\n${statementText(statement)}`.trimEnd());
+}
 
 async function tell(out: Out, { level, text, todo }: DoctorFinding): Promise<void> {
   const word = out.style(STYLES[level], level.padEnd(LEVEL_COLUMNS));

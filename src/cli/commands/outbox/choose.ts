@@ -1,13 +1,20 @@
 /**
- * choose — which outbox a command of `respool outbox` is about: that of the configuration, or one
- * that options name.
+ * choose — which outbox a command of `respool outbox` is about, that of the configuration or one
+ * that options name; and the session over it, where every command of a spool works.
  */
 
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import type { EffectiveOutbox } from '../../../config/load/outbox.ts';
+import type {
+  ConfiguredOutbox,
+  OpenOutboxOptions,
+  OutboxInfo,
+} from '../../../config/open/open-outbox.ts';
 import { isRespoolError, RespoolError } from '../../../core/errors.ts';
+import { safe } from '../../../observe/logs/safe-text.ts';
 import { CommandError } from '../../exit-codes.ts';
 import { flagOf } from '../../options.ts';
+import { byOf, type Session } from '../../session.ts';
 import type { CommandContext, OptionSpec } from '../../spec.ts';
 
 /** Which outbox it is, for the help of every command over one. */
@@ -55,7 +62,7 @@ export interface ChosenOutbox {
 const COUNT = { min: 1, max: 10_000 };
 
 /** The outbox, for those who look at it and steer it. */
-export async function chooseOutbox(context: CommandContext): Promise<ChosenOutbox> {
+async function chooseOutbox(context: CommandContext): Promise<ChosenOutbox> {
   if (context.globals.url !== undefined) {
     throw usage('outbox works on the database of the outbox itself: name that with --store');
   }
@@ -71,6 +78,40 @@ export async function chooseRelay(context: CommandContext): Promise<ChosenOutbox
     'there is nowhere to send to: give --exchange with --url amqp://…, --spool or --http, or ' +
       'write "outbox.relay.to" into the configuration',
   );
+}
+
+/** The same context with its session over the outbox that options and configuration lead to. */
+export function withOutbox(context: CommandContext): CommandContext {
+  let session: Promise<Session> | undefined;
+  return { ...context, isOutbox: true, session: () => (session ??= openOutboxSession(context)) };
+}
+
+async function openOutboxSession(context: CommandContext): Promise<Session> {
+  const { outbox } = await openOutbox(context);
+  const as: Session['as'] = (by) => outbox.spool.operator({ by });
+  return { operator: as(byOf(context.io)), as, url: undefined, isSealed: false };
+}
+
+/** The outbox, closed when the command ends. */
+export async function openOutbox(
+  context: CommandContext,
+  { file }: Pick<OpenOutboxOptions, 'file'> = {},
+): Promise<ConfiguredOutbox> {
+  const { loaded, outbox } = await chooseOutbox(context);
+  const { createConfiguredOutbox } = await import('../../../config/open/open-outbox.ts');
+  const configured = await createConfiguredOutbox(loaded, outbox, { file });
+  context.atEnd(() => configured.close());
+  context.out.detail(`the outbox in ${placeText(configured.info)}`);
+  return configured;
+}
+
+/** Where the outbox is, in words. */
+export function placeText({ store, schema, tables }: OutboxInfo): string {
+  const parts = [
+    ...(schema === undefined ? [] : [`schema ${schema}`]),
+    ...(tables === undefined ? [] : [`tables ${tables}…`]),
+  ];
+  return safe(`${store}${parts.length === 0 ? '' : ` (${parts.join(', ')})`}`);
 }
 
 /** An error that came of an option names it as people typed it. */

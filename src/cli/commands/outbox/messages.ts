@@ -42,7 +42,7 @@ function overOutbox(
     options: [...options, ...OUTBOX_OPTIONS],
     examples,
     run: async (context: CommandContext) => {
-      const { withOutbox } = await import('./session.ts');
+      const { withOutbox } = await import('./choose.ts');
       return spec.run?.(withOutbox(context));
     },
   };

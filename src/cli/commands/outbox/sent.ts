@@ -7,7 +7,7 @@ import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 import { type Column, pagedTable } from '../../ui/table.ts';
 import { relative } from '../../ui/times.ts';
-import { openOutbox } from './session.ts';
+import { openOutbox } from './choose.ts';
 
 const PAGE_MAX = 500;
 const SHOWN_DEFAULT = 100;

@@ -13,8 +13,7 @@ import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 import { relative } from '../../ui/times.ts';
-import { openOutbox } from './session.ts';
-import { placeText } from './relay-service.ts';
+import { openOutbox, placeText } from './choose.ts';
 
 /** As many heads of keys are looked at. */
 const HEADS_MAX = 500;

@@ -2,8 +2,7 @@
 
 import { usageOf } from '../../options.ts';
 import type { CommandContext } from '../../spec.ts';
-import { openOutbox } from './session.ts';
-import { placeText } from './relay-service.ts';
+import { openOutbox, placeText } from './choose.ts';
 
 /** More than any program knows: which versions there are, the outbox says. */
 const VERSION_MAX = 1_000;

@@ -10,7 +10,7 @@ import { ask } from '../../ui/confirm.ts';
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
-import { moveWith } from './move-messages.ts';
+import { moveWith } from '../../ui/progress.ts';
 import { readRabbitConfig } from './queues.ts';
 import { reach } from './reach.ts';
 

@@ -9,7 +9,7 @@ import { ask } from '../../ui/confirm.ts';
 import { EXIT, type ExitCode } from '../../exit-codes.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
-import { moveWith } from './move-messages.ts';
+import { moveWith } from '../../ui/progress.ts';
 import { chooseQueues, formerOf } from './queues.ts';
 import { reach } from './reach.ts';
 

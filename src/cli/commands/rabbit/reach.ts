@@ -7,6 +7,7 @@ import type { AmqpConnection } from '../../../rabbit/connection/amqp.ts';
 import { createConnection, type RabbitConnection } from '../../../rabbit/connection/connection.ts';
 import { createManagement, type Management } from '../../../rabbit/management/management.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
+import { createClosers } from '../../lifetime.ts';
 import type { CommandContext } from '../../spec.ts';
 
 /** A broker that answers. */
@@ -54,5 +55,24 @@ async function answering(
     const why = safe(textOf(error));
     out.note(`without the management API: ${why}; name it with --management-url`);
     return undefined;
+  }
+}
+
+/** A broker that answers, until it is left. */
+export interface ReachedOnce extends BrokerAccess {
+  readonly leave: () => Promise<void>;
+}
+
+/** Connects; everything is closed by `leave`. */
+export async function reachOnce(
+  context: CommandContext,
+  { loaded, broker }: { readonly loaded: LoadedConfig; readonly broker: Broker },
+): Promise<ReachedOnce> {
+  const { atEnd, close } = createClosers();
+  try {
+    return { ...(await reach({ ...context, atEnd }, loaded, broker)), leave: close };
+  } catch (error) {
+    await close();
+    throw error;
   }
 }

@@ -9,6 +9,7 @@ import { textOf } from '../../../core/errors.ts';
 import { createRedactor } from '../../../core/redact.ts';
 import { levelOf } from '../../../engine/events.ts';
 import { eventLine, isRepeated, isLogged, type Level } from '../../ui/event-line.ts';
+import type { CommandContext } from '../../spec.ts';
 import type { Io, Out } from '../../ui/output.ts';
 import { jsonLine, safe } from '../../../observe/logs/safe-text.ts';
 import { timeOfDay } from '../../ui/times.ts';
@@ -96,4 +97,10 @@ function rounded(event: SerializedEvent): object {
 
 function tenth(ms: number): number {
   return Math.round(ms * 10) / 10;
+}
+
+/** The level of the log: `--verbose` and `--quiet` go before the configuration. */
+export function logLevelOf({ out }: Pick<CommandContext, 'out'>, configured: Level): Level {
+  if (out.verbose) return 'debug';
+  return out.quiet ? 'warn' : configured;
 }

@@ -7,6 +7,8 @@
  * Listening comes before delivering: when the port is taken, nothing has been delivered yet.
  */
 
+import { logLevelOf, createServeLog, type ServeLog } from './serve-log.ts';
+import { type ServiceEnd, listenForTheEnd } from '../../lifetime.ts';
 import path from 'node:path';
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import { closeHandlers } from '../../../config/open/handlers.ts';
@@ -23,24 +25,29 @@ import { withRedaction } from '../../../observe/logs/pretty.ts';
 import { jsonLine, safe } from '../../../observe/logs/safe-text.ts';
 import { DiskMeter } from '../../../spool/operator/disk-meter.ts';
 import { createOperator } from '../../../spool/operator/spool-operator.ts';
-import { ThroughputMeter } from '../../../spool/operator/throughput.ts';
+import { ThroughputMeter, forecastOf } from '../../../spool/operator/throughput.ts';
 import { serializeEvent } from '../../../spool/operator/serialize-event.ts';
 import type { Clock } from '../../../ports/clock.ts';
 import type { Logger } from '../../../ports/logger.ts';
-import { internalsOf } from '../../../spool/internals.ts';
+import { internalsOf, type SpoolInternals } from '../../../spool/internals.ts';
 import type { Spool } from '../../../spool/spool.ts';
 import { readVersion } from '../../../system/version.ts';
 import { createService } from '../../../web/index.ts';
 import { EXIT, type ExitCode } from '../../exit-codes.ts';
 import type { CommandContext } from '../../spec.ts';
-import type { Level } from '../../ui/event-line.ts';
 import type { AlertsService, PreparedAlerts } from '../alerts/alerts-service.ts';
-import type { RulesService } from '../dlq/replay/rules-service.ts';
-import type { RelayService } from '../outbox/relay-service.ts';
-import type { ConsumersService } from '../rabbit/consumers-service.ts';
-import { freeBytesAt } from './free-space.ts';
-import { type ServeMetrics, startMetrics } from './metrics.ts';
-import { createServeLog, type ServeLog } from './serve-log.ts';
+import type { RulesService } from '../dlq/replay/rules.ts';
+import type { RelayService } from '../outbox/relay.ts';
+import type { ConsumersService } from '../rabbit/consume.ts';
+import { freeBytesAt } from '../alerts/external-measures.ts';
+import { brokerAt, tlsOfRabbit } from '../../../config/load/brokers.ts';
+import type { EffectiveConsumer } from '../../../config/load/consumers.ts';
+import type { ConfiguredConsumer } from '../../../config/open/open-consumers.ts';
+import type { OpenRelay } from '../../../config/open/open-outbox.ts';
+import type { AlertState } from '../../../observe/alerts/state.ts';
+import type { Metrics } from '../../../observe/metrics/metrics.ts';
+import type { WatchedAlert, WatchOptions } from '../../../observe/metrics/types.ts';
+import { createManagement, type Management } from '../../../rabbit/management/management.ts';
 
 type Service = ReturnType<typeof createService>;
 
@@ -72,7 +79,7 @@ export async function serveUntilSignal(
   const { config, hide } = loaded;
   const log = createServeLog(context.io, context.out, {
     format: config.log.format,
-    level: levelOf(context, config.log.level),
+    level: logLevelOf(context, config.log.level),
     hide,
     redact: config.log.redact,
   });
@@ -163,7 +170,7 @@ async function prepareConsumers(
   if (consumers.length === 0) return undefined;
   atEnd(() => closeHandlers(consumers));
   const { createConfiguredConsumers } = await import('../../../config/open/open-consumers.ts');
-  const { startConsumers } = await import('../rabbit/consumers-service.ts');
+  const { startConsumers } = await import('../rabbit/consume.ts');
   const { clock } = io;
   const made = await createConfiguredConsumers(loaded, { clock });
   await metrics?.watchConsumers(made);
@@ -182,7 +189,7 @@ async function prepareRelay(
 ): Promise<(() => RelayService) | undefined> {
   if (loaded.config.outbox?.relay === undefined) return undefined;
   const { createConfiguredRelay } = await import('../../../config/open/open-outbox.ts');
-  const { startRelay } = await import('../outbox/relay-service.ts');
+  const { startRelay } = await import('../outbox/relay.ts');
   const { clock } = io;
   const spool = (): Promise<Spool> => Promise.resolve(configured.spool);
   const made = await createConfiguredRelay(loaded, { spool });
@@ -201,7 +208,7 @@ async function startRules(
   { configured, loaded, log }: Pick<Running, 'configured' | 'loaded' | 'log'>,
 ): Promise<RulesService | undefined> {
   if (loaded.config.deadLetters.rules.length === 0) return undefined;
-  const { startRules: start } = await import('../dlq/replay/rules-service.ts');
+  const { startRules: start } = await import('../dlq/replay/rules.ts');
   const life = await start(context, { loaded, spool: configured.spool, log });
   // As for consumers.
   context.atEnd(() => life.stop(0));
@@ -209,38 +216,6 @@ async function startRules(
 }
 
 const BODY_MAX_BYTES_DEFAULT = 64 * 2 ** 20;
-
-/** Why it ends. */
-type ServiceEnd =
-  | { readonly kind: 'signal'; readonly signal: 'SIGINT' | 'SIGTERM' }
-  | { readonly kind: 'error'; readonly error: unknown };
-
-/** Who runs us may pass on a Ctrl-C that reached us too: within so little time it is the same. */
-const SAME_SIGNAL_MS = 100;
-
-/** From now on a first signal is a wish and a second an order. */
-export function listenForTheEnd({ io, atEnd }: CommandContext): Promise<ServiceEnd> {
-  const { promise, resolve } = Promise.withResolvers<ServiceEnd>();
-  let firstAt: number | undefined;
-  const isSecond = (): boolean => {
-    const now = io.clock.monotonic();
-    firstAt ??= now;
-    return now - firstAt >= SAME_SIGNAL_MS;
-  };
-  const off = io.onSignal((signal) => {
-    if (isSecond()) io.exit(signal === 'SIGINT' ? EXIT.interrupted : EXIT.terminated);
-    resolve({ kind: 'signal', signal });
-  });
-  const offUncaught = io.onUncaught?.((error) => {
-    if (isSecond()) io.exit(EXIT.refused);
-    resolve({ kind: 'error', error });
-  });
-  atEnd(() => {
-    off();
-    offUncaught?.();
-  });
-  return promise;
-}
 
 async function wind(running: Running, end: ServiceEnd, clock: Clock): Promise<void> {
   const { configured, service, log, loaded, consumers, relay, rules, alerts } = running;
@@ -326,11 +301,6 @@ function needsToken({ config }: LoadedConfig): boolean {
   return config.serve.token !== undefined || config.serve.tokens.length > 0;
 }
 
-export function levelOf({ out }: CommandContext, configured: Level): Level {
-  if (out.verbose) return 'debug';
-  return out.quiet ? 'warn' : configured;
-}
-
 // Loggers whose lines go to the log of the service.
 
 /** What the service itself says matters when something is refused or fails. */
@@ -354,4 +324,125 @@ function storeLoggerOf(log: ServeLog, names: readonly string[]): Logger {
     info: (fields, text) => log.say('info', text, fields),
     warn: (fields, text) => log.say('warn', text, fields),
   };
+}
+
+// What is counted and answered at `/metrics`, as `metrics.*` of the configuration says.
+
+/** Metrics of a service. */
+export interface ServeMetrics extends Pick<Metrics, 'text'> {
+  /** All consumers of the configuration, in its order. */
+  readonly watchConsumers: (made: readonly ConfiguredConsumer[]) => Promise<void>;
+  readonly watchRelay: (made: OpenRelay) => void;
+  /** From now on forecasts are told. */
+  readonly watchMeters: (meters: Meters) => void;
+}
+
+/** What forecasts are made of. */
+interface Meters {
+  readonly meter: ThroughputMeter;
+  readonly disk: DiskMeter | undefined;
+}
+
+/** Begins to count what the spool does; undefined: metrics are off. */
+async function startMetrics(
+  { io, atEnd }: CommandContext,
+  { config }: LoadedConfig,
+  spool: Spool,
+): Promise<ServeMetrics | undefined> {
+  const { enabled, aliases, topicsMax, queuesMax, every } = config.metrics;
+  if (!enabled) return undefined;
+  const { createMetrics } = await import('../../../observe/metrics/metrics.ts');
+  const metrics = await createMetrics({
+    aliases,
+    topicsMax,
+    queuesMax,
+    every,
+    processMetrics: true,
+    clock: io.clock,
+  });
+  atEnd(() => metrics.close());
+  let meters: Meters | undefined;
+  const forecast: WatchOptions['forecast'] = (backlog) =>
+    meters === undefined || !spool.load.isRunning
+      ? undefined
+      : forecastOf(meters.meter.flow, backlog, meters.disk?.fullInMs ?? null);
+  const { rules } = config.alerts;
+  metrics.watch(spool, {
+    forecast,
+    ...(rules.length === 0 ? {} : { alerts: () => standingOf(rules, internalsOf(spool)) }),
+  });
+  return {
+    text: () => metrics.text(),
+    watchConsumers: (made) => watchConsumers(metrics, config, made, atEnd),
+    watchRelay: (made) => watchRelay(metrics, config, made),
+    watchMeters: (given) => {
+      meters = given;
+    },
+  };
+}
+
+/** Every rule of the configuration, as it is on record; one that is not has never fired. */
+async function standingOf(
+  rules: LoadedConfig['config']['alerts']['rules'],
+  { records }: SpoolInternals,
+): Promise<readonly WatchedAlert[]> {
+  const { STATE_KIND } = await import('../../../observe/alerts/evaluate.ts');
+  const { isFiring } = await import('../../../observe/alerts/state.ts');
+  const found = await records.list(STATE_KIND);
+  const states = new Map(found.map(({ key, value }) => [key, value as AlertState]));
+  return rules.map(({ name }) => {
+    const state = states.get(name);
+    return { rule: name, isFiring: state !== undefined && isFiring(state) };
+  });
+}
+
+// The consumers and the relay of a configuration, watched. The management API is
+// asked only where the configuration names it: a guess would fail at every scrape.
+
+type Config = LoadedConfig['config'];
+
+/** Watches them all, in the order of the configuration; `atEnd` is told what ends with it. */
+async function watchConsumers(
+  metrics: Pick<Metrics, 'watchConsumer'>,
+  config: Config,
+  made: readonly ConfiguredConsumer[],
+  atEnd: (close: () => Promise<void>) => void,
+): Promise<void> {
+  const tls = await tlsOfRabbit(config.rabbit);
+  // One client for all consumers of a broker: they share connections and answers.
+  const clients = new Map<string, Management>();
+  const clientOf = (effective: EffectiveConsumer): Management | undefined => {
+    const { isManagementNamed, managementUrl, vhost, url } = brokerAt(
+      effective.url,
+      [effective],
+      config.rabbit,
+    );
+    if (!isManagementNamed) return undefined;
+    const secured = tls === undefined ? {} : { tls };
+    const client = clients.get(url) ?? createManagement({ url: managementUrl, vhost, ...secured });
+    if (!clients.has(url)) atEnd(() => client.close());
+    clients.set(url, client);
+    return client;
+  };
+  for (const [at, { consumer }] of made.entries()) {
+    const effective = config.consumers[at];
+    const management = effective === undefined ? undefined : clientOf(effective);
+    metrics.watchConsumer(consumer, {
+      exchange: effective?.bindings[0]?.exchange ?? '',
+      ...(management === undefined ? {} : { management }),
+    });
+  }
+}
+
+/** Watches it, with what waits in its outbox. */
+export function watchRelay(
+  metrics: Pick<Metrics, 'watchRelay'>,
+  { outbox: effective }: Config,
+  { relay, outbox }: OpenRelay,
+): void {
+  const target = effective?.relay?.target;
+  const exchange = target?.kind === 'amqp' ? target.exchange : '';
+  const stop = metrics.watchRelay(relay, outbox, { exchange });
+  // A scrape while the service stops must not open the outbox again.
+  relay.on('engine-stopped', stop);
 }

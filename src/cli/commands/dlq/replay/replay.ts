@@ -28,8 +28,14 @@ import { type Options, usageOf } from '../../../options.ts';
 import type { CommandContext } from '../../../spec.ts';
 import { ask } from '../../../ui/confirm.ts';
 import { createProgress } from '../../../ui/progress.ts';
-import { kindsOf, type LetterLook, openLook } from '../open-look.ts';
-import { atLetters, type LettersContext, type LetterPlaceOptions } from '../letter-places.ts';
+import {
+  kindsOf,
+  type LetterLook,
+  openLook,
+  atLetters,
+  type LettersContext,
+  type LetterPlaceOptions,
+} from '../letter-places.ts';
 import { carryOut, countMessages, planView, rehearsalsView, resumeLine } from './view.ts';
 
 /** One place, and what of it is replayed how. */
@@ -75,7 +81,7 @@ async function aimsOf(context: LettersContext): Promise<readonly Aim[]> {
   const isSpool = options.texts('queue').length === 0;
   const kinds = kindsOf(context) ?? (isSpool ? ['dead'] : undefined);
   const look = await openLook(context, { isStrict: true, ...(kinds && { kinds }) });
-  const { config } = await context.loaded();
+  const { config } = await context.config();
   const { replaysMax } = config.deadLetters;
   const aims = look.places.map((place) => ({
     place,

@@ -24,8 +24,7 @@ import { systemDice } from '../../../../system/clock.ts';
 import { randomName } from '../../../../system/ids.ts';
 import { TimeLimit } from '../../../../system/wait.ts';
 import { createClosers } from '../../../lifetime.ts';
-import { byOf, type Session } from '../../../session.ts';
-import { urlWithHeaders } from '../../../url-user.ts';
+import { byOf, type Session, urlWithHeaders } from '../../../session.ts';
 import type { BrokerAccess } from '../../rabbit/reach.ts';
 import { type LettersContext, openPlaces, type LetterPlaceOptions } from '../letter-places.ts';
 
@@ -36,7 +35,7 @@ type Given = Pick<RuleTools, 'signal' | 'tell'>;
 export async function ruleToolsOf(context: LettersContext, given: Given): Promise<RuleTools> {
   const { io } = context;
   const { clock } = io;
-  const loaded = await context.loaded();
+  const loaded = await context.config();
   const session = await context.session();
   const open = new Map<RulePlace['source'], LetterPlaceOptions>();
   return {

@@ -1,24 +1,27 @@
 /** rules — the rules of the configuration: what came of them, and running them until a signal. */
 
+import { logLevelOf, createServeLog, type ServeLog } from '../../serve/serve-log.ts';
+import { listenForTheEnd } from '../../../lifetime.ts';
 import type { LoadedConfig } from '../../../../config/load/load-config.ts';
 import {
   runnerOf,
   stateOf,
   type ReplayRule,
   type RuleState,
+  type RuleNews,
 } from '../../../../dead-letters/rules/types.ts';
 import { runRules, runRulesOnce } from '../../../../dead-letters/rules/run.ts';
 import { textOf } from '../../../../core/errors.ts';
 import { atLetters, type LettersContext } from '../letter-places.ts';
 import { CommandError, EXIT, type ExitCode } from '../../../exit-codes.ts';
 import { numberText, safe } from '../../../../observe/logs/safe-text.ts';
-import { levelOf, listenForTheEnd } from '../../serve/service.ts';
-import { createServeLog } from '../../serve/serve-log.ts';
 import type { CommandContext } from '../../../spec.ts';
 import { type Column, tableOf } from '../../../ui/table.ts';
 import { relative } from '../../../ui/times.ts';
-import { replayNewsText, replayNotifier } from './rules-service.ts';
 import { ruleToolsOf } from './rule-tools.ts';
+import type { Spool } from '../../../../spool/spool.ts';
+import { withTimeout } from '../../../../system/wait.ts';
+import { byOf, type Session } from '../../../session.ts';
 
 const COLUMNS: readonly Column[] = [
   { head: 'rule' },
@@ -37,7 +40,7 @@ const STATE_IS_KEPT = { mayCreate: true };
 export async function listRules(given: CommandContext): Promise<ExitCode> {
   const context = atLetters(given, STATE_IS_KEPT);
   const { io, out } = context;
-  const rules = rulesOf(await context.loaded());
+  const rules = rulesOf(await context.config());
   const { records } = (await context.session()).operator;
   const now = io.clock.now();
   const rows: string[][] = [];
@@ -53,7 +56,7 @@ export async function listRules(given: CommandContext): Promise<ExitCode> {
 /** Runs them until a signal, or each once. */
 export async function runRulesHere(given: CommandContext): Promise<ExitCode> {
   const context = atLetters(given, STATE_IS_KEPT);
-  const rules = rulesOf(await context.loaded());
+  const rules = rulesOf(await context.config());
   return context.options.flag('once') ? runOnce(context, rules) : runOn(context, rules);
 }
 
@@ -92,9 +95,9 @@ async function runOnce(context: LettersContext, rules: readonly ReplayRule[]): P
 async function runOn(context: LettersContext, rules: readonly ReplayRule[]): Promise<ExitCode> {
   const { io, out } = context;
   const ending = listenForTheEnd(context);
-  const { config, hide } = await context.loaded();
+  const { config, hide } = await context.config();
   const { format, level, redact } = config.log;
-  const log = createServeLog(io, out, { format, level: levelOf(context, level), hide, redact });
+  const log = createServeLog(io, out, { format, level: logLevelOf(context, level), hide, redact });
   const stop = new AbortController();
   const tools = await ruleToolsOf(context, { signal: stop.signal, tell: replayNotifier(log) });
   for (const { name, every } of rules) {
@@ -123,4 +126,87 @@ function rowOf({ name, when }: ReplayRule, state: RuleState, now: number): strin
     runner === undefined ? next : 'now',
     safe(runner === undefined ? because : `run by ${runner.name}`),
   ];
+}
+
+// Beside a service, from its start to its stop.
+
+/** Rules that run. */
+export interface RulesService {
+  /** Pauses what is on its way, and ends; waits for it no longer than this. */
+  stop(withinMs: number): Promise<void>;
+}
+
+interface RulesParts {
+  readonly loaded: LoadedConfig;
+  readonly spool: Spool;
+  readonly log: ServeLog;
+}
+
+/** Starts the rules of the configuration over the spool of a service. */
+export async function startRules(
+  context: CommandContext,
+  parts: RulesParts,
+): Promise<RulesService> {
+  const { loaded, spool, log } = parts;
+  const { rules } = loaded.config.deadLetters;
+  const stop = new AbortController();
+  const tools = await ruleToolsOf(contextOf(context, loaded, spool), {
+    signal: stop.signal,
+    tell: replayNotifier(log),
+  });
+  for (const { name, every } of rules) {
+    log.say('info', `replays by rule ${name}, every ${String(every)}`, { rule: name });
+  }
+  const running = runRules(rules, tools);
+  return {
+    stop: async (withinMs) => {
+      stop.abort();
+      await withTimeout(context.io.clock, withinMs, running, () => undefined);
+    },
+  };
+}
+
+/** The context of a service for what works on dead letters. */
+export function contextOf(
+  context: CommandContext,
+  loaded: LoadedConfig,
+  spool: Spool,
+): LettersContext {
+  const as: Session['as'] = (by) => spool.operator({ by });
+  const isSealed = loaded.config.seal !== undefined;
+  const session: Session = { operator: as(byOf(context.io)), as, url: undefined, isSealed };
+  return {
+    ...context,
+    broker: undefined,
+    config: () => Promise.resolve(loaded),
+    session: () => Promise.resolve(session),
+  };
+}
+
+// What rules tell of their rounds, in a line.
+
+/** A line for each round that came to something. */
+export function replayNotifier(log: ServeLog): (news: RuleNews) => void {
+  return (news) => {
+    const isBad = news.result === 'stopped' || news.result === 'failed';
+    const isQuiet = news.result === 'quiet';
+    log.say(isBad ? 'warn' : isQuiet ? 'debug' : 'info', `rule ${replayNewsText(news)}`, news);
+  };
+}
+
+/** One round in a few words. */
+export function replayNewsText({
+  rule,
+  result,
+  because,
+  sent,
+  replays,
+  at,
+  nextAt,
+}: RuleNews): string {
+  const parts = [`${safe(rule)}: ${result}`];
+  if (replays.length > 0) parts.push(`sent ${numberText(sent)} by ${replays.join(', ')}`);
+  if (because !== undefined) parts.push(safe(because));
+  parts.push(`next ${relative(nextAt, at)}`);
+  return parts.join(', ');
 }

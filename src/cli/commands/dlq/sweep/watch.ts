@@ -8,6 +8,8 @@
  * in the moment between the two can tell something a second time. No message is ever looked at.
  */
 
+import { type ReachedOnce, reachOnce } from '../../rabbit/reach.ts';
+import { inRounds, listenForTheEnd } from '../../../lifetime.ts';
 import { createHash } from 'node:crypto';
 import type { Broker } from '../../../../config/load/brokers.ts';
 import type { LoadedConfig } from '../../../../config/load/load-config.ts';
@@ -31,11 +33,9 @@ import { CommandError, EXIT, type ExitCode } from '../../../exit-codes.ts';
 import { usageOf } from '../../../options.ts';
 import type { CommandContext } from '../../../spec.ts';
 import { exact } from '../../../ui/times.ts';
-import { type UrlWithHeaders, urlWithHeaders } from '../../../url-user.ts';
-import { listenForTheEnd } from '../../serve/service.ts';
+import { type UrlWithHeaders, urlWithHeaders } from '../../../session.ts';
 import { atLetters } from '../letter-places.ts';
 import { chooseBroker } from './broker.ts';
-import { inRounds, type ReachedOnce, reachOnce } from './rounds.ts';
 
 /** The kind under which it is remembered what was told. */
 const WATCH_KIND = 'dlq.watch';
@@ -84,7 +84,7 @@ export async function watchDeadQueues(given: CommandContext): Promise<ExitCode> 
   const hook = hookOf(given);
   const globs = options.texts('queue').map((one) => usageOf(() => compileGlob(one)));
   const context = atLetters(given, globs.length === 0 ? { routes: false } : {});
-  const chosen = globs.length === 0 ? undefined : brokerOf(given, await context.loaded());
+  const chosen = globs.length === 0 ? undefined : brokerOf(given, await context.config());
   const { operator } = await context.session();
   const watched =
     chosen === undefined ? spoolWatched(operator) : queuesWatched(context, globs, chosen);
