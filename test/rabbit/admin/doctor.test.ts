@@ -1,8 +1,14 @@
 /** doctor — finds each fault that was planted at a real broker, and none where there is none. */
 
 import { expect, test } from 'vitest';
-import { createManagement, doctor, perDelay, type QueuePlan, shared } from 'respool/rabbit';
-import type { Finding } from '../../../src/rabbit/admin/reports.ts';
+import {
+  createManagement,
+  doctor,
+  type Finding,
+  perDelay,
+  type QueuePlan,
+  shared,
+} from 'respool/rabbit';
 import { service, withService } from '../../services/index.ts';
 import { freshUser } from './management/setup.ts';
 import { type Bench, freshName, openBench, orderOf } from './setup.ts';

@@ -1,8 +1,14 @@
 /** migrate — from one topology to another with messages in it. */
 
 import { expect, test } from 'vitest';
-import { goqueue, migrateTopology, perDelay, type QueuePlan, shared } from 'respool/rabbit';
-import type { MigrateReport } from '../../../src/rabbit/admin/reports.ts';
+import {
+  goqueue,
+  type MigrateReport,
+  migrateTopology,
+  perDelay,
+  type QueuePlan,
+  shared,
+} from 'respool/rabbit';
 import { respoolWire, type HistoryWire } from '../../../src/rabbit/message-history.ts';
 import { withService } from '../../services/index.ts';
 import { oldAndNew, waitName } from './migrate-plans.ts';

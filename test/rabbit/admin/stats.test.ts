@@ -1,9 +1,17 @@
 /** stats — depths, rates and hints of a real broker, and that looking costs nothing. */
 
 import { describe, expect, test } from 'vitest';
-import { doctor, dumpText, dumpTopology, perDelay, queueStats, shared } from 'respool/rabbit';
+import {
+  doctor,
+  dumpText,
+  dumpTopology,
+  perDelay,
+  queueStats,
+  type QueueStats,
+  shared,
+  type StatsReport,
+} from 'respool/rabbit';
 import { hintsOf } from '../../../src/rabbit/admin/stats.ts';
-import type { QueueStats, StatsReport } from '../../../src/rabbit/admin/reports.ts';
 import { withService } from '../../services/index.ts';
 import { until } from '../until.ts';
 import { bodies, freshName, openBench, orderOf } from './setup.ts';

@@ -1,9 +1,9 @@
 /** How often a message died, by tables: honest headers and hostile ones. */
 
 import { describe, expect, test } from 'vitest';
-import type { Table } from '../../../src/rabbit/connection/amqp.ts';
 import { type DeathRule, deathsOf } from '../../../src/rabbit/queues/letter.ts';
 import { H } from '../../../src/rabbit/message-history.ts';
+import type { Table } from '../amqp.ts';
 
 const SWEPT = 'orders.dlq';
 

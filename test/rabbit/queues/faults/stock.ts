@@ -9,14 +9,9 @@ import { createHash } from 'node:crypto';
 import { connect } from 'amqplib';
 import { fixed } from 'respool';
 import { type AmqpConnection, type AmqpMessage, perDelay, type QueueType } from 'respool/rabbit';
-import { asError } from '../../../../src/core/errors.ts';
-import type {
-  AmqpChannel,
-  AmqpConfirmChannel,
-  Table,
-} from '../../../../src/rabbit/connection/amqp.ts';
 import { H } from '../../../../src/rabbit/message-history.ts';
 import { bodyOf, sha256 } from '../../../torture/plans.ts';
+import type { AmqpChannel, AmqpConfirmChannel, Table } from '../../amqp.ts';
 
 /** A message as it was laid down. */
 export interface Laid {
@@ -239,7 +234,7 @@ function letter(at: number, isOver: boolean, attempts: number, more: Table = {})
     new Promise((resolve, reject) => {
       channel.publish(exchange, key, body, options, (error) => {
         if (error === null || error === undefined) resolve();
-        else reject(asError(error));
+        else reject(new Error('not confirmed', { cause: error }));
       });
     });
   return [laid, send];
