@@ -115,7 +115,7 @@ export type { Enqueued } from './spool/enqueue.ts';
 export type { ActionResult, AuditRecord } from './spool/actions.ts';
 export type { BodyInput } from './spool/body.ts';
 export type { CleanupResult } from './spool/caretaker.ts';
-export type { CheckProgress, CheckReport, Finding } from './spool/check.ts';
+export type { CheckOptions, CheckProgress, CheckReport, Finding } from './spool/check.ts';
 export type { EnqueueTx } from './spool/enqueue.ts';
 export type { BounceOptions, HandleOptions } from './spool/handle.ts';
 export type { KeptCopy } from './ports/dead-letters.ts';
@@ -123,12 +123,11 @@ export type { ListFilter, ListOptions, PageOptions } from './spool/list.ts';
 export type { Message, MessageOptions } from './spool/message.ts';
 export type { Keep, SpoolOptions } from './spool/options.ts';
 export type {
-  CheckOptions,
   MoveOptions,
   ReasonOptions,
   RemoveOptions,
   SetHeadersOptions,
-} from './spool/operator-options.ts';
+} from './spool/operator/operator.ts';
 export type { RekeyOptions, RekeyProgress, RekeyTrouble } from './spool/rekey.ts';
 export type { ReplayOrder } from './spool/replay.ts';
 export { createSpool, type Spool } from './spool/spool.ts';

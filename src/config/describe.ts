@@ -1,6 +1,6 @@
 /** describe — what holds and who said it, line by line, without secrets. */
 
-import { isPlainObject } from '../core/plain-object.ts';
+import { isPlainObject } from '../core/limits.ts';
 import { describePolicy, type RetryPolicy } from '../core/policy.ts';
 import { SECRET_MARK } from '../core/redact.ts';
 import { shownReceivers, shownRules } from './load/alerts.ts';

@@ -23,9 +23,7 @@ import { systemDice } from '../system/clock.ts';
 import { randomName } from '../system/ids.ts';
 import { configError, didYouMean } from './load/config-errors.ts';
 import { hasLiteralKey } from './load/encryption-keys.ts';
-import { addDotEnv } from './load/environment.ts';
-import { configFilesIn } from './load/find-file.ts';
-import { completeConfig } from './load/load-config.ts';
+import { addDotEnv, completeConfig, configFilesIn } from './load/load-config.ts';
 import { type Environment, isProgram, parseConfig, readText } from './load/read-file.ts';
 import { isScalar, type KeyKind, keyOf, KEYS, valueOfText } from './schema/keys.ts';
 

@@ -1,12 +1,12 @@
 /**
- * failure — failures of deliveries, as data that is stored with the message. Data, kept with the
- * message.
+ * failure — failures of deliveries, as data that is stored with the message, and texts as they are
+ * stored: without control characters, cut at a limit.
  *
  * `classify` turns whatever a handler threw into a Failure; it never throws itself. Promise: what
  * is not positively final is transient (invariant 8).
  */
 
-import { DURATION_MAX_MS, type Duration, durationMs } from './duration.ts';
+import { type Duration, DURATION_MAX_MS, durationMs } from './duration.ts';
 import { textOf } from './errors.ts';
 import { fingerprint } from './fingerprint.ts';
 
@@ -201,4 +201,17 @@ function codeOf(thrown: unknown): string {
 
 function word(text: string): string {
   return text.slice(0, CODE_MAX_CHARS).toLowerCase();
+}
+
+// Control characters, ends of lines, what turns the direction of a line, halves of pairs.
+const UNSAFE =
+  // oxlint-disable-next-line no-control-regex -- control characters are what is escaped here.
+  /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]/gu;
+
+/** The text with everything escaped that could end a line, steer a terminal or not be stored. */
+export function printable(text: string): string {
+  return text.replaceAll(
+    UNSAFE,
+    (char) => `\\u${(char.codePointAt(0) ?? 0).toString(16).padStart(4, '0')}`,
+  );
 }

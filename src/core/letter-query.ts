@@ -8,6 +8,7 @@
 import type { Millis } from './duration.ts';
 import type { Headers } from './entry.ts';
 import { topicMatches } from './topic.ts';
+import { fingerprint } from './fingerprint.ts';
 
 /** `dead`: a dead queue, or `bounce`; `parked`: a parked queue, or `hold`; `archived`. */
 export type LetterKind = 'dead' | 'parked' | 'archived';
@@ -76,4 +77,24 @@ function hasHeader(headers: Headers, wanted: NonNullable<LetterQuery['header']>)
 function hasText({ id, topic, origin, reason }: AskedLetter, text: string): boolean {
   const wanted = text.toLowerCase();
   return [id, topic, origin, reason].some((place) => place.toLowerCase().includes(wanted));
+}
+
+// A short hash for letters that died of the same cause at the same place. Pure and stable:
+// notes and rules are kept under it.
+//
+// Why: docs/decisions/0038-letters-group-by-main-queue.md
+
+/** What a group is made of. */
+export interface GroupParts {
+  readonly code: string;
+  readonly reason: string;
+  /** The topic, or the queue. */
+  readonly at: string;
+  /** Where it came from or was going; '' if unknown. */
+  readonly origin: string;
+}
+
+/** An 11-character word over code, normalised reason, topic or queue, and origin. */
+export function groupOf({ code, reason, at, origin }: GroupParts): string {
+  return fingerprint(`${code}\n${at}\n${origin}`, reason);
 }

@@ -211,3 +211,10 @@ function tooMuch(what: string, value: number, allowed: string): RespoolError {
     `cannot accept ${what}: ${value} is more than the allowed ${allowed}`,
   );
 }
+
+/** An object that is data: from a literal or a parser. */
+export function isPlainObject(value: unknown): value is Record<string, unknown> {
+  if (typeof value !== 'object' || value === null) return false;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === Object.prototype || prototype === null;
+}

@@ -11,10 +11,9 @@
 import type { Millis } from './duration.ts';
 import type { Because, Entry, Envelope, Headers, Status } from './entry.ts';
 import { unreachable } from './errors.ts';
-import { reasonText } from './failure.ts';
+import { printable, reasonText } from './failure.ts';
 import { AMQP_HEADER, REPLAY_HEADER } from './reserved-headers.ts';
 import { forgetAt, type Retention } from './next-status.ts';
-import { printable } from './printable.ts';
 import { mayMove, type State } from './state.ts';
 
 /** What an operator may do to a message. */

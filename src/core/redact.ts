@@ -11,7 +11,7 @@
  * data; each pattern looks at a text once, however hostile it is.
  */
 
-import { isPlainObject } from './plain-object.ts';
+import { isPlainObject } from './limits.ts';
 
 /** What stands in a secret's place. */
 export const SECRET_MARK = '(secret)';

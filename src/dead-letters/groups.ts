@@ -7,10 +7,10 @@
  * limit are counted, not named; a look changes nothing.
  */
 
-import { type Category, type CategoryRule, categoriser } from '../core/category.ts';
+import { categoriser, type Category, type CategoryRule } from '../core/category.ts';
 import type { Millis } from '../core/duration.ts';
 import { normalise } from '../core/fingerprint.ts';
-import { groupOf } from '../core/group.ts';
+import { groupOf } from '../core/letter-query.ts';
 import { checkNumber } from '../core/limits.ts';
 import type { DeadLetters, Letter, LetterQuery } from '../ports/dead-letters.ts';
 import { RespoolError, show } from '../core/errors.ts';

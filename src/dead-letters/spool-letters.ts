@@ -8,27 +8,26 @@
  */
 
 import { isRespoolError, textOf, unreachable } from '../core/errors.ts';
-import { fitsLetter } from '../core/letter-query.ts';
+import { fitsLetter, groupOf } from '../core/letter-query.ts';
 import { checkNames, checkNumber, checkOneOf, ID_PATTERN } from '../core/limits.ts';
 import type { Operator } from '../spool/operator/operator.ts';
 import type {
   DeadLetters,
+  Fate,
   Letter,
   LetterKind,
   LetterQuery,
+  LetterRoute,
   LetterTakeOptions,
   OpenLetter,
   SettleResult,
   Since,
   TakenLetter,
-  Fate,
-  LetterRoute,
 } from '../ports/dead-letters.ts';
 import type { PageOptions } from '../spool/list.ts';
 import { type BatchLine, createBatchLine } from '../stores/shared/batching.ts';
 import { AMQP_HEADER, CANARY_HEADER, REPLAY_HEADER } from '../core/reserved-headers.ts';
 import type { Entry, Envelope, Headers, Status } from '../core/entry.ts';
-import { groupOf } from '../core/group.ts';
 import type { State } from '../core/state.ts';
 import type { ActionResult } from '../spool/actions.ts';
 import type { ReplayOrder } from '../spool/replay.ts';

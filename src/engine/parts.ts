@@ -1,5 +1,6 @@
 /** parts — what an engine is made of, what it says of its work, and what it hands out. */
 
+import type { Millis } from '../core/duration.ts';
 import { asError, RespoolError } from '../core/errors.ts';
 import type { BackoffFunction, RetryPolicy } from '../core/policy.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
@@ -63,7 +64,7 @@ export interface Reservation {
 
 /** Reports what went wrong beside a message, or with the source. */
 export function tellTrouble(
-  { events, source }: Pick<EngineParts, 'events' | 'source'>,
+  { events, source }: { readonly events: Events; readonly source: { now(): Millis } },
   doing: string,
   thrown: unknown,
 ): void {

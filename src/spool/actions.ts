@@ -4,6 +4,7 @@
  * operator/. Each is written to the audit record before it acts.
  */
 
+import type { Millis } from '../core/duration.ts';
 import type { Entry, Envelope, Headers } from '../core/entry.ts';
 import { isRespoolError, RespoolError } from '../core/errors.ts';
 import type { Retention } from '../core/next-status.ts';
@@ -14,13 +15,12 @@ import {
   type OperatorContext,
   operatorMove,
 } from '../core/operator.ts';
-import { printable } from '../core/printable.ts';
+import { printable } from '../core/failure.ts';
 import type { State } from '../core/state.ts';
 import type { Events } from '../engine/events.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
-import { goingBody } from './body.ts';
-import type { Reaper } from './reaper.ts';
-import { type SpoolSource, emitArchived } from './source.ts';
+import { goingBody, type Reaper } from './body.ts';
+import { emitArchived, type SpoolSource } from './source.ts';
 
 /** What became of one message. */
 export interface ActionResult {
@@ -33,9 +33,11 @@ export interface ActionResult {
 /** What the actions need. */
 export interface ActionParts {
   readonly entries: EntryStore;
-  readonly source: Pick<SpoolSource, 'now' | 'noteDue' | 'alarm'>;
+  readonly source: Pick<SpoolSource, 'noteDue' | 'alarm'>;
   readonly reaper: Reaper;
   readonly events: Events;
+  /** The time of the store. */
+  readonly now: () => Millis;
   readonly retention: Retention;
   /** Whether a bounce handler fits the topic, or may in another process. */
   announces(topic: string): boolean;
@@ -51,7 +53,7 @@ export interface AuditRecord {
 }
 
 export const AUDIT_KIND = 'audit';
-/** Ids in one audit record and messages in one step, at the most. */
+/** Maximum ids in one audit record, and messages in one step. */
 const STEP_MAX = 500;
 /** How often an action that was overtaken looks again. */
 const TRIES_MAX = 5;
@@ -102,10 +104,10 @@ export async function actAs(
 
 /** Writes a line to the audit record; resolves when it is durable. */
 export async function audit(
-  { entries, source, events }: Pick<ActionParts, 'entries' | 'source' | 'events'>,
+  { entries, now, events }: Pick<ActionParts, 'entries' | 'now' | 'events'>,
   record: Omit<AuditRecord, 'at'>,
 ): Promise<void> {
-  const at = source.now();
+  const at = now();
   const { details } = record;
   const [by, action] = [printable(record.by), printable(record.action)];
   const ids = record.ids.map((id) => printable(id));
@@ -166,8 +168,8 @@ export async function changeHeaders(
   if (change.revision !== undefined && change.revision !== entry.status.revision) return 'stale';
   const merged = changedHeaders(entry.envelope.headers, { headers: change.headers });
   const envelope: Envelope = { ...entry.envelope, headers: change.check(merged) };
-  const { retention, source } = parts;
-  const answer = operatorMove(entry, { kind: 'touch' }, { now: source.now(), by, retention });
+  const { retention } = parts;
+  const answer = operatorMove(entry, { kind: 'touch' }, { now: parts.now(), by, retention });
   if (answer.kind === 'refused') throw new RespoolError('move.refused', answer.text);
   await audit(parts, {
     by,
@@ -240,10 +242,10 @@ async function tryOnce(
   by: string,
   results: Map<string, ActionResult>,
 ): Promise<string[]> {
-  const { entries, retention, source } = parts;
+  const { entries, retention } = parts;
   const found = await Promise.all(ids.map((id) => readable(entries, id)));
   // Asked after the look, not before: a clock set back in between would end leases that still run.
-  const now = source.now();
+  const now = parts.now();
   const doing: (Extract<PlannedMove, { kind: 'do' }> & { readonly entry: Entry })[] = [];
   for (const [at, entry] of found.entries()) {
     const id = ids[at] ?? '';
@@ -298,11 +300,11 @@ function afterwards({ reaper, source }: ActionParts, entry: Entry, change: Chang
 }
 
 /** One that was archived before has not come to it now. */
-function tell({ events, source }: ActionParts, entry: Entry, { to }: Change, by: string): void {
+function tell({ events, now }: ActionParts, entry: Entry, { to }: Change, by: string): void {
   const { id, topic } = entry.envelope;
   if (entry.status.state !== 'archived') emitArchived(events, entry.envelope, to);
   if (to !== 'remove' || !events.hears('removed')) return;
-  events.emit({ at: source.now(), kind: 'removed', id, topic, by });
+  events.emit({ at: now(), kind: 'removed', id, topic, by });
 }
 
 /** The guarded write of a move. */

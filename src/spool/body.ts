@@ -6,13 +6,15 @@
  */
 
 import type * as Crypto from 'node:crypto';
-import type { BodyInfo, Entry, Envelope } from '../core/entry.ts';
+import type { BodyInfo, Entry, Envelope, Status } from '../core/entry.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { REF_PATTERN } from '../core/limits.ts';
-import type { BodyStore } from '../ports/body-store.ts';
-import type { Change } from '../ports/entry-store.ts';
+import type { BodyStore, SettledAs } from '../ports/body-store.ts';
+import type { Change, EntryStore } from '../ports/entry-store.ts';
 import { countStreamed, LentBuffers } from '../system/memory.ts';
 import type { Chain, ReadChain } from './chain.ts';
+import { nextStatus, type SettleContext } from '../core/next-status.ts';
+import type { Verdict } from '../core/verdict.ts';
 
 let crypto: typeof Crypto | undefined;
 
@@ -521,4 +523,109 @@ export function isRef(ref: unknown): ref is string {
 
 function isSize(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0;
+}
+
+// A message whose body is gone because it has ended already.
+//
+// A server that lost its last writes may show an entry again after its removal was acknowledged.
+// Its body was removed only after that (invariant 4), and a ref is used once: what the body store
+// remembers of such a removal proves that the message has ended. Without that proof it is held.
+
+/** How a message ended before, if it would be held now for its missing body. */
+export async function settledBefore(
+  bodies: BodyStore,
+  { envelope }: Pick<Entry, 'envelope'>,
+  { because }: Extract<Verdict, { kind: 'hold' }>,
+): Promise<SettledAs | undefined> {
+  if (because.code !== 'body.missing') return undefined;
+  return endingOf(bodies, envelope);
+}
+
+/** How the message of a missing body ended, as far as the body store can prove it. */
+export async function endingOf(
+  bodies: BodyStore,
+  envelope: Entry['envelope'],
+): Promise<SettledAs | undefined> {
+  if (isDamaged(envelope) || envelope.body.place !== 'store') return undefined;
+  return bodies.wasSettled?.(envelope.body.ref);
+}
+
+/** The status that an active entry had before it came back. */
+export function statusBefore(
+  entry: Entry,
+  settledAs: SettledAs,
+  context: SettleContext,
+): Status | 'remove' {
+  // One that is kept after its delivery still has to be recognised when it is enqueued again.
+  return settledAs === 'removed' ? 'remove' : nextStatus(entry, { kind: 'ack' }, context);
+}
+
+/** The event for a message that came back. */
+export function cameBack(id: string, settledAs: SettledAs): RespoolError {
+  return new RespoolError(
+    'store.corrupt',
+    `message "${id}" had ended before (${settledAs}) and came back without its body: the store ` +
+      'lost the write that ended it. It is ended again, not held; look for other messages that ' +
+      'are missing or came twice',
+  );
+}
+
+// Removes bodies, only after the removal of their entries is durable (invariant 4).
+//
+// A crash in between leaves a body without entry; the caretaker finds it. Never the other way
+// round.
+
+/** A body that is to go, and how its message ended; `replaced`: by another body of its message. */
+interface Going {
+  readonly ref: string;
+  readonly because: SettledAs | 'replaced';
+}
+
+/** Collects refs and removes them in batches. */
+export class Reaper {
+  readonly #entries: EntryStore;
+  readonly #bodies: BodyStore;
+  readonly #onTrouble: (error: unknown) => void;
+  #going: Going[] = [];
+  #work: Promise<void> | undefined;
+
+  constructor(entries: EntryStore, bodies: BodyStore, onTrouble: (error: unknown) => void) {
+    this.#entries = entries;
+    this.#bodies = bodies;
+    this.#onTrouble = onTrouble;
+  }
+
+  /** The entry of this body is committed as gone; the body may follow when that is durable. */
+  add(ref: string, because: Going['because']): void {
+    // One that is no ref, from a damaged record, would keep the others from being removed.
+    if (!isRef(ref)) return;
+    this.#going.push({ ref, because });
+    this.#work ??= this.#run();
+  }
+
+  /** Resolves when everything added so far is removed. */
+  async idle(): Promise<void> {
+    while (this.#work !== undefined) await this.#work;
+  }
+
+  async #run(): Promise<void> {
+    // Let what was added in this turn of the loop come together.
+    await Promise.resolve();
+    while (this.#going.length > 0) {
+      const all = this.#going;
+      this.#going = [];
+      try {
+        await this.#entries.flush();
+        for (const because of ['delivered', 'removed', 'replaced'] as const) {
+          const refs = all.filter((one) => one.because === because).map(({ ref }) => ref);
+          const settledAs = because === 'replaced' ? undefined : because;
+          if (refs.length > 0) await this.#bodies.remove(refs, settledAs);
+        }
+      } catch (error) {
+        // Not tried again here: they are orphans now, and orphans are the caretaker's.
+        this.#onTrouble(error);
+      }
+    }
+    this.#work = undefined;
+  }
 }

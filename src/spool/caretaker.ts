@@ -17,8 +17,7 @@ import type { Routes } from '../engine/slots.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore, UnreadEntry } from '../ports/entry-store.ts';
 import { AUDIT_KIND } from './actions.ts';
-import { goingBody, isDamaged } from './body.ts';
-import type { Reaper } from './reaper.ts';
+import { goingBody, isDamaged, type Reaper } from './body.ts';
 import type { SpoolSource } from './source.ts';
 import type { Unserved } from './unserved.ts';
 

@@ -7,11 +7,12 @@ import type { Millis } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
 import { assert, isRespoolError, textOf } from '../core/errors.ts';
 import type { BodyStore } from '../ports/body-store.ts';
-import type { UnreadEntry, EntryStore } from '../ports/entry-store.ts';
-import { isDamaged, readBody } from './body.ts';
+import type { EntryStore, UnreadEntry } from '../ports/entry-store.ts';
+import { endingOf, isDamaged, readBody } from './body.ts';
 import { isOrphan } from './caretaker.ts';
 import type { Chain } from './chain.ts';
-import { endingOf } from './settled-before.ts';
+import { audit } from './actions.ts';
+import type { Runtime } from './runtime.ts';
 
 /** Why a body cannot be read: it is damaged, or we lack what it takes, or do so for now. */
 const UNREADABLE = [
@@ -47,6 +48,14 @@ export interface CheckReport {
 export interface CheckProgress {
   readonly seen: number;
   readonly total: number;
+}
+
+/** How a store is checked. */
+export interface CheckOptions {
+  /** Also repairs what can be repaired; default false. */
+  readonly repair?: boolean;
+  /** Called with the progress after each message and each body. */
+  readonly onProgress?: (progress: CheckProgress) => void;
 }
 
 /** What `check` needs and may do. */
@@ -268,4 +277,17 @@ function guarded(entry: Entry, to: Entry['status']): Parameters<EntryStore['comm
     to,
     ...(status.holder === undefined ? {} : { holder: status.holder }),
   };
+}
+
+/** Checks a whole spool; what it repairs is in the audit record. */
+export async function checkAll(
+  runtime: Runtime,
+  by: string,
+  { repair = false, onProgress }: CheckOptions = {},
+): Promise<CheckReport> {
+  await runtime.ready();
+  const { entries, bodies, chain, now, settings } = runtime;
+  const record: CheckParts['record'] = ({ ids, details }) =>
+    audit(runtime, { by, action: 'check', ids, details: { ...details } });
+  return check({ ...settings, entries, bodies, chain, repair, record, onProgress, now });
 }

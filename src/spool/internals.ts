@@ -30,18 +30,17 @@ import type { AuditRecord } from './actions.ts';
 import { readBody } from './body.ts';
 import { Enqueuer } from './enqueue.ts';
 import {
+  checkTallyBy,
   listAll,
   type ListFilter,
   type ListOptions,
   type PageOptions,
   pageQueryOf,
-  checkTallyBy,
   queryOf,
 } from './list.ts';
 import { keyHeads } from './order-keys.ts';
 import type { Pause } from './pauses.ts';
 import type { Runtime } from './runtime.ts';
-import { IN_MEMORY, makeStoreId, storeIdOf } from './store-id.ts';
 
 /** Heads of order keys in one answer, unless more or fewer are asked for. */
 const KEY_HEADS_DEFAULT = 100;
@@ -114,7 +113,7 @@ export class SpoolInternals {
 
   /** The store's clock. */
   now(): Millis {
-    return this.runtime.source.now();
+    return this.runtime.now();
   }
 
   /** Opens the stores if they are not; a store that another process owns is refused here. */
@@ -127,9 +126,11 @@ export class SpoolInternals {
    * does not deliver, or leaves other topics to other processes: then nothing is known of it.
    */
   hasHandler(topic: string): boolean | undefined {
-    const { routes, engine, settings } = this.runtime;
+    const { delivery, settings } = this.runtime;
+    if (delivery === undefined) return undefined;
+    const { routes, engine } = delivery;
     if (routes.serves('delivery', topic)) return true;
-    const isKnown = engine.load.isRunning || routes.of('delivery').length > 0;
+    const isKnown = engine.isRunning || routes.of('delivery').length > 0;
     return isKnown && settings.unhandled === 'hold' ? false : undefined;
   }
 
@@ -224,4 +225,27 @@ export class SpoolInternals {
     await this.runtime.ready();
     return storeIdOf(this.runtime.entries.records);
   }
+}
+
+// The id of a store: by it a service, and a command beside it, can tell whether they
+// have the same store open. Made when a service announces itself for the first time.
+
+const KIND = 'store';
+const KEY = 'id';
+/** What the id of a store begins with that ends with its process. */
+export const IN_MEMORY = 'memory-';
+
+/** The id; undefined before a service has had the store open. */
+export async function storeIdOf(records: RecordStore): Promise<string | undefined> {
+  const value = (await records.get(KIND, KEY))?.value;
+  return typeof value === 'string' ? value : undefined;
+}
+
+/** The id, which is `name` if the store has none yet. */
+export async function makeStoreId(records: RecordStore, name: string): Promise<string> {
+  const known = await storeIdOf(records);
+  if (known !== undefined) return known;
+  // Of several services that begin at the same moment, the first names it.
+  await records.put(KIND, KEY, name, 0);
+  return (await storeIdOf(records)) ?? name;
 }

@@ -17,7 +17,7 @@ import type { Middleware } from '../ports/handler.ts';
 import type { Logger } from '../ports/logger.ts';
 import type { Tracer } from '../ports/tracer.ts';
 import type { Transform } from '../ports/transform.ts';
-import { checkTransforms } from './check-transforms.ts';
+import { checkTransforms } from './chain.ts';
 
 /** How long something is kept after its end: not at all, for good, or archived for a while. */
 export type Keep = 'remove' | 'keep' | { readonly archive: Duration };

@@ -171,9 +171,9 @@ class Rekeying {
 
   /** The ids of what has to be done, and what cannot be read, page by page. */
   async *#pages(): AsyncGenerator<Page> {
-    const { entries, source } = this.#parts;
+    const { entries, now } = this.#parts;
     const { filter } = this.#options;
-    const query = queryOf(filter ?? {}, source.now());
+    const query = queryOf(filter ?? {}, now());
     let after: string | undefined;
     do {
       this.#check();
@@ -224,9 +224,9 @@ class Rekeying {
 
   /** False if another process has it, or was faster. */
   async #bring(entry: Entry): Promise<boolean> {
-    const { entries, source, retention, reaper, bodySettings } = this.#parts;
+    const { entries, now, retention, reaper, bodySettings } = this.#parts;
     const { id, body } = entry.envelope;
-    const context = { now: source.now(), by: this.#by, retention };
+    const context = { now: now(), by: this.#by, retention };
     const answer = operatorMove(entry, { kind: 'touch' }, context);
     if (answer.kind === 'refused') return false;
     const kept = this.#isOldBody(entry) ? await this.#keep(entry) : undefined;

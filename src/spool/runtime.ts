@@ -3,7 +3,8 @@
  *
  *   closed ─open()─▶ open ─start()─▶ running ─stop()─▶ closed      (and again)
  *
- * Opening happens by itself with the first call that needs the stores.
+ * Opening happens by itself with the first call that needs the stores. What delivers is made when
+ * it is first needed: a process that serves an operator only has no engine.
  */
 
 import { join } from 'node:path';
@@ -13,6 +14,7 @@ import type { Entry } from '../core/entry.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import { Engine } from '../engine/engine.ts';
 import { Events, logEvent } from '../engine/events.ts';
+import { tellTrouble } from '../engine/parts.ts';
 import { type Route, Routes } from '../engine/slots.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
@@ -26,16 +28,15 @@ import { sqlite } from '../stores/sqlite/entry-store.ts';
 import { StoreClock, systemClock, systemDice } from '../system/clock.ts';
 import { createIdMaker, randomName } from '../system/ids.ts';
 import { type ActionParts, audit } from './actions.ts';
-import type { BodySettings } from './body.ts';
+import { type BodySettings, type OwnBody, Reaper } from './body.ts';
 import { Caretaker, refOf } from './caretaker.ts';
 import { Chain } from './chain.ts';
-import { OpenUploads } from './open-uploads.ts';
-import { DURABILITIES, type Settings, type SpoolOptions, settingsOf } from './options.ts';
+import { DURABILITIES, type Settings, settingsOf, type SpoolOptions } from './options.ts';
 import { Pauses } from './pauses.ts';
-import { Reaper } from './reaper.ts';
 import type { RekeyParts } from './rekey.ts';
 import { SpoolSource } from './source.ts';
 import { Unserved } from './unserved.ts';
+import { WhenIdle } from '../system/wait.ts';
 
 /** Dead processes are looked for this often. */
 const LOST_EVERY_MS: number = 10 * SECOND_MS;
@@ -45,6 +46,16 @@ const PAUSES_EVERY_MS: number = 30 * SECOND_MS;
 /** What a sealed store can do besides. */
 interface Sealed {
   readonly isSealOld: (entry: Entry) => boolean;
+}
+
+/** What delivers and looks after the store. */
+interface Delivery {
+  readonly routes: Routes;
+  readonly reaper: Reaper;
+  readonly source: SpoolSource;
+  readonly engine: Engine;
+  readonly unserved: Unserved;
+  readonly caretaker: Caretaker;
 }
 
 type Phase = 'closed' | 'open' | 'starting' | 'running' | 'stopping';
@@ -59,16 +70,13 @@ export class Runtime implements ActionParts, RekeyParts {
   /** What happens to bodies on their way to the store and back. */
   readonly chain: Chain;
   readonly events: Events = new Events();
-  readonly routes: Routes = new Routes();
-  readonly reaper: Reaper;
-  readonly source: SpoolSource;
-  readonly engine: Engine;
   readonly pauses: Pauses;
-  readonly caretaker: Caretaker;
   readonly intake: OpenUploads;
-  readonly unserved: Unserved;
   readonly makeId: (now: Millis) => string;
+  /** The time of the store. */
+  readonly now = (): Millis => this.#storeClock.now();
   readonly #storeClock: StoreClock;
+  #delivery: Delivery | undefined;
   #phase: Phase = 'closed';
   /** From the call of stop() until the next start(). */
   #isStopped = false;
@@ -91,34 +99,39 @@ export class Runtime implements ActionParts, RekeyParts {
     this.intake = new OpenUploads(this.clock);
     this.makeId = createIdMaker(this.dice);
     this.#storeClock = new StoreClock(this.clock, this.entries);
-    this.reaper = new Reaper(this.entries, this.bodies, (error) =>
-      this.engine.trouble('removing bodies', error),
-    );
-    this.pauses = new Pauses(this.entries.records, () => this.source.restart());
-    this.source = new SpoolSource({
-      ...settings,
-      entries: this.entries,
-      bodies: this.bodies,
-      chain: this.chain,
-      reaper: this.reaper,
-      events: this.events,
-      clock: this.clock,
-      storeClock: this.#storeClock,
-      announces: (topic) => this.routes.serves('notice', topic),
-      recordSettledAgain: (id, settledAs) => {
-        const details = { settledAs, because: 'it came back without its body' };
-        return audit(this, { by: 'engine', action: 'settle-again', ids: [id], details });
-      },
-      onClockJump: (byMs) =>
-        this.events.emit({ at: this.source.now(), kind: 'clock-jumped', byMs }),
-    });
-    this.engine = this.#makeEngine();
-    this.entries.onTrouble?.((error) => this.engine.trouble('following the store', error));
-    this.unserved = new Unserved({ ...this.#shared(), unhandled: settings.unhandled });
-    const { unserved } = this;
-    this.caretaker = new Caretaker({ ...this.#shared(), ...settings, unserved });
+    this.pauses = new Pauses(this.entries.records, () => this.#delivery?.source.restart());
+    this.entries.onTrouble?.((error) => this.trouble('following the store', error));
     const { logger } = options;
     if (logger !== undefined) this.events.on('*', (event) => logEvent(logger, event));
+  }
+
+  /** What delivers, as far as it is made. */
+  get delivery(): Delivery | undefined {
+    return this.#delivery;
+  }
+
+  get routes(): Routes {
+    return this.#made.routes;
+  }
+
+  get reaper(): Reaper {
+    return this.#made.reaper;
+  }
+
+  get source(): SpoolSource {
+    return this.#made.source;
+  }
+
+  get engine(): Engine {
+    return this.#made.engine;
+  }
+
+  get unserved(): Unserved {
+    return this.#made.unserved;
+  }
+
+  get #made(): Delivery {
+    return (this.#delivery ??= this.#makeDelivery());
   }
 
   get retention(): Settings['retention'] {
@@ -131,7 +144,8 @@ export class Runtime implements ActionParts, RekeyParts {
 
   /** A process that does not deliver, as an operator's script, does not know who announces. */
   announces(topic: string): boolean {
-    return !this.engine.isRunning || this.routes.serves('notice', topic);
+    const { engine, routes } = this.#delivery ?? {};
+    return engine?.isRunning !== true || routes?.serves('notice', topic) === true;
   }
 
   /** Bodies up to this ride with their entry. */
@@ -179,6 +193,17 @@ export class Runtime implements ActionParts, RekeyParts {
     };
   }
 
+  /** Something changed that may have made anything due. */
+  alarm(): void {
+    this.#delivery?.engine.poke();
+    this.#delivery?.source.alarm();
+  }
+
+  /** Reports what went wrong beside a message. */
+  trouble(doing: string, thrown: unknown): void {
+    tellTrouble({ events: this.events, source: this.#storeClock }, doing, thrown);
+  }
+
   /** A stop waits for this. */
   during<T>(work: () => Promise<T>): Promise<T> {
     return this.intake.during(work);
@@ -223,7 +248,7 @@ export class Runtime implements ActionParts, RekeyParts {
     this.#phase = 'starting';
     try {
       // What a dead process held is due at once; without this it would wait for its lease to end.
-      await this.entries.expireLost?.(this.source.now());
+      await this.entries.expireLost?.(this.now());
     } catch (error) {
       this.#phase = 'open';
       throw error;
@@ -233,7 +258,7 @@ export class Runtime implements ActionParts, RekeyParts {
     this.#phase = 'running';
     this.unserved.start();
     this.#watch();
-    this.events.emit({ at: this.source.now(), kind: 'engine-started' });
+    this.events.emit({ at: this.now(), kind: 'engine-started' });
   }
 
   /** Idempotent; a second call waits for the first. */
@@ -275,26 +300,55 @@ export class Runtime implements ActionParts, RekeyParts {
   }
 
   #sweepNow(): ReturnType<Caretaker['sweep']> {
-    const work = this.caretaker.sweep().finally(() => {
+    const work = this.#made.caretaker.sweep().finally(() => {
       this.#sweeping = undefined;
     });
     this.#sweeping = work;
     return work;
   }
 
-  #shared(): Pick<
-    Runtime,
-    'entries' | 'bodies' | 'source' | 'reaper' | 'routes' | 'events' | 'clock' | 'dice'
-  > {
-    return this;
+  #makeDelivery(): Delivery {
+    const { settings, entries, bodies, events, clock } = this;
+    const routes = new Routes();
+    const reaper = new Reaper(entries, bodies, (error) => this.trouble('removing bodies', error));
+    const source = this.#makeSource(routes, reaper);
+    const shared = { ...settings, entries, bodies, source, reaper, routes, events, clock };
+    const unserved = new Unserved(shared);
+    return {
+      routes,
+      reaper,
+      source,
+      engine: this.#makeEngine(routes, source),
+      unserved,
+      caretaker: new Caretaker({ ...shared, unserved }),
+    };
   }
 
-  #makeEngine(): Engine {
+  #makeSource(routes: Routes, reaper: Reaper): SpoolSource {
+    return new SpoolSource({
+      ...this.settings,
+      entries: this.entries,
+      bodies: this.bodies,
+      chain: this.chain,
+      reaper,
+      events: this.events,
+      clock: this.clock,
+      storeClock: this.#storeClock,
+      announces: (topic) => routes.serves('notice', topic),
+      recordSettledAgain: (id, settledAs) => {
+        const details = { settledAs, because: 'it came back without its body' };
+        return audit(this, { by: 'engine', action: 'settle-again', ids: [id], details });
+      },
+      onClockJump: (byMs) => this.events.emit({ at: this.now(), kind: 'clock-jumped', byMs }),
+    });
+  }
+
+  #makeEngine(routes: Routes, source: SpoolSource): Engine {
     const { settings, entries } = this;
     const takesUnhandled = settings.unhandled === 'hold' && entries.traits.processes === 'one';
     return new Engine({
-      source: this.source,
-      routes: this.routes,
+      source,
+      routes,
       events: this.events,
       clock: this.clock,
       dice: this.dice,
@@ -347,7 +401,7 @@ export class Runtime implements ActionParts, RekeyParts {
     this.#every(this.settings.caretakerEveryMs, 'looking after the store', () => this.sweep());
     if (this.entries.expireLost !== undefined) {
       this.#every(LOST_EVERY_MS, 'looking for dead processes', async () => {
-        const freed = (await this.entries.expireLost?.(this.source.now())) ?? 0;
+        const freed = (await this.entries.expireLost?.(this.now())) ?? 0;
         if (freed > 0) this.source.alarm();
       });
     }
@@ -365,7 +419,7 @@ export class Runtime implements ActionParts, RekeyParts {
       if (await this.pauses.refresh()) this.engine.poke();
       this.source.alarm();
     } catch (error) {
-      this.engine.trouble('looking at what another process wrote', error);
+      this.trouble('looking at what another process wrote', error);
     }
   }
 
@@ -378,7 +432,7 @@ export class Runtime implements ActionParts, RekeyParts {
       try {
         await duty();
       } catch (error) {
-        this.engine.trouble(doing, error);
+        this.trouble(doing, error);
       }
       if (this.#phase === 'running') again();
     };
@@ -395,11 +449,12 @@ export class Runtime implements ActionParts, RekeyParts {
     this.#phase = 'stopping';
     try {
       for (const cancel of this.#timers.splice(0)) cancel();
-      this.unserved.stop();
+      const delivery = this.#delivery;
+      delivery?.unserved.stop();
       const reason = new RespoolError('engine.stopping', 'the spool is stopping');
-      await Promise.all([this.engine.stop(withinMs), this.intake.end(withinMs, reason)]);
+      await Promise.all([delivery?.engine.stop(withinMs), this.intake.end(withinMs, reason)]);
       await (this.#nextSweep ?? this.#sweeping)?.catch(() => undefined);
-      await this.reaper.idle();
+      await delivery?.reaper.idle();
       await this.entries.close();
       await this.bodies.close();
     } finally {
@@ -420,4 +475,96 @@ function stopped(phase: Phase): RespoolError {
 
 function placeOf({ envelope }: Claim): TracedPlace {
   return { system: 'respool', destination: envelope.topic };
+}
+
+// Enqueues whose bodies are still coming in. A stop waits for them as long as for handlers, then
+// fails what is left: a slow upload must not keep a process from ending.
+
+/** Once their streams failed, enqueues have this long to clean up. */
+const CLEAN_UP_MS = 5_000;
+
+/** Makes a stream of a body fail when the spool gives up. */
+export type UploadGuard = (body: OwnBody) => OwnBody;
+
+/** The enqueues of one spool that take longer than one turn. */
+export class OpenUploads {
+  readonly #clock: Clock;
+  readonly #open = new Set<Failing>();
+  readonly #whenIdle = new WhenIdle(() => this.#open.size === 0);
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Runs an enqueue; what it reads through the guard fails when the spool gives up. */
+  async during<T>(enqueue: (guard: UploadGuard) => T | Promise<T>): Promise<T> {
+    const failing = new Failing();
+    this.#open.add(failing);
+    try {
+      return await enqueue((body) =>
+        'stream' in body ? { stream: guarded(body.stream, failing) } : body,
+      );
+    } finally {
+      this.#open.delete(failing);
+      this.#whenIdle.check();
+    }
+  }
+
+  /** Waits until nothing is coming in, at most this long; then fails what is. */
+  async end(withinMs: number, error: Error): Promise<void> {
+    await this.#whenIdle.within(this.#clock, withinMs);
+    for (const failing of this.#open) failing.fail(error);
+    await this.#whenIdle.within(this.#clock, CLEAN_UP_MS);
+  }
+}
+
+/** Whether one enqueue may go on reading. */
+class Failing {
+  #error: Error | undefined;
+  readonly #waits = new Set<(error: Error) => void>();
+
+  fail(error: Error): void {
+    this.#error = error;
+    for (const reject of this.#waits) reject(error);
+  }
+
+  /**
+   * The same promise, unless it fails first. n.b. A race against one promise for all parts would
+   * keep every part in memory until the last.
+   */
+  orFail<T>(promise: Promise<T>): Promise<T> {
+    if (this.#error !== undefined) return Promise.reject(this.#error);
+    return new Promise<T>((resolve, reject) => {
+      this.#waits.add(reject);
+      // Made one of ours: an iterator may answer with something that only looks like a promise.
+      void Promise.resolve(promise)
+        .then(resolve, reject)
+        .finally(() => this.#waits.delete(reject));
+    });
+  }
+}
+
+async function* guarded(
+  input: AsyncIterable<Uint8Array | string>,
+  failing: Failing,
+): AsyncGenerator<Uint8Array | string> {
+  const parts = input[Symbol.asyncIterator]();
+  let isOver = false;
+  try {
+    for (;;) {
+      const step = await failing.orFail(parts.next());
+      isOver = step.done === true;
+      if (step.done === true) return;
+      yield step.value;
+    }
+  } finally {
+    // Not waited for: a source that hangs in next() would hang here too.
+    if (!isOver) endQuietly(parts);
+  }
+}
+
+/** Whatever its end throws or returns: that the enqueue failed is told already. */
+function endQuietly(parts: AsyncIterator<unknown>): void {
+  const end = async (): Promise<void> => void (await parts.return?.());
+  end().catch(() => undefined);
 }

@@ -35,7 +35,15 @@ import type { Clock } from '../ports/clock.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
 import type { Claim, Demand, Settlement, Source, Want } from '../ports/source.ts';
 import { backoffMs, Sleeper } from '../system/wait.ts';
-import { goingBody, inlineBytes, readBody } from './body.ts';
+import {
+  type Reaper,
+  cameBack,
+  goingBody,
+  inlineBytes,
+  readBody,
+  settledBefore,
+  statusBefore,
+} from './body.ts';
 import type { Chain } from './chain.ts';
 import {
   type ClaimKind,
@@ -45,8 +53,6 @@ import {
   NOTICE_STATES,
   TURNS,
 } from './claim-fairness.ts';
-import type { Reaper } from './reaper.ts';
-import { cameBack, settledBefore, statusBefore } from './settled-before.ts';
 import type { StoreClock } from '../system/clock.ts';
 
 // The event of a message that has come to its end and is kept for a while.

@@ -6,12 +6,7 @@
 
 import type { Duration } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
-import {
-  type EventKind,
-  type EventOf,
-  type StreamedEvent,
-  type StreamOptions,
-} from '../core/event.ts';
+import type { EventKind, EventOf, StreamedEvent, StreamOptions } from '../core/event.ts';
 import type { State } from '../core/state.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { EngineLoad } from '../engine/parts.ts';
@@ -25,8 +20,12 @@ import type { Message, MessageOptions } from './message.ts';
 import type { SpoolOperator } from './operator/operator.ts';
 import { createOperator } from './operator/spool-operator.ts';
 import type { SpoolOptions } from './options.ts';
-import { processOne } from './process.ts';
 import { Runtime } from './runtime.ts';
+import { RespoolError } from '../core/errors.ts';
+import { isSealed, SEAL_MISSING } from '../core/reserved-headers.ts';
+import { act, audit, isKnown, throwUnlessDone } from './actions.ts';
+import { SpoolClaim } from './source.ts';
+import { whyNotGiven } from './order-keys.ts';
 
 /** The name in the audit record where none was given. */
 const BY_DEFAULT = 'program';
@@ -189,4 +188,52 @@ export class Spool {
       changed();
     };
   }
+}
+
+/**
+ * Claims one message by its id, outside the engine's own rounds, runs the handler once and settles
+ * the verdict.
+ */
+async function processOne(
+  runtime: Runtime,
+  id: string,
+  handler: Handler,
+  by: string,
+): Promise<Verdict> {
+  const { entries, source, engine, settings } = runtime;
+  const entry = await isKnown(runtime, id);
+  if (isSealed(entry)) {
+    const text = `cannot process message "${id}": ${SEAL_MISSING.text}`;
+    throw new RespoolError('transform.missing', text);
+  }
+  await audit(runtime, { by, action: 'process', ids: [id] });
+  const { state, dueAt } = entry.status;
+  // n.b. What is incoming is not due where the clock was set back since.
+  const time = state === 'incoming' ? source.now() : source.earliest();
+  const isReady = (state === 'incoming' || state === 'deferred') && dueAt !== null && dueAt <= time;
+  if (!isReady) {
+    // The engine is not told that it is due: it would be there first.
+    const quiet = { noteDue: () => undefined, alarm: () => undefined };
+    const { reaper, events, retention, now } = runtime;
+    const announces = (topic: string): boolean => runtime.announces(topic);
+    const parts = { entries, reaper, events, retention, announces, now, source: quiet };
+    throwUnlessDone((await act(parts, [id], { kind: 'retry' }, by))[0]);
+  }
+  const route = routeOf('delivery', entry.envelope.topic, handler, {}, settings);
+  const verdict = await engine.runOne(async () => {
+    const claimedAt = source.now();
+    const [claimed] = await entries.claim({
+      lane: 'delivery',
+      states: ['incoming', 'deferred'],
+      ids: [id],
+      max: 1,
+      now: claimedAt,
+      leaseMs: source.leaseFrom(claimedAt),
+      holder: source.holder(),
+    });
+    return claimed === undefined ? undefined : new SpoolClaim(claimed);
+  }, route);
+  if (verdict !== undefined) return verdict;
+  const why = await whyNotGiven(entries, id);
+  throw new RespoolError('move.refused', `cannot process message "${id}": ${why}`);
 }

@@ -5,7 +5,7 @@
 
 import type { Duration, Millis } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
-import { printable } from '../core/printable.ts';
+import { printable } from '../core/failure.ts';
 import { HttpRefusal } from './server/refusal.ts';
 
 /** The header that every answer of a service carries, and the version of the API in it. */

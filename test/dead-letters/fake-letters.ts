@@ -1,6 +1,5 @@
 /** fake-letters — dead letters in memory, for what only looks at them. */
-import { groupOf } from '../../src/core/group.ts';
-import { fitsLetter } from '../../src/core/letter-query.ts';
+import { fitsLetter, groupOf } from '../../src/core/letter-query.ts';
 import type { DeadLetters, Letter, OpenLetter } from 'respool/dead-letters';
 
 /** A letter of a queue that died of a time-out, but for what is given. */

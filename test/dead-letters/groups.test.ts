@@ -1,7 +1,7 @@
 /** groups — letters by what they died of, in one look and bounded memory. */
 import { expect, test } from 'vitest';
 import { groupsOf, type Letter } from 'respool/dead-letters';
-import { groupOf } from '../../src/core/group.ts';
+import { groupOf } from '../../src/core/letter-query.ts';
 import { fakeLetters, letterOf } from './fake-letters.ts';
 
 test('letters that differ only in ids and numbers are one group, with its first and last', async () => {

@@ -3,7 +3,7 @@ import { held, PermanentError } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { createSpoolLetters } from 'respool/dead-letters';
 import type { DeadLetters, Fate, LetterQuery, SettleResult } from '../../src/ports/dead-letters.ts';
-import { groupOf } from '../../src/core/group.ts';
+import { groupOf } from '../../src/core/letter-query.ts';
 import { all, codeOf, setup as world, type World, type WorldOptions } from '../spool/setup.ts';
 
 async function setup(options: WorldOptions = {}) {

@@ -1,10 +1,9 @@
 /** Forecasts: when a backlog is gone, and when a disk is full, at the present rates. */
 import { internalsOf } from '../../src/spool/internals.ts';
 import { createOperator } from '../../src/spool/operator/spool-operator.ts';
-import { ThroughputMeter } from '../../src/spool/operator/throughput.ts';
+import { DiskMeter, ThroughputMeter } from '../../src/spool/operator/throughput.ts';
 import { SimClock } from 'respool/testkit';
 import { expect, onTestFinished, test } from 'vitest';
-import { DiskMeter } from '../../src/spool/operator/disk-meter.ts';
 import { drainsInMs, Trend } from '../../src/core/forecast.ts';
 import { MINUTE, SECOND, setup } from '../spool/setup.ts';
 

@@ -4,7 +4,7 @@ import { SimClock } from 'respool/testkit';
 import { describe, expect, test } from 'vitest';
 import { Events } from '../../src/engine/events.ts';
 import { Chain } from '../../src/spool/chain.ts';
-import { Reaper } from '../../src/spool/reaper.ts';
+import { Reaper } from '../../src/spool/body.ts';
 import { SpoolSource } from '../../src/spool/source.ts';
 import { StoreClock } from '../../src/system/clock.ts';
 

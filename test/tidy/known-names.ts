@@ -81,7 +81,6 @@ export const SHARED: readonly string[] = [
   'createMetrics',
   'handlerOf',
   'idsOf',
-  'keep',
   'keyHeads',
   'keyOf',
   'listReplays',

@@ -2,8 +2,7 @@
 
 import type { Duration } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
-import { checkOneOf, checkTopicPattern } from '../../core/limits.ts';
-import { isPlainObject } from '../../core/plain-object.ts';
+import { checkOneOf, checkTopicPattern, isPlainObject } from '../../core/limits.ts';
 import { topicMatches, topicsMeet } from '../../core/topic.ts';
 import type { ReadyHandler } from '../../deliver/index.ts';
 import { type Condition, printCondition } from '../../observe/alerts/condition.ts';

@@ -3,7 +3,7 @@
  * from consumers.ts, which loads half of the room of RabbitMQ: most configurations have none.
  */
 
-import { isPlainObject } from '../../core/plain-object.ts';
+import { isPlainObject } from '../../core/limits.ts';
 import { shownUrl } from '../../rabbit/connection/connection.ts';
 import type { UserBinding } from '../../rabbit/topology/model.ts';
 import type { EffectiveConsumer } from './consumers.ts';

@@ -5,8 +5,7 @@
 
 import { type Duration, durationMs } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
-import { checkOneOf } from '../../core/limits.ts';
-import { isPlainObject } from '../../core/plain-object.ts';
+import { checkOneOf, isPlainObject } from '../../core/limits.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import type { ReadyHandler } from '../../deliver/index.ts';
 import type { Handler } from '../../ports/handler.ts';
@@ -27,9 +26,8 @@ import {
 } from '../../rabbit/topology/model.ts';
 import type { Config } from '../schema/define-config.ts';
 import { CONSUMER_KEYS } from '../schema/items.ts';
-import { itemReader } from './read-item.ts';
+import { checkKeys, configError, didYouMean, inSection, itemReader } from './config-errors.ts';
 import { checkBrokerUrl } from '../schema/keys.ts';
-import { checkKeys, configError, didYouMean, inSection } from './config-errors.ts';
 import { handlerOf, type RouteParts, routePolicy } from './routes.ts';
 import { goqueue } from '../../rabbit/compat/goqueue.ts';
 import { outbox } from '../../rabbit/compat/outbox.ts';

@@ -8,11 +8,9 @@ import { CATEGORIES, type CategoryRule, checkCategoryRules } from '../../core/ca
 import { type Duration, durationMs } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import { compileGlob } from '../../core/glob.ts';
-import { checkOneOf, checkTopicPattern } from '../../core/limits.ts';
-import { isPlainObject } from '../../core/plain-object.ts';
+import { checkOneOf, checkTopicPattern, isPlainObject } from '../../core/limits.ts';
 import { REPLAY_RULE_KEYS } from '../schema/items.ts';
-import { itemReader } from './read-item.ts';
-import { checkKeys, configError } from './config-errors.ts';
+import { checkKeys, configError, itemReader } from './config-errors.ts';
 
 /** What holds for dead letters. */
 export interface EffectiveDeadLetters {

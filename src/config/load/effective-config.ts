@@ -7,7 +7,7 @@
 import path from 'node:path';
 import { RespoolError } from '../../core/errors.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
-import { type SpoolOptions, settingsOf } from '../../spool/options.ts';
+import { settingsOf, type SpoolOptions } from '../../spool/options.ts';
 import { alertsOf, type EffectiveAlerts } from './alerts.ts';
 import { CONSUMER_DEFAULTS } from './consumer-view.ts';
 import type { consumersOf, EffectiveConsumer } from './consumers.ts';
@@ -20,7 +20,6 @@ import type {
   ServeConfig,
   TracingConfig,
 } from '../schema/define-config.ts';
-import type { NamedVariable } from './environment.ts';
 import { isScalar, isTokenHash, type KeyKind, keyOf, KEYS, valueOfText } from '../schema/keys.ts';
 import type { EffectiveOutbox, outboxOf } from './outbox.ts';
 import { policiesOf } from './policies.ts';
@@ -30,6 +29,14 @@ import { describeHandler, type EffectiveRoute, routesOf, unreachedRoutes } from 
 import { checkTokenAtRest, checkTokenHash, hostsOf, tlsOf, tokensOf } from './serve.ts';
 import { STORE_DEFAULTS } from '../open/stores.ts';
 import { KEY_HOLDERS, withKeyFiles } from './encryption-keys.ts';
+
+/** A value and the name of where it stood. */
+export interface NamedVariable {
+  readonly value: unknown;
+  readonly name: string;
+  /** True when it stood in `.env`, not in the environment itself. */
+  readonly isOfFile: boolean;
+}
 
 /** A configuration that is checked, with its defaults. */
 export interface EffectiveConfig

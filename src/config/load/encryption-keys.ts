@@ -7,8 +7,8 @@
  */
 
 import path from 'node:path';
-import { isPlainObject } from '../../core/plain-object.ts';
-import { SECRET_MARK, type KnownSecrets } from '../../core/redact.ts';
+import { isPlainObject } from '../../core/limits.ts';
+import { type KnownSecrets, SECRET_MARK } from '../../core/redact.ts';
 import type { Transform } from '../../ports/transform.ts';
 import { faultOfPlace, placeOf } from '../../transforms/key-ring.ts';
 import type { Environment } from './read-file.ts';

@@ -4,25 +4,27 @@
  *   flags > respool.config.* > environment and .env > defaults, for each key by itself
  */
 
-import { access, constants, stat } from 'node:fs/promises';
+import { access, constants, lstat, readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
+import { parseEnv } from 'node:util';
+import { lilconfig } from 'lilconfig';
 import { isRespoolError, RespoolError, show, textOf } from '../../core/errors.ts';
 import { isSecretVariable, KnownSecrets } from '../../core/redact.ts';
 import { withoutRoutingKeys } from './consumer-view.ts';
 import {
-  type EffectiveConfig,
-  effectiveConfig,
-  type Flags,
   type ConfiguredValues,
+  type NamedVariable,
+  effectiveConfig,
+  type EffectiveConfig,
+  type Flags,
 } from './effective-config.ts';
-import { addDotEnv, isOfProcess, unknownNames, valuesOfEnvironment } from './environment.ts';
-import { findConfigFile } from './find-file.ts';
 import { collectKeys, KEY_HOLDERS } from './encryption-keys.ts';
-import { KEYS, valueOfText } from '../schema/keys.ts';
-import { type Origin, withOrigin } from './config-errors.ts';
+import { environmentName, isScalar, KEYS, valueOfText } from '../schema/keys.ts';
+import { didYouMean, type Origin, withOrigin } from './config-errors.ts';
 import { type Environment, type RawConfig, readConfigFile } from './read-file.ts';
 import { storesOf } from '../open/stores.ts';
 import { sealedBy, transformsOf } from '../open/transforms.ts';
+import { checkTokenAtRest } from './serve.ts';
 
 /** Where to look. */
 export interface LoadOptions {
@@ -286,4 +288,219 @@ function collectFrom(env: Environment, secrets: KnownSecrets): void {
 function hidden(error: unknown, secrets: KnownSecrets): unknown {
   if (!isRespoolError(error)) return error;
   return new RespoolError(error.code, secrets.hide(error.message));
+}
+
+// The configuration file: the one that is named, or the nearest upwards.
+
+/** What a configuration file may be called after its first dot. */
+export const EXTENSIONS = ['ts', 'mts', 'js', 'mjs', 'json', 'yaml', 'yml'] as const;
+
+/** Every name a configuration file may have. */
+const NAMES: readonly string[] = EXTENSIONS.map((extension) => `respool.config.${extension}`);
+
+/** The file to read, or undefined if none exists; `named` is a file or a folder. */
+async function findConfigFile(cwd: string, named: string | undefined): Promise<string | undefined> {
+  if (named === undefined) return searchUpwards(path.resolve(cwd));
+  const target = path.resolve(cwd, named);
+  const found = await stat(target).catch(() => undefined);
+  if (found === undefined) {
+    if (await isLink(target)) throw deadLink(target);
+    throw new RespoolError(
+      'config.invalid',
+      `cannot read the configuration ${show(named)}: there is no such file or folder`,
+    );
+  }
+  if (!found.isDirectory()) return checkExtension(target);
+  const file = await onlyOneIn(target);
+  if (file !== undefined) return file;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot find a configuration in ${show(named)}: none of ${NAMES.join(', ')} is there`,
+  );
+}
+
+async function searchUpwards(from: string): Promise<string | undefined> {
+  // Found is not loaded: a program must not run before we know that it is the only one.
+  const asFound = (file: string): string => file;
+  const search = lilconfig('respool', {
+    searchPlaces: [...NAMES],
+    loaders: Object.fromEntries(EXTENSIONS.map((extension) => [`.${extension}`, asFound])),
+    stopDir: path.parse(from).root,
+    ignoreEmptySearchPlaces: false,
+    cache: false,
+  });
+  await refuseStrange(from);
+  try {
+    const found = await search.search(from);
+    return found === null ? undefined : await onlyOneIn(path.dirname(found.filepath));
+  } catch (error) {
+    if (isRespoolError(error)) throw error;
+    throw new RespoolError('config.invalid', `cannot read the configuration: ${textOf(error)}`);
+  }
+}
+
+/** Refuses what goes by a configuration's name and cannot be read, on the way to the nearest. */
+async function refuseStrange(from: string): Promise<void> {
+  for (let folder = from; ; folder = path.dirname(folder)) {
+    const isFound = (await configFilesIn(folder)).length > 0;
+    if (isFound || folder === path.dirname(folder)) return;
+  }
+}
+
+/** The names of the configuration files in a folder. */
+export async function configFilesIn(folder: string): Promise<readonly string[]> {
+  const present: string[] = [];
+  for (const name of NAMES) {
+    const file = path.join(folder, name);
+    const found = await stat(file).catch(() => undefined);
+    if (found === undefined) {
+      // Passed over, another configuration further up would hold in its place.
+      if (await isLink(file)) throw deadLink(file);
+      continue;
+    }
+    if (found.isDirectory()) {
+      throw new RespoolError(
+        'config.invalid',
+        `cannot read the configuration ${show(file)}: it is a folder; give it another name`,
+      );
+    }
+    present.push(name);
+  }
+  return present;
+}
+
+async function isLink(file: string): Promise<boolean> {
+  return (await lstat(file).catch(() => undefined))?.isSymbolicLink() === true;
+}
+
+function deadLink(file: string): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot read the configuration ${show(file)}: it is a link to a file that is not there; ` +
+      'fix the link or remove it',
+  );
+}
+
+async function onlyOneIn(folder: string): Promise<string | undefined> {
+  const [first, second] = await configFilesIn(folder);
+  if (second !== undefined) {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot choose between "${first}" and "${second}" in ${show(folder)}: keep one of them, ` +
+        'or name it with --config',
+    );
+  }
+  return first === undefined ? undefined : path.join(folder, first);
+}
+
+function checkExtension(file: string): string {
+  if (EXTENSIONS.some((extension) => file.endsWith(`.${extension}`))) return file;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot read the configuration ${show(file)}: its name must end in ${EXTENSIONS.join(', ')}`,
+  );
+}
+
+// What RESPOOL_… variables say, and a file `.env` beside the configuration.
+
+const DOT_ENV = '.env';
+const PREFIX = 'RESPOOL_';
+
+/** Names that mean something elsewhere: to a client, to a test, to a command that we started. */
+const OTHERS: ReadonlySet<string> = new Set([
+  'RESPOOL_ATTEMPT',
+  'RESPOOL_BODY_SIZE',
+  'RESPOOL_CONFIG',
+  'RESPOOL_DESTINATION',
+  'RESPOOL_ENQUEUED_AT',
+  'RESPOOL_ID',
+  'RESPOOL_LANE',
+  'RESPOOL_LAST_CODE',
+  'RESPOOL_LAST_REASON',
+  'RESPOOL_TOPIC',
+  'RESPOOL_URL',
+]);
+const OTHER_BEGINNINGS = ['RESPOOL_HEADER_', 'RESPOOL_TEST_'];
+
+/** The service's token by the name that clients know too. */
+const TOKEN_NAME = 'RESPOOL_TOKEN';
+const TOKEN_NAMES: readonly string[] = [environmentName('serve.token'), TOKEN_NAME];
+
+/**
+ * What `.env` added to an environment. Remembered: to whoever reads the configuration again in the
+ * same process it would look like the environment's own.
+ */
+const ADDED = new WeakMap<Environment, Map<string, string>>();
+
+/** Every value that `.env` had for an environment, also those that were set already. */
+const KEPT = new WeakMap<Environment, Set<string>>();
+
+/**
+ * Adds what `.env` in this folder says to the environment; what is set already stays. Returns the
+ * names it added.
+ */
+export async function addDotEnv(folder: string, env: Environment): Promise<ReadonlySet<string>> {
+  const added = new Set<string>();
+  const file = path.resolve(folder, DOT_ENV);
+  let text: string;
+  try {
+    text = await readFile(file, 'utf8');
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' || code === 'EISDIR') return added;
+    throw new RespoolError('config.invalid', `cannot read ${DOT_ENV}: ${textOf(error)}`);
+  }
+  const before = ADDED.get(env) ?? new Map<string, string>();
+  ADDED.set(env, before);
+  const kept = KEPT.get(env) ?? new Set<string>();
+  KEPT.set(env, kept);
+  for (const [name, value] of Object.entries(parseEnv(text))) {
+    if (value !== undefined) kept.add(value);
+    // Also one that another source overtakes: clients read it, and it lies there in plain.
+    const isToken = TOKEN_NAMES.includes(name) && value !== '';
+    if (isToken) checkTokenAtRest(value, `${name} in ${DOT_ENV}`);
+    const isOurs = before.get(name) === file && env[name] === value;
+    if (env[name] !== undefined && !isOurs) continue;
+    env[name] = value;
+    before.set(name, file);
+    added.add(name);
+  }
+  return added;
+}
+
+/** Whether a variable of the process has this value, and no file `.env` has it. */
+function isOfProcess(value: unknown, env: Environment, fromDotEnv: ReadonlySet<string>): boolean {
+  if (typeof value !== 'string' || KEPT.get(env)?.has(value) === true) return false;
+  return Object.keys(env).some((name) => env[name] === value && !fromDotEnv.has(name));
+}
+
+/** Every key that the environment sets, by its dotted name. An empty value is not set. */
+function valuesOfEnvironment(
+  env: Environment,
+  fromDotEnv: ReadonlySet<string>,
+): ReadonlyMap<string, NamedVariable> {
+  const values = new Map<string, NamedVariable>();
+  for (const key of KEYS.filter(isScalar)) {
+    const names = key.key === 'serve.token' ? TOKEN_NAMES : [environmentName(key.key)];
+    const name = names.find((one) => (env[one] ?? '') !== '');
+    if (name === undefined) continue;
+    const isOfFile = fromDotEnv.has(name);
+    values.set(key.key, {
+      value: valueOfText(key, env[name] ?? ''),
+      name: isOfFile ? `${name} in ${DOT_ENV}` : name,
+      isOfFile,
+    });
+  }
+  return values;
+}
+
+/** A warning for each unknown RESPOOL_… name; `named` are the names of keys. */
+function unknownNames(env: Environment, named: ReadonlySet<string>): readonly string[] {
+  const known = [...KEYS.filter(isScalar).map(({ key }) => environmentName(key)), TOKEN_NAME];
+  return Object.keys(env)
+    .filter((name) => name.startsWith(PREFIX) && !known.includes(name) && !OTHERS.has(name))
+    .filter((name) => !named.has(name))
+    .filter((name) => !OTHER_BEGINNINGS.some((beginning) => name.startsWith(beginning)))
+    .toSorted()
+    .map((name) => `the environment's ${name} is no setting${didYouMean(name, known, PREFIX)}`);
 }

@@ -6,8 +6,7 @@
 import path from 'node:path';
 import { type Duration, durationMs, MINUTE_MS } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
-import { checkTopicPattern } from '../../core/limits.ts';
-import { isPlainObject } from '../../core/plain-object.ts';
+import { checkTopicPattern, isPlainObject } from '../../core/limits.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import { redactUrls } from '../../core/redact.ts';
 import type { ReadyHandler } from '../../deliver/index.ts';
@@ -18,9 +17,8 @@ import { shownUrl } from '../../rabbit/connection/connection.ts';
 import { namesOf } from '../../stores/postgres/options.ts';
 import { PG_OPTIONS } from '../open/server-stores.ts';
 import { checkBrokerUrl } from '../schema/keys.ts';
-import { checkKeys, configError, inSection } from './config-errors.ts';
+import { checkKeys, configError, inSection, itemReader } from './config-errors.ts';
 import { OUTBOX_KEYS, RELAY_KEYS } from '../schema/options.ts';
-import { itemReader } from './read-item.ts';
 import { describeHandler, handlerOf, routePolicy } from './routes.ts';
 import { parseStore } from './store-url.ts';
 

@@ -5,7 +5,7 @@
  */
 
 import type { Duration } from '../../core/duration.ts';
-import { isPlainObject } from '../../core/plain-object.ts';
+import { isPlainObject } from '../../core/limits.ts';
 import {
   checkPolicy,
   custom,

@@ -5,21 +5,19 @@
 import type { Duration } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import { patternCovers } from '../../core/topic.ts';
-import { checkTopicPattern } from '../../core/limits.ts';
-import { isPlainObject } from '../../core/plain-object.ts';
+import { checkTopicPattern, isPlainObject } from '../../core/limits.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import {
-  type ExecOptions,
   exec,
-  type HttpOptions,
+  type ExecOptions,
   http,
+  type HttpOptions,
   type ReadyHandler,
 } from '../../deliver/index.ts';
 import type { Handler } from '../../ports/handler.ts';
-import { checkKeys, configError, didYouMean, inSection } from './config-errors.ts';
+import { checkKeys, configError, didYouMean, inSection, itemReader } from './config-errors.ts';
 import { ROUTE_KEYS } from '../schema/items.ts';
 import { policyOf } from './policies.ts';
-import { itemReader } from './read-item.ts';
 
 /** A route that is checked, with its defaults. */
 export interface EffectiveRoute {

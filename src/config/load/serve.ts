@@ -2,8 +2,7 @@
 
 import { hash } from 'node:crypto';
 import { RespoolError } from '../../core/errors.ts';
-import { checkKey, checkOneOf } from '../../core/limits.ts';
-import { isPlainObject } from '../../core/plain-object.ts';
+import { checkKey, checkOneOf, isPlainObject } from '../../core/limits.ts';
 import type { ServeConfig, TokenConfig } from '../schema/define-config.ts';
 import { hostName, isTokenHash } from '../schema/keys.ts';
 import { checkKeys, configError, inSection } from './config-errors.ts';

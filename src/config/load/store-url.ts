@@ -6,7 +6,7 @@
  */
 
 import { RespoolError, show } from '../../core/errors.ts';
-import { isPlainObject } from '../../core/plain-object.ts';
+import { isPlainObject } from '../../core/limits.ts';
 import { redactUrls } from '../../core/redact.ts';
 import { checkKeys } from './config-errors.ts';
 

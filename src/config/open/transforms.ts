@@ -4,11 +4,10 @@
  */
 
 import { RespoolError, show } from '../../core/errors.ts';
-import { checkOneOf } from '../../core/limits.ts';
-import { isPlainObject } from '../../core/plain-object.ts';
+import { checkOneOf, isPlainObject } from '../../core/limits.ts';
 import type { EntryStore } from '../../ports/entry-store.ts';
 import type { Transform } from '../../ports/transform.ts';
-import { checkTransforms } from '../../spool/check-transforms.ts';
+import { checkTransforms } from '../../spool/chain.ts';
 import type { CompressionLevel, DecryptOptions, EncryptOptions } from '../../transforms/index.ts';
 import type { SealOptions } from '../../transforms/seal.ts';
 import type { Config } from '../schema/define-config.ts';

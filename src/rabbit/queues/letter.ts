@@ -21,7 +21,7 @@ import { hash } from 'node:crypto';
 import type { Headers } from '../../core/entry.ts';
 import { textOf } from '../../core/errors.ts';
 import { codeText, REASON_MAX_CHARS, reasonText } from '../../core/failure.ts';
-import { groupOf, type GroupParts } from '../../core/group.ts';
+import { groupOf, type GroupParts } from '../../core/letter-query.ts';
 import { KEY_MAX_CHARS } from '../../core/limits.ts';
 import type { Letter, LetterKind, LetterRoute } from '../../ports/dead-letters.ts';
 import type { AmqpMessage, Properties, Table } from '../connection/amqp.ts';

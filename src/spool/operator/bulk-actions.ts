@@ -7,8 +7,14 @@
 import { RespoolError } from '../../core/errors.ts';
 import type { ActionResult } from '../actions.ts';
 import type { ListFilter } from '../list.ts';
-import type { ReasonOptions, RemoveOptions } from '../operator-options.ts';
-import type { Bulk, BulkAction, BulkProgress, Operator } from './operator.ts';
+import type {
+  Bulk,
+  BulkAction,
+  BulkProgress,
+  Operator,
+  ReasonOptions,
+  RemoveOptions,
+} from './operator.ts';
 
 /** Refusals that are shown, at most. */
 const REFUSALS_MAX = 10;

@@ -18,16 +18,9 @@ import type { RecordStore } from '../../ports/record-store.ts';
 import type { Enqueued } from '../enqueue.ts';
 import type { ActionResult, AuditRecord } from '../actions.ts';
 import type { CleanupResult } from '../caretaker.ts';
-import type { CheckReport } from '../check.ts';
+import type { CheckOptions, CheckReport } from '../check.ts';
 import type { ListFilter, ListOptions, PageOptions } from '../list.ts';
 import type { Message } from '../message.ts';
-import type {
-  CheckOptions,
-  MoveOptions,
-  ReasonOptions,
-  RemoveOptions,
-  SetHeadersOptions,
-} from '../operator-options.ts';
 import type { Pause } from '../pauses.ts';
 import type { RekeyOptions, RekeyProgress } from '../rekey.ts';
 import type { ReplayOrder } from '../replay.ts';
@@ -300,3 +293,30 @@ export type SerializedEvent =
     }
   /** Told instead of what a slow listener missed. */
   | MissedEvents;
+
+// How to act on messages and how to check a store.
+
+/** Why something is done to messages. */
+export interface ReasonOptions {
+  /** Shown with the message and in the audit record. */
+  readonly reason?: string | undefined;
+}
+
+/** How to remove. */
+export interface RemoveOptions extends ReasonOptions {
+  /** Removes it for good, body and all; default false. */
+  readonly hard?: boolean | undefined;
+}
+
+/** From where to where. */
+export interface MoveOptions extends ReasonOptions {
+  /** The state it must be in. */
+  readonly from: State;
+  readonly to: State;
+}
+
+/** How to change headers. */
+export interface SetHeadersOptions {
+  /** Only if the message is still at this revision. */
+  readonly revision?: number | undefined;
+}

@@ -2,12 +2,12 @@
  * throughput — what went through an engine within the last minute, from its events.
  */
 
-import type { Millis } from '../../core/duration.ts';
-import { SECOND_MS } from '../../core/duration.ts';
+import { type Millis, MINUTE_MS, SECOND_MS } from '../../core/duration.ts';
 import type { EventKind, EventOf } from '../../core/event.ts';
-import { drainsInMs, FLOW_LEAST_MS, type Forecast } from '../../core/forecast.ts';
+import { drainsInMs, FLOW_LEAST_MS, type Forecast, Trend, TREND_MS } from '../../core/forecast.ts';
 import type { SpoolInternals } from '../internals.ts';
-import type { Throughput, Spread } from './operator.ts';
+import type { Spread, Throughput } from './operator.ts';
+import type { Clock } from '../../ports/clock.ts';
 
 const WINDOW_S = 60;
 /** Deliveries whose times are kept, at the most: the last ones. */
@@ -122,4 +122,43 @@ function spreadOf(values: readonly number[]): Spread | null {
 /** To tenths of a millisecond: more would only look exact. */
 function round(ms: number): number {
   return Math.round(ms * 10) / 10;
+}
+
+// How soon the disk of a store is full, from looks at it every minute.
+
+const EVERY_MS: number = MINUTE_MS;
+
+/** Looks at a disk from its making until it is stopped. */
+export class DiskMeter {
+  readonly #freeBytes: () => Promise<number>;
+  readonly #clock: Clock;
+  readonly #trend = new Trend(TREND_MS);
+  #callOff: () => void = () => undefined;
+  #isOver = false;
+
+  constructor(freeBytes: () => Promise<number>, clock: Clock) {
+    this.#freeBytes = freeBytes;
+    this.#clock = clock;
+    void this.#look();
+  }
+
+  /** null: it is not filling up, or not known yet. */
+  get fullInMs(): number | null {
+    return this.#trend.endsInMs ?? null;
+  }
+
+  /** Looks no more. */
+  stop(): void {
+    this.#isOver = true;
+    this.#callOff();
+  }
+
+  async #look(): Promise<void> {
+    try {
+      this.#trend.add(this.#clock.now(), await this.#freeBytes());
+    } catch {
+      // A disk that says nothing now is asked again; doctor and alerts tell of it.
+    }
+    if (!this.#isOver) this.#callOff = this.#clock.after(EVERY_MS, () => void this.#look());
+  }
 }

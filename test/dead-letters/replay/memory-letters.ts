@@ -4,7 +4,7 @@
  * The place outlives its doors, as a queue outlives the processes that read it; a door that is
  * dropped gives back what it held.
  */
-import { groupOf } from '../../../src/core/group.ts';
+import { fitsLetter, groupOf } from '../../../src/core/letter-query.ts';
 import type { LetterArrival, LetterSample } from 'respool/testkit';
 import type {
   DeadLetters,
@@ -15,7 +15,6 @@ import type {
   TakenLetter,
 } from 'respool/dead-letters';
 import { RespoolError } from 'respool';
-import { fitsLetter } from '../../../src/core/letter-query.ts';
 import { openLetter } from '../fake-letters.ts';
 
 /** Something that lies here. */

@@ -18,7 +18,7 @@ import {
   type StorePlace,
 } from '../../../config/open/stores.ts';
 import { isRespoolError, textOf } from '../../../core/errors.ts';
-import { isPlainObject } from '../../../core/plain-object.ts';
+import { isPlainObject } from '../../../core/limits.ts';
 import type { Durability } from '../../../ports/entry-store.ts';
 import type { Transform } from '../../../ports/transform.ts';
 import { loadSqlite, sqliteCode, type SqliteDatabase } from '../../../stores/shared/client.ts';

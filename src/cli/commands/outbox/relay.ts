@@ -24,7 +24,7 @@ import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import { createServeLog } from '../serve/serve-log.ts';
 import type { CommandContext } from '../../spec.ts';
 import { chooseRelay, placeText } from './choose.ts';
-import { serializeEvent } from '../../../spool/operator/serialize-event.ts';
+import { serializeEvent } from '../../../spool/operator/spool-operator.ts';
 import type { SpoolEvent } from '../../../core/event.ts';
 import { levelOf } from '../../../engine/events.ts';
 import type { RelayLoad } from '../../../outbox/relay.ts';

@@ -21,7 +21,7 @@ import { textOf } from '../../../core/errors.ts';
 import { EXIT, type ExitCode, exitCodeOf } from '../../exit-codes.ts';
 import type { CommandContext } from '../../spec.ts';
 import { chooseConsumers, readRabbitConfig, WRITE_DOWN } from './queues.ts';
-import { serializeEvent } from '../../../spool/operator/serialize-event.ts';
+import { serializeEvent } from '../../../spool/operator/spool-operator.ts';
 import { endsWithin } from '../../../system/wait.ts';
 import { type RetriedStartParts, startWhenPossible } from '../serve/start-when-possible.ts';
 

@@ -84,7 +84,7 @@ async function filesOf(
 ): Promise<readonly NewFile[]> {
   const { configText } = await import('./init-templates.ts');
   const { receiverText } = await import('./init-templates.ts');
-  const { EXTENSIONS } = await import('../../../config/load/find-file.ts');
+  const { EXTENSIONS } = await import('../../../config/load/load-config.ts');
   const { port, hasReceiver, format = chooseFormat(folder) } = wanted;
   const config = {
     name: await fileNameOf(format, folder),

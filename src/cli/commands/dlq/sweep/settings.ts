@@ -33,7 +33,7 @@ import { didYouMean } from '../../../../config/load/config-errors.ts';
 import { isProgram, readText } from '../../../../config/load/read-file.ts';
 import { parseYaml } from '../../../../config/load/read-yaml.ts';
 import { isRespoolError, RespoolError, show } from '../../../../core/errors.ts';
-import { isPlainObject } from '../../../../core/plain-object.ts';
+import { isPlainObject } from '../../../../core/limits.ts';
 
 /** Everything a sweep is told. */
 export interface SweepCommandSettings {
