@@ -22,3 +22,33 @@ export const systemClock: Clock = {
 };
 
 export const systemDice: Dice = { random: () => Math.random() };
+
+/** A machine's clock on which timers of one length do not end by themselves. */
+export interface HeldTimers {
+  readonly clock: Clock;
+  /** How many of them run. */
+  readonly count: () => number;
+  /** Ends those that run; later ones end after their length. */
+  readonly release: () => void;
+}
+
+/** Holds a limit that a busy machine might reach before the test says that it is reached. */
+export function holdTimers(lengthMs: number): HeldTimers {
+  const held = new Set<() => void>();
+  let isReleased = false;
+  const after: Clock['after'] = (ms, call) => {
+    if (ms !== lengthMs || isReleased) return systemClock.after(ms, call);
+    const end = (): void => call();
+    held.add(end);
+    return () => void held.delete(end);
+  };
+  return {
+    clock: { ...systemClock, after },
+    count: () => held.size,
+    release: () => {
+      isReleased = true;
+      for (const end of held) end();
+      held.clear();
+    },
+  };
+}

@@ -1,6 +1,6 @@
 /** The public types of every subpath in package.json are those of the snapshots in api/. */
 import { spawnSync } from 'node:child_process';
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -62,6 +62,11 @@ describe('the public types', () => {
 
   test('that are named by public ones without being exported are as they were', async () => {
     await expect(texts.get('unexported.txt')).toMatchFileSnapshot('api/unexported.txt');
+  });
+
+  test('have no snapshot of a subpath that is gone', async () => {
+    const snapshots = await readdir(path.join(import.meta.dirname, 'api'));
+    expect(snapshots.filter((file) => !texts.has(file))).toEqual([]);
   });
 });
 

@@ -7,10 +7,12 @@ import { connect, type ChannelModel, type ConsumeMessage } from 'amqplib';
 import { onTestFinished } from 'vitest';
 import { createPublisher, type Publisher, type PublisherOptions } from 'respool/rabbit';
 import type { Clock } from 'respool';
-import { systemClock } from '../time.ts';
+import { holdTimers, systemClock } from '../time.ts';
 
 /** A `fallbackAfter`; no other timer of a publisher has this length. */
 const FALLBACK_AFTER_MS = 53;
+/** A `confirmTimeout` in milliseconds; no other timer of a sink has this length. */
+const CONFIRM_TIMEOUT_MS = 3_600_000;
 
 /** The broker's side of a test. */
 export interface BrokerWorld {
@@ -139,19 +141,33 @@ export function fallbackTimes(): {
   readonly options: { readonly fallbackAfter: number; readonly clock: Clock };
   readonly begin: () => void;
 } {
-  const waiting = new Set<() => void>();
-  let hasBegun = false;
+  const { clock, release } = holdTimers(FALLBACK_AFTER_MS);
+  return { options: { fallbackAfter: FALLBACK_AFTER_MS, clock }, begin: release };
+}
+
+/**
+ * A `confirmTimeout` that ends only while the test says that the broker is away, and then soon: a
+ * busy machine may need longer for a confirm than any limit that a test would wait for.
+ */
+export function confirmTimes(): {
+  readonly options: { readonly confirmTimeout: number; readonly clock: Clock };
+  readonly setAway: (isAway: boolean) => void;
+} {
+  let isAway = false;
+  let aheadMs = 0;
   const after: Clock['after'] = (ms, call) => {
-    if (ms !== FALLBACK_AFTER_MS || hasBegun) return systemClock.after(ms, call);
-    waiting.add(call);
-    return () => void waiting.delete(call);
+    if (ms !== CONFIRM_TIMEOUT_MS) return systemClock.after(ms, call);
+    if (!isAway) return () => undefined;
+    return systemClock.after(50, () => {
+      aheadMs += ms;
+      call();
+    });
   };
+  const monotonic = (): number => systemClock.monotonic() + aheadMs;
   return {
-    options: { fallbackAfter: FALLBACK_AFTER_MS, clock: { ...systemClock, after } },
-    begin: () => {
-      hasBegun = true;
-      for (const call of waiting) systemClock.after(FALLBACK_AFTER_MS, call);
-      waiting.clear();
+    options: { confirmTimeout: CONFIRM_TIMEOUT_MS, clock: { ...systemClock, after, monotonic } },
+    setAway: (is) => {
+      isAway = is;
     },
   };
 }

@@ -7,17 +7,18 @@ import { sinkSuite, type SinkUnderTest } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { withService } from '../services/index.ts';
 import { runSuite } from '../suite.ts';
-import { brokerWorld, openRoad } from './publisher-setup.ts';
+import { brokerWorld, confirmTimes, openRoad } from './publisher-setup.ts';
 
 withService('rabbitmq', (url) => {
   const make = async (): Promise<SinkUnderTest> => {
     const world = await brokerWorld(url());
     const road = await openRoad(url());
+    const times = confirmTimes();
     const sink = rabbitSink({
       url: road.url,
       exchange: world.exchange,
       key: ({ topic }) => `q.${topic}`,
-      confirmTimeout: 3_000,
+      ...times.options,
     });
     return {
       sink,
@@ -28,8 +29,14 @@ withService('rabbitmq', (url) => {
           headers: properties.headers as Record<string, string>,
           body: content,
         })),
-      breakDown: road.cut,
-      mend: road.mend,
+      breakDown: async () => {
+        await road.cut();
+        times.setAway(true);
+      },
+      mend: async () => {
+        times.setAway(false);
+        await road.mend();
+      },
       // Longer than a routing key may be.
       refusable: (parcel) => ({ ...parcel, topic: 'x'.repeat(300) }),
       dispose: async () => {

@@ -12,6 +12,7 @@ import { sampleEntry } from 'respool/testkit';
 import type { PgPool } from '../../../src/stores/postgres/options.ts';
 import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
+import { holdTimers } from '../../time.ts';
 import { atEnd, connect, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
 
 const URL_OF_NOBODY = 'postgres://nobody:s3cret@127.0.0.1:1/none';
@@ -35,6 +36,13 @@ const STRANGE = [
   '$$',
   'a'.repeat(64),
 ];
+
+/** How many statements wait for a lock of the table of entries. */
+async function waitingFor(client: pg.Client, schema: string): Promise<number> {
+  const sql = `SELECT count(*)::int AS n FROM pg_locks WHERE NOT granted
+    AND relation = '"${schema}".entries'::regclass`;
+  return Number((await client.query(sql)).rows[0].n);
+}
 
 function refused(options: Partial<PostgresOptions>): string {
   try {
@@ -158,10 +166,14 @@ withService('postgres', () => {
   test('"connectTimeout" ends the wait for a pool that has nothing to give', async () => {
     const pool = new pg.Pool({ connectionString: await serverUrl(), max: 1 });
     atEnd(() => pool.end());
-    const store = await openStore({ pool, connectTimeout: '5s', retryFor: '1ms' });
+    const { clock, count, release } = holdTimers(77_000);
+    const store = await openStore({ pool, connectTimeout: '77s', retryFor: '1ms' }, { clock });
     const taken = await pool.connect();
-    const error = await store.get('a').catch((thrown: unknown) => String(thrown));
-    expect(error).toContain('there was no connection within 5000 ms');
+    const got = store.get('a').catch((thrown: unknown) => String(thrown));
+    await expect.poll(count).toBe(1);
+    release();
+    const error = await got;
+    expect(error).toContain('there was no connection within 77000 ms');
     expect(error).toContain('raise "connections" of the store, or "max" of your pool');
     taken.release();
     // The wait that was given up gets its connection later, and gives it back.
@@ -171,11 +183,17 @@ withService('postgres', () => {
   test('"statementTimeout" gives up a connection that does not answer', async () => {
     const schema = ownSchema();
     await (await openStore({ schema })).insert([sampleEntry('a')]);
-    const store = await openStore({ schema, statementTimeout: '1s', retryFor: '1ms' });
+    const { clock, count, release } = holdTimers(77_000);
+    const options = { schema, statementTimeout: '77s', retryFor: '1ms' } as const;
+    const store = await openStore(options, { clock });
     const blocker = await connect();
     await blocker.query('BEGIN');
     await blocker.query(`LOCK TABLE "${schema}".entries`);
-    await expect(store.get('a')).rejects.toThrow('did not answer within 1000 ms');
+    const got = store.get('a').catch((thrown: unknown) => String(thrown));
+    await expect.poll(() => waitingFor(blocker, schema)).toBeGreaterThan(0);
+    expect(count()).toBe(1);
+    release();
+    expect(await got).toContain('did not answer within 77000 ms');
     await blocker.query('ROLLBACK');
     await blocker.end();
     const idOf = async () => (await store.get('a').catch(() => undefined))?.envelope.id;
@@ -190,13 +208,7 @@ withService('postgres', () => {
     await blocker.query('BEGIN');
     await blocker.query(`LOCK TABLE "${schema}".entries`);
     const inserted = store.insert([sampleEntry('a')]);
-    await expect
-      .poll(async () => {
-        const sql = `SELECT count(*)::int AS n FROM pg_locks WHERE NOT granted
-          AND relation = '"${schema}".entries'::regclass`;
-        return Number((await blocker.query(sql)).rows[0].n);
-      })
-      .toBeGreaterThan(0);
+    await expect.poll(() => waitingFor(blocker, schema)).toBeGreaterThan(0);
     await blocker.query('ROLLBACK');
     await blocker.end();
     expect(await inserted).toEqual(['stored']);
