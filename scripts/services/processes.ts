@@ -30,6 +30,8 @@ export interface Launched {
 
 /** How often a process or a server is looked at while we wait for it. */
 const LOOK_EVERY_MS = 40;
+/** Longest wait for a killed process, in milliseconds: its threads may wait for a busy disk. */
+const KILL_MAX_MS = 120_000;
 /** How much of a log is shown when a server did not start. */
 const LOG_TAIL_LINES = 15;
 const RUN_TIMEOUT_MS = 60_000;
@@ -171,11 +173,11 @@ export async function endFamily(
   signalAll([pid], signal);
   if (await areGone(family, graceMs)) return;
   signalAll([...family, ...(await familyOf(pid))], 'SIGKILL');
-  await areGone(family, graceMs);
+  await areGone(family, KILL_MAX_MS);
 }
 
 /** Ends a family at once, as a crash of it does. */
-export async function killFamily(pid: number, graceMs: number): Promise<void> {
+export async function killFamily(pid: number, graceMs: number = KILL_MAX_MS): Promise<void> {
   const family = await familyOf(pid);
   signalAll(family, 'SIGKILL');
   await areGone(family, graceMs);

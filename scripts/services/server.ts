@@ -114,7 +114,7 @@ export class Unit {
     const { crashSignal } = this.#plan;
     const child = this.#living();
     if (child === undefined) return;
-    if (how === 'SIGKILL' || crashSignal === undefined) await killFamily(child.pid, STOP_GRACE_MS);
+    if (how === 'SIGKILL' || crashSignal === undefined) await killFamily(child.pid);
     else await endFamily(child.pid, { signal: crashSignal, graceMs: STOP_GRACE_MS });
   }
 

@@ -20,6 +20,20 @@ const TEST_MIN_MS = 300_000;
 /** The least a program that a test starts may run; less than its test, so that it is ended. */
 const PROGRAM_MIN_MS = 240_000;
 
+/** The least a real server may have for an answer, in milliseconds. */
+const LIMIT_MIN_MS = 20_000;
+/** Options that limit how long a server may take. */
+const LIMITS = [
+  'confirmTimeout',
+  'confirmTimeoutMs',
+  'connectTimeout',
+  'requestTimeout',
+  'statementTimeout',
+  'timeoutMs',
+];
+const REAL_SERVERS = /\b(?:withService|privateServer|serverUrl|ownServer|service)\(/;
+const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
+
 const CLOCK_READS =
   /^(?:Date\.now|performance\.now|process\.(?:hrtime|hrtime\.bigint|cpuUsage)|systemClock\.(?:now|monotonic))$/;
 /** Files without any of these are not worth a closer look. */
@@ -85,6 +99,22 @@ export const noLimitIsShort: TimeRule = (sources) =>
       if (HOOKS.includes(callee)) return tooShort(valueOf(last), TEST_MIN_MS);
       if (isTest(callee)) return tooShort(valueOf(last) ?? given, TEST_MIN_MS);
       return isStart(node, callee) ? tooShort(given, PROGRAM_MIN_MS) : undefined;
+    });
+  });
+
+/**
+ * A limit of the product is long where a real server has to keep it: a busy machine reaches a short
+ * one before anything is wrong. test/time.ts holds the timers of a limit until a test ends them.
+ */
+export const noServerHasToBeQuick: TimeRule = (sources) =>
+  sources.flatMap((source) => {
+    if (!REAL_SERVERS.test(source.text)) return [];
+    return everyNode(source, (node) => {
+      if (!ts.isPropertyAssignment(node) || !LIMITS.includes(node.name.getText())) return undefined;
+      const ms = durationOf(node.initializer);
+      // What is refused when it is checked reaches no server.
+      if (ms === undefined || ms <= 1 || ms >= LIMIT_MIN_MS) return undefined;
+      return `gives a real server ${ms} ms: hold the timer, or take ${LIMIT_MIN_MS} and more`;
     });
   });
 
@@ -270,6 +300,15 @@ function constantsOf(source: Source): (node: ts.Node | undefined) => number | un
     return left === undefined || right === undefined ? undefined : left * right;
   };
   return valueOf;
+}
+
+/** The milliseconds of `500` or `'5s'`. */
+function durationOf(node: ts.Node): number | undefined {
+  if (ts.isNumericLiteral(node)) return Number(node.text.replaceAll('_', ''));
+  if (!ts.isStringLiteralLike(node)) return undefined;
+  const [, count, unit = ''] = /^(\d+)([a-z]+)$/.exec(node.text) ?? [];
+  const unitMs = UNIT_MS[unit];
+  return count === undefined || unitMs === undefined ? undefined : Number(count) * unitMs;
 }
 
 /** The value of an option in an object among the arguments of a call. */

@@ -18,6 +18,8 @@ interface RuleCase {
 }
 
 const AT_RANDOM = 'faults come at random moments; nothing that is asserted depends on them';
+const IS_REPEATED = 'what a server that is well answers too late is asked again';
+const NOTHING_LISTENS = 'no server is there: that the limit is reached is the case';
 const GIVES_UP = 'gives up a run that hangs, after minutes';
 
 const CASES: Readonly<Record<string, RuleCase>> = {
@@ -75,6 +77,27 @@ const CASES: Readonly<Record<string, RuleCase>> = {
       'new Sqlite(file, { timeout: 5_000 });',
     ],
     exceptions: {},
+  },
+  'no real server has to be quick': {
+    rule: rules.noServerHasToBeQuick,
+    bad: [
+      "const url = await serverUrl(); openStore({ url, statementTimeout: '1s' });",
+      "withService('nats', (url) => nats({ url, timeoutMs: 400 }));",
+      "const server = await privateServer('rabbitmq'); rabbitSink({ confirmTimeout: 3_000 });",
+    ],
+    good: [
+      "const url = await serverUrl(); openStore({ url, statementTimeout: '60s' });",
+      'makeOutlet({ confirmTimeoutMs: 30 });',
+      "withService('nats', (url) => nats({ url, timeoutMs: LIMIT_MS }));",
+    ],
+    exceptions: {
+      'rabbit/confirm-publisher.test.ts': 'nothing listens there, or the timer is held',
+      'rabbit/faults/broker.test.ts': 'the consumer timeout of the broker itself',
+      'rabbit/publisher-fallback.test.ts': NOTHING_LISTENS,
+      'rabbit/publisher.test.ts': NOTHING_LISTENS,
+      'stores/nats/restart.test.ts': IS_REPEATED,
+      'stores/postgres/durability.test.ts': IS_REPEATED,
+    },
   },
   'no test sleeps': {
     rule: rules.noTestSleeps,

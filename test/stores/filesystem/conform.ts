@@ -8,7 +8,7 @@ import { filesystem, filesystemBodies, type SyncMode } from 'respool/stores/file
 import { bodyStoreSuite, entryStoreSuite } from 'respool/testkit';
 
 /** A crowd is made of files, and with "full" each waits for the disk on its own. */
-const CROWDS: Readonly<Record<SyncMode, number>> = { full: 1_000, batch: 5_000, none: 20_000 };
+const CROWDS: Readonly<Record<SyncMode, number>> = { full: 1_000, batch: 5_000, none: 5_000 };
 
 /** The contract of an entry store, for one sync mode; each mode has a file, so that they run at once. */
 export function entriesConform(sync: SyncMode): void {

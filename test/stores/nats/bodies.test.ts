@@ -7,7 +7,7 @@ import { expect, test } from 'vitest';
 import { natsBodies } from 'respool/stores/nats';
 import type { BodyStore } from 'respool';
 import { withService } from '../../services/index.ts';
-import { faultyConnection } from './faulty-connection.ts';
+import { faultyOptions } from './faulty-connection.ts';
 import { bucketName, openBodies, plainConnection } from './setup.ts';
 import { systemClock } from '../../time.ts';
 
@@ -38,10 +38,10 @@ async function withHalfWritten(url: string) {
   const bucket = bucketName();
   const bodies = await openBodies({ url, bucket });
   await bodies.put('whole', pieces(300_000));
-  const connection = await faultyConnection(url, (subject) =>
+  const faulty = await faultyOptions(url, (subject) =>
     subject.startsWith('$O.') && subject.includes('.M.') ? 'swallowed' : 'sent',
   );
-  const dying = natsBodies({ connection, bucket, timeoutMs: 200 });
+  const dying = natsBodies({ ...faulty, bucket });
   await dying.open();
   return { bucket, bodies, dying };
 }

@@ -5,7 +5,7 @@ import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntries, sampleEntry } from 'respool/
 import { nats } from 'respool/stores/nats';
 import type { Clock, EntryStore } from 'respool';
 import { withService } from '../../services/index.ts';
-import { type Fate, faultyConnection } from './faulty-connection.ts';
+import { type Fate, faultyOptions } from './faulty-connection.ts';
 import { atEnd, bucketName, openStore, plainConnection } from './setup.ts';
 import { systemClock } from '../../time.ts';
 
@@ -16,8 +16,7 @@ async function openPair(url: string) {
   const bucket = bucketName();
   const healthy = await openStore({ url, bucket });
   let judge: Judge = () => 'sent';
-  const connection = await faultyConnection(url, (subject) => judge(subject));
-  const faulty = nats({ connection, bucket, timeoutMs: 400 });
+  const faulty = nats({ ...(await faultyOptions(url, (subject) => judge(subject))), bucket });
   await faulty.open();
   atEnd(() => {
     judge = () => 'sent';
@@ -167,7 +166,7 @@ withService('nats', (url) => {
     const bucket = bucketName();
     const healthy = await openStore({ url: url(), bucket });
     const connection = await plainConnection(url());
-    const store = nats({ connection, bucket, timeoutMs: 400 });
+    const store = nats({ connection, bucket });
     await store.open();
     const insert = store.insert(sampleEntries(20_000, 'm'));
     await connection.close();

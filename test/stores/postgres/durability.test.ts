@@ -148,7 +148,7 @@ withService('postgres', () => {
   test('a server that comes back is used again at once, and nothing that was acknowledged is lost', async () => {
     const server = await privateServer('postgres');
     atEnd(() => server.stop());
-    const store = postgres({ url: server.url, retryFor: '4m', statementTimeout: '5s' });
+    const store = postgres({ url: server.url, retryFor: '4m', statementTimeout: '20s' });
     await store.open();
     atEnd(() => store.close());
     const stored: string[] = [];

@@ -16,7 +16,7 @@ import {
 import { FaultProxy } from '../../nodes/proxy.ts';
 import { withService } from '../../services/index.ts';
 import { openClient, openStore, ownSchema, serverUrl } from './setup.ts';
-import { systemClock } from '../../time.ts';
+import { holdTimers, systemClock } from '../../time.ts';
 
 /** Counts the calls of a watch; `next` resolves with the next one. */
 function watching(store: EntryStore) {
@@ -113,12 +113,16 @@ withService('postgres', () => {
     const proxy = await FaultProxy.start(await serverUrl());
     onTestFinished(() => proxy[Symbol.asyncDispose]());
     const listenUrl = proxy.url;
-    const one = await openStore({ schema, listenUrl, statementTimeout: '1s' });
+    const { clock, count, release } = holdTimers(77_000);
+    const options = { schema, listenUrl, statementTimeout: '77s' } as const;
+    const one = await openStore(options, { clock });
     const client = await openClient();
     await client.query(`LISTEN "${namesOf(schema, '').channel}"`);
     const heard = new Promise((resolve) => client.once('notification', resolve));
     proxy.spoil('vanish');
     await one.insert([sampleEntry('a')]);
+    await expect.poll(count).toBe(1);
+    release();
     proxy.mend();
     // What was not told is told by the new connection.
     await heard;

@@ -203,12 +203,16 @@ withService('postgres', () => {
   test('"retryFor" bridges a server that is away for less', async () => {
     const schema = ownSchema();
     await openStore({ schema });
-    const store = await openStore({ schema, statementTimeout: '1s', retryFor: '4m' });
+    const { clock, release } = holdTimers(77_000);
+    const options = { schema, statementTimeout: '77s', retryFor: '4m' } as const;
+    const store = await openStore(options, { clock });
     const blocker = await connect();
     await blocker.query('BEGIN');
     await blocker.query(`LOCK TABLE "${schema}".entries`);
     const inserted = store.insert([sampleEntry('a')]);
-    await expect.poll(() => waitingFor(blocker, schema)).toBeGreaterThan(0);
+    await expect.poll(() => waitingFor(blocker, schema)).toBe(1);
+    release();
+    await expect.poll(() => waitingFor(blocker, schema)).toBe(2);
     await blocker.query('ROLLBACK');
     await blocker.end();
     expect(await inserted).toEqual(['stored']);
