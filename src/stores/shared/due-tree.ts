@@ -37,18 +37,25 @@ export interface Walk {
   readonly lane: Lane;
   readonly states: readonly ClaimableState[];
   readonly topics?: readonly TopicRule[];
+  /** In place of `topics`, where the answers are remembered. */
+  readonly takes?: (topic: string) => boolean;
   readonly exceptDestinations?: readonly string[];
+  /** Only of this priority. */
+  readonly priority?: number;
 }
+
+/** What decides about the groups that a walk meets. */
+type Rules = Pick<Walk, 'topics' | 'takes' | 'exceptDestinations'>;
 
 interface Group<Member extends DueItem> extends DueItem {
   readonly name: string | undefined;
   readonly parent: Group<DueItem> | undefined;
   readonly members: Heap<Member>;
-  /** The groups below, by name; entries are not listed here. */
-  readonly below: Map<string | undefined, Group<DueItem>>;
+  /** The groups below, by name, once there is one; entries are not listed here. */
+  below: Map<string | undefined, Group<DueItem>> | undefined;
 }
 
-const PRIORITIES = 10;
+const PRIORITIES: readonly number[] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 
 /** Entries by what a claim asks for. */
 export class DueTree<Entry extends Leaf> {
@@ -63,8 +70,8 @@ export class DueTree<Entry extends Leaf> {
       rootKey(entry.lane, entry.state, entry.priority),
       undefined,
     );
-    const topic = getOrMake(root.below, entry.topic, root);
-    const group = getOrMake(topic.below, entry.destination, topic);
+    const topic = getOrMake(belowOf(root), entry.topic, root);
+    const group = getOrMake(belowOf(topic), entry.destination, topic);
     entry.group = group;
     group.members.add(entry);
     freshen(group);
@@ -81,7 +88,7 @@ export class DueTree<Entry extends Leaf> {
 
   /** Entries due by `now`, by priority, then due time, then id. */
   *due(walk: Walk, now: Millis): Generator<Entry> {
-    for (let priority = 0; priority < PRIORITIES; priority += 1) {
+    for (const priority of prioritiesOf(walk)) {
       const roots = walk.states.map((state) => rootKey(walk.lane, state, priority));
       yield* this.#inOrder(roots, walk, now);
     }
@@ -89,10 +96,9 @@ export class DueTree<Entry extends Leaf> {
 
   /** When the first of all is due, past or future. */
   nextDueAt(walk: Walk): Millis | null {
-    const roots: string[] = [];
-    for (let priority = 0; priority < PRIORITIES; priority += 1) {
-      for (const state of walk.states) roots.push(rootKey(walk.lane, state, priority));
-    }
+    const roots = prioritiesOf(walk).flatMap((priority) =>
+      walk.states.map((state) => rootKey(walk.lane, state, priority)),
+    );
     for (const entry of this.#inOrder(roots, walk)) return entry.due;
     return null;
   }
@@ -100,7 +106,7 @@ export class DueTree<Entry extends Leaf> {
   /** Entries of these states by due time, then id, whatever their lane, topic and priority. */
   *byDueTime(states: readonly State[]): Generator<Entry> {
     const roots: string[] = [];
-    for (let priority = 0; priority < PRIORITIES; priority += 1) {
+    for (const priority of PRIORITIES) {
       for (const state of states) {
         roots.push(rootKey('delivery', state, priority), rootKey('notice', state, priority));
       }
@@ -110,7 +116,7 @@ export class DueTree<Entry extends Leaf> {
 
   *#inOrder(
     roots: readonly string[],
-    walk: Pick<Walk, 'topics' | 'exceptDestinations'>,
+    walk: Rules,
     until: Millis = Number.POSITIVE_INFINITY,
   ): Generator<Entry> {
     const frontier = new Frontier();
@@ -155,19 +161,24 @@ interface Waiting extends DueItem {
   readonly at: number;
 }
 
-function createJudge(
-  walk: Pick<Walk, 'topics' | 'exceptDestinations'>,
-): (group: Group<DueItem>) => boolean {
+function createJudge(walk: Rules): (group: Group<DueItem>) => boolean {
   const except = new Set<string | undefined>(walk.exceptDestinations);
+  const takes = walk.takes ?? ((topic) => takesTopic(walk.topics, topic));
   return (group) => {
     const isTopic = group.parent?.parent === undefined;
-    if (isTopic) return takesTopic(walk.topics, group.name ?? '');
+    if (isTopic) return takes(group.name ?? '');
     return group.name === undefined || !except.has(group.name);
   };
 }
 
 function isGroup(item: DueItem): item is Group<DueItem> {
   return 'members' in item;
+}
+
+/** n.b. Most groups have none, and an empty map takes as much memory as the group. */
+function belowOf(group: Group<DueItem>): Map<string | undefined, Group<DueItem>> {
+  group.below ??= new Map();
+  return group.below;
 }
 
 function getOrMake(
@@ -185,7 +196,7 @@ function getOrMake(
       name,
       parent,
       members: new Heap(isBefore),
-      below: new Map(),
+      below: undefined,
     };
     all.set(name, group);
   }
@@ -200,7 +211,7 @@ function freshen(changed: Group<DueItem>): void {
     if (first === undefined) {
       if (parent === undefined) return;
       if (group.place >= 0) parent.members.remove(group);
-      parent.below.delete(group.name);
+      parent.below?.delete(group.name);
     } else {
       const isSame = group.place >= 0 && group.due === first.due && group.id === first.id;
       if (isSame) return;
@@ -215,6 +226,10 @@ function freshen(changed: Group<DueItem>): void {
 
 function isBefore(one: DueItem, other: DueItem): boolean {
   return one.due < other.due || (one.due === other.due && one.id < other.id);
+}
+
+function prioritiesOf({ priority }: Walk): readonly number[] {
+  return priority === undefined ? PRIORITIES : [priority];
 }
 
 function rootKey(lane: Lane, state: State, priority: number): string {

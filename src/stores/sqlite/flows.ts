@@ -35,13 +35,13 @@ export class Flows {
   readonly #deltas = new Map<number, number[]>();
   /** The one asked for last: most batches are of one kind. */
   #last: Flow | undefined;
-  /** All flows in the order of their numbers, once they were asked for. */
-  #listed: Flow[] = [];
   #generation = 0;
   #priorities: readonly number[] | undefined;
   #seenVersion = -1;
   #epoch = -1;
   #added = 0;
+  /** Told when an entry comes into a slot, or when its due time there becomes earlier. */
+  onDue: ((flow: number, slot: StateKey, dueAt: number | null) => void) | undefined;
 
   constructor(connection: Connection) {
     this.#connection = connection;
@@ -147,7 +147,6 @@ export class Flows {
   #forget(): void {
     this.#numbers.clear();
     this.#known.clear();
-    this.#listed = [];
     this.#generation += 1;
     this.#last = undefined;
   }
@@ -183,16 +182,6 @@ export class Flows {
   counts(flows?: ReadonlySet<number>): readonly number[] {
     if (flows === undefined) return this.#sql.counts.get() as number[];
     return this.#sql.countsOf.get(JSON.stringify([...flows])) as number[];
-  }
-
-  /** All there are, in the order of their numbers; read once, then only what is new. */
-  list(): readonly Flow[] {
-    const last = this.#listed.at(-1)?.flow ?? 0;
-    const rows = this.#sql.since.all(last) as [number, string, string, number][];
-    for (const [flow, topic, destination, priority] of rows) {
-      this.#listed.push(this.#known.get(flow) ?? { flow, topic, destination, priority });
-    }
-    return this.#listed;
   }
 
   /** Another one when numbers of flows that were known may mean something else. */
@@ -237,10 +226,5 @@ function prepare(database: SqliteDatabase) {
     counts: database.prepare(counts).raw(),
     countsOf: database.prepare(`${counts} WHERE flow IN (SELECT value FROM json_each(?))`).raw(),
     adjust: database.prepare(`UPDATE {flows} SET ${adjust} WHERE flow = ?`),
-    since: database
-      .prepare(
-        'SELECT flow, topic, destination, priority FROM {flows} WHERE flow > ? ORDER BY flow',
-      )
-      .raw(),
   };
 }
