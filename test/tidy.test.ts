@@ -158,6 +158,22 @@ const CASES: Readonly<Record<string, RuleCase>> = {
     bad: [{ 'core/a.ts': lines(701) }],
     good: [{ 'core/a.ts': lines(700) }],
   },
+  'a file with one importer has 60 lines, or a reason': {
+    rule: rules.smallFilesHaveAReason,
+    bad: [
+      { 'core/a.ts': "import { b } from './b.ts';", 'core/b.ts': lines(59) },
+      { 'core/a.ts': "import type { B } from './b.ts';", 'core/b.ts': lines(1) },
+    ],
+    good: [
+      { 'core/a.ts': "import { b } from './b.ts';", 'core/b.ts': lines(60) },
+      { 'core/a.ts': "import './b.ts';", 'core/b.ts': '', 'core/c.ts': "import './b.ts';" },
+      { 'rabbit/index.ts': "export { b } from './b.ts';", 'rabbit/b.ts': '' },
+      { 'cli/commands.ts': "import { b } from './commands/b.ts';", 'cli/commands/b.ts': '' },
+      { 'cli/a.ts': "const { b } = await import('./b.ts');", 'cli/b.ts': '' },
+      { 'stores/nats/a.ts': "new URL('./b.ts', import.meta.url);", 'stores/nats/b.ts': '' },
+      { 'cli/a.ts': "import { b } from '../web/index.ts';", 'web/index.ts': '' },
+    ],
+  },
   'a function has at most 70 lines': {
     rule: rules.functionsAreShort,
     bad: [
@@ -236,6 +252,11 @@ describe('src/', () => {
     const found = rule(sources, FLOORS);
     const list = found.map(({ path: file, line, what }) => `src/${file}:${line} ${what}`);
     expect(list, `${title}:\n${list.join('\n')}\n`).toEqual([]);
+  });
+
+  test('every reason for a small file is needed', () => {
+    const small = new Set(rules.smallFiles(sources).map((violation) => violation.path));
+    expect(Object.keys(rules.SMALL_FILES).filter((file) => !small.has(file))).toEqual([]);
   });
 });
 

@@ -21,7 +21,14 @@ export type Rule = (sources: readonly Source[], floors: Floors) => Violation[];
 const FILE_MAX_LINES = 700;
 const FUNCTION_MAX_LINES = 70;
 const LINE_MAX_CHARS = 100;
+/** Fewer lines make a small file. */
+const SMALL_FILE_LINES = 60;
+/** Small files with one importer, and why each is a file. */
+export const SMALL_FILES: Readonly<Record<string, string>> = {
+  'stores/s3/layout.ts': 'the names in a bucket are a stored format, and are read by themselves',
+};
 const FRONT_DOOR = 'index.ts';
+const COMMANDS_FILE = 'cli/commands.ts';
 const PEER_FILE = 'system/peer.ts';
 
 const DEPENDENCY_FREE_ROOMS = ['core', 'ports', 'engine', 'spool', 'operator', 'dead-letters'];
@@ -145,10 +152,32 @@ export const portsHoldTypesOnly: Rule = (sources) =>
 
 export const filesAreShort: Rule = (sources) =>
   sources.flatMap((source) => {
-    const lines = source.text.replace(/\n$/, '').split('\n').length;
+    const lines = lineCount(source);
     if (lines <= FILE_MAX_LINES) return [];
     return [at(source, lines, `has ${lines} lines, at most ${FILE_MAX_LINES}`)];
   });
+
+/** A small file that one other imports belongs into that one, or has a reason of its own. */
+export const smallFilesHaveAReason: Rule = (sources) =>
+  smallFiles(sources).filter((violation) => SMALL_FILES[violation.path] === undefined);
+
+/**
+ * Small files that one other imports. What a door exports and the commands are one per file; what
+ * is loaded late, or runs in another thread, has to be a file.
+ */
+export function smallFiles(sources: readonly Source[]): Violation[] {
+  return sources.flatMap((source) => {
+    const lines = lineCount(source);
+    if (lines >= SMALL_FILE_LINES || source.path.endsWith(FRONT_DOOR)) return [];
+    const importers = sources.filter((one) => importsOf(one, source).length > 0);
+    const [importer] = importers;
+    if (importer === undefined || importers.length > 1) return [];
+    const isDoor = importer.path.endsWith(FRONT_DOOR) || importer.path === COMMANDS_FILE;
+    const isByNeed = importsOf(importer, source).some(({ kind }) => kind !== 'static');
+    if (isDoor || isByNeed) return [];
+    return [at(source, lines, `has ${lines} lines, and only ${importer.path} imports it`)];
+  });
+}
 
 export const functionsAreShort: Rule = (sources) =>
   sources.flatMap((source) =>
@@ -278,6 +307,14 @@ function isTypeStatement(node: ts.Statement): boolean {
 function isImportLine(line: string, number: number, legal: ReadonlySet<number>): boolean {
   // The specifier of an import over several lines stands on its last line.
   return legal.has(number) || /^\} from '\.\.\/shared\/[\w./-]+';$/.test(line);
+}
+
+function lineCount({ text }: Source): number {
+  return text.replace(/\n$/, '').split('\n').length;
+}
+
+function importsOf(source: Source, file: Source): readonly Import[] {
+  return source.imports.filter(({ target }) => target === file.path);
 }
 
 function spanLines(node: ts.Node): number {
