@@ -6,7 +6,15 @@
 
 import { durationMs } from '../core/duration.ts';
 import { type ErrorCode, isRespoolError } from '../core/errors.ts';
+import type { NumberRange } from '../core/limits.ts';
 import { CommandError } from './exit-codes.ts';
+
+/** Messages that an option can count, at the most. */
+const COUNT_MAX = 1_000_000_000;
+/** A number of messages that may be none. */
+export const COUNT_RANGE: NumberRange = { min: 0, max: COUNT_MAX };
+/** How many messages a command works on or shows. */
+export const LIMIT_RANGE: NumberRange = { min: 1, max: COUNT_MAX };
 
 /** The options of one call. Names in camel case: `--older-than` is `olderThan`. */
 export class Options {
@@ -56,10 +64,7 @@ export class Options {
   }
 
   /** The whole number that was given, within its range, or undefined. */
-  number(
-    name: string,
-    { min, max }: { readonly min: number; readonly max: number },
-  ): number | undefined {
+  number(name: string, { min, max }: NumberRange): number | undefined {
     const text = this.text(name);
     if (text === undefined) return undefined;
     const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;

@@ -20,6 +20,29 @@ export const HEADERS_MAX_BYTES: number = 32 * 2 ** 10;
 export const KEY_MAX_CHARS = 255;
 export const PRIORITY_DEFAULT = 5;
 export const PRIORITY_MAX = 9;
+export const PORT_MAX = 65_535;
+
+/** From where to where a whole number may go. */
+export interface NumberRange {
+  readonly min: number;
+  readonly max: number;
+}
+
+/** The numbers of a replay, for its options, command lines and rules alike. */
+export const REPLAY_RANGES = {
+  /** Letters. */
+  max: { min: 1, max: 1_000_000_000 },
+  /** Letters. */
+  canary: { min: 0, max: 1_000_000_000 },
+  /** Letters per second. */
+  rate: { min: 1, max: 1_000_000 },
+  /** Letters on their way. */
+  window: { min: 1, max: 1_000 },
+  /** Percent. */
+  stopAbove: { min: 0, max: 100 },
+  /** Replays of one letter. */
+  replaysMax: { min: 1, max: 1_000 },
+} as const;
 
 const TOPIC_PATTERN = /^[A-Za-z0-9_-]+(?:[.:/][A-Za-z0-9_-]+)*$/;
 const RULE_PATTERN = /^(?:[A-Za-z0-9_:/-]+|\*|#)(?:\.(?:[A-Za-z0-9_:/-]+|\*|#))*$/;
@@ -112,11 +135,7 @@ export function checkIds(ids: unknown): void {
 const IDS_ALLOWED = "a list of message ids, such as ['id']";
 
 /** Refuses a setting outside its range, by its name. */
-export function checkNumber(
-  what: string,
-  value: unknown,
-  { min, max }: { readonly min: number; readonly max: number },
-): number {
+export function checkNumber(what: string, value: unknown, { min, max }: NumberRange): number {
   if (typeof value === 'number' && Number.isInteger(value) && value >= min && value <= max) {
     return value;
   }

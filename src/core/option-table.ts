@@ -9,8 +9,8 @@
  */
 
 import { durationMs } from './duration.ts';
-import { RespoolError, show } from './errors.ts';
-import { checkNames, checkNumber, checkOneOf } from './limits.ts';
+import { assert, RespoolError, show } from './errors.ts';
+import { checkNames, checkNumber, checkOneOf, type NumberRange } from './limits.ts';
 
 /** What every option states. */
 interface OptionBase {
@@ -174,6 +174,13 @@ export function defaultOf(option: Option): unknown {
   return option.kind === 'bytes' && option.default !== undefined
     ? bytesOf(option.default)
     : option.default;
+}
+
+/** The range of a whole number. */
+export function rangeOf(table: OptionTable, name: string): NumberRange {
+  const option = table[name];
+  assert(option?.kind === 'number', `the option "${name}" is a number`);
+  return option;
 }
 
 /** Refuses a value that is out of range; what its owner checks is returned as it is. */

@@ -62,8 +62,13 @@ export interface LetterGroups {
   readonly others: number;
 }
 
-const SAMPLES = { default: 3, max: 100 };
-const GROUPS = { default: 1_000, max: 100_000 };
+const SAMPLES_DEFAULT = 3;
+const GROUPS_DEFAULT = 1_000;
+/** Ids of each group, and groups that are named. */
+export const GROUP_RANGES = {
+  samples: { min: 0, max: 100 },
+  max: { min: 1, max: 100_000 },
+} as const;
 
 /** What is looked into. */
 export type LookedInto = Pick<DeadLetters, 'look'>;
@@ -99,8 +104,8 @@ function groupCounter({ samples, max }: Pick<GroupOptions, 'samples' | 'max'> = 
   add(letter: Letter, category: Category): void;
   told(): LetterGroups;
 } {
-  const idsMax = checkNumber('samples', samples ?? SAMPLES.default, { min: 0, max: SAMPLES.max });
-  const groupsMax = checkNumber('max', max ?? GROUPS.default, { min: 1, max: GROUPS.max });
+  const idsMax = checkNumber('samples', samples ?? SAMPLES_DEFAULT, GROUP_RANGES.samples);
+  const groupsMax = checkNumber('max', max ?? GROUPS_DEFAULT, GROUP_RANGES.max);
   const groups = new Map<string, Growing>();
   let seen = 0;
   let others = 0;

@@ -40,7 +40,7 @@ withService('rabbitmq', () => {
     await put(queue, ['a', 'b', 'c']);
     const ran = await sweep('--queue', queue, '--target', `${prefix}.dead`);
     expect(ran, ran.stderr).toMatchObject({ code: 0 });
-    expect(ran.stderr).toContain(`warning: ${queue}: not all was seen: another consumer has it`);
+    expect(ran.stderr).toContain(`warning: ${queue}: incomplete: another consumer has`);
   });
 });
 

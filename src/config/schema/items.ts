@@ -3,6 +3,7 @@
  * with the same uses as the table of options.ts.
  */
 
+import { REPLAY_RANGES } from '../../core/limits.ts';
 import type { OptionTable } from '../../core/option-table.ts';
 import { CONSUMER_OPTIONS } from '../../rabbit/consume/options.ts';
 
@@ -167,11 +168,10 @@ export const REPLAY_RULE_KEYS: OptionTable = {
     default: '5m',
     about: 'the time between two rounds; after a stopped round twice as long each time, up to 1h',
   },
-  rate: { kind: 'number', min: 1, max: 100_000, default: 10, about: 'messages per second' },
+  rate: { kind: 'number', ...REPLAY_RANGES.rate, default: 10, about: 'messages per second' },
   times: {
     kind: 'number',
-    min: 1,
-    max: 1_000,
+    ...REPLAY_RANGES.replaysMax,
     defaultText: '`deadLetters.replaysMax`',
     about: 'a message that was replayed this many times is parked',
   },

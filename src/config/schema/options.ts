@@ -7,6 +7,7 @@
  * service runs: a change takes effect with its next start.
  */
 
+import { PORT_MAX, REPLAY_RANGES } from '../../core/limits.ts';
 import type { OptionTable } from '../../core/option-table.ts';
 import { RELAY_OPTIONS } from '../../outbox/types.ts';
 import { SPOOL_OPTIONS } from '../../spool/options.ts';
@@ -139,8 +140,7 @@ const DEAD_LETTERS_KEYS: OptionTable = {
   },
   replaysMax: {
     kind: 'number',
-    min: 1,
-    max: 1_000,
+    ...REPLAY_RANGES.replaysMax,
     default: 3,
     about: 'a message that was replayed this many times is parked instead',
   },
@@ -165,7 +165,7 @@ const SERVE_KEYS: OptionTable = {
   port: {
     kind: 'number',
     min: 0,
-    max: 65_535,
+    max: PORT_MAX,
     type: '0 to 65,535; 0 takes any free one',
     default: 7667,
     flag: '--port',

@@ -15,7 +15,7 @@ import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { RespoolError, show, textOf, unreachable } from '../../core/errors.ts';
-import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
+import { checkNames, checkNumber, checkOneOf, REPLAY_RANGES } from '../../core/limits.ts';
 import { REPLAYS_KIND } from '../../core/reserved-headers.ts';
 import { type Millis, durationMs, SECOND_MS } from '../../core/duration.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
@@ -276,8 +276,6 @@ export const REPLAY_DEFAULTS = {
   unsure: 'leave',
 } as const;
 
-const COUNT_MAX = 1_000_000_000;
-const RATE_MAX = 1_000_000;
 const NAMES: readonly (keyof ReplayOptions)[] = [
   'query',
   'to',
@@ -315,7 +313,7 @@ function checkReplayOptions(options: ReplayOptions, source: ReplaySource): void 
 /** The options with their defaults. */
 export function replaySettings(options: ReplayOptions): ReplaySettings {
   const {
-    max = COUNT_MAX,
+    max = REPLAY_RANGES.max.max,
     canary = REPLAY_DEFAULTS.canary,
     canaryWait = REPLAY_DEFAULTS.canaryWait,
     window = REPLAY_DEFAULTS.window,
@@ -325,23 +323,24 @@ export function replaySettings(options: ReplayOptions): ReplaySettings {
   } = options;
   return {
     to: options.to,
-    max: checkNumber('max', max, { min: 1, max: COUNT_MAX }),
-    canary: checkNumber('canary', canary, { min: 0, max: COUNT_MAX }),
+    max: checkNumber('max', max, REPLAY_RANGES.max),
+    canary: checkNumber('canary', canary, REPLAY_RANGES.canary),
     canaryWaitMs: durationMs(canaryWait, 'canaryWait', { maxMs: 24 * 3_600 * SECOND_MS }),
     rate: checkRate(options.rate),
-    window: checkNumber('window', window, { min: 1, max: 1_000 }),
-    stopAbove: checkNumber('stopAbove', stopAbove, { min: 0, max: 100 }),
-    replaysMax: checkNumber('replaysMax', replaysMax, { min: 1, max: 1_000 }),
+    window: checkNumber('window', window, REPLAY_RANGES.window),
+    stopAbove: checkNumber('stopAbove', stopAbove, REPLAY_RANGES.stopAbove),
+    replaysMax: checkNumber('replaysMax', replaysMax, REPLAY_RANGES.replaysMax),
     unsure: checkOneOf('unsure', unsure, ['leave', 'send']),
   };
 }
 
 function checkRate(rate: unknown): number | undefined {
   if (rate === undefined) return undefined;
-  if (typeof rate === 'number' && rate > 0 && rate <= RATE_MAX) return rate;
+  if (typeof rate === 'number' && rate > 0 && rate <= REPLAY_RANGES.rate.max) return rate;
   throw new RespoolError(
     'config.invalid',
-    `cannot use ${show(rate)} as "rate": allowed are letters per second above 0, up to ${RATE_MAX}`,
+    `cannot use ${show(rate)} as "rate": allowed are letters per second above 0, up to ` +
+      REPLAY_RANGES.rate.max,
   );
 }
 

@@ -101,9 +101,12 @@ export interface SweepTotal {
 
 const MAX_DEFAULT = 3;
 const WINDOW_DEFAULT = 100;
-const WINDOW_MAX = 10_000;
 const PARALLEL_DEFAULT = 4;
-const PARALLEL_MAX = 64;
+/** Messages in hand of one queue, and queues at once. */
+export const SWEEP_RANGES = {
+  window: { min: 1, max: 10_000 },
+  parallel: { min: 1, max: 64 },
+} as const;
 
 const NAMES = [
   'connection',
@@ -141,7 +144,7 @@ export async function sweepQueues(options: SweepOptions): Promise<SweepTotal> {
   checkNames('sweepQueues', options, [...NAMES, 'patterns', 'parallel']);
   const { patterns, target, parallel = PARALLEL_DEFAULT, management } = options;
   const { clock = systemClock } = options;
-  checkNumber('parallel', parallel, { min: 1, max: PARALLEL_MAX });
+  checkNumber('parallel', parallel, SWEEP_RANGES.parallel);
   if (!Array.isArray(patterns) || patterns.length === 0) {
     throw new RespoolError('config.invalid', 'cannot sweep: "patterns" names no queue; give one');
   }
@@ -228,7 +231,7 @@ function tellSwept(
 function checkSettings(options: SweepSettings): SweepRule {
   const { max = MAX_DEFAULT, limit, window = WINDOW_DEFAULT, reasons = [], queues = [] } = options;
   checkNumber('max', max, { min: 0, max: Number.MAX_SAFE_INTEGER });
-  checkNumber('window', window, { min: 1, max: WINDOW_MAX });
+  checkNumber('window', window, SWEEP_RANGES.window);
   if (limit !== undefined) checkNumber('limit', limit, { min: 1, max: Number.MAX_SAFE_INTEGER });
   // Reads the patterns.
   createDeathCounter({ sweptQueue: '', reasons, queues });

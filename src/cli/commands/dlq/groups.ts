@@ -7,6 +7,7 @@ import {
   noteGroup,
   noteOf,
   notesOf,
+  GROUP_RANGES,
 } from '../../../dead-letters/groups.ts';
 import type { Millis } from '../../../core/duration.ts';
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
@@ -38,16 +39,14 @@ const GROUP_COLUMNS: readonly Column[] = [
   { head: 'replays', ...RIGHT, isOptional: true },
   { head: 'note', isFlexible: true },
 ];
-const SAMPLES_MAX = 100;
-const GROUPS_SHOWN_MAX = 100_000;
 /** Keys that are told apart; letters of others are counted together. */
 const KEYS_MAX = 10_000;
 
 /** Prints the groups, the largest first. */
 export async function printGroups(context: LettersContext): Promise<ExitCode> {
   const { io, options, out } = context;
-  const max = options.number('limit', { min: 1, max: GROUPS_SHOWN_MAX });
-  const samples = options.number('samples', { min: 0, max: SAMPLES_MAX });
+  const max = options.number('limit', GROUP_RANGES.max);
+  const samples = options.number('samples', GROUP_RANGES.samples);
   const look = await openLook(context);
   const places = look.places.map((place) => addLooked(context, place));
   const { query, category } = look.filter;

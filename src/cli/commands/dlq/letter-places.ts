@@ -24,7 +24,7 @@ import { vhostOf } from '../../../rabbit/management/http.ts';
 import { queuePlaceOf } from '../../../rabbit/message-history.ts';
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
 import { type ConfigReader, openSession, type Session } from '../../session.ts';
-import { usageOf } from '../../options.ts';
+import { usageOf, COUNT_RANGE, LIMIT_RANGE } from '../../options.ts';
 import { type BrokerAccess, reach } from '../rabbit/reach.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
@@ -370,8 +370,6 @@ export interface LookOptions {
 }
 
 const FREE: Caution = { kind: 'free' };
-/** More than any queue holds: a look ends where the letters do. */
-const LOOK_MAX = 1_000_000_000;
 
 /** Opens the places, and tells what looking costs. */
 export async function openLook(
@@ -459,7 +457,8 @@ async function* lookInto(
   query: LetterQuery,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<OpenLetter> {
-  const how = { max: LOOK_MAX, ...(signal === undefined ? {} : { signal }) };
+  // More than any queue holds: a look ends where the letters do.
+  const how = { max: LIMIT_RANGE.max, ...(signal === undefined ? {} : { signal }) };
   if (source.kind === 'spool') {
     yield* letters.look({ ...how, query });
     return;
@@ -484,8 +483,6 @@ export interface LetterFilter {
   readonly isEmpty: boolean;
 }
 
-const DEATHS_MAX = 1_000_000_000;
-
 /** The kinds that were asked for; undefined: none were named. */
 export function kindsOf({ options }: CommandContext): readonly LetterKind[] | undefined {
   const kinds = options.texts('kind') as readonly LetterKind[];
@@ -504,7 +501,7 @@ export function letterFilterOf({ options, io }: CommandContext): LetterFilter {
     text,
     origin: destination,
     group: options.filled('group'),
-    deathsAbove: options.number('deathsAbove', { min: 0, max: DEATHS_MAX }),
+    deathsAbove: options.number('deathsAbove', COUNT_RANGE),
     before: before(olderThan, now, 'olderThan'),
     after: enqueuedAfter ?? before(since, now, 'since'),
   });

@@ -1,5 +1,6 @@
 /** list — dead letters as a table, one of them in full, and all of them as lines of JSON. */
 
+import { LIMIT_RANGE } from '../../options.ts';
 import { open } from 'node:fs/promises';
 import path from 'node:path';
 import type { Millis } from '../../../core/duration.ts';
@@ -24,7 +25,6 @@ import {
   type LettersContext,
 } from './letter-places.ts';
 
-const LIMIT_MAX = 1_000_000_000;
 const SHOWN_DEFAULT = 100;
 const PAGE_ROWS = 100;
 /** Lines that are written to a file at once, in characters. */
@@ -35,7 +35,7 @@ const ALL_KINDS = ['dead', 'parked', 'archived'] as const;
 export async function list(context: LettersContext): Promise<ExitCode> {
   const { io, options, out } = context;
   const limit =
-    options.number('limit', { min: 1, max: LIMIT_MAX }) ?? (out.json ? LIMIT_MAX : SHOWN_DEFAULT);
+    options.number('limit', LIMIT_RANGE) ?? (out.json ? LIMIT_RANGE.max : SHOWN_DEFAULT);
   const look = await openLook(context);
   const table = pagedTable(out, LETTER_COLUMNS);
   const now = io.clock.now();
@@ -122,7 +122,7 @@ async function viewOf(
 /** Writes letters with their bodies as lines of JSON. */
 export async function exportLetters(context: LettersContext): Promise<ExitCode> {
   const { options, out } = context;
-  const limit = options.number('limit', { min: 1, max: LIMIT_MAX }) ?? LIMIT_MAX;
+  const limit = options.number('limit', LIMIT_RANGE) ?? LIMIT_RANGE.max;
   const file = options.filled('output');
   const look = await openLook(context);
   if (file === undefined) {

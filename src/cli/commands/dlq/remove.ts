@@ -4,6 +4,7 @@
  * Promise: at most as many as were counted, and none that died since.
  */
 
+import { LIMIT_RANGE } from '../../options.ts';
 import type { Millis } from '../../../core/duration.ts';
 import { isRespoolError, textOf } from '../../../core/errors.ts';
 import { REMOVED_FROM } from '../../../core/reserved-headers.ts';
@@ -33,7 +34,6 @@ import { idsOf, recordWithIds, spoolIdsOf, typeCount } from './typed-ids.ts';
 
 /** Letters whose keys are remembered between the count and the removal. */
 const KEYS_MAX = 200_000;
-const LIMIT_MAX = 1_000_000_000;
 
 /** What was counted. */
 interface Count {
@@ -193,7 +193,7 @@ async function countAll(
   typed: TypedIds | undefined,
 ): Promise<Count> {
   const { options, io, out } = context;
-  const limit = options.number('limit', { min: 1, max: LIMIT_MAX }) ?? LIMIT_MAX;
+  const limit = options.number('limit', LIMIT_RANGE) ?? LIMIT_RANGE.max;
   const countedAt = io.clock.now();
   let total = 0;
   const counted = new Map<LetterPlaceOptions, Counted>(

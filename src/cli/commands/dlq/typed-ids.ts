@@ -1,5 +1,6 @@
 /** typed-ids — what people type: ids of letters, and the number of letters that will be gone. */
 
+import { COUNT_RANGE } from '../../options.ts';
 import { createInterface } from 'node:readline';
 import { show } from '../../../core/errors.ts';
 import { numberText } from '../../../observe/logs/safe-text.ts';
@@ -8,7 +9,6 @@ import { CommandError } from '../../exit-codes.ts';
 import { wholeLetterIds } from '../../id-prefix.ts';
 import type { CommandContext } from '../../spec.ts';
 
-const COUNT_MAX = 1_000_000_000_000;
 /** Ids of one call. */
 const IDS_MAX = 10_000;
 
@@ -18,7 +18,7 @@ export async function typeCount(
   count: number,
   what: string,
 ): Promise<void> {
-  const given = options.number('count', { min: 0, max: COUNT_MAX });
+  const given = options.number('count', COUNT_RANGE);
   if (given !== undefined) {
     if (given === count) return;
     throw refused(`--count says ${given}, and there are ${numberText(count)}`);

@@ -4,7 +4,7 @@ import { open } from 'node:fs/promises';
 import path from 'node:path';
 import type { Operator } from '../../../spool/operator/operator.ts';
 import { textOf } from '../../../core/errors.ts';
-import { checkTopic } from '../../../core/limits.ts';
+import { checkTopic, PRIORITY_MAX } from '../../../core/limits.ts';
 import { scanJson } from '../../../core/scan-json.ts';
 import type { Message } from '../../../spool/message.ts';
 import { CommandError } from '../../exit-codes.ts';
@@ -67,7 +67,7 @@ export const enqueueCommand: CommandSpec = {
 };
 
 function optionsOf({ options }: CommandContext): Partial<Message> {
-  const priority = options.number('priority', { min: 0, max: 9 });
+  const priority = options.number('priority', { min: 0, max: PRIORITY_MAX });
   const names = ['policy', 'destination', 'id', 'dedupeKey', 'orderKey'] as const;
   const spans = ['delay', 'expires'] as const;
   const given = [

@@ -1,5 +1,6 @@
 /** list — lists messages by filters, in a chosen order. */
 
+import { LIMIT_RANGE } from '../../options.ts';
 import type { ListOrder } from '../../../ports/entry-store.ts';
 import type { PageOptions } from '../../../spool/list.ts';
 import { FILTER_OPTIONS, messageFilterOf } from '../../select-messages.ts';
@@ -10,7 +11,6 @@ import { pagedTable } from '../../ui/table.ts';
 
 const PAGE_MAX = 500;
 const SHOWN_DEFAULT = 100;
-const LIMIT_MAX = 1_000_000_000;
 
 /** `respool list` */
 export const listCommand: CommandSpec = {
@@ -35,7 +35,7 @@ export const listCommand: CommandSpec = {
   run: async (context) => {
     const { options, out } = context;
     const limit =
-      options.number('limit', { min: 1, max: LIMIT_MAX }) ?? (out.json ? LIMIT_MAX : SHOWN_DEFAULT);
+      options.number('limit', LIMIT_RANGE) ?? (out.json ? LIMIT_RANGE.max : SHOWN_DEFAULT);
     const order = options.text('order') as ListOrder | undefined;
     const query: PageOptions = {
       ...messageFilterOf(options),

@@ -3,6 +3,7 @@
  * that options name; and the session over it, where every command of a spool works.
  */
 
+import { RELAY_OPTIONS } from '../../../outbox/types.ts';
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import type { EffectiveOutbox } from '../../../config/load/outbox.ts';
 import type {
@@ -11,6 +12,7 @@ import type {
   OutboxInfo,
 } from '../../../config/open/open-outbox.ts';
 import { isRespoolError, RespoolError } from '../../../core/errors.ts';
+import { rangeOf } from '../../../core/option-table.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
 import { CommandError } from '../../exit-codes.ts';
 import { flagOf } from '../../options.ts';
@@ -58,8 +60,6 @@ export interface ChosenOutbox {
   readonly loaded: LoadedConfig;
   readonly outbox: EffectiveOutbox;
 }
-
-const COUNT = { min: 1, max: 10_000 };
 
 /** The outbox, for those who look at it and steer it. */
 async function chooseOutbox(context: CommandContext): Promise<ChosenOutbox> {
@@ -167,8 +167,11 @@ function relayFlags(context: CommandContext): Record<string, unknown> {
   return {
     'outbox.listenUrl': options.filled('listenUrl'),
     'outbox.relay.to': targetOf(context),
-    'outbox.relay.batch': options.number('batch', COUNT),
-    'outbox.relay.concurrency': options.number('concurrency', COUNT),
+    'outbox.relay.batch': options.number('batch', rangeOf(RELAY_OPTIONS, 'batch')),
+    'outbox.relay.concurrency': options.number(
+      'concurrency',
+      rangeOf(RELAY_OPTIONS, 'concurrency'),
+    ),
     'outbox.relay.cleanUp': options.filled('cleanUp'),
     'outbox.relay.topics': options.filled('topics'),
     'outbox.relay.expires': options.span('expires'),

@@ -1,5 +1,6 @@
 /** sent — messages that were sent and are kept in parts of a table, the first ones first. */
 
+import { LIMIT_RANGE } from '../../options.ts';
 import type { SentMessage } from '../../../stores/postgres/sent-partitions.ts';
 import { CommandError } from '../../exit-codes.ts';
 import { messageFilterOf } from '../../select-messages.ts';
@@ -11,7 +12,6 @@ import { openOutbox } from './choose.ts';
 
 const PAGE_MAX = 500;
 const SHOWN_DEFAULT = 100;
-const LIMIT_MAX = 1_000_000_000;
 
 const COLUMNS: readonly Column[] = [
   { head: 'id', isId: true },
@@ -29,7 +29,7 @@ export async function printSent(context: CommandContext): Promise<undefined> {
     throw usage('--sent goes with --topic and --limit only: sent messages have no state');
   }
   const limit =
-    options.number('limit', { min: 1, max: LIMIT_MAX }) ?? (out.json ? LIMIT_MAX : SHOWN_DEFAULT);
+    options.number('limit', LIMIT_RANGE) ?? (out.json ? LIMIT_RANGE.max : SHOWN_DEFAULT);
   const { openSent } = await openOutbox(context);
   if (openSent === undefined) {
     throw usage('--sent needs PostgreSQL; in SQLite use --state archived');

@@ -1,5 +1,6 @@
 /** drain — a wait, dead, parked or unrouted queue is emptied, with the number of it asked first. */
 
+import { LIMIT_RANGE } from '../../options.ts';
 import { type Broker, brokerAt, brokersOf } from '../../../config/load/brokers.ts';
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import { RespoolError, show } from '../../../core/errors.ts';
@@ -13,8 +14,6 @@ import type { CommandContext } from '../../spec.ts';
 import { moveWith } from '../../ui/progress.ts';
 import { readRabbitConfig } from './queues.ts';
 import { reach } from './reach.ts';
-
-const MAX_ALLOWED = 1_000_000_000;
 
 /** Why a drain ended before the queue was empty. */
 const ENDS: Readonly<Record<DrainReport['end'], string>> = {
@@ -32,7 +31,7 @@ export async function drain(context: CommandContext): Promise<ExitCode> {
   const loaded = await readRabbitConfig(context);
   const broker = brokerOf(queue, context, loaded);
   const to = targetOf(context);
-  const max = options.number('limit', { min: 1, max: MAX_ALLOWED });
+  const max = options.number('limit', LIMIT_RANGE);
   const { connection, amqp } = await reach(context, loaded, broker);
   const channel = await amqp.createChannel();
   // Asking for a missing queue closes the channel: a channel of its own affects no others.

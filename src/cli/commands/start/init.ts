@@ -5,6 +5,7 @@
  * Promise: existing files are never lost: they are refused, or with --force renamed.
  */
 
+import { PORT_MAX } from '../../../core/limits.ts';
 import { appendFile, lstat, readFile, rename, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import path from 'node:path';
@@ -15,7 +16,6 @@ import { textOf } from '../../../core/errors.ts';
 
 const RECEIVER = 'receiver.mjs';
 const RECEIVER_PORT = 7_668;
-const PORT_MAX = 65_535;
 const BODY_COLUMNS = 21;
 const MESSAGES = 'localhost:7667/v1/topics/order.new/messages';
 

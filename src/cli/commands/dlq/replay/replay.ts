@@ -4,7 +4,7 @@
  */
 
 import path from 'node:path';
-import { checkTopic } from '../../../../core/limits.ts';
+import { checkTopic, REPLAY_RANGES } from '../../../../core/limits.ts';
 import { removeReplay } from '../../../../dead-letters/replay/operations.ts';
 import {
   drawPlan,
@@ -251,9 +251,6 @@ export function onlyChosen(letters: DeadLetters, fits: (letter: Letter) => boole
 
 // How a replay is to go, as the command line says it.
 
-const COUNT_MAX = 1_000_000_000;
-const RATE_MAX = 1_000_000;
-
 /** What a replay goes by where the command line says nothing. */
 interface ReplayDefaults {
   readonly replaysMax: number;
@@ -279,13 +276,13 @@ function replayOptionsOf(
   const given = {
     query: Object.keys(query).length === 0 ? undefined : query,
     to: to === undefined ? undefined : routeOf(to, kind),
-    max: options.number('limit', { min: 1, max: COUNT_MAX }),
-    canary: options.number('canary', { min: 0, max: COUNT_MAX }),
+    max: options.number('limit', REPLAY_RANGES.max),
+    canary: options.number('canary', REPLAY_RANGES.canary),
     canaryWait: options.span('canaryWait'),
-    rate: options.number('rate', { min: 1, max: RATE_MAX }),
-    window: options.number('window', { min: 1, max: 1_000 }),
-    stopAbove: options.number('stopAbove', { min: 0, max: 100 }),
-    replaysMax: options.number('replaysMax', { min: 1, max: 1_000 }) ?? replaysMax,
+    rate: options.number('rate', REPLAY_RANGES.rate),
+    window: options.number('window', REPLAY_RANGES.window),
+    stopAbove: options.number('stopAbove', REPLAY_RANGES.stopAbove),
+    replaysMax: options.number('replaysMax', REPLAY_RANGES.replaysMax) ?? replaysMax,
     unsure: options.text('unsure'),
     transform: transform === undefined ? undefined : resolve(transform),
   };

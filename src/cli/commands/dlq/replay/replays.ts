@@ -1,5 +1,6 @@
 /** replays — what is on record of replays: all of them, one, and what became of each message. */
 
+import { REPLAY_RANGES } from '../../../../core/limits.ts';
 import { SECOND_MS } from '../../../../core/duration.ts';
 import * as operations from '../../../../dead-letters/replay/operations.ts';
 import {
@@ -107,7 +108,6 @@ export async function reportReplay(context: CommandContext): Promise<ExitCode> {
 /** Longer than a runner is believed in without a sign of life. */
 const OBEYED_WITHIN_MS: number = 40 * SECOND_MS;
 const LOOK_EVERY_MS = 200;
-const CANARY_MAX = 1_000_000_000;
 
 export async function pauseReplay(context: CommandContext): Promise<ExitCode> {
   return steer(context, 'pause');
@@ -126,7 +126,7 @@ export async function resumeReplay(given: CommandContext): Promise<ExitCode> {
   const isTrusted = options.flag('trustLimit');
   const { letters } = await openSource(context, replay.source, { isTrusted });
   const unsure = options.text('unsure') as ReplayOptions['unsure'];
-  const canary = options.number('canary', { min: 0, max: CANARY_MAX });
+  const canary = options.number('canary', REPLAY_RANGES.canary);
   const how = {
     ...(unsure === undefined ? {} : { unsure }),
     ...(canary === undefined ? {} : { canary }),

@@ -5,6 +5,7 @@
  *   flag > file > environment; defaults are added by whoever puts the settings together
  */
 
+import { PORT_MAX } from '../../../../core/limits.ts';
 import { RespoolError, show } from '../../../../core/errors.ts';
 import { flagOf, type Options } from '../../../options.ts';
 import type { OptionSpec } from '../../../spec.ts';
@@ -61,7 +62,7 @@ interface OldName {
   readonly kind: 'text' | 'switch' | Range;
 }
 
-const PORT: Range = { min: 1, max: 65_535 };
+const PORT: Range = { min: 1, max: PORT_MAX };
 /** Deaths that a message may have, at the most. */
 export const DEATHS: Range = { min: 0, max: 1_000_000 };
 const HOURS: Range = { min: 1, max: 87_600 };

@@ -13,6 +13,7 @@ import {
 } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { RespoolError, textOf } from '../../../../core/errors.ts';
+import { PORT_MAX } from '../../../../core/limits.ts';
 import { CommandError } from '../../../exit-codes.ts';
 
 /** Where to listen. */
@@ -42,7 +43,7 @@ const CONNECTIONS_MAX = 64;
 export function listenOf(text: string): Listen {
   const [, host, port = ''] = /^(?:(\[[^\]]+\]|[^:[\]]*):)?(\d{1,5})$/.exec(text) ?? [];
   const number = port === '' ? Number.NaN : Number(port);
-  if (number >= 0 && number <= 65_535) {
+  if (number >= 0 && number <= PORT_MAX) {
     return { host: host?.replace(/^\[(.*)\]$/, '$1') || LOOPBACK, port: number };
   }
   throw new CommandError(

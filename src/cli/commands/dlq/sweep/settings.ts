@@ -7,13 +7,14 @@
  * be named.
  */
 
+import { SWEEP_RANGES } from '../../../../rabbit/queues/sweep.ts';
 import path from 'node:path';
 import type { Broker } from '../../../../config/load/brokers.ts';
 import type { LoadedConfig } from '../../../../config/load/load-config.ts';
 import { DAY_MS, durationMs, HOUR_MS, SECOND_MS } from '../../../../core/duration.ts';
 import { checkGlobTarget, compileGlob, type Glob } from '../../../../core/glob.ts';
 import { CommandError } from '../../../exit-codes.ts';
-import { usageOf } from '../../../options.ts';
+import { usageOf, LIMIT_RANGE } from '../../../options.ts';
 import { createConfigReader } from '../../../session.ts';
 import { createOut, type Out } from '../../../ui/output.ts';
 import type { CommandContext, Globals } from '../../../spec.ts';
@@ -74,9 +75,6 @@ const OLD_TARGET = 'permanent_failure_queue';
 const OLD_DEDUP_FILE = '.rmq_processed_ids';
 const OLD_DEDUP_HOURS = 168;
 const MAX_DEFAULT = 3;
-const LIMIT = { min: 1, max: 1_000_000_000 };
-const PARALLEL = { min: 1, max: 64 };
-const WINDOW = { min: 1, max: 10_000 };
 const EVERY = { minMs: SECOND_MS, maxMs: 30 * DAY_MS };
 
 /** Reads everything, and refuses what does not fit together. Nothing is connected. */
@@ -112,9 +110,9 @@ export async function readSettings(given: CommandContext): Promise<SettingsReade
     patterns,
     target,
     max: maxOf(given, old),
-    limit: options.number('limit', LIMIT),
-    parallel: options.number('parallel', PARALLEL),
-    window: options.number('window', WINDOW),
+    limit: options.number('limit', LIMIT_RANGE),
+    parallel: options.number('parallel', SWEEP_RANGES.parallel),
+    window: options.number('window', SWEEP_RANGES.window),
     createsTarget: !options.flag('requireTarget'),
     reasons: options.texts('countReasons'),
     queues: options.texts('countQueues').map((one) => globOf(one).pattern),

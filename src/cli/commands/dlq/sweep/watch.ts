@@ -30,7 +30,7 @@ import { passiveQueues } from '../../../../rabbit/connection/amqp.ts';
 import { isLockName } from '../../../../rabbit/queues/lock.ts';
 import { TimeLimit } from '../../../../system/wait.ts';
 import { CommandError, EXIT, type ExitCode } from '../../../exit-codes.ts';
-import { usageOf } from '../../../options.ts';
+import { usageOf, COUNT_RANGE } from '../../../options.ts';
 import type { CommandContext } from '../../../spec.ts';
 import { exact } from '../../../ui/times.ts';
 import { type UrlWithHeaders, urlWithHeaders } from '../../../session.ts';
@@ -41,7 +41,6 @@ import { chooseBroker } from './broker.ts';
 const WATCH_KIND = 'dlq.watch';
 const EVERY_DEFAULT = '30s';
 const EVERY = { minMs: SECOND_MS, maxMs: DAY_MS };
-const ABOVE = { min: 0, max: 1_000_000_000 };
 /** Queues that are watched, at the most. */
 const QUEUES_MAX = 1_000;
 
@@ -80,7 +79,7 @@ export async function watchDeadQueues(given: CommandContext): Promise<ExitCode> 
   const { io, options, out } = given;
   const every = options.span('every') ?? EVERY_DEFAULT;
   const everyMs = usageOf(() => durationMs(every, '--every', EVERY));
-  const above = options.number('above', ABOVE) ?? 0;
+  const above = options.number('above', COUNT_RANGE) ?? 0;
   const hook = hookOf(given);
   const globs = options.texts('queue').map((one) => usageOf(() => compileGlob(one)));
   const context = atLetters(given, globs.length === 0 ? { routes: false } : {});
