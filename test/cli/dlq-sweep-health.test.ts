@@ -9,6 +9,7 @@ import { createHealth } from '../../src/cli/commands/dlq/sweep/sweep.ts';
 import { type Answers, startListening } from '../../src/cli/commands/dlq/sweep/listen.ts';
 import { createMetrics, LABELS_MAX } from '../../src/cli/commands/dlq/sweep/metrics.ts';
 import type { SweepRun } from '../../src/cli/commands/dlq/sweep/run.ts';
+import { systemClock } from '../../src/system/clock.ts';
 import { createLabels } from '../../src/observe/metrics/context.ts';
 
 const EVERY_MS = 60_000;
@@ -159,6 +160,7 @@ describe('the listener', () => {
         metrics: () => Promise.resolve({ type: 'text/plain', text: 'x 1\n' }),
         ...answers,
       },
+      systemClock,
     );
     onTestFinished(() => listening.close());
     return (way, init) => fetch(new URL(way, listening.url), init);
@@ -191,7 +193,7 @@ describe('the listener', () => {
     const ask = await asked({});
     const port = Number(new URL((await ask('/healthz')).url).port);
     const answers = { reasons: () => [], metrics: () => Promise.reject(new Error('')) };
-    await expect(startListening({ host: '127.0.0.1', port }, answers)).rejects.toThrow(
+    await expect(startListening({ host: '127.0.0.1', port }, answers, systemClock)).rejects.toThrow(
       'another process listens there; choose another with --listen',
     );
   });

@@ -19,7 +19,7 @@ import type { Clock } from '../../ports/clock.ts';
 import type { Logger } from '../../ports/logger.ts';
 import { HEAD_FIELDS_MAX, networkOf } from './request-gate.ts';
 import { Pipeline } from './pipeline.ts';
-import { checkListen, isLoopback, type ServeSettings } from './settings.ts';
+import { isLoopback, type ServeSettings } from './settings.ts';
 import { JSON_TYPE, SAFE_HEADERS } from './writing.ts';
 
 // Open connections by address, so that one caller cannot take them all.
@@ -106,7 +106,6 @@ export class Listener {
 
   async listen(): Promise<{ url: string; host: string; port: number }> {
     const settings = this.#settings;
-    checkListen(settings);
     if (this.#server !== undefined) {
       throw new RespoolError('config.invalid', 'cannot listen twice: the service listens already');
     }

@@ -36,7 +36,7 @@ import {
 import { ByteBudget, type ByteLimit, FetchInlet, type Inlet, NodeInlet } from './inlet.ts';
 import type { Listener, ListenerTimes } from './listener.ts';
 import { HttpRefusal, refusedOf, stopping } from './refusal.ts';
-import type { ServeSettings } from './settings.ts';
+import { checkListen, type ServeSettings } from './settings.ts';
 import { sharedBytesOf } from './shared-reads.ts';
 import {
   enqueuedText,
@@ -220,6 +220,7 @@ class WebService implements Service {
     // loads its whole HTTP client along.
     const [{ Listener }] = await Promise.all([import('./listener.ts'), this.#loadApp()]);
     const { settings, logger, times } = this.#parts;
+    checkListen(settings);
     this.#listener ??= new Listener(settings, {
       clock: this.#clock,
       ...(times === undefined ? {} : { times }),

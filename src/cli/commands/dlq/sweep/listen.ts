@@ -1,19 +1,15 @@
 /**
  * listen — `--listen host:port` of what runs until a signal: /healthz, /readyz and /metrics.
  *
- * Nothing can be changed there, and nobody is asked for a token; so it listens on this machine
- * unless another address is named.
+ * The listener is that of the service. The answers are not: nothing can be changed here, no token
+ * is asked for, and what is judged is a run of the work, where the service judges its store. So it
+ * listens on this machine unless another address is named.
  */
 
-import {
-  createServer,
-  type IncomingMessage,
-  type RequestListener,
-  type ServerResponse,
-} from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { RespoolError, textOf } from '../../../../core/errors.ts';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { asError, RespoolError, textOf } from '../../../../core/errors.ts';
 import { PORT_MAX } from '../../../../core/limits.ts';
+import type { Clock } from '../../../../ports/clock.ts';
 import { CommandError } from '../../../exit-codes.ts';
 
 /** Where to listen. */
@@ -36,8 +32,8 @@ export interface Listening {
 }
 
 const LOOPBACK = '127.0.0.1';
-const HEADERS_WITHIN_MS = 10_000;
-const CONNECTIONS_MAX = 64;
+/** No events are streamed, and nothing is posted. */
+const LIMITS = { connections: 64, events: 0, requestsPerSecond: 0, requestTimeout: '10s' } as const;
 
 /** Reads `host:port`, `[::1]:port`, `:port` or `port`. */
 export function listenOf(text: string): Listen {
@@ -53,31 +49,28 @@ export function listenOf(text: string): Listen {
 }
 
 /** Listens, and answers until it is closed. */
-export async function startListening({ host, port }: Listen, answers: Answers): Promise<Listening> {
-  const server = createServer({ headersTimeout: HEADERS_WITHIN_MS }, listenerOf(answers));
-  server.maxConnections = CONNECTIONS_MAX;
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', (error) => reject(cannotListen(error, host, port)));
-    server.listen(port, host, resolve);
+export async function startListening(
+  { host, port }: Listen,
+  answers: Answers,
+  clock: Clock,
+): Promise<Listening> {
+  const settings = { host, port, stopWithin: '1s', limits: LIMITS } as const;
+  const { Listener } = await import('../../../../web/server/listener.ts');
+  const listener = new Listener(settings, {
+    clock,
+    onRequest: (request, response) => {
+      answer(request, response, answers).catch((error: unknown) => {
+        // The caller that asks hears of it; the work goes on.
+        json(response, 500, { error: textOf(error) });
+      });
+    },
   });
-  const { port: bound } = server.address() as AddressInfo;
-  return {
-    url: `http://${host.includes(':') ? `[${host}]` : host}:${bound}`,
-    close: () =>
-      new Promise((resolve) => {
-        server.close(() => resolve());
-        server.closeAllConnections();
-      }),
-  };
-}
-
-function listenerOf(answers: Answers): RequestListener {
-  return (request, response) => {
-    answer(request, response, answers).catch((error: unknown) => {
-      // The caller that asks hears of it; the work goes on.
-      json(response, 500, { error: textOf(error) });
-    });
-  };
+  try {
+    const { url } = await listener.listen();
+    return { url, close: () => listener.close(0) };
+  } catch (error) {
+    throw cannotListen(asError(asError(error).cause ?? error), host, port);
+  }
 }
 
 async function answer(

@@ -89,10 +89,8 @@ async function listen(
   const metrics = createMetrics();
   const { out, atEnd } = context;
   const { reasons } = health;
-  const listening = await startListening(settings.listen, {
-    reasons,
-    metrics: () => metrics.text(),
-  });
+  const answers = { reasons, metrics: () => metrics.text() };
+  const listening = await startListening(settings.listen, answers, context.io.clock);
   atEnd(() => listening.close());
   if (!isLoopback(settings.listen.host)) {
     out.warn('anyone who can reach this address can read the names of queues and their counts');
