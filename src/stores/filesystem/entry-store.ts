@@ -10,12 +10,13 @@
  * (unless `sync: 'none'`), and every step that resolved survives the death of the process.
  */
 
-import { readFile, stat } from 'node:fs/promises';
+import { readdir, readFile, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import type { Millis } from '../../core/duration.ts';
 import type { Entry } from '../../core/entry.ts';
-import { RespoolError } from '../../core/errors.ts';
+import { RespoolError, show } from '../../core/errors.ts';
 import { checkId, checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
+import { STATES } from '../../core/state.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type {
   Change,
@@ -44,7 +45,7 @@ import { itemsOf, Operations } from '../shared/operations.ts';
 import { Catalog, createHeldEntry, type HeldEntry, pathOf } from './catalog.ts';
 import type { Damage, FoundFile, SyncMode } from './disk-protocol.ts';
 import { errnoOf, makeFolder, storeError, writeWhole } from './files.ts';
-import { LAYOUT_VERSION, parseFileName } from './layout.ts';
+import { CORRUPT, LAYOUT_VERSION, parseFileName, SPARE } from './layout.ts';
 import { createReader, type Reader } from './list.ts';
 import { fitsFilter } from './plan.ts';
 import { createRecords, type FileRecords } from './records.ts';
@@ -295,6 +296,7 @@ async function openFolder(
   const { path } = settings;
   await makeOwnFolder(path);
   await checkLocalDisk(path);
+  await checkOwnFiles(path);
   const lock = await takeLock(path, into);
   let thread: DiskThread | undefined;
   try {
@@ -331,6 +333,29 @@ async function makeOwnFolder(path: string): Promise<void> {
   } catch (error) {
     throw storeError(`make the folder "${path}"`, error);
   }
+}
+
+/** What a store and its file bodies are made of, and what may lie beside them. */
+const OWN_NAME = new RegExp(
+  `^(?:${[...STATES, SPARE, CORRUPT, 'records'].join('|')}|[\\da-f]{2}|layout\\.json.*|lock.*)$`,
+);
+const NEUTRAL_NAME = /^(?:\..*|lost\+found|respool\.config\..*|bodies(?:\..*)?)$/;
+
+/** Refuses a folder of other things: a store made among them is mostly a mistyped path. */
+async function checkOwnFiles(path: string): Promise<void> {
+  const names = await readdir(path).catch((error: unknown) => {
+    throw storeError(`read the folder "${path}"`, error);
+  });
+  if (names.includes(LAYOUT_FILE)) return;
+  const others = names.filter((name) => !OWN_NAME.test(name) && !NEUTRAL_NAME.test(name));
+  const [first] = others.toSorted();
+  if (first === undefined) return;
+  const more = others.length === 1 ? '' : ` and ${others.length - 1} more`;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot open the store "${path}": it is not a Respool store of this kind, and the folder has ` +
+      `other files (${show(first)}${more}); name the folder of the store, or an empty or new one`,
+  );
 }
 
 async function takeLock(

@@ -1,7 +1,19 @@
 /** The files a person finds, what a crash leaves behind, and the options. */
-import { cp, readdir, readFile, rename, stat, truncate, writeFile } from 'node:fs/promises';
+import {
+  cp,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  stat,
+  truncate,
+  writeFile,
+} from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
 import { filesystem, type FilesystemOptions } from 'respool/stores/filesystem';
 import { claimAll, entryFiles, fileOf, listed, setup } from './setup.ts';
@@ -211,5 +223,59 @@ describe('the options', () => {
     await expect(store.insert([entry])).rejects.toMatchObject({ code: 'limit.exceeded' });
     await store.insert([sampleEntry('b', { bytes: new Uint8Array(262_144) })]);
     expect((await store.get('b'))?.inlineBody).toHaveLength(262_144);
+  });
+});
+
+describe('a folder without a store', () => {
+  /** What opening a store in a folder with these files comes to, and what is in it afterwards. */
+  async function opened(files: readonly string[], folders: readonly string[] = []) {
+    const path = await mkdtemp(join(tmpdir(), 'respool-foreign-'));
+    onTestFinished(() => rm(path, { recursive: true, force: true }));
+    for (const name of files) await writeFile(join(path, name), 'x');
+    for (const name of folders) await mkdir(join(path, name));
+    const store = filesystem({ path });
+    const error = await store.open().then(
+      () => undefined,
+      (thrown: unknown) => thrown,
+    );
+    await store.close();
+    return { error, names: (await readdir(path)).toSorted() };
+  }
+
+  test.each<[string, readonly string[], readonly string[]]>([
+    ['empty', [], []],
+    ['hidden files and those of a disk', ['.gitkeep', '.DS_Store'], ['lost+found']],
+    ['a configuration', ['respool.config.yaml'], []],
+    ['bodies in files', [], ['0a', 'ff']],
+    ['what a first start left behind', ['lock', 'layout.json.draft'], ['incoming', 'records']],
+  ])('with %s is made one', async (_, files, folders) => {
+    const { error, names } = await opened(files, folders);
+    expect(error).toBeUndefined();
+    expect(names).toContain('layout.json');
+  });
+
+  test.each<[readonly string[], readonly string[], string]>([
+    [['photo.jpg'], [], '"photo.jpg")'],
+    [['respool.db', 'notes.txt'], ['photos'], '"notes.txt" and 2 more)'],
+    [['respool.db'], [], '"respool.db")'],
+    [['notes.txt', 'lock'], ['incoming', 'photos'], '"notes.txt" and 1 more)'],
+  ])(
+    'with %j and the folders %j is refused, and nothing is made there',
+    async (files, folders, text) => {
+      const { error, names } = await opened(files, folders);
+      expect(error).toMatchObject({ code: 'config.invalid' });
+      expect(String(error)).toContain('it is not a Respool store of this kind');
+      expect(String(error)).toContain(text);
+      expect(names).toEqual([...files, ...folders].toSorted());
+    },
+  );
+
+  test('which a store has been made of before may have other files', async () => {
+    const { path, store } = await setup();
+    await store.close();
+    await writeFile(join(path, 'notes.txt'), 'x');
+    const again = filesystem({ path });
+    await again.open();
+    await again.close();
   });
 });
