@@ -40,6 +40,16 @@ describe('the head of a request', () => {
     await wire.until(/HTTP\/1\.1 408 [^]*\}$/);
   });
 
+  test('may begin later after an answer: a keep-alive connection has more time', async () => {
+    const { port } = await setup({ parts: { times: { headersWithinMs: 100 } } });
+    const wire = await openWire(port, `${GET}\r\n`);
+    await wire.until(/HTTP\/1\.1 200 [^]*\}$/);
+    // Longer than a head may take, in real time: Node measures it.
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    wire.socket.write(`${GET}\r\n`);
+    await wire.until(/HTTP\/1\.1 200 [^]*HTTP\/1\.1 200 /);
+  });
+
   test('is cut also when its bytes keep coming', async () => {
     const { port } = await setup({ parts: { times: { headersWithinMs: 200 } } });
     const wire = await openWire(port, `${GET}x: `);
@@ -300,4 +310,19 @@ test('a body that is cut off is nobody’s error, however long it was to be', as
   expect(await json(ask('/healthz'))).toEqual({ ok: true });
   expect(logs.filter((line) => line.includes('"error"'))).toEqual([]);
   expect((await spool.count()).incoming).toBe(0);
+});
+
+test('callers that still send are answered, also if there are more than are read at once', async () => {
+  const { port } = await setup();
+  const size = 2_000_000;
+  // More than the socket buffers hold, so that each has to be read to its end.
+  const text = `POST /nowhere HTTP/1.1\r\nhost: localhost\r\ncontent-length: ${size}\r\n\r\n`;
+  const wires = await Promise.all(
+    Array.from({ length: 30 }, () => openWire(port, text + 'x'.repeat(size))),
+  );
+  for (const wire of wires) {
+    expect(await wire.until(/^HTTP\/1\.1 404 [^]*\}$/)).toMatch(/^connection: close\r$/im);
+    await wire.closed;
+    expect(wire.socket.bytesWritten).toBe(text.length + size);
+  }
 });

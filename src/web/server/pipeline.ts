@@ -16,11 +16,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Clock } from '../../ports/clock.ts';
-import { countStreamed } from '../../system/memory.ts';
+import { countStreamed, letGo } from '../../system/memory.ts';
 
 /** Requests of one connection that wait for the answer to another; past it the connection ends. */
 const WAITING_MAX = 32;
 const HEAD_END = '\r\n\r\n';
+const CHUNKED_END = '\r\n0\r\n\r\n';
 /**
  * The end of a chunked body is not known before it is parsed: it is parsed in parts of at least
  * this size, so that blank lines in it cost little, and few requests fit behind its end.
@@ -99,9 +100,20 @@ class ReadAhead {
   }
 }
 
+const lines = new WeakMap<Socket, Line>();
+
+/**
+ * Throws away what is left of the body of a request, and all behind it: nothing else of this
+ * connection is parsed. `onEnd` is called when the body is over, if that can be told.
+ */
+export function discardRest(request: IncomingMessage, onEnd: () => void): void {
+  lines.get(request.socket)?.discard(onEnd);
+  // What has been parsed of it already.
+  request.resume();
+}
+
 /** Requests that wait for their turn, by connection. */
 export class Pipeline {
-  readonly #lines = new Map<Socket, Line>();
   readonly #timing: Timing;
 
   /** `blankWithinMs`: how long a connection may send only blank lines after an answer. */
@@ -114,11 +126,8 @@ export class Pipeline {
   follow(socket: Socket): void {
     const parse = socket.listeners('data') as Parse[];
     const line = new Line(socket, parse, this.#timing);
-    this.#lines.set(socket, line);
-    socket.once('close', () => {
-      this.#lines.delete(socket);
-      line.close();
-    });
+    lines.set(socket, line);
+    socket.once('close', () => line.close());
   }
 
   /** Handles a request: at once, or when the answer `before` it is out. */
@@ -128,7 +137,7 @@ export class Pipeline {
     before: ServerResponse | undefined,
     handle: () => void,
   ): void {
-    const line = this.#lines.get(request.socket);
+    const line = lines.get(request.socket);
     line?.begin(request, response);
     if (before === undefined) handle();
     else line?.wait(before, handle);
@@ -156,6 +165,8 @@ class Line {
   #unsized: IncomingMessage | undefined;
   #latest: ServerResponse | undefined;
   #callOffCut: (() => void) | undefined;
+  /** Called at the end of a body that is thrown away. */
+  #onDiscarded: (() => void) | undefined;
 
   constructor(socket: Socket, parse: readonly Parse[], timing: Timing) {
     this.#socket = socket;
@@ -163,6 +174,10 @@ class Line {
     this.#timing = timing;
     socket.removeAllListeners('data');
     socket.on('data', (piece: Buffer) => {
+      if (this.#onDiscarded !== undefined) {
+        this.#drop(piece, this.#onDiscarded);
+        return;
+      }
       if (piece[0] === CR || piece[0] === LF) this.#watchBlank(piece);
       this.#unparsed =
         this.#unparsed === undefined ? piece : Buffer.concat([this.#unparsed, piece]);
@@ -196,6 +211,27 @@ class Line {
       if (this.#waiting === 0) this.#socket.resume();
     };
     before.once('close', () => this.#timing.turns.wait(go));
+  }
+
+  discard(onEnd: () => void): void {
+    this.#onDiscarded = onEnd;
+    const rest = this.#unparsed;
+    this.#unparsed = undefined;
+    this.#timing.ahead.release(this.#socket);
+    if (rest !== undefined) this.#drop(rest, onEnd);
+    this.#socket.resume();
+  }
+
+  /** n.b. Given back at once: V8 lets tens of megabytes gather before it looks for dead buffers. */
+  #drop(piece: Buffer, onEnd: () => void): void {
+    const isSized = this.#unsized === undefined;
+    this.#bodyLeft = Math.max(0, this.#bodyLeft - piece.byteLength);
+    const kept = CHUNKED_END.length;
+    this.#tail = (this.#tail + piece.toString('latin1', Math.max(0, piece.length - kept))).slice(
+      -kept,
+    );
+    letGo(piece);
+    if (isSized ? this.#bodyLeft === 0 : this.#tail === CHUNKED_END) onEnd();
   }
 
   /** The connection is gone. */

@@ -41,6 +41,7 @@ import { sharedBytesOf } from './shared-reads.ts';
 import {
   enqueuedText,
   JSON_TYPE,
+  Lingering,
   SAFE_HEADERS,
   writeAnswer,
   writeEnqueued,
@@ -168,6 +169,7 @@ class WebService implements Service {
   /** Refusals of each address in a minute, by reason: a log line for each would fill the disk. */
   readonly #refusals: RecentCounts;
   readonly #memory: AnswerMemory;
+  readonly #lingering: Lingering;
   /** When the store was full last, on the clock that only grows. */
   #fullAt: number | undefined;
   /** When it did not take a message last. */
@@ -182,6 +184,7 @@ class WebService implements Service {
     this.#gate = new RequestGate(settings, clock);
     this.#gathering = new PostBatcher(clock);
     this.#memory = new AnswerMemory(clock);
+    this.#lingering = new Lingering(clock);
     this.#refusals = new RecentCounts(clock, MINUTE_MS);
     this.#bodyLimit = { what: 'the body', maxBytes: bodyMaxBytes, hint: 'limits.bodyBytes' };
   }
@@ -252,7 +255,7 @@ class WebService implements Service {
     const refuse = (error: unknown): void => {
       this.#endPost(inlet);
       this.#note(error, inlet.path, inlet.address);
-      writeRefusal(request, response, error, this.#clock);
+      writeRefusal(request, response, error, this.#lingering);
     };
     try {
       const topic = rawTopic(inlet);
@@ -294,7 +297,7 @@ class WebService implements Service {
     }
     const url = `http://respool${path}${query === '' ? '' : `?${query}`}`;
     const answer = await this.#ask(inlet, caller, { url, headers, signal: gone.signal });
-    const how = { isLast: this.#isStopping, clock: this.#clock, memory: this.#memory };
+    const how = { isLast: this.#isStopping, lingering: this.#lingering, memory: this.#memory };
     await writeAnswer(incoming, response, answer, how);
   }
 

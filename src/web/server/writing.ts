@@ -10,6 +10,7 @@ import { countStreamed } from '../../system/memory.ts';
 import { API_HEADER, API_VERSION } from '../wire-texts.ts';
 import type { AnswerMemory } from './answer-memory.ts';
 import { refusedOf } from './refusal.ts';
+import { discardRest } from './pipeline.ts';
 import { isShared, sharedBytesOf } from './shared-reads.ts';
 
 /** What every answer carries. Nothing we say is a page, and nothing of it is kept. */
@@ -26,6 +27,8 @@ export const SAFE_HEADERS: Readonly<Record<string, string>> = {
 export const JSON_TYPE = 'application/json';
 /** How long a refused caller may go on sending before the connection is cut. */
 const LINGER_MS = 2_000;
+/** Maximum number of refused callers whose bytes are read at once. */
+const READING_MAX = 8;
 const JSON_PAIRS = Object.entries({ ...SAFE_HEADERS, 'content-type': JSON_TYPE }).flat();
 
 /** The answer to a message that was put down, as text and status. */
@@ -49,7 +52,7 @@ export function writeRefusal(
   request: IncomingMessage,
   response: ServerResponse,
   thrown: unknown,
-  clock: Clock,
+  lingering: Lingering,
 ): void {
   if (response.headersSent || response.destroyed) {
     response.destroy();
@@ -64,7 +67,7 @@ export function writeRefusal(
     ...headers,
     ...(isCut ? { connection: 'close' } : {}),
   });
-  if (isCut && request.method !== 'HEAD') lingerOver(request, response, text, clock);
+  if (isCut && request.method !== 'HEAD') lingering.end(request, response, text);
   else response.end(text);
 }
 
@@ -75,26 +78,52 @@ function isSending({ complete, headers }: IncomingMessage): boolean {
 }
 
 /**
+ * Gives callers that are still sending their answer.
+ *
  * n.b. A socket that is closed while bytes wait in it is reset, and the reset overtakes the answer.
- * So the answer goes out whole, what comes in is thrown away for a moment, and then it ends.
+ * So the answer goes out whole, what comes in is thrown away for a moment, and then it ends. A few
+ * at once: hundreds of callers that send as fast as they can would take all the time there is.
  */
-function lingerOver(
-  request: IncomingMessage,
-  response: ServerResponse,
-  text: string | Uint8Array,
-  clock: Clock,
-): void {
-  response.write(text);
-  const end = (): void => {
-    callOff();
-    request.off('end', end).off('close', end);
-    response.end();
-  };
-  const callOff = clock.after(LINGER_MS, end);
-  request.on('end', end).on('close', end);
-  request.on('error', () => undefined);
-  request.on('data', (part: Buffer) => countStreamed(part.byteLength));
-  request.resume();
+export class Lingering {
+  readonly #clock: Clock;
+  #reading = 0;
+  readonly #waiting = new Set<() => void>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Writes this last answer, and ends the connection when the caller has ended, or soon. */
+  end(request: IncomingMessage, response: ServerResponse, text: string | Uint8Array): void {
+    response.write(text);
+    let isOver = false;
+    const read = (): void => {
+      this.#reading += 1;
+      discardRest(request, end);
+    };
+    const end = (): void => {
+      if (isOver) return;
+      isOver = true;
+      callOff();
+      request.off('end', end).off('close', end);
+      if (!this.#waiting.delete(read)) this.#reading -= 1;
+      response.end();
+      this.#next();
+    };
+    const callOff = this.#clock.after(LINGER_MS, end);
+    request.on('end', end).on('close', end);
+    request.on('error', () => undefined);
+    this.#waiting.add(read);
+    this.#next();
+  }
+
+  #next(): void {
+    for (const read of this.#waiting) {
+      if (this.#reading >= READING_MAX) return;
+      this.#waiting.delete(read);
+      read();
+    }
+  }
 }
 
 /** Writes an answer of the fetch API. A body that fails cuts the connection. */
@@ -102,7 +131,7 @@ export async function writeAnswer(
   request: IncomingMessage,
   response: ServerResponse,
   answer: Response,
-  { isLast, clock, memory }: Writing,
+  { isLast, lingering, memory }: Writing,
 ): Promise<void> {
   // What could not be read to its end was refused already.
   if (response.headersSent || response.destroyed) {
@@ -122,7 +151,7 @@ export async function writeAnswer(
     response.writeHead(answer.status, headers);
     const size = isShared(answer) ? 0 : (bytes?.byteLength ?? 0);
     if (bytes !== undefined && size > PART_BYTES) await writeParts(response, bytes, memory);
-    else if (isCut && bytes !== undefined) lingerOver(request, response, bytes, clock);
+    else if (isCut && bytes !== undefined) lingering.end(request, response, bytes);
     else response.end(bytes);
     memory.hold(response, size);
     return;
@@ -135,7 +164,7 @@ export async function writeAnswer(
 interface Writing {
   /** The connection is closed behind it. */
   readonly isLast: boolean;
-  readonly clock: Clock;
+  readonly lingering: Lingering;
   readonly memory: AnswerMemory;
 }
 
