@@ -82,7 +82,7 @@ export function patternCovers(earlier: string, later: string): boolean {
   return true;
 }
 
-/** Whether they agree up to the first wildcard; thousands of routes are compared pairwise. */
+/** Whether they agree up to the first wildcard: thousands of routes are compared in pairs. */
 function startsAlike(pattern: string, other: string): boolean {
   for (let at = 0; at < pattern.length; at += 1) {
     const character = pattern[at];

@@ -162,9 +162,9 @@ describe('an earlier pattern covers a later one', () => {
     );
   });
 
-  // Trying every way to divide the words among 30 wildcards would never end.
-  test('patterns of very many wildcards are compared', () => {
+  test('patterns of very many wildcards are no trouble', () => {
     const many = Array.from({ length: 60 }, (_, at) => (at % 2 === 0 ? '#' : 'a')).join('.');
     expect(patternCovers(many, `${many}.b`)).toBe(false);
+    expect(patternCovers(`${many}.#`, `${many}.b`)).toBe(true);
   });
 });
