@@ -121,7 +121,7 @@ export type { BounceOptions, HandleOptions } from './spool/handle.ts';
 export type { KeptCopy } from './ports/dead-letters.ts';
 export type { ListFilter, ListOptions, PageOptions } from './spool/list.ts';
 export type { Message, MessageOptions } from './spool/message.ts';
-export type { Keep, SpoolOptions } from './spool/options.ts';
+export type { SpoolOptions } from './spool/options.ts';
 export type {
   MoveOptions,
   ReasonOptions,

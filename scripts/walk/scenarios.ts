@@ -19,7 +19,9 @@ import { http } from 'respool/deliver';
 import { createOutbox } from 'respool/outbox';
 import { createConsumer, createPublisher } from 'respool/rabbit';
 import { postgres } from 'respool/stores/postgres';
-import { createService } from 'respool/web';
+import { internalsOf } from '../../src/spool/internals.ts';
+import { createServiceOperator } from '../../src/spool/operator/spool-operator.ts';
+import { createService } from '../../src/web/server/service.ts';
 import { createServers, type Servers } from '../../bench/servers.ts';
 import { run } from '../../src/cli/program.ts';
 import { systemClock } from '../../src/system/clock.ts';
@@ -204,7 +206,7 @@ async function overHttp({ folder, after }: Ground): Promise<Send> {
   const delivered = deliveries(spool);
   await spool.start();
   const service = createService({
-    operator: (by) => spool.operator({ by }),
+    operator: (by) => createServiceOperator(internalsOf(spool), { by }),
     settings: {
       host: '127.0.0.1',
       port: 0,

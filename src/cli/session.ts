@@ -356,7 +356,7 @@ async function ownSpool(
 export async function ownerOf({ kind, path }: StorePlace): Promise<string | undefined> {
   if (path === undefined) return undefined;
   if (kind === 'file') {
-    const { serviceAddress } = await import('../stores/filesystem/index.ts');
+    const { serviceAddress } = await import('../stores/filesystem/entry-store.ts');
     return serviceAddress(path);
   }
   const { serviceAddress } = await import('../stores/sqlite/instances.ts');

@@ -38,7 +38,18 @@ export const ERROR_CODES = [
 /** What went wrong, as a stable word to switch on. */
 export type ErrorCode = (typeof ERROR_CODES)[number];
 
-/** The one error class of our own machinery. */
+/**
+ * The one error class of our own machinery.
+ *
+ * @example
+ * import { ERROR_CODES, isRespoolError, RespoolError } from 'respool';
+ * try {
+ *   await spool.enqueue({ topic: 'orders' });
+ * } catch (error) {
+ *   if (isRespoolError(error, 'store.full')) console.error('free some space');
+ *   else if (error instanceof RespoolError) console.error(ERROR_CODES.indexOf(error.code));
+ * }
+ */
 export class RespoolError extends Error {
   override readonly name = 'RespoolError';
   readonly code: ErrorCode;

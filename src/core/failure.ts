@@ -124,7 +124,24 @@ function oneLine(text: string, gap: string): string {
   return text.replaceAll(CONTROLS, gap).toWellFormed();
 }
 
-/** Turns anything thrown into a Failure; only what says so itself is permanent. */
+/**
+ * Turns anything thrown into a Failure; only what says so itself is permanent.
+ *
+ * @example
+ * import { classify, failed, fingerprint, isPermanent, isRetryable } from 'respool';
+ * spool.handle('orders', async () => {
+ *   try {
+ *     await fetch('https://example.org');
+ *     return undefined;
+ *   } catch (error) {
+ *     if (isPermanent(error)) throw error;
+ *     const failure = classify(error);
+ *     const group = fingerprint(failure.code, failure.reason);
+ *     console.warn(group, isRetryable(error));
+ *     return failed(failure);
+ *   }
+ * });
+ */
 export function classify(thrown: unknown): Failure {
   const permanence = isRetryable(thrown) ? 'transient' : 'permanent';
   return failure(permanence, codeOf(thrown), textOf(thrown), retryAfterOf(thrown));

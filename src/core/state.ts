@@ -80,7 +80,14 @@ export function mayMove(from: State, to: State, mover: Mover): boolean {
   return TRANSITIONS[from][to]?.includes(mover) ?? false;
 }
 
-/** The number of a state, 0–5. */
+/**
+ * The number of a state, 0–5.
+ *
+ * @example
+ * import { STATES, stateNumber, stateOfNumber } from 'respool';
+ * const numbers = STATES.map((state) => stateNumber(state));
+ * const deferred = numbers.find((number) => stateOfNumber(number) === 'deferred');
+ */
 export function stateNumber(state: State): number {
   return STATES.indexOf(state);
 }

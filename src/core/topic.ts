@@ -14,7 +14,14 @@ export interface TopicRule {
   readonly take: boolean;
 }
 
-/** Whether a topic fits a pattern. */
+/**
+ * Whether a topic fits a pattern.
+ *
+ * @example
+ * import { topicMatches } from 'respool';
+ * topicMatches('orders.#', 'orders.eu.paid'); // true
+ * topicMatches('orders.*', 'orders.eu.paid'); // false
+ */
 export function topicMatches(pattern: string, topic: string): boolean {
   if (pattern === topic || pattern === '#') return true;
   if (!isPattern(pattern)) return false;

@@ -134,7 +134,19 @@ export interface Judgement {
 /** How many holders in a row may be lost before the message is held as poison. */
 export const LOST_MAX = 3;
 
-/** The verdict on one attempt. */
+/**
+ * The verdict on one attempt.
+ *
+ * @example
+ * import { delivered, fixed, judge } from 'respool';
+ * const verdict = judge({
+ *   outcome: delivered(),
+ *   claim: { lane: 'delivery', attempt: 1, lost: 0, enqueuedAt: Date.now() },
+ *   policy: fixed('1m'),
+ *   now: Date.now(),
+ *   random: Math.random(),
+ * });
+ */
 export function judge(judgement: Judgement): Verdict {
   const { outcome } = judgement;
   switch (outcome.kind) {

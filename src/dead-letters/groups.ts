@@ -37,6 +37,7 @@ export interface LetterGroup {
   readonly replays: number;
 }
 
+/** Options of `groupsOf`. */
 export interface GroupOptions {
   readonly query?: LetterQuery;
   /** Only letters of this category. */
@@ -234,7 +235,15 @@ function readNote(group: string, value: unknown): GroupNote | undefined {
   return typeof at === 'number' ? { group, text, by, at } : undefined;
 }
 
-/** Forgets the note on a group; whether there was one. */
+/**
+ * Forgets the note on a group; whether there was one.
+ *
+ * @example
+ * import { forgetNote, noteGroup, notesOf } from 'respool/dead-letters';
+ * await noteGroup(operator, { group: 'f:1a2b', text: 'the receiver was down', at: Date.now() });
+ * console.log(await notesOf(operator));
+ * await forgetNote(operator, 'f:1a2b');
+ */
 export async function forgetNote(operator: NotesOperator, group: string): Promise<boolean> {
   checkGroup(group);
   if ((await operator.records.get(KIND, group)) === undefined) return false;

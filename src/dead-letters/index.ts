@@ -16,8 +16,7 @@ export {
   removeReplay,
   reportReplay,
 } from './replay/operations.ts';
-export { REPLAY_DEFAULTS } from './replay/plan.ts';
-export { drawPlan, planReplay, type PlanTools, routeText } from './replay/plan.ts';
+export { drawPlan, planReplay, type PlanTools } from './replay/plan.ts';
 export { resumeReplay, runReplay, type RunTools } from './replay/run.ts';
 export {
   type LetterTransform,

@@ -7,7 +7,15 @@ import { isOutcome } from '../core/verdict.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';
 import { checkFunction } from './options.ts';
 
-/** Goes through the middleware when the predicate is true, and past it otherwise. */
+/**
+ * Goes through the middleware when the predicate is true, and past it otherwise.
+ *
+ * @example
+ * import { rateLimit, when } from 'respool/middleware';
+ * const slowly = rateLimit({ max: 10, per: '1s' });
+ * const middleware = [when(({ topic }) => topic.endsWith('.bulk'), slowly)];
+ * spool.handle('orders.#', async () => {}, { middleware });
+ */
 export function when(
   predicate: (delivery: Delivery) => boolean | Promise<boolean>,
   middleware: Middleware,

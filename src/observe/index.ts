@@ -1,4 +1,4 @@
-/** index — metrics, traces, alerts and health of a spool, a consumer or a relay. */
+/** index — metrics, traces, logs and health of a spool, a consumer or a relay. */
 
 export type {
   AttemptSpan,
@@ -18,29 +18,7 @@ export {
   type MeasureTarget,
   type Unit,
 } from './alerts/condition.ts';
-export { type Alerts, createAlerts } from './alerts/evaluate.ts';
-export type {
-  BacklogForecast,
-  DiskSpace,
-  QueueDepth,
-  MeasureReading,
-  ExternalMeasures,
-} from './alerts/external-measures.ts';
-export {
-  createMeasures,
-  type MeasureOptions,
-  type Measures,
-} from './alerts/measures.ts';
-export type { Notice } from './alerts/notice.ts';
 export { parseCondition } from './alerts/parse.ts';
-export { type Receivers, registerReceivers } from './alerts/receivers.ts';
-export type {
-  AlertAction,
-  AlertActionCall,
-  AlertOptions,
-  AlertRule,
-} from './alerts/types.ts';
-export type { WindowRates, WindowParts } from './alerts/measures.ts';
 export type {
   MetricAlias,
   MetricsOptions,

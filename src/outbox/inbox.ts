@@ -50,6 +50,11 @@ const FORGET_AFTER = "interval '1 hour'";
 /**
  * Makes the table of `once` where it is not there yet: for consumers whose database has no outbox.
  * In PostgreSQL under a lock, so that several may try at once.
+ *
+ * @example
+ * import { migrateInbox } from 'respool/outbox';
+ * import pg from 'pg';
+ * await migrateInbox(new pg.Pool({ connectionString: process.env['DATABASE_URL'] }));
  */
 export function migrateInbox(pool: TxPool, place?: InboxPlace): Promise<void>;
 export function migrateInbox(database: SqliteDatabase, place?: InboxPlace): void;

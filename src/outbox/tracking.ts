@@ -44,6 +44,16 @@ export function trackingIds(): readonly string[] {
 /**
  * Middleware for spools and consumers: handlers run in the chain of their message, as those of
  * `listen` do.
+ *
+ * @example
+ * import { createSpool } from 'respool';
+ * import { tracked, tracking, trackingIds, trackingOf } from 'respool/outbox';
+ * // What a handler emits has the ids of the messages that led to it.
+ * const chained = createSpool({ path: 'spool', middleware: [tracked] });
+ * chained.handle('orders', async ({ headers }) => {
+ *   console.log(trackingOf(headers), trackingIds());
+ * });
+ * await tracking(['request-7'], () => chained.enqueue({ topic: 'orders' }));
  */
 export const tracked: Middleware = (delivery, next) => tracking(trackingOf(delivery.headers), next);
 

@@ -180,7 +180,16 @@ export function fromDrizzle(tx: DrizzleTx): SqlTx {
   };
 }
 
-/** The transaction of `knex.transaction(async (tx) => …)`. */
+/**
+ * The transaction of `knex.transaction(async (tx) => …)`.
+ *
+ * @example
+ * import { fromDrizzle, fromKnex, fromKysely, fromPrisma, type Outbox } from 'respool/outbox';
+ * declare const outbox: Outbox;
+ * declare const tx: Parameters<typeof fromKnex>[0];
+ * await outbox.emit(fromKnex(tx), 'orders.paid', { order: 7 });
+ * const others = { fromDrizzle, fromKysely, fromPrisma }; // the same for other libraries
+ */
 export function fromKnex(tx: KnexTx): SqlTx {
   return {
     async query(text, values) {

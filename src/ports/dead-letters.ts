@@ -87,6 +87,7 @@ export type Caution =
   /** The broker may drop what is looked at: refused, with what would lift it. */
   | { readonly kind: 'refused'; readonly text: string; readonly remedy: string };
 
+/** Which letters to look at, and how many. */
 export interface LetterLookOptions {
   readonly query?: LetterQuery;
   /** Looks at this many at the most, fitting or not; default 100,000. */
@@ -94,6 +95,7 @@ export interface LetterLookOptions {
   readonly signal?: AbortSignal;
 }
 
+/** Which letters to take, and how many at a time. */
 export interface LetterTakeOptions {
   /** Which letters; the others stay as they are. */
   readonly isWanted: (letter: Letter) => boolean;

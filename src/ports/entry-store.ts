@@ -166,6 +166,7 @@ export interface TallyRow {
   readonly approximate?: true;
 }
 
+/** What messages can be counted by. */
 export type TallyBy = 'state' | 'topic' | 'destination' | 'fingerprint';
 
 /** Already there, under this id; nothing was written. */

@@ -13,7 +13,7 @@ export {
   createConnection,
   type RabbitConnection,
 } from './connection/connection.ts';
-export { Consumer, type ConsumerLoad, createConsumer } from './consume/consumer.ts';
+export { type Consumer, type ConsumerLoad, createConsumer } from './consume/consumer.ts';
 export { type DelayFunction, RabbitDelivery, type RabbitHandler } from './consume/delivery.ts';
 export type { ConsumerOptions, Declare, QueueDeclareOptions } from './consume/options.ts';
 export { createQueueLetters, type QueueLettersOptions } from './queues/queue-letters.ts';
@@ -65,7 +65,7 @@ export type {
 export { queueStats } from './admin/stats.ts';
 export {
   createPublisher,
-  Publisher,
+  type Publisher,
   type PublisherLoad,
   type PublishResult,
 } from './publish/publisher.ts';

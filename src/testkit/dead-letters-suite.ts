@@ -21,7 +21,15 @@ export type {
 
 const CASES: readonly LetterCase[] = [...lookCases, ...takeCases, ...fateCases];
 
-/** The cases this place has to pass, by what it can be asked. */
+/**
+ * The cases this place has to pass, by what it can be asked.
+ *
+ * @example
+ * import { deadLettersSuite, type LettersAbilities, type LettersUnderTest } from 'respool/testkit';
+ * declare function make(): Promise<LettersUnderTest>;
+ * declare const can: LettersAbilities;
+ * for (const { run } of deadLettersSuite(make, can)) await run();
+ */
 export function deadLettersSuite(make: LettersMaker, can: LettersAbilities): readonly SuiteCase[] {
   return CASES.filter(({ needs }) => needs === undefined || can[needs]).map(({ name, run }) => ({
     name,

@@ -188,6 +188,13 @@ export function faultyStore(store: EntryStore, options: FaultyOptions = {}): Fau
 /**
  * Puts planned faults in front of a body store. A `get` that fails `before` gives no byte; one that
  * fails `after` gives them all and then fails, where a reader that trusts the end must notice.
+ *
+ * @example
+ * import { createSpool } from 'respool';
+ * import { memory, memoryBodies } from 'respool/stores/memory';
+ * import { faultyBodies } from 'respool/testkit';
+ * const bodies = faultyBodies(memoryBodies());
+ * const broken = createSpool({ entries: memory(), bodies });
  */
 export function faultyBodies(bodies: BodyStore, options: FaultyOptions = {}): FaultyBodies {
   const faults = new Faults(options);

@@ -21,7 +21,16 @@ export interface SampleParts
   readonly isStored?: true;
 }
 
-/** An incoming message of topic `mail.send`, due at SAMPLE_AT, with a small inline body. */
+/**
+ * An incoming message of topic `mail.send`, due at SAMPLE_AT, with a small inline body.
+ *
+ * @example
+ * import { memory } from 'respool/stores/memory';
+ * import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntry } from 'respool/testkit';
+ * const store = memory();
+ * await store.open();
+ * await store.insert([sampleEntry('a', { topic: 'orders', dueAt: SAMPLE_AT + SAMPLE_LEASE_MS })]);
+ */
 export function sampleEntry(id: string, parts: SampleParts = {}): Entry {
   const { bytes = SMALL, isStored, ...fields } = parts;
   const envelope: Envelope = {

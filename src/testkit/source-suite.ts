@@ -431,7 +431,15 @@ const settleCases: readonly SourceCase[] = [
 
 const CASES: readonly SourceCase[] = [...sourceCases, ...settleCases];
 
-/** The cases this source has to pass, by what it can be asked. */
+/**
+ * The cases this source has to pass, by what it can be asked.
+ *
+ * @example
+ * import { sourceSuite, type SourceUnderTest } from 'respool/testkit';
+ * declare function make(): Promise<SourceUnderTest>;
+ * const can = { canLose: false, picksTopics: true, keepsOrder: true, canExtend: false };
+ * for (const { run } of sourceSuite(make, can)) await run();
+ */
 export function sourceSuite(make: SourceMaker, can: SourceAbilities): readonly SuiteCase[] {
   return CASES.filter(({ needs }) => needs === undefined || can[needs]).map(({ name, run }) => ({
     name,

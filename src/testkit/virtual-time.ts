@@ -52,7 +52,17 @@ interface Timer extends HeapItem {
   readonly call: () => void;
 }
 
-/** A clock that moves only when a test moves it. */
+/**
+ * A clock that moves only when a test moves it.
+ *
+ * @example
+ * import { createSpool } from 'respool';
+ * import { memory, memoryBodies } from 'respool/stores/memory';
+ * import { SimClock } from 'respool/testkit';
+ * const clock = new SimClock();
+ * const timed = createSpool({ entries: memory(), bodies: memoryBodies({ clock }), clock });
+ * await clock.advance('1h');
+ */
 export class SimClock implements Clock {
   readonly #quietTurns: number;
   #wallMs: number;

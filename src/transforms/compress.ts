@@ -324,6 +324,10 @@ export type ReadCompressed = (encoding: string, context: ReadContext) => BodyRea
  * Reads what any `compress()` has written, without a configuration.
  *
  * Optional packages are loaded when the first body needs them; `decodeBytes` is a promise then.
+ *
+ * @example
+ * import { readCompressed } from 'respool/transforms';
+ * const reader = readCompressed('zstd', { id, maxBytes: 1_000_000 });
  */
 export const readCompressed: ReadCompressed = createReadCompressed(CODECS);
 

@@ -51,7 +51,16 @@ export function encrypt(options: EncryptOptions): Transform {
   return encryptWith(options, {});
 }
 
-/** Reads encrypted bodies and writes none: for after encryption was switched off. */
+/**
+ * Reads encrypted bodies and writes none: for after encryption was switched off.
+ *
+ * @example
+ * import { createSpool } from 'respool';
+ * import { decrypt } from 'respool/transforms';
+ * // Reads bodies that were encrypted before, and writes new ones as they are.
+ * const transforms = [decrypt({ keys: { k1: 'env:SPOOL_KEY' } })];
+ * const reader = createSpool({ path: 'spool', transforms });
+ */
 export function decrypt(options: DecryptOptions): Transform {
   checkNames('decrypt', checkObject('decrypt', options), ['keys']);
   const ring = new KeyRing('decrypt', options);

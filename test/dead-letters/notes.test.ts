@@ -1,13 +1,13 @@
 /** notes — what people know about a group, on record with who said it and when. */
 import { expect, test } from 'vitest';
 import { forgetNote, noteGroup, notesOf } from 'respool/dead-letters';
-import type { SpoolOperator } from 'respool/operator';
+import type { Operator } from 'respool/operator';
 import { NOTE_MAX_CHARS, noteOf } from '../../src/dead-letters/groups.ts';
 import { setup } from '../spool/setup.ts';
 
 const GROUP = '0123456789a';
 
-async function operatorOf(): Promise<SpoolOperator> {
+async function operatorOf(): Promise<Operator> {
   const { spool } = await setup();
   return spool.operator({ by: 'ada' });
 }

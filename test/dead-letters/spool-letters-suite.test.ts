@@ -17,7 +17,10 @@ import {
 } from 'respool/testkit';
 import { describe } from 'vitest';
 import { createSpoolLetters } from 'respool/dead-letters';
-import { connectOperator, createService } from 'respool/web';
+import { connectOperator } from 'respool/web';
+import { internalsOf } from '../../src/spool/internals.ts';
+import { createServiceOperator } from '../../src/spool/operator/spool-operator.ts';
+import { createService } from '../../src/web/server/service.ts';
 import { AMQP_HEADER, REPLAY_HEADER } from '../../src/core/reserved-headers.ts';
 import { all, bytesOf } from '../spool/setup.ts';
 import { runSuite } from '../suite.ts';
@@ -80,7 +83,7 @@ async function served(
   spool: Spool,
 ): Promise<{ readonly operator: Operator; readonly stop: () => Promise<void> }> {
   const service = createService({
-    operator: (by) => spool.operator({ by }),
+    operator: (by) => createServiceOperator(internalsOf(spool), { by }),
     settings: SETTINGS,
     bodyMaxBytes: 1_000_000,
     isReady: () => true,

@@ -22,7 +22,9 @@ import {
   reportReplay,
   runReplay,
 } from 'respool/dead-letters';
-import { createAlerts, createMeasures, parseCondition } from 'respool/observe';
+import { parseCondition } from 'respool/observe';
+import { createAlerts } from '../../src/observe/alerts/evaluate.ts';
+import { createMeasures } from '../../src/observe/alerts/measures.ts';
 import { createOutbox, type Outbox, once as onceIn, type SqliteOutbox } from 'respool/outbox';
 import { once } from 'respool/stores/sqlite';
 import { compress, encrypt } from 'respool/transforms';

@@ -2,14 +2,11 @@
 import { seededDice } from 'respool/testkit';
 import { expect, test } from 'vitest';
 import type { RecordStore } from 'respool';
-import {
-  type AlertRule,
-  type Alerts,
-  createAlerts,
-  type Measures,
-  type Notice,
-  registerReceivers,
-} from 'respool/observe';
+import type { AlertRule } from '../../src/observe/alerts/types.ts';
+import { type Alerts, createAlerts } from '../../src/observe/alerts/evaluate.ts';
+import type { Measures } from '../../src/observe/alerts/measures.ts';
+import type { Notice } from '../../src/observe/alerts/notice.ts';
+import { registerReceivers } from '../../src/observe/alerts/receivers.ts';
 import { HOUR, SECOND, setup, type World } from '../spool/setup.ts';
 import { earOf, EVERY_MS, ruleOf } from './alerts-ground.ts';
 import { internalsOf } from '../../src/spool/internals.ts';

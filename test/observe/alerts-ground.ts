@@ -6,21 +6,21 @@ import type { AddressInfo } from 'node:net';
 import type { Clock, Handler, Spool, SpoolEvent } from 'respool';
 import { http } from 'respool/deliver';
 import { onTestFinished } from 'vitest';
-import {
-  type AlertAction,
-  type AlertActionCall,
-  type AlertOptions,
-  type AlertRule,
-  type Alerts,
-  createAlerts,
-  createMeasures,
-  type ExternalMeasures,
-  type MeasureReading,
-  type Measures,
-  type Notice,
-  parseCondition,
-  registerReceivers,
-} from 'respool/observe';
+import { parseCondition } from 'respool/observe';
+import type {
+  AlertAction,
+  AlertActionCall,
+  AlertOptions,
+  AlertRule,
+} from '../../src/observe/alerts/types.ts';
+import { type Alerts, createAlerts } from '../../src/observe/alerts/evaluate.ts';
+import { createMeasures, type Measures } from '../../src/observe/alerts/measures.ts';
+import type {
+  ExternalMeasures,
+  MeasureReading,
+} from '../../src/observe/alerts/external-measures.ts';
+import type { Notice } from '../../src/observe/alerts/notice.ts';
+import { registerReceivers } from '../../src/observe/alerts/receivers.ts';
 import { STATE_KIND } from '../../src/observe/alerts/evaluate.ts';
 import type { AlertState } from '../../src/observe/alerts/state.ts';
 import { setup, type World } from '../spool/setup.ts';

@@ -1,13 +1,13 @@
 /** What conditions are about, measured one by one. */
 import { noRetry } from 'respool';
 import { expect, onTestFinished, test } from 'vitest';
-import {
-  type BacklogForecast,
-  createMeasures,
-  type ExternalMeasures,
-  type MeasureReading,
-  parseCondition,
-} from 'respool/observe';
+import { parseCondition } from 'respool/observe';
+import type {
+  BacklogForecast,
+  ExternalMeasures,
+  MeasureReading,
+} from '../../src/observe/alerts/external-measures.ts';
+import { createMeasures } from '../../src/observe/alerts/measures.ts';
 import { HOUR, MINUTE, SECOND, setup, type World } from '../spool/setup.ts';
 import { alertsOver, earOf, ruleOf } from './alerts-ground.ts';
 import { internalsOf } from '../../src/spool/internals.ts';

@@ -1,7 +1,8 @@
 /** Rounds: flapping, several processes, crashes, a store that is away, what cannot be measured. */
 import { RespoolError } from 'respool';
 import { expect, test } from 'vitest';
-import type { AlertActionCall, Measures } from 'respool/observe';
+import type { AlertActionCall } from '../../src/observe/alerts/types.ts';
+import type { Measures } from '../../src/observe/alerts/measures.ts';
 import { MINUTE, SECOND, setup } from '../spool/setup.ts';
 import { alertsOver, earOf, EVERY_MS, ruleOf, scene } from './alerts-ground.ts';
 

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createSpool, fixed, type Spool } from 'respool';
-import { type BulkAction, type BulkProgress, type SpoolOperator } from 'respool/operator';
+import type { BulkAction, BulkProgress, Operator } from 'respool/operator';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { setup } from '../spool/setup.ts';
@@ -11,9 +11,9 @@ import { setup } from '../spool/setup.ts';
 const HOUR = 3_600_000;
 
 async function run(
-  operator: SpoolOperator,
+  operator: Operator,
   action: BulkAction,
-  filter: Parameters<SpoolOperator['prepare']>[1] = {},
+  filter: Parameters<Operator['prepare']>[1] = {},
 ): Promise<{ readonly count: number } & Partial<BulkProgress>> {
   const bulk = await operator.prepare(action, filter);
   let progress: BulkProgress | undefined;

@@ -6,6 +6,7 @@ import { createSpool, fixed } from 'respool';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { setup } from '../spool/setup.ts';
 import { internalsOf } from '../../src/spool/internals.ts';
+import { createServiceOperator } from '../../src/spool/operator/spool-operator.ts';
 
 async function operator() {
   const parts = await setup({ policies: { slow: fixed('1h') } });
@@ -143,7 +144,8 @@ describe('a bulk action', () => {
   });
 
   test('can be done step by step, by who keeps the place', async () => {
-    const { spool, operator: ann } = await operator();
+    const { spool } = await operator();
+    const ann = createServiceOperator(internalsOf(spool), { by: 'ann' });
     await spool.enqueueMany(Array.from({ length: 3 }, () => ({ topic: 'a' })));
     const bulk = await ann.prepare({ kind: 'hold' }, { topic: 'a' });
     await ann.beginBulk({ kind: 'hold' }, bulk);

@@ -1,7 +1,7 @@
 /** Who is let in: tokens and roles, hosts and origins, limits and lockouts. */
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
-import type { TokenRole, ServeSettings } from 'respool/web';
+import type { TokenRole, ServeSettings } from './setup.ts';
 import { json, moving, openWire, refusal, setup, SETTINGS, type World } from './setup.ts';
 
 const CANARY = 'canary-0123456789abcdef';

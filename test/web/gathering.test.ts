@@ -1,15 +1,17 @@
 /** Posts of one turn of the loop reach the spool together, so that they share a write. */
-import type { SpoolOperator } from 'respool/operator';
+import type { ServiceOperator } from '../../src/spool/operator/operator.ts';
 import { createTestSpool, SimClock } from 'respool/testkit';
 import { expect, test } from 'vitest';
+import { internalsOf } from '../../src/spool/internals.ts';
+import { createServiceOperator } from '../../src/spool/operator/spool-operator.ts';
 import { PostBatcher } from '../../src/web/server/service.ts';
 import { rejection } from '../spool/setup.ts';
 
-const gathered = async (change: Partial<SpoolOperator> = {}) => {
+const gathered = async (change: Partial<ServiceOperator> = {}) => {
   const { spool } = await createTestSpool();
   const enqueued: string[] = [];
-  const operator: SpoolOperator = {
-    ...spool.operator({ by: 'ann' }),
+  const operator: ServiceOperator = {
+    ...createServiceOperator(internalsOf(spool), { by: 'ann' }),
     enqueue: async ({ topic }) => {
       enqueued.push(topic);
       return { id: topic, duplicate: false };

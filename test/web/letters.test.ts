@@ -2,7 +2,8 @@
 import { hash } from 'node:crypto';
 import { PermanentError, type Spool } from 'respool';
 import { describe, expect, test } from 'vitest';
-import { connectOperator, type TokenRole } from 'respool/web';
+import { connectOperator } from 'respool/web';
+import type { TokenRole } from './setup.ts';
 import { all, bytesOf, codeOf, rejection } from '../spool/setup.ts';
 import { json, refusal, setup } from './setup.ts';
 

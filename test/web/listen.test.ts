@@ -5,7 +5,7 @@ import { request } from 'node:https';
 import path from 'node:path';
 import { RespoolError } from 'respool';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import type { ServeSettings } from 'respool/web';
+import type { ServeSettings } from './setup.ts';
 import { checkListen } from '../../src/web/server/settings.ts';
 import { rejection } from '../spool/setup.ts';
 import { json, openWire, refusal, setup, SETTINGS } from './setup.ts';

@@ -5,12 +5,17 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { createSpool, type Logger, type Spool, type SpoolOptions } from 'respool';
-import type { SpoolOperator } from 'respool/operator';
+import type { ServiceOperator } from '../../src/spool/operator/operator.ts';
 import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
 import { faultyBodies, faultyStore, SimClock } from 'respool/testkit';
 import type { FaultyBodies, FaultyStore } from 'respool/testkit';
 import { onTestFinished } from 'vitest';
-import { createService, type ServeSettings, type Service, type ServiceOptions } from 'respool/web';
+import { internalsOf } from '../../src/spool/internals.ts';
+import { createServiceOperator } from '../../src/spool/operator/spool-operator.ts';
+import { createService, type Service, type ServiceOptions } from '../../src/web/server/service.ts';
+import type { ServeSettings, TokenRole } from '../../src/web/server/settings.ts';
+
+export type { ServeSettings, TokenRole };
 
 export const SETTINGS: ServeSettings = {
   host: '127.0.0.1',
@@ -26,7 +31,7 @@ export interface WorldOptions {
   readonly spool?: SpoolOptions;
   readonly parts?: Partial<ServiceOptions>;
   /** What of the operator is otherwise. */
-  readonly operator?: (operator: SpoolOperator) => Partial<SpoolOperator>;
+  readonly operator?: (operator: ServiceOperator) => Partial<ServiceOperator>;
   /** Listens unless this is false. */
   readonly isListening?: boolean;
 }
@@ -65,7 +70,7 @@ export async function setup(options: WorldOptions = {}): Promise<World> {
   const logs: string[] = [];
   const service = createService({
     operator: (by) => {
-      const operator = spool.operator({ by });
+      const operator = createServiceOperator(internalsOf(spool), { by });
       return { ...operator, ...options.operator?.(operator) };
     },
     settings: { ...SETTINGS, ...settings },

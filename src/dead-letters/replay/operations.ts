@@ -44,7 +44,26 @@ export async function getReplay(
   return found === undefined ? undefined : replayIn(found);
 }
 
-/** Asks the process that runs it to pause; what is on its way ends first. */
+/**
+ * Asks the process that runs it to pause; what is on its way ends first.
+ *
+ * @example
+ * import {
+ *   cancelReplay,
+ *   getReplay,
+ *   listReplays,
+ *   pauseReplay,
+ *   removeReplay,
+ *   resumeReplay,
+ * } from 'respool/dead-letters';
+ * for (const one of await listReplays(operator)) {
+ *   if (one.state === 'running') await pauseReplay(operator, one.id);
+ * }
+ * const replay = await getReplay(operator, id);
+ * if (replay?.state === 'paused') await resumeReplay(operator, letters, id);
+ * await cancelReplay(operator, id);
+ * await removeReplay(operator, id);
+ */
 export function pauseReplay(
   operator: ReplayOperator,
   id: string,

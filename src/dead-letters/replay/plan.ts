@@ -96,7 +96,14 @@ export async function planReplay(
   );
 }
 
-/** The plan alone: nothing is written. */
+/**
+ * The plan alone: nothing is written.
+ *
+ * @example
+ * import { drawPlan } from 'respool/dead-letters';
+ * // Only computed: nothing is recorded, and nothing is sent.
+ * const { plan } = await drawPlan(letters, { kind: 'spool', kinds: ['dead'] }, { rate: 10 });
+ */
 export async function drawPlan(
   letters: DeadLetters,
   source: ReplaySource,
@@ -267,7 +274,7 @@ export interface ReplaySettings {
 }
 
 /** What holds where nothing is said. */
-export const REPLAY_DEFAULTS = {
+const REPLAY_DEFAULTS = {
   canary: 10,
   canaryWait: '10s',
   window: 100,
@@ -459,7 +466,16 @@ export interface Rehearsal {
   readonly body: readonly string[];
 }
 
-/** Tries the transform on the first letters of a query; nothing is changed by it. */
+/**
+ * Tries the transform on the first letters of a query; nothing is changed by it.
+ *
+ * @example
+ * import { loadTransform, rehearse } from 'respool/dead-letters';
+ * const transform = await loadTransform('repair.ts');
+ * for (const { id: letter, result, body } of await rehearse(letters, transform, { max: 10 })) {
+ *   console.log(letter, result, body.join('\n'));
+ * }
+ */
 export async function rehearse(
   letters: DeadLetters,
   transform: LetterTransform,

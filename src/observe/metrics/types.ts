@@ -19,6 +19,7 @@ import type { Spool } from '../../spool/spool.ts';
 
 /** Names that other systems know the same numbers by. */
 export const METRIC_ALIASES = ['goqueue', 'outbox'] as const;
+/** A system whose metric names are written as well. */
 export type MetricAlias = (typeof METRIC_ALIASES)[number];
 
 /** How metrics are kept. */

@@ -88,7 +88,14 @@ export const KIND = { client: 2, producer: 3, consumer: 4 } as const;
 /** The status of a span that failed. */
 export const STATUS_ERROR = 2;
 
-/** The note that names the span of the first attempt to later ones, in W3C format: `00-…-…-01`. */
+/**
+ * The note that names the span of the first attempt to later ones, in W3C format: `00-…-…-01`.
+ *
+ * @example
+ * import { FIRST_ATTEMPT_NOTE } from 'respool/observe';
+ * const message = await spool.get(id);
+ * console.log(message?.status.notes[FIRST_ATTEMPT_NOTE]);
+ */
 export const FIRST_ATTEMPT_NOTE = 'respool.trace.first-attempt';
 
 /** Reads headers, whatever the case of their names; those of AMQP may be no texts. */

@@ -27,7 +27,19 @@ import { amqpOf } from '../connection/connection.ts';
 import { bad, type DoctorOptions, type Finding, ok, type SharedWith, warn } from './reports.ts';
 import { queueStats } from './stats.ts';
 
-/** Looks at everything; the worst is not first, related things are together. */
+/**
+ * Looks at everything; the worst is not first, related things are together.
+ *
+ * @example
+ * import { createManagement, doctor, dumpText, dumpTopology, queueStats } from 'respool/rabbit';
+ * const management = createManagement({ url: 'http://localhost:15672' });
+ * const plans = [consumer.plan];
+ * for (const { level, name, text, todo } of await doctor({ connection, management, plans })) {
+ *   if (level !== 'ok') console.warn(name, text, todo);
+ * }
+ * const { hints } = await queueStats({ connection, management, plans });
+ * console.log(dumpText(await dumpTopology({ management, plans })), hints);
+ */
 export async function doctor(options: DoctorOptions): Promise<readonly Finding[]> {
   const { management, plans } = options;
   const connection = await amqpOf(options.connection);

@@ -45,6 +45,7 @@ export interface QueueStats {
   readonly oldestAgeMs: number | undefined;
 }
 
+/** What a hint is about. */
 export type StatsHintKind = 'missing' | 'stalled' | 'deep-wait' | 'unrouted' | 'dead-growing';
 
 /** Something in the numbers that an operator should know. */
@@ -56,6 +57,7 @@ export interface StatsHint {
   readonly todo: string;
 }
 
+/** Options of `queueStats`. */
 export interface StatsOptions extends LookOptions {
   /** What was told before: shows what grows and what does not leave its wait queue. */
   readonly previous?: StatsReport | undefined;
@@ -82,6 +84,7 @@ export interface Finding {
   readonly todo: string;
 }
 
+/** Options of `doctor`. */
 export interface DoctorOptions extends LookOptions {
   readonly connection: AnyConnection;
   /** The other systems whose queues these are, and what stays unsafe by their arguments. */
@@ -105,6 +108,7 @@ export interface MoveProgress {
   readonly total: number;
 }
 
+/** Options of `drainQueue`. */
 export interface DrainOptions {
   readonly connection: AnyConnection;
   /** What to empty: a wait, dead, parked or unrouted queue. */
@@ -141,6 +145,7 @@ export type DrainEnd =
   /** Too many that do not match stand before the others. */
   | 'held';
 
+/** What a drain has moved, and why it ended. */
 export interface DrainReport {
   readonly queue: string;
   /** How many there were at the beginning. */
@@ -163,6 +168,7 @@ export interface OldQueue {
   readonly waitMs?: number;
 }
 
+/** Options of `migrateTopology`. */
 export interface MigrateOptions {
   readonly connection: AnyConnection;
   /** Needed to remove anything: only it tells bindings and what is being dead-lettered. */
@@ -207,6 +213,7 @@ export interface MigrateStep {
   readonly text: string;
 }
 
+/** What a migration did, and what is left for the operator. */
 export interface MigrateReport {
   readonly isDryRun: boolean;
   /** Nothing of the old topology is left. */
@@ -216,6 +223,7 @@ export interface MigrateReport {
   readonly todo: readonly string[];
 }
 
+/** A queue as the broker has it. */
 export interface DumpedQueue extends QueueStats {
   /** As planned. */
   readonly planned: Table;
@@ -228,6 +236,7 @@ export interface DumpedQueue extends QueueStats {
   readonly node: string | undefined;
 }
 
+/** An exchange as the broker has it. */
 export interface DumpedExchange {
   readonly name: string;
   readonly type: string;
@@ -237,6 +246,7 @@ export interface DumpedExchange {
   readonly policy: string | undefined;
 }
 
+/** A binding as the broker has it. */
 export interface DumpedBinding {
   readonly exchange: string;
   readonly queue: string;

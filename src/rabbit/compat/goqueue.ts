@@ -189,7 +189,13 @@ const MESSAGE_ID = 'goqueue-message-id';
 /** How the style tells the wire which `expiration` a message gets; never on the wire itself. */
 const EXPIRATION = 'respool-expiration';
 
-/** Shares queues with GoQueue. The policy's attempts are their retries plus one. */
+/**
+ * Shares queues with GoQueue. The policy's attempts are their retries plus one.
+ *
+ * @example
+ * import { createConsumer, goqueue } from 'respool/rabbit';
+ * createConsumer({ connection, queue: 'orders', compat: goqueue() }, async () => {});
+ */
 export function goqueue(options: GoqueueOptions = {}): compat.Compat {
   checkNames('goqueue()', options, ['maxRetries']);
   const { maxRetries } = options;

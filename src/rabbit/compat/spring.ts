@@ -53,7 +53,13 @@ const COUNT = 'x-message-retries';
 const WAIT_FOR = 'wait-for';
 const RETURN_TO = 'return-to';
 
-/** Shares queues with Spring consumers. The policy's attempts are their retries plus one. */
+/**
+ * Shares queues with Spring consumers. The policy's attempts are their retries plus one.
+ *
+ * @example
+ * import { createConsumer, spring } from 'respool/rabbit';
+ * createConsumer({ connection, queue: 'orders', compat: spring() }, async () => {});
+ */
 export function spring(options: SpringOptions = {}): compat.Compat {
   const names = namesOf(options);
   return {

@@ -54,7 +54,19 @@ const NAMES = [
   'clock',
 ];
 
-/** Brings everything from the old topology to the new one. */
+/**
+ * Brings everything from the old topology to the new one.
+ *
+ * @example
+ * import { migrateTopology } from 'respool/rabbit';
+ * const { steps, todo } = await migrateTopology({
+ *   connection,
+ *   from: [{ name: 'orders.retry', role: 'wait' }],
+ *   to: consumer.plan,
+ *   dryRun: true,
+ * });
+ * console.log(steps, todo);
+ */
 export async function migrateTopology(options: MigrateOptions): Promise<MigrateReport> {
   checkMigrate(options);
   const { clock = systemClock, window = WINDOW_DEFAULT, dryRun = false } = options;

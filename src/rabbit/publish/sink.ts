@@ -93,7 +93,17 @@ const NO_LIMIT = {
   waitingMaxBytes: Number.POSITIVE_INFINITY,
 };
 
-/** Makes a sink; it connects with the first parcel. */
+/**
+ * Makes a sink; it connects with the first parcel.
+ *
+ * @example
+ * import { createOutbox } from 'respool/outbox';
+ * import { createConnection, rabbitSink } from 'respool/rabbit';
+ * const broker = createConnection({ url: 'amqp://localhost' });
+ * const sink = rabbitSink({ connection: broker, exchange: 'events' });
+ * const outbox = createOutbox({ url: 'postgres://localhost/shop' });
+ * const relay = outbox.relay({ to: sink });
+ */
 export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
   const { exchange, maxBytes, confirmTimeoutMs, stuckAfterMs, tracer } = settingsOf(options);
   const { key, clock = systemClock } = options;

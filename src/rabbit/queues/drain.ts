@@ -53,7 +53,18 @@ const NAMES = [
   'clock',
 ];
 
-/** Empties a queue by as many messages as it had at the beginning. */
+/**
+ * Empties a queue by as many messages as it had at the beginning.
+ *
+ * @example
+ * import { drainQueue } from 'respool/rabbit';
+ * const { moved } = await drainQueue({
+ *   connection,
+ *   queue: 'orders.dead',
+ *   plans: [consumer.plan],
+ *   max: 100,
+ * });
+ */
 export async function drainQueue(options: DrainOptions): Promise<DrainReport> {
   checkDrain(options);
   const { queue, plans = [], max, window = WINDOW_DEFAULT, onProgress, signal } = options;

@@ -40,6 +40,7 @@ export interface SweepJournal {
   close(): Promise<void>;
 }
 
+/** Options of `sweepJournal`. */
 export interface SweepJournalOptions {
   /** Older entries are ignored, in milliseconds; default 7 days. */
   readonly maxAgeMs?: number;

@@ -70,11 +70,13 @@ export interface SweepSettings {
   readonly dedupe?: SweepJournal | undefined;
 }
 
+/** Options of `sweepQueue`: one queue and its target. */
 export interface SweepQueueOptions extends SweepSettings {
   readonly queue: string;
   readonly target: string;
 }
 
+/** Options of `sweepQueues`: queues by pattern, and their target. */
 export interface SweepOptions extends SweepSettings {
   /** Names of queues, or patterns with `*` and `?`, which need the management API. */
   readonly patterns: readonly string[];
@@ -130,7 +132,18 @@ const NAMES = [
   'target',
 ];
 
-/** Sweeps one queue. */
+/**
+ * Sweeps one queue.
+ *
+ * @example
+ * import { sweepJournal, sweepQueue } from 'respool/rabbit';
+ * const { moved, left } = await sweepQueue({
+ *   connection,
+ *   queue: 'orders.dead',
+ *   target: 'orders.archive',
+ *   dedupe: sweepJournal('orders.sweep.jsonl'),
+ * });
+ */
 export async function sweepQueue(options: SweepQueueOptions): Promise<QueueSweep> {
   checkNames('sweepQueue', options, [...NAMES, 'queue']);
   const { queue, target } = options;

@@ -13,6 +13,7 @@ import { policyDifferences } from './broker-state.ts';
 import { describeDifference, explainRefusal, inFull } from './explain.ts';
 import type { BindingSpec, ExchangeSpec, PolicySpec, QueueSpec, Topology } from './model.ts';
 
+/** Options of `applyTopology`. */
 export interface ApplyOptions {
   /** Sets the policies; without it they are reported as not applied. */
   readonly management?: Management | undefined;

@@ -59,7 +59,15 @@ export interface ExportOptions {
   readonly vhost?: string;
 }
 
-/** The topology as definitions of RabbitMQ; a queue that is exclusive is refused. */
+/**
+ * The topology as definitions of RabbitMQ; a queue that is exclusive is refused.
+ *
+ * @example
+ * import { mergeTopologies, toDefinitions, toTerraform } from 'respool/rabbit';
+ * const topology = mergeTopologies([consumer.plan]);
+ * console.log(JSON.stringify(toDefinitions(topology, { vhost: '/' })));
+ * console.log(toTerraform(topology));
+ */
 export function toDefinitions(
   topology: Topology,
   { vhost = '/' }: ExportOptions = {},

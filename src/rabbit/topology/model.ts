@@ -14,6 +14,7 @@ import type { Table } from '../connection/amqp.ts';
 /** Replicated and safe (`quorum`, the default), or plain (`classic`). */
 export type QueueType = 'quorum' | 'classic';
 
+/** An exchange of a topology. */
 export interface ExchangeSpec {
   readonly name: string;
   readonly type: 'direct' | 'topic' | 'fanout' | 'headers';
@@ -26,6 +27,7 @@ export interface ExchangeSpec {
 /** What a queue is there for. */
 export type QueueRole = 'main' | 'wait' | 'dead' | 'parked' | 'unrouted';
 
+/** A queue of a topology, with its role. */
 export interface QueueSpec {
   readonly name: string;
   readonly role: QueueRole;
@@ -35,6 +37,7 @@ export interface QueueSpec {
   readonly arguments: Table;
 }
 
+/** A binding of a topology. */
 export interface BindingSpec {
   readonly queue: string;
   readonly exchange: string;

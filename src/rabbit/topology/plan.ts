@@ -44,7 +44,26 @@ export interface Plan {
   readonly counts: Readonly<Record<PlanState, number>>;
 }
 
-/** Compares a topology with the broker. */
+/**
+ * Compares a topology with the broker.
+ *
+ * @example
+ * import {
+ *   applyTopology,
+ *   createManagement,
+ *   describePlan,
+ *   mergeTopologies,
+ *   planTopology,
+ *   verifyTopology,
+ * } from 'respool/rabbit';
+ * const management = createManagement({ url: 'http://localhost:15672' });
+ * const topology = mergeTopologies([consumer.plan]);
+ * for (const line of describePlan(await planTopology(amqp, topology, { management }))) {
+ *   console.log(line);
+ * }
+ * await applyTopology(amqp, topology, { management });
+ * const problems = await verifyTopology(amqp, topology, { management });
+ */
 export async function planTopology(
   connection: AmqpConnection,
   topology: Topology,

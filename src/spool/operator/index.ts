@@ -4,9 +4,7 @@ export type {
   Bulk,
   BulkAction,
   BulkProgress,
-  BulkStep,
   Operator,
-  SpoolOperator,
   EventOptions,
   Throughput,
   MessagePage,
@@ -18,6 +16,7 @@ export type {
   Spread,
   StateStats,
   Stats,
+  SpoolOperator,
   SweptQueue,
   SerializedEvent,
 } from './operator.ts';

@@ -174,6 +174,10 @@ export interface Bulk {
 export interface SpoolOperator extends Operator {
   /** Reports to listeners of the spool what was done beside it: a sweep, a replay, an alert. */
   emit(event: SpoolEvent): void;
+}
+
+/** An operator for the HTTP service, which does a bulk action in steps, one for each request. */
+export interface ServiceOperator extends SpoolOperator {
   /** Writes action, filter and count into the audit record; before the first step. */
   beginBulk(action: BulkAction, bulk: Pick<Bulk, 'count' | 'filter'>): Promise<void>;
   /** The next messages of a prepared filter, at most 500; goes on at `next` of the step before. */

@@ -83,6 +83,7 @@ export interface ReplayPlan {
   readonly caution?: string;
 }
 
+/** Where a replay is on its way; a stopped one stopped itself, as too much failed. */
 export type ReplayState = 'planned' | 'running' | 'paused' | 'stopped' | 'cancelled' | 'done';
 
 /** How far it is. */

@@ -39,6 +39,7 @@ import type {
   Shape,
   ShapeOptions,
   ShapeRow,
+  ServiceOperator,
   SpoolOperator,
   StateStats,
   Stats,
@@ -93,8 +94,6 @@ export function createOperator(
     }),
     ...changes(spool, by),
     policies: async () => [...spool.policies].map(([name, policy]) => ({ name, policy })),
-    beginBulk: (action, { count, filter }) => auditBulk(spool, { action, filter, count, by }),
-    stepBulk: (action, step) => stepBulk(spool, { ...step, action, by }),
     pause: (topic) => pausing(runtime, 'pause', topic, by),
     resume: (topic) => pausing(runtime, 'resume', topic, by),
     pauses: () => spool.pauses(),
@@ -111,6 +110,19 @@ export function createOperator(
     tellSweep: async (swept) => spool.emit({ at: spool.now(), kind: 'sweep', ...swept }),
     events: (options) => serializedEvents(spool, options),
   };
+}
+
+/** The same for the HTTP service, which does bulk actions in steps. */
+export function createServiceOperator(
+  spool: SpoolInternals,
+  options: OperatorOptions,
+): ServiceOperator {
+  const { by } = options;
+  const steps: Pick<ServiceOperator, 'beginBulk' | 'stepBulk'> = {
+    beginBulk: (action, { count, filter }) => auditBulk(spool, { action, filter, count, by }),
+    stepBulk: (action, step) => stepBulk(spool, { ...step, action, by }),
+  };
+  return Object.assign(createOperator(spool, options), steps);
 }
 
 type Changes = Pick<

@@ -3,4 +3,3 @@
 export { type FilesystemBodiesOptions, filesystemBodies } from './body-store.ts';
 export type { SyncMode } from './disk-protocol.ts';
 export { type FilesystemOptions, filesystem } from './entry-store.ts';
-export { serviceAddress } from './entry-store.ts';

@@ -50,7 +50,15 @@ export interface MemoryOptions {
   readonly shared?: MemoryData;
 }
 
-/** Data for several memory stores to share. */
+/**
+ * Data for several memory stores to share.
+ *
+ * @example
+ * import { createMemoryData, memory } from 'respool/stores/memory';
+ * const shared = createMemoryData();
+ * const first = memory({ shared });
+ * const second = memory({ shared }); // sees the entries of the first, as another process would
+ */
 export function createMemoryData(): MemoryData {
   return new Data();
 }

@@ -13,4 +13,3 @@ export {
 } from './schema.ts';
 export { type OnceOptions, once } from './once.ts';
 export type { SqliteOptions } from './options.ts';
-export { serviceAddress } from './instances.ts';

@@ -262,6 +262,10 @@ export function migrateSqlite(database: SqliteDatabase, options: SqliteSchemaOpt
 /**
  * All the SQL that `migrateSqlite` runs on an empty database, or on tables of the version `from`:
  * to read, or for your own tool.
+ *
+ * @example
+ * import { sqliteSchema } from 'respool/stores/sqlite';
+ * console.log(sqliteSchema()); // CREATE TABLE …, for a migration tool
  */
 export function sqliteSchema({ from = 0, ...options }: SqliteSqlOptions = {}): string {
   const tables = tablesOf('sqliteSchema', options);

@@ -41,7 +41,21 @@ const STEPS_MAX = 400_000;
 /** The whole is looked at after this many moments. */
 const LOOK_EVERY = 100;
 
-/** Runs the world of a seed. */
+/**
+ * Runs the world of a seed.
+ *
+ * @example
+ * import { commandFor, SimBodyDisk, SimDisk, simulate } from 'respool/testkit';
+ * // Keeps what it is asked to remove, on purpose.
+ * class LeakyDisk extends SimBodyDisk {
+ *   override remove(): void {}
+ * }
+ * const { seed, violation } = await simulate(7, {
+ *   disk: (timeline) => new SimDisk(timeline),
+ *   shelf: (timeline) => new LeakyDisk(timeline),
+ * });
+ * if (violation !== undefined) console.error(violation, commandFor(seed));
+ */
 export async function simulate(seed: number, mutation: Mutation = {}): Promise<SimReport> {
   const world = new SimWorld(seed, mutation);
   const { timeline, findings, plan, ledger } = world;

@@ -62,7 +62,16 @@ const CALLS_AT_ONCE_MAX = 20_000;
 /** Apart from the seeds that people give, and not a multiple of what the dice step by. */
 const KEYS_SALT = 0x2b_c0_ff_ee;
 
-/** One simulated world. */
+/**
+ * One simulated world.
+ *
+ * @example
+ * import { SimProcess, SimWorld } from 'respool/testkit';
+ * const world = new SimWorld(7);
+ * const { timeline } = world;
+ * const process = new SimProcess(1, 1, { timeline, wall: () => world.storeNow() });
+ * const { entries, bodies } = world.makeStores(process);
+ */
 export class SimWorld {
   readonly chance: Chance;
   /** For order keys alone. */

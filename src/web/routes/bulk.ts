@@ -7,7 +7,7 @@
  */
 
 import { z } from '@hono/zod-openapi';
-import type { BulkAction, Operator, SpoolOperator } from '../../spool/operator/operator.ts';
+import type { BulkAction, Operator, ServiceOperator } from '../../spool/operator/operator.ts';
 import { addProgress, isEmptyFilter, NO_PROGRESS } from '../../spool/operator/bulk-actions.ts';
 import { isRespoolError, RespoolError, unreachable } from '../../core/errors.ts';
 import { REASON_MAX_CHARS } from '../../core/failure.ts';
@@ -95,7 +95,7 @@ export function addBulkRoutes(app: App, { clock }: { readonly clock: Clock }): v
 
 /** What was confirmed, for as many messages as one request may act on. */
 async function confirmed(
-  operator: SpoolOperator,
+  operator: ServiceOperator,
   confirms: Confirmations,
   { action, filter: asked, confirm, after: given }: BulkBody & Confirmed,
 ): Promise<Response> {
@@ -322,7 +322,7 @@ class RekeyRuns {
     );
   }
 
-  begin(operator: SpoolOperator, filter: ListFilter, count: number): void {
+  begin(operator: ServiceOperator, filter: ListFilter, count: number): void {
     const stop = new AbortController();
     this.#by = operator.by;
     this.#error = undefined;
@@ -337,7 +337,7 @@ class RekeyRuns {
     await ended;
   }
 
-  async #run(operator: SpoolOperator, filter: ListFilter, signal: AbortSignal): Promise<void> {
+  async #run(operator: ServiceOperator, filter: ListFilter, signal: AbortSignal): Promise<void> {
     const onProgress = (progress: RekeyProgress): void => {
       this.#progress = progress;
     };

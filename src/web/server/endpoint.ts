@@ -4,7 +4,7 @@
  */
 
 import { type OpenAPIHono, z } from '@hono/zod-openapi';
-import type { SpoolOperator } from '../../spool/operator/operator.ts';
+import type { ServiceOperator } from '../../spool/operator/operator.ts';
 import { type ErrorCode, RespoolError } from '../../core/errors.ts';
 import type { AnswerMemory } from './answer-memory.ts';
 import type { ByteBudget, ByteLimit, Share } from './inlet.ts';
@@ -16,7 +16,7 @@ import { JSON_TYPE } from './writing.ts';
 /** What comes with each request to the app. */
 export interface Bindings {
   readonly caller: Caller;
-  readonly operator: SpoolOperator;
+  readonly operator: ServiceOperator;
   /** Reads the body, for who wants one. */
   read(limit: ByteLimit): Promise<Uint8Array>;
   readonly budget: ByteBudget;

@@ -14,7 +14,7 @@ import { asError, isRespoolError, textOf } from '../../core/errors.ts';
 import { redactText } from '../../core/redact.ts';
 import type { ConsumerHealth, RelayHealth } from '../../observe/health.ts';
 import type { MetricsText } from '../../observe/metrics/types.ts';
-import type { SpoolOperator } from '../../spool/operator/operator.ts';
+import type { ServiceOperator } from '../../spool/operator/operator.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Logger } from '../../ports/logger.ts';
 import type { Enqueued } from '../../spool/enqueue.ts';
@@ -57,7 +57,7 @@ import {
 // difference that stood out of the noise. (November 2026, 2 busy cores)
 
 interface Waiting {
-  readonly operator: SpoolOperator;
+  readonly operator: ServiceOperator;
   readonly message: Message;
   readonly resolve: (enqueued: Promise<Enqueued>) => void;
   readonly reject: (error: Error) => void;
@@ -73,11 +73,11 @@ export class PostBatcher {
   }
 
   /** The same operator, but for its enqueue. */
-  over(operator: SpoolOperator): SpoolOperator {
+  over(operator: ServiceOperator): ServiceOperator {
     return { ...operator, enqueue: (message) => this.#enqueue(operator, message) };
   }
 
-  #enqueue(operator: SpoolOperator, message: Message): Promise<Enqueued> {
+  #enqueue(operator: ServiceOperator, message: Message): Promise<Enqueued> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ operator, message, resolve, reject });
       if (this.#waiting.length === 1) this.#clock.soon(() => this.#putDown());
@@ -100,7 +100,7 @@ export class PostBatcher {
 /** What the service is made of. */
 export interface ServiceOptions {
   /** The operator of this name. */
-  operator(by: string): SpoolOperator;
+  operator(by: string): ServiceOperator;
   readonly settings: ServeSettings;
   /** The largest body the spool takes. */
   readonly bodyMaxBytes: number;
@@ -158,7 +158,7 @@ class WebService implements Service {
   readonly #bodyLimit: ByteLimit;
   readonly #stopping = new AbortController();
   readonly #gathering: PostBatcher;
-  readonly #operators = new Map<string, SpoolOperator>();
+  readonly #operators = new Map<string, ServiceOperator>();
   readonly #budget = new ByteBudget();
   /**
    * Posts whose bodies are being read here, for which a stop waits before the spool takes nothing
@@ -364,7 +364,7 @@ class WebService implements Service {
     return new Response(null, answer);
   }
 
-  #operator(by: string): SpoolOperator {
+  #operator(by: string): ServiceOperator {
     const found = this.#operators.get(by);
     if (found !== undefined) return found;
     const operator = this.#gathering.over(this.#parts.operator(by));

@@ -7,7 +7,8 @@ import { once } from 'node:events';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
 import { SAMPLE_AT } from 'respool/testkit';
-import { filesystem, serviceAddress } from 'respool/stores/filesystem';
+import { filesystem } from 'respool/stores/filesystem';
+import { serviceAddress } from '../../../src/stores/filesystem/entry-store.ts';
 import { refusedFileSystem } from '../../../src/stores/shared/local-disk.ts';
 import { claimAll, cleanups, listed, openStore, setup } from './setup.ts';
 

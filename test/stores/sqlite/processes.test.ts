@@ -4,7 +4,7 @@ import { readdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
-import { serviceAddress } from 'respool/stores/sqlite';
+import { serviceAddress } from '../../../src/stores/sqlite/instances.ts';
 import type { Clock } from 'respool';
 import { entryChange } from '../../../src/testkit/entry-cases/shared.ts';
 import { claimOf } from './requests.ts';

@@ -3,13 +3,8 @@
 import { chmod, mkdir, readdir, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import {
-  migrateSqlite,
-  serviceAddress,
-  sqlite,
-  sqliteBodies,
-  sqliteSchema,
-} from 'respool/stores/sqlite';
+import { migrateSqlite, sqlite, sqliteBodies, sqliteSchema } from 'respool/stores/sqlite';
+import { serviceAddress } from '../../../src/stores/sqlite/instances.ts';
 import { sampleEntry } from 'respool/testkit';
 import { loadSqlite } from '../../../src/stores/shared/client.ts';
 import { openConnection } from '../../../src/stores/sqlite/connection.ts';

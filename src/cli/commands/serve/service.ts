@@ -24,13 +24,13 @@ import { isNoticeTopic } from '../../../observe/alerts/notice.ts';
 import { withRedaction } from '../../../observe/logs/pretty.ts';
 import { jsonLine, safe } from '../../../observe/logs/safe-text.ts';
 import { DiskMeter, forecastOf, ThroughputMeter } from '../../../spool/operator/throughput.ts';
-import { createOperator, serializeEvent } from '../../../spool/operator/spool-operator.ts';
+import { createServiceOperator, serializeEvent } from '../../../spool/operator/spool-operator.ts';
 import type { Clock } from '../../../ports/clock.ts';
 import type { Logger } from '../../../ports/logger.ts';
 import { internalsOf, type SpoolInternals } from '../../../spool/internals.ts';
 import type { Spool } from '../../../spool/spool.ts';
 import { readVersion } from '../../../system/version.ts';
-import { createService } from '../../../web/index.ts';
+import { createService } from '../../../web/server/service.ts';
 import { EXIT, type ExitCode } from '../../exit-codes.ts';
 import type { CommandContext } from '../../spec.ts';
 import type { AlertsService, PreparedAlerts } from '../alerts/alerts-service.ts';
@@ -106,7 +106,7 @@ export async function serveUntilSignal(
   const disk = diskMeterOf(context, configured);
   metrics?.watchMeters({ meter, disk });
   const service = createService({
-    operator: (by) => createOperator(internals, { by, meter, disk }),
+    operator: (by) => createServiceOperator(internals, { by, meter, disk }),
     settings: config.serve,
     bodyMaxBytes: config.limits?.bodyBytes ?? BODY_MAX_BYTES_DEFAULT,
     clock: context.io.clock,
