@@ -1,7 +1,7 @@
 /** look-cost — a look for work in memory reads as much beside a large backlog as beside a small one. */
 
 import { describe, expect, test } from 'vitest';
-import { SAMPLE_AT, sampleEntry } from 'respool/testkit';
+import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
 import type { ClaimFilter, Entry } from 'respool';
 import { Catalog, createHeldEntry, factsOf } from '../../src/stores/filesystem/catalog.ts';
 import { Data } from '../../src/stores/memory/data.ts';
@@ -98,6 +98,9 @@ function filled(make: () => Index, entries: readonly Entry[]): Index {
   return index;
 }
 
+/** How many more levels a heap of 100 times as many has. */
+const LEVELS = 7;
+
 const LIVE = Array.from({ length: 3 }, (_, at) => sampleEntry(`live-${at}`, { topic: 'live' }));
 const LIVE_IDS = LIVE.map(({ envelope }) => envelope.id);
 
@@ -131,6 +134,31 @@ for (const [store, make] of Object.entries(INDEXES)) {
       const many = readOf(filled(make, [...backlog(10_000, NOT_DUE, true), ...LIVE]), filter);
       expect(many).toEqual(few);
     });
+
+    for (const name of ['a paused topic', 'a destination that is full']) {
+      for (const live of [[], LIVE]) {
+        test(`reads the same beside as many due and left out: ${name}, ${live.length} due`, () => {
+          const filter = FILTERS[name] as ClaimFilter;
+          const others = (count: number): Entry[] =>
+            sampleEntries(count, 'other', (at) => ({
+              topic: `mail.${at % 10}`,
+              destination: `d${at}`,
+              dueAt: NOT_DUE,
+            }));
+          const crowd = (count: number): Entry[] => [
+            ...backlog(count, LONG_DUE),
+            ...others(count),
+            ...live,
+          ];
+          const few = readOf(filled(make, crowd(100)), filter);
+          const many = readOf(filled(make, crowd(10_000)), filter);
+          // A heap of more that are not due has more levels.
+          expect(many.claim).toBeLessThanOrEqual(few.claim + LEVELS);
+          expect(many.next).toBeLessThanOrEqual(few.next + LEVELS);
+          expect(many.ids).toEqual(live.length === 0 ? [] : LIVE_IDS);
+        });
+      }
+    }
   });
 }
 

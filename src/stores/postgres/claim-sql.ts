@@ -43,7 +43,7 @@ interface ClaimSearch {
 }
 
 /** The ways to find due rows: claim.ts says when which is used. */
-export type Scan = 'bounded' | 'filtered' | 'head' | 'by-flow';
+export type Scan = 'bounded' | 'filtered' | 'head' | 'passing' | 'by-flow';
 
 /** A scan: CTEs, and selects of the rows found and of the number of rows looked at. */
 interface ScanSql {
@@ -156,7 +156,7 @@ const FOREVER: number = Number.MAX_SAFE_INTEGER;
 export function nextDueSql(
   names: Names,
   filter: ClaimFilter,
-  mode: SearchMode & { readonly now: () => number },
+  mode: SearchMode & { readonly now: () => number; readonly bound?: number },
 ): SearchStatement {
   const { scan, slots, isOrdered, lowerBoundSql, bind = sqlLiteral } = mode;
   const isDelivery = filter.lane === 'delivery';
@@ -166,7 +166,7 @@ export function nextDueSql(
     slots,
     now: FOREVER,
     max: 1,
-    bound: boundOf(1, true),
+    bound: mode.bound ?? boundOf(1, true),
     isLocking: false,
     lowerBoundSql,
     order,
@@ -190,6 +190,7 @@ function moreCtes(ctes: string): string {
 function scanSql(names: Names, search: ClaimSearch, { ids }: ClaimFilter, scan: Scan): ScanSql {
   if (ids !== undefined) return scanIdsSql(names, search, ids);
   if (scan === 'by-flow') return scanFlowsSql(names, search);
+  if (scan === 'passing') return scanPassingSql(names, search);
   if (scan === 'head') return scanHeadSql(names, search);
   return scanDueSql(names, search, scan);
 }
@@ -332,6 +333,51 @@ function lockedRows(entries: string, source: string, search: ClaimSearch, slot: 
   ${isLocking ? `${order} LIMIT ${max} FOR UPDATE OF x SKIP LOCKED` : ''}`;
 }
 
+/**
+ * Passes over up to `bound` due rows for the first allowed ones; takes nothing unless it saw enough
+ * in every priority. n.b. It ends with the last row that it wants, so the others are not copied.
+ */
+function scanPassingSql(names: Names, search: ClaimSearch): ScanSql {
+  const { slots, bound } = search;
+  const { entries } = names.table;
+  const passing = slots.filter((slot) => WAITING_KEYS.includes(slot));
+  const ctes = slots.map((slot) =>
+    passing.includes(slot) ? passingCtes(names, search, slot) : dueCte(entries, search, slot),
+  );
+  const ends = passing.map((slot) => `SELECT 1 FROM g${slot} WHERE NOT is_allowed`);
+  const isShort = ends.length === 0 ? 'false' : `EXISTS (${ends.join(' UNION ALL ')})`;
+  return {
+    sql: ctes.join(', '),
+    from: foundIn(slots),
+    where: `NOT ${isShort}`,
+    seen: `SELECT 0 AS left_out, CASE WHEN ${isShort} THEN ${bound} ELSE 0 END AS seen`,
+    bound,
+  };
+}
+
+function passingCtes(names: Names, search: ClaimSearch, slot: StateKey): string {
+  const { permit, order, until, max, bound, lowerBoundSql } = search;
+  const { entries } = names.table;
+  const more = order === undefined ? '' : ', seq, slot, due_at, order_key, behind';
+  const isAllowed = allowedOf('g', permit, order?.free);
+  // The last row that may be seen is an end, whatever it is: more may come behind it.
+  // Twice as many as wanted: others may be locking the first of them.
+  return `g${slot} AS MATERIALIZED (
+  SELECT e.* FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
+    SELECT g.at, g.n < ${bound} AS is_allowed FROM (
+      SELECT ctid AS at, topic, destination${more},
+        row_number() OVER (ORDER BY due_at, id) AS n
+      FROM ${entries}
+      WHERE slot = ${slot} AND slot < ${ARCHIVED_KEY} AND priority = p.priority::int2
+        AND due_at <= ${until}${lowerBoundSql(slot)}
+      ORDER BY due_at, id LIMIT ${bound}
+    ) g WHERE g.n = ${bound} OR (${isAllowed}) LIMIT ${2 * max}
+  ) e
+), c${slot} AS MATERIALIZED (
+  ${lockedRows(entries, `(SELECT at FROM g${slot} WHERE is_allowed)`, search, slot)}
+)`;
+}
+
 /** Sorts after every destination. */
 const LAST_SQL = "E'\\U0010FFFF'";
 
@@ -348,7 +394,11 @@ function scanFlowsSql({ table }: Names, search: ClaimSearch): ScanSql {
 )`
       : dueCte(entries, search, slot),
   );
-  return { sql: ctes.join(', '), from: foundIn(search.slots), seen: 'SELECT 0 AS seen' };
+  const walked = search.slots
+    .filter((slot) => WAITING_KEYS.includes(slot))
+    .map((slot) => `(SELECT count(*) FROM t${slot})`);
+  const seen = `SELECT ${walked.length === 0 ? '0' : walked.join(' + ')} AS seen`;
+  return { sql: ctes.join(', '), from: foundIn(search.slots), seen };
 }
 
 function flowsOf(

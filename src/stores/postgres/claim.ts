@@ -2,17 +2,18 @@
  * claim — finds due rows, locks them and makes them active, in one statement.
  *
  * Rows that others have locked are skipped, so claims never wait for each other. Every scan goes
- * through an index and ends at `now`. There are four (claim-sql.ts has their SQL):
+ * through an index and ends at `now`. There are five (claim-sql.ts has their SQL):
  *
  *   filtered   the due rows in order, with the filter applied row by row; fast, not bounded
  *   bounded    the first few due rows, of which the allowed ones are taken; never walks far
+ *   passing    past due rows that are left out, where there are fewer of these than flows
  *   by flow    each combination of topic, destination and priority, through `entries_flow`: beside
  *              100,000 due messages of a paused topic it costs one short scan
  *   head       with order keys: the first due rows, if none of them waits for another of its key
  *
  * The commit does not wait for the disk: a claim that a crash of the server undoes never counted.
  *
- * Why: docs/decisions/0017-four-scans-to-claim-on-postgresql.md
+ * Why: docs/decisions/0017-five-scans-to-claim-on-postgresql.md
  */
 
 import type { Clock } from '../../ports/clock.ts';
@@ -62,6 +63,8 @@ interface Taken {
 interface Earliest {
   readonly dueAt: number | null;
   readonly isWhole: boolean;
+  /** How many rows, or flows, were looked at. */
+  readonly seen: number;
 }
 
 /** What claims share with other parts of the store. */
@@ -75,6 +78,7 @@ export class Claims {
   readonly #names: Names;
   readonly #clock: Clock;
   readonly #strategy = new ClaimStrategy();
+  readonly #flowWalks = new FlowWalks();
   readonly #lowerBounds: DueLowerBounds;
   readonly #orderKeys: OrderKeys;
   /** Claims left that scan far: others take the same rows, or a filter leaves many out. */
@@ -130,8 +134,8 @@ export class Claims {
     this.#wideLeft = isEnough ? Math.max(0, this.#wideLeft - 1) : WIDE_CLAIMS;
     if (isEnough) return first.rows;
     const max = request.max - first.rows.length;
-    const more = await this.#take(ask, { request: { ...request, max }, slots }, 'by-flow', bound);
-    return [...first.rows, ...more.rows].sort(byOrder);
+    const more = await this.#takeRest(ask, { request: { ...request, max }, slots }, bound);
+    return [...first.rows, ...more].sort(byOrder);
   }
 
   /**
@@ -172,8 +176,19 @@ export class Claims {
       if (part.putBehind === 0) break;
       bound = Math.min(BOUND_GROWTH * bound, Math.max(bound, BOUND_MAX));
     }
-    const more = await this.#take(ask, left(), 'by-flow', bound);
-    return [...rows, ...more.rows].sort(byOrder);
+    const more = await this.#takeRest(ask, left(), bound);
+    return [...rows, ...more].sort(byOrder);
+  }
+
+  /** What a bounded scan did not reach. */
+  async #takeRest(ask: Ask, search: Search, bound: number): Promise<EntryRow[]> {
+    const passing = this.#flowWalks.worthPassing(search.request);
+    if (passing > 0) {
+      const { rows, isWhole } = await this.#take(ask, search, 'passing', passing);
+      if (isWhole) return rows;
+      this.#flowWalks.noteShort(search.request);
+    }
+    return (await this.#take(ask, search, 'by-flow', bound)).rows;
   }
 
   #notePast(request: ClaimRequest, rows: readonly EntryRow[], part: Taken, tookMs: number): void {
@@ -196,7 +211,15 @@ export class Claims {
     // earlier one would take far longer than claiming them.
     const isDue = dueAt !== null && dueAt <= (this.#orderKeys.lastNow ?? dueAt);
     if (first.isWhole || (isDue && this.#lowerBounds.isRaised)) return dueAt;
-    return (await this.#earliest(ask, filter, slots, 'by-flow')).dueAt;
+    const passing = this.#flowWalks.worthPassing(filter);
+    if (passing > 0) {
+      const past = await this.#earliest(ask, filter, slots, 'passing', passing);
+      if (past.isWhole) return past.dueAt;
+      this.#flowWalks.noteShort(filter);
+    }
+    const whole = await this.#earliest(ask, filter, slots, 'by-flow');
+    this.#flowWalks.noteWalk(filter, whole.seen);
+    return whole.dueAt;
   }
 
   async #take(ask: Ask, { request, slots }: Search, scan: Scan, bound: number): Promise<Taken> {
@@ -226,6 +249,7 @@ export class Claims {
     filter: ClaimFilter,
     slots: readonly StateKey[],
     scan: Scan,
+    bound?: number,
   ): Promise<Earliest> {
     const { isOrdered, lastNow } = this.#orderKeys;
     const statement = nextDueSql(this.#names, filter, {
@@ -234,14 +258,15 @@ export class Claims {
       isOrdered,
       now: () => lastNow ?? this.#clock.now(),
       lowerBoundSql: (slot) => this.#lowerBounds.sql(slot),
+      ...(bound === undefined ? {} : { bound }),
     });
     const [[dueAt, seen, isRight] = []] = await indexOnlyQuery(ask, statement.text);
     if (isRight === false) {
       this.#orderKeys.note();
-      return this.#earliest(ask, filter, slots, scan);
+      return this.#earliest(ask, filter, slots, scan, bound);
     }
     const isWhole = statement.bound === undefined || Number(seen) < statement.bound;
-    return { dueAt: (dueAt ?? null) as number | null, isWhole };
+    return { dueAt: (dueAt ?? null) as number | null, isWhole, seen: Number(seen) };
   }
 
   /** The rows of a claim that got no answer. */
@@ -319,6 +344,51 @@ export class ClaimStrategy {
     this.#seen.set(key, fresh);
     return fresh;
   }
+}
+
+// How long a walk through the flows is: it passes through those of which nothing is due too.
+//
+// Where there are many, passing over the due rows that a filter leaves out is mostly shorter. How
+// many flows there are is known from the last walk; a passing scan ends before it takes as long.
+
+/** Walks through fewer flows than this are short. */
+const FLOWS_FEW = 200;
+/** How many due rows are passed over in the time in which a walk finds the next flow. */
+const ROWS_PER_FLOW = 4;
+/** After a passing scan that was too short, this many looks walk through the flows at once. */
+const LOOKS_WITHOUT = 16;
+
+/** The walks through the flows of one store, by filter. */
+class FlowWalks {
+  readonly #walks = new Map<string, { flows: number; withoutLeft: number }>();
+
+  /** How many due rows to pass over before a walk; 0: none. */
+  worthPassing(filter: ClaimFilter): number {
+    const walk = this.#walks.get(keyOf(filter));
+    if (walk === undefined || walk.flows < FLOWS_FEW) return 0;
+    if (walk.withoutLeft === 0) return ROWS_PER_FLOW * walk.flows;
+    walk.withoutLeft -= 1;
+    return 0;
+  }
+
+  noteShort(filter: ClaimFilter): void {
+    const walk = this.#walks.get(keyOf(filter));
+    if (walk !== undefined) walk.withoutLeft = LOOKS_WITHOUT;
+  }
+
+  noteWalk(filter: ClaimFilter, flows: number): void {
+    const key = keyOf(filter);
+    const walk = this.#walks.get(key);
+    if (walk !== undefined) walk.flows = flows;
+    else {
+      if (this.#walks.size >= FILTERS_MAX) this.#walks.clear();
+      this.#walks.set(key, { flows, withoutLeft: 0 });
+    }
+  }
+}
+
+function keyOf({ lane, states, topics, exceptDestinations }: ClaimFilter): string {
+  return JSON.stringify([lane, states, topics, exceptDestinations]);
 }
 
 // Lower bounds of due times: where the live rows of each state begin, while dead rows cannot be

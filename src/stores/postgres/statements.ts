@@ -295,9 +295,11 @@ async function listInserts(list: StatementList, names: Names): Promise<void> {
 const SCANS: readonly (readonly [scan: Scan, isOrdered: boolean, title: string])[] = [
   ['filtered', false, 'filtered scan'],
   ['bounded', false, 'bounded scan'],
+  ['passing', false, 'passing over due rows, where there are more flows than these'],
   ['by-flow', false, 'by flow, after a bounded scan that found too little'],
   ['head', true, 'head scan, in a store with order keys'],
   ['bounded', true, 'bounded scan that puts rows behind others of their order key'],
+  ['passing', true, 'passing over due rows, in a store with order keys'],
   ['by-flow', true, 'by flow, in a store with order keys'],
 ];
 
@@ -317,6 +319,7 @@ function listClaims(list: StatementList, names: Names): void {
   });
   for (const [scan, title] of [
     ['bounded', 'bounded scan'],
+    ['passing', 'passing over due rows'],
     ['by-flow', 'by flow'],
   ] as const) {
     for (const isOrdered of [false, true]) {

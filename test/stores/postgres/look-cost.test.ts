@@ -15,6 +15,7 @@ import { systemClock } from '../../time.ts';
 
 const FEW = 500;
 const MANY = 10_000;
+const LEFT_OUT = 500;
 const BATCH = 2_000;
 const MAX = 10;
 const LIVE = sampleEntries(3, 'live', { topic: 'live' });
@@ -22,7 +23,7 @@ const LIVE = sampleEntries(3, 'live', { topic: 'live' });
 const MORE_ROWS = 20;
 
 /** A schema with these entries, and what looks for work read in it. */
-async function filled(entries: readonly Entry[]) {
+async function filled(entries: readonly Entry[], warmUp = 0) {
   const schema = ownSchema();
   const store = await openStore({ schema });
   const client = await openClient();
@@ -45,13 +46,16 @@ async function filled(entries: readonly Entry[]) {
   };
   /** The rows that the largest steps of a claim and of a look for the next due time read. */
   return async (filter: ClaimFilter): Promise<{ got: number; rows: number }> => {
-    rows = 0;
     const claims = new Claims(namesOf(schema, ''), systemClock);
-    await ask('BEGIN');
-    const request = claimRequest(store, { ...filter, max: MAX });
-    const got = await claims.claim(counting, request, false);
-    await claims.nextDueAt(counting, filter);
-    await ask('ROLLBACK');
+    let got: readonly unknown[] = [];
+    for (let look = 0; look <= warmUp; look += 1) {
+      rows = 0;
+      await ask('BEGIN');
+      const request = claimRequest(store, { ...filter, max: MAX });
+      got = await claims.claim(counting, request, false);
+      await claims.nextDueAt(counting, filter);
+      await ask('ROLLBACK');
+    }
     return { got: got.length, rows };
   };
 }
@@ -90,5 +94,79 @@ withService('postgres', () => {
     const [small, large] = [await few(filter), await many(filter)];
     expect(large.got).toBe(LIVE.length);
     expect(large.rows).toBeLessThanOrEqual(small.rows + MORE_ROWS);
+  });
+
+  // Regression: behind due messages that are left out, each look went through every flow.
+  test.each([0, LIVE.length])(
+    'where also some are due and left out, and %i others',
+    async (due) => {
+      const out = sampleEntries(LEFT_OUT, 'out', {
+        topic: 'out',
+        destination: 'full',
+        dueAt: LONG_DUE,
+      });
+      const rest = [...out, ...LIVE.slice(0, due)];
+      // The first look learns how many flows there are.
+      const few = await filled([...backlog(MANY / 4, NOT_DUE, true), ...rest], 1);
+      const many = await filled([...backlog(MANY, NOT_DUE, true), ...rest], 1);
+      const topics = [
+        { pattern: 'out', take: false },
+        { pattern: '#', take: true },
+      ];
+      for (const part of [{ topics }, { exceptDestinations: ['full'] }]) {
+        const filter: ClaimFilter = { lane: 'delivery', states: ['deferred', 'incoming'], ...part };
+        const [small, large] = [await few(filter), await many(filter)];
+        expect(large.got).toBe(due);
+        expect(large.rows).toBeLessThanOrEqual(small.rows + MORE_ROWS);
+      }
+    },
+  );
+
+  // 300 flows: up to 1,200 due rows are passed over, more are not.
+  test.each([
+    { out: 100, isKeyed: false },
+    { out: 100, isKeyed: true },
+    { out: 1_500, isKeyed: false },
+    { out: 1_500, isKeyed: true },
+  ])('finds what a look through all flows finds, past $out, keyed: $isKeyed', async (parts) => {
+    const { out, isKeyed } = parts;
+    const schema = ownSchema();
+    const store = await openStore({ schema });
+    const spread = sampleEntries(20, 'm', (at) => ({
+      topic: `t${at % 3}`,
+      destination: `d${at % 7}`,
+      priority: at % 2 === 0 ? 5 : 2,
+      dueAt: LONG_DUE + ((at * 37) % 11),
+      ...(isKeyed && at % 5 < 2 ? { orderKey: `k${at % 5}` } : {}),
+    }));
+    const leftOut = (priority: number): Entry[] =>
+      sampleEntries(out, `out-${priority}`, {
+        topic: 'out',
+        destination: 'full',
+        priority,
+        dueAt: LONG_DUE,
+      });
+    for (const batch of [backlog(300, NOT_DUE, true), leftOut(2), leftOut(5), spread]) {
+      await store.insert(batch);
+    }
+    const ask = asking(await openClient());
+    const filter: ClaimFilter = {
+      lane: 'delivery',
+      states: ['deferred', 'incoming'],
+      exceptDestinations: ['full'],
+    };
+    const look = async (claims: Claims, max: number) => {
+      await ask('BEGIN');
+      const next = await claims.nextDueAt(ask, filter);
+      const rows = await claims.claim(ask, claimRequest(store, { ...filter, max }), false);
+      await ask('ROLLBACK');
+      return { next, ids: rows.map(([, id]) => id) };
+    };
+    for (const max of [1, 3, 10, 50]) {
+      const claims = new Claims(namesOf(schema, ''), systemClock);
+      const byFlow = await look(claims, max);
+      expect(byFlow.ids.length).toBeGreaterThan(0);
+      for (let again = 0; again < 3; again += 1) expect(await look(claims, max)).toEqual(byFlow);
+    }
   });
 });
