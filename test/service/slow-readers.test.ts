@@ -1,4 +1,5 @@
 /** Clients that ask for much and read nothing: the memory of the service stays bounded. */
+import { hash } from 'node:crypto';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { connect, type Socket } from 'node:net';
@@ -6,6 +7,9 @@ import { expect, onTestFinished, test } from 'vitest';
 import { folder, type Running, serve } from './binary.ts';
 
 const CONNECTIONS = 300;
+const TOKEN = 'slow-readers-token-0123456789';
+/** Of the test itself. */
+const OWN = { authorization: `Bearer ${TOKEN}` };
 const REQUESTS = 200;
 /** It was 2 GB without a bound. */
 const GROWTH_MAX_MIB = 64;
@@ -19,6 +23,8 @@ interface Case {
   readonly name: string;
   /** What each connection sends, all of it at once. */
   readonly text: string;
+  /** The service has a token, which none of these connections has. */
+  readonly isRefused?: boolean;
 }
 
 const get = (path: string, fields = ''): string =>
@@ -26,6 +32,11 @@ const get = (path: string, fields = ''): string =>
 const post = (length: number): string =>
   `POST /v1/topics/held/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: ${length}\r\n\r\n` +
   'x'.repeat(length);
+
+const LARGE_BODY = 'x'.repeat(4 * 2 ** 20);
+const chunked = (body: string): string =>
+  'POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n' +
+  `transfer-encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
 
 const CASES: readonly Case[] = [
   { name: 'the API description', text: get('/openapi.json').repeat(REQUESTS) },
@@ -44,20 +55,33 @@ const CASES: readonly Case[] = [
   { name: 'raw posts', text: post(100).repeat(REQUESTS / 10) },
   { name: 'long heads', text: get(LONG_PATH, `x: ${LONG_VALUE}\r\n`).repeat(REQUESTS / 10) },
   { name: 'heads of many fields', text: get('/', 'a: b\r\n'.repeat(9_000)).repeat(REQUESTS / 10) },
+  {
+    name: 'heads of as many fields as there may be',
+    text: get('/', Array.from({ length: 250 }, (_, at) => `x-${at}: b\r\n`).join('')).repeat(
+      REQUESTS,
+    ),
+  },
+  { name: 'large bodies without a token', text: post(4 * 2 ** 20), isRefused: true },
+  { name: 'large bodies in chunks without a token', text: chunked(LARGE_BODY), isRefused: true },
 ];
 
 test.each(CASES)(
   `${CONNECTIONS} connections that never read do not fill the memory: $name`,
-  async ({ text }) => {
+  async ({ text, isRefused = false }) => {
     const cwd = await folder({
       routes: [],
-      serve: { limits: { requestsPerSecond: 1_000_000 } },
+      serve: {
+        limits: { requestsPerSecond: 1_000_000 },
+        ...(isRefused ? { token: `sha256:${hash('sha256', TOKEN)}` } : {}),
+      },
     });
     const service = await serve(cwd);
     await fill(service);
     const before = await settledMiB(service);
+    // One copy for all: what is measured is the memory of the other process.
+    const bytes = Buffer.from(text, 'latin1');
     const sockets = await Promise.all(
-      Array.from({ length: CONNECTIONS }, () => openUnread(service.url, text)),
+      Array.from({ length: CONNECTIONS }, () => openUnread(service.url, bytes)),
     );
     const peak = await settledMiB(service);
     expect(sockets).toHaveLength(CONNECTIONS);
@@ -67,6 +91,17 @@ test.each(CASES)(
   },
 );
 
+test(`${CONNECTIONS} connections that never read do not fill the memory of a service that has just begun`, async () => {
+  const cwd = await folder({ routes: [], serve: { limits: { requestsPerSecond: 1_000_000 } } });
+  const service = await serve(cwd);
+  const before = await settledMiB(service);
+  const bytes = Buffer.from(get('/openapi.json').repeat(REQUESTS), 'latin1');
+  await Promise.all(Array.from({ length: CONNECTIONS }, () => openUnread(service.url, bytes)));
+  const peak = await settledMiB(service);
+  const what = `${before} MiB before, ${peak} MiB at the peak`;
+  expect(peak - before, what).toBeLessThan(GROWTH_MAX_MIB);
+});
+
 /** Messages to list, one large body, and every answer asked for once before anything is measured. */
 async function fill({ url }: Running): Promise<void> {
   const messages = Array.from({ length: 500 }, (_, at) => ({
@@ -74,7 +109,7 @@ async function fill({ url }: Running): Promise<void> {
     headers: { 'x-text': 'x'.repeat(1_000) },
     bodyText: 'hello',
   }));
-  const headers = { 'content-type': 'application/json' };
+  const headers = { ...OWN, 'content-type': 'application/json' };
   const posted = await fetch(`${url}/v1/messages`, {
     method: 'POST',
     headers,
@@ -83,7 +118,7 @@ async function fill({ url }: Running): Promise<void> {
   expect(posted.status).toBe(201);
   const large = await fetch(`${url}/v1/topics/held/messages`, {
     method: 'POST',
-    headers: { 'respool-id': 'large' },
+    headers: { ...OWN, 'respool-id': 'large' },
     body: Buffer.alloc(BODY_BYTES),
   });
   expect(large.status).toBe(201);
@@ -91,12 +126,14 @@ async function fill({ url }: Running): Promise<void> {
   const raw = `${url}/v1/topics/held/messages`;
   for (let at = 0; at < 30; at += 1) {
     await Promise.all(
-      Array.from({ length: 100 }, () => fetch(raw, { method: 'POST', body: 'x'.repeat(100) })),
+      Array.from({ length: 100 }, () =>
+        fetch(raw, { method: 'POST', headers: OWN, body: 'x'.repeat(100) }),
+      ),
     );
   }
   const paths = ['/openapi.json', '/v1/messages?limit=500', '/metrics', '/v1/messages/large/body'];
   const read = async (path: string): Promise<void> => {
-    const answer = await fetch(`${url}${path}`);
+    const answer = await fetch(`${url}${path}`, { headers: OWN });
     expect(answer.status).toBe(200);
     await answer.arrayBuffer();
   };
@@ -112,19 +149,19 @@ async function fill({ url }: Running): Promise<void> {
 }
 
 async function readLongHead(url: string): Promise<void> {
-  const answer = await fetch(`${url}${LONG_PATH}`, { headers: { x: LONG_VALUE } });
+  const answer = await fetch(`${url}${LONG_PATH}`, { headers: { ...OWN, x: LONG_VALUE } });
   expect(answer.status).toBe(404);
   await answer.arrayBuffer();
 }
 
 /** A connection that sends this and never reads an answer. */
-async function openUnread(url: string, text: string): Promise<Socket> {
+async function openUnread(url: string, bytes: Uint8Array): Promise<Socket> {
   const socket = connect(Number(new URL(url).port), '127.0.0.1');
   onTestFinished(() => void socket.destroy());
   socket.on('error', () => undefined);
   await once(socket, 'connect');
   socket.pause();
-  socket.write(text, 'latin1');
+  socket.write(bytes);
   return socket;
 }
 
