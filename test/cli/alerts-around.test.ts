@@ -33,7 +33,7 @@ withService('rabbitmq', () => {
     expect(await checked()).toMatchObject([
       { rule: 'dead', value: 0, holds: false },
       { rule: 'other', value: 2, holds: false },
-      { rule: 'missing', value: null, why: expect.stringContaining('NOT_FOUND') as string },
+      { rule: 'missing', value: null, why: expect.stringContaining('there is no queue') as string },
     ]);
     await cli(['rabbit', 'topology', 'apply', '--yes']);
     const dead = (await cli(['rabbit', 'topology', 'export', '--json'])).stdout;

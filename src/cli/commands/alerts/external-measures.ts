@@ -20,6 +20,7 @@ import type {
 import type { Notice } from '../../../observe/alerts/notice.ts';
 import type { Receivers } from '../../../observe/alerts/receivers.ts';
 import { askOutbox, backlogOf } from '../../../observe/metrics/outbox.ts';
+import { RespoolError, show } from '../../../core/errors.ts';
 import type { Handler } from '../../../ports/handler.ts';
 import type { RabbitConnection } from '../../../rabbit/connection/connection.ts';
 import { statfs } from 'node:fs/promises';
@@ -88,30 +89,34 @@ function linesOf(loaded: LoadedConfig, atEnd: ExternalMeasureParts['atEnd']): Li
 async function deadQueuesOf(brokers: readonly Broker[], lines: Lines): Promise<QueueDepth[]> {
   const depths: QueueDepth[] = [];
   for (const broker of brokers) {
-    const names = broker.topology.queues.filter(({ role }) => role === 'dead');
-    const connection = await lines(broker);
-    for (const { name } of names) {
-      // Made with the first letter, by some: one that is not there holds none.
-      const depth = await depthOf(connection, name).catch((error: unknown) => {
-        if ((error as { readonly code?: unknown }).code === 404) return 0;
-        throw error;
-      });
-      depths.push({ queue: name, depth });
-    }
+    const dead = broker.topology.queues.filter(({ role }) => role === 'dead');
+    const names = dead.map(({ name }) => name);
+    const found = await depthsOf(await lines(broker), names);
+    // Made with the first letter, by some: one that is not there holds none.
+    for (const queue of names) depths.push({ queue, depth: found.get(queue) ?? 0 });
   }
   return depths;
 }
 
-/** The number of ready messages of a queue, over AMQP. */
 async function depthOf(connection: RabbitConnection, queue: string): Promise<number> {
-  const { openChannel } = await import('../../../rabbit/connection/amqp.ts');
-  const { closeChannel } = await import('../../../rabbit/connection/amqp.ts');
-  const channel = await openChannel(await connection.consuming.tryConnect());
-  try {
-    return (await channel.checkQueue(queue)).messageCount;
-  } finally {
-    await closeChannel(channel);
+  const depth = (await depthsOf(connection, [queue])).get(queue);
+  if (depth !== undefined) return depth;
+  throw new RespoolError('broker.unavailable', `there is no queue ${show(queue)}`);
+}
+
+/** The number of ready messages of each queue, over AMQP; undefined: it is not there. */
+async function depthsOf(
+  connection: RabbitConnection,
+  queues: readonly string[],
+): Promise<ReadonlyMap<string, number | undefined>> {
+  const { passiveQueues } = await import('../../../rabbit/connection/amqp.ts');
+  const answers = await passiveQueues(await connection.consuming.tryConnect(), queues);
+  const depths = new Map<string, number | undefined>();
+  for (const [queue, answer] of answers) {
+    if ('problem' in answer) throw new RespoolError('broker.unavailable', answer.problem);
+    depths.set(queue, answer.found?.messageCount);
   }
+  return depths;
 }
 
 function outboxLook(

@@ -19,7 +19,7 @@ import type { Operator } from '../../../../spool/operator/operator.ts';
 import type { Replay, ReplayOperator } from '../../../../spool/operator/replays.ts';
 import type { Clock } from '../../../../ports/clock.ts';
 import type { LetterRoute } from '../../../../ports/dead-letters.ts';
-import { closeChannel, openChannel } from '../../../../rabbit/connection/amqp.ts';
+import { passiveQueues } from '../../../../rabbit/connection/amqp.ts';
 import { systemDice } from '../../../../system/clock.ts';
 import { randomName } from '../../../../system/ids.ts';
 import { TimeLimit } from '../../../../system/wait.ts';
@@ -215,16 +215,10 @@ async function ofOneQueue(
   { reached }: RuleHealthParts,
 ): Promise<string | undefined> {
   if (reached === undefined) return `it is unknown whether queue ${show(queue)} is consumed`;
-  const channel = await openChannel(reached.amqp);
-  try {
-    const { consumerCount } = await channel.checkQueue(queue);
-    return consumerCount > 0 ? undefined : `queue ${show(queue)} has no consumer`;
-  } catch (error) {
-    const isMissing = (error as { readonly code?: unknown }).code === 404;
-    return isMissing
-      ? `queue ${show(queue)} is not there`
-      : `queue ${show(queue)}: ${textOf(error)}`;
-  } finally {
-    await closeChannel(channel);
+  const answer = (await passiveQueues(reached.amqp, [queue])).get(queue);
+  if (answer !== undefined && 'problem' in answer) {
+    return `queue ${show(queue)}: ${answer.problem}`;
   }
+  if (answer?.found === undefined) return `queue ${show(queue)} is not there`;
+  return answer.found.consumerCount > 0 ? undefined : `queue ${show(queue)} has no consumer`;
 }
