@@ -184,7 +184,8 @@ withService('postgres', () => {
       expect(stdout).toMatch(/held +1 +/);
       // The one that was removed: nothing was sent.
       expect(stdout).toMatch(/sent or removed, kept +1 +/);
-      expect(stdout).toMatch(/next due +now/);
+      // Due at once: on a busy machine a moment ago.
+      expect(stdout).toMatch(/next due +(?:now|[\d.]+m?s ago)/);
     });
 
     test('names a key that is stuck, and removing its first message lets the next one go', async () => {
