@@ -6,10 +6,10 @@ import { expect, test } from 'vitest';
 import { sampleEntry } from 'respool/testkit';
 import { postgres } from 'respool/stores/postgres';
 import { nats } from 'respool/stores/nats';
-import { entryChange, claimRequest } from '../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../services/index.ts';
 import { onGround } from './ground.ts';
 import { FaultProxy } from './proxy.ts';
+import { claimRequest, entryChange } from '../stores/requests.ts';
 
 withService('nats', (url) => {
   test('on NATS, a message that was delivered and removed is not stored again by a repeated insert', async () => {

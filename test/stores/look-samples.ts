@@ -2,7 +2,7 @@
 
 import type { ClaimFilter, Entry, TopicRule } from 'respool';
 import { sampleEntries } from 'respool/testkit';
-import { DELIVERY, later } from '../../src/testkit/entry-cases/shared.ts';
+import { DELIVERY, later } from './requests.ts';
 
 const topics = (...rules: readonly TopicRule[]): readonly TopicRule[] => rules;
 const take = (pattern: string): TopicRule => ({ pattern, take: true });

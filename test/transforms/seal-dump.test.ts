@@ -4,6 +4,7 @@
  * down that is not hidden.
  */
 
+import Sqlite from 'better-sqlite3';
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
@@ -22,7 +23,6 @@ import { filesystem, filesystemBodies } from 'respool/stores/filesystem';
 import { postgres, postgresBodies } from 'respool/stores/postgres';
 import { sqlite, sqliteBodies } from 'respool/stores/sqlite';
 import { encrypt, seal } from 'respool/transforms';
-import { loadSqlite } from '../../src/stores/shared/client.ts';
 import { withService } from '../services/index.ts';
 import { connect, dropFileSchemas, newSchema } from '../stores/postgres/setup.ts';
 import { atEnd, KEYS, makeFolder } from './seal-setup.ts';
@@ -155,7 +155,7 @@ function isHiddenText(value: unknown): boolean {
 }
 
 async function rowsOfSqlite(folder: string): Promise<Shown> {
-  const database = (await loadSqlite())(path.join(folder, 'respool.db'), { timeout: 5_000 });
+  const database = new Sqlite(path.join(folder, 'respool.db'), { timeout: 5_000 });
   const shown: Shown = new Map();
   const tables = database.prepare("SELECT name FROM sqlite_master WHERE type = 'table'").all();
   for (const { name: table } of tables as { name: string }[]) {

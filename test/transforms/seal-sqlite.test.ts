@@ -1,5 +1,5 @@
+import Sqlite from 'better-sqlite3';
 import path from 'node:path';
-import { loadSqlite } from '../../src/stores/shared/client.ts';
 import { sqlite } from 'respool/stores/sqlite';
 import { sealedConforms } from './seal-setup.ts';
 
@@ -8,7 +8,7 @@ sealedConforms(
   {
     open: (folder) => sqlite({ path: folder, thread: false }),
     async damage(folder, id) {
-      const database = (await loadSqlite())(path.join(folder, 'respool.db'), { timeout: 5_000 });
+      const database = new Sqlite(path.join(folder, 'respool.db'), { timeout: 5_000 });
       const sql = `UPDATE contents SET envelope = substr(envelope, 1, 20)
         WHERE seq = (SELECT seq FROM entries WHERE id = ?)`;
       database.prepare(sql).run(id);

@@ -7,12 +7,12 @@ import { Claims } from '../../../src/stores/postgres/claim.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
 import { OrderKeys } from '../../../src/stores/postgres/order-keys.ts';
 import { keyedEntry } from '../../../src/testkit/entry-cases/order.ts';
-import { claimIds, claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool } from './faulty-pool.ts';
 import { mostRows, type Node } from './plan.ts';
 import { asking, misjudge, openClient, openStore, ownSchema } from './setup.ts';
 import { systemClock } from '../../time.ts';
+import { claimIds, claimRequest } from '../requests.ts';
 
 /** Claims in a transaction that is taken back, and says what that cost. */
 async function rowsOfClaim(

@@ -3,11 +3,11 @@
 import { expect, test } from 'vitest';
 import { sampleEntries } from 'respool/testkit';
 import { ClaimStrategy } from '../../../src/stores/postgres/claim.ts';
-import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool } from './faulty-pool.ts';
 import { openStore, ownSchema } from './setup.ts';
 import { systemClock } from '../../time.ts';
+import { claimRequest } from '../requests.ts';
 
 const TOPICS = [{ pattern: 'good', take: true }];
 

@@ -1,11 +1,11 @@
 /** tallies — counts above the limit are estimates, said to be so and remembered for a while. */
 
 import { expect, test } from 'vitest';
-import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries } from 'respool/testkit';
 import { withService } from '../../services/index.ts';
 import { openClient, openStore, ownSchema } from './setup.ts';
 import { systemClock } from '../../time.ts';
+import { claimRequest } from '../requests.ts';
 
 withService('postgres', () => {
   test('up to the limit counts are exact, above it they are marked', async () => {

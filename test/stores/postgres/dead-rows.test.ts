@@ -9,10 +9,10 @@ import { SAMPLE_AT, sampleEntries } from 'respool/testkit';
 import { Claims, DueLowerBounds } from '../../../src/stores/postgres/claim.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
 import type { Ask } from '../../../src/stores/postgres/connection.ts';
-import { claimRequest, DELIVERY } from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { asking, openClient, openStore, ownSchema } from './setup.ts';
 import { systemClock } from '../../time.ts';
+import { claimRequest, DELIVERY } from '../requests.ts';
 
 const DEAD = 10_000;
 const LIVE_AT = SAMPLE_AT + 10_000;

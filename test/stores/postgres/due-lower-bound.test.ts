@@ -4,10 +4,10 @@ import { expect, test } from 'vitest';
 import { sampleEntry, SimClock } from 'respool/testkit';
 import { DueLowerBounds } from '../../../src/stores/postgres/claim.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
-import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { openStore } from './setup.ts';
 import { systemClock } from '../../time.ts';
+import { claimRequest } from '../requests.ts';
 
 const [INCOMING, ACTIVE] = [0, 2];
 

@@ -3,14 +3,10 @@
 import { expect, test } from 'vitest';
 import { sampleEntries, sampleEntry } from 'respool/testkit';
 import { postgres, postgresBodies } from 'respool/stores/postgres';
-import {
-  entryChange,
-  claimRequest,
-  steppedStatus,
-} from '../../../src/testkit/entry-cases/shared.ts';
 import { privateServer, withService } from '../../services/index.ts';
 import { faultyPool } from './faulty-pool.ts';
 import { atEnd, connect, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
+import { claimRequest, entryChange, steppedStatus } from '../requests.ts';
 
 /** Writes down at each commit that touched entries whether it waits for the disk. */
 async function spy(schema: string) {

@@ -3,10 +3,10 @@
 import { expect, test } from 'vitest';
 import { sampleEntry } from 'respool/testkit';
 import type { Change, Entry } from 'respool';
-import { entryChange, claim, got, steppedStatus } from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool, loseAnswers } from './faulty-pool.ts';
 import { openStore } from './setup.ts';
+import { claim, entryChange, got, steppedStatus } from '../requests.ts';
 
 async function setup(count: number) {
   const pool = await faultyPool();

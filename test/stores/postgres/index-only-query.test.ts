@@ -8,10 +8,10 @@ import { Claims } from '../../../src/stores/postgres/claim.ts';
 import { sqlLiteral, indexOnlyQuery } from '../../../src/stores/postgres/claim-sql.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
 import type { Ask } from '../../../src/stores/postgres/connection.ts';
-import { claimRequest, later } from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { asking, misjudge, openClient, openStore, ownSchema } from './setup.ts';
 import { systemClock } from '../../time.ts';
+import { claimRequest, later } from '../requests.ts';
 
 /** Asks over a plain connection, and what was asked. */
 async function openAsk(): Promise<{ readonly ask: Ask; readonly asked: string[] }> {

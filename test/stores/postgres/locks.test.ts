@@ -4,9 +4,9 @@ import { expect, test } from 'vitest';
 import { sampleEntries, sampleEntry } from 'respool/testkit';
 import type { PostgresStore } from 'respool/stores/postgres';
 import type { Entry } from 'respool';
-import { entryChange, claim, claimIds } from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { openClient, openStore, ownSchema } from './setup.ts';
+import { claim, claimIds, entryChange } from '../requests.ts';
 
 /** A store, and another transaction that has two of its four entries locked. */
 async function lockTwo() {

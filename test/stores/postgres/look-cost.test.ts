@@ -6,12 +6,12 @@ import { sampleEntries } from 'respool/testkit';
 import { Claims } from '../../../src/stores/postgres/claim.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
 import type { Ask } from '../../../src/stores/postgres/connection.ts';
-import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { backlog, FILTERS, LEAVING_OUT, LONG_DUE, NOT_DUE } from '../look-samples.ts';
 import { mostRows, type Node } from './plan.ts';
 import { asking, openClient, openStore, ownSchema } from './setup.ts';
 import { systemClock } from '../../time.ts';
+import { claimRequest } from '../requests.ts';
 
 const FEW = 500;
 const MANY = 10_000;

@@ -4,14 +4,10 @@ import { expect, test, vi } from 'vitest';
 import { sampleEntries, sampleEntry } from 'respool/testkit';
 import { postgresBodies } from 'respool/stores/postgres';
 import type { Entry } from 'respool';
-import {
-  entryChange,
-  claimRequest,
-  steppedStatus,
-} from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { type Fault, faultyPool, loseAnswers } from './faulty-pool.ts';
 import { atEnd, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
+import { claimRequest, entryChange, steppedStatus } from '../requests.ts';
 
 const INSERT = /INSERT INTO .*"entries"/s;
 const CLAIM = /claimed_from = c\.slot/;

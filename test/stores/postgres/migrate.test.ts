@@ -6,9 +6,9 @@ import { migrate, type Step, STEPS } from '../../../src/stores/postgres/schema.t
 import { namesOf } from '../../../src/stores/postgres/options.ts';
 import type { Ask } from '../../../src/stores/postgres/connection.ts';
 import { keyedEntry } from '../../../src/testkit/entry-cases/order.ts';
-import { claimIds } from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { asking, openClient, openStore, ownSchema } from './setup.ts';
+import { claimIds } from '../requests.ts';
 
 /** Two versions that are not there yet; each fails if it is run twice, or before the other. */
 const NEXT: readonly Step[] = [

@@ -7,16 +7,11 @@ import type { Clock, EntryStore } from 'respool';
 import { postgres } from 'respool/stores/postgres';
 import { sampleEntry } from 'respool/testkit';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
-import {
-  entryChange,
-  claimRequest,
-  later,
-  steppedStatus,
-} from '../../../src/testkit/entry-cases/shared.ts';
 import { FaultProxy } from '../../nodes/proxy.ts';
 import { withService } from '../../services/index.ts';
 import { openClient, openStore, ownSchema, serverUrl } from './setup.ts';
 import { holdTimers, systemClock } from '../../time.ts';
+import { claimRequest, entryChange, later, steppedStatus } from '../requests.ts';
 
 /** Counts the calls of a watch; `next` resolves with the next one. */
 function watching(store: EntryStore) {

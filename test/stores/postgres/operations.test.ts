@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest';
 import { sampleEntries } from 'respool/testkit';
 import type { StoreOperation } from 'respool';
-import { entryChange, claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool } from './faulty-pool.ts';
 import { openStore } from './setup.ts';
+import { claimRequest, entryChange } from '../requests.ts';
 
 async function setup() {
   const pool = await faultyPool();

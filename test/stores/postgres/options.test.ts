@@ -10,10 +10,10 @@ import {
 } from 'respool/stores/postgres';
 import { sampleEntry } from 'respool/testkit';
 import type { PgPool } from '../../../src/stores/postgres/options.ts';
-import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { holdTimers } from '../../time.ts';
 import { atEnd, connect, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
+import { claimRequest } from '../requests.ts';
 
 const URL_OF_NOBODY = 'postgres://nobody:s3cret@127.0.0.1:1/none';
 

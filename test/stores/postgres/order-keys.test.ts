@@ -13,18 +13,18 @@ import {
   keyedEntry,
   moveTo,
 } from '../../../src/testkit/entry-cases/order.ts';
-import {
-  entryChange,
-  claimIds,
-  claimOne,
-  claimRequest,
-  DELIVERY,
-  got,
-  later,
-} from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { asking, openClient, openStore, ownSchema } from './setup.ts';
 import { MINUTE_MS, systemClock } from '../../time.ts';
+import {
+  DELIVERY,
+  claimIds,
+  claimOne,
+  claimRequest,
+  entryChange,
+  got,
+  later,
+} from '../requests.ts';
 
 const HELD = { state: 'hold', dueAt: null } as const;
 

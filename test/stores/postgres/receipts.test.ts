@@ -4,10 +4,10 @@ import pg from 'pg';
 import { expect, test } from 'vitest';
 import { sampleEntries, sampleEntry } from 'respool/testkit';
 import type { Entry } from 'respool';
-import { entryChange } from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool, loseAnswers } from './faulty-pool.ts';
 import { atEnd, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
+import { entryChange } from '../requests.ts';
 
 const INSERT = /INSERT INTO .*"entries"/s;
 

@@ -5,15 +5,9 @@ import { sampleEntry } from 'respool/testkit';
 import { postgres } from 'respool/stores/postgres';
 import type { Entry } from 'respool';
 import { keyedEntry } from '../../../src/testkit/entry-cases/order.ts';
-import {
-  entryChange,
-  claim,
-  DELIVERY,
-  later,
-  steppedStatus,
-} from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { atEnd, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
+import { claim, DELIVERY, entryChange, later, steppedStatus } from '../requests.ts';
 
 /** All that an emit needs, a right a line. */
 const EMIT = [

@@ -5,17 +5,11 @@ import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
 import { postgres, type PostgresOptions } from 'respool/stores/postgres';
 import type { Clock, Entry, Status } from 'respool';
 import { assertNext, keyedEntry } from '../../../src/testkit/entry-cases/order.ts';
-import {
-  entryChange,
-  claim,
-  claimIds,
-  later,
-  steppedStatus,
-} from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool } from './faulty-pool.ts';
 import { openClient, openStore, ownSchema, serverUrl } from './setup.ts';
 import { DAY_MS, HOUR_MS, systemClock } from '../../time.ts';
+import { claim, claimIds, entryChange, later, steppedStatus } from '../requests.ts';
 
 const SENT = { partition: '1h', keep: '1d' } as const;
 

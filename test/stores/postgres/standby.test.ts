@@ -4,10 +4,10 @@ import type pg from 'pg';
 import { expect, test } from 'vitest';
 import { sampleEntry } from 'respool/testkit';
 import { postgres } from 'respool/stores/postgres';
-import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { atEnd, connect } from './setup.ts';
 import { copier, startPair } from './standby.ts';
+import { claimRequest } from '../requests.ts';
 
 const copy = copier() ?? '';
 

@@ -4,10 +4,10 @@ import { type BodyStore, createSpool, type SpoolOptions } from 'respool';
 import { expect, test } from 'vitest';
 import { sampleEntry } from 'respool/testkit';
 import { postgres, postgresBodies } from 'respool/stores/postgres';
-import { entryChange, steppedStatus } from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool, loseAnswers } from './faulty-pool.ts';
 import { atEnd, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
+import { entryChange, steppedStatus } from '../requests.ts';
 
 const LARGE_BYTES = 600_000;
 

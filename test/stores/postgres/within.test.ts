@@ -4,9 +4,9 @@ import { expect, test } from 'vitest';
 import type { SqlTx } from '../../../src/ports/sql.ts';
 import { sampleEntries, sampleEntry } from 'respool/testkit';
 import { postgres } from 'respool/stores/postgres';
-import { claimRequest, later } from '../../../src/testkit/entry-cases/shared.ts';
 import { withService } from '../../services/index.ts';
 import { openClient, openStore, ownSchema, serverUrl } from './setup.ts';
+import { claimRequest, later } from '../requests.ts';
 
 withService('postgres', () => {
   test('a message is there when the transaction commits, and nowhere before', async () => {

@@ -1,5 +1,6 @@
 /** conformance — the shared suites over the SQLite stores; three files run them side by side. */
 
+import Sqlite from 'better-sqlite3';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -11,7 +12,6 @@ import {
   entryStoreSuite,
   type StoreUnderTest,
 } from 'respool/testkit';
-import { loadSqlite } from '../../../src/stores/shared/client.ts';
 import { runSuite } from '../../suite.ts';
 import { systemClock } from '../../time.ts';
 
@@ -75,7 +75,7 @@ function makeEntries(place: Place): () => Promise<StoreUnderTest> {
 
 /** A database of somebody else, with tables that have our names, but not our prefix. */
 async function makeForeign(file: string): Promise<void> {
-  const database = (await loadSqlite())(file);
+  const database = new Sqlite(file);
   database.pragma('journal_mode = WAL');
   database.exec(
     'CREATE TABLE entries (a); CREATE TABLE orders (b); CREATE INDEX entries_id ON orders (b)',
@@ -84,7 +84,7 @@ async function makeForeign(file: string): Promise<void> {
 }
 
 async function damage(file: string, tables: string, id: string): Promise<void> {
-  const database = (await loadSqlite())(file, { timeout: 5_000 });
+  const database = new Sqlite(file, { timeout: 5_000 });
   const sql = `UPDATE ${tables}contents SET envelope = substr(envelope, 1, 20)
     WHERE seq = (SELECT seq FROM ${tables}entries WHERE id = ?)`;
   database.prepare(sql).run(id);

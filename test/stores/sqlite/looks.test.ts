@@ -2,6 +2,7 @@
  * Looks of an engine do not read what they cannot take: rows are counted as SQLite visits them,
  * beside a crowd of 30,000 messages that are not due, paused, excluded, or have no handler.
  */
+import type Sqlite from 'better-sqlite3';
 import { join } from 'node:path';
 import {
   type ClaimFilter,
@@ -15,7 +16,6 @@ import {
 import { memoryBodies } from 'respool/stores/memory';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { sampleEntries, sampleEntry, type SampleParts } from 'respool/testkit';
-import type { SqliteDatabase } from '../../../src/stores/shared/client.ts';
 import { makeGate } from '../../spool/setup.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeApp, makeFolder, openFile, openStore } from './setup.ts';
@@ -114,7 +114,7 @@ function topicOf(index: number): string {
 }
 
 /** The columns of the index by flow; empty when there is none. */
-function columnsOf(database: SqliteDatabase): unknown[] {
+function columnsOf(database: Sqlite.Database): unknown[] {
   return database.prepare("SELECT name FROM pragma_index_info('entries_by_flow')").pluck().all();
 }
 

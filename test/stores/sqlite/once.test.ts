@@ -1,11 +1,11 @@
+import Sqlite from 'better-sqlite3';
 import { describe, expect, test, vi } from 'vitest';
-import { loadSqlite } from '../../../src/stores/shared/client.ts';
 import { once } from 'respool/stores/sqlite';
 import { atEnd } from './setup.ts';
 import { DAY_MS } from '../../time.ts';
 
 async function setup() {
-  const database = (await loadSqlite())(':memory:');
+  const database = new Sqlite(':memory:');
   atEnd(async () => database.close());
   database.exec('CREATE TABLE payments (id TEXT PRIMARY KEY)');
   const pay = vi.fn((db: typeof database) => {

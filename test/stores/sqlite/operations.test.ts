@@ -2,8 +2,8 @@ import { expect, test } from 'vitest';
 import { sampleEntries, sampleEntry } from 'respool/testkit';
 import type { SqliteStore } from 'respool/stores/sqlite';
 import type { StoreOperation } from 'respool';
-import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { makeFolder, openStore } from './setup.ts';
+import { claimRequest } from '../requests.ts';
 
 function listen(store: SqliteStore): StoreOperation[] {
   const told: StoreOperation[] = [];

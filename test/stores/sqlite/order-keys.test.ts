@@ -1,19 +1,19 @@
 /** order — how the SQLite store lets what waits for its turn wait; what it promises is in the suite. */
 
+import type Sqlite from 'better-sqlite3';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { SAMPLE_AT, sampleEntry, type SampleParts } from 'respool/testkit';
 import type { SqliteStore } from 'respool/stores/sqlite';
 import type { Entry } from 'respool';
-import type { SqliteDatabase } from '../../../src/stores/shared/client.ts';
-import { entryChange, later, steppedStatus } from '../../../src/testkit/entry-cases/shared.ts';
 import { claimOf } from './requests.ts';
 import { makeFolder, openFile, openStore } from './setup.ts';
+import { entryChange, later, steppedStatus } from '../requests.ts';
 
 const MINUTE = 60_000;
 const HELD = { state: 'hold', dueAt: null } as const;
 
-async function setup(): Promise<{ store: SqliteStore; database: SqliteDatabase }> {
+async function setup(): Promise<{ store: SqliteStore; database: Sqlite.Database }> {
   const file = path.join(await makeFolder(), 'x.db');
   const store = await openStore({ path: file });
   return { store, database: await openFile(file) };
@@ -24,7 +24,7 @@ function keyed(id: string, parts: SampleParts = {}): Entry {
 }
 
 /** When each is due, and whether it waits for its turn. */
-function waiting(database: SqliteDatabase): Record<string, string> {
+function waiting(database: Sqlite.Database): Record<string, string> {
   const rows = database.prepare('SELECT id, due_at, behind FROM entries').all() as {
     id: string;
     due_at: number | null;
@@ -202,7 +202,7 @@ describe('a claim', () => {
 
   test('notices a key that another connection brought', async () => {
     const { store, database } = await setup();
-    const other = await openStore({ path: String(Reflect.get(database, 'name')) });
+    const other = await openStore({ path: database.name });
     // Both have seen a file without keys.
     for (const each of [store, other]) expect(await claimed(each)).toEqual([]);
     await other.insert([

@@ -6,10 +6,10 @@ import { describe, expect, test } from 'vitest';
 import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
 import { serviceAddress } from '../../../src/stores/sqlite/instances.ts';
 import type { Clock } from 'respool';
-import { entryChange } from '../../../src/testkit/entry-cases/shared.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeFolder, openFile, openStore } from './setup.ts';
 import { systemClock } from '../../time.ts';
+import { entryChange } from '../requests.ts';
 
 interface Neighbour {
   readonly child: ChildProcess;

@@ -1,11 +1,11 @@
 /** What the tests of the SQLite store share: folders that go away, open stores that are closed. */
 
+import Sqlite from 'better-sqlite3';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach } from 'vitest';
 import { sqlite, type SqliteOptions, type SqliteStore } from 'respool/stores/sqlite';
-import { loadSqlite, type SqliteDatabase } from '../../../src/stores/shared/client.ts';
 import type { FileParts } from '../../../src/stores/sqlite/file-client.ts';
 
 const endings: (() => Promise<unknown>)[] = [];
@@ -37,14 +37,14 @@ export async function openStore(
 }
 
 /** The file of a store, opened beside it. */
-export async function openFile(file: string): Promise<SqliteDatabase> {
-  const database = (await loadSqlite())(file, { timeout: 2_000 });
+export async function openFile(file: string): Promise<Sqlite.Database> {
+  const database = new Sqlite(file, { timeout: 2_000 });
   atEnd(async () => database.close());
   return database;
 }
 
 /** A database of somebody's program: a table with a row, and a write-ahead log unless said. */
-export async function makeApp(journal = 'wal'): Promise<{ file: string; app: SqliteDatabase }> {
+export async function makeApp(journal = 'wal'): Promise<{ file: string; app: Sqlite.Database }> {
   const file = path.join(await makeFolder(), 'app.db');
   const app = await openFile(file);
   app.pragma(`journal_mode = ${journal}`);
@@ -54,14 +54,14 @@ export async function makeApp(journal = 'wal'): Promise<{ file: string; app: Sql
 }
 
 /** Everything in a file that is not under a prefix. */
-export function othersIn(database: SqliteDatabase, prefix: string): unknown[] {
+export function othersIn(database: Sqlite.Database, prefix: string): unknown[] {
   const sql = `SELECT name, sql FROM sqlite_schema
     WHERE tbl_name NOT LIKE ? || '%' AND name <> 'sqlite_sequence' ORDER BY name`;
   return database.prepare(sql).all(prefix);
 }
 
 /** Begins, works, commits; rolls back when `work` throws. */
-export function transact<T>(database: SqliteDatabase, work: () => T): T {
+export function transact<T>(database: Sqlite.Database, work: () => T): T {
   database.exec('BEGIN');
   try {
     const result = work();

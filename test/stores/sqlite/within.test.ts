@@ -1,18 +1,18 @@
 /** within — messages that are inserted in a transaction of the user's, through the user's handle. */
 
+import type Sqlite from 'better-sqlite3';
 import { describe, expect, test } from 'vitest';
 import { sampleEntries, sampleEntry } from 'respool/testkit';
 import { migrateSqlite, sqlite, type SqliteStore } from 'respool/stores/sqlite';
 import type { Entry, EntryStore } from 'respool';
-import type { SqliteDatabase } from '../../../src/stores/shared/client.ts';
-import { entryChange } from '../../../src/testkit/entry-cases/shared.ts';
 import { claimOf } from './requests.ts';
 import { makeApp, openFile, openStore, transact } from './setup.ts';
+import { entryChange } from '../requests.ts';
 
 const tables = 'outbox_';
 
 /** A program with its tables and ours in one file; the store is open, as that of a relay. */
-async function setup(): Promise<{ file: string; app: SqliteDatabase; store: SqliteStore }> {
+async function setup(): Promise<{ file: string; app: Sqlite.Database; store: SqliteStore }> {
   const { file, app } = await makeApp();
   migrateSqlite(app, { tables });
   return { file, app, store: await openStore({ path: file, tables, migrate: false }) };
@@ -24,7 +24,7 @@ async function idsIn(store: EntryStore): Promise<string[]> {
 }
 
 /** The counts that flows keep, against those of the rows. */
-function assertCounted(app: SqliteDatabase): void {
+function assertCounted(app: Sqlite.Database): void {
   const slots = Array.from({ length: 12 }, (_, slot) => slot);
   const rows = app
     .prepare('SELECT flow, slot, count(*) AS n FROM outbox_entries GROUP BY flow, slot')
@@ -210,7 +210,7 @@ describe('insertWithin refuses', () => {
   test('what is no database', async () => {
     const { store } = await setup();
     for (const wrong of [undefined, {}, 'app.db']) {
-      expect(() => store.insertWithin(wrong as unknown as SqliteDatabase, [])).toThrow(
+      expect(() => store.insertWithin(wrong as unknown as Sqlite.Database, [])).toThrow(
         /not a better-sqlite3 database/,
       );
     }
