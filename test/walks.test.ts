@@ -25,7 +25,7 @@ const LIMITS: Readonly<Record<string, Limit>> = {
   postgres: { max: 40, needs: ['postgres'] },
   http: { max: 44 },
   rabbit: { max: 28, needs: ['rabbitmq'] },
-  replay: { max: 116, needs: ['rabbitmq', 'rabbitmq-management'] },
+  replay: { max: 110, needs: ['rabbitmq', 'rabbitmq-management'] },
   outbox: { max: 40, needs: ['postgres', 'rabbitmq'] },
 };
 
