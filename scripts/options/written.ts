@@ -10,6 +10,13 @@ import * as items from '../../src/config/schema/items.ts';
 import { CONFIG_KEYS, RELAY_KEYS } from '../../src/config/schema/options.ts';
 import { EXEC_OPTIONS } from '../../src/deliver/exec/exec.ts';
 import { HTTP_OPTIONS } from '../../src/deliver/http/options.ts';
+import { CIRCUIT_BREAKER_OPTIONS } from '../../src/middleware/circuit-breaker.ts';
+import { GUARD_OPTIONS } from '../../src/middleware/guard.ts';
+import { HEALTH_GATE_OPTIONS } from '../../src/middleware/health-gate.ts';
+import { IN_BATCHES_OPTIONS } from '../../src/middleware/in-batches.ts';
+import { LOGGING_OPTIONS } from '../../src/middleware/logging.ts';
+import { RATE_LIMIT_OPTIONS } from '../../src/middleware/rate-limit.ts';
+import { RETRY_BUDGET_OPTIONS } from '../../src/middleware/retry-budget.ts';
 import { RELAY_OPTIONS } from '../../src/outbox/types.ts';
 import { CONSUMER_OPTIONS } from '../../src/rabbit/consume/options.ts';
 import { PUBLISHER_OPTIONS } from '../../src/rabbit/publish/options.ts';
@@ -70,7 +77,18 @@ const CONSUMER_FILE = 'src/rabbit/consume/options.ts';
 const PUBLISHER_FILE = 'src/rabbit/publish/options.ts';
 const NATS_FILE = 'src/stores/nats/options.ts';
 
+const MIDDLEWARE: readonly (readonly [file: string, name: string, table: OptionTable])[] = [
+  ['circuit-breaker', 'CircuitBreakerOptions', CIRCUIT_BREAKER_OPTIONS],
+  ['guard', 'GuardOptions', GUARD_OPTIONS],
+  ['health-gate', 'HealthGateOptions', HEALTH_GATE_OPTIONS],
+  ['in-batches', 'BatchOptions', IN_BATCHES_OPTIONS],
+  ['logging', 'LoggingOptions', LOGGING_OPTIONS],
+  ['rate-limit', 'RateLimitOptions', RATE_LIMIT_OPTIONS],
+  ['retry-budget', 'RetryBudgetOptions', RETRY_BUDGET_OPTIONS],
+];
+
 const INTERFACES: readonly WrittenInterface[] = [
+  ...MIDDLEWARE.map(([file, name, table]) => ({ file: `src/middleware/${file}.ts`, name, table })),
   ...Object.entries(CONFIG_TABLES).map(([name, table]) => ({ file: DEFINE_CONFIG, name, table })),
   { file: 'src/spool/options.ts', name: 'SpoolOptions', table: SPOOL_OPTIONS },
   { file: 'src/stores/sqlite/options.ts', name: 'SqliteOptions', table: SQLITE_OPTIONS },

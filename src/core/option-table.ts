@@ -144,7 +144,8 @@ export function readOptions<const Table extends OptionTable>(
     if (!isChecked(option)) continue;
     const value: unknown = Reflect.get(given, name) ?? defaultOf(option);
     const key = option.kind === 'duration' ? `${name}Ms` : name;
-    values[key] = value === undefined ? undefined : checkOption(`${prefix}${name}`, value, option);
+    const isLeftOut = value === undefined && option.required !== true;
+    values[key] = isLeftOut ? undefined : checkOption(`${prefix}${name}`, value, option);
   }
   return values as OptionValues<Table>;
 }

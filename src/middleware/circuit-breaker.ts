@@ -7,36 +7,68 @@
  * Nothing waits inside a slot: while the circuit is open, deliveries are postponed.
  */
 
-import { DAY_MS, type Duration, durationMs, SECOND_MS } from '../core/duration.ts';
+import { type Duration, SECOND_MS } from '../core/duration.ts';
 import { isRespoolError, unreachable } from '../core/errors.ts';
-import { checkNumber } from '../core/limits.ts';
+import type { Option } from '../core/option-table.ts';
 import type { Outcome } from '../core/verdict.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';
 import { Breaker, type BreakerState } from '../system/breaker.ts';
 import { systemClock } from '../system/clock.ts';
 import { countedBy, type CountedBy, Keyed } from './keyed.ts';
-import { checkFunction, checkOptions } from './options.ts';
+import { checkFunction, checkOptions, CLOCK } from './options.ts';
 import { asItWas, harmlessly, notNow, resultOf } from './run.ts';
 
 /** What state a circuit went into. */
 export type CircuitChange = BreakerState;
 
+const CIRCUIT_BREAKER = {
+  failures: {
+    kind: 'number',
+    min: 1,
+    max: 10_000,
+    default: 5,
+    about: 'this many transient failures in a row open it',
+  },
+  halfOpenAfter: {
+    kind: 'duration',
+    min: '1ms',
+    max: '1d',
+    default: '30s',
+    about: 'an open circuit lets one delivery try after this',
+  },
+  by: {
+    kind: 'code',
+    ts: 'CountedBy',
+    defaultText: "`'topic'`",
+    about: 'what has a circuit of its own',
+  },
+  onChange: {
+    kind: 'code',
+    ts: '(change: CircuitChange, key: string) => void',
+    about: 'is called with every change and the key of the circuit',
+  },
+  clock: CLOCK,
+} as const;
+
+/** Every option of `circuitBreaker()`. */
+export const CIRCUIT_BREAKER_OPTIONS: Readonly<Record<keyof CircuitBreakerOptions, Option>> =
+  CIRCUIT_BREAKER;
+
 /** What `circuitBreaker()` takes. */
 export interface CircuitBreakerOptions {
-  /** This many transient failures in a row open it, 1 to 10,000; 5 unless given. */
+  /** This many transient failures in a row open it. 1 to 10,000; default 5. */
   readonly failures?: number;
-  /** An open circuit lets one delivery try after this, `'30s'` unless given. */
+  /** An open circuit lets one delivery try after this. 1ms to 1d; default 30s. */
   readonly halfOpenAfter?: Duration;
-  /** What has a circuit of its own: each `'topic'` unless given. */
+  /** What has a circuit of its own. Default `'topic'`. */
   readonly by?: CountedBy;
-  /** Told of every change, with the key of the circuit. */
+  /** Is called with every change and the key of the circuit. */
   readonly onChange?: (change: CircuitChange, key: string) => void;
-  /** The machine's unless given; a test gives its virtual one. */
+  /** Time; the machine's unless given, a test gives its virtual one. */
   readonly clock?: Clock;
 }
 
-const FAILURES_MAX = 10_000;
 /** While one delivery tries a half-open circuit, the others look again after at most this. */
 const TRIAL_WAIT_MS: number = 5 * SECOND_MS;
 
@@ -52,12 +84,11 @@ interface Settings {
  * cost of an attempt. Permanent failures, held and postponed messages do not count.
  */
 export function circuitBreaker(options: CircuitBreakerOptions = {}): Middleware {
-  checkOptions('circuitBreaker', options, ['failures', 'halfOpenAfter', 'by', 'onChange', 'clock']);
-  const { failures = 5, halfOpenAfter = '30s', by = 'topic', onChange } = options;
+  const values = checkOptions('circuitBreaker', options, CIRCUIT_BREAKER);
+  const { by = 'topic', onChange } = options;
   if (onChange !== undefined) checkFunction('onChange', onChange);
   const settings: Settings = {
-    failures: checkNumber('failures', failures, { min: 1, max: FAILURES_MAX }),
-    halfOpenAfterMs: durationMs(halfOpenAfter, 'halfOpenAfter', { minMs: 1, maxMs: DAY_MS }),
+    ...values,
     onChange,
     clock: options.clock ?? systemClock,
   };

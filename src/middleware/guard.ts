@@ -6,7 +6,7 @@
 
 import { show } from '../core/errors.ts';
 import { failure } from '../core/failure.ts';
-import { checkOneOf } from '../core/limits.ts';
+import type { Option } from '../core/option-table.ts';
 import { failed, held, isOutcome, type Outcome } from '../core/verdict.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';
 import { checkFunction, checkOptions } from './options.ts';
@@ -14,9 +14,21 @@ import { checkFunction, checkOptions } from './options.ts';
 /** `true` to let it pass; a reason, an outcome, or false to refuse it. */
 export type GuardAnswer = boolean | string | Outcome;
 
+const GUARD = {
+  refused: {
+    kind: 'choice',
+    choices: ['hold', 'fail'],
+    default: 'hold',
+    about: 'a refused message is put on hold for an operator, or fails for good',
+  },
+} as const;
+
+/** Every option of `guard()`. */
+export const GUARD_OPTIONS: Readonly<Record<keyof GuardOptions, Option>> = GUARD;
+
 /** What `guard()` takes besides the question. */
 export interface GuardOptions {
-  /** A refused message is kept for a person (`'hold'`) or fails for good; `'hold'` unless given. */
+  /** A refused message is put on hold for an operator, or fails for good. Default `hold`. */
   readonly refused?: 'hold' | 'fail';
 }
 
@@ -26,9 +38,7 @@ export function guard(
   options: GuardOptions = {},
 ): Middleware {
   checkFunction('ask of guard', ask);
-  checkOptions('guard', options, ['refused']);
-  const { refused = 'hold' } = options;
-  checkOneOf('refused', refused, ['hold', 'fail']);
+  const { refused } = checkOptions('guard', options, GUARD);
   return async (delivery, next) => {
     const answer: unknown = await ask(delivery);
     if (answer === true) return next();

@@ -1,36 +1,66 @@
 /** healthGate — no delivery while what it needs says that it is not well. */
 
-import { DAY_MS, type Duration, durationMs, HOUR_MS, MINUTE_MS } from '../core/duration.ts';
+import type { Duration } from '../core/duration.ts';
+import type { Option } from '../core/option-table.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
 import { withTimeout } from '../system/wait.ts';
-import { checkFunction, checkOptions } from './options.ts';
+import { checkFunction, checkOptions, CLOCK } from './options.ts';
 import { notNow } from './run.ts';
+
+const HEALTH_GATE = {
+  isHealthy: {
+    kind: 'code',
+    ts: '() => boolean | Promise<boolean>',
+    required: true,
+    about: 'only `true` is healthy; a throw, or no answer within `timeout`, is not',
+  },
+  every: {
+    kind: 'duration',
+    max: '1h',
+    default: '5s',
+    about: 'an answer is reused for this long before it is asked again',
+  },
+  timeout: {
+    kind: 'duration',
+    min: '1ms',
+    max: '1m',
+    default: '2s',
+    about: 'no answer for this long counts as unhealthy',
+  },
+  postpone: {
+    kind: 'duration',
+    min: '1ms',
+    max: '1d',
+    default: '30s',
+    about: 'a delivery that finds it unhealthy comes back after this',
+  },
+  clock: CLOCK,
+} as const;
+
+/** Every option of `healthGate()`. */
+export const HEALTH_GATE_OPTIONS: Readonly<Record<keyof HealthGateOptions, Option>> = HEALTH_GATE;
 
 /** What `healthGate()` takes. */
 export interface HealthGateOptions {
   /** Only `true` is healthy; a throw, or no answer within `timeout`, is not. */
   readonly isHealthy: () => boolean | Promise<boolean>;
-  /** An answer is believed for so long before it is asked again, `'5s'` unless given. */
+  /** An answer is reused for this long before it is asked again. Up to 1h; default 5s. */
   readonly every?: Duration;
-  /** No answer for so long counts as unhealthy, `'2s'` unless given. */
+  /** No answer for this long counts as unhealthy. 1ms to 1m; default 2s. */
   readonly timeout?: Duration;
-  /** A delivery that finds it unhealthy comes back after this, `'30s'` unless given. */
+  /** A delivery that finds it unhealthy comes back after this. 1ms to 1d; default 30s. */
   readonly postpone?: Duration;
-  /** The machine's unless given; a test gives its virtual one. */
+  /** Time; the machine's unless given, a test gives its virtual one. */
   readonly clock?: Clock;
 }
 
 /** Postpones deliveries, at no cost of an attempt, while `isHealthy()` is not true. */
 export function healthGate(options: HealthGateOptions): Middleware {
-  checkOptions('healthGate', options, ['isHealthy', 'every', 'timeout', 'postpone', 'clock']);
-  const { isHealthy, every = '5s', timeout = '2s', postpone = '30s' } = options;
-  const { clock = systemClock } = options;
+  const { everyMs, timeoutMs, postponeMs } = checkOptions('healthGate', options, HEALTH_GATE);
+  const { isHealthy, clock = systemClock } = options;
   checkFunction('isHealthy', isHealthy);
-  const everyMs = durationMs(every, 'every', { maxMs: HOUR_MS });
-  const timeoutMs = durationMs(timeout, 'timeout', { minMs: 1, maxMs: MINUTE_MS });
-  const postponeMs = durationMs(postpone, 'postpone', { minMs: 1, maxMs: DAY_MS });
   let asking: Promise<boolean> | undefined;
   let last: { readonly isHealthy: boolean; readonly endsAt: number } | undefined;
 

@@ -7,15 +7,15 @@
  *   handler(delivery) ─▶ gathered ─`max`, or `within` after the first─▶ one call ─▶ outcomes
  */
 
-import { type Duration, durationMs, MINUTE_MS } from '../core/duration.ts';
+import type { Duration } from '../core/duration.ts';
 import { show } from '../core/errors.ts';
 import { RetryableError } from '../core/failure.ts';
-import { checkNumber } from '../core/limits.ts';
+import type { Option } from '../core/option-table.ts';
 import { isOutcome, type Outcome } from '../core/verdict.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery, Handler } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
-import { checkFunction, checkOptions } from './options.ts';
+import { checkFunction, checkOptions, CLOCK } from './options.ts';
 import { notNow } from './run.ts';
 
 /** What became of one delivery of a batch; undefined: delivered, an error: as if thrown. */
@@ -26,19 +26,46 @@ export type BatchHandler<Body = unknown> = (
   deliveries: readonly Delivery<Body>[],
 ) => readonly BatchAnswer[] | void | Promise<readonly BatchAnswer[] | void>;
 
+const IN_BATCHES = {
+  handler: {
+    kind: 'code',
+    ts: 'BatchHandler<Body>',
+    required: true,
+    about: 'is called with 1 to `max` deliveries; what it throws fails all of them',
+  },
+  max: {
+    kind: 'number',
+    min: 1,
+    max: 10_000,
+    required: true,
+    about: 'the most deliveries of a batch, in which the concurrency of the handler is a limit too',
+  },
+  within: {
+    kind: 'duration',
+    max: '1m',
+    required: true,
+    about: 'the first of a batch waits for others no longer than this',
+  },
+  clock: CLOCK,
+} as const;
+
+/** Every option of `inBatches()`. */
+export const IN_BATCHES_OPTIONS: Readonly<Record<keyof BatchOptions, Option>> = IN_BATCHES;
+
 /** What `inBatches()` takes. */
 export interface BatchOptions<Body = unknown> {
-  /** Called with 1 to `max` deliveries; what it throws fails all of them. */
+  /** Is called with 1 to `max` deliveries; what it throws fails all of them. */
   readonly handler: BatchHandler<Body>;
-  /** This many at most, 1 to 10,000. More than the handler's concurrency never come together. */
+  /**
+   * The most deliveries of a batch, in which the concurrency of the handler is a limit too. 1 to
+   * 10,000.
+   */
   readonly max: number;
-  /** The first of a batch waits for others no longer than this, up to a minute. */
+  /** The first of a batch waits for others no longer than this. Up to 1m. */
   readonly within: Duration;
-  /** The machine's unless given; a test gives its virtual one. */
+  /** Time; the machine's unless given, a test gives its virtual one. */
   readonly clock?: Clock;
 }
-
-const BATCH_MAX = 10_000;
 
 interface Member<Body> {
   readonly delivery: Delivery<Body>;
@@ -49,11 +76,9 @@ interface Member<Body> {
 
 /** Makes a handler that gathers deliveries and hands them over together. */
 export function inBatches<Body = unknown>(options: BatchOptions<Body>): Handler<Body> {
-  checkOptions('inBatches', options, ['handler', 'max', 'within', 'clock']);
+  const { max, withinMs } = checkOptions('inBatches', options, IN_BATCHES);
   const { handler, clock = systemClock } = options;
   checkFunction('handler', handler);
-  const max = checkNumber('max', options.max, { min: 1, max: BATCH_MAX });
-  const withinMs = durationMs(options.within, 'within', { maxMs: MINUTE_MS });
   let gathered: Member<Body>[] = [];
   let callOff: (() => void) | undefined;
 

@@ -1,20 +1,34 @@
 /** logging — one line per attempt, when it ends. No body, no header, no note is ever in it. */
 
 import { unreachable } from '../core/errors.ts';
+import type { Option } from '../core/option-table.ts';
 import type { Outcome } from '../core/verdict.ts';
 import { redact } from '../core/redact.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import type { Logger } from '../ports/logger.ts';
 import { systemClock } from '../system/clock.ts';
-import { checkMethods, checkOptions } from './options.ts';
+import { checkMethods, checkOptions, CLOCK } from './options.ts';
 import { asItWas, harmlessly, resultOf } from './run.ts';
+
+const LOGGING = {
+  logger: {
+    kind: 'code',
+    ts: 'Logger',
+    required: true,
+    about: 'takes fields first and text second, as pino does',
+  },
+  clock: CLOCK,
+} as const;
+
+/** Every option of `logging()`. */
+export const LOGGING_OPTIONS: Readonly<Record<keyof LoggingOptions, Option>> = LOGGING;
 
 /** What `logging()` takes. */
 export interface LoggingOptions {
-  /** Fields first, text second, as pino has it. */
+  /** Takes fields first and text second, as pino does. */
   readonly logger: Logger;
-  /** The machine's unless given; a test gives its virtual one. */
+  /** Time; the machine's unless given, a test gives its virtual one. */
   readonly clock?: Clock;
 }
 
@@ -23,7 +37,7 @@ export interface LoggingOptions {
  * permanent one and a held message as error; its start as debug.
  */
 export function logging(options: LoggingOptions): Middleware {
-  checkOptions('logging', options, ['logger', 'clock']);
+  checkOptions('logging', options, LOGGING);
   const { logger, clock = systemClock } = options;
   checkMethods('logger', logger, ['debug', 'info', 'warn', 'error']);
   return async ({ id, topic, lane, attempt }, next) => {

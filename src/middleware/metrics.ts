@@ -4,7 +4,7 @@ import type { Outcome } from '../core/verdict.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
-import { checkFunction, checkOptions, refused } from './options.ts';
+import { checkFunction, checkOptions, CLOCK, refused } from './options.ts';
 import { asItWas, harmlessly, resultOf } from './run.ts';
 
 /** What `metrics()` calls; what goes wrong in it harms no delivery. */
@@ -16,7 +16,7 @@ export interface MetricsHook {
 
 /** Calls `started` and `ended` around every attempt; times are in milliseconds. */
 export function metrics(hook: MetricsHook, options: { readonly clock?: Clock } = {}): Middleware {
-  checkOptions('metrics', options, ['clock']);
+  checkOptions('metrics', options, { clock: CLOCK });
   const { clock = systemClock } = options;
   checkHook(hook);
   return async (delivery, next) => {

@@ -1,14 +1,26 @@
 /** options — the checks that every middleware makes when it is built, before any delivery. */
 
 import { RespoolError, show } from '../core/errors.ts';
-import { checkNames } from '../core/limits.ts';
+import { type OptionTable, type OptionValues, readOptions } from '../core/option-table.ts';
 
-/** Refuses options that are no object, or have a name that does not exist. */
-export function checkOptions(what: string, options: unknown, known: readonly string[]): void {
-  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw refused(`options of ${what}`, options, `an object with ${known.join(', ')}`);
+/** The option that every middleware with a sense of time has. */
+export const CLOCK = {
+  kind: 'code',
+  ts: 'Clock',
+  about: "time; the machine's unless given, a test gives its virtual one",
+} as const;
+
+/** The options of a middleware, with their defaults; refuses what is no object. */
+export function checkOptions<const Table extends OptionTable>(
+  what: string,
+  options: object,
+  table: Table,
+): OptionValues<Table> {
+  const given: unknown = options;
+  if (typeof given !== 'object' || given === null || Array.isArray(given)) {
+    throw refused(`options of ${what}`, given, `an object with ${Object.keys(table).join(', ')}`);
   }
-  checkNames(what, options, known);
+  return readOptions({ what }, given, table);
 }
 
 /** Refuses what is not a function. */

@@ -5,40 +5,66 @@
  * so that slots are free for others.
  */
 
-import { DAY_MS, type Duration, durationMs, formatDuration, SECOND_MS } from '../core/duration.ts';
-import { checkNumber } from '../core/limits.ts';
+import { type Duration, formatDuration } from '../core/duration.ts';
+import type { Option } from '../core/option-table.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
 import { countedBy, type CountedBy, Keyed } from './keyed.ts';
-import { checkOptions } from './options.ts';
+import { checkOptions, CLOCK } from './options.ts';
 import { notNow, PostponeSpacing, waitInside } from './run.ts';
+
+const RATE_LIMIT = {
+  max: {
+    kind: 'number',
+    min: 1,
+    max: 1_000_000,
+    required: true,
+    about: 'this many per `per`, and this many at once after a rest',
+  },
+  per: {
+    kind: 'duration',
+    min: '1ms',
+    max: '1d',
+    required: true,
+    about: 'the span that `max` is for',
+  },
+  by: {
+    kind: 'code',
+    ts: 'CountedBy',
+    defaultText: "`'all'`",
+    about: 'what shares one limit',
+  },
+  wait: {
+    kind: 'duration',
+    max: '30s',
+    default: '1s',
+    about: 'waits up to this are spent in the slot, longer ones are postponed',
+  },
+  clock: CLOCK,
+} as const;
+
+/** Every option of `rateLimit()`. */
+export const RATE_LIMIT_OPTIONS: Readonly<Record<keyof RateLimitOptions, Option>> = RATE_LIMIT;
 
 /** What `rateLimit()` takes. */
 export interface RateLimitOptions {
-  /** So many per `per`, and so many at once after a rest; 1 to 1,000,000. */
+  /** This many per `per`, and this many at once after a rest. 1 to 1,000,000. */
   readonly max: number;
-  /** The span that `max` is for, up to a day. */
+  /** The span that `max` is for. 1ms to 1d. */
   readonly per: Duration;
-  /** What shares one limit: `'all'` unless given. */
+  /** What shares one limit. Default `'all'`. */
   readonly by?: CountedBy;
-  /** Waits up to this are waited in the slot, longer ones postponed; `'1s'`, at most 30s. */
+  /** Waits up to this are spent in the slot, longer ones are postponed. Up to 30s; default 1s. */
   readonly wait?: Duration;
-  /** The machine's unless given; a test gives its virtual one. */
+  /** Time; the machine's unless given, a test gives its virtual one. */
   readonly clock?: Clock;
 }
 
-const MAX_MAX = 1_000_000;
-/** A slot that waits does nothing else; more than this has no place inside. */
-const WAIT_MAX_MS: number = 30 * SECOND_MS;
-
 /** Lets at most `max` deliveries begin per `per`, after a burst of `max`; postpones the others. */
 export function rateLimit(options: RateLimitOptions): Middleware {
-  checkOptions('rateLimit', options, ['max', 'per', 'by', 'wait', 'clock']);
-  const { by = 'all', wait = '1s', clock = systemClock } = options;
-  const max = checkNumber('max', options.max, { min: 1, max: MAX_MAX });
-  const perMs = durationMs(options.per, 'per', { minMs: 1, maxMs: DAY_MS });
-  const waitMaxMs = durationMs(wait, 'wait', { maxMs: WAIT_MAX_MS });
+  const { max, perMs, waitMs: waitMaxMs } = checkOptions('rateLimit', options, RATE_LIMIT);
+  const { by = 'all', clock = systemClock } = options;
   const buckets = new Keyed(countedBy('by', by), () => new Bucket(max, perMs / max));
   const reason = `the rate of ${max} per ${formatDuration(perMs)} is reached`;
   return async (delivery, next) => {

@@ -6,32 +6,43 @@
  */
 
 import { MINUTE_MS } from '../core/duration.ts';
-import { checkNumber } from '../core/limits.ts';
+import type { Option } from '../core/option-table.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
-import { checkOptions } from './options.ts';
+import { checkOptions, CLOCK } from './options.ts';
 import { notNow, PostponeSpacing } from './run.ts';
+
+const RETRY_BUDGET = {
+  perMinute: {
+    kind: 'number',
+    min: 1,
+    max: 100_000,
+    required: true,
+    about: 'this many retries may begin in any 60 seconds',
+  },
+  clock: CLOCK,
+} as const;
+
+/** Every option of `retryBudget()`. */
+export const RETRY_BUDGET_OPTIONS: Readonly<Record<keyof RetryBudgetOptions, Option>> =
+  RETRY_BUDGET;
 
 /** What `retryBudget()` takes. */
 export interface RetryBudgetOptions {
-  /** This many retries may begin in any 60 seconds, 1 to 100,000. */
+  /** This many retries may begin in any 60 seconds. 1 to 100,000. */
   readonly perMinute: number;
-  /** The machine's unless given; a test gives its virtual one. */
+  /** Time; the machine's unless given, a test gives its virtual one. */
   readonly clock?: Clock;
 }
-
-/** The beginnings of a minute are remembered one by one; this bounds them. */
-const PER_MINUTE_MAX = 100_000;
 
 /**
  * Lets at most `perMinute` retries (attempts after the first) begin in any 60 seconds; the others
  * are postponed, which costs no attempt. First attempts always go on.
  */
 export function retryBudget(options: RetryBudgetOptions): Middleware {
-  checkOptions('retryBudget', options, ['perMinute', 'clock']);
+  const { perMinute } = checkOptions('retryBudget', options, RETRY_BUDGET);
   const { clock = systemClock } = options;
-  const perMinute = checkNumber('perMinute', options.perMinute, { min: 1, max: PER_MINUTE_MAX });
   // A ring: the beginning that the next one has to be a minute away from is the oldest.
   const beganAt = new Float64Array(perMinute).fill(Number.NEGATIVE_INFINITY);
   const line = new PostponeSpacing(MINUTE_MS / perMinute);
