@@ -7,7 +7,8 @@
  * The backlog is of `big.0` to `big.9`, half of it incoming and half deferred, due in a day. Its
  * route, that of `live` and every fifth of the others have a concurrency of their own, so that the
  * engine asks for each of them separately: for `live` alone, all of the backlog is left out. Both
- * sizes of backlog take turns within one process.
+ * sizes of backlog take turns within one process. At the end come due messages of a paused topic
+ * and of a full destination, beside many destinations of which nothing is due.
  */
 
 import { execFileSync } from 'node:child_process';
@@ -37,6 +38,9 @@ const DAY_MS = 86_400_000;
 const SEEDS = 10;
 /** Messages of one insert while filling, where nothing can be copied within the store. */
 const FILL_BATCH = 1_000;
+/** Destinations of which nothing is due, and messages that are due and left out beside them. */
+const DESTINATIONS = 50_000;
+const LEFT_OUT = 2_000;
 const ROUNDS = 41;
 const FEW_DUE = 10;
 const POSTS = 41;
@@ -96,12 +100,72 @@ export async function routesCost(
       );
       tell(', post to live', 'ms a post', await postCosts(stores, routes));
     }
+    await leftOutCost(name, stores, print);
   } finally {
     for (const { store, clean } of sides) {
       await store.close();
       await clean();
     }
     await servers.end();
+  }
+}
+
+/** The same where messages are due and left out, beside as many destinations of nothing due. */
+async function leftOutCost(
+  name: EntryStoreName,
+  stores: readonly EntryStore[],
+  print: (line: RoutesLine) => void,
+): Promise<void> {
+  const now = Date.now();
+  const counts = [DESTINATIONS, SMALL];
+  for (const [at, store] of stores.entries()) {
+    const others = (n: number): Entry =>
+      sampleEntry(`other-${n}`, {
+        topic: `mail.${n % SEEDS}`,
+        destination: `d${n}`,
+        dueAt: now + DAY_MS,
+      });
+    const out = (n: number): Entry =>
+      sampleEntry(`out-${n}`, { topic: 'out', destination: 'down', dueAt: now - DAY_MS });
+    await insertMany(store, counts[at] ?? SMALL, others);
+    await insertMany(store, LEFT_OUT, out);
+  }
+  const work = { lane: 'delivery', states: ['deferred', 'incoming'], leaseMs: 60_000 } as const;
+  const topics = [
+    { pattern: 'out', take: false },
+    { pattern: '#', take: true },
+  ];
+  for (const [why, part] of [
+    ['paused', { topics }],
+    ['full', { exceptDestinations: ['down'] }],
+  ] as const) {
+    const filter = { ...work, ...part };
+    const looks: Looks = {
+      claims: [{ ...filter, max: CONCURRENCY, now, holder: '' }],
+      nexts: [filter],
+    };
+    for (const due of [0, FEW_DUE]) {
+      const [ours = 0, theirs = 0] = await medians(stores, (store) => round(store, looks, due));
+      const what = `, ${why}${due === 0 ? '' : ', few due'}`;
+      print({
+        name: `${name} destinations ${DESTINATIONS}${what}`,
+        unit: 'ms a round',
+        ours,
+        against: `${name} destinations ${SMALL}${what}`,
+        theirs,
+      });
+    }
+  }
+}
+
+async function insertMany(
+  store: EntryStore,
+  count: number,
+  make: (at: number) => Entry,
+): Promise<void> {
+  for (let at = 0; at < count; at += FILL_BATCH) {
+    const length = Math.min(FILL_BATCH, count - at);
+    await store.insert(Array.from({ length }, (_, n) => make(at + n)));
   }
 }
 
@@ -123,7 +187,8 @@ async function fill(
   const nothing = async (): Promise<void> => undefined;
   const space = newName();
   if (name === 'sqlite') {
-    const store = sqlite({ path });
+    // Both sizes in this thread: which of them is moved to another one is no matter of its size.
+    const store = sqlite({ path, thread: false });
     await store.open();
     await store.insert(seeds);
     await store.close();
