@@ -8,6 +8,7 @@ import type { Option, OptionTable } from '../../src/core/option-table.ts';
 import { environmentName, isScalar, KEYS } from '../../src/config/schema/keys.ts';
 import * as items from '../../src/config/schema/items.ts';
 import { CONFIG_KEYS, RELAY_KEYS } from '../../src/config/schema/options.ts';
+import { REPLAY_OPTIONS } from '../../src/dead-letters/replay/plan.ts';
 import { EXEC_OPTIONS } from '../../src/deliver/exec/exec.ts';
 import { HTTP_OPTIONS } from '../../src/deliver/http/options.ts';
 import { CIRCUIT_BREAKER_OPTIONS } from '../../src/middleware/circuit-breaker.ts';
@@ -17,9 +18,16 @@ import { IN_BATCHES_OPTIONS } from '../../src/middleware/in-batches.ts';
 import { LOGGING_OPTIONS } from '../../src/middleware/logging.ts';
 import { RATE_LIMIT_OPTIONS } from '../../src/middleware/rate-limit.ts';
 import { RETRY_BUDGET_OPTIONS } from '../../src/middleware/retry-budget.ts';
+import {
+  OUTBOX_DATABASES,
+  CREATE_OUTBOX_OPTIONS,
+  POSTGRES_OUTBOX_OPTIONS,
+} from '../../src/outbox/options.ts';
 import { RELAY_OPTIONS } from '../../src/outbox/types.ts';
 import { CONSUMER_OPTIONS } from '../../src/rabbit/consume/options.ts';
 import { PUBLISHER_OPTIONS } from '../../src/rabbit/publish/options.ts';
+import { SINK_OPTIONS } from '../../src/rabbit/publish/sink.ts';
+import { SWEEP_OPTIONS, SWEEP_QUEUES_OPTIONS } from '../../src/rabbit/queues/sweep.ts';
 import { SPOOL_OPTIONS } from '../../src/spool/options.ts';
 import {
   NATS_BODY_OPTIONS,
@@ -100,6 +108,12 @@ const INTERFACES: readonly WrittenInterface[] = [
   { file: 'src/deliver/http/options.ts', name: 'HttpOptions', table: HTTP_OPTIONS },
   { file: CONSUMER_FILE, name: 'ConsumerOptions', table: without(CONSUMER_OPTIONS, CHOICE) },
   { file: PUBLISHER_FILE, name: 'PublisherOptions', table: PUBLISHER_OPTIONS },
+  { file: 'src/rabbit/publish/sink.ts', name: 'RabbitSinkOptions', table: SINK_OPTIONS },
+  { file: 'src/rabbit/queues/sweep.ts', name: 'SweepSettings', table: SWEEP_OPTIONS },
+  { file: 'src/rabbit/queues/sweep.ts', name: 'SweepOptions', table: SWEEP_QUEUES_OPTIONS },
+  { file: 'src/spool/operator/replays.ts', name: 'ReplayOptions', table: REPLAY_OPTIONS },
+  { file: 'src/outbox/options.ts', name: 'OutboxBase', table: CREATE_OUTBOX_OPTIONS },
+  { file: 'src/outbox/options.ts', name: 'PostgresOutboxBase', table: POSTGRES_OUTBOX_OPTIONS },
   { file: 'src/outbox/types.ts', name: 'RelayOptions', table: RELAY_OPTIONS },
   { file: 'src/deliver/exec/exec.ts', name: 'ExecOptions', table: EXEC_OPTIONS },
 ];
@@ -126,6 +140,7 @@ function keysPage(heading: string, table: OptionTable): WrittenPage {
 const OPTIONS_PAGE = 'docs/reference/options.md';
 const RABBIT_PAGE = 'docs/reference/rabbit.md';
 const CONFIG_PAGE = 'docs/reference/config.md';
+const LETTERS_PAGE = 'docs/reference/dead-letters.md';
 
 const PAGES: readonly WrittenPage[] = [
   {
@@ -161,6 +176,14 @@ const PAGES: readonly WrittenPage[] = [
   optionsPage('docs/reference/stores/s3.md', 'Options', S3_OPTIONS),
   optionsPage(RABBIT_PAGE, 'Options of createConsumer', CONSUMER_OPTIONS),
   optionsPage(RABBIT_PAGE, 'Options of createPublisher', PUBLISHER_OPTIONS),
+  optionsPage(RABBIT_PAGE, 'Options of rabbitSink', SINK_OPTIONS),
+  optionsPage(LETTERS_PAGE, 'Options of a sweep', { ...SWEEP_QUEUES_OPTIONS, ...SWEEP_OPTIONS }),
+  optionsPage(LETTERS_PAGE, 'Options of a replay', REPLAY_OPTIONS),
+  optionsPage('docs/reference/outbox.md', 'Options of createOutbox', {
+    ...OUTBOX_DATABASES,
+    ...POSTGRES_OUTBOX_OPTIONS,
+    ...CREATE_OUTBOX_OPTIONS,
+  }),
   optionsPage('docs/reference/outbox.md', 'Options of relay', RELAY_OPTIONS),
   optionsPage('docs/how-to/deliver-over-http.md', 'Options', HTTP_OPTIONS),
   optionsPage('docs/how-to/run-a-command.md', 'Options', EXEC_OPTIONS),

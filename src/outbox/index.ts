@@ -27,7 +27,7 @@ export type {
   Emitted,
   EmitMessage,
   EmitOptions,
-  OutboxBase,
   RelayOptions,
   RelayTarget,
 } from './types.ts';
+export type { OutboxBase } from './options.ts';

@@ -2,9 +2,14 @@
  * options — what createOutbox takes, checked at the door, with the defaults in one place.
  */
 
-import { durationMs } from '../core/duration.ts';
-import { checkNames, checkNumber } from '../core/limits.ts';
-import { exponential, type RetryPolicy } from '../core/policy.ts';
+import { checkNames } from '../core/limits.ts';
+import { type Option, type OptionTable, readOptions } from '../core/option-table.ts';
+import type { Duration } from '../core/duration.ts';
+import { type BackoffFunction, exponential, type RetryPolicy } from '../core/policy.ts';
+import type { Clock, Dice } from '../ports/clock.ts';
+import type { Logger } from '../ports/logger.ts';
+import type { Tracer } from '../ports/tracer.ts';
+import type { Codec } from '../rabbit/publish/codecs.ts';
 import { checkTracer } from '../engine/tracing.ts';
 import type { PgPool } from '../stores/postgres/options.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
@@ -12,30 +17,171 @@ import { systemClock, systemDice } from '../system/clock.ts';
 import { createIdMaker } from '../system/ids.ts';
 import { type EmitSettings, noBodies } from './message.ts';
 import type { OutboxParts } from './parts.ts';
-import type { OutboxBase } from './types.ts';
+
+/** What every outbox takes, beside the place of its tables. */
+const OUTBOX = {
+  expires: {
+    kind: 'duration',
+    min: '1ms',
+    type: 'duration',
+    defaultText: 'never',
+    about:
+      'for messages without their own expiry: given up if they were not sent this long after ' +
+      'their emit',
+  },
+  policies: {
+    kind: 'code',
+    type: 'policies by name',
+    ts: 'Readonly<Record<string, RetryPolicy>>',
+    defaultText: '`default`: exponential from 1s to 5m, 20 attempts',
+    about:
+      '[policies](../how-to/retry-policies.md) by name; `default` is for messages that name ' +
+      "The relay'none. s policies apply: [give both sides the same]" +
+      '(../how-to/transactional-outbox.md#policies-the-relays-own-count)',
+  },
+  backoffs: {
+    kind: 'code',
+    type: 'functions by name',
+    ts: 'Readonly<Record<string, BackoffFunction>>',
+    about: 'delay functions for `custom` policies',
+  },
+  maxBytes: {
+    kind: 'bytes',
+    min: '1 bytes',
+    max: '1 MiB',
+    default: '1 MiB',
+    about: 'the largest body',
+  },
+  encoders: {
+    kind: 'code',
+    type: 'a list of `{ contentType, encode, decode }`',
+    ts: 'readonly Codec[]',
+    defaultText: 'JSON; texts and bytes as they are',
+    about: 'for values with another `content-type` header, such as msgpack',
+  },
+  logger: { kind: 'code', type: 'a logger', ts: 'Logger', about: 'gets a line for every event' },
+  tracing: {
+    kind: 'code',
+    type: 'a tracer',
+    ts: 'Tracer',
+    about: 'writes [spans](traces.md) of emits and of relays',
+  },
+  clock: {
+    kind: 'code',
+    type: 'Clock',
+    ts: 'Clock',
+    defaultText: 'the system clock',
+    about: 'for tests',
+  },
+  dice: { kind: 'code', type: 'Dice', ts: 'Dice', defaultText: "the system's", about: 'for tests' },
+} as const;
+
+/** What every outbox takes. */
+export const CREATE_OUTBOX_OPTIONS: Readonly<Record<keyof OutboxBase, Option>> = OUTBOX;
+/** The schema of the tables in PostgreSQL, where none is named. */
+export const SCHEMA_DEFAULT = 'outbox';
 
 /** Where the tables of an outbox in PostgreSQL are. */
-interface PostgresPlace extends OutboxBase {
-  /** The schema of the tables; default `outbox`. */
+export const POSTGRES_OUTBOX_OPTIONS: Readonly<
+  Record<Exclude<keyof PostgresOutboxBase, keyof OutboxBase>, Option>
+> = {
+  schema: {
+    kind: 'text',
+    type: 'a name',
+    default: SCHEMA_DEFAULT,
+    about: 'the schema of the tables; PostgreSQL only',
+  },
+  tables: {
+    kind: 'text',
+    type: 'text',
+    defaultText: 'empty, in SQLite `outbox_`',
+    about:
+      'the prefix of the table names; in SQLite never empty, because the tables are beside yours',
+  },
+  listenUrl: {
+    kind: 'text',
+    type: 'a URL',
+    about:
+      'a direct connection to the server, bypassing a pooler: relays listen there for wake-ups. ' +
+      'Without it relays of other processes poll for new commits, every 50 ms to 1 s; those of ' +
+      'the same outbox object are woken by `transaction()` and `wake()` at once in any case. ' +
+      'PostgreSQL only',
+  },
+};
+
+/** In which database it is: one of the three is required. */
+export const OUTBOX_DATABASES: Readonly<Record<'pool' | 'url' | 'database', Option>> = {
+  pool: {
+    kind: 'code',
+    type: 'a `pg.Pool`',
+    defaultText: 'one of the three is required',
+    about: 'your own `pg.Pool`; it stays open when the outbox closes',
+  },
+  url: { kind: 'text', type: '`postgres://…`', about: 'the outbox opens its own pool' },
+  database: {
+    kind: 'code',
+    type: 'a better-sqlite3 database',
+    about: 'your own database; the relay opens the same file again',
+  },
+};
+
+/** What every outbox takes. */
+export interface OutboxBase {
+  /**
+   * For messages without their own expiry: given up if they were not sent this long after their
+   * emit. Default never.
+   */
+  readonly expires?: Duration;
+  /**
+   * Policies by name; `default` is for messages that name The relay'none. s policies apply: give
+   * both sides the same. Default `default`: exponential from 1s to 5m, 20 attempts.
+   */
+  readonly policies?: Readonly<Record<string, RetryPolicy>>;
+  /** Delay functions for `custom` policies. */
+  readonly backoffs?: Readonly<Record<string, BackoffFunction>>;
+  /** The largest body. 1 byte to 1 MiB; default 1 MiB. */
+  readonly maxBytes?: number;
+  /**
+   * For values with another `content-type` header, such as msgpack. Default JSON; texts and bytes
+   * as they are.
+   */
+  readonly encoders?: readonly Codec[];
+  /** Gets a line for every event. */
+  readonly logger?: Logger;
+  /** Writes spans of emits and of relays. */
+  readonly tracing?: Tracer;
+  /** For tests. Default the system clock. */
+  readonly clock?: Clock;
+  /** For tests. Default the system's. */
+  readonly dice?: Dice;
+}
+
+/** Where the tables of an outbox in PostgreSQL are. */
+export interface PostgresOutboxBase extends OutboxBase {
+  /** The schema of the tables; PostgreSQL only. Default `outbox`. */
   readonly schema?: string;
-  /** What the names of the tables begin with, such as `mail_`; default nothing. */
+  /**
+   * The prefix of the table names; in SQLite never empty, because the tables are beside yours.
+   * Default empty, in SQLite `outbox_`.
+   */
   readonly tables?: string;
   /**
-   * A URL that leads straight to the server, not through pgbouncer: relays listen there for what is
-   * told by `transaction()` and `wake()`. Without it those of other processes look for new commits
-   * every 50 ms to 1 s; those of this outbox are told all the same.
+   * A direct connection to the server, bypassing a pooler: relays listen there for wake-ups.
+   * Without it relays of other processes poll for new commits, every 50 ms to 1 s; those of the
+   * same outbox object are woken by `transaction()` and `wake()` at once in any case. PostgreSQL
+   * only.
    */
   readonly listenUrl?: string;
 }
 
 /** An outbox in a PostgreSQL database, over your own pool. */
-export interface PoolOutboxOptions<Pool extends PgPool = PgPool> extends PostgresPlace {
+export interface PoolOutboxOptions<Pool extends PgPool = PgPool> extends PostgresOutboxBase {
   /** A `pg.Pool` that you own: it stays open when the outbox closes. */
   readonly pool: Pool;
 }
 
 /** An outbox in a PostgreSQL database, over a pool of its own. */
-export interface UrlOutboxOptions extends PostgresPlace {
+export interface UrlOutboxOptions extends PostgresOutboxBase {
   /** `postgres://user:password@host:port/database`. */
   readonly url: string;
 }
@@ -66,21 +212,6 @@ export interface OutboxSettings {
   >;
 }
 
-const NAMES: readonly string[] = [
-  'expires',
-  'policies',
-  'backoffs',
-  'maxBytes',
-  'encoders',
-  'logger',
-  'tracing',
-  'clock',
-  'dice',
-] as const satisfies readonly (keyof OutboxBase)[];
-
-/** What rides with an entry, in PostgreSQL and SQLite. */
-const BODY_MAX_BYTES: number = 2 ** 20;
-
 /** 1s 2s 4s … 5m, 20 attempts: about an hour. */
 const POLICY_DEFAULT: RetryPolicy = exponential({ first: '1s', max: '5m', attempts: 20 });
 
@@ -90,18 +221,17 @@ export function fromOf(options: SqlOptions): number {
   return options.from ?? 0;
 }
 
-/** Checks what all outboxes take; `own` are the names of options beside. */
-export function outboxSettings(options: OutboxBase, own: readonly string[]): OutboxSettings {
-  checkNames('createOutbox', options, [...own, ...NAMES]);
-  const { expires, backoffs = {}, encoders = [], logger } = options;
+/** Checks what all outboxes take; `own` are the options beside. */
+export function outboxSettings(options: OutboxBase, own: OptionTable): OutboxSettings {
+  const table = { ...own, ...OUTBOX };
+  const { expiresMs, maxBytes } = readOptions({ what: 'createOutbox' }, options, table);
+  const { backoffs = {}, encoders = [], logger } = options;
   const { clock = systemClock, dice = systemDice } = options;
   const policies = { default: POLICY_DEFAULT, ...options.policies };
   const tracer = checkTracer(options.tracing);
-  const size = { min: 1, max: BODY_MAX_BYTES };
-  const maxBytes = checkNumber('maxBytes', options.maxBytes ?? BODY_MAX_BYTES, size);
   return {
     emit: {
-      expiresMs: expires === undefined ? undefined : durationMs(expires, 'expires', { minMs: 1 }),
+      expiresMs,
       maxBytes,
       policies: new Set(Object.keys(policies)),
       encoders,

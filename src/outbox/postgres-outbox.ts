@@ -9,6 +9,7 @@
 import { type Millis, MINUTE_MS } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { checkList } from '../core/limits.ts';
+import type { OptionTable } from '../core/option-table.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { SqlTx } from '../ports/sql.ts';
 import type { Spool } from '../spool/spool.ts';
@@ -44,8 +45,11 @@ import {
 } from './message.ts';
 import {
   fromOf,
+  OUTBOX_DATABASES,
   outboxSettings,
   type PoolOutboxOptions,
+  POSTGRES_OUTBOX_OPTIONS,
+  SCHEMA_DEFAULT,
   type SqlOptions,
   type UrlOutboxOptions,
 } from './options.ts';
@@ -192,7 +196,8 @@ export class ServerTime {
   }
 }
 
-const NAMES = ['pool', 'url', 'schema', 'tables', 'listenUrl'];
+const { pool, url } = OUTBOX_DATABASES;
+const OPTIONS: OptionTable = { pool, url, ...POSTGRES_OUTBOX_OPTIONS };
 const ADVICE = 'run outbox.migrate() or `respool outbox init`';
 /** Emits of all outboxes: they may share a transaction. */
 const EMITS = new TxMutexes();
@@ -215,8 +220,8 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
 
   /** @internal Use createOutbox. */
   constructor(options: PoolOutboxOptions | UrlOutboxOptions) {
-    const { emit, parts } = outboxSettings(options, NAMES);
-    const { schema = 'outbox', tables = '', listenUrl } = options;
+    const { emit, parts } = outboxSettings(options, OPTIONS);
+    const { schema = SCHEMA_DEFAULT, tables = '', listenUrl } = options;
     const { clock, dice, logger } = parts;
     const from: PoolPlace =
       (options as Partial<PoolOutboxOptions>).pool === undefined

@@ -7,6 +7,7 @@
 
 import { RespoolError, show } from '../core/errors.ts';
 import { checkList } from '../core/limits.ts';
+import type { OptionTable } from '../core/option-table.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { Spool } from '../spool/spool.ts';
@@ -30,7 +31,14 @@ import {
   explainMissing,
   type MissingTables,
 } from './table-errors.ts';
-import { type DatabaseOutboxOptions, fromOf, outboxSettings, type SqlOptions } from './options.ts';
+import {
+  type DatabaseOutboxOptions,
+  fromOf,
+  OUTBOX_DATABASES,
+  outboxSettings,
+  POSTGRES_OUTBOX_OPTIONS,
+  type SqlOptions,
+} from './options.ts';
 import { type OutboxParts, type RelayStoreOptions, spoolOf } from './parts.ts';
 import { createRelay, type Relay } from './relay.ts';
 import {
@@ -44,7 +52,8 @@ import { withinSqlite } from './transaction.ts';
 import { isSqlite } from './tx.ts';
 import { Wake } from './wake.ts';
 
-const NAMES = ['database', 'tables'];
+const { database } = OUTBOX_DATABASES;
+const OPTIONS: OptionTable = { database, tables: POSTGRES_OUTBOX_OPTIONS.tables };
 const JOURNAL = 'journal_mode = WAL';
 const ADVICE = 'run outbox.migrate() or `respool outbox init`';
 
@@ -65,7 +74,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
 
   /** @internal Use createOutbox. */
   constructor(options: DatabaseOutboxOptions<Database>) {
-    const { emit, parts } = outboxSettings(options, NAMES);
+    const { emit, parts } = outboxSettings(options, OPTIONS);
     const { database, tables = 'outbox_' } = options;
     if (!isSqlite(database)) {
       throw new RespoolError(

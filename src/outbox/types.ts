@@ -8,14 +8,9 @@
 import type { Duration, Millis } from '../core/duration.ts';
 import type { Headers } from '../core/entry.ts';
 import type { Option } from '../core/option-table.ts';
-import type { BackoffFunction, RetryPolicy } from '../core/policy.ts';
-import type { Clock, Dice } from '../ports/clock.ts';
 import type { Handler, Middleware } from '../ports/handler.ts';
-import type { Logger } from '../ports/logger.ts';
 import type { Sink } from '../ports/sink.ts';
-import type { Tracer } from '../ports/tracer.ts';
 import type { TlsOptions } from '../rabbit/connection/connection.ts';
-import type { Codec } from '../rabbit/publish/codecs.ts';
 
 /** What may be said about one message beside its routing key and body. */
 export interface EmitOptions {
@@ -51,27 +46,6 @@ export interface Emitted {
   /** For a duplicate, the first one's. */
   readonly id: string;
   readonly duplicate: boolean;
-}
-
-/** What every outbox takes. */
-export interface OutboxBase {
-  /** For messages that do not say; default: they never expire. */
-  readonly expires?: Duration;
-  /** Policies by name; `default` serves every message that names none. */
-  readonly policies?: Readonly<Record<string, RetryPolicy>>;
-  readonly backoffs?: Readonly<Record<string, BackoffFunction>>;
-  /** The largest body, in bytes; default 1 MiB. */
-  readonly maxBytes?: number;
-  /**
-   * For values under a `content-type` header of their own, as msgpack; JSON needs none, and texts
-   * and bytes go as they are.
-   */
-  readonly encoders?: readonly Codec[];
-  readonly logger?: Logger;
-  /** Writes spans, as `await openTelemetry()` of `respool/observe` does; default none. */
-  readonly tracing?: Tracer;
-  readonly clock?: Clock;
-  readonly dice?: Dice;
 }
 
 /**

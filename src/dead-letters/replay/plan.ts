@@ -15,9 +15,10 @@ import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { RespoolError, show, textOf, unreachable } from '../../core/errors.ts';
-import { checkNames, checkNumber, checkOneOf, REPLAY_RANGES } from '../../core/limits.ts';
+import { checkNames, REPLAY_RANGES } from '../../core/limits.ts';
+import { type Option, readOptions } from '../../core/option-table.ts';
 import { REPLAYS_KIND } from '../../core/reserved-headers.ts';
-import { type Millis, durationMs, SECOND_MS } from '../../core/duration.ts';
+import type { Millis } from '../../core/duration.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
 import type {
   DeadLetters,
@@ -258,6 +259,80 @@ function largestFirst<T extends { readonly count: number }>(rows: T[]): T[] {
   return rows.sort((one, other) => other.count - one.count).slice(0, ROWS_MAX);
 }
 
+/** The options of a replay, in the order of its error texts. */
+const REPLAY = {
+  query: {
+    kind: 'data',
+    type: 'ids, topic, origin, code, group, text, header, before, after, deathsAbove, kinds',
+    ts: 'LetterQuery',
+    defaultText: 'all',
+    about: 'which letters; fixed when it is planned: what dies later is not part of it',
+  },
+  to: {
+    kind: 'data',
+    type: 'a queue, an exchange with a key; for a spool a topic',
+    ts: 'LetterRoute',
+    defaultText: 'the home of each',
+    about: 'where the letters go',
+  },
+  max: {
+    kind: 'number',
+    ...REPLAY_RANGES.max,
+    type: '1 or more',
+    defaultText: 'all',
+    about: 'at most this many letters',
+  },
+  canary: {
+    kind: 'number',
+    ...REPLAY_RANGES.canary,
+    type: '0 or more',
+    default: 10,
+    about:
+      'letters to send first; the rest follows when an attempt of each has ended, in a queue ' +
+      'when a consumer has taken each, and not too many failed again ([canaries](#canaries))',
+  },
+  canaryWait: {
+    kind: 'duration',
+    min: '0s',
+    max: '1d',
+    default: '10s',
+    about: 'the time limit for an attempt of each canary',
+  },
+  rate: {
+    kind: 'data',
+    type: 'above 0, up to 1,000,000',
+    ts: 'number',
+    defaultText: 'unlimited',
+    about: 'letters per second',
+  },
+  window: { kind: 'number', ...REPLAY_RANGES.window, default: 100, about: 'in flight at once' },
+  stopAbove: {
+    kind: 'number',
+    ...REPLAY_RANGES.stopAbove,
+    default: 20,
+    about: 'stops when more than this percentage fails, or fails again; 100: never',
+  },
+  replaysMax: {
+    kind: 'number',
+    ...REPLAY_RANGES.replaysMax,
+    default: 3,
+    about: 'a letter that was replayed this many times is parked with `replay.limit`',
+  },
+  unsure: {
+    kind: 'choice',
+    choices: ['leave', 'send'],
+    default: 'leave',
+    about: 'what a crash may have sent: left where it is, or sent again',
+  },
+  transform: {
+    kind: 'file',
+    about: 'a program that [repairs](#repairs) letters on their way',
+  },
+} as const;
+
+/** Every option of a replay. */
+export const REPLAY_OPTIONS: Readonly<Record<keyof ReplayOptions, Option>> = REPLAY;
+
 /** The options of a replay, complete. */
 export interface ReplaySettings {
   readonly to: LetterRoute | undefined;
@@ -273,33 +348,8 @@ export interface ReplaySettings {
   readonly unsure: 'leave' | 'send';
 }
 
-/** What holds where nothing is said. */
-const REPLAY_DEFAULTS = {
-  canary: 10,
-  canaryWait: '10s',
-  window: 100,
-  stopAbove: 20,
-  replaysMax: 3,
-  unsure: 'leave',
-} as const;
-
-const NAMES: readonly (keyof ReplayOptions)[] = [
-  'query',
-  'to',
-  'max',
-  'canary',
-  'canaryWait',
-  'rate',
-  'window',
-  'stopAbove',
-  'replaysMax',
-  'unsure',
-  'transform',
-];
-
 /** Refuses what cannot be meant; `config.invalid` names the option. */
 function checkReplayOptions(options: ReplayOptions, source: ReplaySource): void {
-  checkNames('a replay', options, NAMES);
   const { canary } = replaySettings(options);
   const { to } = options;
   const kind = source.kind === 'queue' ? 'queue' : 'topic';
@@ -319,26 +369,12 @@ function checkReplayOptions(options: ReplayOptions, source: ReplaySource): void 
 
 /** The options with their defaults. */
 export function replaySettings(options: ReplayOptions): ReplaySettings {
-  const {
-    max = REPLAY_RANGES.max.max,
-    canary = REPLAY_DEFAULTS.canary,
-    canaryWait = REPLAY_DEFAULTS.canaryWait,
-    window = REPLAY_DEFAULTS.window,
-    stopAbove = REPLAY_DEFAULTS.stopAbove,
-    replaysMax = REPLAY_DEFAULTS.replaysMax,
-    unsure = REPLAY_DEFAULTS.unsure,
-  } = options;
-  return {
-    to: options.to,
-    max: checkNumber('max', max, REPLAY_RANGES.max),
-    canary: checkNumber('canary', canary, REPLAY_RANGES.canary),
-    canaryWaitMs: durationMs(canaryWait, 'canaryWait', { maxMs: 24 * 3_600 * SECOND_MS }),
-    rate: checkRate(options.rate),
-    window: checkNumber('window', window, REPLAY_RANGES.window),
-    stopAbove: checkNumber('stopAbove', stopAbove, REPLAY_RANGES.stopAbove),
-    replaysMax: checkNumber('replaysMax', replaysMax, REPLAY_RANGES.replaysMax),
-    unsure: checkOneOf('unsure', unsure, ['leave', 'send']),
-  };
+  const { max = REPLAY_RANGES.max.max, ...values } = readOptions(
+    { what: 'a replay' },
+    options,
+    REPLAY,
+  );
+  return { ...values, max, to: options.to, rate: checkRate(options.rate) };
 }
 
 function checkRate(rate: unknown): number | undefined {

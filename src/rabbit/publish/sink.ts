@@ -5,10 +5,10 @@
  * confirmed is a transient failure: it may have got through, and is told by its id.
  */
 
-import { DAY_MS, type Duration, durationMs } from '../../core/duration.ts';
+import type { Duration } from '../../core/duration.ts';
 import { isRespoolError, RespoolError } from '../../core/errors.ts';
 import { classify, type Failure, failure } from '../../core/failure.ts';
-import { checkNames, checkNumber } from '../../core/limits.ts';
+import { type Option, readOptions } from '../../core/option-table.ts';
 import { checkTracer, sending } from '../../engine/tracing.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
 import type { Parcel, Sink } from '../../ports/sink.ts';
@@ -33,28 +33,101 @@ import {
 import { ConnectionGate } from './connection-gate.ts';
 import { badKeyList, checkShort } from './message.ts';
 
+/** The options of a sink, in the order of its error texts. */
+const SINK = {
+  url: {
+    kind: 'data',
+    type: '`amqp://…`, `amqps://…`, or a list',
+    ts: 'string | readonly string[]',
+    about: 'the broker; of a list one that answers. Either this or `connection`',
+  },
+  connection: {
+    kind: 'code',
+    type: 'the result of `createConnection` or of amqplib',
+    ts: 'RabbitConnection | AmqpConnection',
+    about: "shared with others, and left open. amqplib's own does not reconnect",
+  },
+  tls: {
+    kind: 'data',
+    type: '`{ ca, cert, key, passphrase, servername, rejectUnauthorized }`',
+    ts: 'TlsOptions',
+    defaultText: "Node's certificate authorities",
+    about: 'for `amqps://`',
+  },
+  exchange: {
+    kind: 'text',
+    type: 'a name',
+    required: true,
+    about: "where it publishes; at `''` the key is the name of a queue",
+  },
+  key: {
+    kind: 'code',
+    type: 'text, or a function of the parcel',
+    ts: 'string | ((parcel: Parcel) => string)',
+    defaultText: 'its topic',
+    about: 'the routing key of a parcel',
+  },
+  confirmTimeout: {
+    kind: 'duration',
+    min: '1ms',
+    max: '1d',
+    default: '30s',
+    about: 'how long a message may take until its confirm',
+  },
+  awayAfter: {
+    kind: 'duration',
+    min: '1ms',
+    max: '1d',
+    defaultText: 'they wait for it, as long as for a confirm',
+    about: 'how long the broker may be down before parcels fail at once',
+  },
+  maxBytes: {
+    kind: 'bytes',
+    min: '1 bytes',
+    max: '512 MiB',
+    default: '16 MiB',
+    about: 'the largest body; a larger one is a permanent failure',
+  },
+  tracing: { kind: 'code', type: 'a tracer', ts: 'Tracer', about: 'writes [spans](traces.md)' },
+  clock: {
+    kind: 'code',
+    type: 'Clock',
+    ts: 'Clock',
+    defaultText: 'the system clock',
+    about: 'for tests',
+  },
+  dice: { kind: 'code', type: 'Dice', ts: 'Dice', defaultText: "the system's", about: 'for tests' },
+} as const;
+
+/** Every option of `rabbitSink`. */
+export const SINK_OPTIONS: Readonly<Record<keyof RabbitSinkOptions, Option>> = SINK;
+
 /** Where parcels go. */
 export interface RabbitSinkOptions {
-  /** Such as `amqp://user:password@host:5672/vhost`, or several; this or `connection`. */
+  /** The broker; of a list one that answers. Either this or `connection`. */
   readonly url?: string | readonly string[];
-  /** Made by `createConnection`, or amqplib's own, which does not come back when it is lost. */
+  /** Shared with others, and left open. amqplib's own does not reconnect. */
   readonly connection?: RabbitConnection | AmqpConnection;
+  /** For `amqps://`. Default Node's certificate authorities. */
   readonly tls?: TlsOptions;
+  /** Where it publishes; at `''` the key is the name of a queue. */
   readonly exchange: string;
-  /** The routing key, or how it is made of a parcel; default: its topic. */
+  /** The routing key of a parcel. Default its topic. */
   readonly key?: string | ((parcel: Parcel) => string);
-  /** How long a message may take until its confirm; default 30s. */
+  /** How long a message may take until its confirm. 1ms to 1d; default 30s. */
   readonly confirmTimeout?: Duration;
   /**
-   * How long the broker may be away before parcels are answered by failures at once; default: they
-   * wait for it, as long as for a confirm.
+   * How long the broker may be down before parcels fail at once. 1ms to 1d; default they wait for
+   * it, as long as for a confirm.
    */
   readonly awayAfter?: Duration;
-  /** The largest body; default 16 MiB. A larger one is a permanent failure. */
+  /** The largest body; a larger one is a permanent failure. 1 byte to 512 MiB; default 16 MiB. */
   readonly maxBytes?: number;
-  /** Writes spans, as `await openTelemetry()` of `respool/observe` does; default none. */
+  /** Writes spans. */
   readonly tracing?: Tracer;
+  /** For tests. Default the system clock. */
   readonly clock?: Clock;
+  /** For tests. Default the system's. */
   readonly dice?: Dice;
 }
 
@@ -69,23 +142,6 @@ export interface RabbitSink extends Sink {
   /** With `waits: false`, gives up what has no answer yet instead of waiting for it. */
   close(options?: { readonly waits?: boolean }): Promise<void>;
 }
-
-const NAMES = [
-  'url',
-  'connection',
-  'tls',
-  'exchange',
-  'key',
-  'confirmTimeout',
-  'awayAfter',
-  'maxBytes',
-  'tracing',
-  'clock',
-  'dice',
-];
-
-const MAX_BYTES: number = 16 * 2 ** 20;
-const MAX_BYTES_CAP: number = 512 * 2 ** 20;
 
 /** The parcels are in memory already, in the hands of the sender: nothing is saved here. */
 const NO_LIMIT = {
@@ -193,16 +249,16 @@ function settingsOf(options: RabbitSinkOptions): {
   readonly stuckAfterMs: number | undefined;
   readonly tracer: Tracer | undefined;
 } {
-  checkNames('rabbitSink', options, NAMES);
-  const { awayAfter } = options;
-  const size = { min: 1, max: MAX_BYTES_CAP };
-  const span = { minMs: 1, maxMs: DAY_MS };
-  const timeout = options.confirmTimeout ?? CONFIRM_PUBLISHER_LIMITS.confirmTimeoutMs;
+  const { maxBytes, confirmTimeoutMs, awayAfterMs } = readOptions(
+    { what: 'rabbitSink' },
+    options,
+    SINK,
+  );
   return {
     exchange: checkShort('exchange', options.exchange, 'config.invalid'),
-    maxBytes: checkNumber('maxBytes', options.maxBytes ?? MAX_BYTES, size),
-    confirmTimeoutMs: durationMs(timeout, 'confirmTimeout', span),
-    stuckAfterMs: awayAfter === undefined ? undefined : durationMs(awayAfter, 'awayAfter', span),
+    maxBytes,
+    confirmTimeoutMs,
+    stuckAfterMs: awayAfterMs,
     tracer: checkTracer(options.tracing),
   };
 }

@@ -9,6 +9,7 @@
 import { RespoolError } from '../../core/errors.ts';
 import type { EventOf } from '../../core/event.ts';
 import { checkNames, checkNumber } from '../../core/limits.ts';
+import { type Option, type OptionTable, readOptions } from '../../core/option-table.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
 import type { AmqpConnection } from '../connection/amqp.ts';
@@ -30,43 +31,223 @@ export type { SweepPair, SweepProblem } from './discover.ts';
 export type { QueueSweep, SweepDetails, SweepEnd, SweepProgress } from './sweep-queue.ts';
 export { type SweepJournal, sweepJournal, type SweepJournalOptions } from './sweep-dedupe-file.ts';
 
+/** Messages in hand of one queue, and queues at once. */
+export const SWEEP_RANGES = {
+  window: { min: 1, max: 10_000 },
+  parallel: { min: 1, max: 64 },
+} as const;
+
+/** The options of every sweep, in the order of error texts. */
+const SWEEP = {
+  connection: {
+    kind: 'code',
+    type: 'the result of `createConnection` or of amqplib',
+    ts: 'AnyConnection | undefined',
+    about: 'either this or `url`; it is left open',
+  },
+  url: {
+    kind: 'data',
+    type: '`amqp://…`, `amqps://…`, or a list',
+    ts: 'string | readonly string[] | undefined',
+    about: 'the broker; of a list one that answers',
+  },
+  tls: {
+    kind: 'data',
+    type: '`{ ca, cert, key, passphrase, servername, rejectUnauthorized }`',
+    ts: 'TlsOptions | undefined',
+    defaultText: "Node's certificate authorities",
+    about: 'for `amqps://`',
+  },
+  management: {
+    kind: 'code',
+    type: 'the result of `createManagement`',
+    ts: 'Management | undefined',
+    about: 'finds queues by patterns, and tells what looking into a queue costs',
+  },
+  max: {
+    kind: 'number',
+    min: 0,
+    max: Number.MAX_SAFE_INTEGER,
+    type: '0 or more',
+    ts: 'number | undefined',
+    default: 3,
+    about: 'deaths that a message may have; it is moved when it died more often',
+  },
+  limit: {
+    kind: 'number',
+    min: 1,
+    max: Number.MAX_SAFE_INTEGER,
+    type: '1 or more',
+    ts: 'number | undefined',
+    defaultText: 'all',
+    about: 'messages moved in this run, over all queues',
+  },
+  window: {
+    kind: 'number',
+    ...SWEEP_RANGES.window,
+    ts: 'number | undefined',
+    default: 100,
+    about: 'messages of a queue in hand at once; a kill can copy this many twice',
+  },
+  createsTarget: {
+    kind: 'boolean',
+    ts: 'boolean | undefined',
+    default: true,
+    about:
+      'declares a missing target with the first message that moves, after its record: a durable ' +
+      'quorum queue that refuses when it is full; `false` requires it. An existing one is used ' +
+      'as it is',
+  },
+  reasons: {
+    kind: 'data',
+    type: 'a list',
+    ts: 'readonly string[] | undefined',
+    defaultText: 'all',
+    about: 'only deaths for these reasons count: [which deaths count](#deaths)',
+  },
+  queues: {
+    kind: 'data',
+    type: 'a list of patterns',
+    ts: 'readonly string[] | undefined',
+    defaultText: 'all',
+    about: 'only deaths in queues that match count',
+  },
+  dryRun: {
+    kind: 'boolean',
+    ts: 'boolean | undefined',
+    default: false,
+    about: 'counts, and changes, declares and audits nothing',
+  },
+  isTrusted: {
+    kind: 'boolean',
+    ts: 'boolean | undefined',
+    default: false,
+    about: 'looks into queues whose delivery limit is unknown',
+  },
+  signal: {
+    kind: 'code',
+    type: 'an `AbortSignal`',
+    ts: 'AbortSignal | undefined',
+    about: 'ends it',
+  },
+  onProgress: {
+    kind: 'code',
+    type: 'a function',
+    ts: '((progress: SweepProgress) => void) | undefined',
+    about: 'is told how far each queue is',
+  },
+  onEvent: {
+    kind: 'code',
+    type: 'a function',
+    ts: "((event: EventOf<'sweep'>) => void) | undefined",
+    about:
+      'gets an event [`sweep`](events.md) for each queue, also for one that failed, except in ' +
+      'dry runs; what it throws is ignored',
+  },
+  clock: {
+    kind: 'code',
+    type: 'Clock',
+    ts: 'Clock | undefined',
+    defaultText: 'the system clock',
+    about: 'for tests',
+  },
+  audit: {
+    kind: 'code',
+    type: 'a function',
+    ts: '((details: SweepDetails) => Promise<void>) | undefined',
+    about:
+      'called before the first message of a queue is moved or its target made; if it throws, ' +
+      'that queue ends',
+  },
+  dedupe: {
+    kind: 'code',
+    type: '`sweepJournal(file)`',
+    ts: 'SweepJournal | undefined',
+    about: 'messages recorded there are not copied again after a kill: see below',
+  },
+} as const;
+
+/** Every option that the two functions share. */
+export const SWEEP_OPTIONS: Readonly<Record<keyof SweepSettings, Option>> = SWEEP;
+
+/** Queues at once. */
+const PARALLEL = {
+  kind: 'number',
+  ...SWEEP_RANGES.parallel,
+  ts: 'number | undefined',
+  default: 4,
+  about: 'queues at once; `sweepQueues` only',
+} as const;
+
+/** What `sweepQueues` takes beside. */
+export const SWEEP_QUEUES_OPTIONS: OptionTable = {
+  patterns: {
+    kind: 'data',
+    type: 'names with `*` and `?`',
+    ts: 'readonly string[]',
+    required: true,
+    about: 'the queues; wildcards need `management`. `sweepQueue` takes one `queue` instead',
+  },
+  target: {
+    kind: 'text',
+    type: 'a name with `*` and `?`',
+    required: true,
+    about:
+      'has as many wildcards as each pattern, and gets what they matched; without any it is used ' +
+      'for all',
+  },
+  parallel: PARALLEL,
+};
+
 /** How a sweep goes, whichever queues it is for. */
 export interface SweepSettings {
-  /** Either this or `url`. One that was passed in is not closed. */
+  /** Either this or `url`; it is left open. */
   readonly connection?: AnyConnection | undefined;
+  /** The broker; of a list one that answers. */
   readonly url?: string | readonly string[] | undefined;
+  /** For `amqps://`. Default Node's certificate authorities. */
   readonly tls?: TlsOptions | undefined;
-  /** Finds queues by patterns, and tells what looking costs. */
+  /** Finds queues by patterns, and tells what looking into a queue costs. */
   readonly management?: Management | undefined;
-  /** How often a message may die; it is moved when it did more often. Default 3. */
+  /** Deaths that a message may have; it is moved when it died more often. 0 or more; default 3. */
   readonly max?: number | undefined;
-  /** Messages moved, at the most; default: all. */
+  /** Messages moved in this run, over all queues. 1 or more; default all. */
   readonly limit?: number | undefined;
-  /** Messages of a queue in hand at once, 1 to 10,000; default 100. A kill copies as many twice. */
+  /**
+   * Messages of a queue in hand at once; a kill can copy this many twice. 1 to 10,000; default 100.
+   */
   readonly window?: number | undefined;
   /**
-   * Makes a target that is not there, a durable quorum queue, when the first message goes to it; or
-   * requires it. Default true.
+   * Declares a missing target with the first message that moves, after its record: a durable quorum
+   * queue that refuses when it is full; `false` requires it. An existing one is used as it is.
+   * Default true.
    */
   readonly createsTarget?: boolean | undefined;
-  /** Only deaths for these reasons count, and in queues that fit these patterns; default: all. */
+  /** Only deaths for these reasons count: which deaths count. Default all. */
   readonly reasons?: readonly string[] | undefined;
+  /** Only deaths in queues that match count. Default all. */
   readonly queues?: readonly string[] | undefined;
-  /** Says what would be moved, and changes nothing; default false. */
+  /** Counts, and changes, declares and audits nothing. Default false. */
   readonly dryRun?: boolean | undefined;
-  /** Looks into queues whose delivery limit is unknown; default false. */
+  /** Looks into queues whose delivery limit is unknown. Default false. */
   readonly isTrusted?: boolean | undefined;
+  /** Ends it. */
   readonly signal?: AbortSignal | undefined;
+  /** Is told how far each queue is. */
   readonly onProgress?: ((progress: SweepProgress) => void) | undefined;
   /**
-   * Hears of each queue that was swept, also of one that failed; not in a dry run. What it throws
-   * is its own affair.
+   * Gets an event `sweep` for each queue, also for one that failed, except in dry runs; what it
+   * throws is ignored.
    */
   readonly onEvent?: ((event: EventOf<'sweep'>) => void) | undefined;
+  /** For tests. Default the system clock. */
   readonly clock?: Clock | undefined;
-  /** Called before anything of a queue is moved or made; what it throws ends that queue. */
+  /**
+   * Called before the first message of a queue is moved or its target made; if it throws, that
+   * queue ends.
+   */
   readonly audit?: ((details: SweepDetails) => Promise<void>) | undefined;
-  /** Remembers over a kill what was moved and not yet acked; see `sweepJournal`. */
+  /** Messages recorded there are not copied again after a kill: see below. */
   readonly dedupe?: SweepJournal | undefined;
 }
 
@@ -78,11 +259,14 @@ export interface SweepQueueOptions extends SweepSettings {
 
 /** Options of `sweepQueues`: queues by pattern, and their target. */
 export interface SweepOptions extends SweepSettings {
-  /** Names of queues, or patterns with `*` and `?`, which need the management API. */
+  /** The queues; wildcards need `management`. `sweepQueue` takes one `queue` instead. */
   readonly patterns: readonly string[];
-  /** A name, or as many `*` and `?` as each pattern has: they carry over what those stood for. */
+  /**
+   * Has as many wildcards as each pattern, and gets what they matched; without any it is used for
+   * all.
+   */
   readonly target: string;
-  /** Queues at once, 1 to 64; default 4. */
+  /** Queues at once; `sweepQueues` only. 1 to 64; default 4. */
   readonly parallel?: number | undefined;
 }
 
@@ -101,37 +285,6 @@ export interface SweepTotal {
   readonly tookMs: number;
 }
 
-const MAX_DEFAULT = 3;
-const WINDOW_DEFAULT = 100;
-const PARALLEL_DEFAULT = 4;
-/** Messages in hand of one queue, and queues at once. */
-export const SWEEP_RANGES = {
-  window: { min: 1, max: 10_000 },
-  parallel: { min: 1, max: 64 },
-} as const;
-
-const NAMES = [
-  'connection',
-  'url',
-  'tls',
-  'management',
-  'max',
-  'limit',
-  'window',
-  'createsTarget',
-  'reasons',
-  'queues',
-  'dryRun',
-  'isTrusted',
-  'signal',
-  'onProgress',
-  'onEvent',
-  'clock',
-  'audit',
-  'dedupe',
-  'target',
-];
-
 /**
  * Sweeps one queue.
  *
@@ -145,7 +298,7 @@ const NAMES = [
  * });
  */
 export async function sweepQueue(options: SweepQueueOptions): Promise<QueueSweep> {
-  checkNames('sweepQueue', options, [...NAMES, 'queue']);
+  checkNames('sweepQueue', options, [...Object.keys(SWEEP), 'target', 'queue']);
   const { queue, target } = options;
   const [report] = await sweepPairs([{ queue, target }], options, 1);
   if (report !== undefined) return report;
@@ -154,10 +307,11 @@ export async function sweepQueue(options: SweepQueueOptions): Promise<QueueSweep
 
 /** Sweeps all queues that fit. */
 export async function sweepQueues(options: SweepOptions): Promise<SweepTotal> {
-  checkNames('sweepQueues', options, [...NAMES, 'patterns', 'parallel']);
-  const { patterns, target, parallel = PARALLEL_DEFAULT, management } = options;
+  const names = [...Object.keys(SWEEP), 'target', 'patterns', 'parallel'];
+  checkNames('sweepQueues', options, names);
+  const { patterns, target, parallel = PARALLEL.default, management } = options;
   const { clock = systemClock } = options;
-  checkNumber('parallel', parallel, SWEEP_RANGES.parallel);
+  checkNumber('parallel', parallel, PARALLEL);
   if (!Array.isArray(patterns) || patterns.length === 0) {
     throw new RespoolError('config.invalid', 'cannot sweep: "patterns" names no queue; give one');
   }
@@ -242,14 +396,12 @@ function tellSwept(
 
 /** Refuses invalid sweep options, before the broker is queried. */
 function checkSettings(options: SweepSettings): SweepRule {
-  const { max = MAX_DEFAULT, limit, window = WINDOW_DEFAULT, reasons = [], queues = [] } = options;
-  checkNumber('max', max, { min: 0, max: Number.MAX_SAFE_INTEGER });
-  checkNumber('window', window, SWEEP_RANGES.window);
-  if (limit !== undefined) checkNumber('limit', limit, { min: 1, max: Number.MAX_SAFE_INTEGER });
+  const { reasons = [], queues = [], signal, onProgress, audit } = options;
+  const shared = Object.keys(SWEEP).map((name) => [name, Reflect.get(options, name)] as const);
+  const values = readOptions({ what: 'sweep' }, Object.fromEntries(shared), SWEEP);
+  const { max, window, createsTarget, dryRun, isTrusted } = values;
   // Reads the patterns.
   createDeathCounter({ sweptQueue: '', reasons, queues });
-  const { createsTarget = true, dryRun = false, isTrusted = false } = options;
-  const { signal, onProgress, audit } = options;
   return {
     max,
     window,

@@ -24,30 +24,35 @@ export type ReplaySource =
 
 /** How a replay is to go. */
 export interface ReplayOptions {
-  /** Which letters; the plan freezes what fits at that moment. */
+  /** Which letters; fixed when it is planned: what dies later is not part of it. Default all. */
   readonly query?: LetterQuery;
-  /** Where to; default: the home of each letter. */
+  /** Where the letters go. Default the home of each. */
   readonly to?: LetterRoute;
-  /** At most this many letters. */
+  /** At most this many letters. 1 or more; default all. */
   readonly max?: number;
   /**
-   * This many go first, and the rest only when an attempt of each has ended and not too many failed
-   * again; default 10. In a queue: when a consumer has taken each, and not too many came back.
+   * Letters to send first; the rest follows when an attempt of each has ended, in a queue when a
+   * consumer has taken each, and not too many failed again (canaries). 0 or more; default 10.
    */
   readonly canary?: number;
-  /** Within this time the attempts of the canaries have to end; default 10s. */
+  /** The time limit for an attempt of each canary. 0s to 1d; default 10s. */
   readonly canaryWait?: Duration;
-  /** Letters per second; default: as fast as it goes. */
+  /** Letters per second. Default unlimited. */
   readonly rate?: number;
-  /** On their way at once, 1 to 1,000; default 100. */
+  /** In flight at once. 1 to 1,000; default 100. */
   readonly window?: number;
-  /** Stops when more than this many percent of them fail, or fail again; default 20, 100: never. */
+  /**
+   * Stops when more than this percentage fails, or fails again; 100: never. 0 to 100; default 20.
+   */
   readonly stopAbove?: number;
-  /** A letter that was replayed this often is parked instead; default 3. */
+  /**
+   * A letter that was replayed this many times is parked with `replay.limit`. 1 to 1,000; default
+   * 3.
+   */
   readonly replaysMax?: number;
-  /** What may have been sent already after a crash: left where it is (default), or sent again. */
+  /** What a crash may have sent: left where it is, or sent again. Default `leave`. */
   readonly unsure?: 'leave' | 'send';
-  /** A file that repairs letters on their way. */
+  /** A program that repairs letters on their way. */
   readonly transform?: string;
 }
 
