@@ -8,7 +8,7 @@
 
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import { type Cipher, encrypt } from 'respool/transforms';
-import { drain, DRAIN_HOLDS_BYTES, partsOf, type TransformStep } from './transform-step.ts';
+import { drain, drainReusing, partsOf, type TransformStep } from './transform-step.ts';
 
 const CIPHERS: readonly Cipher[] = ['aes-256-gcm', 'chacha20-poly1305'];
 const TAG = { authTagLength: 16 } as const;
@@ -41,7 +41,7 @@ function encodeStep(cipher: Cipher): TransformStep {
 
 /** `isKept`: for a reader who may keep every part, as that of `stream()`. */
 function decodeStep(cipher: Cipher, { isKept }: { readonly isKept: boolean }): TransformStep {
-  const heldMaxBytes = isKept ? undefined : DRAIN_HOLDS_BYTES;
+  const read = isKept ? drain : drainReusing;
   return {
     name: `${cipher} decode${isKept ? ', kept' : ''}`,
     prepare: async (body) => {
@@ -56,7 +56,7 @@ function decodeStep(cipher: Cipher, { isKept }: { readonly isKept: boolean }): T
           const context = { id: 'bench', maxBytes: body.length };
           const reader = transform.reader(writer.encoding, context);
           if (reader === undefined) throw new Error(`nobody reads ${writer.encoding}`);
-          const bytes = await drain(reader.decode(partsOf(stored), heldMaxBytes));
+          const bytes = await read(reader.decode(partsOf(stored)));
           if (bytes !== body.length) throw new Error(`${cipher} lost bytes`);
         },
         theirs: () => lock.unlock(locked),

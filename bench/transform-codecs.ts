@@ -4,7 +4,7 @@ import { type CompressionCodec, compress, readCompressed } from 'respool/transfo
 import { compressFrameSync, decompressFrameSync } from 'lz4-napi';
 import { Compressor, Decompressor } from 'snappy';
 import * as zlib from 'node:zlib';
-import { drain, DRAIN_HOLDS_BYTES, partsOf, type TransformStep } from './transform-step.ts';
+import { drain, drainReusing, partsOf, type TransformStep } from './transform-step.ts';
 
 interface OneShot {
   readonly pack: (body: Buffer) => Buffer | Promise<Buffer>;
@@ -87,7 +87,7 @@ function decodeStep(codec: CompressionCodec, { pack, unpack }: OneShot): Transfo
           const context = { id: 'bench', maxBytes: body.length };
           const reader = readCompressed(writer.encoding, context);
           if (reader === undefined) throw new Error(`nobody reads ${writer.encoding}`);
-          const bytes = await drain(reader.decode(partsOf(stored), DRAIN_HOLDS_BYTES));
+          const bytes = await drainReusing(reader.decode(partsOf(stored)));
           if (bytes !== body.length) throw new Error(`${codec} lost bytes`);
         },
         theirs: () => unpack(packed),

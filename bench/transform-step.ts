@@ -1,5 +1,7 @@
 /** transform-step — what is measured of a transform, and the bodies it is measured with. */
 
+import { setReadWindow } from '../src/system/memory.ts';
+
 const PART_BYTES = 64 * 1_024;
 
 /** One direction of one transform. */
@@ -37,12 +39,15 @@ export async function* partsOf(bytes: Uint8Array): AsyncGenerator<Uint8Array, vo
   for (let at = 0; at < bytes.length; at += PART_BYTES) yield bytes.subarray(at, at + PART_BYTES);
 }
 
-/** So much of what is read is still held when more is asked for: nothing, as by `body()`. */
-export const DRAIN_HOLDS_BYTES = 0;
-
-/** Reads a stream to its end. */
+/** Reads a stream to its end, as a reader that may keep every part. */
 export async function drain(stream: AsyncIterable<Uint8Array>): Promise<number> {
   let bytes = 0;
   for await (const part of stream) bytes += part.length;
   return bytes;
+}
+
+/** The same as a reader that holds nothing when it asks for more, as that of `body()`. */
+export function drainReusing(stream: AsyncIterable<Uint8Array>): Promise<number> {
+  setReadWindow(stream, 0);
+  return drain(stream);
 }

@@ -30,7 +30,7 @@ import type { Delivery } from '../ports/handler.ts';
 import type { SchemaIssue, StandardSchema } from '../ports/schema.ts';
 import type { Claim, Settlement, Source } from '../ports/source.ts';
 import type { AttemptSpan } from '../ports/tracer.ts';
-import { WHOLE_HOLDS_BYTES, readWhole } from '../system/memory.ts';
+import { readWhole } from '../system/memory.ts';
 import { backoffMs, Sleeper } from '../system/wait.ts';
 import { tellVerdict } from './events.ts';
 import type { TimedClaim } from './lease-timer.ts';
@@ -553,7 +553,7 @@ export class EngineDelivery implements Delivery {
       // Awaited only where it has to be, and inside the try: what it fails with is remembered.
       if (atHand !== undefined) return atHand instanceof Promise ? await atHand : atHand;
       const { size } = this.#claim.envelope.body;
-      return await readWhole(this.#source.body(this.#claim, WHOLE_HOLDS_BYTES), size);
+      return await readWhole(this.#source.body(this.#claim), size);
     } catch (error) {
       throw this.#remember(error);
     }

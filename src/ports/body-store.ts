@@ -24,11 +24,6 @@ export type SettledAs = 'delivered' | 'removed';
 export interface BodyStore {
   readonly name: string;
   readonly traits: { readonly durability: Durability };
-  /**
-   * How many of the last bytes of a stream `put` still reads when it asks for more: what was before
-   * is used again. Without it nothing is. No trait, so that who wraps a store says it for itself.
-   */
-  readonly holdsMaxBytes?: number;
   open(): Promise<void>;
   /** Idempotent. */
   close(): Promise<void>;
@@ -39,10 +34,9 @@ export interface BodyStore {
    */
   put(ref: string, stream: AsyncIterable<Uint8Array>): Promise<{ readonly size: number }>;
   /**
-   * Throws `body.missing` before the first byte when there is none. Whoever reads may keep what it
-   * is given, or says how many of the last bytes it still reads when it asks for more.
+   * Throws `body.missing` before the first byte when there is none. The reader may keep the parts.
    */
-  get(ref: string, heldMaxBytes?: number): AsyncIterable<Uint8Array>;
+  get(ref: string): AsyncIterable<Uint8Array>;
   /**
    * A ref that is not there is no error. `settledAs` says that the messages of these bodies have
    * ended, and that this is durable; a store with `wasSettled` remembers it.

@@ -65,11 +65,8 @@ export interface Source {
   next(demand: Demand): Promise<readonly Claim[]>;
   /** Resolves when `next` may find something, or when the signal fires. */
   wait(demand: Demand, signal: AbortSignal): Promise<void>;
-  /**
-   * The body, decoded; verified at its end. Whoever reads it with `heldMaxBytes` reads no more than
-   * this many of the last bytes when it asks for the next part: memory before may be used again.
-   */
-  body(claim: Claim, heldMaxBytes?: number): AsyncIterable<Uint8Array>;
+  /** The body, decoded; verified at its end. */
+  body(claim: Claim): AsyncIterable<Uint8Array>;
   /**
    * The whole body when it is at hand in memory, verified; otherwise undefined. A promise only
    * where decoding it takes long.

@@ -22,11 +22,8 @@ export interface ReadContext {
 
 /** A transform at work on one body that is written; used once. It changes no bytes it is given. */
 export interface BodyWriter {
-  /**
-   * Whoever reads the result reads no more than the last `heldMaxBytes` of it when it asks for the
-   * next part: memory before that may be used again. Without it, nothing may.
-   */
-  encode(stream: AsyncIterable<Uint8Array>, heldMaxBytes?: number): AsyncIterable<Uint8Array>;
+  /** The reader of the result may keep its parts. */
+  encode(stream: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array>;
   /** The same for a body that is whole in memory; a promise only where it takes long. */
   encodeBytes(bytes: Uint8Array): Uint8Array | Promise<Uint8Array>;
   /**
@@ -35,22 +32,15 @@ export interface BodyWriter {
   readonly encoding: string;
   /** With it the digest over the plain bytes is an HMAC-SHA-256, without it a SHA-256. */
   readonly digestKey?: Uint8Array;
-  /**
-   * How many of the last bytes it was given it still reads when it asks for more, parts not counted
-   * that it hands on as they are. Without it the parts it is given are never used again.
-   */
-  readonly holdsMaxBytes?: number | undefined;
 }
 
 /** A transform at work on one body that is read; used once. It changes no bytes it is given. */
 export interface BodyReader {
   /** Fails with `body.corrupt` where the bytes cannot be what `encode` wrote. */
-  decode(stream: AsyncIterable<Uint8Array>, heldMaxBytes?: number): AsyncIterable<Uint8Array>;
+  decode(stream: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array>;
   decodeBytes(bytes: Uint8Array): Uint8Array | Promise<Uint8Array>;
   /** The key of the digest, once the first byte or the end is out. */
   readonly digestKey?: Uint8Array;
-  /** As of a writer, but only if no part is passed on as it is: the reader may keep those. */
-  readonly holdsMaxBytes?: number | undefined;
 }
 
 /** Something done to bodies before they are kept, and undone when they are read. */

@@ -11,7 +11,14 @@ import { RespoolError, show } from '../core/errors.ts';
 import { REF_PATTERN } from '../core/limits.ts';
 import type { BodyStore, SettledAs } from '../ports/body-store.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
-import { countStreamed, LentBuffers } from '../system/memory.ts';
+import {
+  countStreamed,
+  LentBuffers,
+  type ReadWindow,
+  setReadWindow,
+  shareWindow,
+  streamWithWindow,
+} from '../system/memory.ts';
 import type { Chain, ReadChain } from './chain.ts';
 import { nextStatus, type SettleContext } from '../core/next-status.ts';
 import type { Verdict } from '../core/verdict.ts';
@@ -76,7 +83,7 @@ export function keepBody(
   const { bytes } = body;
   if (bytes.byteLength > settings.bodyMaxBytes) throw tooLarge(settings.bodyMaxBytes);
   if (bytes.byteLength <= settings.inlineMaxBytes) return keepBytes(bytes, id, settings);
-  return keepParts({ parts: partsIn(bytes) }, id, settings);
+  return keepParts(partsIn(bytes), id, settings);
 }
 
 /** The plain bytes of an inline body, verified; a promise only where decoding takes long. */
@@ -92,15 +99,21 @@ export function inlineBytes(entry: Entry, chain: Chain): Uint8Array | Promise<Ui
     : decoded(entry, stored, reading);
 }
 
-/**
- * The body of an entry as a stream; the last step fails if it is not what was accepted. Whoever
- * reads it may say how much of it is still read when it asks for more.
- */
-export async function* readBody(
+/** The body of an entry as a stream; the last step fails if it is not what was accepted. */
+export function readBody(entry: Entry, parts: ReadParts): AsyncIterable<Uint8Array> {
+  return streamWithWindow((window) => verifiedParts(entry, parts, window));
+}
+
+interface ReadParts {
+  readonly bodies: BodyStore;
+  readonly chain: Chain;
+}
+
+async function* verifiedParts(
   entry: Entry,
-  { bodies, chain }: { readonly bodies: BodyStore; readonly chain: Chain },
-  heldMaxBytes?: number,
-): AsyncIterable<Uint8Array> {
+  { bodies, chain }: ReadParts,
+  window: ReadWindow,
+): AsyncGenerator<Uint8Array> {
   const { id } = entry.envelope;
   const body = checkRecord(entry.envelope);
   if (body.place === 'none') throw missing(entry);
@@ -110,9 +123,9 @@ export async function* readBody(
     return;
   }
   const reading = body.encodings.length === 0 ? undefined : await chain.reading(id, body);
-  const stored = bodies.get(body.ref, reading === undefined ? heldMaxBytes : reading.heldMaxBytes);
-  const plain =
-    reading === undefined ? stored : reading.stream(measured(entry, stored), heldMaxBytes);
+  const stored = bodies.get(body.ref);
+  const plain = reading?.stream(shareWindow(stored, measured(entry, stored))) ?? stored;
+  setReadWindow(plain, window.maxBytes);
   let running: Running | undefined;
   for await (const part of plain) {
     // The key of the digest is known with the first byte.
@@ -131,7 +144,7 @@ export async function* readBody(
 async function* measured(
   entry: Entry,
   stored: AsyncIterable<Uint8Array>,
-): AsyncIterable<Uint8Array> {
+): AsyncGenerator<Uint8Array> {
   const { storedSize } = entry.envelope.body;
   let size = 0;
   for await (const part of stored) {
@@ -228,48 +241,42 @@ function keepStream(
   id: string,
   settings: BodySettings,
 ): Promise<StoredOrInlineBody> {
-  const copies = new BodyCopies();
-  return keepParts({ parts: partsOf(input, settings.bodyMaxBytes, copies), copies }, id, settings);
-}
-
-/** A body that comes in parts; where they are copies, it can be told how long they are read. */
-interface Given {
-  readonly parts: AsyncGenerator<Uint8Array, undefined>;
-  readonly copies?: BodyCopies;
+  const parts = streamWithWindow((window) =>
+    partsOf(input, settings.bodyMaxBytes, new BodyCopies(window)),
+  );
+  return keepParts(parts, id, settings);
 }
 
 async function keepParts(
-  given: Given,
+  parts: AsyncGenerator<Uint8Array, undefined>,
   id: string,
   settings: BodySettings,
 ): Promise<StoredOrInlineBody> {
   const head: Uint8Array[] = [];
   let headBytes = 0;
   while (headBytes <= settings.inlineMaxBytes) {
-    const step = await given.parts.next();
+    const step = await parts.next();
     if (step.done === true) return keepBytes(Buffer.concat(head), id, settings);
     head.push(step.value);
     headBytes += step.value.byteLength;
   }
-  return store(head, given, { id, settings });
+  return store(head, parts, { id, settings });
 }
 
 /** Writes a body to the store, encoded and measured on its way. */
 async function store(
   head: Uint8Array[],
-  { parts, copies }: Given,
+  parts: AsyncGenerator<Uint8Array, undefined>,
   { id, settings }: { readonly id: string; readonly settings: BodySettings },
 ): Promise<StoredOrInlineBody> {
   const { bodies, chain, newRef } = settings;
-  const { holdsMaxBytes } = bodies;
   const ref = newRef(id);
   let isStored = false;
   try {
     const writing = chain.writing(id);
     const running = new Running(writing?.digestKey);
-    const plain = measuredBy(running, head, parts);
-    const stream = writing?.stream(counted(plain), holdsMaxBytes) ?? plain;
-    copies?.lend(writing === undefined ? holdsMaxBytes : writing.heldMaxBytes(holdsMaxBytes));
+    const plain = shareWindow(parts, measuredBy(running, head, parts));
+    const stream = writing?.stream(shareWindow(plain, counted(plain))) ?? plain;
     const storedSize = (await bodies.put(ref, stream)).size;
     isStored = true;
     if (!running.isWhole) throw notRead(id);
@@ -374,7 +381,7 @@ function corrupt({ envelope }: Entry): RespoolError {
 // The parts of a caller's stream as bytes of our own.
 //
 // Copied: a source may fill the same buffer again for its next part, while a transform or a store
-// still gathers. Where all of these say how much they hold, the copies take turns in the same
+// still gathers. Where these are ours and set a read window, the copies take turns in the same
 // memory: 1 GiB would leave 1 GiB of dead buffers otherwise.
 
 /** Smaller copies come out of Node's pool; longer ones would stay for as long as the stream. */
@@ -383,17 +390,20 @@ const LENT_MAX_BYTES: number = 1024 * 1024;
 
 /** Copies of what one caller gives. */
 class BodyCopies {
+  readonly #window: ReadWindow;
   #lent: LentBuffers | undefined;
 
-  /** From now on readers use only the last bytes they asked for; undefined: all. */
-  lend(heldMaxBytes: number | undefined): void {
-    if (heldMaxBytes !== undefined) this.#lent = new LentBuffers(heldMaxBytes);
+  constructor(window: ReadWindow) {
+    this.#window = window;
   }
 
   copy(bytes: Uint8Array): Uint8Array {
     const length = bytes.byteLength;
     const isLent = length >= LENT_MIN_BYTES && length <= LENT_MAX_BYTES;
-    if (this.#lent === undefined || !isLent) return copyOf(bytes);
+    const { maxBytes } = this.#window;
+    // Undefined until the store reads: what is inline or sampled before that stays as it is.
+    if (maxBytes === undefined || !isLent) return copyOf(bytes);
+    this.#lent ??= new LentBuffers(maxBytes);
     const memory = this.#lent.take(length);
     memory.set(bytes);
     return this.#lent.give(memory, length);

@@ -9,6 +9,7 @@
 import type { BodyInfo } from '../core/entry.ts';
 import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
 import type { BodyReader, BodyWriter, ReadContext, Transform } from '../ports/transform.ts';
+import { type ReadWindow, setReadWindow, shareWindow, streamWithWindow } from '../system/memory.ts';
 import type { ReadCompressed } from '../transforms/compress.ts';
 import { checkOneOf } from '../core/limits.ts';
 
@@ -147,16 +148,11 @@ export class WriteChain {
     return this.#steps.map(({ name, at }) => checkEncoding(name, at.encoding));
   }
 
-  /** How much of what it is given is still read when more is asked for; undefined: all of it. */
-  heldMaxBytes(storeHoldsMaxBytes: number | undefined): number | undefined {
-    return sumOf(this.#steps, storeHoldsMaxBytes);
-  }
-
-  stream(plain: Stream, storeHoldsMaxBytes?: number): Stream {
-    return this.#steps.reduce((stream, { name, at }, index) => {
-      const heldMaxBytes = sumOf(this.#steps.slice(index + 1), storeHoldsMaxBytes);
-      return partsFrom(name, () => at.encode(stream, heldMaxBytes), WRITING);
-    }, plain);
+  stream(plain: Stream): Stream {
+    return this.#steps.reduce(
+      (stream, { name, at }) => partsFrom(name, () => at.encode(stream), WRITING),
+      plain,
+    );
   }
 
   /** At once, as long as every step is. */
@@ -182,22 +178,12 @@ export class ReadChain {
     return keyOf(this.#steps, this.#blame());
   }
 
-  /** How much of what is stored is still read when more is asked for; undefined: all of it. */
-  get heldMaxBytes(): number | undefined {
-    return holdOf(this.#steps[0]?.at);
-  }
-
-  /** Anyone who reads it may say how much of it is still read when more is asked for. */
-  stream(stored: Stream, readerHoldsMaxBytes?: number): Stream {
+  stream(stored: Stream): Stream {
     const source: { failure?: { readonly error: unknown } } = {};
     const blame = this.#blame(source);
-    return this.#steps.reduce(
-      (stream, { name, at }, index) => {
-        const next = this.#steps[index + 1];
-        const heldMaxBytes = next === undefined ? readerHoldsMaxBytes : holdOf(next.at);
-        return partsFrom(name, () => at.decode(stream, heldMaxBytes), blame);
-      },
-      noting(stored, source),
+    return this.#steps.reduce<Stream>(
+      (stream, { name, at }) => partsFrom(name, () => at.decode(stream), blame),
+      shareWindow(stored, noting(stored, source)),
     );
   }
 
@@ -218,26 +204,6 @@ export class ReadChain {
   }
 }
 
-/** What is held by those who come one after the other; undefined where one of them may keep it. */
-function sumOf(
-  steps: readonly Step<BodyWriter>[],
-  storeHoldsMaxBytes: number | undefined,
-): number | undefined {
-  let bytes = storeHoldsMaxBytes;
-  for (const { at } of steps) {
-    const holdsMaxBytes = holdOf(at);
-    if (bytes === undefined || holdsMaxBytes === undefined) return undefined;
-    bytes += holdsMaxBytes;
-  }
-  return bytes;
-}
-
-function holdOf(at: BodyWriter | BodyReader | undefined): number | undefined {
-  const bytes: unknown = at?.holdsMaxBytes;
-  // Whatever else a transform says means that it may keep everything.
-  return typeof bytes === 'number' && bytes >= 0 ? bytes : undefined;
-}
-
 /** The stream as it is; what it fails with is noted. */
 async function* noting(
   stream: Stream,
@@ -252,10 +218,19 @@ async function* noting(
 }
 
 /** What a step makes of a stream, as long as it is bytes. */
-async function* partsFrom(name: string, make: () => unknown, blame: Blame): AsyncGenerator<Bytes> {
+function partsFrom(name: string, make: () => unknown, blame: Blame): Stream {
+  return streamWithWindow((window) => checkedParts(name, make, { blame, window }));
+}
+
+async function* checkedParts(
+  name: string,
+  make: () => unknown,
+  { blame, window }: { readonly blame: Blame; readonly window: ReadWindow },
+): AsyncGenerator<Bytes> {
   try {
     const parts = make();
     if (!isStream(parts)) throw blame.wrong(name, parts);
+    setReadWindow(parts, window.maxBytes);
     for await (const part of parts) {
       if (!(part instanceof Uint8Array)) throw blame.wrong(name, part);
       yield part;

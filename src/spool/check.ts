@@ -8,6 +8,7 @@ import type { Entry } from '../core/entry.ts';
 import { assert, isRespoolError, textOf } from '../core/errors.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore, UnreadEntry } from '../ports/entry-store.ts';
+import { setReadWindow } from '../system/memory.ts';
 import { endingOf, isDamaged, readBody } from './body.ts';
 import { isOrphan } from './caretaker.ts';
 import type { Chain } from './chain.ts';
@@ -136,7 +137,9 @@ async function bodyFinding(parts: CheckParts, listed: Entry): Promise<Finding | 
   try {
     // Read to its end for the verification that comes with the last part.
     let bytes = 0;
-    for await (const part of readBody(entry, parts, 0)) bytes += part.byteLength;
+    const stream = readBody(entry, parts);
+    setReadWindow(stream, 0);
+    for await (const part of stream) bytes += part.byteLength;
     assert(bytes === body.size, `the verified body of "${id}" has another size`);
     return undefined;
   } catch (error) {

@@ -277,8 +277,8 @@ export class SpoolSource implements Source {
     this.#quietUntil = Number.NEGATIVE_INFINITY;
   }
 
-  body(claim: Claim, heldMaxBytes?: number): AsyncIterable<Uint8Array> {
-    return readBody((claim as SpoolClaim).entry, this.#parts, heldMaxBytes);
+  body(claim: Claim): AsyncIterable<Uint8Array> {
+    return readBody((claim as SpoolClaim).entry, this.#parts);
   }
 
   bytes(claim: Claim): Uint8Array | Promise<Uint8Array> | undefined {

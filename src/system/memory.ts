@@ -2,11 +2,49 @@
  * memory — buffers that are released or reused as soon as they are no longer read.
  *
  * V8 sees only the small object in front of a buffer: left to itself it lets 64 MiB of dead ones
- * gather before it looks, and every new one costs page faults. A stage of a stream that is told how
+ * gather before it looks, and every new one costs page faults. A stage of a stream that knows how
  * much of what it gave is still read lets go of the rest at once.
  *
  * Why: docs/decisions/0045-stream-memory-is-reused.md
  */
+
+/**
+ * How many of the last bytes of a stream its reader still reads when it asks for the next part;
+ * undefined: all of them, so that nothing is reused.
+ */
+export interface ReadWindow {
+  maxBytes: number | undefined;
+}
+
+// By the stream, not by a parameter: no interface carries it, and a stream of anyone else's making
+// between two of ours has no window, so that nothing behind it is reused.
+const windows = new WeakMap<object, ReadWindow>();
+
+/** A stream that reuses its memory behind the window of its reader, as it is at the first part. */
+export function streamWithWindow<Stream extends AsyncIterable<Uint8Array>>(
+  make: (window: ReadWindow) => Stream,
+): Stream {
+  const window: ReadWindow = { maxBytes: undefined };
+  const stream = make(window);
+  windows.set(stream, window);
+  return stream;
+}
+
+/** Called by the only reader of a stream, before it asks for the first part. */
+export function setReadWindow(stream: AsyncIterable<unknown>, maxBytes: number | undefined): void {
+  const window = windows.get(stream);
+  if (window !== undefined) window.maxBytes = maxBytes;
+}
+
+/** A stream that hands on the parts of its source: its reader's window is that of the source. */
+export function shareWindow<Stream extends AsyncIterable<Uint8Array>>(
+  source: AsyncIterable<Uint8Array>,
+  stream: Stream,
+): Stream {
+  const window = windows.get(source);
+  if (window !== undefined) windows.set(stream, window);
+  return stream;
+}
 
 /** Parts that were passed to a reader of only their last bytes. */
 export class LentMemory<Part> {
@@ -73,9 +111,6 @@ export class LentBuffers {
   }
 }
 
-/** So much of a stream is still read by `wholeOf` when it asks for more. */
-export const WHOLE_HOLDS_BYTES = 0;
-
 /** Maximum bytes reserved at once for an expected size, which may be wrong. */
 const RESERVED_MAX_BYTES: number = 32 * 2 ** 20;
 const USED_MIN = 0.75;
@@ -87,6 +122,8 @@ export async function readWhole(
 ): Promise<Buffer> {
   let memory: Buffer | undefined;
   let length = 0;
+  // Each part is copied before the next is asked for.
+  setReadWindow(stream, 0);
   for await (const part of stream) {
     if (part.length === 0) continue;
     const needed = length + part.length;

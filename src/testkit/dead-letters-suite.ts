@@ -6,9 +6,9 @@
  */
 
 import assert from 'node:assert/strict';
-import { fateCases, takeCases } from './letter-cases/take.ts';
-import { lookCases } from './letter-cases/inspect.ts';
-import type { LetterCase, LettersAbilities, LettersMaker } from './letter-cases/shared.ts';
+import { fateCases, takeCases } from './letter-cases.ts';
+import { lookCases } from './letter-cases.ts';
+import type { LetterCase, LettersAbilities, LettersMaker } from './letter-cases.ts';
 import type { SuiteCase } from './suite.ts';
 
 export type {
@@ -17,7 +17,7 @@ export type {
   LetterSample,
   LettersMaker,
   LettersUnderTest,
-} from './letter-cases/shared.ts';
+} from './letter-cases.ts';
 
 const CASES: readonly LetterCase[] = [...lookCases, ...takeCases, ...fateCases];
 

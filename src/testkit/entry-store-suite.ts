@@ -17,7 +17,7 @@ import { orderCases } from './entry-cases/order.ts';
 import { orderCrowdCases, orderModelCases } from './entry-cases/order-model.ts';
 import { recordCases } from './entry-cases/records.ts';
 import type { EntryCase, Need } from './entry-cases/shared.ts';
-import { tallyCases } from './entry-cases/tally.ts';
+import { tallyCases } from './entry-cases/list.ts';
 import type { EntryStoreAbilities, EntryStoreMaker, StoreUnderTest, SuiteCase } from './suite.ts';
 
 const CASES: readonly EntryCase[] = [

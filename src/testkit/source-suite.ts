@@ -12,8 +12,8 @@ import { type Failure, failure } from '../core/failure.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Claim, Demand, Settlement, Source } from '../ports/source.ts';
 import { systemClock } from '../system/clock.ts';
+import { readWhole } from '../system/memory.ts';
 import { TimeLimit } from '../system/wait.ts';
-import { readBehind } from './body-cases/shared.ts';
 import type { SuiteCase } from './suite.ts';
 
 /** A message as the suite puts it down. */
@@ -292,8 +292,8 @@ const sourceCases: readonly SourceCase[] = [
       for (const claim of await claimAll(world, 3)) {
         const expected = bodies.get(claim.id) ?? Buffer.alloc(0);
         assert.ok((await bodyOf(world, claim)).equals(expected), `the stream of ${claim.id}`);
-        const behind = await readBehind(world.source.body(claim, 0), 0);
-        assert.ok(behind.equals(expected), `the stream of ${claim.id}, held by nobody`);
+        const joined = await readWhole(world.source.body(claim), expected.length);
+        assert.ok(joined.equals(expected), `the stream of ${claim.id}, joined part by part`);
         assert.equal(claim.envelope.body.size, expected.length);
         const whole = await source.bytes?.(claim);
         if (whole !== undefined) assert.ok(expected.equals(whole), `the bytes of ${claim.id}`);

@@ -8,6 +8,7 @@
 import { assert, RespoolError } from '../core/errors.ts';
 import { checkNames, checkOneOf } from '../core/limits.ts';
 import type { BodyReader, BodyWriter, ReadContext, Transform } from '../ports/transform.ts';
+import { type ReadWindow, setReadWindow, shareWindow, streamWithWindow } from '../system/memory.ts';
 import { lz4Source } from './codec-lz4.ts';
 import { snappySource } from './codec-snappy.ts';
 import { zlibSource } from './codec-zlib.ts';
@@ -110,10 +111,6 @@ class CompressWriter implements BodyWriter {
     return this.#encoding;
   }
 
-  get holdsMaxBytes(): number {
-    return JOIN_MAX_BYTES;
-  }
-
   encodeBytes(plain: Bytes): Bytes | Promise<Bytes> {
     if (plain.length < COMPRESS_MIN_BYTES) return this.#leave(plain);
     const source = this.#codecs[this.#name];
@@ -122,7 +119,17 @@ class CompressWriter implements BodyWriter {
     return source.load().then((loaded) => this.#pack(loaded, plain));
   }
 
-  async *encode(stream: AsyncIterable<Bytes>): AsyncGenerator<Bytes, void, undefined> {
+  encode(stream: AsyncIterable<Bytes>): AsyncIterable<Bytes> {
+    return streamWithWindow((window) => this.#encode(stream, window));
+  }
+
+  async *#encode(
+    stream: AsyncIterable<Bytes>,
+    window: ReadWindow,
+  ): AsyncGenerator<Bytes, void, undefined> {
+    const { maxBytes } = window;
+    // Parts may be handed on as they are: then those behind it read them, too.
+    if (maxBytes !== undefined) setReadWindow(stream, JOIN_MAX_BYTES + maxBytes);
     const source = this.#codecs[this.#name];
     // Before the stream is begun: what fails here must leave nothing open.
     const codec = source.ready() ?? (await source.load());
@@ -355,7 +362,11 @@ class PlainReader implements BodyReader {
     return bytes;
   }
 
-  async *decode(stream: AsyncIterable<Bytes>): AsyncGenerator<Bytes, void, undefined> {
+  decode(stream: AsyncIterable<Bytes>): AsyncIterable<Bytes> {
+    return shareWindow(stream, this.#decode(stream));
+  }
+
+  async *#decode(stream: AsyncIterable<Bytes>): AsyncGenerator<Bytes, void, undefined> {
     let bytes = 0;
     for await (const part of stream) {
       bytes += part.length;
@@ -385,12 +396,6 @@ class CompressReader implements BodyReader {
     this.#expected = expected;
   }
 
-  get holdsMaxBytes(): number | undefined {
-    const codec = this.#source.ready();
-    if (codec === undefined || !codec.isDoneWithPieces) return undefined;
-    return this.#isQuick(codec) ? COLLECT_MAX_BYTES : STEP_BYTES;
-  }
-
   decodeBytes(packed: Bytes): Bytes | Promise<Bytes> {
     const codec = this.#source.ready();
     if (codec !== undefined && this.#isQuick(codec)) return this.#unpack(codec, packed);
@@ -400,7 +405,9 @@ class CompressReader implements BodyReader {
   async *decode(stream: AsyncIterable<Bytes>): AsyncGenerator<Bytes, void, undefined> {
     // Before the stream is begun: what fails here must leave nothing open.
     const codec = this.#source.ready() ?? (await this.#source.load());
-    if (!this.#isQuick(codec)) {
+    const isQuick = this.#isQuick(codec);
+    if (codec.isDoneWithPieces) setReadWindow(stream, isQuick ? COLLECT_MAX_BYTES : STEP_BYTES);
+    if (!isQuick) {
       yield* this.#unpackStream(codec, stream);
       return;
     }

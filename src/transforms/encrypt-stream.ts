@@ -8,7 +8,13 @@
 import type { KeyObject } from 'node:crypto';
 import { assert, RespoolError } from '../core/errors.ts';
 import type { BodyReader, BodyWriter } from '../ports/transform.ts';
-import { letGo, readWhole, WHOLE_HOLDS_BYTES } from '../system/memory.ts';
+import {
+  letGo,
+  type ReadWindow,
+  readWhole,
+  setReadWindow,
+  streamWithWindow,
+} from '../system/memory.ts';
 import {
   Blocks,
   BlocksInParts,
@@ -56,18 +62,19 @@ export class EncryptReader implements BodyReader {
     throw this.#corrupt('nothing of it was read');
   }
 
-  /** Less than a chunk, whatever its size; what comes out is another memory. */
-  get holdsMaxBytes(): number {
-    return CHUNK_MAX_BYTES + TAG_BYTES;
+  decode(stream: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array> {
+    return streamWithWindow((window) => this.#decode(stream, window));
   }
 
-  async *decode(
+  async *#decode(
     stream: AsyncIterable<Uint8Array>,
-    heldMaxBytes?: number,
+    window: ReadWindow,
   ): AsyncGenerator<Uint8Array> {
     const strip = new PadStripper();
     const turns = new EventLoopTurns();
-    const lent = new LentChunks(heldMaxBytes);
+    const lent = new LentChunks(window.maxBytes);
+    // Less than a chunk is held, whatever its size; what comes out is another memory.
+    setReadWindow(stream, CHUNK_MAX_BYTES + TAG_BYTES);
     let start: Uint8Array = NOTHING;
     let body: (OpenBody & { readonly blocks: BlocksInParts }) | undefined;
     for await (const bytes of stream) {
@@ -110,7 +117,7 @@ export class EncryptReader implements BodyReader {
   decodeBytes(bytes: Uint8Array): Uint8Array | Promise<Uint8Array> {
     const key = this.#ring.loaded(this.#record.keyId);
     if (key !== undefined && bytes.length <= TURN_BYTES) return this.#decodeNow(bytes, key);
-    return readWhole(this.decode(onlyChunk(bytes), WHOLE_HOLDS_BYTES), bytes.length);
+    return readWhole(this.decode(onlyChunk(bytes)), bytes.length);
   }
 
   #decodeNow(bytes: Uint8Array, key: KeyObject): Uint8Array {
@@ -213,14 +220,9 @@ export class EncryptWriter implements BodyWriter {
     return this.#chunks.digestKey;
   }
 
-  /** What is kept of a part is a copy. */
-  get holdsMaxBytes(): number {
-    return 0;
-  }
-
-  encode(stream: AsyncIterable<Uint8Array>, heldMaxBytes?: number): AsyncIterable<Uint8Array> {
+  encode(stream: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array> {
     this.#use();
-    return this.#encode(stream, heldMaxBytes);
+    return this.#encodeStream(stream);
   }
 
   encodeBytes(bytes: Uint8Array): Uint8Array | Promise<Uint8Array> {
@@ -228,7 +230,7 @@ export class EncryptWriter implements BodyWriter {
     const length = this.#encodedLength(bytes.length);
     return bytes.length <= TURN_BYTES
       ? this.#encodeNow(bytes, Buffer.allocUnsafe(length))
-      : readWhole(this.#encode(onlyChunk(bytes), WHOLE_HOLDS_BYTES), length);
+      : readWhole(this.#encodeStream(onlyChunk(bytes)), length);
   }
 
   #use(): void {
@@ -236,13 +238,19 @@ export class EncryptWriter implements BodyWriter {
     this.#isUsed = true;
   }
 
+  #encodeStream(stream: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array> {
+    return streamWithWindow((window) => this.#encode(stream, window));
+  }
+
   async *#encode(
     stream: AsyncIterable<Uint8Array>,
-    heldMaxBytes?: number,
+    window: ReadWindow,
   ): AsyncGenerator<Uint8Array> {
     const blocks = new Blocks(this.#header.chunkBytes);
     const turns = new EventLoopTurns();
-    const lent = new LentChunks(heldMaxBytes);
+    const lent = new LentChunks(window.maxBytes);
+    // What is kept of a part is a copy.
+    setReadWindow(stream, 0);
     yield this.#header.bytes;
     for await (const bytes of this.#header.isPadded ? padded(stream) : stream) {
       for (const block of blocks.push(bytes)) {

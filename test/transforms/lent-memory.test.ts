@@ -1,19 +1,33 @@
 /** Memory is used again as soon as those who read it say that they are done, and never before. */
 
 import { randomBytes } from 'node:crypto';
-import { compress, encrypt, type Transform } from 'respool/transforms';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type BodyStore, createSpool } from 'respool';
+import { filesystemBodies } from 'respool/stores/filesystem';
+import { type BodyWriter, compress, encrypt, type Transform } from 'respool/transforms';
 import {
-  readWhole,
-  WHOLE_HOLDS_BYTES,
-  LentMemory,
   LentBuffers,
+  LentMemory,
   letGo,
+  readWhole,
+  type ReadWindow,
+  setReadWindow,
+  shareWindow,
+  streamWithWindow,
 } from '../../src/system/memory.ts';
-import { describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { CODECS, KIB, MIB } from './compress-setup.ts';
 import { CIPHERS, writerOf } from './encrypt-setup.ts';
 
 const ID = 'lent';
+const folders: string[] = [];
+
+afterAll(async () => {
+  for (const path of folders) await rm(path, { recursive: true, force: true });
+});
+
 const keys = { k1: Buffer.alloc(32, 7) };
 const TRANSFORMS: readonly Transform[] = [
   ...CODECS.map((codec) => compress(codec)),
@@ -70,7 +84,7 @@ describe('what is gathered', () => {
   test.each([0, 1, 100 * KIB, 200 * KIB, 300 * KIB, Number.NaN, -1, 2 ** 40])(
     'is all that came where %d bytes were expected, of memory that is lent',
     async (expected) => {
-      const lent = wiped(bytes, 33_333, WHOLE_HOLDS_BYTES);
+      const lent = wiped(bytes, 33_333);
       expect(bytes.equals(await readWhole(lent, expected))).toBe(true);
     },
   );
@@ -78,13 +92,13 @@ describe('what is gathered', () => {
   test.each([1, 250 * KIB, 30 * MIB, 2 ** 40])(
     'takes little more memory than it needs where %d bytes were expected',
     async (expected) => {
-      const whole = await readWhole(wiped(bytes, 33_333, undefined), expected);
+      const whole = await readWhole(kept(bytes, 33_333), expected);
       expect(whole.buffer.byteLength).toBeLessThanOrEqual(bytes.length / 0.75);
     },
   );
 
   test('is nothing where nothing comes, and takes no memory', async () => {
-    const read = await readWhole(wiped(Buffer.alloc(0), 1, undefined), 2 ** 40);
+    const read = await readWhole(kept(Buffer.alloc(0), 1), 2 ** 40);
     expect(read).toHaveLength(0);
   });
 });
@@ -96,14 +110,13 @@ describe.each(TRANSFORMS.map((transform, at) => ({ name: `${at} ${transform.name
       await transform.open?.();
       for (const partBytes of PARTS_BYTES) {
         const writer = writerOf(transform, ID);
-        const { holdsMaxBytes } = writer;
-        // The bytes that are handed on as they are have to be taken at once here.
-        const stored = await copied(writer.encode(wiped(bytes, partBytes, holdsMaxBytes)));
+        // A window of 0: the bytes that are handed on as they are have to be taken at once.
+        const stored = await behind(writer.encode(wiped(bytes, partBytes)), 0);
         const read = (): ReturnType<Transform['reader']> =>
           transform.reader(writer.encoding, { id: ID, maxBytes: bytes.length });
         const reader = read();
-        const lent = wiped(stored, partBytes, reader?.holdsMaxBytes);
-        expect(bytes.equals(await copied(reader?.decode(lent)))).toBe(true);
+        const lent = wiped(stored, partBytes);
+        expect(bytes.equals(await behind(reader?.decode(lent), 0))).toBe(true);
       }
     });
 
@@ -111,14 +124,79 @@ describe.each(TRANSFORMS.map((transform, at) => ({ name: `${at} ${transform.name
       await transform.open?.();
       for (const { bytes } of BODIES) {
         const writer = writerOf(transform, ID);
-        const stored = await behind(writer.encode(wiped(bytes, 64 * KIB, undefined), held), held);
+        const stored = await behind(writer.encode(kept(bytes, 64 * KIB)), held);
         const reader = transform.reader(writer.encoding, { id: ID, maxBytes: bytes.length });
-        const parts = wiped(stored, 64 * KIB, undefined);
-        expect(bytes.equals(await behind(reader?.decode(parts, held), held))).toBe(true);
+        const parts = kept(stored, 64 * KIB);
+        expect(bytes.equals(await behind(reader?.decode(parts), held))).toBe(true);
       }
     });
   },
 );
+
+describe('a file', () => {
+  test('a reader with a window is given the same memory again, one without never', async () => {
+    const bodies = await fileBodies();
+    const written = Buffer.alloc(1_000_000, 'a line that differs from the one before');
+    await bodies.put('b-1', chunks(written));
+    for (const [maxBytes, isReused] of [
+      [0, true],
+      [undefined, false],
+    ] as const) {
+      const stream = bodies.get('b-1');
+      setReadWindow(stream, maxBytes);
+      const memory = new Set<unknown>();
+      const read: Buffer[] = [];
+      let parts = 0;
+      for await (const part of stream) {
+        memory.add(part.buffer);
+        read.push(Buffer.from(part));
+        parts += 1;
+      }
+      expect(Buffer.concat(read).equals(written)).toBe(true);
+      expect(parts).toBeGreaterThan(1);
+      expect(memory.size < parts).toBe(isReused);
+    }
+  });
+
+  test('a put has written every part before it asks for the next, and says so', async () => {
+    const bodies = await fileBodies();
+    const buffer = Buffer.alloc(5);
+    let maxBytes: number | undefined;
+    const stream = streamWithWindow(async function* refilled(window) {
+      maxBytes = window.maxBytes;
+      for (const text of ['hello', 'world']) {
+        buffer.write(text);
+        yield buffer;
+      }
+    });
+    await bodies.put('b-1', stream);
+    expect(maxBytes).toBe(0);
+    const read: Buffer[] = [];
+    for await (const part of bodies.get('b-1')) read.push(Buffer.from(part));
+    expect(Buffer.concat(read).toString()).toBe('helloworld');
+  });
+});
+
+test.each([
+  { words: 'nothing between', transforms: [], isReused: true },
+  { words: 'encryption between', transforms: [encrypt({ keys })], isReused: true },
+  { words: "a caller's transform between", transforms: [handOn()], isReused: false },
+])('with $words, copies are made in the same memory: $isReused', async (given) => {
+  const path = await folder();
+  const memory = new Set<unknown>();
+  let parts = 0;
+  const first: Transform = observing((part) => {
+    memory.add(part.buffer);
+    parts += 1;
+  });
+  const spool = createSpool({ path, transforms: [first, ...given.transforms] });
+  try {
+    await spool.enqueue({ topic: 'large', body: noise() });
+    expect(memory.size < parts / 2).toBe(given.isReused);
+  } finally {
+    await spool.stop();
+  }
+});
 
 /** Text and noise in turns. */
 function mixed(length: number): Buffer {
@@ -130,13 +208,22 @@ function mixed(length: number): Buffer {
   );
 }
 
-/** Parts whose bytes are gone as soon as the reader may no longer read them. */
-async function* wiped(
+/** Parts whose bytes are gone as soon as they are behind the window of the reader. */
+function wiped(bytes: Uint8Array, partBytes: number): AsyncIterable<Uint8Array> {
+  return streamWithWindow((window) => partsOf(bytes, partBytes, window));
+}
+
+/** Parts that no window is asked of. */
+function kept(bytes: Uint8Array, partBytes: number): AsyncIterable<Uint8Array> {
+  return partsOf(bytes, partBytes, { maxBytes: undefined });
+}
+
+async function* partsOf(
   bytes: Uint8Array,
   partBytes: number,
-  heldMaxBytes: number | undefined,
+  window: ReadWindow,
 ): AsyncGenerator<Uint8Array> {
-  const lent = new LentMemory<Uint8Array>(heldMaxBytes ?? Number.POSITIVE_INFINITY, (part) => {
+  const lent = new LentMemory<Uint8Array>(window.maxBytes ?? Number.POSITIVE_INFINITY, (part) => {
     part.fill(0xee);
   });
   for (let at = 0; at < bytes.length; at += partBytes) {
@@ -147,17 +234,12 @@ async function* wiped(
   }
 }
 
-async function copied(stream: AsyncIterable<Uint8Array> | undefined): Promise<Buffer> {
-  const parts: Buffer[] = [];
-  for await (const part of stream ?? []) parts.push(Buffer.from(part));
-  return Buffer.concat(parts);
-}
-
-/** Reads every part only when so many bytes have come after it that it has to. */
+/** Sets this window, and reads every part only when so many bytes have come that it has to. */
 async function behind(
   stream: AsyncIterable<Uint8Array> | undefined,
   heldBytes: number,
 ): Promise<Buffer> {
+  if (stream !== undefined) setReadWindow(stream, heldBytes);
   const read: Buffer[] = [];
   const waiting: Uint8Array[] = [];
   let waitingBytes = 0;
@@ -172,4 +254,57 @@ async function behind(
     }
   }
   return Buffer.concat([...read, ...waiting]);
+}
+
+/** Hands on what it is given, as a transform of a caller's that knows of no window. */
+function handOn(): Transform {
+  return transformOf('on', async function* parts(stream) {
+    yield* stream;
+  });
+}
+
+/** The same, and with the window of who reads it, so that nothing differs but for the look. */
+function observing(look: (part: Uint8Array) => void): Transform {
+  return transformOf('observing', (stream) => shareWindow(stream, looked(stream, look)));
+}
+
+async function* looked(
+  stream: AsyncIterable<Uint8Array>,
+  look: (part: Uint8Array) => void,
+): AsyncGenerator<Uint8Array> {
+  for await (const part of stream) {
+    if (part.length === 64 * KIB) look(part);
+    yield part;
+  }
+}
+
+function transformOf(name: string, encode: BodyWriter['encode']): Transform {
+  return {
+    name,
+    kind: 'other',
+    writer: () => ({ encoding: name, encode, encodeBytes: (bytes) => bytes }),
+    reader: () => undefined,
+  };
+}
+
+async function folder(): Promise<string> {
+  const path = await mkdtemp(join(tmpdir(), 'respool-lent-'));
+  folders.push(path);
+  return path;
+}
+
+async function fileBodies(): Promise<BodyStore> {
+  const bodies = filesystemBodies({ path: await folder() });
+  await bodies.open();
+  return bodies;
+}
+
+async function* chunks(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  yield bytes;
+}
+
+/** Parts of noise in one buffer, as a reader of files may have. */
+async function* noise(): AsyncGenerator<Uint8Array> {
+  const buffer = Buffer.alloc(64 * KIB);
+  for (let part = 0; part < 40; part += 1) yield crypto.getRandomValues(buffer);
 }

@@ -19,7 +19,13 @@ import type { BodyStore, StoredBody } from '../../ports/body-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { InFlight } from '../../system/wait.ts';
-import { LentBuffers } from '../../system/memory.ts';
+import {
+  LentBuffers,
+  type ReadWindow,
+  setReadWindow,
+  shareWindow,
+  streamWithWindow,
+} from '../../system/memory.ts';
 import { createBatchLine } from '../shared/batching.ts';
 import { checkLocalDisk } from '../shared/local-disk.ts';
 import { Operations } from '../shared/operations.ts';
@@ -61,8 +67,6 @@ export function filesystemBodies(options: FilesystemBodiesOptions): BodyStore {
 class FilesystemBodies implements BodyStore {
   readonly name = 'filesystem';
   readonly traits: BodyStore['traits'];
-  /** Every part is written before the next is asked for. */
-  readonly holdsMaxBytes = 0;
   readonly #path: string;
   readonly #sync: SyncMode;
   readonly #madeShards = new Set<string>();
@@ -99,15 +103,18 @@ class FilesystemBodies implements BodyStore {
     return this.#puts.track(this.#operations.time('put', 1, () => this.#put(ref, stream)));
   }
 
-  get(ref: string, heldMaxBytes?: number): AsyncIterable<Uint8Array> {
-    return this.#operations.stream('get', this.#get(ref, heldMaxBytes));
+  get(ref: string): AsyncIterable<Uint8Array> {
+    const stream = streamWithWindow((window) => this.#get(ref, window));
+    return shareWindow(stream, this.#operations.stream('get', stream));
   }
 
-  async *#get(ref: string, heldMaxBytes: number | undefined): AsyncGenerator<Uint8Array> {
+  async *#get(ref: string, window: ReadWindow): AsyncGenerator<Uint8Array> {
     this.#checkOpen();
     const path = join(this.#path, shardOf(checkRef(ref)), ref);
     const file = await this.#openBody(ref, path);
-    const lent = heldMaxBytes === undefined ? undefined : new LentBuffers(heldMaxBytes);
+    // n.b. Looked at now: parameters of a generator are evaluated before its reader is there.
+    const { maxBytes } = window;
+    const lent = maxBytes === undefined ? undefined : new LentBuffers(maxBytes);
     try {
       for (;;) {
         // Else a new buffer each time: the reader may keep or change what it was given.
@@ -172,6 +179,8 @@ class FilesystemBodies implements BodyStore {
     const doing = `write body "${ref}"`;
     const file = await told(doing, open(part, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW, 0o600));
     let size = 0;
+    // Every part is written before the next is asked for.
+    setReadWindow(stream, 0);
     try {
       // An error of the stream is the caller's and passes as it is.
       for await (const chunk of stream) {

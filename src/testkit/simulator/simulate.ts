@@ -6,15 +6,17 @@
  *   ─▶ retention and orphan grace pass ─▶ two sweeps ─▶ nothing is left that should not be
  */
 
+import { createHash } from 'node:crypto';
 import { HOUR_MS, MINUTE_MS, SECOND_MS } from '../../core/duration.ts';
 import type { Entry } from '../../core/entry.ts';
-import type { MessageOptions } from '../../spool/message.ts';
+import type { Message, MessageOptions } from '../../spool/message.ts';
+import type { Spool } from '../../spool/spool.ts';
 import type { Violation } from './checks/check-context.ts';
 import { checkWhole, turnsOf } from './checks/world.ts';
-import { startFaults, startOperators } from './disturbances.ts';
-import { isServed, ORPHAN_GRACE_MS, routeFor, type SimPlan, TOPICS } from './plan.ts';
+import { isServed, ODD_TOPIC, ORPHAN_GRACE_MS, routeFor, type SimPlan, TOPICS } from './plan.ts';
 import { SimProcess } from './process.ts';
-import { sendProbe, startProducers } from './producers.ts';
+import { type Invocation, NUMBER_HEADER, type Temper } from './sim-ledger.ts';
+import type { Chance } from './timeline.ts';
 import { type Mutation, type ProcessSlot, SimWorld } from './world.ts';
 
 /** What came of a world. */
@@ -267,4 +269,348 @@ async function sweep(world: SimWorld, run: (spanMs: number) => Promise<void>): P
   for (const ref of shelf.bodies.keys()) {
     if (!needed.has(ref)) findings.add('orphans', `body "${ref}" has no entry and was not removed`);
   }
+}
+
+// What happens to a world at random: kills, pauses, power cuts, clock changes,
+// stores that go away, and operators who inspect and change messages at any moment.
+
+/** Lets blows fall until the storm is over. */
+function startFaults(world: SimWorld): void {
+  const { chance, plan, timeline } = world;
+  const next = (): void => {
+    const spanMs = -Math.log(1 - chance.random()) * plan.trouble.blowEveryMs;
+    timeline.after(spanMs, () => {
+      if (world.isHealed) return;
+      strike(world);
+      next();
+    });
+  };
+  next();
+}
+
+function strike(world: SimWorld): void {
+  const { chance, faults } = world;
+  const seat = world.someone();
+  const kind = chance.weighted({
+    kill: 5,
+    pause: 5,
+    restart: 3,
+    powerCut: 2,
+    jump: 2,
+    down: 2,
+    full: 1,
+  });
+  switch (kind) {
+    case 'powerCut':
+      world.powerCut();
+      return;
+    case 'down':
+      faults.goDown(chance.between(100, 20_000));
+      return;
+    case 'full':
+      faults.fillUp(chance.between(1_000, 30_000));
+      return;
+    case 'jump':
+      world.jump(Math.round((chance.random() * 2 - 1) * HOUR_MS), seat);
+      return;
+    default:
+      if (seat !== undefined) strikeAt(world, seat, kind);
+  }
+}
+
+/** Hits one process: at this moment, or just after a call of its has had its effect. */
+function strikeAt(world: SimWorld, seat: ProcessSlot, kind: 'kill' | 'pause' | 'restart'): void {
+  const { chance, plan } = world;
+  if (kind === 'restart') {
+    world.restart(seat, chance.pick([0, 1_000, 10_000]), chance.between(0, 5_000));
+    return;
+  }
+  const { process } = seat;
+  const downMs = chance.between(0, 60_000);
+  const strike = (): void => {
+    if (process.isDead) return;
+    if (kind === 'kill') world.kill(seat, downMs);
+    else pause(world, seat, plan.leaseMs);
+  };
+  if (chance.happens(0.5)) strike();
+  else process.ambush = { callsLeft: chance.between(1, 10), strike };
+}
+
+function pause(world: SimWorld, { process }: ProcessSlot, leaseMs: number): void {
+  const { chance, timeline } = world;
+  // From a tenth of a lease to ten of them.
+  const spanMs = leaseMs * 10 ** (chance.random() * 2 - 1);
+  process.pause();
+  timeline.after(spanMs, () => process.resume(chance));
+}
+
+const PATTERNS = ['#', 'mail.*', 'web.hook', 'sms.#'];
+
+/** Lets operators act until the storm is over. */
+function startOperators(world: SimWorld): void {
+  const { chance, plan, timeline } = world;
+  const next = (): void => {
+    const spanMs = -Math.log(1 - chance.random()) * plan.trouble.actEveryMs;
+    timeline.after(spanMs, () => {
+      if (world.isHealed) return;
+      act(world);
+      next();
+    });
+  };
+  next();
+}
+
+function act(world: SimWorld): void {
+  const seat = world.someone();
+  if (seat === undefined) return;
+  const ids = someIds(world);
+  // What is refused, and what a faulty store cannot do, is as good as done for an operator here.
+  perform(world, seat, ids).catch(() => undefined);
+}
+
+async function perform(
+  world: SimWorld,
+  { spool, handler }: ProcessSlot,
+  ids: readonly string[],
+): Promise<unknown> {
+  const { chance, plan } = world;
+  const [id = 'nobody'] = ids;
+  const kind = chance.weighted({
+    hold: 3,
+    release: 5,
+    retry: 4,
+    bounce: 2,
+    remove: 2,
+    pause: 2,
+    resume: 3,
+    setPolicy: 2,
+    setHeaders: 2,
+    look: 2,
+    process: 2,
+    check: 1,
+    sweep: 1,
+  });
+  const operator = spool.operator({ by: 'operator' });
+  switch (kind) {
+    case 'hold':
+      return operator.hold(ids);
+    case 'release':
+      return operator.release(ids);
+    case 'retry':
+      return operator.retry(ids);
+    case 'bounce':
+      return operator.bounce(ids);
+    case 'remove':
+      return operator.remove(ids, { hard: chance.happens(0.3) });
+    case 'pause':
+      return operator.pause(chance.pick(PATTERNS));
+    case 'resume':
+      return operator.resume(chance.pick(PATTERNS));
+    case 'setPolicy':
+      return operator.setPolicy([id], chance.pick(Object.keys(plan.policies)));
+    case 'setHeaders':
+      return operator.setHeaders(id, { 'x-touched': String(chance.between(0, 9)) });
+    case 'process':
+      return spool.process(id, handler);
+    case 'check':
+      return operator.check({ repair: chance.happens(0.5) });
+    case 'sweep':
+      return operator.sweep();
+    default:
+      return spool.count();
+  }
+}
+
+function someIds({ chance, disk }: SimWorld): string[] {
+  const all = [...disk.entries()];
+  if (all.length === 0) return [];
+  const ids = new Set<string>();
+  const count = chance.between(1, 3);
+  for (let at = 0; at < count; at += 1) {
+    // What waits for an operator is what operators look at most.
+    const stuck = all.filter(({ status }) => status.dueAt === null || status.state === 'bounce');
+    const from = stuck.length > 0 && chance.happens(0.5) ? stuck : all;
+    ids.add(chance.pick(from).envelope.id);
+  }
+  return [...ids];
+}
+
+// Enqueue messages one by one, in batches, or streamed, with or without patience, and
+// record every result.
+
+/** A message and the note about it. */
+interface Parcel {
+  readonly invocation: Invocation;
+  readonly message: MessageOptions;
+  readonly bytes: Uint8Array;
+}
+
+const TEMPERS: Readonly<Partial<Record<Temper, number>>> = {
+  calm: 45,
+  flaky: 20,
+  bad: 10,
+  picky: 5,
+  killer: 5,
+  slow: 15,
+};
+
+/** Lets all producers of a world begin. */
+function startProducers(world: SimWorld): void {
+  const { chance, plan, timeline } = world;
+  for (let number = 0; number < plan.messages; number += 1) {
+    const producer = number % plan.producers;
+    timeline.after(chance.between(0, plan.stormMs), () => produce(world, producer));
+  }
+}
+
+/** Puts one message down that must start soon; returns the note about it. */
+function sendProbe(world: SimWorld, seat: ProcessSlot, message: MessageOptions): Invocation {
+  const parcel = pack(world, message, 'probe');
+  void enqueue(world, seat.process, seat.spool, parcel);
+  return parcel.invocation;
+}
+
+function produce(world: SimWorld, producer: number): void {
+  const { chance, seats } = world;
+  // A producer lives in one process, and goes to another when that is not there.
+  const home = seats[producer % seats.length];
+  const isHome = home !== undefined && home.isUp && home.process.isRunning;
+  const seat = isHome ? home : world.someone();
+  if (seat === undefined) {
+    world.timeline.after(1_000, () => produce(world, producer));
+    return;
+  }
+  const { process, spool } = seat;
+  const way = chance.weighted({ one: 6, many: 1, stream: 2 });
+  if (way === 'one') void enqueue(world, process, spool, drawParcel(world));
+  else if (way === 'stream') void stream(world, process, spool, drawParcel(world));
+  else {
+    const parcels = Array.from({ length: chance.between(2, 4) }, () => drawParcel(world));
+    void enqueueMany(world, process, spool, parcels);
+  }
+}
+
+async function enqueue(
+  world: SimWorld,
+  process: SimProcess,
+  spool: Spool,
+  parcel: Parcel,
+): Promise<void> {
+  try {
+    noteAnswer(world, process, parcel, await spool.enqueue(whole(parcel)));
+  } catch {
+    noteFailure(world, process, parcel);
+  }
+}
+
+async function enqueueMany(
+  world: SimWorld,
+  process: SimProcess,
+  spool: Spool,
+  parcels: readonly Parcel[],
+): Promise<void> {
+  try {
+    const answers = await spool.enqueueMany(parcels.map(whole));
+    for (const [at, answer] of answers.entries()) {
+      noteAnswer(world, process, parcels[at] as Parcel, answer);
+    }
+  } catch {
+    for (const parcel of parcels) noteFailure(world, process, parcel);
+  }
+}
+
+async function stream(
+  world: SimWorld,
+  process: SimProcess,
+  spool: Spool,
+  parcel: Parcel,
+): Promise<void> {
+  const { chance } = world;
+  const { bytes, invocation } = parcel;
+  const pauseMs = chance.happens(0.5) ? 0 : chance.spanMs(60_000);
+  const isAborted = chance.happens(0.25);
+  try {
+    const tx = await spool.begin(parcel.message);
+    const half = bytes.length >> 1;
+    await tx.write(bytes.subarray(0, half));
+    if (pauseMs > 0) await new Promise<void>((resolve) => process.later(pauseMs, resolve));
+    await tx.write(bytes.subarray(half));
+    if (isAborted) {
+      invocation.answer = 'aborted';
+      await tx.abort();
+    } else noteAnswer(world, process, parcel, await tx.commit());
+  } catch {
+    if (!isAborted) noteFailure(world, process, parcel);
+  }
+}
+
+function noteAnswer(
+  { ledger, findings, plan }: SimWorld,
+  process: SimProcess,
+  { invocation }: Parcel,
+  { id, duplicate }: { readonly id: string; readonly duplicate: boolean },
+): void {
+  // A dead process reports nothing.
+  if (process.isDead) return;
+  invocation.id = id;
+  invocation.answer = duplicate ? 'duplicate' : 'ok';
+  if (duplicate) return;
+  const story = ledger.stories.get(id);
+  if (story?.invocation !== invocation) {
+    findings.add('conservation', `"${id}" was accepted at ${plan.site} and never stored`);
+    return;
+  }
+  story.isAccepted = true;
+}
+
+function noteFailure(world: SimWorld, process: SimProcess, parcel: Parcel): void {
+  const { invocation, message } = parcel;
+  invocation.answer = 'unknown';
+  const isSafe = message.id !== undefined || message.dedupeKey !== undefined;
+  if (process.isDead || !isSafe || world.isHealed || !world.chance.happens(0.7)) return;
+  // A producer that can be recognised tries again, maybe at another process.
+  world.timeline.after(world.chance.between(100, 5_000), () => {
+    const seat = world.someone();
+    if (seat !== undefined) void enqueue(world, seat.process, seat.spool, parcel);
+  });
+}
+
+function whole({ message, bytes }: Parcel): Message {
+  return { ...message, body: bytes };
+}
+
+function drawParcel(world: SimWorld): Parcel {
+  const { chance, chanceOfKeys, plan } = world;
+  const topic = chance.happens(0.03) ? ODD_TOPIC : chance.pick(TOPICS);
+  const temper = chance.weighted<Temper>(TEMPERS);
+  const message: MessageOptions = {
+    topic,
+    ...maybe(chance, 0.3, () => ({ priority: chance.between(0, 9) })),
+    ...maybe(chance, 0.25, () => ({ delay: chance.spanMs(120_000) })),
+    ...maybe(chance, 0.15, () => ({ expires: chance.between(0, 60_000) })),
+    ...maybe(chance, 0.5, () => ({ destination: chance.pick(['north', 'south', 'west']) })),
+    ...maybe(chance, 0.35, () => ({
+      policy: chance.pick([...Object.keys(plan.policies), 'ghost']),
+    })),
+    ...maybe(chance, 0.12, () => ({ dedupeKey: `key-${chance.between(1, 5)}` })),
+    ...maybe(chance, 0.12, () => ({ id: `own-${chance.between(1, 8)}` })),
+    ...(plan.orderKeys.length === 0
+      ? {}
+      : maybe(chanceOfKeys, 0.4, () => ({ orderKey: chanceOfKeys.pick(plan.orderKeys) }))),
+  };
+  return pack(world, message, temper);
+}
+
+function pack(world: SimWorld, message: MessageOptions, temper: Temper): Parcel {
+  const { chance, ledger } = world;
+  const size = chance.between(0, 90);
+  const bytes = Uint8Array.from({ length: size }, () => chance.between(0, 255));
+  const digest = `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
+  const invocation = ledger.invoke({ topic: message.topic, temper, digest });
+  const headers = { ...message.headers, [NUMBER_HEADER]: String(invocation.number) };
+  return { invocation, bytes, message: { ...message, headers } };
+}
+
+function maybe<T extends object>(chance: Chance, probability: number, make: () => T): T | object {
+  return chance.happens(probability) ? make() : {};
 }

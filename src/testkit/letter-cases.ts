@@ -1,28 +1,315 @@
 /**
- * take — letters in hand: only those asked for, a few at once, returned when the loop is left;
- * and what happens to them: sent on, parked, removed or left, with its events.
+ * letter-cases — the cases of the suite for dead letters: looking changes nothing, a letter in hand
+ * is only one that was asked for, and what happens to it is safe.
  */
 
 import assert from 'node:assert/strict';
 import type {
   DeadLetters,
   Fate,
+  Letter,
+  LetterQuery,
+  LetterRoute,
+  LetterTakeOptions,
   SettleResult,
   Since,
   TakenLetter,
-} from '../../ports/dead-letters.ts';
-import {
-  assertAll,
-  assertLying,
-  BODY,
-  idOf,
-  letterIds,
-  type LetterCase,
-  type LettersWorld,
-  samplesOf,
-  sendBy,
-  settleAll,
-} from './shared.ts';
+} from '../ports/dead-letters.ts';
+
+/** A message to be put down as one that was given up. */
+export interface LetterSample {
+  readonly id: string;
+  /** Default `suite.letter`. */
+  readonly topic?: string;
+  /** Default `suite.failed`, and `it did not work`. */
+  readonly code?: string;
+  readonly reason?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Default three bytes. */
+  readonly body?: Uint8Array;
+  /** Nobody knows where it came from; only where `canBeHomeless`. */
+  readonly isHomeless?: boolean;
+}
+
+/** What the other side has of a letter that was sent on. */
+export interface LetterArrival {
+  readonly id: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Uint8Array;
+  readonly contentType: string | undefined;
+  /** The counter, and the replay it names. */
+  readonly replays: number;
+  readonly replay: string | undefined;
+}
+
+/** A fresh, empty place of dead letters and what the suite may do around it. */
+export interface LettersUnderTest {
+  readonly letters: DeadLetters;
+  /** Puts messages down here, in this order, as of kind `dead`. */
+  readonly put: (samples: readonly LetterSample[]) => Promise<void>;
+  /** What was sent home so far, oldest first; waits until there are as many. */
+  readonly arrived: (count: number) => Promise<readonly LetterArrival[]>;
+  /** Ids of what is parked now. */
+  readonly parked: () => Promise<readonly string[]>;
+  /** Another door to the same place, as another process has; the maker closes it. */
+  readonly second?: () => Promise<DeadLetters>;
+  /** Lets those that arrived be given up again; resolves when they are here. */
+  readonly failAgain?: (ids: readonly string[]) => Promise<void>;
+  /** Lets those that arrived be delivered. */
+  readonly deliver?: (ids: readonly string[]) => Promise<void>;
+  /** From now on nothing can be sent. */
+  readonly breakDown?: () => Promise<void>;
+  readonly mend?: () => Promise<void>;
+  /** Another destination, and what arrived there. */
+  readonly elsewhere?: () => Promise<{
+    readonly route: LetterRoute;
+    readonly arrived: (count: number) => Promise<readonly LetterArrival[]>;
+  }>;
+  /** Closes everything that was opened and removes the data. */
+  readonly dispose: () => Promise<void>;
+}
+
+/** Makes a place for one case. */
+export type LettersMaker = () => Promise<LettersUnderTest>;
+
+/** Which of the optional parts of the suite fit this place. */
+export interface LettersAbilities {
+  /** Several processes can look at the same place. */
+  readonly canShare: boolean;
+  /** What was sent can be given up again, and is seen by `since`. */
+  readonly canFailAgain: boolean;
+  /** `since` reports what was delivered. */
+  readonly canTellDelivered: boolean;
+  /** Sending can be made impossible, and be fixed. */
+  readonly canBreak: boolean;
+  /** There are letters of unknown home. */
+  readonly canBeHomeless: boolean;
+  /** Letters can be sent elsewhere than home. */
+  readonly canSendElsewhere: boolean;
+  /** The content type of a letter is kept, and can be changed. */
+  readonly hasContentType: boolean;
+}
+
+/** What a case gets: all ways are there, those the maker does not give fail by name. */
+type LettersWorld = Required<Omit<LettersUnderTest, 'dispose'>>;
+
+export interface LetterCase {
+  readonly name: string;
+  readonly needs?: keyof LettersAbilities;
+  readonly run: (world: LettersWorld) => Promise<void>;
+}
+
+/** A letter as the other cases do not care about it. */
+const BODY: Uint8Array = Uint8Array.of(1, 2, 3);
+
+/** `count` samples with ids `letter-000` and up. */
+function samplesOf(count: number, parts: Partial<LetterSample> = {}): LetterSample[] {
+  return Array.from({ length: count }, (_, at) => ({ ...parts, id: idOf(at) }));
+}
+
+function idOf(at: number): string {
+  return `letter-${String(at).padStart(3, '0')}`;
+}
+
+/** The letters here, oldest first. */
+async function lying(letters: DeadLetters, query?: LetterQuery): Promise<Letter[]> {
+  const found: Letter[] = [];
+  const options = query === undefined ? {} : { query };
+  for await (const { letter } of letters.look(options)) found.push(letter);
+  return found;
+}
+
+/** How often a place is looked at until what was given back is there again. */
+const LOOKS_MAX = 100;
+
+/** Exactly these letters are here, in this order; a broker may take a moment to return them. */
+async function assertLying(letters: DeadLetters, ids: readonly string[]): Promise<Letter[]> {
+  let found: Letter[] = [];
+  for (let looks = 0; looks < LOOKS_MAX; looks += 1) {
+    found = await lying(letters);
+    if (found.length === ids.length) break;
+  }
+  assert.deepEqual(letterIds(found), ids, 'what lies here, in its order');
+  return found;
+}
+
+function letterIds(list: readonly { readonly id: string }[]): string[] {
+  return list.map(({ id }) => id);
+}
+
+/** A fate that sends home, under a replay of this name. */
+function sendBy(replay: string, parts: Partial<Extract<Fate, { kind: 'send' }>> = {}): Fate {
+  return { kind: 'send', replay, by: 'suite', ...parts };
+}
+
+/** Takes what is wanted and gives each the fate; what came of each, by id. */
+async function settleAll(
+  letters: DeadLetters,
+  fate: Fate,
+  options: Partial<LetterTakeOptions> = {},
+): Promise<Map<string, SettleResult>> {
+  const settled = new Map<string, SettleResult>();
+  for await (const taken of letters.take({ isWanted: () => true, ...options })) {
+    settled.set(taken.letter.id, await letters.settle(taken, fate));
+  }
+  return settled;
+}
+
+/** All of these came to this. */
+function assertAll(
+  settled: ReadonlyMap<string, SettleResult>,
+  ids: readonly string[],
+  kind: SettleResult['kind'],
+): void {
+  assert.deepEqual([...settled.keys()], ids, 'what was taken, in its order');
+  for (const [id, { kind: found }] of settled) assert.equal(found, kind, `"${id}" came to this`);
+}
+
+// Reading dead letters: each once, oldest first, and nothing is changed by it.
+
+export const lookCases: readonly LetterCase[] = [
+  {
+    name: 'an empty place has nothing to look at and nothing to take',
+    async run({ letters }) {
+      assert.equal(await letters.count(), 0);
+      assert.deepEqual(await lying(letters), []);
+      for await (const { letter } of letters.take({ isWanted: () => true })) {
+        assert.fail(`took "${letter.id}" out of nothing`);
+      }
+    },
+  },
+  {
+    name: 'a place has a name for people, and says what looking costs',
+    async run({ letters }) {
+      assert.notEqual(letters.name, '');
+      const { kind } = await letters.caution();
+      assert.ok(kind === 'free' || kind === 'counted', 'the suite needs a place that can be read');
+    },
+  },
+  {
+    name: 'a letter tells its id, topic, code, reason, kind and size',
+    async run({ letters, put }) {
+      await put([
+        {
+          id: 'one',
+          topic: 'mail.send',
+          code: 'smtp.550',
+          reason: 'no such user',
+          headers: { colour: 'blue' },
+          body: Uint8Array.of(9, 8, 7, 6),
+        },
+      ]);
+      const [letter] = await assertLying(letters, ['one']);
+      assert.ok(letter !== undefined);
+      assert.equal(letter.topic, 'mail.send');
+      assert.equal(letter.code, 'smtp.550');
+      assert.equal(letter.reason, 'no such user');
+      assert.equal(letter.kind, 'dead');
+      assert.equal(letter.size, 4);
+      assert.equal(letter.headers['colour'], 'blue');
+      assert.equal(letter.replays, 0);
+      assert.equal(letter.replayedBy, undefined);
+      assert.ok(letter.home !== undefined, 'it knows its home');
+      assert.ok(letter.key !== '' && letter.group !== '' && letter.place !== '');
+    },
+  },
+  {
+    name: 'looking again and again changes nothing: the same letters, keys and order',
+    async run({ letters, put }) {
+      const samples = samplesOf(20);
+      await put(samples);
+      const first = await assertLying(letters, letterIds(samples));
+      for (let look = 0; look < 10; look += 1) {
+        const again = await assertLying(letters, letterIds(samples));
+        assert.deepEqual(
+          again.map(({ key, deaths, attempts, replays }) => ({ key, deaths, attempts, replays })),
+          first.map(({ key, deaths, attempts, replays }) => ({ key, deaths, attempts, replays })),
+        );
+      }
+      assert.equal(new Set(first.map(({ key }) => key)).size, samples.length, 'keys tell apart');
+    },
+  },
+  {
+    name: 'another process sees the same letters under the same keys',
+    needs: 'canShare',
+    async run({ letters, put, second }) {
+      const samples = samplesOf(5);
+      await put(samples);
+      const here = await assertLying(letters, letterIds(samples));
+      const there = await assertLying(await second(), letterIds(samples));
+      assert.deepEqual(
+        there.map(({ key }) => key),
+        here.map(({ key }) => key),
+      );
+    },
+  },
+  {
+    name: 'a query finds by ids, topic, code, group, text and header',
+    async run({ letters, put }) {
+      await put([
+        { id: 'a', topic: 'mail.send', code: 'smtp.550', reason: 'no such user' },
+        { id: 'b', topic: 'mail.copy', code: 'smtp.451', reason: 'try again later' },
+        { id: 'c', topic: 'bill.pay', code: 'http.500', reason: 'oh', headers: { tenant: 'x' } },
+      ]);
+      const all = await assertLying(letters, ['a', 'b', 'c']);
+      const group = all[1]?.group ?? '';
+      const table: readonly (readonly [LetterQuery, readonly string[]])[] = [
+        [{ ids: ['a', 'c', 'nobody'] }, ['a', 'c']],
+        [{ topic: 'mail.*' }, ['a', 'b']],
+        [{ topic: 'bill.pay' }, ['c']],
+        [{ code: 'smtp.451' }, ['b']],
+        [{ group }, ['b']],
+        [{ text: 'such user' }, ['a']],
+        [{ header: { name: 'tenant' } }, ['c']],
+        [{ header: { name: 'tenant', value: 'y' } }, []],
+        [{ topic: 'mail.*', code: 'smtp.550' }, ['a']],
+        [{ kinds: ['parked'] }, []],
+      ];
+      for (const [query, ids] of table) {
+        assert.deepEqual(letterIds(await lying(letters, query)), ids, JSON.stringify(query));
+      }
+    },
+  },
+  {
+    name: 'a body can be read while its letter lies open, byte for byte',
+    async run({ letters, put }) {
+      const everyByte = Uint8Array.from({ length: 256 }, (_, at) => at);
+      const large = new Uint8Array(100_000).map((_, at) => at % 251);
+      const bodies = [new Uint8Array(), everyByte, large];
+      await put(bodies.map((body, at) => ({ id: idOf(at), body })));
+      let at = 0;
+      for await (const open of letters.look()) {
+        assert.ok(Buffer.from(await open.body()).equals(bodies[at] ?? Buffer.of(0)), `body ${at}`);
+        at += 1;
+      }
+      assert.equal(at, bodies.length);
+    },
+  },
+  {
+    name: 'a look ends at its limit, and whoever leaves one early changes nothing',
+    async run({ letters, put }) {
+      const samples = samplesOf(10);
+      await put(samples);
+      const seen: string[] = [];
+      for await (const { letter } of letters.look({ max: 4 })) seen.push(letter.id);
+      assert.deepEqual(seen, letterIds(samples.slice(0, 4)));
+      for await (const { letter } of letters.look()) if (letter.id === idOf(2)) break;
+      await assertLying(letters, letterIds(samples));
+    },
+  },
+  {
+    name: 'a place can be closed twice',
+    async run({ letters, put }) {
+      await put(samplesOf(1));
+      await assertLying(letters, [idOf(0)]);
+      await letters.close();
+      await letters.close();
+    },
+  },
+];
+
+// Letters in hand: only those asked for, a few at once, returned when the loop is left;
+// and what happens to them: sent on, parked, removed or left, with its events.
 
 const MANY = 30;
 
