@@ -30,6 +30,11 @@ import { SINK_OPTIONS } from '../../src/rabbit/publish/sink.ts';
 import { SWEEP_OPTIONS, SWEEP_QUEUES_OPTIONS } from '../../src/rabbit/queues/sweep.ts';
 import { SPOOL_OPTIONS } from '../../src/spool/options.ts';
 import {
+  FILESYSTEM_BODY_OPTIONS,
+  FILESYSTEM_OPTIONS,
+} from '../../src/stores/filesystem/options.ts';
+import { MEMORY_OPTIONS } from '../../src/stores/memory/options.ts';
+import {
   NATS_BODY_OPTIONS,
   NATS_ENTRY_OPTIONS,
   NATS_OPTIONS,
@@ -83,6 +88,8 @@ function without(table: OptionTable, names: readonly string[]): OptionTable {
 const CHOICE = ['url', 'connection', 'tls', 'name', 'clock', 'dice'];
 const CONSUMER_FILE = 'src/rabbit/consume/options.ts';
 const PUBLISHER_FILE = 'src/rabbit/publish/options.ts';
+const FILESYSTEM_FILE = 'src/stores/filesystem/options.ts';
+const MEMORY_FILE = 'src/stores/memory/options.ts';
 const NATS_FILE = 'src/stores/nats/options.ts';
 
 const MIDDLEWARE: readonly (readonly [file: string, name: string, table: OptionTable])[] = [
@@ -99,6 +106,10 @@ const INTERFACES: readonly WrittenInterface[] = [
   ...MIDDLEWARE.map(([file, name, table]) => ({ file: `src/middleware/${file}.ts`, name, table })),
   ...Object.entries(CONFIG_TABLES).map(([name, table]) => ({ file: DEFINE_CONFIG, name, table })),
   { file: 'src/spool/options.ts', name: 'SpoolOptions', table: SPOOL_OPTIONS },
+  { file: MEMORY_FILE, name: 'MemoryOptions', table: without(MEMORY_OPTIONS, ['clock']) },
+  { file: MEMORY_FILE, name: 'MemoryBodiesOptions', table: without(MEMORY_OPTIONS, ['shared']) },
+  { file: FILESYSTEM_FILE, name: 'FilesystemOptions', table: FILESYSTEM_OPTIONS },
+  { file: FILESYSTEM_FILE, name: 'FilesystemBodiesOptions', table: FILESYSTEM_BODY_OPTIONS },
   { file: 'src/stores/sqlite/options.ts', name: 'SqliteOptions', table: SQLITE_OPTIONS },
   { file: 'src/stores/postgres/options.ts', name: 'PostgresOptions', table: POSTGRES_OPTIONS },
   { file: NATS_FILE, name: 'NatsOptions', table: NATS_OPTIONS },
@@ -167,6 +178,9 @@ const PAGES: readonly WrittenPage[] = [
   optionsPage(OPTIONS_PAGE, 'limits', group(SPOOL_OPTIONS, 'limits')),
   optionsPage(OPTIONS_PAGE, 'caretaker', group(SPOOL_OPTIONS, 'caretaker')),
   optionsPage(OPTIONS_PAGE, 'sqlite', SQLITE_OPTIONS),
+  optionsPage(OPTIONS_PAGE, 'filesystem', FILESYSTEM_OPTIONS),
+  optionsPage(OPTIONS_PAGE, 'filesystemBodies', FILESYSTEM_BODY_OPTIONS),
+  optionsPage(OPTIONS_PAGE, 'memory', MEMORY_OPTIONS),
   optionsPage('docs/reference/stores/postgres.md', 'Options', POSTGRES_OPTIONS),
   optionsPage('docs/reference/stores/nats.md', 'Options', {
     ...NATS_OPTIONS,

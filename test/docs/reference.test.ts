@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { createSpool, ERROR_CODES, STATES, stateNumber } from 'respool';
 import { filesystem, filesystemBodies } from 'respool/stores/filesystem';
+import { memoryBodies } from 'respool/stores/memory';
 import { sqlite } from 'respool/stores/sqlite';
 import { createTestSpool } from 'respool/testkit';
 import { describe, expect, test } from 'vitest';
@@ -109,21 +110,15 @@ describe('options.md', () => {
     sqlite: () => sqlite({ path: 'x', ...wrong }),
     filesystem: () => filesystem({ path: 'x', ...wrong }),
     filesystemBodies: () => filesystemBodies({ path: 'x', ...wrong }),
+    memory: () => memoryBodies(wrong as object),
   };
 
   test.each(Object.entries(doors))('lists the options of %s', async (heading, ask) => {
     expect(names(heading).toSorted()).toEqual((await known(ask)).toSorted());
   });
 
-  test('tells the defaults that TSDoc tells of stores and handlers', () => {
+  test('tells the defaults that TSDoc tells of handlers', () => {
     const texts: Readonly<Record<string, readonly [string, string, RegExp][]>> = {
-      'stores/filesystem/entry-store.ts': [
-        ['filesystem', 'sync', /options\.sync \?\? '(\w+)'/],
-        ['filesystem', 'spareFiles', /SPARE_FILES_DEFAULT = ([\d_]+)/],
-      ],
-      'stores/filesystem/body-store.ts': [
-        ['filesystemBodies', 'sync', /options\.sync \?\? '(\w+)'/],
-      ],
       'spool/spool.ts': [['stop', 'within', /within = '(\w+)'/]],
     };
     for (const [file, rows] of Object.entries(texts)) {

@@ -9,6 +9,7 @@ import { urlNames } from '../../core/option-table.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
 import type { EntryStore } from '../../ports/entry-store.ts';
 import type { Logger } from '../../ports/logger.ts';
+import { FILESYSTEM_BODY_OPTIONS, FILESYSTEM_OPTIONS } from '../../stores/filesystem/options.ts';
 import type { Diagnosis } from '../../stores/shared/finding.ts';
 import { SQLITE_OPTIONS } from '../../stores/sqlite/options.ts';
 import type { Config } from '../schema/define-config.ts';
@@ -203,7 +204,7 @@ async function makeEntries(
     return { entries: inSection(key, () => sqlite(options), '?'), place, isThere };
   }
   if (url.kind === 'file') {
-    checkOptions(url, key, ['sync', 'spareFiles']);
+    checkOptions(url, key, urlNames(FILESYSTEM_OPTIONS));
     const { filesystem } = await import('../../stores/filesystem/entry-store.ts');
     const isThere = (): Promise<boolean> => hasStore(at, 'layout.json');
     return { entries: inSection(key, () => filesystem(options), '?'), place, isThere };
@@ -233,7 +234,7 @@ async function makeBodies(
     return { bodies: inSection(key, () => sqliteBodies(options), '?'), bodiesPlace };
   }
   if (url.kind === 'file') {
-    checkOptions(url, key, ['sync']);
+    checkOptions(url, key, urlNames(FILESYSTEM_BODY_OPTIONS));
     const { filesystemBodies } = await import('../../stores/filesystem/body-store.ts');
     return { bodies: inSection(key, () => filesystemBodies(options), '?'), bodiesPlace };
   }

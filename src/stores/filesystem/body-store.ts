@@ -11,10 +11,10 @@
 
 import { constants } from 'node:fs';
 import { type FileHandle, link, open, opendir, stat, unlink } from 'node:fs/promises';
-import { join, resolve } from 'node:path';
+import { join } from 'node:path';
 import type { Millis } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
-import { checkNames, checkOneOf, checkRef, REF_PATTERN } from '../../core/limits.ts';
+import { checkRef, REF_PATTERN } from '../../core/limits.ts';
 import type { BodyStore, StoredBody } from '../../ports/body-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
@@ -31,18 +31,7 @@ import { checkLocalDisk } from '../shared/local-disk.ts';
 import { Operations } from '../shared/operations.ts';
 import type { SyncMode } from './disk-protocol.ts';
 import { errnoOf, makeFolder, storeError, syncFolder } from './files.ts';
-
-/** How to keep bodies as files. */
-export interface FilesystemBodiesOptions {
-  /** The folder; made if it is not there. */
-  readonly path: string;
-  /**
-   * When bodies are on the disk itself: `batch` (default) before `put` resolves, the folder's fsync
-   * shared by puts that wait at the same time; `full` each for itself; `none` when the system
-   * likes.
-   */
-  readonly sync?: SyncMode;
-}
+import { checkBodyOptions, type FilesystemBodiesOptions } from './options.ts';
 
 /** How much is read at once. */
 const CHUNK_BYTES = 64 * 1024;
@@ -56,12 +45,8 @@ const { O_CREAT, O_EXCL, O_NOFOLLOW, O_RDONLY, O_WRONLY } = constants;
 
 /** Keeps bodies as files below `path`; several processes may share it. */
 export function filesystemBodies(options: FilesystemBodiesOptions): BodyStore {
-  checkNames('filesystemBodies', options, ['path', 'sync']);
-  if (typeof options.path !== 'string' || options.path === '') {
-    throw new RespoolError('config.invalid', 'cannot keep bodies as files: "path" is missing');
-  }
-  const sync = checkOneOf('sync', options.sync ?? 'batch', ['full', 'batch', 'none']);
-  return new FilesystemBodies(resolve(options.path), sync);
+  const { path, sync } = checkBodyOptions(options);
+  return new FilesystemBodies(path, sync);
 }
 
 class FilesystemBodies implements BodyStore {

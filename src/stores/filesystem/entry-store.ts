@@ -11,11 +11,11 @@
  */
 
 import { readdir, readFile, stat } from 'node:fs/promises';
-import { join, resolve } from 'node:path';
+import { join } from 'node:path';
 import type { Millis } from '../../core/duration.ts';
 import type { Entry } from '../../core/entry.ts';
 import { RespoolError, show } from '../../core/errors.ts';
-import { checkId, checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
+import { checkId } from '../../core/limits.ts';
 import { STATES } from '../../core/state.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type {
@@ -47,52 +47,19 @@ import type { Damage, FoundFile, SyncMode } from './disk-protocol.ts';
 import { errnoOf, makeFolder, storeError, writeWhole } from './files.ts';
 import { CORRUPT, LAYOUT_VERSION, parseFileName, SPARE } from './layout.ts';
 import { createReader, type Reader } from './list.ts';
+import { checkOptions, type FilesystemOptions } from './options.ts';
 import { fitsFilter } from './plan.ts';
 import { createRecords, type FileRecords } from './records.ts';
 import { type DiskThread, startDiskThread } from './thread.ts';
 import { Writer } from './writer.ts';
 
-/** How to keep entries as files. */
-export interface FilesystemOptions {
-  /** The folder; made if it is not there. */
-  readonly path: string;
-  /**
-   * When writes are on the disk itself: `batch` (default) before every answer, shared by the calls
-   * that wait at the same time; `full` before every answer, each call for itself; `none` when the
-   * system likes, so that a power cut may cost what was accepted shortly before.
-   */
-  readonly sync?: SyncMode;
-  /**
-   * How many files of removed messages are kept to be written over, 0 to 10,000; default 4,096.
-   * They make writing several times faster, and hold the bytes of the removed messages until then.
-   * They go when the store is closed, or when it is opened again. With 0 the file of a removed
-   * message is removed with it.
-   */
-  readonly spareFiles?: number;
-  readonly clock?: Clock;
-}
-
 /** The largest body that rides with its entry here; a larger one goes to a body store. */
 const INLINE_MAX_BYTES = 256 * 1024;
 
-const SPARE_FILES_DEFAULT = 4_096;
-const SPARE_FILES_MAX = 10_000;
-
 /** Keeps entries as files below `path`, for one process at a time. */
 export function filesystem(options: FilesystemOptions): EntryStore {
-  checkNames('filesystem', options, ['path', 'sync', 'spareFiles', 'clock']);
-  const { path } = options;
-  if (typeof path !== 'string' || path === '') {
-    throw new RespoolError('config.invalid', 'cannot keep entries as files: "path" is missing');
-  }
-  // `batch` promises what `full` does: the answer comes after the fsync. It only lets calls share
-  // it.
-  const sync = checkOneOf('sync', options.sync ?? 'batch', ['full', 'batch', 'none']);
-  const spareMax = checkNumber('spareFiles', options.spareFiles ?? SPARE_FILES_DEFAULT, {
-    min: 0,
-    max: SPARE_FILES_MAX,
-  });
-  return new FilesystemStore({ path: resolve(path), sync, spareMax }, options.clock ?? systemClock);
+  const { path, sync, spareFiles } = checkOptions(options);
+  return new FilesystemStore({ path, sync, spareMax: spareFiles }, options.clock ?? systemClock);
 }
 
 class FilesystemStore implements EntryStore {

@@ -1,5 +1,6 @@
 /** respool/stores/filesystem — entries and bodies as files. */
 
-export { type FilesystemBodiesOptions, filesystemBodies } from './body-store.ts';
+export { filesystemBodies } from './body-store.ts';
 export type { SyncMode } from './disk-protocol.ts';
-export { type FilesystemOptions, filesystem } from './entry-store.ts';
+export { filesystem } from './entry-store.ts';
+export type { FilesystemBodiesOptions, FilesystemOptions } from './options.ts';

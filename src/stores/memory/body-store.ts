@@ -6,20 +6,13 @@
 
 import { RespoolError } from '../../core/errors.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
-import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
 import { Operations } from '../shared/operations.ts';
-import { dataOf, type MemoryOptions } from './entry-store.ts';
-
-/** How a memory body store is made. */
-export interface MemoryBodiesOptions extends MemoryOptions {
-  /** Tells when a body was written; default: the machine's clock. */
-  readonly clock?: Clock;
-}
+import { bodyData, type MemoryBodiesOptions } from './options.ts';
 
 /** A body store that forgets everything with the process, or with the last use of its data. */
 export function memoryBodies(options: MemoryBodiesOptions = {}): BodyStore {
-  const { bodies } = dataOf(options);
+  const { bodies } = bodyData(options);
   const { clock = systemClock } = options;
   const operations = new Operations('bodies', clock);
   let isOpen = false;

@@ -34,6 +34,7 @@ import {
 import { matchesQuery, orderValue } from '../shared/query.ts';
 import { copyOf, Data, type MemoryData } from './data.ts';
 import type { Row } from './due-flows.ts';
+import { entryData, type MemoryOptions } from './options.ts';
 import { createMemoryRecords } from './records.ts';
 
 const TRAITS: EntryStoreTraits = {
@@ -43,12 +44,6 @@ const TRAITS: EntryStoreTraits = {
   inlineMaxBytes: 64 * 1024,
   durability: 'none',
 };
-
-/** How a memory store is made. */
-export interface MemoryOptions {
-  /** Data that other stores use too; default: its own. */
-  readonly shared?: MemoryData;
-}
 
 /**
  * Data for several memory stores to share.
@@ -65,7 +60,7 @@ export function createMemoryData(): MemoryData {
 
 /** An entry store that forgets everything with the process, or with the last use of its data. */
 export function memory(options: MemoryOptions = {}): EntryStore {
-  const data = dataOf(options);
+  const data = entryData(options);
   const instance = data.nextInstance();
   const operations = new Operations('entries', systemClock);
   let isOpen = false;
@@ -148,16 +143,6 @@ function createReads(
       return tallyRows(data, by, query);
     },
   };
-}
-
-/** The inside of the shared data, or new data. */
-export function dataOf({ shared }: MemoryOptions): Data {
-  if (shared === undefined) return new Data();
-  if (shared instanceof Data) return shared;
-  throw new RespoolError(
-    'config.invalid',
-    'cannot use this as "shared" of a memory store: allowed is what createMemoryData() returns',
-  );
 }
 
 function claimRows(data: Data, request: ClaimRequest): readonly Entry[] {
