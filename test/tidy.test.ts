@@ -223,7 +223,7 @@ const CASES: Readonly<Record<string, RuleCase>> = {
       { 'stores/sqlite/entry-store.ts': "import Database from 'better-sqlite3';" },
       { 'spool/client.ts': "import Database from 'better-sqlite3';" },
       { 'config/a.ts': 'await import(name);' },
-      { 'stores/s3/client.ts': "const s3 = require('@aws-sdk/client-s3');" },
+      { 'stores/s3/connection.ts': "const s3 = require('@aws-sdk/client-s3');" },
     ],
     good: [
       { 'system/peer.ts': 'await import(name);' },

@@ -18,6 +18,8 @@ test('a new store touches five places, and each of them is there for one that wa
   const isThere = (one: string): boolean =>
     existsSync(path.join(ROOT, one.replace('<name>', 'nats')));
   expect(paths.filter((one) => !isThere(one))).toEqual([]);
+  const filled = rows.map((row) => row.map((cell) => cell.replaceAll('<name>', 'nats')));
+  expect(filled.flatMap(missingFiles)).toEqual([]);
 });
 
 /** One that exists, by the heading of its list: what `<area>` and `<name>` are, and its word. */
@@ -38,7 +40,19 @@ test.each(Object.entries(ADDED))('%s touches the places of its list', (heading, 
     return existsSync(full) && added.word.test(readFileSync(full, 'utf8'));
   };
   expect(files.filter((file) => !isTouched(file))).toEqual([]);
+  expect(rows.flatMap(missingFiles)).toEqual([]);
 });
+
+/** The files a row names without a folder, that are in none of its folders, nor at the top. */
+function missingFiles(row: readonly string[]): string[] {
+  const words = [...row.join(' ').matchAll(/`([^`]+)`/g)].map(([, word = '']) => word);
+  const folders = words
+    .filter((word) => word.includes('/'))
+    .map((word) => (word.endsWith('/') ? word : path.dirname(word)));
+  const isThere = (file: string): boolean =>
+    ['', ...folders].some((folder) => existsSync(path.join(ROOT, folder, file)));
+  return words.filter((word) => /^[\w.-]+\.(?:ts|json|md|txt)$/.test(word) && !isThere(word));
+}
 
 describe('an option touches five places', () => {
   const rows = tableUnder(readPage('CONTRIBUTING.md'), 'An option');

@@ -24,9 +24,7 @@ const LINE_MAX_CHARS = 100;
 /** Fewer lines make a small file. */
 const SMALL_FILE_LINES = 60;
 /** Small files with one importer, and why each is a file. */
-export const SMALL_FILES: Readonly<Record<string, string>> = {
-  'stores/s3/layout.ts': 'the names in a bucket are a stored format, and are read by themselves',
-};
+export const SMALL_FILES: Readonly<Record<string, string>> = {};
 const FRONT_DOOR = 'index.ts';
 const COMMANDS_FILE = 'cli/commands.ts';
 const PEER_FILE = 'system/peer.ts';

@@ -30,7 +30,8 @@ import { createBatchLine } from '../shared/batching.ts';
 import { checkLocalDisk } from '../shared/local-disk.ts';
 import { Operations } from '../shared/operations.ts';
 import type { SyncMode } from './disk-protocol.ts';
-import { errnoOf, makeFolder, storeError, syncFolder } from './files.ts';
+import { errnoOf, storeError } from './errors.ts';
+import { makeFolder, syncFolder } from './files.ts';
 import { checkBodyOptions, type FilesystemBodiesOptions } from './options.ts';
 
 /** How much is read at once. */

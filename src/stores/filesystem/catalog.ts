@@ -10,7 +10,7 @@ import type { Millis } from '../../core/duration.ts';
 import type { Entry, Envelope, Status } from '../../core/entry.ts';
 import { STATES, type Lane, type State } from '../../core/state.ts';
 import { DueTree, type Leaf } from '../shared/due-tree.ts';
-import { fileName, type NamedStatus, shardDirectory } from './layout.ts';
+import { fileName, type NamedStatus, shardDirectory } from './row.ts';
 
 /** What the content says that the name does not, as far as claims and lists need it. */
 export interface Facts {

@@ -3,7 +3,7 @@
  *
  *   insert(), claim(), commit() ─▶ writer ─▶ thread ─▶ files
  *   nextDueAt(), tally() ─▶ catalog ◀─┘                  ▲
- *   get(), list() ─────────────▶ reader ─────────────────┘
+ *   get(), list() ─────────────▶ list ───────────────────┘
  *
  * One process owns the folder, by a lock that dies with it. So what is due is known from memory,
  * and the disk is only asked to make it last. Promise: an insert that resolved survives a power cut
@@ -44,11 +44,13 @@ import { checkLocalDisk } from '../shared/local-disk.ts';
 import { itemsOf, Operations } from '../shared/operations.ts';
 import { Catalog, createHeldEntry, type HeldEntry, pathOf } from './catalog.ts';
 import type { Damage, FoundFile, SyncMode } from './disk-protocol.ts';
-import { errnoOf, makeFolder, storeError, writeWhole } from './files.ts';
-import { CORRUPT, LAYOUT_VERSION, parseFileName, SPARE } from './layout.ts';
-import { createReader, type Reader } from './list.ts';
+import { errnoOf, storeError } from './errors.ts';
+import { makeFolder, writeWhole } from './files.ts';
+import { CORRUPT, LAYOUT_VERSION, parseFileName, SPARE } from './row.ts';
+import { getEntry, listEntries, type OpenedEntries } from './list.ts';
 import { checkOptions, type FilesystemOptions } from './options.ts';
-import { fitsFilter } from './plan.ts';
+import { fitsFilter } from './claim.ts';
+import { tallyEntries } from './count.ts';
 import { createRecords, type FileRecords } from './records.ts';
 import { type DiskThread, startDiskThread } from './thread.ts';
 import { Writer } from './writer.ts';
@@ -75,7 +77,7 @@ class FilesystemStore implements EntryStore {
   #catalog = new Catalog();
   #opening: Promise<void> | undefined;
   #closing: Promise<void> = Promise.resolve();
-  #opened: (OpenedFolder & { readonly writer: Writer; readonly reader: Reader }) | undefined;
+  #opened: (OpenedFolder & OpenedEntries) | undefined;
   #lost: readonly HeldEntry[] = [];
 
   constructor(settings: Settings, clock: Clock) {
@@ -167,15 +169,15 @@ class FilesystemStore implements EntryStore {
   }
 
   async get(id: string): Promise<Entry | undefined> {
-    return this.#read(({ reader }) => reader.get(id));
+    return this.#read((opened) => getEntry(opened, id));
   }
 
   async list(query: ListQuery): Promise<ListPage> {
-    return this.#read(({ reader }) => reader.list(query));
+    return this.#read((opened) => listEntries(opened, query));
   }
 
   async tally(by: TallyBy, query: EntryQuery): Promise<readonly TallyRow[]> {
-    return this.#read(({ reader }) => reader.tally(by, query));
+    return this.#read((opened) => tallyEntries(opened, by, query));
   }
 
   async announce(address: string): Promise<void> {
@@ -183,7 +185,7 @@ class FilesystemStore implements EntryStore {
     await announceService({ lock }, address, { instance: this.instance, clock: this.#clock });
   }
 
-  #read<T>(read: (opened: { readonly reader: Reader }) => Promise<T>): Promise<T> {
+  #read<T>(read: (opened: OpenedEntries) => Promise<T>): Promise<T> {
     return this.#operations.time('read', itemsOf, async () => read(this.#checkOpen()));
   }
 
@@ -200,9 +202,8 @@ class FilesystemStore implements EntryStore {
     const { thread, damages } = opened;
     const parts = { thread, catalog, damages, clock: this.#clock, path };
     const writer = new Writer({ ...parts, operations: this.#operations });
-    const reader = createReader({ path, catalog, damages, writer });
     this.#lost = opened.lost;
-    this.#opened = { ...opened, writer, reader };
+    this.#opened = { ...opened, path, catalog, writer };
   }
 
   async #close(opening: Promise<void>): Promise<void> {
@@ -219,7 +220,7 @@ class FilesystemStore implements EntryStore {
     }
   }
 
-  #checkOpen(): Pick<OpenedFolder, 'lock'> & { readonly writer: Writer; readonly reader: Reader } {
+  #checkOpen(): Pick<OpenedFolder, 'lock'> & OpenedEntries {
     if (this.#opened !== undefined) return this.#opened;
     throw new RespoolError(
       'store.unavailable',

@@ -7,11 +7,9 @@
 import * as nodeFs from 'node:fs';
 import { mkdir, open, rename } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { isRespoolError, type RespoolError } from '../../core/errors.ts';
 import { type State, STATES } from '../../core/state.ts';
-import { diskCode, diskError } from '../shared/disk-errors.ts';
-import type { DiskError } from './disk-protocol.ts';
-import { CORRUPT, shardDirectory, SHARDS, SPARE } from './layout.ts';
+import { errnoOf } from './errors.ts';
+import { CORRUPT, shardDirectory, SHARDS, SPARE } from './row.ts';
 
 /** The calls of node:fs that the store makes. */
 export type FileCalls = Pick<
@@ -171,12 +169,6 @@ export class Files {
   }
 }
 
-/** The code of a system call's error, such as ENOSPC; empty when it has none. */
-export function errnoOf(error: unknown): string {
-  const code = (error as { code?: unknown } | null)?.code;
-  return typeof code === 'string' ? code : '';
-}
-
 // Small files written whole, folders made and brought to the disk; with promises,
 // on the event loop's threads. For what is not on the fast path: layout, records, bodies.
 
@@ -327,22 +319,4 @@ export class Directories {
     if (this.#files.makeDirectory(directory)) this.#received.add(parent);
     this.#known.add(directory);
   }
-}
-
-// What a failed file call means for the caller: no room, or not available. Both stores use
-// it.
-
-/** Turns a failed file call into the error for the caller; a RespoolError passes unchanged. */
-export function storeError(doing: string, thrown: unknown): RespoolError {
-  if (isRespoolError(thrown)) return thrown;
-  const error = asError(thrown);
-  const code = diskCode(error, 'path' in error ? String(error.path) : undefined);
-  return diskError(doing, { error, code, whenFree: 'nothing was half written' });
-}
-
-/** An error that crossed the thread's border is a plain object; make it an error again. */
-function asError(thrown: unknown): Error {
-  if (thrown instanceof Error) return thrown;
-  const { code, text } = thrown as Partial<DiskError>;
-  return Object.assign(new Error(text ?? String(thrown)), { code });
 }

@@ -1,5 +1,5 @@
 /**
- * list — looks at entries without changing them: get, list, tally.
+ * list — single entries, and pages of them, without changing any.
  *
  * entry-store.ts calls it. The catalog says which files to read; files are read beside the writer.
  * A file that moved meanwhile is looked up again; one that is damaged is put aside.
@@ -10,66 +10,39 @@ import { join } from 'node:path';
 import type { Entry } from '../../core/entry.ts';
 import { isRespoolError, RespoolError } from '../../core/errors.ts';
 import { STATES } from '../../core/state.ts';
-import type {
-  EntryQuery,
-  ListOrder,
-  ListPage,
-  ListQuery,
-  TallyBy,
-  TallyRow,
-} from '../../ports/entry-store.ts';
+import type { EntryQuery, ListOrder, ListPage, ListQuery } from '../../ports/entry-store.ts';
 import { PAGE_MAX, type Place, readPage, writePlace } from '../shared/page.ts';
-import { matchesQuery, orderValue } from '../shared/query.ts';
+import { matchesQuery, needsContent, orderValue } from '../shared/query.ts';
 import { type Catalog, dueAtOf, type HeldEntry, outlineOf, pathOf } from './catalog.ts';
 import type { Damage } from './disk-protocol.ts';
-import { errnoOf, storeError } from './files.ts';
-import { decodeContent, mergeStatus } from './layout.ts';
+import { errnoOf, storeError } from './errors.ts';
+import { decodeContent, mergeStatus } from './row.ts';
 import type { Writer } from './writer.ts';
-
-/** Looks at entries. */
-export interface Reader {
-  get(id: string): Promise<Entry | undefined>;
-  list(query: ListQuery): Promise<ListPage>;
-  tally(by: TallyBy, query: EntryQuery): Promise<readonly TallyRow[]>;
-}
 
 /** Files looked at for one page when the catalog alone cannot tell what fits. */
 const PAGE_READS_MAX = 2_000;
 
-/** Files looked at for one tally by words; above, the counts are marked as approximate. */
-const TALLY_READS_MAX = 10_000;
-
 /** Files read at once. */
-const READS_AT_ONCE = 16;
-
-/** Up to this many entries a tally goes through them all, above it uses what was counted along. */
-const TALLY_FREELY_MAX = 50_000;
+export const READS_AT_ONCE = 16;
 
 /** How often a file that keeps moving is looked for. */
 const TRIES_MAX = 10;
 
-interface Parts {
+/** An opened store, for those that look at entries. */
+export interface OpenedEntries {
   readonly path: string;
   readonly catalog: Catalog;
   readonly damages: readonly Damage[];
   readonly writer: Writer;
 }
 
-/** Makes the reader of an opened store. */
-export function createReader(parts: Parts): Reader {
-  return {
-    get: (id) => readEntry(parts, id),
-    list: (query) => listEntries(parts, query),
-    tally: (by, query) => tallyEntries(parts, by, query),
-  };
-}
-
-async function readEntry(parts: Parts, id: string): Promise<Entry | undefined> {
-  const { catalog, writer } = parts;
+/** One entry; `store.corrupt` where it was put aside. */
+export async function getEntry(opened: OpenedEntries, id: string): Promise<Entry | undefined> {
+  const { catalog, writer } = opened;
   for (let tried = 0; tried < TRIES_MAX; tried += 1) {
     const held = catalog.byId.get(id);
     if (held === undefined) break;
-    const read = await readHeld(parts.path, held);
+    const read = await readHeld(opened.path, held);
     if (typeof read !== 'string') return read;
     // A batch on its way may have moved the file, or used it for another message.
     await writer.settled();
@@ -82,18 +55,18 @@ async function readEntry(parts: Parts, id: string): Promise<Entry | undefined> {
       `cannot read message "${id}": its file moved ${TRIES_MAX} times meanwhile; try again`,
     );
   }
-  const damage = parts.damages.find((found) => found.id === id);
+  const damage = opened.damages.find((found) => found.id === id);
   if (damage === undefined) return undefined;
   throw new RespoolError(
     'store.corrupt',
-    `cannot read message "${id}": ${damage.reason}; look at "${join(parts.path, damage.where)}"`,
+    `cannot read message "${id}": ${damage.reason}; look at "${join(opened.path, damage.where)}"`,
   );
 }
 
 /** What a list shows: a damaged entry is told of by itself, not as an error of the whole list. */
-async function readOrSkip(parts: Parts, id: string): Promise<Entry | undefined> {
+export async function readOrSkip(opened: OpenedEntries, id: string): Promise<Entry | undefined> {
   try {
-    return await readEntry(parts, id);
+    return await getEntry(opened, id);
   } catch (error) {
     if (isRespoolError(error, 'store.corrupt')) return undefined;
     throw error;
@@ -117,7 +90,8 @@ async function readHeld(path: string, held: HeldEntry): Promise<Entry | string> 
   return { envelope, status, ...(envelope.body.place === 'inline' ? { inlineBody: body } : {}) };
 }
 
-async function listEntries(parts: Parts, query: ListQuery): Promise<ListPage> {
+/** One page of a list. */
+export async function listEntries(opened: OpenedEntries, query: ListQuery): Promise<ListPage> {
   const page = readPage(query);
   const { order, limit, after } = page;
   const readsMax = needsContent(query) ? PAGE_READS_MAX : limit;
@@ -126,14 +100,14 @@ async function listEntries(parts: Parts, query: ListQuery): Promise<ListPage> {
   const isWanted = (place: Place): boolean => after === undefined || compare(place, after) > 0;
   const isByDueTime = order === 'dueAt' && !page.descending && query.dueBefore !== undefined;
   const places = isByDueTime
-    ? placesByDueTime(parts.catalog, query, isWanted, readsMax)
-    : placesOf(parts.catalog, query, order, isWanted);
+    ? placesByDueTime(opened.catalog, query, isWanted, readsMax)
+    : placesOf(opened.catalog, query, order, isWanted);
   const { first, hasMore } = smallest(places, readsMax, compare);
   const entries: Entry[] = [];
   let seen = 0;
   for (let at = 0; at < first.length && entries.length < limit; at += READS_AT_ONCE) {
     const group = first.slice(at, at + READS_AT_ONCE);
-    const read = await Promise.all(group.map(({ id }) => readOrSkip(parts, id)));
+    const read = await Promise.all(group.map(({ id }) => readOrSkip(opened, id)));
     for (const entry of read) {
       if (entries.length >= limit) break;
       seen += 1;
@@ -142,65 +116,13 @@ async function listEntries(parts: Parts, query: ListQuery): Promise<ListPage> {
   }
   const last = first[seen - 1];
   const isOver = last === undefined || (seen === first.length && !hasMore);
-  const corrupt = query.after === undefined ? damagesOf(parts) : [];
+  const corrupt = query.after === undefined ? damagesOf(opened) : [];
   if (isOver) return { entries, corrupt };
   return { entries, corrupt, next: writePlace(page, last) };
 }
 
-async function tallyEntries(
-  parts: Parts,
-  by: TallyBy,
-  query: EntryQuery,
-): Promise<readonly TallyRow[]> {
-  const { catalog } = parts;
-  if (by === 'state' && Object.keys(query).length === 0 && catalog.byId.size > TALLY_FREELY_MAX) {
-    return STATES.filter((state) => catalog.count(state) > 0).map((state) => ({
-      key: state,
-      count: catalog.count(state),
-      oldestAt: null,
-    }));
-  }
-  const fitting = [...candidates(catalog, query)];
-  const counted = needsContent(query) ? await readFitting(parts, query, fitting) : fitting;
-  const isPartial = needsContent(query) && fitting.length > TALLY_READS_MAX;
-  const rows = new Map<string, { count: number; oldestAt: number }>();
-  for (const held of counted) {
-    const key = keyOf(held, by);
-    if (key === undefined) continue;
-    const row = rows.get(key);
-    if (row === undefined) rows.set(key, { count: 1, oldestAt: held.enqueuedAt });
-    else {
-      row.count += 1;
-      row.oldestAt = Math.min(row.oldestAt, held.enqueuedAt);
-    }
-  }
-  return [...rows].map(([key, { count, oldestAt }]) => ({
-    key,
-    count,
-    oldestAt,
-    ...(isPartial ? { approximate: true } : {}),
-  }));
-}
-
-async function readFitting(
-  parts: Parts,
-  query: EntryQuery,
-  fitting: readonly HeldEntry[],
-): Promise<readonly HeldEntry[]> {
-  const found: HeldEntry[] = [];
-  const looked = fitting.slice(0, TALLY_READS_MAX);
-  for (let at = 0; at < looked.length; at += READS_AT_ONCE) {
-    const group = looked.slice(at, at + READS_AT_ONCE);
-    const read = await Promise.all(group.map(({ id }) => readOrSkip(parts, id)));
-    group.forEach((held, index) => {
-      const entry = read[index];
-      if (entry !== undefined && matchesQuery(entry, query)) found.push(held);
-    });
-  }
-  return found;
-}
-
-function* candidates(catalog: Catalog, query: EntryQuery): Generator<HeldEntry> {
+/** What may fit, as far as the catalog knows. */
+export function* candidates(catalog: Catalog, query: EntryQuery): Generator<HeldEntry> {
   if (query.ids === undefined) {
     for (const held of catalog.byId.values()) if (fitsOutline(held, query)) yield held;
     return;
@@ -230,10 +152,6 @@ function fitsOutline(held: HeldEntry, query: EntryQuery): boolean {
   if (code !== undefined && code !== held.failureCode && code !== held.becauseCode) return false;
   if (fingerprint !== undefined && fingerprint !== held.fingerprint) return false;
   return matchesQuery(outlineOf(held), outline);
-}
-
-function needsContent({ header, text }: EntryQuery): boolean {
-  return header !== undefined || text !== undefined;
 }
 
 /**
@@ -292,13 +210,9 @@ function comparePlaces(a: Place, b: Place): number {
   return a.value - b.value || (a.id === b.id ? 0 : a.id < b.id ? -1 : 1);
 }
 
-function damagesOf({ path, damages }: Parts): readonly Damage[] {
+function damagesOf({ path, damages }: OpenedEntries): readonly Damage[] {
   const listed = damages.slice(0, PAGE_MAX);
   return listed.map((damage) => ({ ...damage, where: join(path, damage.where) }));
-}
-
-function keyOf(held: HeldEntry, by: TallyBy): string | undefined {
-  return by === 'state' ? held.state : held[by];
 }
 
 function withoutBytes({ envelope, status }: Entry): Entry {

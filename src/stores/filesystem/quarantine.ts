@@ -6,9 +6,10 @@
  */
 
 import { systemClock } from '../../system/clock.ts';
-import { type Directories, errnoOf, type Files } from './files.ts';
+import { errnoOf } from './errors.ts';
+import { type Directories, type Files } from './files.ts';
 import type { Damage } from './disk-protocol.ts';
-import { CORRUPT } from './layout.ts';
+import { CORRUPT } from './row.ts';
 
 /** So much of the old name is kept in the new one; the whole stands in the reason. */
 const NAME_KEPT_CHARS = 200;

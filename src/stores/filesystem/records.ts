@@ -14,7 +14,8 @@ import { RespoolError } from '../../core/errors.ts';
 import { checkKey } from '../../core/limits.ts';
 import type { KeyedRecord, LogRecord, RecordStore } from '../../ports/record-store.ts';
 import { createBatchLine } from '../shared/batching.ts';
-import { errnoOf, makeFolder, storeError, syncFolder, writeWhole } from './files.ts';
+import { errnoOf, storeError } from './errors.ts';
+import { makeFolder, syncFolder, writeWhole } from './files.ts';
 
 /** A record store that can be waited for. */
 export interface FileRecords extends RecordStore {

@@ -16,7 +16,7 @@ import type {
   FoundFile,
   SyncMode,
 } from './disk-protocol.ts';
-import { storeError } from './files.ts';
+import { storeError } from './errors.ts';
 
 /** The file work, as the store sees it. */
 export interface DiskThread {

@@ -13,8 +13,11 @@ import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import { type CountPart, itemsOf, type Operations } from '../shared/operations.ts';
 import type { Catalog } from './catalog.ts';
 import type { BatchDone, Damage } from './disk-protocol.ts';
-import { storeError } from './files.ts';
-import { type WriterCall, type WriterPlan, planCall, type WriterRound } from './plan.ts';
+import { storeError } from './errors.ts';
+import { planClaim } from './claim.ts';
+import { planCommit, planSetAside } from './commit.ts';
+import { planInsert } from './insert.ts';
+import type { WriterCall, WriterPlan, WriterRound } from './plan.ts';
 import type { DiskThread } from './thread.ts';
 
 /** Calls that go to the disk together. */
@@ -141,6 +144,29 @@ export class Writer {
       this.#callOffFlush = undefined;
       callOff();
     };
+  }
+}
+
+/** Plans a call, or says that it has to wait for another one of this batch. */
+function planCall(call: WriterCall, round: WriterRound): WriterPlan | 'later' {
+  switch (call.kind) {
+    case 'insert':
+      return planInsert(call, round);
+    case 'claim':
+      return planClaim(call.request, round);
+    case 'commit':
+      return planCommit(call, round);
+    case 'setAside':
+      return planSetAside(call, round);
+    default:
+      return {
+        steps: [],
+        needsDisk: true,
+        isDurable: true,
+        isLazy: false,
+        finish: () => undefined,
+        drop: () => undefined,
+      };
   }
 }
 

@@ -146,3 +146,9 @@ function changed(
   const inlineBody = bytes === undefined ? entry.inlineBody : Uint8Array.from(bytes);
   return inlineBody === undefined ? next : { ...next, inlineBody };
 }
+
+/** Ids in the order of their characters. */
+export function compareText(one: string, other: string): number {
+  if (one === other) return 0;
+  return one < other ? -1 : 1;
+}

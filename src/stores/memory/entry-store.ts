@@ -13,27 +13,16 @@ import type {
   Change,
   ClaimFilter,
   ClaimRequest,
-  CorruptEntry,
-  EntryQuery,
   EntryStore,
   EntryStoreTraits,
-  ListPage,
-  ListQuery,
-  TallyBy,
-  TallyRow,
 } from '../../ports/entry-store.ts';
 import { systemClock } from '../../system/clock.ts';
 import { Operations } from '../shared/operations.ts';
-import {
-  type PageRequest,
-  type Place,
-  readHeadsMax,
-  readPage,
-  writePlace,
-} from '../shared/page.ts';
-import { matchesQuery, orderValue } from '../shared/query.ts';
-import { copyOf, Data, type MemoryData } from './data.ts';
+import { readHeadsMax } from '../shared/page.ts';
+import { tallyRows } from './list.ts';
+import { compareText, copyOf, Data, type MemoryData } from './data.ts';
 import type { Row } from './due-flows.ts';
+import { getRow, listRows } from './list.ts';
 import { entryData, type MemoryOptions } from './options.ts';
 import { createMemoryRecords } from './records.ts';
 
@@ -130,9 +119,7 @@ function createReads(
   return {
     async get(id) {
       checkOpen();
-      const row = data.rows.get(id);
-      if (row?.damage !== undefined) throw damaged(row);
-      return row === undefined ? undefined : copyOf(row.entry);
+      return getRow(data, id);
     },
     async list(query) {
       checkOpen();
@@ -145,6 +132,19 @@ function createReads(
   };
 }
 
+function commitOne(data: Data, change: Change): 'done' | 'stale' {
+  const row = data.rows.get(change.id);
+  if (row === undefined || row.damage !== undefined) return 'stale';
+  const { revision, holder } = row.entry.status;
+  if (revision !== change.revision) return 'stale';
+  if (holder !== change.holder) return 'stale';
+  data.change(row, change);
+  return 'done';
+}
+
+// Due entries made active: from the flows, or among the ids that were asked for.
+
+/** Claims what is due, at most `max`. */
 function claimRows(data: Data, request: ClaimRequest): readonly Entry[] {
   const { now, max } = request;
   const rows = request.ids === undefined ? data.due.take(request, now, max) : byIds(data, request);
@@ -161,6 +161,7 @@ function byIds(data: Data, request: ClaimRequest): Row[] {
     .slice(0, request.max);
 }
 
+/** When the next entry is due that such a claim would take. */
 function nextDueAt(data: Data, filter: ClaimFilter): number | null {
   if (filter.ids === undefined) return data.due.nextDueAt(filter);
   const dues = fitting(data, filter).map(({ dueAt }) => dueAt);
@@ -189,101 +190,4 @@ function inClaimOrder(one: Row, other: Row): number {
     one.dueAt - other.dueAt ||
     compareText(one.id, other.id)
   );
-}
-
-function commitOne(data: Data, change: Change): 'done' | 'stale' {
-  const row = data.rows.get(change.id);
-  if (row === undefined || row.damage !== undefined) return 'stale';
-  const { revision, holder } = row.entry.status;
-  if (revision !== change.revision) return 'stale';
-  if (holder !== change.holder) return 'stale';
-  data.change(row, change);
-  return 'done';
-}
-
-function listRows(data: Data, query: ListQuery): ListPage {
-  const page = readPage(query);
-  const found: { readonly entry: Entry; readonly place: Place }[] = [];
-  for (const { id, entry } of readable(data, query)) {
-    const place = { value: orderValue(entry, page.order), id };
-    if (page.after === undefined || inPageOrder(page, page.after, place) < 0) {
-      found.push({ entry, place });
-    }
-  }
-  found.sort((one, other) => inPageOrder(page, one.place, other.place));
-  const shown = found.slice(0, page.limit);
-  const last = shown.at(-1);
-  return {
-    entries: shown.map(({ entry: { envelope, status } }) => ({ envelope, status })),
-    corrupt: page.after === undefined ? corruptIn(data) : [],
-    ...(last === undefined || found.length <= page.limit
-      ? {}
-      : { next: writePlace(page, last.place) }),
-  };
-}
-
-function inPageOrder({ descending }: PageRequest, one: Place, other: Place): number {
-  const upwards = one.value - other.value || compareText(one.id, other.id);
-  return descending ? -upwards : upwards;
-}
-
-function tallyRows(data: Data, by: TallyBy, query: EntryQuery): readonly TallyRow[] {
-  const rows = new Map<string, { key: string; count: number; oldestAt: number }>();
-  for (const { entry } of readable(data, query)) {
-    const key = tallyKey(by, entry);
-    if (key === undefined) continue;
-    const { enqueuedAt } = entry.envelope;
-    const row = rows.get(key);
-    if (row === undefined) rows.set(key, { key, count: 1, oldestAt: enqueuedAt });
-    else {
-      row.count += 1;
-      row.oldestAt = Math.min(row.oldestAt, enqueuedAt);
-    }
-  }
-  return [...rows.values()];
-}
-
-function tallyKey(by: TallyBy, { envelope, status }: Entry): string | undefined {
-  switch (by) {
-    case 'state':
-      return status.state;
-    case 'fingerprint':
-      return status.lastFailure?.fingerprint;
-    default:
-      return envelope[by];
-  }
-}
-
-function* readable(data: Data, query: EntryQuery): Generator<Row> {
-  const rows = query.ids === undefined ? data.rows.values() : some(data, query.ids);
-  for (const row of rows) {
-    if (row.damage === undefined && matchesQuery(row.entry, query)) yield row;
-  }
-}
-
-function* some(data: Data, ids: readonly string[]): Generator<Row> {
-  for (const id of new Set(ids)) {
-    const row = data.rows.get(id);
-    if (row !== undefined) yield row;
-  }
-}
-
-function corruptIn(data: Data): readonly CorruptEntry[] {
-  const corrupt: CorruptEntry[] = [];
-  for (const { id, damage } of data.rows.values()) {
-    if (damage !== undefined) corrupt.push({ id, where: `memory "${id}"`, reason: damage });
-  }
-  return corrupt;
-}
-
-function damaged({ id, damage }: Row): RespoolError {
-  return new RespoolError(
-    'store.corrupt',
-    `cannot read entry "${id}": ${damage}; list() names it under "corrupt"`,
-  );
-}
-
-function compareText(one: string, other: string): number {
-  if (one === other) return 0;
-  return one < other ? -1 : 1;
 }

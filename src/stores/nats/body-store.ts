@@ -23,7 +23,7 @@ import { randomName } from '../../system/ids.ts';
 import { InFlight } from '../../system/wait.ts';
 import { Opening } from '../shared/lifetime.ts';
 import { Operations } from '../shared/operations.ts';
-import { type Bucket, openBucket } from './bucket.ts';
+import { type Bucket, openBucket } from './schema.ts';
 import { readAll } from './feed.ts';
 import { type BodySettings, type NatsBodyOptions, readBodyOptions } from './options.ts';
 import type { StoredMessage, Stream } from './stream.ts';

@@ -20,7 +20,7 @@ import {
   isBefore,
   type JudgedBucket,
   readSync,
-} from './bucket.ts';
+} from './schema.ts';
 import {
   type NatsBodyOptions,
   type NatsEntryOptions,

@@ -8,25 +8,25 @@
 
 import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
+import { systemDice } from '../../system/clock.ts';
 import type { Cache, Catalog, KeyHolder } from './catalog.ts';
-import type { PendingInserts } from './pending-inserts.ts';
 import {
-  INSERT_MARK,
   type Content,
   type Facts,
   FACTS,
   factsOf,
   HOLDS,
+  INSERT_MARK,
   OPERATION,
-  REMOVE_MARK,
   readFacts,
   readValue,
+  REMOVE_MARK,
   shardOf,
   writeFacts,
   writeValue,
 } from './row.ts';
-import type { Tombstones } from './tombstones.ts';
 import { type StoredMessage, type Stream, TOKEN, type WriteOptions } from './stream.ts';
+import type { Tombstones } from './tombstones.ts';
 
 /** Instead of a sequence: an entry was written, and has gone on or is gone since. */
 export const MOVED_ON = 0;
@@ -273,4 +273,50 @@ function checkBytes(encoded: EncodedEntry, more: number, max: number, why: strin
 function birthOf(stored: StoredMessage): number {
   if (stored.header(OPERATION) !== '') return Number(stored.header(INSERT_MARK));
   return readFacts(stored.header(FACTS))?.birth ?? 0;
+}
+
+// Inserts on their way, and whether the stream has shown that one of them
+// arrived.
+//
+// A message may be stored, delivered and removed by another process while the answer to its insert
+// is lost. Then nothing lies under its key, and writing it again would deliver it twice. So every
+// insert draws a number. All steps of that entry carry it, and so do the marker over it and the
+// tombstone that outlives both by ten minutes. A process about to repeat an insert has the stream
+// followed up to its end, and knows by the number what became of the first one, also after a
+// restart of the server: tombstones are messages like any other.
+
+/** Enough to tell two lives of one id apart, and a small number in memory. */
+const BIRTH_MAX = 2 ** 30;
+
+/** Draws the number of a new entry. */
+export function drawInsertMark(): number {
+  return 1 + Math.floor(systemDice.random() * (BIRTH_MAX - 1));
+}
+
+/** The inserts that this process has on their way. */
+export class PendingInserts {
+  readonly #underway = new Map<number, { readonly id: string; isSeen: boolean }>();
+
+  begin(id: string, birth: number): void {
+    this.#underway.set(birth, { id, isSeen: false });
+  }
+
+  end(birth: number): void {
+    this.#underway.delete(birth);
+  }
+
+  /** Takes in what the stream tells of an entry. */
+  note(id: string, birth: number): void {
+    const insert = this.#underway.get(birth);
+    if (insert?.id === id) insert.isSeen = true;
+  }
+
+  isSeen(birth: number): boolean {
+    return this.#underway.get(birth)?.isSeen === true;
+  }
+
+  /** Before the stream is reread: a server that failed may have lost what it had shown. */
+  forget(): void {
+    for (const insert of this.#underway.values()) insert.isSeen = false;
+  }
 }

@@ -301,7 +301,7 @@ function placeOf(reply: string): Place | undefined {
 // anew (watcher.ts), an entry whose removal this process has seen is removed again, and one that
 // shows an older revision than this process has at hand is written again. Nothing is made up: an
 // entry counts as settled only when the server had acknowledged or shown the removal of this very
-// life of its id (pending-inserts.ts). Everything found is told.
+// life of its id (PendingInserts). Everything found is told.
 //
 // In memory only. When all processes end together with the server, only the markers of removed
 // bodies still tell that a message has ended (body-store.ts).

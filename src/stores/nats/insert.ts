@@ -17,7 +17,7 @@ import type { Entry } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { Duplicate } from '../../ports/entry-store.ts';
 import { type EncodedEntry, type FoundEntry, type EntryWrites, MOVED_ON } from './entry-writes.ts';
-import { drawInsertMark } from './pending-inserts.ts';
+import { drawInsertMark } from './entry-writes.ts';
 import { writeTail } from './row.ts';
 import { PENDING_INSERT_KEPT_MS } from './tombstones.ts';
 

@@ -1,5 +1,5 @@
 /**
- * list — single entries, lists and counts.
+ * list — single entries, pages of them, and counts.
  *
  * The catalog finds and orders; entries are read for what is shown, and for conditions on headers
  * and texts, which the catalog does not hold. What was read is judged again: it may have moved.
@@ -16,10 +16,10 @@ import type {
   TallyRow,
 } from '../../ports/entry-store.ts';
 import { type PageRequest, type Place, readPage, writePlace } from '../shared/page.ts';
-import { matchesQuery, orderValue } from '../shared/query.ts';
+import { matchesQuery, needsContent, orderValue } from '../shared/query.ts';
 import { outlineOf, type Row } from './catalog.ts';
-import { entryOf } from './row.ts';
 import type { EntryWrites } from './entry-writes.ts';
+import { entryOf } from './row.ts';
 
 /** Entries read at once. */
 const READ_AT_ONCE = 250;
@@ -48,7 +48,7 @@ export async function getEntry(keeper: EntryWrites, id: string): Promise<Entry |
 export async function listEntries(keeper: EntryWrites, query: ListQuery): Promise<ListPage> {
   const page = readPage(query);
   const { limit } = page;
-  const wanted = needsReading(query) ? READ_MAX : limit;
+  const wanted = needsContent(query) ? READ_MAX : limit;
   const candidates = inOrder(keeper, query, page, wanted + 1);
   const entries: Entry[] = [];
   let last: Place | undefined;
@@ -68,40 +68,6 @@ export async function listEntries(keeper: EntryWrites, query: ListQuery): Promis
     corrupt: page.after === undefined ? corruptIn(keeper) : [],
     ...(hasNext && last !== undefined ? { next: writePlace(page, last) } : {}),
   };
-}
-
-/** Counts by one property. */
-export async function tallyEntries(
-  keeper: EntryWrites,
-  by: TallyBy,
-  query: EntryQuery,
-): Promise<readonly TallyRow[]> {
-  const counts = new Map<string, { key: string; count: number; oldestAt: number }>();
-  const count = (row: Row): void => {
-    const key = row[by];
-    if (key === undefined) return;
-    const known = counts.get(key);
-    if (known === undefined) counts.set(key, { key, count: 1, oldestAt: row.enqueuedAt });
-    else {
-      known.count += 1;
-      known.oldestAt = Math.min(known.oldestAt, row.enqueuedAt);
-    }
-  };
-  const rows = [...fitting(keeper, query)];
-  if (!needsReading(query)) for (const row of rows) count(row);
-  else {
-    for (let at = 0; at < rows.length; at += READ_AT_ONCE) {
-      const part = rows.slice(at, at + READ_AT_ONCE);
-      for (const [index, entry] of (await readRows(keeper, part)).entries()) {
-        if (entry !== undefined && matchesQuery(entry, query)) count(part[index] as Row);
-      }
-    }
-  }
-  return [...counts.values()];
-}
-
-function needsReading({ header, text }: EntryQuery): boolean {
-  return header !== undefined || text !== undefined;
 }
 
 /** Live rows that fit as far as the catalog can tell. */
@@ -166,4 +132,36 @@ function corruptIn({ catalog }: EntryWrites): readonly CorruptEntry[] {
     if (row?.damage === undefined) return [];
     return [{ id, where: `message ${row.seq} of the bucket`, reason: row.damage }];
   });
+}
+
+// Counts by state, topic, destination or fingerprint.
+
+/** Counts by one property. */
+export async function tallyEntries(
+  keeper: EntryWrites,
+  by: TallyBy,
+  query: EntryQuery,
+): Promise<readonly TallyRow[]> {
+  const counts = new Map<string, { key: string; count: number; oldestAt: number }>();
+  const count = (row: Row): void => {
+    const key = row[by];
+    if (key === undefined) return;
+    const known = counts.get(key);
+    if (known === undefined) counts.set(key, { key, count: 1, oldestAt: row.enqueuedAt });
+    else {
+      known.count += 1;
+      known.oldestAt = Math.min(known.oldestAt, row.enqueuedAt);
+    }
+  };
+  const rows = [...fitting(keeper, query)];
+  if (!needsContent(query)) for (const row of rows) count(row);
+  else {
+    for (let at = 0; at < rows.length; at += READ_AT_ONCE) {
+      const part = rows.slice(at, at + READ_AT_ONCE);
+      for (const [index, entry] of (await readRows(keeper, part)).entries()) {
+        if (entry !== undefined && matchesQuery(entry, query)) count(part[index] as Row);
+      }
+    }
+  }
+  return [...counts.values()];
 }

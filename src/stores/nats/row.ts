@@ -49,7 +49,7 @@ export interface Facts {
   readonly fingerprint: string | undefined;
   /** It lives only once its dedupe key points to it. */
   readonly isUnborn: boolean;
-  /** The number its insert drew; all its steps keep it (pending-inserts.ts). 0: not known. */
+  /** The number its insert drew; all its steps keep it (PendingInserts). 0: not known. */
   readonly birth: number;
 }
 

@@ -4,7 +4,7 @@
  * Every write carries a token. When its answer is lost it is repeated with the same expected
  * sequence; if that is refused, the token of what is there tells whether the first one arrived. A
  * new message may be gone again by then, and nothing would refuse its repetition: who writes such
- * ones says how to find out (pending-inserts.ts). The server's own memory for repeated messages is
+ * ones says how to find out (PendingInserts). The server's own memory for repeated messages is
  * not asked for: it ends with the server process, and after a time.
  */
 

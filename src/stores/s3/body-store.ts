@@ -10,6 +10,7 @@
 import { createHash } from 'node:crypto';
 import type { Millis } from '../../core/duration.ts';
 import { isRespoolError, RespoolError, textOf } from '../../core/errors.ts';
+import { checkRef, REF_PATTERN } from '../../core/limits.ts';
 import type { BodyStore, StoredBody } from '../../ports/body-store.ts';
 import type { Durability } from '../../ports/entry-store.ts';
 import type { Logger } from '../../ports/logger.ts';
@@ -18,11 +19,9 @@ import { randomName } from '../../system/ids.ts';
 import { InFlight } from '../../system/wait.ts';
 import { Opening } from '../shared/lifetime.ts';
 import { Operations } from '../shared/operations.ts';
-import { Calls } from './calls.ts';
-import { type Answers, endpointFound, loadS3, type S3ClientLike } from './client.ts';
+import { type Answers, Calls, endpointFound, loadS3, type S3ClientLike } from './connection.ts';
 import { checkBucket, inspect, probe, type S3Finding } from './diagnose.ts';
 import { codeOf, isForbidden, isMissing, isUnsupported, storeError } from './errors.ts';
-import { keyOf, partNameOf, refOfKey, uploadOfName } from './layout.ts';
 import { type CheckedOptions, checkOptions, promiseOf, type S3Options } from './options.ts';
 import { DIGEST_NAME, upload } from './upload.ts';
 
@@ -393,4 +392,52 @@ function corrupt(ref: string, what: string, cause?: unknown): RespoolError {
     `cannot read body "${ref}": ${what} differs from what was written; hold the message`,
     { cause },
   );
+}
+
+// The names of bodies in a bucket.
+//
+//   <prefix><shard>/<ref>           a body; written once, never changed
+//   <prefix>probe/respool-<random>  for a moment, while the store opens
+//
+// The shard is a hash of the ref: ids that begin with the time would all go to one partition of the
+// server. An upload that is not finished has no object yet; its name here is made of the ref and of
+// the server's id of the upload.
+
+/** An upload that was begun. */
+interface UnfinishedUpload {
+  readonly ref: string;
+  readonly uploadId: string;
+}
+
+const SHARD = /^[0-9a-f]{2}$/;
+/** n.b. No dash in what follows the ref: the id of a message ends at the last one. */
+const PART = /^([0-9a-z][0-9a-z_-]{0,63})\.([0-9a-f]+)\.part$/;
+
+/** The key of a body. */
+export function keyOf(prefix: string, ref: string): string {
+  return `${prefix}${shardOf(ref)}/${checkRef(ref)}`;
+}
+
+/** The ref of a key; undefined for what is not our own body. */
+function refOfKey(prefix: string, key: string): string | undefined {
+  if (!key.startsWith(prefix)) return undefined;
+  const [shard = '', ref = '', ...rest] = key.slice(prefix.length).split('/');
+  const isOurs = rest.length === 0 && SHARD.test(shard) && REF_PATTERN.test(ref);
+  return isOurs && shard === shardOf(ref) ? ref : undefined;
+}
+
+/** The name under which an unfinished upload is listed and removed. */
+function partNameOf({ ref, uploadId }: UnfinishedUpload): string {
+  return `${ref}.${Buffer.from(uploadId).toString('hex')}.part`;
+}
+
+/** The upload a name stands for; undefined where it is the name of a body. */
+function uploadOfName(name: string): UnfinishedUpload | undefined {
+  const [, ref, hex] = PART.exec(name) ?? [];
+  if (ref === undefined || hex === undefined) return undefined;
+  return { ref, uploadId: Buffer.from(hex, 'hex').toString() };
+}
+
+function shardOf(ref: string): string {
+  return createHash('sha256').update(ref).digest('hex').slice(0, 2);
 }

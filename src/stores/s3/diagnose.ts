@@ -5,8 +5,8 @@
 
 import { HOUR_MS, type Millis } from '../../core/duration.ts';
 import { RespoolError, textOf } from '../../core/errors.ts';
-import type { Calls } from './calls.ts';
-import type { LifecycleRule } from './client.ts';
+import type { Calls } from './connection.ts';
+import type { LifecycleRule } from './connection.ts';
 import {
   codeOf,
   isConditionFailed,

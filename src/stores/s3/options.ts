@@ -10,7 +10,7 @@ import type { Clock } from '../../ports/clock.ts';
 import type { Durability } from '../../ports/entry-store.ts';
 import type { Logger } from '../../ports/logger.ts';
 import { systemClock } from '../../system/clock.ts';
-import type { S3ClientLike, S3Credentials } from './client.ts';
+import type { S3ClientLike, S3Credentials } from './connection.ts';
 
 const S3 = {
   client: {

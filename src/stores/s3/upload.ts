@@ -16,8 +16,8 @@
 
 import { createHash } from 'node:crypto';
 import { isRespoolError, RespoolError } from '../../core/errors.ts';
-import type { Calls } from './calls.ts';
-import type { Answers } from './client.ts';
+import type { Calls } from './connection.ts';
+import type { Answers } from './connection.ts';
 import { isConditionFailed, isConflict, isMissing, storeError } from './errors.ts';
 
 /** What a body is written with. */

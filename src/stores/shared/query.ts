@@ -30,6 +30,11 @@ export function matchesQuery({ envelope, status }: Entry, query: EntryQuery): bo
   );
 }
 
+/** Whether a catalog without contents cannot tell what fits. */
+export function needsContent({ header, text }: EntryQuery): boolean {
+  return header !== undefined || text !== undefined;
+}
+
 /** The value an entry is ordered by; entries without a due time come last. */
 export function orderValue({ envelope, status }: Entry, order: ListOrder): number {
   switch (order) {

@@ -15,7 +15,7 @@ import { vi } from 'vitest';
 import { thisMachine } from '../../../scripts/services/machine.ts';
 import { fetchNats, natsVersion } from '../../../scripts/services/nats.ts';
 import { freePort } from '../../../scripts/services/ports.ts';
-import { isBefore } from '../../../src/stores/nats/bucket.ts';
+import { isBefore } from '../../../src/stores/nats/schema.ts';
 import { skipReason } from '../../services/index.ts';
 
 /** Names another server than the one of the other tests. */

@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { jetstreamManager } from '@nats-io/jetstream';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { readSync } from '../../../src/stores/nats/bucket.ts';
+import { readSync } from '../../../src/stores/nats/schema.ts';
 import { connectTo, type NatsConnection } from '../../../src/stores/nats/connection.ts';
 import { diagnoseNats, examineStream } from '../../../src/stores/nats/diagnose.ts';
 import { readEntryOptions } from '../../../src/stores/nats/options.ts';

@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'vitest';
 import { thisMachine } from '../../../scripts/services/machine.ts';
 import { natsVersion } from '../../../scripts/services/nats.ts';
-import { isBefore } from '../../../src/stores/nats/bucket.ts';
+import { isBefore } from '../../../src/stores/nats/schema.ts';
 import { diagnoseNats } from '../../../src/stores/nats/diagnose.ts';
 import { nats, natsBodies } from 'respool/stores/nats';
 import { privateServer, skipReason } from '../../services/index.ts';

@@ -6,7 +6,7 @@ import { createSpool, type EntryStore } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
 import { nats, natsBodies, type NatsEntryOptions } from 'respool/stores/nats';
-import { checkReplicas, durabilityOf } from '../../../src/stores/nats/bucket.ts';
+import { checkReplicas, durabilityOf } from '../../../src/stores/nats/schema.ts';
 import { withService } from '../../services/index.ts';
 import { faultyConnection } from './faulty-connection.ts';
 import {

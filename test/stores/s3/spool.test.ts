@@ -11,7 +11,7 @@ import { memory } from 'respool/stores/memory';
 import { type S3ClientLike, s3 } from 'respool/stores/s3';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { keyOf } from '../../../src/stores/s3/layout.ts';
+import { keyOf } from '../../../src/stores/s3/body-store.ts';
 import { withService } from '../../services/index.ts';
 import { allRefs, clientOf, newBucket, opened } from './setup.ts';
 import { stubClient } from './stub.ts';

@@ -1,12 +1,15 @@
 /**
- * client — the part of @aws-sdk/client-s3 that Respool uses, and the only way to the package
- * itself.
+ * connection — the part of @aws-sdk/client-s3 that Respool uses, the only way to the package, and
+ * single requests with a time limit.
  *
  * Typed structurally: an `S3Client` of the user's own fits. The package is loaded when a store is
  * opened, never at import.
  */
 
+import { RespoolError } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
 import { importPeer } from '../../system/peer.ts';
+import { TimeLimit } from '../../system/wait.ts';
 
 /** An `S3Client`, as far as we need it. */
 export interface S3ClientLike {
@@ -16,7 +19,7 @@ export interface S3ClientLike {
 }
 
 /** How a client of our own is made. */
-export interface ClientConfig {
+interface ClientConfig {
   readonly region: string | undefined;
   readonly endpoint: string | undefined;
   readonly forcePathStyle: boolean;
@@ -106,14 +109,14 @@ export interface LifecycleRule {
 }
 
 /** What an object's bytes come out of. */
-export interface BodyStream extends AsyncIterable<Uint8Array> {
+interface BodyStream extends AsyncIterable<Uint8Array> {
   destroy(error?: Error): unknown;
 }
 
-export type CommandName = keyof Answers;
+type CommandName = keyof Answers;
 
 /** The package. */
-export interface S3Package {
+interface S3Package {
   makeClient(config: ClientConfig): S3ClientLike;
   makeCommand(name: CommandName, input: object): never;
 }
@@ -149,4 +152,63 @@ export async function endpointFound(client: S3ClientLike): Promise<string | unde
 /** An option that is there and undefined is not always the same as none. */
 function withoutUndefined(options: object): object {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
+}
+
+// One request to the server, with an end: a server that hangs does not hang a message.
+//
+// The package tries again by itself what may pass, with growing pauses; the time limit is for all
+// tries of a request together.
+
+/** Sends requests to one bucket. */
+export class Calls {
+  readonly #client: S3ClientLike;
+  readonly #package: S3Package;
+  readonly #bucket: string;
+  readonly #clock: Clock;
+  readonly requestTimeoutMs: number;
+
+  constructor(
+    client: S3ClientLike,
+    s3Package: S3Package,
+    {
+      bucket,
+      clock,
+      requestTimeoutMs,
+    }: { readonly bucket: string; readonly clock: Clock; readonly requestTimeoutMs: number },
+  ) {
+    this.#client = client;
+    this.#package = s3Package;
+    this.#bucket = bucket;
+    this.#clock = clock;
+    this.requestTimeoutMs = requestTimeoutMs;
+  }
+
+  /** Sends one request; rejects with the package's error, or ours when the time is over. */
+  async send<Name extends CommandName>(
+    name: Name,
+    input: object,
+    signal?: AbortSignal,
+  ): Promise<Answers[Name]> {
+    const command = this.#package.makeCommand(name, { Bucket: this.#bucket, ...input });
+    const limit = new TimeLimit(this.#clock, this.requestTimeoutMs, signal);
+    try {
+      const answer = await this.#client.send(command, { abortSignal: limit.signal });
+      return answer as Answers[Name];
+    } catch (error) {
+      if (!limit.isOver) throw error;
+      throw new RespoolError(
+        'store.unavailable',
+        `cannot reach bucket "${this.#bucket}": no answer to ${name} within ` +
+          `${this.requestTimeoutMs} ms; check the server, or raise requestTimeout`,
+        { cause: error },
+      );
+    } finally {
+      limit.stop();
+    }
+  }
+
+  /** Calls back when nothing has come for the time of a request; the result calls it off. */
+  watch(call: () => void): () => void {
+    return this.#clock.after(this.requestTimeoutMs, call);
+  }
 }

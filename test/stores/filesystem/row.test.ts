@@ -12,7 +12,7 @@ import {
   mergeStatus,
   type NamedStatus,
   parseFileName,
-} from '../../../src/stores/filesystem/layout.ts';
+} from '../../../src/stores/filesystem/row.ts';
 
 const DUE = Date.UTC(2026, 10, 15, 10, 14, 47, 123);
 

@@ -1,5 +1,5 @@
 /**
- * bucket — the way to our own stream: connect, judge the server, make or check the stream.
+ * schema — the stream of a bucket as it has to be: made or checked, on a server that is judged.
  *
  * What is unsafe is refused here, before anything is written; what is weaker than it looks is told.
  */
