@@ -102,10 +102,10 @@ export const POSTGRES_OUTBOX_OPTIONS: Readonly<
     kind: 'text',
     type: 'a URL',
     about:
-      'a direct connection to the server, bypassing a pooler: relays listen there for wake-ups. ' +
-      'Without it relays of other processes poll for new commits, every 50 ms to 1 s; those of ' +
-      'the same outbox object are woken by `transaction()` and `wake()` at once in any case. ' +
-      'PostgreSQL only',
+      'a direct connection to the server, for relays with a `pool` or behind a pooler: they ' +
+      'listen there for wake-ups; others listen at `url`. Without either, relays of other ' +
+      'processes poll for new commits, every 50 ms to 1 s; those of the same outbox object are ' +
+      'woken by `transaction()` and `wake()` at once in any case. PostgreSQL only',
   },
 };
 
@@ -166,10 +166,10 @@ export interface PostgresOutboxBase extends OutboxBase {
    */
   readonly tables?: string;
   /**
-   * A direct connection to the server, bypassing a pooler: relays listen there for wake-ups.
-   * Without it relays of other processes poll for new commits, every 50 ms to 1 s; those of the
-   * same outbox object are woken by `transaction()` and `wake()` at once in any case. PostgreSQL
-   * only.
+   * A direct connection to the server, for relays with a `pool` or behind a pooler: they listen
+   * there for wake-ups; others listen at `url`. Without either, relays of other processes poll for
+   * new commits, every 50 ms to 1 s; those of the same outbox object are woken by `transaction()`
+   * and `wake()` at once in any case. PostgreSQL only.
    */
   readonly listenUrl?: string;
 }

@@ -299,6 +299,8 @@ export function rowsOf(answer: PgAnswer | PgAnswer[]): unknown[][] {
 
 /** A connection of its own, for LISTEN. */
 export interface PgListener extends PgQueryable {
+  /** The process id of the server's side, as told when it was connected. */
+  readonly processID?: number;
   connect(): Promise<unknown>;
   end(): Promise<void>;
   on(event: 'error' | 'end', listener: (error?: Error) => void): unknown;

@@ -94,6 +94,9 @@ async function examine(
   const [[version, isReplica, pid] = []] = await ask(
     "SELECT current_setting('server_version'), pg_is_in_recovery(), pg_backend_pid()",
   );
+  // A pool in between gives out process ids of its own, which are not those of the server.
+  const told: unknown = Reflect.get(client, 'processID');
+  const isPooled = typeof told === 'number' && told !== pid;
   const promise = await readDurability(ask);
   const tables = await examineTables(ask, options.names);
   const findings = [
@@ -104,8 +107,8 @@ async function examine(
     ...(await examineStandbys(ask)),
     await examineConnections(ask, options),
     await examineWaiting(ask, options),
-    pooled(client, pid, options),
-    await examineListening(ask, options, clock),
+    pooled(isPooled, options),
+    await examineListening(ask, { options, isPooled, clock }),
     ...tables.findings,
     ...(await examineHorizon(ask, spans)),
   ];
@@ -188,14 +191,9 @@ async function examineStandbys(ask: Ask): Promise<StoreFinding[]> {
   return [worthKnowing(id, text, todo)];
 }
 
-/**
- * A pool in between gives out process ids of its own, which are not those of the server.
- */
-function pooled(client: PgClient, pid: unknown, { listenUrl }: CheckedOptions): StoreFinding {
-  const told: unknown = Reflect.get(client, 'processID');
-  if (typeof told !== 'number' || told === pid) {
-    return fine('pooler', 'connections lead straight to the server');
-  }
+/** Whether a pool stands in between, and LISTEN has a way past it. */
+function pooled(isPooled: boolean, { listenUrl }: CheckedOptions): StoreFinding {
+  if (!isPooled) return fine('pooler', 'connections lead straight to the server');
   const text = 'a pool such as pgbouncer stands between us and the server';
   if (listenUrl !== undefined) return fine('pooler', text);
   const todo = 'give "listenUrl", an address that leads straight to the server, for quick wake-ups';
@@ -205,17 +203,22 @@ function pooled(client: PgClient, pid: unknown, { listenUrl }: CheckedOptions): 
 /** Whether what one connection tells reaches another one that listens. */
 async function examineListening(
   ask: Ask,
-  options: CheckedOptions,
-  clock: Clock,
+  {
+    options,
+    isPooled,
+    clock,
+  }: { readonly options: CheckedOptions; readonly isPooled: boolean; readonly clock: Clock },
 ): Promise<StoreFinding> {
   const id = 'listen';
-  const { listenUrl, names } = options;
+  const { url, names } = options;
+  const listenUrl = options.listenUrl ?? (isPooled ? undefined : url);
   if (listenUrl === undefined) {
-    const text = 'no "listenUrl": writes of other processes are polled every 50 ms to 1 s';
+    const whose = isPooled ? 'connections lead through a pool' : 'the pool is your own';
+    const text = `${whose}, no "listenUrl": other processes' writes are polled every 50 ms to 1 s`;
     return worthKnowing(
       id,
       text,
-      'give "listenUrl", usually the same address, to be woken at once',
+      'give "listenUrl", an address of the server itself, to be woken at once',
     );
   }
   const { Client } = await loadPg();

@@ -1,22 +1,34 @@
 /**
  * notify — telling other processes that something may be due, and hearing of it from them.
  *
- * With `listenUrl` there is one connection for LISTEN and NOTIFY. A NOTIFY takes a lock of the
- * whole database when it commits, so it is never sent with a write: it goes by itself, afterwards,
- * at most every 20 ms. Without, and beside it since others may not tell, we look: every 50 ms while
- * there is something to see, up to every second while there is not.
+ * A NOTIFY takes a lock of the whole database when it commits, so it is never sent with a write: it
+ * goes by itself, afterwards, at most every 20 ms. A store that is watched has one connection for
+ * LISTEN: to `listenUrl`, otherwise to `url` unless that leads through a pool. Beside it, and
+ * without it, the store polls: every 50 ms while others write, up to every second while they do
+ * not, since no NOTIFY follows what a transaction of the caller inserts.
+ *
+ * Why: docs/decisions/0048-a-watched-store-listens.md
  */
 
 import type { Clock } from '../../ports/clock.ts';
 import { ARCHIVED_KEY, WAITING_KEYS } from '../shared/sql-row.ts';
-import { type Ask, loadPg, type PgListener, type Server, Sockets, TYPES } from './connection.ts';
+import {
+  type Ask,
+  loadPg,
+  type PgListener,
+  rowsOf,
+  type Server,
+  Sockets,
+  TYPES,
+} from './connection.ts';
 import type { DueLowerBounds } from './claim.ts';
-import type { CheckedOptions } from './options.ts';
+import type { CheckedOptions, PgAnswer } from './options.ts';
 
 const TELL_EVERY_MS = 20;
 const LOOK_MIN_MS = 50;
 const LOOK_MAX_MS = 1_000;
 const RECONNECT_MS = 1_000;
+const NOTIFY_SQL = 'SELECT pg_notify($1, $2)';
 
 /** The caller that wants to be woken. */
 type Call = () => void;
@@ -40,6 +52,10 @@ export class Notifications {
   readonly #calls = new Set<Call>();
   readonly #sockets: Sockets;
   #listener: PgListener | undefined;
+  /** Whether there is a connection for LISTEN, or one is being made. */
+  #listens = false;
+  /** `url` leads through a pool, which does not pass notifications on. */
+  #isPooled = false;
   #isOpen = false;
   #cancelLook: Call | undefined;
   #cancelTell: Call | undefined;
@@ -65,13 +81,16 @@ export class Notifications {
     this.#isOpen = true;
     // What comes from here on is news to all that watch, also if that begins later.
     await this.#server.run('look at what is there', (ask) => this.writes.look(ask));
-    if (this.#options.listenUrl === undefined) return;
+    this.#isPooled = false;
+    this.#listens = this.#options.listenUrl !== undefined;
+    if (!this.#listens) return;
     // Tried again and told as every other call: that server may be away for a moment, too.
     await this.#server.run('listen at "listenUrl"', () => this.#listen());
   }
 
   async close(): Promise<void> {
     this.#isOpen = false;
+    this.#listens = false;
     for (const cancel of [this.#cancelLook, this.#cancelTell, this.#cancelReconnect]) cancel?.();
     this.#calls.clear();
     const listener = this.#listener;
@@ -84,6 +103,7 @@ export class Notifications {
   watch(call: Call): Call {
     this.#calls.add(call);
     if (this.#calls.size === 1) this.#lookSoon(0);
+    this.#listenAtUrl();
     return () => {
       this.#calls.delete(call);
       if (this.#calls.size === 0) this.#cancelLook?.();
@@ -92,22 +112,24 @@ export class Notifications {
 
   /** Others may want to know of what we have written. */
   notify(): void {
-    if (this.#options.listenUrl === undefined) return;
     this.#hasNews = true;
     if (this.#cancelTell === undefined && !this.#isTelling) void this.#send();
   }
 
   async #send(): Promise<void> {
     const listener = this.#listener;
-    if (listener === undefined || !this.#isOpen) return;
+    const isAwaited = listener === undefined && this.#listens;
+    if (isAwaited || !this.#isOpen) return;
     this.#isTelling = true;
     this.#hasNews = false;
     let isTold = true;
     try {
       const news = [this.#options.names.channel, this.#instance];
-      await this.#query(listener, 'SELECT pg_notify($1, $2)', news);
+      if (listener === undefined) {
+        await this.#server.run('notify other processes', (ask) => ask(NOTIFY_SQL, news));
+      } else await this.#query(listener, NOTIFY_SQL, news);
     } catch {
-      // Other processes poll at least once a second; the connection is restored automatically.
+      // Others poll at least once a second; the connection is made anew on its own.
       isTold = false;
     }
     this.#isTelling = false;
@@ -121,20 +143,31 @@ export class Notifications {
   }
 
   /** A connection that vanished silently is closed and replaced. */
-  async #query(listener: PgListener, text: string, values: unknown[] = []): Promise<void> {
+  async #query(
+    listener: PgListener,
+    text: string,
+    values: unknown[] = [],
+  ): Promise<PgAnswer | PgAnswer[]> {
     const cancel = this.#clock.after(this.#options.statementTimeoutMs, () => void end(listener));
     try {
-      await listener.query({ text, values, rowMode: 'array', types: TYPES });
+      return await listener.query({ text, values, rowMode: 'array', types: TYPES });
     } finally {
       cancel();
     }
   }
 
+  /** Begins to listen at `url`, once: the caller of `watch` does not wait for it. */
+  #listenAtUrl(): void {
+    if (this.#listens || this.#isPooled || this.#options.url === undefined) return;
+    this.#listens = true;
+    this.#tryToListen({ isFirst: true });
+  }
+
   async #listen(): Promise<void> {
-    const { listenUrl, connectTimeoutMs, names } = this.#options;
+    const { listenUrl, url = '', connectTimeoutMs, names } = this.#options;
     const { Client } = await loadPg();
     const listener = new Client({
-      connectionString: listenUrl ?? '',
+      connectionString: listenUrl ?? url,
       connectionTimeoutMillis: connectTimeoutMs,
       keepAlive: true,
       application_name: 'respool listen',
@@ -147,6 +180,12 @@ export class Notifications {
     });
     try {
       await listener.connect();
+      if (listenUrl === undefined && (await this.#leadsThroughPool(listener))) {
+        this.#isPooled = true;
+        this.#listens = false;
+        void end(listener);
+        return;
+      }
       await this.#query(listener, `LISTEN "${names.channel}"`);
     } catch (error) {
       // A replica accepts the connection and refuses LISTEN; only we can end it.
@@ -157,6 +196,12 @@ export class Notifications {
     else await end(listener);
   }
 
+  /** A pool gives out process ids of its own, which are not those of the server. */
+  async #leadsThroughPool(listener: PgListener): Promise<boolean> {
+    const [[pid] = []] = rowsOf(await this.#query(listener, 'SELECT pg_backend_pid()'));
+    return listener.processID !== undefined && listener.processID !== pid;
+  }
+
   #onEnd(listener: PgListener): void {
     if (this.#listener !== listener || !this.#isOpen) return;
     this.#listener = undefined;
@@ -164,18 +209,20 @@ export class Notifications {
   }
 
   #reconnectSoon(): void {
-    this.#cancelReconnect = this.#clock.after(RECONNECT_MS, () => {
-      this.#listen().then(
-        () => {
-          // Notifications may have been missed in both directions while not listening.
-          this.#wake();
-          if (this.#hasNews) this.notify();
-        },
-        () => {
-          if (this.#isOpen) this.#reconnectSoon();
-        },
-      );
-    });
+    this.#cancelReconnect = this.#clock.after(RECONNECT_MS, () => this.#tryToListen());
+  }
+
+  #tryToListen({ isFirst = false } = {}): void {
+    this.#listen().then(
+      () => {
+        // Notifications may have been missed in both directions while not listening.
+        if (!isFirst) this.#wake();
+        if (this.#hasNews) this.notify();
+      },
+      () => {
+        if (this.#isOpen) this.#reconnectSoon();
+      },
+    );
   }
 
   #wake(): void {

@@ -54,8 +54,8 @@ const POSTGRES = {
     type: '`postgres://…`',
     inUrl: true,
     about:
-      'a URL of the server itself, not of pgbouncer, for one LISTEN connection (entries only); ' +
-      'without it the store polls every 50 ms to 1 s',
+      'a URL of the server itself, for one LISTEN connection (entries only), where `url` leads ' +
+      'through a pooler or you give a `pool`; without it such a store polls every 50 ms to 1 s',
   },
   migrate: {
     kind: 'boolean',
@@ -125,8 +125,8 @@ export interface PostgresOptions {
   /** Maximum connections of the store's own pool. 1 to 100; default 8. */
   readonly connections?: number;
   /**
-   * A URL of the server itself, not of pgbouncer, for one LISTEN connection (entries only); without
-   * it the store polls every 50 ms to 1 s.
+   * A URL of the server itself, for one LISTEN connection (entries only), where `url` leads through
+   * a pooler or you give a `pool`; without it such a store polls every 50 ms to 1 s.
    */
   readonly listenUrl?: string;
   /**

@@ -2,6 +2,7 @@
 
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
+import pg from 'pg';
 import { expect, onTestFinished, test } from 'vitest';
 import type { Clock, EntryStore } from 'respool';
 import { postgres } from 'respool/stores/postgres';
@@ -9,7 +10,7 @@ import { sampleEntry } from 'respool/testkit';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
 import { FaultProxy } from '../../nodes/proxy.ts';
 import { withService } from '../../services/index.ts';
-import { openClient, openStore, ownSchema, serverUrl } from './setup.ts';
+import { atEnd, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
 import { holdTimers, systemClock } from '../../time.ts';
 import { claimRequest, entryChange, later, steppedStatus } from '../requests.ts';
 
@@ -43,6 +44,19 @@ function countingClock(): Clock & { readonly spans: number[] } {
       return systemClock.after(ms, call);
     },
   };
+}
+
+/** The server's processes that listen on a channel. */
+async function listeners(client: pg.Client, channel: string): Promise<unknown[]> {
+  const text = 'SELECT pid FROM pg_stat_activity WHERE query = $1';
+  return (await client.query(text, [`LISTEN "${channel}"`])).rows.map(({ pid }) => pid);
+}
+
+/** Options of a store that cannot listen, since it has no address of its own. */
+async function withPool(): Promise<{ readonly pool: pg.Pool }> {
+  const pool = new pg.Pool({ connectionString: await serverUrl() });
+  atEnd(() => pool.end());
+  return { pool };
 }
 
 /** A server that lets everybody in and answers each statement as a replica answers LISTEN. */
@@ -142,7 +156,7 @@ withService('postgres', () => {
     expect(heard.length).toBeLessThanOrEqual(1 + tookMs / 19);
   });
 
-  test('without "listenUrl" no write notifies anybody, nor does one in your own transaction', async () => {
+  test('an insert in your own transaction notifies nobody, a write of the store does', async () => {
     const schema = ownSchema();
     const store = await openStore({ schema });
     const [client, own] = [await openClient(), await openClient()];
@@ -150,16 +164,36 @@ withService('postgres', () => {
     const heard: (string | undefined)[] = [];
     client.on('notification', ({ payload }) => heard.push(payload));
     await client.query(`LISTEN "${channel}"`);
-    await store.insert([sampleEntry('a')]);
     await own.query('BEGIN');
     await store.insertWithin(own, [sampleEntry('b')]);
     await own.query('COMMIT');
-    const claimed = await store.claim(claimRequest(store));
-    await store.commit(claimed.map((entry) => entryChange(entry, 'remove')));
-    // What was told before comes before this one.
+    // What was sent before comes before this one.
     await own.query('SELECT pg_notify($1, $2)', [channel, 'the last']);
     await client.query('SELECT 1');
-    expect([claimed.length, heard]).toEqual([2, ['the last']]);
+    expect(heard).toEqual(['the last']);
+    await store.insert([sampleEntry('a')]);
+    await expect.poll(() => heard.length).toBe(2);
+  });
+
+  test('a watched store listens at its url, and again after it lost that connection', async () => {
+    const schema = ownSchema();
+    const store = await openStore({ schema });
+    const client = await openClient();
+    const { channel } = namesOf(schema, '');
+    expect(await listeners(client, channel)).toEqual([]);
+    const watch = watching(store);
+    await expect.poll(() => listeners(client, channel)).toHaveLength(1);
+    const [pid] = await listeners(client, channel);
+    await client.query('SELECT pg_terminate_backend($1)', [pid]);
+    await expect
+      .poll(async () => (await listeners(client, channel)).filter((one) => one !== pid).length)
+      .toBe(1);
+    const woken = watch.next();
+    // Nothing was written: no look would find this.
+    await client.query('SELECT pg_notify($1, $2)', [channel, 'another process']);
+    await woken;
+    await store.close();
+    await expect.poll(() => listeners(client, channel)).toEqual([]);
   });
 
   // Regression: a replica at "listenUrl" was left with one more connection by every try.
@@ -196,7 +230,7 @@ withService('postgres', () => {
   test('without LISTEN a store finds what another inserted', async () => {
     const schema = ownSchema();
     const one = await openStore({ schema });
-    const two = await openStore({ schema });
+    const two = await openStore({ schema, ...(await withPool()) });
     const watch = watching(two);
     const woken = watch.next();
     await one.insert([sampleEntry('a')]);
@@ -210,7 +244,7 @@ withService('postgres', () => {
     const held = sampleEntry('a', { state: 'hold', dueAt: null });
     await one.insert([held]);
     const clock = countingClock();
-    const two = await openStore({ schema }, { clock });
+    const two = await openStore({ schema, ...(await withPool()) }, { clock });
     const watch = watching(two);
     await expect
       .poll(() => clock.spans.filter((ms) => ms >= 50 && ms <= 1_000).length)
@@ -230,7 +264,7 @@ withService('postgres', () => {
     const own = sampleEntry('b', { dueAt: later(60_000) });
     await one.insert([held, own]);
     const clock = countingClock();
-    const two = await openStore({ schema }, { clock });
+    const two = await openStore({ schema, ...(await withPool()) }, { clock });
     const watch = watching(two);
     const looks = () => clock.spans.filter((ms) => ms >= 50 && ms <= 1_000).length;
     await expect.poll(looks).toBeGreaterThan(3);

@@ -4,7 +4,14 @@ import { expect, test } from 'vitest';
 import { sampleEntry } from 'respool/testkit';
 import { service, withService } from '../../services/index.ts';
 import { runBodies, runEntries } from './conformance.ts';
-import { dropFileSchemas, openStore, ownSchema, serverUrl } from './setup.ts';
+import {
+  channelOf,
+  dropFileSchemas,
+  openClient,
+  openStore,
+  ownSchema,
+  serverUrl,
+} from './setup.ts';
 
 withService('pgbouncer', (url) => {
   dropFileSchemas();
@@ -19,5 +26,30 @@ withService('pgbouncer', (url) => {
     await one.insert([sampleEntry('a')]);
     await woken;
     expect((await two.get('a'))?.envelope.id).toBe('a');
+  });
+
+  test('without "listenUrl" a store behind pgbouncer polls, and leaves no LISTEN there', async () => {
+    const schema = ownSchema();
+    const one = await openStore({ url: url(), schema });
+    const two = await openStore({ url: url(), schema });
+    const woken = new Promise<void>((resolve) => two.watch?.(resolve));
+    await one.insert([sampleEntry('a')]);
+    await woken;
+    const client = await openClient();
+    const channel = channelOf(schema);
+    const text = 'SELECT count(*)::int AS count FROM pg_stat_activity WHERE query = $1';
+    const { rows } = await client.query(text, [`LISTEN "${channel}"`]);
+    expect(rows).toEqual([{ count: 0 }]);
+  });
+
+  test('what a store behind pgbouncer writes wakes one that listens at the server', async () => {
+    const schema = ownSchema();
+    const one = await openStore({ url: url(), schema });
+    const client = await openClient();
+    const heard = new Promise((resolve) => client.once('notification', resolve));
+    await client.query(`LISTEN "${channelOf(schema)}"`);
+    await one.insert([sampleEntry('a')]);
+    await heard;
+    expect((await one.get('a'))?.envelope.id).toBe('a');
   });
 });

@@ -5,7 +5,7 @@ import pg from 'pg';
 import { afterAll, afterEach } from 'vitest';
 import { postgres, type PostgresOptions, type PostgresStore } from 'respool/stores/postgres';
 import { type Ask, rowsOf, TYPES } from '../../../src/stores/postgres/connection.ts';
-import type { PgQueryable } from '../../../src/stores/postgres/options.ts';
+import { namesOf, type PgQueryable } from '../../../src/stores/postgres/options.ts';
 import type { PostgresParts } from '../../../src/stores/postgres/entry-store.ts';
 import { service } from '../../services/index.ts';
 
@@ -80,6 +80,11 @@ export function dropFileSchemas(): void {
   afterAll(async () => {
     for (const schema of made) await dropSchema(schema);
   });
+}
+
+/** The channel of the notifications of a schema. */
+export function channelOf(schema: string): string {
+  return namesOf(schema, '').channel;
 }
 
 /** A schema name; what is made under it goes after the test. */
