@@ -72,7 +72,7 @@ export { topicMatches, type TopicRule } from './core/topic.ts';
 export { judge, type Judgement, type Verdict } from './core/verdict.ts';
 export { forward, type ForwardOptions } from './engine/forward.ts';
 export type { EngineLoad } from './engine/parts.ts';
-export type { DestinationLimits } from './engine/slots.ts';
+export type { DestinationLimits } from './engine/handler-slots.ts';
 export type { BodyStore, StoredBody } from './ports/body-store.ts';
 export type { Clock, Dice } from './ports/clock.ts';
 export type {
@@ -96,7 +96,7 @@ export type { Delivery, Handler, Middleware } from './ports/handler.ts';
 export type { Logger } from './ports/logger.ts';
 export type { KeyedRecord, LogRecord, RecordStore } from './ports/record-store.ts';
 export type { SchemaIssue, SchemaResult, StandardSchema } from './ports/schema.ts';
-export type { Parcel, Sink } from './ports/sink.ts';
+export type { OutgoingMessage, Sink } from './ports/sink.ts';
 export type { Claim, Demand, Settlement, Source, Want } from './ports/source.ts';
 export type {
   HearOperation,
@@ -111,7 +111,7 @@ export type {
   TracedPlace,
   Tracer,
 } from './ports/tracer.ts';
-export type { Enqueued } from './spool/enqueue.ts';
+export type { EnqueueResult } from './spool/enqueue.ts';
 export type { ActionResult, AuditRecord } from './spool/actions.ts';
 export type { BodyInput } from './spool/body.ts';
 export type { CleanupResult } from './spool/caretaker.ts';

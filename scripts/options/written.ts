@@ -96,7 +96,7 @@ const MIDDLEWARE: readonly (readonly [file: string, name: string, table: OptionT
   ['circuit-breaker', 'CircuitBreakerOptions', CIRCUIT_BREAKER_OPTIONS],
   ['guard', 'GuardOptions', GUARD_OPTIONS],
   ['health-gate', 'HealthGateOptions', HEALTH_GATE_OPTIONS],
-  ['in-batches', 'BatchOptions', IN_BATCHES_OPTIONS],
+  ['in-batches', 'InBatchesOptions', IN_BATCHES_OPTIONS],
   ['logging', 'LoggingOptions', LOGGING_OPTIONS],
   ['rate-limit', 'RateLimitOptions', RATE_LIMIT_OPTIONS],
   ['retry-budget', 'RetryBudgetOptions', RETRY_BUDGET_OPTIONS],

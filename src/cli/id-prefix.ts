@@ -55,14 +55,14 @@ function endsOf(typed: string): { readonly prefix: string; readonly suffix: stri
 }
 
 /** The full ids. A prefix without a match is returned as it is, and fails as an unknown id. */
-export async function wholeIds(given: readonly string[], use: IdUse): Promise<readonly string[]> {
-  if (given.every(isMadeId)) return given;
+export async function wholeIds(texts: readonly string[], use: IdUse): Promise<readonly string[]> {
+  if (texts.every(isMadeId)) return texts;
   const there = await idsThere(
-    given.filter((id) => !isMadeId(id) && ID_PATTERN.test(id)),
+    texts.filter((id) => !isMadeId(id) && ID_PATTERN.test(id)),
     use,
   );
   const whole = new Set<string>();
-  for (const id of given) {
+  for (const id of texts) {
     const isWhole = isMadeId(id) || there.has(id);
     whole.add(isWhole ? id : await wholeId(id, use));
   }
@@ -71,12 +71,12 @@ export async function wholeIds(given: readonly string[], use: IdUse): Promise<re
 
 /** The same for letters: an id of a broker may be any text, and is taken as it is. */
 export async function wholeLetterIds(
-  given: readonly string[],
+  texts: readonly string[],
   use: IdUse,
 ): Promise<readonly string[]> {
   const isOfSpool = (id: string): boolean => ID_PATTERN.test(endsOf(id).prefix);
-  const whole = await wholeIds(given.filter(isOfSpool), use);
-  return [...whole, ...given.filter((id) => !isOfSpool(id))];
+  const whole = await wholeIds(texts.filter(isOfSpool), use);
+  return [...whole, ...texts.filter((id) => !isOfSpool(id))];
 }
 
 /**

@@ -10,7 +10,7 @@ import { isRespoolError, RespoolError } from '../core/errors.ts';
 import { commands } from './commands.ts';
 import { CommandError, EXIT, EXIT_CODES, type ExitCode, exitCodeOf } from './exit-codes.ts';
 import { createOut, type Io, type Out } from './ui/output.ts';
-import { createConfigReader, openSession, type Session, type SessionParts } from './session.ts';
+import { createConfigReader, openSession, type Session, type SessionOptions } from './session.ts';
 import { Options } from './options.ts';
 import type { CommandContext, CommandSpec, Globals, OptionSpec } from './spec.ts';
 import { readVersion } from '../system/version.ts';
@@ -151,8 +151,8 @@ const OPTIONS_MEANT: Readonly<Record<string, string>> = {
 };
 
 /** The option of a command that goes by another name elsewhere. */
-function optionMeant(given: string, name: string): string | undefined {
-  const meant = Object.hasOwn(OPTIONS_MEANT, given) ? OPTIONS_MEANT[given] : undefined;
+function optionMeant(text: string, name: string): string | undefined {
+  const meant = Object.hasOwn(OPTIONS_MEANT, text) ? OPTIONS_MEANT[text] : undefined;
   const known = specOf(name)?.options ?? [];
   return known.some(({ flags }) => flags.split(' ')[0] === meant) ? meant : undefined;
 }
@@ -361,7 +361,7 @@ function explained(error: unknown, name: string): unknown {
   );
 }
 
-function wishesOf({ createsStore, prefersService }: CommandSpec): Partial<SessionParts> {
+function wishesOf({ createsStore, prefersService }: CommandSpec): Partial<SessionOptions> {
   return { mayCreate: createsStore, prefersService };
 }
 

@@ -107,16 +107,16 @@ function topicOf(options: Options): string | undefined {
   return topic;
 }
 
-function headerOf(given: string | undefined): ListFilter['header'] {
-  if (given === undefined) return undefined;
-  const at = given.indexOf('=');
+function headerOf(text: string | undefined): ListFilter['header'] {
+  if (text === undefined) return undefined;
+  const at = text.indexOf('=');
   if (at === 0) {
     throw new CommandError(
       'usage.invalid',
-      `cannot use "${given}" as --header: allowed is a name, or name=value`,
+      `cannot use "${text}" as --header: allowed is a name, or name=value`,
     );
   }
-  return at === -1 ? { name: given } : { name: given.slice(0, at), value: given.slice(at + 1) };
+  return at === -1 ? { name: text } : { name: text.slice(0, at), value: text.slice(at + 1) };
 }
 
 /** Ids that are handed on together. */

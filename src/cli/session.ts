@@ -50,7 +50,7 @@ export type ConfigRequest = Pick<LoadOptions, 'flags' | 'routes'>;
 export type ConfigReader = (request?: ConfigRequest) => Promise<LoadedConfig>;
 
 /** What opening a session needs. */
-export interface SessionParts {
+export interface SessionOptions {
   readonly config: ConfigReader;
   readonly globals: { readonly config?: string; readonly store?: string; readonly url?: string };
   readonly io: Io;
@@ -73,7 +73,7 @@ export function createConfigReader({
   globals,
   io,
   out,
-}: Pick<SessionParts, 'globals' | 'io' | 'out'>): ConfigReader {
+}: Pick<SessionOptions, 'globals' | 'io' | 'out'>): ConfigReader {
   let first:
     | { readonly request: ConfigRequest; readonly loaded: Promise<LoadedConfig> }
     | undefined;
@@ -104,7 +104,7 @@ export function createConfigReader({
 }
 
 /** Opens the session that options and configuration lead to. */
-export async function openSession(parts: SessionParts): Promise<Session> {
+export async function openSession(parts: SessionOptions): Promise<Session> {
   const named = namedUrl(parts);
   if (named !== undefined) return serviceSession(parts, named);
   const loaded = await parts.config();
@@ -154,7 +154,7 @@ function noStore(place: StorePlace, loaded: LoadedConfig): RespoolError {
 }
 
 /** A session with the running service: the address that was given, was left, or is configured. */
-export async function openService(parts: SessionParts): Promise<Session> {
+export async function openService(parts: SessionOptions): Promise<Session> {
   const named = namedUrl(parts);
   if (named !== undefined) return serviceSession(parts, named);
   const loaded = await parts.config();
@@ -173,7 +173,7 @@ export async function openService(parts: SessionParts): Promise<Session> {
 
 /** A server store does not record its service: one that answers may have another store. */
 async function refuseOther(
-  parts: SessionParts,
+  parts: SessionOptions,
   loaded: LoadedConfig,
   { url, place }: { readonly url: string; readonly place: StorePlace },
 ): Promise<void> {
@@ -232,7 +232,7 @@ export function configuredUrl({ config }: LoadedConfig): string {
 export function namedUrl({
   globals,
   io,
-}: Pick<SessionParts, 'globals' | 'io'>): string | undefined {
+}: Pick<SessionOptions, 'globals' | 'io'>): string | undefined {
   if (globals.url !== undefined && globals.store !== undefined) {
     throw new CommandError(
       'usage.invalid',
@@ -244,7 +244,7 @@ export function namedUrl({
 }
 
 async function serviceSession(
-  { io, out }: SessionParts,
+  { io, out }: SessionOptions,
   url: string,
   loaded?: LoadedConfig,
 ): Promise<Session> {
@@ -308,7 +308,7 @@ export function isOwnStore({ origins }: Pick<LoadedConfig, 'origins'>): boolean 
 }
 
 async function sharedSession(
-  parts: SessionParts,
+  parts: SessionOptions,
   loaded: LoadedConfig,
   {
     stores,
@@ -340,7 +340,7 @@ async function internals(spool: Spool): Promise<SpoolInternals> {
 }
 
 async function ownSpool(
-  { out, atEnd }: SessionParts,
+  { out, atEnd }: SessionOptions,
   loaded: LoadedConfig,
   stores: ConfiguredStores,
 ): Promise<Spool> {
@@ -365,7 +365,7 @@ export async function ownerOf({ kind, path }: StorePlace): Promise<string | unde
 
 /** A session with the service on a shared store, if it is preferred and admits us. */
 async function sharingSession(
-  parts: SessionParts,
+  parts: SessionOptions,
   place: StorePlace,
   loaded: LoadedConfig,
 ): Promise<Session | undefined> {
@@ -384,7 +384,7 @@ async function sharingSession(
 
 /** What answers says of its store, or why nothing does; one that is stopping or busy counts. */
 async function askHealth(
-  { io }: SessionParts,
+  { io }: SessionOptions,
   url: string,
 ): Promise<{ readonly storeId: string | undefined } | { readonly silence: string }> {
   const limit = new TimeLimit(io.clock, ANSWERS_WITHIN_MS);
@@ -414,8 +414,8 @@ export interface UrlWithHeaders {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-export function urlWithHeaders(given: string | URL): UrlWithHeaders {
-  const address = new URL(given);
+export function urlWithHeaders(text: string | URL): UrlWithHeaders {
+  const address = new URL(text);
   const { username, password } = address;
   address.username = '';
   address.password = '';

@@ -25,7 +25,7 @@ import { configError, didYouMean } from './load/config-errors.ts';
 import { hasLiteralKey } from './load/encryption-keys.ts';
 import { addDotEnv, completeConfig, configFilesIn } from './load/load-config.ts';
 import { type Environment, isProgram, parseConfig, readText } from './load/read-file.ts';
-import { isScalar, type KeyKind, keyOf, KEYS, valueOfText } from './schema/keys.ts';
+import { isScalar, type KeyKind, configKeyOf, KEYS, valueOfText } from './schema/keys.ts';
 
 /** The file's name when there was none. */
 const NEW_NAME = 'respool.config.yaml';
@@ -81,7 +81,7 @@ interface Changed {
 
 function settable(name: string): KeyKind {
   const names = KEYS.filter((key) => isScalar(key) && key.isSecret !== true).map(({ key }) => key);
-  const known = keyOf(name);
+  const known = configKeyOf(name);
   if (known !== undefined && names.includes(name)) return known;
   const reason =
     known === undefined
@@ -108,7 +108,7 @@ function inTheWay(key: string): readonly string[] {
 
 function aProgram(file: string, key: string, value: string): RespoolError {
   const [last = '', ...groups] = key.split('.').toReversed();
-  const known = keyOf(key);
+  const known = configKeyOf(key);
   const typed = known === undefined ? value : valueOfText(known, value);
   const written = typeof typed === 'string' ? quoted(typed) : JSON.stringify(typed);
   const line = groups.reduce((inner, group) => `${group}: { ${inner} }`, `${last}: ${written}`);
@@ -130,8 +130,8 @@ async function changeText(
 ): Promise<Changed> {
   await parseConfig(text, file, EVERYTHING_SET, new KnownSecrets());
   const isJson = file.endsWith('.json');
-  const sourceOf = (given: string): SourceText => {
-    return { text: given, document: parseDocument(given, { merge: true }), isJson };
+  const sourceOf = (input: string): SourceText => {
+    return { text: input, document: parseDocument(input, { merge: true }), isJson };
   };
   const words = known.key.split('.');
   const typed = valueOfText(known, value);
@@ -194,11 +194,11 @@ function anew({ text, document, isJson }: SourceText): string {
 const EVERYTHING_SET: Environment = new Proxy<Environment>({}, { get: () => '' });
 
 /** Refuses a text that would be no configuration, before it is one. */
-async function checkText(text: string, file: string, given: Environment): Promise<void> {
+async function checkText(text: string, file: string, environment: Environment): Promise<void> {
   const secrets = new KnownSecrets();
   const folder = path.dirname(file);
   // What `.env` says is for this check alone.
-  const env = { ...given };
+  const env = { ...environment };
   try {
     const added = await addDotEnv(folder, env);
     const raw = await parseConfig(text, file, env, secrets, { added });
@@ -343,7 +343,7 @@ function added(
   if (last === undefined || from === undefined || to === undefined) return undefined;
   if (map.flow === true) {
     const [name = '', ...rest] = words;
-    const inner = rest.reduceRight((held: unknown, word) => ({ [word]: held }), value);
+    const inner = rest.reduceRight((child: unknown, word) => ({ [word]: child }), value);
     const gap = /\s*$/.exec(text.slice(0, from))?.[0] ?? '';
     const between = map.items.length === 1 && gap === '' ? ' ' : gap;
     const pair = `${isJson ? JSON.stringify(name) : name}: ${written(inner, isJson)}`;

@@ -69,9 +69,9 @@ function isWithin(at: Millis | undefined, { before, after }: LetterQuery): boole
   return (after === undefined || at > after) && (before === undefined || at < before);
 }
 
-function hasHeader(headers: Headers, wanted: NonNullable<LetterQuery['header']>): boolean {
-  if (!Object.hasOwn(headers, wanted.name)) return false;
-  return wanted.value === undefined || headers[wanted.name] === wanted.value;
+function hasHeader(headers: Headers, target: NonNullable<LetterQuery['header']>): boolean {
+  if (!Object.hasOwn(headers, target.name)) return false;
+  return target.value === undefined || headers[target.name] === target.value;
 }
 
 function hasText({ id, topic, origin, reason }: AskedLetter, text: string): boolean {

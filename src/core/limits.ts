@@ -160,12 +160,12 @@ export function checkOneOf<const T extends string>(
 }
 
 /** Refuses option names that do not exist, so that a typing error is not silently a default. */
-export function checkNames(what: string, given: object, known: readonly string[]): void {
-  const name = strangeName(given, known);
+export function checkNames(what: string, value: object, texts: readonly string[]): void {
+  const name = strangeName(value, texts);
   if (name === undefined) return;
   throw new RespoolError(
     'config.invalid',
-    `there is no option "${name}" of ${what}: known are ${known.join(', ')}`,
+    `there is no option "${name}" of ${what}: known are ${texts.join(', ')}`,
   );
 }
 
@@ -187,17 +187,17 @@ export function checkRecordKind(kind: unknown): void {
 }
 
 /** The same for a message, whose parts are no options. */
-export function checkFields(message: object, known: readonly string[]): void {
-  const name = strangeName(message, known);
+export function checkFields(message: object, texts: readonly string[]): void {
+  const name = strangeName(message, texts);
   if (name === undefined) return;
   throw new RespoolError(
     'message.invalid',
-    `there is no field "${name}" of a message: known are ${known.join(', ')}`,
+    `there is no field "${name}" of a message: known are ${texts.join(', ')}`,
   );
 }
 
-function strangeName(given: object, known: readonly string[]): string | undefined {
-  return Object.keys(given).find((name) => !known.includes(name));
+function strangeName(value: object, texts: readonly string[]): string | undefined {
+  return Object.keys(value).find((name) => !texts.includes(name));
 }
 
 /** Half a surrogate pair cannot be written as UTF-8: it would come back as another character. */

@@ -135,14 +135,14 @@ export interface OptionOwner {
 /** Refuses unknown names and values out of range; fills in the defaults. */
 export function readOptions<const Table extends OptionTable>(
   { what, prefix = '' }: OptionOwner,
-  given: object,
+  input: object,
   table: Table,
 ): OptionValues<Table> {
-  checkNames(what, given, Object.keys(table));
+  checkNames(what, input, Object.keys(table));
   const values: Record<string, unknown> = {};
   for (const [name, option] of Object.entries(table)) {
     if (!isChecked(option)) continue;
-    const value: unknown = Reflect.get(given, name) ?? defaultOf(option);
+    const value: unknown = Reflect.get(input, name) ?? defaultOf(option);
     const key = option.kind === 'duration' ? `${name}Ms` : name;
     const isLeftOut = value === undefined && option.required !== true;
     values[key] = isLeftOut ? undefined : checkOption(`${prefix}${name}`, value, option);
@@ -153,10 +153,10 @@ export function readOptions<const Table extends OptionTable>(
 /** The options of a group; its name precedes theirs in error texts. */
 export function readGroup<const Table extends OptionTable>(
   name: string,
-  given: object | undefined,
+  value: object | undefined,
   { options }: { readonly options: Table },
 ): OptionValues<Table> {
-  return readOptions({ what: name, prefix: `${name}.` }, given ?? {}, options);
+  return readOptions({ what: name, prefix: `${name}.` }, value ?? {}, options);
 }
 
 /** Whether the table alone decides which values are allowed. */

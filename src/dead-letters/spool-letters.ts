@@ -13,7 +13,7 @@ import { checkNames, checkNumber, checkOneOf, ID_PATTERN } from '../core/limits.
 import type { Operator } from '../spool/operator/operator.ts';
 import type {
   DeadLetters,
-  Fate,
+  LetterVerdict,
   Letter,
   LetterKind,
   LetterQuery,
@@ -207,18 +207,18 @@ class SpoolLetters implements DeadLetters {
 
   /** The newest that fits, and what can be asked for: a sealed store cannot look for headers. */
   async #newest(
-    asked: PageOptions,
+    options: PageOptions,
   ): Promise<{ readonly asked: PageOptions; readonly last: Found | undefined }> {
     try {
       // n.b. A sealed store may answer with an empty page that has a next.
       let page: Awaited<ReturnType<Operator['page']>> | undefined;
       do {
         const place = page?.next === undefined ? {} : { after: page.next };
-        page = await this.#operator.page({ ...asked, ...place, descending: true, limit: 1 });
+        page = await this.#operator.page({ ...options, ...place, descending: true, limit: 1 });
       } while (page.entries.length === 0 && page.next !== undefined);
-      return { asked, last: page.entries[0] };
+      return { asked: options, last: page.entries[0] };
     } catch (error) {
-      const { header, ...rest } = asked;
+      const { header, ...rest } = options;
       if (header === undefined || !isRespoolError(error, 'config.invalid')) throw error;
       return this.#newest(rest);
     }
@@ -264,10 +264,10 @@ function askedOf({ topic, origin, code, header, before, after }: LetterQuery): P
 }
 
 /** One filter, or one for as many ids as can be asked for at once. */
-function filtersOf(asked: PageOptions, ids: readonly string[] | undefined): PageOptions[] {
-  if (ids === undefined) return [asked];
+function filtersOf(options: PageOptions, ids: readonly string[] | undefined): PageOptions[] {
+  if (ids === undefined) return [options];
   const possible = [...new Set(ids)].filter((id) => ID_PATTERN.test(id)).toSorted();
-  return chunksOf(possible).map((some) => ({ ...asked, ids: some }));
+  return chunksOf(possible).map((some) => ({ ...options, ids: some }));
 }
 
 function chunksOf(ids: readonly string[]): (readonly string[])[] {
@@ -296,10 +296,10 @@ function fateOf(
 /** A letter and its fate. */
 export interface SettleOrder {
   readonly letter: Letter;
-  readonly fate: Fate;
+  readonly fate: LetterVerdict;
 }
 
-type SendFate = Extract<Fate, { kind: 'send' }>;
+type SendFate = Extract<LetterVerdict, { kind: 'send' }>;
 
 /** Ids that can be asked for at once. */
 const ASKED_MAX = 500;
@@ -340,7 +340,7 @@ function settleAlike(
 ): Promise<readonly SettleResult[]> {
   const [first] = orders;
   const letters = orders.map(({ letter }) => letter);
-  const fate: Fate = first?.fate ?? { kind: 'leave' };
+  const fate: LetterVerdict = first?.fate ?? { kind: 'leave' };
   switch (fate.kind) {
     case 'leave':
       return Promise.resolve(letters.map(() => ({ kind: 'done' })));
@@ -394,7 +394,7 @@ function topicOf({ topic }: Letter, to: LetterRoute | undefined): string | undef
 function park(
   operator: Operator,
   letters: readonly Letter[],
-  { code, reason }: Extract<Fate, { kind: 'park' }>,
+  { code, reason }: Extract<LetterVerdict, { kind: 'park' }>,
 ): Promise<readonly SettleResult[]> {
   return ifThere(operator, letters, {
     call: (ids) => operator.hold(ids, { reason: `${code}: ${reason}` }),
@@ -405,7 +405,7 @@ function park(
 function remove(
   operator: Operator,
   letters: readonly Letter[],
-  { hard, reason }: Extract<Fate, { kind: 'remove' }>,
+  { hard, reason }: Extract<LetterVerdict, { kind: 'remove' }>,
 ): Promise<readonly SettleResult[]> {
   return ifThere(operator, letters, {
     call: (ids) => operator.remove(ids, { hard, reason }),
@@ -477,8 +477,8 @@ async function looked(
 }
 
 /** Whether a letter is as it was when it was taken. */
-function isSame(letter: Letter, found: Found | undefined): boolean {
-  const now = found === undefined ? undefined : letterOf(found);
+function isSame(letter: Letter, match: Found | undefined): boolean {
+  const now = match === undefined ? undefined : letterOf(match);
   return now?.key === letter.key && now.kind === letter.kind;
 }
 

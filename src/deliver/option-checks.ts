@@ -22,7 +22,7 @@ export function checkTexts(
 }
 
 /** Refuses an option that is not an object with strings as values; returns its entries. */
-export function checkRecord(
+export function checkStringRecord(
   what: string,
   record: unknown,
   allowed: string,

@@ -35,7 +35,7 @@ import { backoffMs, Sleeper } from '../system/wait.ts';
 import { tellVerdict } from './events.ts';
 import type { TimedClaim } from './lease-timer.ts';
 import { type EngineParts, tellTrouble } from './parts.ts';
-import type { Route } from './slots.ts';
+import type { HandlerRoute } from './handler-slots.ts';
 
 /**
  * The wait before a verdict that did not get through is tried again, doubling up to the maximum.
@@ -47,7 +47,7 @@ const RELEASE: Verdict = { kind: 'release' };
 
 /** How an attempt starts. */
 export interface AttemptStart {
-  readonly route: Route | undefined;
+  readonly route: HandlerRoute | undefined;
   /** When its lease ends (monotonic), counted from when it was asked for. */
   readonly leaseEndsAt: number;
   /** Give it back at once instead of running it. */
@@ -62,7 +62,7 @@ export type SettleAnswer = 'done' | 'stale' | 'lost';
 /** One claim in an engine's hands. */
 export class Attempt implements TimedClaim {
   readonly claim: Claim;
-  readonly route: Route | undefined;
+  readonly route: HandlerRoute | undefined;
   readonly #parts: EngineParts;
   readonly #delivery: EngineDelivery;
   readonly #isReleased: boolean;
@@ -121,7 +121,7 @@ export class Attempt implements TimedClaim {
   }
 
   /** Runs the handler; undefined when the message is given back instead, without cost. */
-  deliver(route: Route): Promise<Outcome | undefined> {
+  deliver(route: HandlerRoute): Promise<Outcome | undefined> {
     const { events } = this.#parts;
     this.#isStarted = true;
     if (events.hears('started')) events.emit({ ...this.#about(), kind: 'started' });
@@ -136,7 +136,7 @@ export class Attempt implements TimedClaim {
     });
   }
 
-  #runHandler(route: Route): Promise<Outcome> {
+  #runHandler(route: HandlerRoute): Promise<Outcome> {
     const { tracing } = this.#parts;
     if (tracing !== undefined && tracing.tracer.isIdle?.() !== true) {
       this.#span = tracing.tracer.attempt(this.claim, tracing.place(this.claim));
@@ -307,7 +307,7 @@ function cut(reason: string): string {
 }
 
 /** Runs the route's middleware and handler over the delivery; whatever happens is an outcome. */
-export async function runHandler(route: Route, delivery: EngineDelivery): Promise<Outcome> {
+export async function runHandler(route: HandlerRoute, delivery: EngineDelivery): Promise<Outcome> {
   let outcome: Outcome;
   try {
     // The answer is known, except when it throws (see slots.ts).
@@ -354,7 +354,7 @@ function outcomeOf(answer: unknown): Outcome {
   return delivered();
 }
 
-async function throughMiddleware(route: Route, delivery: EngineDelivery): Promise<Outcome> {
+async function throughMiddleware(route: HandlerRoute, delivery: EngineDelivery): Promise<Outcome> {
   const { middleware, handler } = route;
   const step = async (at: number): Promise<Outcome> => {
     const wrap = middleware[at];

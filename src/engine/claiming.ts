@@ -14,7 +14,7 @@ import type { Claim, Demand } from '../ports/source.ts';
 import { sleep } from '../system/wait.ts';
 import type { LeaseTimer, TimedClaim } from './lease-timer.ts';
 import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
-import type { Route, Slots } from './slots.ts';
+import type { HandlerRoute, HandlerSlots } from './handler-slots.ts';
 
 // How many messages are claimed beyond the free slots, where handlers are quicker than the
 // store.
@@ -116,12 +116,12 @@ export interface ClaimRound {
 /** The questions of one engine to its source. */
 export class ClaimRounds {
   readonly #parts: EngineParts;
-  readonly #slots: Slots;
+  readonly #slots: HandlerSlots;
   readonly #wake: Wake;
   readonly #ahead: Prefetch;
   #early: ClaimRound | undefined;
 
-  constructor(parts: EngineParts, slots: Slots, wake: Wake) {
+  constructor(parts: EngineParts, slots: HandlerSlots, wake: Wake) {
     this.#parts = parts;
     this.#slots = slots;
     this.#wake = wake;
@@ -307,7 +307,11 @@ function isStopped({ envelope }: Claim, paused: Paused): boolean {
 }
 
 /** Whether a claim would not be asked for any more: paused, or its handler taken away meanwhile. */
-export function isUnwanted(claim: Claim, route: Route | undefined, parts: EngineParts): boolean {
+export function isUnwanted(
+  claim: Claim,
+  route: HandlerRoute | undefined,
+  parts: EngineParts,
+): boolean {
   const paused = parts.pauses.now;
   if (paused !== NOTHING_PAUSED && isStopped(claim, paused)) return true;
   // What every handler refuses by its envelope is held, and a lost holder is judged without one.
@@ -320,7 +324,11 @@ export function isUnwanted(claim: Claim, route: Route | undefined, parts: Engine
  * Whether a claim may wait for a slot though it could be left to others. If we end meanwhile, that
  * counts as an attempt and as a lost holder: not for its last attempt, and not twice.
  */
-export function bearsWaiting(claim: Claim, route: Route | undefined, parts: EngineParts): boolean {
+export function bearsWaiting(
+  claim: Claim,
+  route: HandlerRoute | undefined,
+  parts: EngineParts,
+): boolean {
   return claim.lost === 0 && claim.attempt < parts.policyFor(claim, route).maxAttempts;
 }
 

@@ -36,7 +36,7 @@ import {
   type Reservation,
   tellTrouble,
 } from './parts.ts';
-import { type Route, Slots } from './slots.ts';
+import { type HandlerRoute, HandlerSlots } from './handler-slots.ts';
 
 /** After trouble with the source, the wait before the next try doubles up to the maximum. */
 const TROUBLE_WAIT = { firstMs: 100, maxMs: 30_000 };
@@ -52,7 +52,7 @@ type Phase = 'stopped' | 'running' | 'stopping';
 /** Takes work from one source and carries it through. */
 export class Engine {
   readonly parts: EngineParts;
-  readonly slots: Slots;
+  readonly slots: HandlerSlots;
   readonly #leases: LeaseTimer;
   /** It was stopped and waits for nothing: what cannot be settled at once is not. */
   #hasGivenUp = false;
@@ -75,7 +75,7 @@ export class Engine {
 
   constructor(parts: EngineParts) {
     this.parts = parts;
-    this.slots = new Slots(parts.slots, parts.routes);
+    this.slots = new HandlerSlots(parts.slots, parts.routes);
     const { clock, source } = parts;
     const extend: LeaseTimerHandlers['extend'] = (claims) =>
       source.extend?.(claims) ?? Promise.resolve(claims.map(() => 'done' as const));
@@ -192,7 +192,10 @@ export class Engine {
    * Takes one message and runs it with a route of the moment; resolves to its verdict once that is
    * settled, to undefined when there was none to take.
    */
-  async runOne(take: () => Promise<Claim | undefined>, route: Route): Promise<Verdict | undefined> {
+  async runOne(
+    take: () => Promise<Claim | undefined>,
+    route: HandlerRoute,
+  ): Promise<Verdict | undefined> {
     if (this.#phase === 'stopped') this.#hasGivenUp = false;
     // Counted from before the claim: a stop waits for it, and does not find it running afterwards.
     this.#reserved += 1;
@@ -378,7 +381,7 @@ export class Engine {
     void this.#attempt(claim, { route, leaseEndsAt, isReleased });
   }
 
-  #park(claim: Claim, leaseEndsAt: number, route: Route | undefined): void {
+  #park(claim: Claim, leaseEndsAt: number, route: HandlerRoute | undefined): void {
     const giveBack = (parked: WaitingClaim): void => {
       this.#rounds.tooFarAhead();
       this.#parked.remove(parked);

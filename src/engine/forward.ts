@@ -12,7 +12,7 @@ import { checkedFailure, classify, failure } from '../core/failure.ts';
 import { checkNames, checkNumber, HEADERS_MAX_BYTES } from '../core/limits.ts';
 import { delivered, failed, type Outcome } from '../core/verdict.ts';
 import type { Delivery, Handler } from '../ports/handler.ts';
-import type { Parcel, Sink } from '../ports/sink.ts';
+import type { OutgoingMessage, Sink } from '../ports/sink.ts';
 import { createBatchLine } from '../stores/shared/batching.ts';
 import { carrying } from './tracing.ts';
 
@@ -71,7 +71,7 @@ export function forward(sink: Sink, options: ForwardOptions = {}): Handler {
       orderKey,
     } = delivery.envelope;
     if (size > maxBytes) return tooLarge(sink.name, size, maxBytes);
-    const parcel: Parcel = {
+    const parcel: OutgoingMessage = {
       id: delivery.id,
       topic: topic(delivery),
       headers: headersOf(delivery),
@@ -87,7 +87,7 @@ export function forward(sink: Sink, options: ForwardOptions = {}): Handler {
 
 /** A parcel in line, and whether its delivery still wants it to go. */
 interface Waiting {
-  readonly parcel: Parcel;
+  readonly parcel: OutgoingMessage;
   readonly signal: AbortSignal;
 }
 
@@ -106,7 +106,7 @@ function topicOf(delivery: Delivery): string {
 }
 
 /** Anything but a clear word is "not known to have arrived": tried again, with the same id. */
-function outcomeOf(name: string, { id }: Parcel, answer: unknown): Outcome {
+function outcomeOf(name: string, { id }: OutgoingMessage, answer: unknown): Outcome {
   if (answer === 'confirmed') return delivered();
   const said = checkedFailure(answer);
   if (said !== null) return failed(said);

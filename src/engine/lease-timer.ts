@@ -9,7 +9,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { Claim } from '../ports/source.ts';
 
 /** A claim whose lease is kept. Times are monotonic. */
-export interface TimedClaim extends Indexed<'watchedAt'> {
+export interface TimedClaim extends IndexedItem<'watchedAt'> {
   readonly claim: Claim;
   /** When the handler has had its time; Infinity once that is over. */
   timeoutAt: number;
@@ -197,10 +197,10 @@ export class LeaseTimer {
 // the time of a busy process. (V8 13.6, 2026-11-18)
 
 /** Where a thing stands in each crowd it may be in; undefined where it is in none. */
-export type Indexed<Key extends string> = { [Name in Key]: number | undefined };
+export type IndexedItem<Key extends string> = { [Name in Key]: number | undefined };
 
 /** The things that are in it, in no order. */
-export class IndexedSet<Key extends string, Thing extends Indexed<Key>> {
+export class IndexedSet<Key extends string, Thing extends IndexedItem<Key>> {
   readonly #key: Key;
   readonly #things: Thing[] = [];
 
@@ -241,7 +241,7 @@ export class IndexedSet<Key extends string, Thing extends Indexed<Key>> {
     this.#place(thing, at);
   }
 
-  #place(thing: Indexed<Key>, at: number | undefined): void {
+  #place(thing: IndexedItem<Key>, at: number | undefined): void {
     thing[this.#key] = at;
   }
 }

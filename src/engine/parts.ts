@@ -7,7 +7,7 @@ import type { Clock, Dice } from '../ports/clock.ts';
 import type { Claim, Source } from '../ports/source.ts';
 import type { TracedPlace, Tracer } from '../ports/tracer.ts';
 import type { Events } from './events.ts';
-import type { Route, Routes, SlotSettings } from './slots.ts';
+import type { HandlerRoute, Routes, SlotSettings } from './handler-slots.ts';
 
 /** What an engine is made of. */
 export interface EngineParts {
@@ -20,7 +20,7 @@ export interface EngineParts {
   /** This engine's name in the history of attempts. */
   readonly name: string;
   /** The policy of a message: by its own name, its route, or the default. */
-  policyFor(claim: Claim, route: Route | undefined): RetryPolicy;
+  policyFor(claim: Claim, route: HandlerRoute | undefined): RetryPolicy;
   readonly backoffs: Readonly<Record<string, BackoffFunction>>;
   /** The tracer, and the name of its source; undefined: tracing is off. */
   readonly tracing?: {
@@ -56,7 +56,7 @@ export interface EngineLoad {
 
 /** A slot taken ahead, for a message that is being inserted. */
 export interface Reservation {
-  readonly route: Route;
+  readonly route: HandlerRoute;
   readonly destination: string | undefined;
   /** When its lease ends (monotonic), by the safe side. */
   readonly leaseEndsAt: number;

@@ -16,14 +16,14 @@ const TEXT_MAX_BYTES = 16_384;
 const TEXTS_MAX = 16;
 
 /** Checks the option `tracing`; what it gives never throws. */
-export function checkTracer(given: Tracer | undefined): Tracer | undefined {
-  if (given === undefined || SAFE.has(given)) return given;
+export function checkTracer(tracer: Tracer | undefined): Tracer | undefined {
+  if (tracer === undefined || SAFE.has(tracer)) return tracer;
   const isTracer =
-    typeof given === 'object' &&
-    given !== null &&
-    METHODS.every((name) => typeof given[name] === 'function');
-  if (isTracer) return safe(given);
-  const what = (given as unknown) instanceof Promise ? 'a promise' : show(given);
+    typeof tracer === 'object' &&
+    tracer !== null &&
+    METHODS.every((name) => typeof tracer[name] === 'function');
+  if (isTracer) return safe(tracer);
+  const what = (tracer as unknown) instanceof Promise ? 'a promise' : show(tracer);
   throw new RespoolError(
     'config.invalid',
     `cannot use ${what} as "tracing": allowed is a tracer, such as await openTelemetry() of ` +
@@ -77,8 +77,8 @@ function safeSend(span: SendSpan | undefined): SendSpan | undefined {
   return {
     headers: textsOf(() => span.headers),
     run: (work) => inside((once) => span.run(once), work),
-    end: (sent) => {
-      quietly(() => span.end(sent));
+    end: (sending) => {
+      quietly(() => span.end(sending));
     },
   };
 }

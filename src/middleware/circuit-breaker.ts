@@ -15,8 +15,8 @@ import type { Clock } from '../ports/clock.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';
 import { Breaker, type BreakerState } from '../system/breaker.ts';
 import { systemClock } from '../system/clock.ts';
-import { countedBy, type CountedBy, Keyed } from './keyed.ts';
-import { checkFunction, checkOptions, CLOCK } from './options.ts';
+import { countedBy, type KeyBy, PerKey } from './per-key.ts';
+import { checkFunction, checkMiddlewareOptions, CLOCK } from './options.ts';
 import { asItWas, harmlessly, notNow, resultOf } from './run.ts';
 
 /** What state a circuit went into. */
@@ -39,7 +39,7 @@ const CIRCUIT_BREAKER = {
   },
   by: {
     kind: 'code',
-    ts: 'CountedBy',
+    ts: 'KeyBy',
     defaultText: "`'topic'`",
     about: 'what has a circuit of its own',
   },
@@ -62,7 +62,7 @@ export interface CircuitBreakerOptions {
   /** An open circuit lets one delivery try after this. 1ms to 1d; default 30s. */
   readonly halfOpenAfter?: Duration;
   /** What has a circuit of its own. Default `'topic'`. */
-  readonly by?: CountedBy;
+  readonly by?: KeyBy;
   /** Is called with every change and the key of the circuit. */
   readonly onChange?: (change: CircuitChange, key: string) => void;
   /** Time; the machine's unless given, a test gives its virtual one. */
@@ -84,7 +84,7 @@ interface Settings {
  * cost of an attempt. Permanent failures, held and postponed messages do not count.
  */
 export function circuitBreaker(options: CircuitBreakerOptions = {}): Middleware {
-  const values = checkOptions('circuitBreaker', options, CIRCUIT_BREAKER);
+  const values = checkMiddlewareOptions('circuitBreaker', options, CIRCUIT_BREAKER);
   const { by = 'topic', onChange } = options;
   if (onChange !== undefined) checkFunction('onChange', onChange);
   const settings: Settings = {
@@ -92,7 +92,7 @@ export function circuitBreaker(options: CircuitBreakerOptions = {}): Middleware 
     onChange,
     clock: options.clock ?? systemClock,
   };
-  const circuits = new Keyed(countedBy('by', by), (key) => new Circuit(key, settings));
+  const circuits = new PerKey(countedBy('by', by), (key) => new Circuit(key, settings));
   return async (delivery, next) => {
     const circuit = circuits.of(delivery);
     const waitMs = circuit.waitMs();

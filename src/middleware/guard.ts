@@ -9,7 +9,7 @@ import { failure } from '../core/failure.ts';
 import type { Option } from '../core/option-table.ts';
 import { failed, held, isOutcome, type Outcome } from '../core/verdict.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';
-import { checkFunction, checkOptions } from './options.ts';
+import { checkFunction, checkMiddlewareOptions } from './options.ts';
 
 /** `true` to let it pass; a reason, an outcome, or false to refuse it. */
 export type GuardAnswer = boolean | string | Outcome;
@@ -38,7 +38,7 @@ export function guard(
   options: GuardOptions = {},
 ): Middleware {
   checkFunction('ask of guard', ask);
-  const { refused } = checkOptions('guard', options, GUARD);
+  const { refused } = checkMiddlewareOptions('guard', options, GUARD);
   return async (delivery, next) => {
     const answer: unknown = await ask(delivery);
     if (answer === true) return next();

@@ -6,7 +6,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
 import { withTimeout } from '../system/wait.ts';
-import { checkFunction, checkOptions, CLOCK } from './options.ts';
+import { checkFunction, checkMiddlewareOptions, CLOCK } from './options.ts';
 import { notNow } from './run.ts';
 
 const HEALTH_GATE = {
@@ -58,7 +58,11 @@ export interface HealthGateOptions {
 
 /** Postpones deliveries, at no cost of an attempt, while `isHealthy()` is not true. */
 export function healthGate(options: HealthGateOptions): Middleware {
-  const { everyMs, timeoutMs, postponeMs } = checkOptions('healthGate', options, HEALTH_GATE);
+  const { everyMs, timeoutMs, postponeMs } = checkMiddlewareOptions(
+    'healthGate',
+    options,
+    HEALTH_GATE,
+  );
   const { isHealthy, clock = systemClock } = options;
   checkFunction('isHealthy', isHealthy);
   let asking: Promise<boolean> | undefined;

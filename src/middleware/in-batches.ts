@@ -15,7 +15,7 @@ import { isOutcome, type Outcome } from '../core/verdict.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery, Handler } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
-import { checkFunction, checkOptions, CLOCK } from './options.ts';
+import { checkFunction, checkMiddlewareOptions, CLOCK } from './options.ts';
 import { notNow } from './run.ts';
 
 /** What became of one delivery of a batch; undefined: delivered, an error: as if thrown. */
@@ -50,10 +50,10 @@ const IN_BATCHES = {
 } as const;
 
 /** Every option of `inBatches()`. */
-export const IN_BATCHES_OPTIONS: Readonly<Record<keyof BatchOptions, Option>> = IN_BATCHES;
+export const IN_BATCHES_OPTIONS: Readonly<Record<keyof InBatchesOptions, Option>> = IN_BATCHES;
 
 /** What `inBatches()` takes. */
-export interface BatchOptions<Body = unknown> {
+export interface InBatchesOptions<Body = unknown> {
   /** Is called with 1 to `max` deliveries; what it throws fails all of them. */
   readonly handler: BatchHandler<Body>;
   /**
@@ -75,8 +75,8 @@ interface Member<Body> {
 }
 
 /** Makes a handler that gathers deliveries and hands them over together. */
-export function inBatches<Body = unknown>(options: BatchOptions<Body>): Handler<Body> {
-  const { max, withinMs } = checkOptions('inBatches', options, IN_BATCHES);
+export function inBatches<Body = unknown>(options: InBatchesOptions<Body>): Handler<Body> {
+  const { max, withinMs } = checkMiddlewareOptions('inBatches', options, IN_BATCHES);
   const { handler, clock = systemClock } = options;
   checkFunction('handler', handler);
   let gathered: Member<Body>[] = [];

@@ -8,7 +8,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import type { Logger } from '../ports/logger.ts';
 import { systemClock } from '../system/clock.ts';
-import { checkMethods, checkOptions, CLOCK } from './options.ts';
+import { checkMethods, checkMiddlewareOptions, CLOCK } from './options.ts';
 import { asItWas, harmlessly, resultOf } from './run.ts';
 
 const LOGGING = {
@@ -37,7 +37,7 @@ export interface LoggingOptions {
  * permanent one and a held message as error; its start as debug.
  */
 export function logging(options: LoggingOptions): Middleware {
-  checkOptions('logging', options, LOGGING);
+  checkMiddlewareOptions('logging', options, LOGGING);
   const { logger, clock = systemClock } = options;
   checkMethods('logger', logger, ['debug', 'info', 'warn', 'error']);
   return async ({ id, topic, lane, attempt }, next) => {

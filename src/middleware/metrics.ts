@@ -4,7 +4,7 @@ import type { Outcome } from '../core/verdict.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
-import { checkFunction, checkOptions, CLOCK, refused } from './options.ts';
+import { checkFunction, checkMiddlewareOptions, CLOCK, refuseOption } from './options.ts';
 import { asItWas, harmlessly, resultOf } from './run.ts';
 
 /** What `metrics()` calls; what goes wrong in it harms no delivery. */
@@ -16,7 +16,7 @@ export interface MetricsHook {
 
 /** Calls `started` and `ended` around every attempt; times are in milliseconds. */
 export function metrics(hook: MetricsHook, options: { readonly clock?: Clock } = {}): Middleware {
-  checkOptions('metrics', options, { clock: CLOCK });
+  checkMiddlewareOptions('metrics', options, { clock: CLOCK });
   const { clock = systemClock } = options;
   checkHook(hook);
   return async (delivery, next) => {
@@ -31,12 +31,12 @@ export function metrics(hook: MetricsHook, options: { readonly clock?: Clock } =
 
 function checkHook(hook: unknown): void {
   if (typeof hook !== 'object' || hook === null) {
-    throw refused('hook of metrics', hook, 'an object with started, ended or both');
+    throw refuseOption('hook of metrics', hook, 'an object with started, ended or both');
   }
   const { started, ended } = hook as Partial<MetricsHook>;
   // Not by its own names alone: the hook may be an instance of a class with more to it.
   if (started === undefined && ended === undefined) {
-    throw refused('hook of metrics', hook, 'an object with started, ended or both');
+    throw refuseOption('hook of metrics', hook, 'an object with started, ended or both');
   }
   if (started !== undefined) checkFunction('started', started);
   if (ended !== undefined) checkFunction('ended', ended);

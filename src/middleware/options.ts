@@ -11,21 +11,25 @@ export const CLOCK = {
 } as const;
 
 /** The options of a middleware, with their defaults; refuses what is no object. */
-export function checkOptions<const Table extends OptionTable>(
+export function checkMiddlewareOptions<const Table extends OptionTable>(
   what: string,
   options: object,
   table: Table,
 ): OptionValues<Table> {
   const given: unknown = options;
   if (typeof given !== 'object' || given === null || Array.isArray(given)) {
-    throw refused(`options of ${what}`, given, `an object with ${Object.keys(table).join(', ')}`);
+    throw refuseOption(
+      `options of ${what}`,
+      given,
+      `an object with ${Object.keys(table).join(', ')}`,
+    );
   }
   return readOptions({ what }, given, table);
 }
 
 /** Refuses what is not a function. */
 export function checkFunction(what: string, value: unknown): void {
-  if (typeof value !== 'function') throw refused(what, value, 'a function');
+  if (typeof value !== 'function') throw refuseOption(what, value, 'a function');
 }
 
 /** Refuses an object that lacks one of the methods that will be called. */
@@ -33,7 +37,7 @@ export function checkMethods(what: string, value: unknown, names: readonly strin
   const given = value as Readonly<Record<string, unknown>> | null | undefined;
   const missing = names.find((name) => typeof given?.[name] !== 'function');
   if (missing === undefined) return;
-  throw refused(
+  throw refuseOption(
     what,
     value,
     `an object with the methods ${names.join(', ')}; it has no ${missing}`,
@@ -41,7 +45,7 @@ export function checkMethods(what: string, value: unknown, names: readonly strin
 }
 
 /** The error for an option that cannot be used. */
-export function refused(what: string, value: unknown, allowed: string): RespoolError {
+export function refuseOption(what: string, value: unknown, allowed: string): RespoolError {
   return new RespoolError(
     'config.invalid',
     `cannot use ${show(value)} as "${what}": allowed is ${allowed}`,

@@ -10,8 +10,8 @@ import type { Option } from '../core/option-table.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
-import { countedBy, type CountedBy, Keyed } from './keyed.ts';
-import { checkOptions, CLOCK } from './options.ts';
+import { countedBy, type KeyBy, PerKey } from './per-key.ts';
+import { checkMiddlewareOptions, CLOCK } from './options.ts';
 import { notNow, PostponeSpacing, waitInside } from './run.ts';
 
 const RATE_LIMIT = {
@@ -31,7 +31,7 @@ const RATE_LIMIT = {
   },
   by: {
     kind: 'code',
-    ts: 'CountedBy',
+    ts: 'KeyBy',
     defaultText: "`'all'`",
     about: 'what shares one limit',
   },
@@ -54,7 +54,7 @@ export interface RateLimitOptions {
   /** The span that `max` is for. 1ms to 1d. */
   readonly per: Duration;
   /** What shares one limit. Default `'all'`. */
-  readonly by?: CountedBy;
+  readonly by?: KeyBy;
   /** Waits up to this are spent in the slot, longer ones are postponed. Up to 30s; default 1s. */
   readonly wait?: Duration;
   /** Time; the machine's unless given, a test gives its virtual one. */
@@ -63,9 +63,13 @@ export interface RateLimitOptions {
 
 /** Lets at most `max` deliveries begin per `per`, after a burst of `max`; postpones the others. */
 export function rateLimit(options: RateLimitOptions): Middleware {
-  const { max, perMs, waitMs: waitMaxMs } = checkOptions('rateLimit', options, RATE_LIMIT);
+  const {
+    max,
+    perMs,
+    waitMs: waitMaxMs,
+  } = checkMiddlewareOptions('rateLimit', options, RATE_LIMIT);
   const { by = 'all', clock = systemClock } = options;
-  const buckets = new Keyed(countedBy('by', by), () => new Bucket(max, perMs / max));
+  const buckets = new PerKey(countedBy('by', by), () => new Bucket(max, perMs / max));
   const reason = `the rate of ${max} per ${formatDuration(perMs)} is reached`;
   return async (delivery, next) => {
     const bucket = buckets.of(delivery);

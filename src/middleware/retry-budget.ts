@@ -10,7 +10,7 @@ import type { Option } from '../core/option-table.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
-import { checkOptions, CLOCK } from './options.ts';
+import { checkMiddlewareOptions, CLOCK } from './options.ts';
 import { notNow, PostponeSpacing } from './run.ts';
 
 const RETRY_BUDGET = {
@@ -41,7 +41,7 @@ export interface RetryBudgetOptions {
  * are postponed, which costs no attempt. First attempts always go on.
  */
 export function retryBudget(options: RetryBudgetOptions): Middleware {
-  const { perMinute } = checkOptions('retryBudget', options, RETRY_BUDGET);
+  const { perMinute } = checkMiddlewareOptions('retryBudget', options, RETRY_BUDGET);
   const { clock = systemClock } = options;
   // A ring: the beginning that the next one has to be a minute away from is the oldest.
   const beganAt = new Float64Array(perMinute).fill(Number.NEGATIVE_INFINITY);

@@ -6,7 +6,7 @@ import { checkMethods } from './options.ts';
 import { asItWas, harmlessly, resultOf, type Result } from './run.ts';
 
 /** One attempt, as your tracer sees it. */
-export interface AttemptSpan {
+export interface MiddlewareSpan {
   /** Called once; `thrown` is what the handler threw, if it did. */
   end(outcome: Outcome, thrown?: unknown): void;
   /**
@@ -18,7 +18,7 @@ export interface AttemptSpan {
 /** What `tracing()` calls; what goes wrong in it harms no delivery. */
 export interface TracingHook {
   /** Starts a span; undefined: this one is not traced. */
-  start(delivery: Delivery): AttemptSpan | undefined;
+  start(delivery: Delivery): MiddlewareSpan | undefined;
 }
 
 /** Starts a span before each attempt and ends it with the outcome. */
@@ -34,7 +34,7 @@ export function tracing(hook: TracingHook): Middleware {
 }
 
 /** The result of the handler itself, whatever `run` makes of it. */
-async function runInside(span: AttemptSpan, next: () => Promise<Outcome>): Promise<Result> {
+async function runInside(span: MiddlewareSpan, next: () => Promise<Outcome>): Promise<Result> {
   let inside: Promise<Result> | undefined;
   const work = (): Promise<Result> => (inside ??= resultOf(next));
   void harmlessly(() => span.run?.(work));

@@ -19,12 +19,12 @@ export { Reject } from './listen.ts';
 export type { Relay, RelayLoad } from './relay.ts';
 export { type SinkSpool, spoolSink, type SpoolSinkOptions } from './spool-sink.ts';
 export type { SqliteOutbox } from './sqlite-outbox.ts';
-export { tracked, tracking, trackingIds, trackingOf } from './tracking.ts';
+export { withTracking, tracking, trackingIds, trackingOf } from './tracking.ts';
 export { type ClientOf, type TxClient, type TxPool, transaction } from './transaction.ts';
 export type { AnyTx } from './tx.ts';
 export type {
   CleanUp,
-  Emitted,
+  EmitResult,
   EmitMessage,
   EmitOptions,
   RelayOptions,

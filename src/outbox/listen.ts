@@ -94,7 +94,7 @@ export function listen<Body = unknown>(
 
 /** Without a word they would be without effect. */
 function refuseForeign(options: object): void {
-  const name = Object.keys(options).find((given) => Object.hasOwn(FOREIGN, given));
+  const name = Object.keys(options).find((value) => Object.hasOwn(FOREIGN, value));
   if (name === undefined) return;
   throw new RespoolError(
     'config.invalid',

@@ -22,14 +22,14 @@ import { carrying } from '../engine/tracing.ts';
 import type { BodyStore, StoredBody } from '../ports/body-store.ts';
 import type { Duplicate } from '../ports/entry-store.ts';
 import type { SendSpan, Tracer } from '../ports/tracer.ts';
-import { type Codec, encodersOf } from '../rabbit/publish/codecs.ts';
+import { type ContentCodec, encodersOf } from '../rabbit/publish/codecs.ts';
 import { badKeyList } from '../rabbit/publish/message.ts';
 import { keepBody, type OwnBody, ownBody } from '../spool/body.ts';
 import { Chain } from '../spool/chain.ts';
 import { checkMessage, type MessageOptions, withBody } from '../spool/message.ts';
 import { beginSend, beginSends, type TracedMessage, type TracedSends } from '../spool/tracing.ts';
 import { TRACKING_HEADER, trackingHeader } from './tracking.ts';
-import type { EmitMessage, EmitOptions, Emitted } from './types.ts';
+import type { EmitMessage, EmitOptions, EmitResult } from './types.ts';
 
 // The store of bodies of a spool over an outbox: there are none beside the entries.
 
@@ -69,7 +69,7 @@ export interface EmitSettings {
   readonly expiresMs: number | undefined;
   readonly maxBytes: number;
   readonly policies: ReadonlySet<string>;
-  readonly encoders: readonly Codec[];
+  readonly encoders: readonly ContentCodec[];
   readonly makeId: (now: Millis) => string;
 }
 
@@ -118,21 +118,22 @@ export class Messages {
   }
 
   /** Takes over what the caller gave. Called before anything is awaited: buffers are used again. */
-  own(given: EmitMessage): OwnMessage {
-    if (typeof given !== 'object' || given === null) {
+  own(emitMessage: EmitMessage): OwnMessage {
+    if (typeof emitMessage !== 'object' || emitMessage === null) {
       throw new RespoolError(
         'message.invalid',
-        `cannot emit ${show(given)}: a message is an object with routingKey and body`,
+        `cannot emit ${show(emitMessage)}: a message is an object with routingKey and body`,
       );
     }
-    checkFields(given, NAMES);
-    const { body, ...message } = given;
-    checkTopic(given.routingKey, 'routing key');
-    if (given.expires !== undefined) durationMs(given.expires, 'expires', { minMs: 1 });
-    const headers = lowered(checkHeaders(given.headers, HEADERS_MAX_BYTES));
+    checkFields(emitMessage, NAMES);
+    const { body, ...message } = emitMessage;
+    checkTopic(emitMessage.routingKey, 'routing key');
+    if (emitMessage.expires !== undefined) durationMs(emitMessage.expires, 'expires', { minMs: 1 });
+    const headers = lowered(checkHeaders(emitMessage.headers, HEADERS_MAX_BYTES));
     const { bytes, contentType } = this.#bytesOf(body, headers[CONTENT_TYPE]);
     const { maxBytes, policies } = this.#settings;
-    if (bytes.byteLength > maxBytes) throw tooLarge(given.routingKey, bytes.byteLength, maxBytes);
+    if (bytes.byteLength > maxBytes)
+      throw tooLarge(emitMessage.routingKey, bytes.byteLength, maxBytes);
     const { policy } = message;
     if (policy !== undefined && !policies.has(policy)) throw unknownPolicy(policy, policies);
     const typed = contentType === undefined ? headers : { ...headers, [CONTENT_TYPE]: contentType };
@@ -208,7 +209,10 @@ export function checkEmitOptions(options: unknown): EmitOptions {
 }
 
 /** What became of an entry, as the caller is told. */
-export function emittedOf({ envelope }: Entry, result: 'stored' | Duplicate | undefined): Emitted {
+export function emittedOf(
+  { envelope }: Entry,
+  result: 'stored' | Duplicate | undefined,
+): EmitResult {
   return typeof result === 'object'
     ? { id: result.duplicateOf, duplicate: true }
     : { id: envelope.id, duplicate: false };
@@ -222,16 +226,16 @@ function typeOf(body: unknown, isBytes: boolean): string | undefined {
 
 /** Names of headers have no case elsewhere; this one is looked for by everybody. */
 function lowered(headers: Headers): Headers {
-  const name = Object.keys(headers).find((given) => given.toLowerCase() === CONTENT_TYPE);
+  const name = Object.keys(headers).find((value) => value.toLowerCase() === CONTENT_TYPE);
   if (name === undefined || name === CONTENT_TYPE) return headers;
   const { [name]: contentType = '', ...rest } = headers;
   return { ...rest, [CONTENT_TYPE]: contentType };
 }
 
 /** Refuses what the broker would refuse, while the caller can still be told. */
-function refuseHeaders(given: Headers, typed: Headers): void {
+function refuseHeaders(headers: Headers, typed: Headers): void {
   const all = new Set([...Object.keys(typed), TRACKING_HEADER]).size;
-  const count = Object.keys(given).length;
+  const count = Object.keys(headers).length;
   if (all > HEADERS_MAX) {
     throw new RespoolError(
       'limit.exceeded',
@@ -239,7 +243,7 @@ function refuseHeaders(given: Headers, typed: Headers): void {
         `an outbox adds, a message has up to ${HEADERS_MAX}`,
     );
   }
-  const bytes = Buffer.byteLength(given[CONTENT_TYPE] ?? '');
+  const bytes = Buffer.byteLength(headers[CONTENT_TYPE] ?? '');
   if (bytes > CONTENT_TYPE_MAX_BYTES) {
     throw new RespoolError(
       'message.invalid',
@@ -247,7 +251,7 @@ function refuseHeaders(given: Headers, typed: Headers): void {
         `${CONTENT_TYPE_MAX_BYTES}`,
     );
   }
-  const badList = badKeyList(given);
+  const badList = badKeyList(headers);
   if (badList === undefined) return;
   throw new RespoolError(
     'message.invalid',
@@ -307,10 +311,10 @@ function tooLarge(routingKey: string, bytes: number, maxBytes: number): RespoolE
   );
 }
 
-function unknownPolicy(policy: unknown, known: ReadonlySet<string>): RespoolError {
+function unknownPolicy(policy: unknown, names: ReadonlySet<string>): RespoolError {
   return new RespoolError(
     'policy.unknown',
-    `cannot emit with policy ${show(policy)}: known are ${[...known].join(', ')}; ` +
+    `cannot emit with policy ${show(policy)}: known are ${[...names].join(', ')}; ` +
       'name it in "policies" of the outbox',
   );
 }
@@ -338,7 +342,7 @@ function streamed(): RespoolError {
 /** Emits on their way, with what carries their traces. */
 export interface TracedEmits {
   readonly own: readonly OwnMessage[];
-  end(emitted: readonly Emitted[]): void;
+  end(emitted: readonly EmitResult[]): void;
   fail(error: unknown): void;
 }
 

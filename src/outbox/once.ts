@@ -134,11 +134,11 @@ export function once<T>(
 
 function onceInSqlite<T>(
   database: SqliteDatabase,
-  given: OnceKey,
+  onceKey: OnceKey,
   work: () => T,
   options: OnceOptions,
 ): Once<T> {
-  const key = checkOnce(given, options);
+  const key = checkOnce(onceKey, options);
   const table = sqliteTable(options);
   const doing = `do "${key.key}" once`;
   return withinSqlite(database, doing, () => {
@@ -156,11 +156,11 @@ function onceInSqlite<T>(
 
 async function onceInPostgres<T>(
   place: unknown,
-  given: OnceKey,
+  onceKey: OnceKey,
   work: (tx: unknown) => Promise<T>,
   options: OnceOptions,
 ): Promise<Once<T>> {
-  const key = checkOnce(given, options);
+  const key = checkOnce(onceKey, options);
   const table = postgresTable(options);
   const doing = `do "${key.key}" once`;
   if (isPool(place)) return onceOnPool(place as TxPool, { table, key, doing }, work);
@@ -279,9 +279,9 @@ async function take(
   }
 }
 
-function checkOnce(given: unknown, options: OnceOptions): Key {
+function checkOnce(value: unknown, options: OnceOptions): Key {
   checkNames('once', options, NAMES);
-  const key = isDelivery(given) ? idOf(given) : given;
+  const key = isDelivery(value) ? idOf(value) : value;
   if (key === undefined || key === null || key === '') {
     throw new RespoolError(
       'message.invalid',
@@ -297,8 +297,8 @@ function checkOnce(given: unknown, options: OnceOptions): Key {
   };
 }
 
-function isDelivery(given: unknown): given is Exclude<OnceKey, string> {
-  return typeof given === 'object' && given !== null && 'id' in given && 'envelope' in given;
+function isDelivery(value: unknown): value is Exclude<OnceKey, string> {
+  return typeof value === 'object' && value !== null && 'id' in value && 'envelope' in value;
 }
 
 function idOf(delivery: Exclude<OnceKey, string>): string {

@@ -9,7 +9,7 @@ import { type BackoffFunction, exponential, type RetryPolicy } from '../core/pol
 import type { Clock, Dice } from '../ports/clock.ts';
 import type { Logger } from '../ports/logger.ts';
 import type { Tracer } from '../ports/tracer.ts';
-import type { Codec } from '../rabbit/publish/codecs.ts';
+import type { ContentCodec } from '../rabbit/publish/codecs.ts';
 import { checkTracer } from '../engine/tracing.ts';
 import type { PgPool } from '../stores/postgres/options.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
@@ -55,7 +55,7 @@ const OUTBOX = {
   encoders: {
     kind: 'code',
     type: 'a list of `{ contentType, encode, decode }`',
-    ts: 'readonly Codec[]',
+    ts: 'readonly ContentCodec[]',
     defaultText: 'JSON; texts and bytes as they are',
     about: 'for values with another `content-type` header, such as msgpack',
   },
@@ -145,7 +145,7 @@ export interface OutboxBase {
    * For values with another `content-type` header, such as msgpack. Default JSON; texts and bytes
    * as they are.
    */
-  readonly encoders?: readonly Codec[];
+  readonly encoders?: readonly ContentCodec[];
   /** Gets a line for every event. */
   readonly logger?: Logger;
   /** Writes spans of emits and of relays. */

@@ -22,7 +22,7 @@ import { systemClock } from '../system/clock.ts';
 import {
   type GuardedTx,
   guardedTxOf,
-  type Speaker,
+  type StatementRunner,
   transaction,
   type TxClient,
   type TxPool,
@@ -62,8 +62,8 @@ import {
   type MissingTables,
 } from './table-errors.ts';
 import { type AnyTx, isOneTransaction, sqlTxOf, type TxMutex, TxMutexes } from './tx.ts';
-import type { EmitMessage, EmitOptions, Emitted, RelayOptions } from './types.ts';
-import { Wake } from './wake.ts';
+import type { EmitMessage, EmitOptions, EmitResult, RelayOptions } from './types.ts';
+import { OutboxWake } from './wake.ts';
 
 // The pool of an outbox: the user's, or one of its own that is opened when it is needed.
 
@@ -96,7 +96,7 @@ class OwnPool {
   /** One or a few statements on a connection, in no transaction. */
   async using<T>(work: (client: TxClient) => Promise<T>): Promise<T> {
     const client = await (await this.get()).connect();
-    const speaker: Speaker = client as Speaker;
+    const speaker: StatementRunner = client as StatementRunner;
     let lost: Error | undefined;
     // A connection that breaks says so by an event, too, which without a listener ends the process.
     const onError = (error: Error): void => {
@@ -213,7 +213,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
   readonly #messages: Messages;
   readonly #time: ServerTime;
   readonly #habit: TxHabit = { isFirst: false };
-  readonly #wake: Wake;
+  readonly #wake: OutboxWake;
   readonly #parts: OutboxParts;
   readonly #makeStore: (options?: RelayStoreOptions & { readonly migrate?: true }) => PostgresStore;
   #spool: Spool | undefined;
@@ -243,7 +243,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     this.#pool = new OwnPool(from);
     this.#messages = new Messages(emit);
     this.#time = new ServerTime(clock);
-    this.#wake = new Wake({ tell: () => this.#notify(), clock, logger });
+    this.#wake = new OutboxWake({ tell: () => this.#notify(), clock, logger });
     const name = `the outbox in schema "${schema}"`;
     this.#parts = {
       ...parts,
@@ -262,15 +262,15 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     routingKey: string,
     body?: unknown,
     options: EmitOptions = {},
-  ): Promise<Emitted> {
+  ): Promise<EmitResult> {
     const own = this.#messages.own({ ...checkEmitOptions(options), routingKey, body });
     const traced = traceEmit(this.#parts.tracer, own);
     const [emitted] = await this.#emit(tx, [own], `emit ${show(routingKey)}`, traced);
-    return emitted as Emitted;
+    return emitted as EmitResult;
   }
 
   /** The same for many, in their order; all are checked before any is written. */
-  async emitMany(tx: AnyTx, messages: readonly EmitMessage[]): Promise<readonly Emitted[]> {
+  async emitMany(tx: AnyTx, messages: readonly EmitMessage[]): Promise<readonly EmitResult[]> {
     checkList('messages', messages, 'a list of messages; for one alone use emit()');
     const own = messages.map((message) => this.#messages.own(message));
     const traced = traceEmits(this.#parts.tracer, own);
@@ -343,7 +343,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     own: readonly OwnMessage[],
     doing: string,
     traced: TracedEmits | undefined,
-  ): Promise<readonly Emitted[]> {
+  ): Promise<readonly EmitResult[]> {
     if (traced === undefined) return this.#insert(tx, own, doing);
     try {
       const emitted = await this.#insert(tx, traced.own, doing);
@@ -356,13 +356,13 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
   }
 
   /** n.b. Nothing is awaited before the first statement: it is in the transaction of the call. */
-  #insert(given: AnyTx, own: readonly OwnMessage[], doing: string): Promise<readonly Emitted[]> {
-    const tx = sqlTxOf(given, doing);
-    const live = guardedTxOf(given);
+  #insert(anyTx: AnyTx, own: readonly OwnMessage[], doing: string): Promise<readonly EmitResult[]> {
+    const tx = sqlTxOf(anyTx, doing);
+    const live = guardedTxOf(anyTx);
     live?.check(doing);
     if (own.length === 0) return Promise.resolve([]);
-    const isKept = live !== undefined || isOneTransaction(given);
-    const inserting = EMITS.run(given, isKept, (lane) =>
+    const isKept = live !== undefined || isOneTransaction(anyTx);
+    const inserting = EMITS.run(anyTx, isKept, (lane) =>
       this.#insertNow(tx, own, doing, lane, live),
     );
     void live?.inFlight.track(inserting);
@@ -375,7 +375,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     doing: string,
     lane: TxMutex,
     live: GuardedTx | undefined,
-  ): Promise<readonly Emitted[]> {
+  ): Promise<readonly EmitResult[]> {
     try {
       if (this.#time.isOld) {
         await this.#time.learn(async () => {

@@ -23,12 +23,12 @@ import { forward, type ForwardOptions } from '../engine/forward.ts';
 import type { EngineLoad } from '../engine/parts.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery, Handler } from '../ports/handler.ts';
-import type { Parcel, Sink } from '../ports/sink.ts';
+import type { OutgoingMessage, Sink } from '../ports/sink.ts';
 import { Breaker, type BreakerState } from '../system/breaker.ts';
 import { type BackoffRange, backoffMs, withTimeout } from '../system/wait.ts';
 
 /** What the breaker needs. */
-interface RelayBreakerParts {
+interface RelayBreakerOptions {
   readonly clock: Clock;
   /** False for a target that is never gone as a whole. */
   readonly isProbed: boolean;
@@ -88,7 +88,7 @@ type HandlerResult = Awaited<ReturnType<Handler>>;
 
 /** Lets messages through to one target. */
 export class RelayBreaker {
-  readonly #parts: RelayBreakerParts;
+  readonly #parts: RelayBreakerOptions;
   readonly #breaker: Breaker;
   readonly #window: UnsettledWindow;
   #why: Failure = failure('transient', UNANSWERED, 'the target did not answer');
@@ -113,7 +113,7 @@ export class RelayBreaker {
   #cancelPause: (() => void) | undefined;
   #isClosed = false;
 
-  constructor(parts: RelayBreakerParts) {
+  constructor(parts: RelayBreakerOptions) {
     const { clock, pause, isProbed } = parts;
     this.#parts = parts;
     this.#window = new UnsettledWindow(parts);
@@ -218,7 +218,7 @@ export class RelayBreaker {
     answer: 'confirmed' | Failure,
   ): Promise<void> {
     const { enqueuedAt } = envelope;
-    const parcel: Parcel = { id, topic, headers, body: NO_BODY, enqueuedAt };
+    const parcel: OutgoingMessage = { id, topic, headers, body: NO_BODY, enqueuedAt };
     const route: Sink = {
       name: 'a route',
       send: () => Promise.resolve([answer]),
@@ -278,9 +278,9 @@ export class RelayBreaker {
 
   async #sendAll(
     sink: Sink,
-    parcels: readonly Parcel[],
+    parcels: readonly OutgoingMessage[],
   ): Promise<Awaited<ReturnType<Sink['send']>>> {
-    const answers = new Map<Parcel, unknown>();
+    const answers = new Map<OutgoingMessage, unknown>();
     for (const group of this.#groups(parcels)) {
       const some = await this.#send(sink, group);
       for (const [at, parcel] of group.entries()) answers.set(parcel, some[at]);
@@ -290,15 +290,15 @@ export class RelayBreaker {
   }
 
   /** What had no answer before goes by itself: others must not pay for it, nor it for them. */
-  #groups(parcels: readonly Parcel[]): readonly (readonly Parcel[])[] {
+  #groups(parcels: readonly OutgoingMessage[]): readonly (readonly OutgoingMessage[])[] {
     if (this.#suspects.size === 0) return [parcels];
-    const isSuspect = ({ id }: Parcel): boolean => this.#suspects.has(id);
+    const isSuspect = ({ id }: OutgoingMessage): boolean => this.#suspects.has(id);
     const suspects = parcels.filter(isSuspect).map((parcel) => [parcel]);
     if (suspects.length === parcels.length) return suspects;
     return [parcels.filter((parcel) => !isSuspect(parcel)), ...suspects];
   }
 
-  async #send(sink: Sink, parcels: readonly Parcel[]): Promise<readonly unknown[]> {
+  async #send(sink: Sink, parcels: readonly OutgoingMessage[]): Promise<readonly unknown[]> {
     // Claimed before it opened: one send after the other would wait in vain.
     if (this.state === 'open') return parcels.map(() => this.#unsent());
     const isProbe = this.state === 'half-open';
@@ -318,13 +318,13 @@ export class RelayBreaker {
     return answers;
   }
 
-  #countProbes(parcels: readonly Parcel[]): void {
+  #countProbes(parcels: readonly OutgoingMessage[]): void {
     if (this.#probes.size >= ASKED_MAX) this.#probes.clear();
     for (const { id } of parcels) this.#probes.set(id, (this.#probes.get(id) ?? 0) + 1);
   }
 
   /** `probe`: what asked. */
-  #open(why: Failure, probe: readonly Parcel[]): void {
+  #open(why: Failure, probe: readonly OutgoingMessage[]): void {
     const { clock, pause, probers } = this.#parts;
     this.#why = why;
     const claimed = new Set([...probe.map(({ id }) => id), ...this.#probers.keys()]);
@@ -368,11 +368,11 @@ export class RelayBreaker {
 /** One answer each; for a sink that throws, or is silent for too long, a failure that says so. */
 async function answersOf(
   sink: Sink,
-  parcels: readonly Parcel[],
+  parcels: readonly OutgoingMessage[],
   clock: Clock,
 ): Promise<readonly unknown[]> {
-  const unanswered = (said: string): readonly unknown[] => {
-    const reason = `sink "${sink.name}" did not answer: ${said}`;
+  const unanswered = (text: string): readonly unknown[] => {
+    const reason = `sink "${sink.name}" did not answer: ${text}`;
     return parcels.map(() => failure('transient', UNANSWERED, reason));
   };
   const late = (): readonly unknown[] => unanswered(`nothing came within ${ANSWER_MAX_MS} ms`);
@@ -383,7 +383,10 @@ async function answersOf(
   }
 }
 
-async function answered(sink: Sink, parcels: readonly Parcel[]): Promise<readonly unknown[]> {
+async function answered(
+  sink: Sink,
+  parcels: readonly OutgoingMessage[],
+): Promise<readonly unknown[]> {
   const answers: unknown = await sink.send(parcels);
   if (!Array.isArray(answers)) throw new Error(`it returned ${show(answers)} and no list`);
   return parcels.map((_, at) => answers[at] as unknown);
@@ -460,13 +463,13 @@ class Suspects {
   }
 
   /** Takes in what was said to one send. True: the one message of it is at fault. */
-  hear(said: readonly SendAnswer[]): boolean {
+  hear(answers: readonly SendAnswer[]): boolean {
     const wasHeard = this.#wasHeard;
-    const isHeard = said.some(({ answer }) => answer === 'heard');
+    const isHeard = answers.some(({ answer }) => answer === 'heard');
     this.#wasHeard = isHeard;
     if (isHeard) this.#heard += 1;
-    const faults = said.map((one) => this.#isFault(one, isHeard));
-    return said.length === 1 && wasHeard && faults[0] === true;
+    const faults = answers.map((one) => this.#isFault(one, isHeard));
+    return answers.length === 1 && wasHeard && faults[0] === true;
   }
 
   #isFault({ id, answer }: SendAnswer, isHeard: boolean): boolean {
@@ -509,12 +512,12 @@ const LOOK_EVERY_MS = 100;
  * slow, a relay without this would go on sending what it cannot settle.
  */
 class UnsettledWindow {
-  readonly #parts: RelayBreakerParts;
+  readonly #parts: RelayBreakerOptions;
   #waiting: Waiting[] = [];
   #isLooking = false;
   #cancelLook: (() => void) | undefined;
 
-  constructor(parts: RelayBreakerParts) {
+  constructor(parts: RelayBreakerOptions) {
     this.#parts = parts;
   }
 

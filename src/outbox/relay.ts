@@ -88,10 +88,10 @@ function relaySettings(options: RelayOptions): RelaySettings {
   };
 }
 
-function topicsOf(given: RelayOptions['topics'] = '#'): readonly string[] {
-  const topics: readonly unknown[] = Array.isArray(given) ? given : [given];
+function topicsOf(value: RelayOptions['topics'] = '#'): readonly string[] {
+  const topics: readonly unknown[] = Array.isArray(value) ? value : [value];
   if (topics.length >= 1 && topics.length <= TOPICS_MAX) return topics.map(checkTopicPattern);
-  throw invalid('topics', given, `a pattern, or a list of 1 to ${TOPICS_MAX}`);
+  throw invalid('topics', value, `a pattern, or a list of 1 to ${TOPICS_MAX}`);
 }
 
 function keepingOf(cleanUp: CleanUp): Pick<RelaySettings, 'kept' | 'store'> {
@@ -184,7 +184,7 @@ export function createRelay(parts: OutboxParts, options: RelayOptions): Relay {
 export class Relay implements AsyncDisposable {
   readonly #parts: OutboxParts;
   readonly #settings: RelaySettings;
-  readonly #target: Target;
+  readonly #target: RelaySink;
   readonly #handler: Handler;
   readonly #breaker: RelayBreaker;
   readonly #runtime: Runtime;
@@ -377,7 +377,7 @@ function spoolOptions(
 }
 
 /** Where a relay sends to, ready: the handler, and what has to be closed with it. */
-interface Target {
+interface RelaySink {
   readonly name: string;
   /** Whether it can be gone as a whole: then one message asks before more are sent. */
   readonly isProbed: boolean;
@@ -403,7 +403,7 @@ const AWAY_AFTER: Duration = '1s';
 const SENDS_MAX = 100;
 
 /** Checks a target. Nothing is connected before it is asked for. */
-function targetOf(to: RelayTarget, settings: TargetSettings): Target {
+function targetOf(to: RelayTarget, settings: TargetSettings): RelaySink {
   if (typeof to === 'object' && to !== null) {
     if ('amqp' in to) return exchangeTarget(to, settings);
     if ('deliver' in to) return routeTarget(to);
@@ -427,7 +427,7 @@ function isSpool(to: unknown): boolean {
 function exchangeTarget(
   to: Extract<RelayTarget, { readonly amqp: string }>,
   { clock, dice, batch, concurrency, tracer }: TargetSettings,
-): Target {
+): RelaySink {
   checkNames('to', to, ['amqp', 'exchange', 'tls']);
   const { amqp: url, exchange, tls } = to;
   const secure = tls === undefined ? {} : { tls };
@@ -446,7 +446,7 @@ function exchangeTarget(
 }
 
 /** The caller that made the sink closes it. */
-function sinkTarget(sink: Sink, options: ForwardOptions): Target {
+function sinkTarget(sink: Sink, options: ForwardOptions): RelaySink {
   let unlisten = (): void => undefined;
   return {
     name: `sink "${sink.name}"`,
@@ -465,7 +465,7 @@ function sinkTarget(sink: Sink, options: ForwardOptions): Target {
 /**
  * It does not begin with a probe: a handler may take long, and each message is judged by itself.
  */
-function routeTarget(to: { readonly deliver: Handler }): Target {
+function routeTarget(to: { readonly deliver: Handler }): RelaySink {
   checkNames('to', to, ['deliver']);
   const { deliver } = to;
   if (typeof deliver !== 'function') {

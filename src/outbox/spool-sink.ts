@@ -9,7 +9,7 @@
 import { isRespoolError, RespoolError, show } from '../core/errors.ts';
 import { classify, type Failure, failure } from '../core/failure.ts';
 import { checkNames } from '../core/limits.ts';
-import type { Parcel, Sink } from '../ports/sink.ts';
+import type { OutgoingMessage, Sink } from '../ports/sink.ts';
 import type { Message } from '../spool/message.ts';
 import { InFlight } from '../system/wait.ts';
 
@@ -65,7 +65,10 @@ export function spoolSink(spool: SinkSpool, options: SpoolSinkOptions = {}): Sin
 
 type Answer = 'confirmed' | Failure;
 
-async function sendAll(spool: SinkSpool, parcels: readonly Parcel[]): Promise<readonly Answer[]> {
+async function sendAll(
+  spool: SinkSpool,
+  parcels: readonly OutgoingMessage[],
+): Promise<readonly Answer[]> {
   if (parcels.length === 0) return [];
   try {
     await spool.enqueueMany(parcels.map(messageOf));
@@ -84,7 +87,7 @@ async function sendAll(spool: SinkSpool, parcels: readonly Parcel[]): Promise<re
   return answers;
 }
 
-async function sendOne(spool: SinkSpool, parcel: Parcel): Promise<Answer> {
+async function sendOne(spool: SinkSpool, parcel: OutgoingMessage): Promise<Answer> {
   try {
     await spool.enqueueMany([messageOf(parcel)]);
     return 'confirmed';
@@ -93,16 +96,16 @@ async function sendOne(spool: SinkSpool, parcel: Parcel): Promise<Answer> {
   }
 }
 
-function messageOf({ id, topic, headers, body, orderKey }: Parcel): Message {
+function messageOf({ id, topic, headers, body, orderKey }: OutgoingMessage): Message {
   return { id, topic, headers, body, ...(orderKey === undefined ? {} : { orderKey }) };
 }
 
-function withoutOrder({ orderKey: _orderKey, ...parcel }: Parcel): Parcel {
+function withoutOrder({ orderKey: _orderKey, ...parcel }: OutgoingMessage): OutgoingMessage {
   return parcel;
 }
 
 /** Whether a message was refused for what it is, not the whole send. */
-function isAbout(parcel: Parcel, error: unknown): boolean {
+function isAbout(parcel: OutgoingMessage, error: unknown): boolean {
   return isAboutMessage(error) || isUnordered(parcel, error);
 }
 
@@ -113,7 +116,7 @@ function isAboutMessage(error: unknown): boolean {
 }
 
 /** A spool says `config.invalid` to an order key that its store cannot keep. */
-function isUnordered({ orderKey }: Parcel, error: unknown): boolean {
+function isUnordered({ orderKey }: OutgoingMessage, error: unknown): boolean {
   return orderKey !== undefined && isRespoolError(error, 'config.invalid');
 }
 
@@ -121,7 +124,7 @@ function isUnordered({ orderKey }: Parcel, error: unknown): boolean {
  * What the spool refuses now it refuses the next time, too; but an order that it does not keep is
  * fixed over there, and those behind it in the key wait until then.
  */
-function failureOf(error: unknown, parcel: Parcel): Failure {
+function failureOf(error: unknown, parcel: OutgoingMessage): Failure {
   const { permanence, code, reason } = classify(error);
   if (isUnordered(parcel, error)) {
     const advice = 'or make the sink with { keepOrder: false }';

@@ -44,13 +44,13 @@ import { createRelay, type Relay } from './relay.ts';
 import {
   type EmitMessage,
   type EmitOptions,
-  type Emitted,
+  type EmitResult,
   type RelayOptions,
   typeOf,
 } from './types.ts';
 import { withinSqlite } from './transaction.ts';
 import { isSqlite } from './tx.ts';
-import { Wake } from './wake.ts';
+import { OutboxWake } from './wake.ts';
 
 const { database } = OUTBOX_DATABASES;
 const OPTIONS: OptionTable = { database, tables: POSTGRES_OUTBOX_OPTIONS.tables };
@@ -68,7 +68,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
   readonly #clock: Clock;
   readonly #messages: Messages;
   readonly #insertWithin: InsertWithin;
-  readonly #wake: Wake;
+  readonly #wake: OutboxWake;
   readonly #parts: OutboxParts;
   #spool: Spool | undefined;
 
@@ -98,7 +98,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     this.#messages = new Messages(emit);
     this.#insertWithin = createWithin(tables);
     // Other processes look at the file themselves, ten times a second.
-    this.#wake = new Wake({ tell: () => Promise.resolve(), clock, logger });
+    this.#wake = new OutboxWake({ tell: () => Promise.resolve(), clock, logger });
     const name = `the outbox "${tables}" in ${show(fileOf(database))}`;
     this.#parts = {
       ...parts,
@@ -117,15 +117,15 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     routingKey: string,
     body?: unknown,
     options: EmitOptions = {},
-  ): Emitted {
+  ): EmitResult {
     const own = this.#messages.own({ ...checkEmitOptions(options), routingKey, body });
     const traced = traceEmit(this.#parts.tracer, own);
     const [emitted] = this.#emit(database, [own], `emit ${show(routingKey)}`, traced);
-    return emitted as Emitted;
+    return emitted as EmitResult;
   }
 
   /** The same for many, in their order; all are checked before any is written. */
-  emitMany(database: SqliteDatabase, messages: readonly EmitMessage[]): readonly Emitted[] {
+  emitMany(database: SqliteDatabase, messages: readonly EmitMessage[]): readonly EmitResult[] {
     checkList('messages', messages, 'a list of messages; for one alone use emit()');
     const own = messages.map((message) => this.#messages.own(message));
     const traced = traceEmits(this.#parts.tracer, own);
@@ -192,7 +192,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     own: readonly OwnMessage[],
     doing: string,
     traced: TracedEmits | undefined,
-  ): Emitted[] {
+  ): EmitResult[] {
     if (traced === undefined) return this.#insert(database, own, doing);
     try {
       const emitted = this.#insert(database, traced.own, doing);
@@ -204,7 +204,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     }
   }
 
-  #insert(database: SqliteDatabase, own: readonly OwnMessage[], doing: string): Emitted[] {
+  #insert(database: SqliteDatabase, own: readonly OwnMessage[], doing: string): EmitResult[] {
     if (!isSqlite(database)) {
       throw new RespoolError(
         'config.invalid',

@@ -78,13 +78,13 @@ export const COLLISION = '40001';
 
 /** Whether the server failed a statement with this code. */
 export function hasCode(error: unknown, code: string): boolean {
-  return isServerError(error, (said) => said['code'] === code);
+  return isServerError(error, (message) => message['code'] === code);
 }
 
 /** Whether an error, or one of those that it holds, is such a one. */
 function isServerError(
   error: unknown,
-  isSuch: (said: Readonly<Record<string, unknown>>) => boolean,
+  isSuch: (byName: Readonly<Record<string, unknown>>) => boolean,
   depth: number = DEPTH_MAX,
 ): boolean {
   if (typeof error !== 'object' || error === null || depth === 0) return false;

@@ -3,7 +3,7 @@
  * scope, on the wire in one header.
  *
  *   tracking(…) ─▶ emit: header = ids of the scope + its own id ─▶ listen: scope of its handler
- *                                                               ─▶ any handler behind `tracked`
+ *                                                            ─▶ any handler behind `withTracking`
  */
 
 import { AsyncLocalStorage } from 'node:async_hooks';
@@ -47,15 +47,16 @@ export function trackingIds(): readonly string[] {
  *
  * @example
  * import { createSpool } from 'respool';
- * import { tracked, tracking, trackingIds, trackingOf } from 'respool/outbox';
+ * import { withTracking, tracking, trackingIds, trackingOf } from 'respool/outbox';
  * // What a handler emits has the ids of the messages that led to it.
- * const chained = createSpool({ path: 'spool', middleware: [tracked] });
+ * const chained = createSpool({ path: 'spool', middleware: [withTracking] });
  * chained.handle('orders', async ({ headers }) => {
  *   console.log(trackingOf(headers), trackingIds());
  * });
  * await tracking(['request-7'], () => chained.enqueue({ topic: 'orders' }));
  */
-export const tracked: Middleware = (delivery, next) => tracking(trackingOf(delivery.headers), next);
+export const withTracking: Middleware = (delivery, next) =>
+  tracking(trackingOf(delivery.headers), next);
 
 /** The header of a message that is emitted in this scope, once its id is known. */
 export function trackingHeader(): (id: string) => string {

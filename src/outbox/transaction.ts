@@ -18,8 +18,8 @@ const ENDING =
 const known = new WeakMap<object, GuardedTx>();
 
 /** The transaction of `transaction()` that this is, or was. */
-export function guardedTxOf(given: unknown): GuardedTx | undefined {
-  return typeof given === 'object' && given !== null ? known.get(given) : undefined;
+export function guardedTxOf(value: unknown): GuardedTx | undefined {
+  return typeof value === 'object' && value !== null ? known.get(value) : undefined;
 }
 
 /**
@@ -91,12 +91,12 @@ function over(doing: string): RespoolError {
 }
 
 /** A cursor or a stream of rows, which tells its errors by itself. */
-function isSubmittable(given: unknown): boolean {
-  return typeof given === 'object' && given !== null && 'submit' in given;
+function isSubmittable(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && 'submit' in value;
 }
 
-function textOf(given: unknown): string {
-  const text = typeof given === 'object' && given !== null ? Reflect.get(given, 'text') : given;
+function textOf(value: unknown): string {
+  const text = typeof value === 'object' && value !== null ? Reflect.get(value, 'text') : value;
   return typeof text === 'string' ? text : '';
 }
 
@@ -127,7 +127,7 @@ export type ClientOf<Pool> = Pool extends {
     : TxClient;
 
 /** What a connection that is lost while it is ours says it with. */
-export interface Speaker {
+export interface StatementRunner {
   on?(event: 'error', listener: (error: Error) => void): unknown;
   removeListener?(event: 'error', listener: (error: Error) => void): unknown;
 }
@@ -149,7 +149,7 @@ export async function transaction<Pool extends TxPool, T>(
     );
   }
   const client = await pool.connect();
-  const speaker: Speaker = client as Speaker;
+  const speaker: StatementRunner = client as StatementRunner;
   let lost: Error | undefined;
   // A connection that breaks while nobody asks it anything says so by an event, and without a
   // listener ends the process. The caller that asks next hears of it.

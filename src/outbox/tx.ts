@@ -16,10 +16,10 @@ import type { SqliteDatabase } from '../stores/shared/client.ts';
 export type AnyTx = SqlTx | KyselyTx | DrizzleTx | KnexTx | PrismaTx;
 
 /** Takes a transaction of a library that we know; `doing` begins the error, as `emit "a.b"`. */
-export function sqlTxOf(given: unknown, doing: string): SqlTx {
+export function sqlTxOf(value: unknown, doing: string): SqlTx {
   for (const { fits, isOpen, take, advice } of KNOWN) {
-    if (!fits(given)) continue;
-    if (isOpen(given)) return take(given);
+    if (!fits(value)) continue;
+    if (isOpen(value)) return take(value);
     throw new RespoolError('config.invalid', `cannot ${doing}: ${advice}`);
   }
   throw new RespoolError(
@@ -30,27 +30,27 @@ export function sqlTxOf(given: unknown, doing: string): SqlTx {
 }
 
 /** Whether it stands for one transaction, and is not used for another after that. */
-export function isOneTransaction(given: unknown): boolean {
-  return KNOWN.find(({ fits }) => fits(given))?.isOne === true;
+export function isOneTransaction(value: unknown): boolean {
+  return KNOWN.find(({ fits }) => fits(value))?.isOne === true;
 }
 
 /** Whether it hands out connections: what runs on it is in no transaction. */
-export function isPool(given: unknown): boolean {
+export function isPool(value: unknown): boolean {
   // A client can connect() as well; only one that was handed out can be released, and only a
   // connection can quote.
-  return has(given, 'connect') && !has(given, 'release') && !has(given, 'escapeLiteral');
+  return has(value, 'connect') && !has(value, 'release') && !has(value, 'escapeLiteral');
 }
 
 /** Whether it is a database of better-sqlite3. */
-export function isSqlite(given: unknown): given is SqliteDatabase {
-  return has(given, 'prepare') && has(given, 'exec') && has(given, 'pragma');
+export function isSqlite(value: unknown): value is SqliteDatabase {
+  return has(value, 'prepare') && has(value, 'exec') && has(value, 'pragma');
 }
 
 /** One library: how it is known, whether it is in a transaction, and what to do if not. */
 interface Library {
-  readonly fits: (given: unknown) => boolean;
-  readonly isOpen: (given: unknown) => boolean;
-  readonly take: (given: unknown) => SqlTx;
+  readonly fits: (value: unknown) => boolean;
+  readonly isOpen: (value: unknown) => boolean;
+  readonly take: (value: unknown) => SqlTx;
   readonly advice: string;
   /** Whether it makes a new object for each transaction. */
   readonly isOne?: boolean;
@@ -62,41 +62,41 @@ const KNOWN: readonly Library[] = [
   {
     fits: isSqlite,
     isOpen: () => false,
-    take: (given) => given as SqlTx,
+    take: (value) => value as SqlTx,
     advice: 'this is a database of better-sqlite3; make the outbox with { database }',
   },
   {
-    fits: (given) => has(given, '$queryRawUnsafe'),
+    fits: (value) => has(value, '$queryRawUnsafe'),
     // A transaction may begin another inside it, since Prisma 7.5; it cannot connect.
-    isOpen: (given) => !has(given, '$connect'),
-    take: (given) => fromPrisma(given as PrismaTx),
+    isOpen: (value) => !has(value, '$connect'),
+    take: (value) => fromPrisma(value as PrismaTx),
     advice:
       `this is the client of Prisma: ${OUTSIDE}; ` +
       'call it in prisma.$transaction(async (tx) => …) with that tx',
     isOne: true,
   },
   {
-    fits: (given) => has(given, 'executeQuery') && has(given, 'withoutPlugins'),
-    isOpen: (given) => read(given, 'isTransaction') === true,
-    take: (given) => fromKysely(given as KyselyTx),
+    fits: (value) => has(value, 'executeQuery') && has(value, 'withoutPlugins'),
+    isOpen: (value) => read(value, 'isTransaction') === true,
+    take: (value) => fromKysely(value as KyselyTx),
     advice:
       `this is the database of Kysely: ${OUTSIDE}; ` +
       'call it in db.transaction().execute(async (tx) => …) with that tx',
     isOne: true,
   },
   {
-    fits: (given) => has(given, 'raw') && has(given, 'transaction') && has(given, 'schema', 'any'),
-    isOpen: (given) => read(given, 'isTransaction') === true,
-    take: (given) => fromKnex(given as KnexTx),
+    fits: (value) => has(value, 'raw') && has(value, 'transaction') && has(value, 'schema', 'any'),
+    isOpen: (value) => read(value, 'isTransaction') === true,
+    take: (value) => fromKnex(value as KnexTx),
     advice:
       `this is Knex itself: ${OUTSIDE}; ` +
       'call it in knex.transaction(async (tx) => …) with that tx',
     isOne: true,
   },
   {
-    fits: (given) => has(given, 'execute') && has(given, 'transaction') && has(given, 'select'),
-    isOpen: (given) => has(given, 'rollback'),
-    take: (given) => fromDrizzle(given as DrizzleTx),
+    fits: (value) => has(value, 'execute') && has(value, 'transaction') && has(value, 'select'),
+    isOpen: (value) => has(value, 'rollback'),
+    take: (value) => fromDrizzle(value as DrizzleTx),
     advice:
       `this is the database of Drizzle: ${OUTSIDE}; ` +
       'call it in db.transaction(async (tx) => …) with that tx',
@@ -105,28 +105,28 @@ const KNOWN: readonly Library[] = [
   {
     fits: isPool,
     isOpen: () => false,
-    take: (given) => given as SqlTx,
+    take: (value) => value as SqlTx,
     advice:
       `this is a pool: ${OUTSIDE}; use transaction(pool, async (tx) => …), ` +
       'or a client of the pool on which you began one',
   },
   {
-    fits: (given) => has(given, 'query'),
+    fits: (value) => has(value, 'query'),
     isOpen: () => true,
-    take: (given) => fromQuery(given as SqlTx),
+    take: (value) => fromQuery(value as SqlTx),
     advice: '',
   },
 ];
 
-function has(given: unknown, name: string, kind: 'function' | 'any' = 'function'): boolean {
-  const value = read(given, name);
+function has(input: unknown, name: string, kind: 'function' | 'any' = 'function'): boolean {
+  const value = read(input, name);
   return kind === 'any' ? value !== undefined : typeof value === 'function';
 }
 
 /** n.b. Knex is a function with properties. */
-function read(given: unknown, name: string): unknown {
-  const isObject = (typeof given === 'object' && given !== null) || typeof given === 'function';
-  return isObject ? (Reflect.get(given, name) as unknown) : undefined;
+function read(value: unknown, name: string): unknown {
+  const isObject = (typeof value === 'object' && value !== null) || typeof value === 'function';
+  return isObject ? (Reflect.get(value, name) as unknown) : undefined;
 }
 
 /** A transaction of Kysely. */

@@ -42,7 +42,7 @@ export interface EmitMessage extends EmitOptions {
 }
 
 /** What became of an emit: it counts when your transaction commits. */
-export interface Emitted {
+export interface EmitResult {
   /** For a duplicate, the first one's. */
   readonly id: string;
   readonly duplicate: boolean;
@@ -202,11 +202,11 @@ export interface RelayOptions {
 const NAMES_MAX = 10;
 
 /** Such as `a text`, or `an object with url, exchange`. */
-export function typeOf(given: unknown): string {
-  if (given === undefined || given === null) return String(given);
-  if (typeof given === 'string') return 'a text';
-  if (typeof given !== 'object') return `a ${typeof given}`;
-  if (Array.isArray(given)) return 'a list';
-  const names = Object.keys(given).slice(0, NAMES_MAX);
+export function typeOf(value: unknown): string {
+  if (value === undefined || value === null) return String(value);
+  if (typeof value === 'string') return 'a text';
+  if (typeof value !== 'object') return `a ${typeof value}`;
+  if (Array.isArray(value)) return 'a list';
+  const names = Object.keys(value).slice(0, NAMES_MAX);
   return names.length === 0 ? 'an object' : `an object with ${names.join(', ')}`;
 }

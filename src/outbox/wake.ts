@@ -18,7 +18,7 @@ import { sleep } from '../system/wait.ts';
 const TELL_EVERY_MS = 20;
 
 /** What telling needs. */
-export interface WakeParts {
+export interface WakeOptions {
   /** Tells other processes. */
   readonly tell: () => Promise<void>;
   readonly clock: Clock;
@@ -26,8 +26,8 @@ export interface WakeParts {
 }
 
 /** The wake-ups of one outbox. */
-export class Wake {
-  readonly #parts: WakeParts;
+export class OutboxWake {
+  readonly #parts: WakeOptions;
   readonly #calls = new Set<() => void>();
   /** The next telling, which all join who come before it goes. */
   #next: Promise<void> | undefined;
@@ -36,7 +36,7 @@ export class Wake {
   /** Resolves when another one may go. */
   #free: Promise<void> = Promise.resolve();
 
-  constructor(parts: WakeParts) {
+  constructor(parts: WakeOptions) {
     this.#parts = parts;
   }
 

@@ -118,7 +118,7 @@ export interface LetterChange {
 }
 
 /** What becomes of a letter. */
-export type Fate =
+export type LetterVerdict =
   | { readonly kind: 'leave' }
   | {
       readonly kind: 'send';
@@ -185,7 +185,7 @@ export interface DeadLetters {
    * this place, so that what was not seen is not here. Asked after a take has ended.
    */
   isAlone(): Promise<boolean>;
-  settle(taken: TakenLetter, fate: Fate): Promise<SettleResult>;
+  settle(letter: TakenLetter, fate: LetterVerdict): Promise<SettleResult>;
   /** What became of those that this replay sent, as far as can be seen from here. */
   since(replay: string, ids: readonly string[]): Promise<Since>;
   /**

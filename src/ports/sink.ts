@@ -7,7 +7,7 @@ import type { Failure } from '../core/failure.ts';
 import type { Headers } from '../core/entry.ts';
 
 /** A message on its way to a sink. */
-export interface Parcel {
+export interface OutgoingMessage {
   /** The same on every try: what the other side can deduplicate by. */
   readonly id: string;
   readonly topic: string;
@@ -27,7 +27,7 @@ export interface Sink {
    * 'confirmed' only when the other side has it safely; a failure that may have got through is
    * transient. Never throws for a single message.
    */
-  send(parcels: readonly Parcel[]): Promise<readonly ('confirmed' | Failure)[]>;
+  send(parcels: readonly OutgoingMessage[]): Promise<readonly ('confirmed' | Failure)[]>;
   /**
    * Calls whenever the other side can be reached again, until what it returns is called; a sink
    * that does not know has none, and is retried after a pause instead.

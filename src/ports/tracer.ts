@@ -56,7 +56,7 @@ export interface SendSpan {
   readonly headers: Headers;
   /** Within it, further spans are its children. */
   run<T>(work: () => T): T;
-  end(sent: SendResult): void;
+  end(result: SendResult): void;
 }
 
 /** One attempt. */

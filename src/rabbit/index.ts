@@ -2,10 +2,10 @@
 
 export type { AmqpConnection, AmqpMessage, Properties } from './connection/amqp.ts';
 export type { TlsOptions } from './connection/connection.ts';
-export type { Codec } from './publish/codecs.ts';
+export type { ContentCodec } from './publish/codecs.ts';
 export type { Compat } from './compat/shared.ts';
 export { goqueue, type GoqueueOptions } from './compat/goqueue.ts';
-export { outbox, type OutboxOptions } from './compat/outbox.ts';
+export { outbox, type OutboxCompatOptions } from './compat/outbox.ts';
 export { spring, type SpringOptions } from './compat/spring.ts';
 export {
   type AnyConnection,
@@ -47,8 +47,8 @@ export type {
   DumpedBinding,
   DumpedExchange,
   DumpedQueue,
-  Finding,
-  LookOptions,
+  BrokerFinding,
+  BrokerLookOptions,
   MigrateOptions,
   MigrateReport,
   MigrateStep,
@@ -71,14 +71,14 @@ export {
 } from './publish/publisher.ts';
 export type {
   Publication,
-  Published,
+  PublishedMessage,
   PublishMessage,
   PublishMiddleware,
 } from './publish/message.ts';
 export type { ExchangeType, PublisherOptions } from './publish/options.ts';
 export { type RabbitSink, rabbitSink, type RabbitSinkOptions } from './publish/sink.ts';
 export {
-  type Applied,
+  type ApplyResult,
   applyTopology,
   type ApplyOptions,
 } from './topology/declare.ts';

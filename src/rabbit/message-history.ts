@@ -12,7 +12,7 @@
 import { DURATION_MAX_MS } from '../core/duration.ts';
 import type { Headers } from '../core/entry.ts';
 import { CODE_MAX_CHARS, type Failure, failure } from '../core/failure.ts';
-import type { AmqpMessage, Outgoing, Properties, Table } from './connection/amqp.ts';
+import type { AmqpMessage, Outgoing, Properties, AmqpTable } from './connection/amqp.ts';
 import type { QueuePlan, QueueRole, Route } from './topology/model.ts';
 
 /** The history of a message. */
@@ -57,7 +57,7 @@ export interface Successor {
   readonly id: string;
   readonly ending?: HistoryEnding;
   /** Headers that it is routed by. */
-  readonly routing: Table | undefined;
+  readonly routing: AmqpTable | undefined;
 }
 
 /** A wire format of the history. */
@@ -73,7 +73,7 @@ export interface HistoryWire {
 }
 
 /** Names of our headers. */
-export const H = {
+export const HEADER = {
   attempts: 'respool-attempts',
   lost: 'respool-lost',
   postponed: 'respool-postponed',
@@ -114,8 +114,14 @@ export const H = {
 /** The policy that a message asks for; the spool reads the same header. */
 const POLICY_HEADER = 'x-retry-policy';
 /** Headers that the `shared` style routes by. */
-const ROUTING = new Set<string>(['wait-for', 'return-to', H.send]);
-const ENDING = new Set<string>([H.ended, H.endedCode, H.endedReason, H.endedAt, H.endedBy]);
+const ROUTING = new Set<string>(['wait-for', 'return-to', HEADER.send]);
+const ENDING = new Set<string>([
+  HEADER.ended,
+  HEADER.endedCode,
+  HEADER.endedReason,
+  HEADER.endedAt,
+  HEADER.endedBy,
+]);
 
 /** Headers that the broker wrote, or would act upon again. */
 const BROKERS =
@@ -135,7 +141,7 @@ const NO_HEADERS: Headers = Object.freeze({});
  * fits: a Java consumer that reads an Integer would throw at a Byte. A whole number that was
  * written as a float becomes an integer.
  */
-export function wide(headers: Table): Table {
+export function wide(headers: AmqpTable): AmqpTable {
   const typed: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(headers)) {
     const isInt = typeof value === 'number' && Number.isInteger(value) && value === (value | 0);
@@ -145,7 +151,7 @@ export function wide(headers: Table): Table {
 }
 
 /** Whether it has none of our headers: most messages are delivered for the first time. */
-function isFresh(headers: Table | undefined): boolean {
+function isFresh(headers: AmqpTable | undefined): boolean {
   if (headers === undefined) return true;
   for (const name in headers) if (name.startsWith('respool-')) return false;
   return true;
@@ -181,24 +187,24 @@ export function readPast(message: AmqpMessage): Past {
   }
   const table = headers ?? {};
   return {
-    attempts: countOf(table[H.attempts]),
-    lost: countOf(table[H.lost]),
-    postponed: countOf(table[H.postponed]),
-    exchange: nameOr(table[H.exchange], exchange),
-    routingKey: nameOr(table[H.routingKey], routingKey),
-    firstAt: countOf(table[H.firstAt]) || fromSeconds(timestamp),
-    restMs: Math.min(DURATION_MAX_MS, countOf(table[H.restMs])),
-    firstFailedAt: countOf(table[H.firstFailedAt]) || undefined,
+    attempts: countOf(table[HEADER.attempts]),
+    lost: countOf(table[HEADER.lost]),
+    postponed: countOf(table[HEADER.postponed]),
+    exchange: nameOr(table[HEADER.exchange], exchange),
+    routingKey: nameOr(table[HEADER.routingKey], routingKey),
+    firstAt: countOf(table[HEADER.firstAt]) || fromSeconds(timestamp),
+    restMs: Math.min(DURATION_MAX_MS, countOf(table[HEADER.restMs])),
+    firstFailedAt: countOf(table[HEADER.firstFailedAt]) || undefined,
     lastFailure: failureOf(table),
-    lastFailedAt: countOf(table[H.lastFailedAt]) || undefined,
-    expiresAfterMs: spanOf(table[H.expiresAfterMs]) ?? spanOf(expiration),
-    policy: textOr(table[H.policy], undefined) ?? textOr(table[POLICY_HEADER], undefined),
-    notes: notesOf(table[H.notes]),
+    lastFailedAt: countOf(table[HEADER.lastFailedAt]) || undefined,
+    expiresAfterMs: spanOf(table[HEADER.expiresAfterMs]) ?? spanOf(expiration),
+    policy: textOr(table[HEADER.policy], undefined) ?? textOr(table[POLICY_HEADER], undefined),
+    notes: notesOf(table[HEADER.notes]),
   };
 }
 
 /** Headers without those of the broker, of routing, and of an earlier ending. */
-function stripped(headers: Table | undefined): Record<string, unknown> {
+function stripped(headers: AmqpTable | undefined): Record<string, unknown> {
   const clean: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(headers ?? {})) {
     if (!BROKERS.test(name) && !ROUTING.has(name) && !ENDING.has(name)) clean[name] = value;
@@ -210,11 +216,11 @@ function stripped(headers: Table | undefined): Record<string, unknown> {
  * Headers of a message that is put back as it was, without those of the broker: a copied `x-death`
  * makes some releases drop the message when it dies again. Its content is kept in our own header.
  */
-export function withoutBrokers(headers: Table | undefined): Record<string, unknown> {
+export function withoutBrokers(headers: AmqpTable | undefined): Record<string, unknown> {
   const kept = Object.entries(headers ?? {}).filter(([name]) => !BROKERS.test(name));
   const clean: Record<string, unknown> = Object.fromEntries(kept);
   const deaths = headers?.['x-death'];
-  if (deaths !== undefined) setOrDrop(clean, H.deaths, jsonWithin(deaths, DEATHS_MAX_CHARS));
+  if (deaths !== undefined) setOrDrop(clean, HEADER.deaths, jsonWithin(deaths, DEATHS_MAX_CHARS));
   return clean;
 }
 
@@ -237,36 +243,36 @@ function keptProperties({ properties }: AmqpMessage, id: string): Properties {
 }
 
 /** The headers of a successor: the user's own, and the history. */
-function pastHeaders(message: AmqpMessage, successor: Successor): Table {
+function pastHeaders(message: AmqpMessage, successor: Successor): AmqpTable {
   const { past, queue, ending, routing } = successor;
   const headers = stripped(message.properties.headers);
   const deaths = message.properties.headers?.['x-death'];
-  if (deaths !== undefined) setOrDrop(headers, H.deaths, jsonWithin(deaths, DEATHS_MAX_CHARS));
+  if (deaths !== undefined) setOrDrop(headers, HEADER.deaths, jsonWithin(deaths, DEATHS_MAX_CHARS));
   // n.b. The broker refuses a message whose user id is not the connection's.
   const { userId } = message.properties;
-  if (userId !== undefined) headers[H.userId] = userId;
-  headers[H.attempts] = past.attempts;
-  headers[H.lost] = past.lost;
-  headers[H.exchange] = past.exchange;
-  headers[H.routingKey] = past.routingKey;
-  headers[H.queue] = queue;
-  headers[H.firstAt] = past.firstAt;
-  setOrDrop(headers, H.postponed, past.postponed || undefined);
-  setOrDrop(headers, H.restMs, past.restMs || undefined);
-  setOrDrop(headers, H.expiresAfterMs, past.expiresAfterMs);
-  setOrDrop(headers, H.firstFailedAt, past.firstFailedAt);
-  setOrDrop(headers, H.lastFailedAt, past.lastFailedAt);
-  setOrDrop(headers, H.code, past.lastFailure?.code);
-  setOrDrop(headers, H.reason, past.lastFailure?.reason);
-  setOrDrop(headers, H.permanence, past.lastFailure?.permanence);
+  if (userId !== undefined) headers[HEADER.userId] = userId;
+  headers[HEADER.attempts] = past.attempts;
+  headers[HEADER.lost] = past.lost;
+  headers[HEADER.exchange] = past.exchange;
+  headers[HEADER.routingKey] = past.routingKey;
+  headers[HEADER.queue] = queue;
+  headers[HEADER.firstAt] = past.firstAt;
+  setOrDrop(headers, HEADER.postponed, past.postponed || undefined);
+  setOrDrop(headers, HEADER.restMs, past.restMs || undefined);
+  setOrDrop(headers, HEADER.expiresAfterMs, past.expiresAfterMs);
+  setOrDrop(headers, HEADER.firstFailedAt, past.firstFailedAt);
+  setOrDrop(headers, HEADER.lastFailedAt, past.lastFailedAt);
+  setOrDrop(headers, HEADER.code, past.lastFailure?.code);
+  setOrDrop(headers, HEADER.reason, past.lastFailure?.reason);
+  setOrDrop(headers, HEADER.permanence, past.lastFailure?.permanence);
   const notes = Object.keys(past.notes).length === 0 ? undefined : past.notes;
-  setOrDrop(headers, H.notes, notes && notesWithin(notes, NOTES_MAX_CHARS));
+  setOrDrop(headers, HEADER.notes, notes && notesWithin(notes, NOTES_MAX_CHARS));
   if (ending !== undefined) {
-    headers[H.ended] = ending.kind;
-    headers[H.endedCode] = ending.code;
-    headers[H.endedReason] = ending.reason;
-    headers[H.endedAt] = ending.at;
-    headers[H.endedBy] = ending.by;
+    headers[HEADER.ended] = ending.kind;
+    headers[HEADER.endedCode] = ending.code;
+    headers[HEADER.endedReason] = ending.reason;
+    headers[HEADER.endedAt] = ending.at;
+    headers[HEADER.endedBy] = ending.by;
   }
   return routing === undefined ? headers : { ...headers, ...routing };
 }
@@ -312,11 +318,11 @@ function fromSeconds(timestamp: unknown): number {
   return value > 1e11 ? value : value * 1_000;
 }
 
-function failureOf(table: Table): Failure | undefined {
-  const code = table[H.code];
+function failureOf(table: AmqpTable): Failure | undefined {
+  const code = table[HEADER.code];
   if (typeof code !== 'string' || code === '') return undefined;
-  const permanence = table[H.permanence] === 'permanent' ? 'permanent' : 'transient';
-  return failure(permanence, code.slice(0, CODE_MAX_CHARS), textOr(table[H.reason], ''));
+  const permanence = table[HEADER.permanence] === 'permanent' ? 'permanent' : 'transient';
+  return failure(permanence, code.slice(0, CODE_MAX_CHARS), textOr(table[HEADER.reason], ''));
 }
 
 function notesOf(value: unknown): Headers {
@@ -357,7 +363,7 @@ function jsonWithin(value: unknown, maxChars: number): string | undefined {
  */
 export function generatedId({ properties }: AmqpMessage, makeId: () => string): string {
   const id = makeId();
-  Object.assign(properties, { headers: { ...properties.headers, [H.generatedId]: id } });
+  Object.assign(properties, { headers: { ...properties.headers, [HEADER.generatedId]: id } });
   return id;
 }
 
@@ -367,7 +373,7 @@ export function hasGeneratedId(delivery: {
   readonly envelope: object;
 }): boolean {
   const { message } = delivery.envelope as { readonly message?: AmqpMessage };
-  return message?.properties?.headers?.[H.generatedId] === delivery.id;
+  return message?.properties?.headers?.[HEADER.generatedId] === delivery.id;
 }
 
 /** What is known of a queue that messages are taken from. */
@@ -406,13 +412,13 @@ export function ownerQueueOf(
   if (sure !== undefined) return of.includes(sure) ? sure : undefined;
   if (isAlone) return only;
   return [likelyOwner(message), message.fields.routingKey].find(
-    (said) => said !== undefined && of.includes(said),
+    (owner) => owner !== undefined && of.includes(owner),
   );
 }
 
 /** The main queue that our headers name. */
 export function sureOwner({ properties }: AmqpMessage): string | undefined {
-  const { 'return-to': back, [H.queue]: queue } = properties.headers ?? {};
+  const { 'return-to': back, [HEADER.queue]: queue } = properties.headers ?? {};
   return queueNameOf(back) ?? queueNameOf(queue);
 }
 
@@ -474,7 +480,7 @@ export function outOfWait(message: AmqpMessage): AmqpMessage {
   return { ...message, properties };
 }
 
-function endingOf(headers: Table | undefined): Table {
+function endingOf(headers: AmqpTable | undefined): AmqpTable {
   return Object.fromEntries(Object.entries(headers ?? {}).filter(([name]) => ENDING.has(name)));
 }
 

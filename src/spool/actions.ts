@@ -19,7 +19,7 @@ import { printable } from '../core/failure.ts';
 import type { State } from '../core/state.ts';
 import type { Events } from '../engine/events.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
-import { goingBody, type Reaper } from './body.ts';
+import { goingBody, type BodyRemover } from './body.ts';
 import { emitArchived, type SpoolSource } from './source.ts';
 
 /** What became of one message. */
@@ -34,7 +34,7 @@ export interface ActionResult {
 export interface ActionParts {
   readonly entries: EntryStore;
   readonly source: Pick<SpoolSource, 'noteDue' | 'alarm'>;
-  readonly reaper: Reaper;
+  readonly reaper: BodyRemover;
   readonly events: Events;
   /** The time of the store. */
   readonly now: () => Millis;

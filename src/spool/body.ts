@@ -13,7 +13,7 @@ import type { BodyStore, SettledAs } from '../ports/body-store.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
 import {
   countStreamed,
-  LentBuffers,
+  ReusedBuffers,
   type ReadWindow,
   setReadWindow,
   shareWindow,
@@ -89,7 +89,7 @@ export function keepBody(
 /** The plain bytes of an inline body, verified; a promise only where decoding takes long. */
 export function inlineBytes(entry: Entry, chain: Chain): Uint8Array | Promise<Uint8Array> {
   const { envelope, inlineBody: stored } = entry;
-  const body = checkRecord(envelope);
+  const body = checkBodyRecord(envelope);
   if (stored === undefined) throw missing(entry);
   if (body.encodings.length === 0) return verified(entry, stored, undefined);
   if (stored.byteLength !== body.storedSize) throw corrupt(entry);
@@ -100,22 +100,22 @@ export function inlineBytes(entry: Entry, chain: Chain): Uint8Array | Promise<Ui
 }
 
 /** The body of an entry as a stream; the last step fails if it is not what was accepted. */
-export function readBody(entry: Entry, parts: ReadParts): AsyncIterable<Uint8Array> {
+export function readBody(entry: Entry, parts: ReadArguments): AsyncIterable<Uint8Array> {
   return streamWithWindow((window) => verifiedParts(entry, parts, window));
 }
 
-interface ReadParts {
+interface ReadArguments {
   readonly bodies: BodyStore;
   readonly chain: Chain;
 }
 
 async function* verifiedParts(
   entry: Entry,
-  { bodies, chain }: ReadParts,
+  { bodies, chain }: ReadArguments,
   window: ReadWindow,
 ): AsyncGenerator<Uint8Array> {
   const { id } = entry.envelope;
-  const body = checkRecord(entry.envelope);
+  const body = checkBodyRecord(entry.envelope);
   if (body.place === 'none') throw missing(entry);
   if (body.place === 'inline') {
     const bytes = await inlineBytes(entry, chain);
@@ -391,7 +391,7 @@ const LENT_MAX_BYTES: number = 1024 * 1024;
 /** Copies of what one caller gives. */
 class BodyCopies {
   readonly #window: ReadWindow;
-  #lent: LentBuffers | undefined;
+  #lent: ReusedBuffers | undefined;
 
   constructor(window: ReadWindow) {
     this.#window = window;
@@ -403,7 +403,7 @@ class BodyCopies {
     const { maxBytes } = this.#window;
     // Undefined until the store reads: what is inline or sampled before that stays as it is.
     if (maxBytes === undefined || !isLent) return copyOf(bytes);
-    this.#lent ??= new LentBuffers(maxBytes);
+    this.#lent ??= new ReusedBuffers(maxBytes);
     const memory = this.#lent.take(length);
     memory.set(bytes);
     return this.#lent.give(memory, length);
@@ -490,7 +490,7 @@ function notABody(cause: unknown): RespoolError {
 // not know what a body's record has to look like. One damaged record must not stop anything else.
 
 /** The record of a body that can be read by it; `body.corrupt` otherwise. */
-export function checkRecord({ id, body }: Envelope): BodyInfo {
+export function checkBodyRecord({ id, body }: Envelope): BodyInfo {
   const damage = damageIn(body);
   if (damage === undefined) return body;
   throw new RespoolError(
@@ -592,7 +592,7 @@ interface Going {
 }
 
 /** Collects refs and removes them in batches. */
-export class Reaper {
+export class BodyRemover {
   readonly #entries: EntryStore;
   readonly #bodies: BodyStore;
   readonly #onTrouble: (error: unknown) => void;

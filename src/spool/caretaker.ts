@@ -13,13 +13,13 @@ import type { Entry } from '../core/entry.ts';
 import { isRespoolError, RespoolError } from '../core/errors.ts';
 import type { TopicRule } from '../core/topic.ts';
 import type { Events } from '../engine/events.ts';
-import type { Routes } from '../engine/slots.ts';
+import type { Routes } from '../engine/handler-slots.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore, UnreadEntry } from '../ports/entry-store.ts';
 import { AUDIT_KIND } from './actions.ts';
-import { goingBody, isDamaged, type Reaper } from './body.ts';
+import { goingBody, isDamaged, type BodyRemover } from './body.ts';
 import type { SpoolSource } from './source.ts';
-import type { Unserved } from './unserved.ts';
+import type { MissingHandlers } from './missing-handlers.ts';
 
 // The names of bodies: the message's id and a random part, so that a ref tells whose it is.
 
@@ -35,16 +35,16 @@ function idOfRef(ref: string): string {
 }
 
 /** What the caretaker needs. */
-interface CaretakerParts {
+interface CaretakerOptions {
   readonly entries: EntryStore;
   readonly bodies: BodyStore;
   readonly source: SpoolSource;
-  readonly reaper: Reaper;
+  readonly reaper: BodyRemover;
   readonly routes: Routes;
   readonly events: Events;
   readonly orphanGraceMs: number;
   readonly unhandled: 'hold' | 'leave';
-  readonly unserved: Pick<Unserved, 'look'>;
+  readonly unserved: Pick<MissingHandlers, 'look'>;
 }
 
 /** What one round did. */
@@ -75,13 +75,13 @@ const ORPHANS_MAX = 50_000;
 
 /** Looks after a store. */
 export class Caretaker {
-  readonly #parts: CaretakerParts;
+  readonly #parts: CaretakerOptions;
   /** Bodies that had no entry when they were first looked at, and when that was. */
   readonly #suspects = new Map<string, Millis>();
   /** Entries that could not be read at the last look: each is told once. */
   #damaged: ReadonlySet<string> = new Set();
 
-  constructor(parts: CaretakerParts) {
+  constructor(parts: CaretakerOptions) {
     this.#parts = parts;
   }
 

@@ -79,10 +79,10 @@ export class Chain {
   }
 
   /** Whether a body is encrypted as a new one is; `wanted` is what `encryption` resolved to. */
-  isEncryptedAs(wanted: string | undefined, { encodings }: BodyInfo): boolean {
-    if (wanted !== undefined && encodings.includes(wanted)) return true;
+  isEncryptedAs(text: string | undefined, { encodings }: BodyInfo): boolean {
+    if (text !== undefined && encodings.includes(text)) return true;
     // A body that is not read here may be encrypted: reading it reports that.
-    return wanted === undefined && encodings.every((one) => this.#isPlainly(one));
+    return text === undefined && encodings.every((one) => this.#isPlainly(one));
   }
 
   #isPlainly(encoding: string): boolean {
@@ -124,7 +124,7 @@ interface Step<At> {
 /** Whose fault it is, as an error, when a step fails or does not give bytes. */
 interface Blame {
   failed(name: string, error: unknown): unknown;
-  wrong(name: string, given: unknown): RespoolError;
+  wrong(name: string, value: unknown): RespoolError;
 }
 
 /** What fails while a body is accepted is the caller's to hear, as it is. */
@@ -199,7 +199,7 @@ export class ReadChain {
         const isStores = source.failure !== undefined && source.failure.error === error;
         return isStores ? error : asOurs(this.#id, name, error);
       },
-      wrong: (name, given) => broken(this.#id, name, noBytes(name, given)),
+      wrong: (name, value) => broken(this.#id, name, noBytes(name, value)),
     };
   }
 }
@@ -243,10 +243,10 @@ async function* checkedParts(
 function through<At>(
   steps: readonly Step<At>[],
   run: (at: At, bytes: Bytes) => unknown,
-  given: Bytes,
+  value: Bytes,
   blame: Blame,
 ): Bytes | Promise<Bytes> {
-  let bytes = given;
+  let bytes = value;
   for (const [index, { name, at }] of steps.entries()) {
     let answer: unknown;
     try {
@@ -337,17 +337,17 @@ function checkEncoding(name: string, encoding: unknown): string {
 }
 
 /** Never the key itself: what a transform gave by mistake may be what it should have hidden. */
-function noBytes(name: string, given: unknown): RespoolError {
+function noBytes(name: string, value: unknown): RespoolError {
   return new RespoolError(
     'config.invalid',
-    `transform "${name}" gave ${kindOf(given)} where bytes belong; allowed is a Uint8Array, or a ` +
+    `transform "${name}" gave ${kindOf(value)} where bytes belong; allowed is a Uint8Array, or a ` +
       'stream of them; fix the transform, or remove it from "transforms"',
   );
 }
 
-function kindOf(given: unknown): string {
-  if (given === null || given === undefined) return String(given);
-  return typeof given === 'object' ? 'an object' : `a ${typeof given}`;
+function kindOf(value: unknown): string {
+  if (value === null || value === undefined) return String(value);
+  return typeof value === 'object' ? 'an object' : `a ${typeof value}`;
 }
 
 /** An error of the family that tells what to do with the message. */
@@ -382,9 +382,9 @@ const NAME_PATTERN = /^[a-z0-9-]{1,64}$/;
 const KINDS = ['compression', 'encryption', 'other'] as const;
 
 /** Refuses what is no list of transforms, and lists that would do harm. */
-export function checkTransforms(given: unknown): readonly Transform[] {
-  if (!Array.isArray(given)) throw invalid('transforms', given, 'a list of transforms');
-  const transforms = given.map((one: unknown, at) => checkTransform(`transforms[${at}]`, one));
+export function checkTransforms(value: unknown): readonly Transform[] {
+  if (!Array.isArray(value)) throw invalid('transforms', value, 'a list of transforms');
+  const transforms = value.map((one: unknown, at) => checkTransform(`transforms[${at}]`, one));
   if (transforms.length > TRANSFORMS_MAX) {
     throw refused(`there are ${transforms.length}, allowed are ${TRANSFORMS_MAX}`);
   }
@@ -421,11 +421,11 @@ function checkKinds(transforms: readonly Transform[]): void {
   }
 }
 
-function checkTransform(what: string, given: unknown): Transform {
-  if (typeof given !== 'object' || given === null) {
-    throw invalid(what, given, 'a transform, such as compress() or encrypt() make');
+function checkTransform(what: string, input: unknown): Transform {
+  if (typeof input !== 'object' || input === null) {
+    throw invalid(what, input, 'a transform, such as compress() or encrypt() make');
   }
-  const { name, kind, reader, writer, open } = given as Partial<Record<keyof Transform, unknown>>;
+  const { name, kind, reader, writer, open } = input as Partial<Record<keyof Transform, unknown>>;
   if (typeof name !== 'string' || !NAME_PATTERN.test(name)) {
     throw invalid(`${what}.name`, name, '1 to 64 lower case letters, digits and dashes');
   }
@@ -436,7 +436,7 @@ function checkTransform(what: string, given: unknown): Transform {
       throw invalid(`${what}.${part}`, value, 'a function, or nothing');
     }
   }
-  return given as Transform;
+  return input as Transform;
 }
 
 function invalid(what: string, value: unknown, allowed: string): RespoolError {

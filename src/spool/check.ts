@@ -60,7 +60,7 @@ export interface CheckOptions {
 }
 
 /** What `check` needs and may do. */
-export interface CheckParts {
+export interface CheckArguments {
   readonly entries: EntryStore;
   readonly bodies: BodyStore;
   readonly chain: Chain;
@@ -82,7 +82,7 @@ const PAGE_MAX = 500;
 const FINDINGS_MAX = 10_000;
 
 /** Looks through every entry and every body; reads every stored body once. */
-export async function check(parts: CheckParts): Promise<CheckReport> {
+export async function check(parts: CheckArguments): Promise<CheckReport> {
   const findings: Finding[] = [];
   const report = (finding: Finding): void => {
     if (findings.length < FINDINGS_MAX) findings.push(finding);
@@ -126,7 +126,7 @@ function damaged({ id, where, reason, code }: UnreadEntry): Finding {
   return { kind, where, text: reason, ...(id === undefined ? {} : { id }) };
 }
 
-async function bodyFinding(parts: CheckParts, listed: Entry): Promise<Finding | undefined> {
+async function bodyFinding(parts: CheckArguments, listed: Entry): Promise<Finding | undefined> {
   const { id, body } = listed.envelope;
   if (!isDamaged(listed.envelope) && body.place === 'none') return undefined;
   // Lists come without inline bytes, and the entry may have moved on since.
@@ -157,7 +157,7 @@ async function bodyFinding(parts: CheckParts, listed: Entry): Promise<Finding | 
 }
 
 /** The entry, or that it is damaged: a list does not read as much of it as this does. */
-async function read({ entries }: CheckParts, id: string): Promise<Entry | Finding | undefined> {
+async function read({ entries }: CheckArguments, id: string): Promise<Entry | Finding | undefined> {
   try {
     return await entries.get(id);
   } catch (error) {
@@ -166,7 +166,7 @@ async function read({ entries }: CheckParts, id: string): Promise<Entry | Findin
   }
 }
 
-async function leaseFinding(parts: CheckParts, entry: Entry): Promise<Finding | undefined> {
+async function leaseFinding(parts: CheckArguments, entry: Entry): Promise<Finding | undefined> {
   const { status, envelope } = entry;
   const { id } = envelope;
   const { holder, claimedFrom: _claimedFrom, ...rest } = status;
@@ -187,7 +187,7 @@ async function leaseFinding(parts: CheckParts, entry: Entry): Promise<Finding | 
 }
 
 async function repairedBy(
-  parts: CheckParts,
+  parts: CheckArguments,
   entry: Entry,
   finding: Finding,
   to: Entry['status'],
@@ -200,7 +200,7 @@ async function repairedBy(
 }
 
 async function orphanFinding(
-  parts: CheckParts,
+  parts: CheckArguments,
   ref: string,
   writtenAt: Millis,
 ): Promise<Finding | undefined> {
@@ -217,7 +217,7 @@ async function orphanFinding(
 }
 
 async function holdIfIdle(
-  parts: CheckParts,
+  parts: CheckArguments,
   entry: Entry,
   code: string,
   text: string,
@@ -248,7 +248,7 @@ async function holdIfIdle(
 
 /** A delivered message needs no body any more: held, it would block the others of its order key. */
 async function forgetBody(
-  parts: CheckParts,
+  parts: CheckArguments,
   entry: Entry,
   code: string,
 ): Promise<{ repaired?: string }> {
@@ -290,7 +290,7 @@ export async function checkAll(
 ): Promise<CheckReport> {
   await runtime.ready();
   const { entries, bodies, chain, now, settings } = runtime;
-  const record: CheckParts['record'] = ({ ids, details }) =>
+  const record: CheckArguments['record'] = ({ ids, details }) =>
     audit(runtime, { by, action: 'check', ids, details: { ...details } });
   return check({ ...settings, entries, bodies, chain, repair, record, onProgress, now });
 }

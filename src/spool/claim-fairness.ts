@@ -28,7 +28,7 @@ export const KINDS: readonly ClaimKind[] = [DEFERRED, INCOMING, BOUNCE];
 export const NOTICE_STATES: readonly ClaimableState[] = BOUNCE.states;
 
 /** Four turns: each kind has at least one of them, the first has two. */
-export const TURNS: readonly ClaimKind[] = [DEFERRED, INCOMING, DEFERRED, BOUNCE];
+export const CLAIM_ORDER: readonly ClaimKind[] = [DEFERRED, INCOMING, DEFERRED, BOUNCE];
 /** Interval of checks of a kind that had nothing due; meanwhile it gets what others leave. */
 const LOOK_EVERY_MS = 100;
 
@@ -61,7 +61,7 @@ export class FairTurns {
    */
   restart(): boolean {
     this.#lookAt.clear();
-    const isEarly = this.#given > 0 && this.#given < TURNS.length;
+    const isEarly = this.#given > 0 && this.#given < CLAIM_ORDER.length;
     if (isEarly && this.#wasEarly) return false;
     if (this.#given > 0) this.#wasEarly = isEarly;
     this.#turn = 0;
@@ -85,13 +85,13 @@ export class FairTurns {
 
   /** How many of this many slots each of these kinds has a right to. */
   shares(max: number, kinds: ReadonlySet<ClaimKind>): ReadonlyMap<ClaimKind, number> {
-    const asked = TURNS.filter((kind) => kinds.has(kind));
+    const asked = CLAIM_ORDER.filter((kind) => kinds.has(kind));
     const busy = asked.filter((kind) => !this.#lookAt.has(kind));
     const present = busy.length > 0 ? busy : asked;
     const shares = new Map<ClaimKind, number>();
     for (let slot = 0; slot < max && present.length > 0; slot += 1) {
       const kind = present[this.#turn % present.length] ?? DEFERRED;
-      this.#turn = (this.#turn + 1) % (TURNS.length * 3_000);
+      this.#turn = (this.#turn + 1) % (CLAIM_ORDER.length * 3_000);
       shares.set(kind, (shares.get(kind) ?? 0) + 1);
     }
     return shares;

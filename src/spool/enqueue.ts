@@ -31,7 +31,7 @@ import type { Runtime } from './runtime.ts';
 import { beginSend, beginSends, isTable } from './tracing.ts';
 
 /** What became of an enqueue. */
-export interface Enqueued {
+export interface EnqueueResult {
   /** The message's id; for a duplicate, the first one's. */
   readonly id: string;
   readonly duplicate: boolean;
@@ -45,19 +45,19 @@ export class Enqueuer {
     this.#runtime = runtime;
   }
 
-  enqueue(message: Message): Promise<Enqueued> {
+  enqueue(message: Message): Promise<EnqueueResult> {
     const { tracer } = this.#runtime.settings;
     return tracer === undefined ? this.#enqueue(message) : this.#enqueueTraced(message, tracer);
   }
 
-  #enqueueTraced(message: Message, tracer: Tracer): Promise<Enqueued> {
+  #enqueueTraced(message: Message, tracer: Tracer): Promise<EnqueueResult> {
     const span = isObject(message) ? beginSend(tracer, message) : undefined;
     if (span === undefined) return this.#enqueue(message);
     const traced = this.#carrying(message, span.headers);
     return sending(span, () => this.#enqueue(traced), asItIs);
   }
 
-  #enqueue(message: Message): Promise<Enqueued> {
+  #enqueue(message: Message): Promise<EnqueueResult> {
     const runtime = this.#runtime;
     try {
       const body = ownBody(message?.body);
@@ -74,11 +74,11 @@ export class Enqueuer {
   }
 
   /** A small body that takes time to encode, or does not stay small enough for its entry. */
-  #acceptLater(ready: Promise<ReadyMessage>): Promise<Enqueued> {
+  #acceptLater(ready: Promise<ReadyMessage>): Promise<EnqueueResult> {
     return this.#runtime.intake.during(async () => acceptOne(this.#runtime, await ready));
   }
 
-  async #enqueueSlowly(message: Message, body: OwnBody): Promise<Enqueued> {
+  async #enqueueSlowly(message: Message, body: OwnBody): Promise<EnqueueResult> {
     const runtime = this.#runtime;
     await runtime.readyToAccept();
     const checked = this.#check(message);
@@ -87,7 +87,7 @@ export class Enqueuer {
     );
   }
 
-  async enqueueMany(messages: readonly Message[]): Promise<Enqueued[]> {
+  async enqueueMany(messages: readonly Message[]): Promise<EnqueueResult[]> {
     checkList('messages', messages, 'a list of messages; for one alone use enqueue()');
     const { tracer } = this.#runtime.settings;
     const isTraced = tracer !== undefined && messages.every(isObject);
@@ -104,7 +104,7 @@ export class Enqueuer {
     }
   }
 
-  async #enqueueMany(messages: readonly Message[]): Promise<Enqueued[]> {
+  async #enqueueMany(messages: readonly Message[]): Promise<EnqueueResult[]> {
     const bodies = messages.map((message) => ownBody(message?.body));
     const own = messages.map(ownMessage);
     await this.#runtime.readyToAccept();
@@ -133,7 +133,7 @@ export class Enqueuer {
       parts,
       body,
       accept: (body, headers) => {
-        const put = async (): Promise<Enqueued> => {
+        const put = async (): Promise<EnqueueResult> => {
           await runtime.readyToAccept();
           const own = withHeaders(headers);
           const envelope = { ...message.envelope, headers: this.#inTrace(own, headers, span) };
@@ -207,10 +207,10 @@ export class Enqueuer {
     return checked;
   }
 
-  #keep(message: CheckedMessage, given: OwnBody): ReadyMessage | Promise<ReadyMessage> {
-    const body = keepBody(given, message.envelope.id, this.#runtime.bodySettings);
+  #keep(message: CheckedMessage, ownBody: OwnBody): ReadyMessage | Promise<ReadyMessage> {
+    const body = keepBody(ownBody, message.envelope.id, this.#runtime.bodySettings);
     return body instanceof Promise
-      ? body.then((kept) => ({ message, body: kept }))
+      ? body.then((item) => ({ message, body: item }))
       : { message, body };
   }
 }
@@ -219,7 +219,7 @@ function isObject(message: unknown): message is object {
   return typeof message === 'object' && message !== null;
 }
 
-function asItIs(enqueued: Enqueued): Enqueued {
+function asItIs(enqueued: EnqueueResult): EnqueueResult {
   return enqueued;
 }
 
@@ -239,7 +239,7 @@ function acceptOne(
   runtime: Runtime,
   ready: ReadyMessage,
   now: Millis = runtime.source.now(),
-): Promise<Enqueued> {
+): Promise<EnqueueResult> {
   const prepared = prepare(runtime, ready, now);
   return insertOne(runtime, prepared).then(
     ([answer = 'stored']) => {
@@ -267,7 +267,7 @@ function insertOne(runtime: Runtime, prepared: Prepared): ReturnType<EntryStore[
 }
 
 /** Inserts messages whose bodies are kept; resolves when they are durable. */
-async function accept(runtime: Runtime, ready: readonly ReadyMessage[]): Promise<Enqueued[]> {
+async function accept(runtime: Runtime, ready: readonly ReadyMessage[]): Promise<EnqueueResult[]> {
   const now = runtime.source.now();
   const prepared = ready.map((one) => prepare(runtime, one, now));
   let answers: Awaited<ReturnType<EntryStore['insert']>>;
@@ -333,7 +333,7 @@ function skip(
   { engine, events }: Runtime,
   { entry, reservation }: Prepared,
   duplicateOf: string,
-): Enqueued {
+): EnqueueResult {
   if (reservation !== undefined) engine.unreserve(reservation);
   if (events.hears('duplicate')) {
     const { topic, id, enqueuedAt } = entry.envelope;
@@ -343,7 +343,7 @@ function skip(
 }
 
 /** It is ours: tell of it, and start it or note when it is due. */
-function begin(runtime: Runtime, { entry, plain, reservation }: Prepared): Enqueued {
+function begin(runtime: Runtime, { entry, plain, reservation }: Prepared): EnqueueResult {
   const { envelope, status } = entry;
   const isServed = reservation !== undefined || runtime.routes.serves('delivery', envelope.topic);
   if (!isServed) runtime.unserved.accepted(envelope);
@@ -375,7 +375,7 @@ interface EnqueueTxHost {
   readonly parts: Parts;
   readonly body: Promise<StoredOrInlineBody>;
   /** Inserts the entry with these headers over those given at begin. */
-  accept(body: StoredOrInlineBody, headers: Headers): Promise<Enqueued>;
+  accept(body: StoredOrInlineBody, headers: Headers): Promise<EnqueueResult>;
   /** Removes the body of a transaction that does not commit. */
   discard(body: StoredOrInlineBody): Promise<void>;
   checkHeaders(headers: Headers): void;
@@ -391,7 +391,7 @@ export class EnqueueTx {
   #headers: Record<string, string> = {};
   /** The last write: writes run in order, even if the caller does not await each. */
   #writing: Promise<void> = Promise.resolve();
-  #committed: Promise<Enqueued> | undefined;
+  #committed: Promise<EnqueueResult> | undefined;
   #isAborted = false;
 
   constructor(id: string, host: EnqueueTxHost) {
@@ -423,7 +423,7 @@ export class EnqueueTx {
   }
 
   /** Makes the message visible; a second call answers the same. */
-  async commit(): Promise<Enqueued> {
+  async commit(): Promise<EnqueueResult> {
     if (this.#isAborted) this.#refuseUnlessOpen('commit');
     this.#committed ??= this.#commit();
     return this.#committed;
@@ -442,7 +442,7 @@ export class EnqueueTx {
     await this.abort();
   }
 
-  async #commit(): Promise<Enqueued> {
+  async #commit(): Promise<EnqueueResult> {
     await this.#writing;
     this.#parts.end();
     return this.#host.accept(await this.#body, this.#headers);

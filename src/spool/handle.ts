@@ -8,10 +8,10 @@ import { RespoolError } from '../core/errors.ts';
 import { checkNames, checkNumber, checkTopicPattern } from '../core/limits.ts';
 import { checkPolicy, type RetryPolicy } from '../core/policy.ts';
 import type { Lane } from '../core/state.ts';
-import type { Route } from '../engine/slots.ts';
+import type { HandlerRoute } from '../engine/handler-slots.ts';
 import type { Handler, Middleware } from '../ports/handler.ts';
 import type { StandardSchema } from '../ports/schema.ts';
-import { checkMiddleware, type Settings } from './options.ts';
+import { checkMiddleware, type SpoolSettings } from './options.ts';
 
 /** How a bounce handler runs. */
 export interface BounceOptions {
@@ -43,8 +43,8 @@ export function routeOf(
   pattern: string,
   handler: Handler,
   options: HandleOptions,
-  settings: Settings,
-): Route {
+  settings: SpoolSettings,
+): HandlerRoute {
   const known = lane === 'delivery' ? NAMES : NAMES.filter((name) => name !== 'accepts');
   checkNames(lane === 'delivery' ? 'handle' : 'onBounce', options, known);
   if (typeof handler !== 'function') {
@@ -85,7 +85,7 @@ function isStandardSchema(accepts: unknown): accepts is StandardSchema {
 
 function policyOf(
   policy: RetryPolicy | string | undefined,
-  { policies }: Settings,
+  { policies }: SpoolSettings,
 ): RetryPolicy | string | undefined {
   if (policy === undefined || policy === 'default') return undefined;
   if (typeof policy !== 'string') return checkPolicy(policy, 'policy');

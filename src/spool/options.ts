@@ -8,7 +8,7 @@ import { checkNumber } from '../core/limits.ts';
 import type { Retention } from '../core/next-status.ts';
 import { type Option, readGroup, readOptions } from '../core/option-table.ts';
 import { type BackoffFunction, checkPolicy, postfix, type RetryPolicy } from '../core/policy.ts';
-import type { DestinationLimits } from '../engine/slots.ts';
+import type { DestinationLimits } from '../engine/handler-slots.ts';
 import { checkTracer } from '../engine/tracing.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
@@ -313,7 +313,7 @@ export interface SpoolOptions {
 }
 
 /** The options after the door. */
-export interface Settings {
+export interface SpoolSettings {
   readonly path: string;
   readonly transforms: readonly Transform[];
   readonly policies: ReadonlyMap<string, RetryPolicy>;
@@ -339,7 +339,7 @@ export interface Settings {
 }
 
 /** Checks the options and fills in the defaults. */
-export function settingsOf(options: SpoolOptions): Settings {
+export function spoolSettingsOf(options: SpoolOptions): SpoolSettings {
   const { retention: Retained, limits: Limits, caretaker: Caretaker } = SPOOL;
   const own = readOptions({ what: 'createSpool' }, options, SPOOL);
   const { bodyBytes, headerBytes, inlineBodyBytes } = readGroup('limits', options.limits, Limits);
@@ -403,9 +403,9 @@ function pathOf(path: unknown): string {
   throw invalid('path', path, 'the name of a folder');
 }
 
-function policiesOf(given: Readonly<Record<string, RetryPolicy>>): Map<string, RetryPolicy> {
+function policiesOf(values: Readonly<Record<string, RetryPolicy>>): Map<string, RetryPolicy> {
   const policies = new Map<string, RetryPolicy>();
-  for (const [name, policy] of Object.entries(given)) {
+  for (const [name, policy] of Object.entries(values)) {
     if (!/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
       throw invalid('policies', name, 'names of 1 to 64 letters, digits, . _ -');
     }
@@ -415,12 +415,12 @@ function policiesOf(given: Readonly<Record<string, RetryPolicy>>): Map<string, R
 }
 
 function backoffsOf(
-  given: Readonly<Record<string, BackoffFunction>>,
+  values: Readonly<Record<string, BackoffFunction>>,
 ): Readonly<Record<string, BackoffFunction>> {
-  for (const [name, ask] of Object.entries(given)) {
+  for (const [name, ask] of Object.entries(values)) {
     if (typeof ask !== 'function') throw invalid(`backoffs.${name}`, ask, 'a function');
   }
-  return { ...given };
+  return { ...values };
 }
 
 function destinationLimits(limits: DestinationLimits | undefined): DestinationLimits | undefined {

@@ -65,7 +65,7 @@ export interface RekeyTrouble {
 }
 
 /** What a rekeying needs. */
-export interface RekeyParts extends ActionParts {
+export interface RekeyContext extends ActionParts {
   readonly clock: Clock;
   readonly isStopping: boolean;
   readonly bodySettings: BodySettings;
@@ -90,7 +90,7 @@ const STOPPING = ['engine.stopping', 'store.full'] as const;
 
 /** Brings what fits to the current encryption; resolves when nothing more can be done. */
 export async function rekey(
-  parts: RekeyParts,
+  parts: RekeyContext,
   by: string,
   options: RekeyOptions = {},
 ): Promise<RekeyProgress> {
@@ -112,7 +112,7 @@ interface Page {
 }
 
 class Rekeying {
-  readonly #parts: RekeyParts;
+  readonly #parts: RekeyContext;
   readonly #by: string;
   readonly #options: RekeyOptions;
   readonly #to: string | undefined;
@@ -127,7 +127,7 @@ class Rekeying {
   /** Gone, or rekeyed by another process. */
   #settled = 0;
 
-  constructor(parts: RekeyParts, by: string, options: RekeyOptions, to: string | undefined) {
+  constructor(parts: RekeyContext, by: string, options: RekeyOptions, to: string | undefined) {
     this.#parts = parts;
     this.#by = by;
     this.#options = options;

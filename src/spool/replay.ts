@@ -42,7 +42,7 @@ export interface ReplayOrder {
 }
 
 /** What a replay needs. */
-export interface ReplayParts extends ActionParts {
+export interface ReplayContext extends ActionParts {
   readonly bodySettings: BodySettings;
   readonly settings: { readonly headerMaxBytes: number };
   /** Opens the stores if they are not. */
@@ -53,7 +53,7 @@ export interface ReplayParts extends ActionParts {
 
 /** Sends them; what came of each, in their order. */
 export async function replay(
-  parts: ReplayParts,
+  parts: ReplayContext,
   ids: readonly string[],
   order: ReplayOrder,
   by: string,
@@ -113,13 +113,13 @@ function actionOf(order: ReplayOrder): ReplayAction {
 
 /** The change with another body, which is durable by then. */
 async function repaired(
-  { entries, bodySettings }: ReplayParts,
+  { entries, bodySettings }: ReplayContext,
   entry: Entry,
   change: Extract<PlannedMove, { kind: 'do' }>['change'],
-  given: OwnBody,
+  ownBody: OwnBody,
 ): Promise<PlannedMove> {
   const envelope = change.envelope ?? entry.envelope;
-  const { info, inline }: StoredOrInlineBody = await keepBody(given, envelope.id, bodySettings);
+  const { info, inline }: StoredOrInlineBody = await keepBody(ownBody, envelope.id, bodySettings);
   return {
     kind: 'do',
     change: {

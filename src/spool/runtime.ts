@@ -15,7 +15,7 @@ import type { RetryPolicy } from '../core/policy.ts';
 import { Engine } from '../engine/engine.ts';
 import { Events, logEvent } from '../engine/events.ts';
 import { tellTrouble } from '../engine/parts.ts';
-import { type Route, Routes } from '../engine/slots.ts';
+import { type HandlerRoute, Routes } from '../engine/handler-slots.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
 import type { Durability, EntryStore } from '../ports/entry-store.ts';
@@ -28,14 +28,14 @@ import { sqlite } from '../stores/sqlite/entry-store.ts';
 import { StoreClock, systemClock, systemDice } from '../system/clock.ts';
 import { createIdMaker, randomName } from '../system/ids.ts';
 import { type ActionParts, audit } from './actions.ts';
-import { type BodySettings, type OwnBody, Reaper } from './body.ts';
+import { type BodySettings, type OwnBody, BodyRemover } from './body.ts';
 import { Caretaker, refOf } from './caretaker.ts';
 import { Chain } from './chain.ts';
-import { DURABILITIES, type Settings, settingsOf, type SpoolOptions } from './options.ts';
+import { DURABILITIES, type SpoolSettings, spoolSettingsOf, type SpoolOptions } from './options.ts';
 import { Pauses } from './pauses.ts';
-import type { RekeyParts } from './rekey.ts';
+import type { RekeyContext } from './rekey.ts';
 import { SpoolSource } from './source.ts';
-import { Unserved } from './unserved.ts';
+import { MissingHandlers } from './missing-handlers.ts';
 import { WhenIdle } from '../system/wait.ts';
 
 /** Dead processes are looked for this often. */
@@ -51,18 +51,18 @@ interface Sealed {
 /** What delivers and looks after the store. */
 interface Delivery {
   readonly routes: Routes;
-  readonly reaper: Reaper;
+  readonly reaper: BodyRemover;
   readonly source: SpoolSource;
   readonly engine: Engine;
-  readonly unserved: Unserved;
+  readonly unserved: MissingHandlers;
   readonly caretaker: Caretaker;
 }
 
 type Phase = 'closed' | 'open' | 'starting' | 'running' | 'stopping';
 
 /** Everything one spool is made of. */
-export class Runtime implements ActionParts, RekeyParts {
-  readonly settings: Settings;
+export class Runtime implements ActionParts, RekeyContext {
+  readonly settings: SpoolSettings;
   readonly clock: Clock;
   readonly dice: Dice;
   readonly entries: EntryStore;
@@ -89,7 +89,7 @@ export class Runtime implements ActionParts, RekeyParts {
   #nextSweep: ReturnType<Caretaker['sweep']> | undefined;
 
   constructor(options: SpoolOptions) {
-    const settings = settingsOf(options);
+    const settings = spoolSettingsOf(options);
     this.settings = settings;
     this.clock = options.clock ?? systemClock;
     this.dice = options.dice ?? systemDice;
@@ -114,7 +114,7 @@ export class Runtime implements ActionParts, RekeyParts {
     return this.#made.routes;
   }
 
-  get reaper(): Reaper {
+  get reaper(): BodyRemover {
     return this.#made.reaper;
   }
 
@@ -126,7 +126,7 @@ export class Runtime implements ActionParts, RekeyParts {
     return this.#made.engine;
   }
 
-  get unserved(): Unserved {
+  get unserved(): MissingHandlers {
     return this.#made.unserved;
   }
 
@@ -134,7 +134,7 @@ export class Runtime implements ActionParts, RekeyParts {
     return (this.#delivery ??= this.#makeDelivery());
   }
 
-  get retention(): Settings['retention'] {
+  get retention(): SpoolSettings['retention'] {
     return this.settings.retention;
   }
 
@@ -271,7 +271,7 @@ export class Runtime implements ActionParts, RekeyParts {
     return this.#stopping;
   }
 
-  policyFor(claim: Claim, route: Route | undefined): RetryPolicy {
+  policyFor(claim: Claim, route: HandlerRoute | undefined): RetryPolicy {
     const { policies, defaultPolicy, noticePolicy } = this.settings;
     if (claim.lane === 'delivery' && claim.policy !== null) {
       const named = policies.get(claim.policy);
@@ -310,10 +310,12 @@ export class Runtime implements ActionParts, RekeyParts {
   #makeDelivery(): Delivery {
     const { settings, entries, bodies, events, clock } = this;
     const routes = new Routes();
-    const reaper = new Reaper(entries, bodies, (error) => this.trouble('removing bodies', error));
+    const reaper = new BodyRemover(entries, bodies, (error) =>
+      this.trouble('removing bodies', error),
+    );
     const source = this.#makeSource(routes, reaper);
     const shared = { ...settings, entries, bodies, source, reaper, routes, events, clock };
-    const unserved = new Unserved(shared);
+    const unserved = new MissingHandlers(shared);
     return {
       routes,
       reaper,
@@ -324,7 +326,7 @@ export class Runtime implements ActionParts, RekeyParts {
     };
   }
 
-  #makeSource(routes: Routes, reaper: Reaper): SpoolSource {
+  #makeSource(routes: Routes, reaper: BodyRemover): SpoolSource {
     return new SpoolSource({
       ...this.settings,
       entries: this.entries,

@@ -36,7 +36,7 @@ import type { Change, EntryStore } from '../ports/entry-store.ts';
 import type { Claim, Demand, Settlement, Source, Want } from '../ports/source.ts';
 import { backoffMs, Sleeper } from '../system/wait.ts';
 import {
-  type Reaper,
+  type BodyRemover,
   cameBack,
   goingBody,
   inlineBytes,
@@ -51,7 +51,7 @@ import {
   FairTurns,
   KINDS,
   NOTICE_STATES,
-  TURNS,
+  CLAIM_ORDER,
 } from './claim-fairness.ts';
 import type { StoreClock } from '../system/clock.ts';
 
@@ -93,7 +93,7 @@ interface Ask {
 export class SpoolSource implements Source {
   readonly name = 'spool';
   readonly leaseMs: number;
-  readonly #parts: SourceParts;
+  readonly #parts: SourceOptions;
   #claimCalls = 0;
   readonly #turns = new FairTurns();
   /** Which want comes first in this round. */
@@ -115,7 +115,7 @@ export class SpoolSource implements Source {
   #emptyRounds = 0;
   readonly #sleeper: Sleeper;
 
-  constructor(parts: SourceParts) {
+  constructor(parts: SourceOptions) {
     this.#parts = parts;
     this.#sleeper = new Sleeper(parts.clock);
     this.leaseMs = parts.leaseMs;
@@ -180,7 +180,7 @@ export class SpoolSource implements Source {
     this.#turns.ask(JSON.stringify([demand.wants.map(topicsOf), demand.exceptDestinations]));
     const startedAt = this.now();
     let isCut = false;
-    const claims = new ClaimMixture<ClaimKind, SpoolClaim>(TURNS);
+    const claims = new ClaimMixture<ClaimKind, SpoolClaim>(CLAIM_ORDER);
     const take = async (ask: Ask, max: number): Promise<number> => {
       // After a standstill our own leases may be over: no further claim may find them so.
       isCut ||= this.now() - startedAt > this.leaseMs / STANDSTILL_SHARE;
@@ -480,7 +480,7 @@ export class SpoolSource implements Source {
     for (const want of new Set(asks.map((ask) => ask.want))) {
       if (want.max >= max) continue;
       const own = asks.filter((ask) => ask.want === want);
-      const turns = TURNS.filter((kind) => own.some((ask) => ask.kind === kind));
+      const turns = CLAIM_ORDER.filter((kind) => own.some((ask) => ask.kind === kind));
       const name = JSON.stringify(want.topics);
       const turn = this.#limitedTurns.get(name) ?? 0;
       this.#limitedTurns.set(name, (turn + 1) % turns.length);
@@ -549,11 +549,11 @@ function topicsOf({ topics }: Want): Want['topics'] {
 // What a spool source is made of; given by the runtime.
 
 /** What a spool source is made of. */
-interface SourceParts {
+interface SourceOptions {
   readonly entries: EntryStore;
   readonly bodies: BodyStore;
   readonly chain: Chain;
-  readonly reaper: Reaper;
+  readonly reaper: BodyRemover;
   readonly events: Events;
   readonly clock: Clock;
   readonly storeClock: StoreClock;

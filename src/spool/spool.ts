@@ -12,7 +12,7 @@ import type { Verdict } from '../core/verdict.ts';
 import type { EngineLoad } from '../engine/parts.ts';
 import type { Handler } from '../ports/handler.ts';
 import type { ListPage } from '../ports/entry-store.ts';
-import type { Enqueued, EnqueueTx } from './enqueue.ts';
+import type { EnqueueResult, EnqueueTx } from './enqueue.ts';
 import { type BounceOptions, type HandleOptions, routeOf } from './handle.ts';
 import { setInternals, SpoolInternals } from './internals.ts';
 import type { ListOptions, PageOptions } from './list.ts';
@@ -62,14 +62,14 @@ export class Spool {
   /**
    * Puts a message down; when it resolves, the message is ours. A duplicate resolves to the first.
    */
-  enqueue(message: Message): Promise<Enqueued> {
+  enqueue(message: Message): Promise<EnqueueResult> {
     return this.#internals.enqueuer.enqueue(message);
   }
 
   /**
    * Puts many down, in one write; results in their order. All are checked before any is written.
    */
-  enqueueMany(messages: readonly Message[]): Promise<Enqueued[]> {
+  enqueueMany(messages: readonly Message[]): Promise<EnqueueResult[]> {
     return this.#internals.enqueuer.enqueueMany(messages);
   }
 

@@ -47,7 +47,7 @@ export function shareWindow<Stream extends AsyncIterable<Uint8Array>>(
 }
 
 /** Parts that were passed to a reader of only their last bytes. */
-export class LentMemory<Part> {
+export class ReusedMemory<Part> {
   readonly #heldMaxBytes: number;
   readonly #free: (part: Part) => void;
   readonly #given: { readonly part: Part; readonly bytes: number }[] = [];
@@ -89,12 +89,12 @@ export function letGo({ buffer, byteLength }: Uint8Array): void {
 }
 
 /** Buffers of one size or another that are lent and come back. */
-export class LentBuffers {
+export class ReusedBuffers {
   readonly #spare: Buffer[] = [];
-  readonly #lent: LentMemory<Buffer>;
+  readonly #lent: ReusedMemory<Buffer>;
 
   constructor(heldMaxBytes: number) {
-    this.#lent = new LentMemory(heldMaxBytes, (memory) => this.#spare.push(memory));
+    this.#lent = new ReusedMemory(heldMaxBytes, (memory) => this.#spare.push(memory));
   }
 
   /** Memory of at least this size, with anything in it; given on before the next is taken. */

@@ -16,7 +16,7 @@ import { loadCases, raceCases } from './entry-cases/load.ts';
 import { orderCases } from './entry-cases/order.ts';
 import { orderCrowdCases, orderModelCases } from './entry-cases/order-model.ts';
 import { recordCases } from './entry-cases/records.ts';
-import type { EntryCase, Need } from './entry-cases/shared.ts';
+import type { EntryCase, SampleNeed } from './entry-cases/shared.ts';
 import { tallyCases } from './entry-cases/list.ts';
 import type { EntryStoreAbilities, EntryStoreMaker, StoreUnderTest, SuiteCase } from './suite.ts';
 
@@ -46,7 +46,7 @@ export function entryStoreSuite(
   make: EntryStoreMaker,
   can: EntryStoreAbilities,
 ): readonly SuiteCase[] {
-  const has: Readonly<Record<Need, boolean>> = {
+  const has: Readonly<Record<SampleNeed, boolean>> = {
     reopen: can.canReopen,
     share: can.canShare,
     damage: can.canDamage,

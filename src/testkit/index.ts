@@ -29,7 +29,7 @@ export {
 export { seededDice } from './virtual-time.ts';
 export { SimClock, type SimClockOptions } from './virtual-time.ts';
 export { SimBodyDisk, SimDisk, type Write } from './simulator/disk.ts';
-export type { SimPlan, Site } from './simulator/plan.ts';
+export type { SimPlan, FaultSite } from './simulator/plan.ts';
 export { commandFor, type SimReport, simulate } from './simulator/simulate.ts';
 export type { Invariant, Violation } from './simulator/checks/check-context.ts';
 export { SimProcess } from './simulator/process.ts';

@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import type {
   DeadLetters,
-  Fate,
+  LetterVerdict,
   Letter,
   LetterQuery,
   LetterRoute,
@@ -138,14 +138,17 @@ function letterIds(list: readonly { readonly id: string }[]): string[] {
 }
 
 /** A fate that sends home, under a replay of this name. */
-function sendBy(replay: string, parts: Partial<Extract<Fate, { kind: 'send' }>> = {}): Fate {
+function sendBy(
+  replay: string,
+  parts: Partial<Extract<LetterVerdict, { kind: 'send' }>> = {},
+): LetterVerdict {
   return { kind: 'send', replay, by: 'suite', ...parts };
 }
 
 /** Takes what is wanted and gives each the fate; what came of each, by id. */
 async function settleAll(
   letters: DeadLetters,
-  fate: Fate,
+  fate: LetterVerdict,
   options: Partial<LetterTakeOptions> = {},
 ): Promise<Map<string, SettleResult>> {
   const settled = new Map<string, SettleResult>();
@@ -537,7 +540,12 @@ export const fateCases: readonly LetterCase[] = [
     name: 'what is parked is gone from here and lies among the parked',
     async run({ letters, put, parked, arrived }) {
       await put(samplesOf(3));
-      const fate: Fate = { kind: 'park', code: 'replay.limit', reason: 'enough', by: 'suite' };
+      const fate: LetterVerdict = {
+        kind: 'park',
+        code: 'replay.limit',
+        reason: 'enough',
+        by: 'suite',
+      };
       const isWanted = ({ id }: { readonly id: string }) => id !== idOf(1);
       assertAll(await settleAll(letters, fate, { isWanted }), [idOf(0), idOf(2)], 'done');
       assert.deepEqual([...(await parked())].sort(), [idOf(0), idOf(2)]);
@@ -553,7 +561,7 @@ export const fateCases: readonly LetterCase[] = [
     name: 'what is removed is gone, softly or hard, and sent nowhere',
     async run({ letters, put, arrived, parked }) {
       await put(samplesOf(3));
-      const remove = (hard: boolean): Fate => ({
+      const remove = (hard: boolean): LetterVerdict => ({
         kind: 'remove',
         hard,
         reason: 'old',

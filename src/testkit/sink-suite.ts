@@ -7,12 +7,12 @@
 
 import assert from 'node:assert/strict';
 import { show } from '../core/errors.ts';
-import type { Parcel, Sink } from '../ports/sink.ts';
+import type { OutgoingMessage, Sink } from '../ports/sink.ts';
 import { SAMPLE_AT } from './samples.ts';
 import type { SuiteCase } from './suite.ts';
 
 /** What the other side has of a parcel. */
-export type Arrival = Pick<Parcel, 'id' | 'topic' | 'headers' | 'body'>;
+export type Arrival = Pick<OutgoingMessage, 'id' | 'topic' | 'headers' | 'body'>;
 
 /** A fresh, empty sink and what the suite may do with the other side of it. */
 export interface SinkUnderTest {
@@ -24,7 +24,7 @@ export interface SinkUnderTest {
   /** Lets it be reached again; needed for `canBreak`. */
   readonly mend?: () => Promise<void>;
   /** Makes of a parcel one that the other side refuses; needed for `canRefuse`. */
-  readonly refusable?: (parcel: Parcel) => Parcel;
+  readonly refusable?: (parcel: OutgoingMessage) => OutgoingMessage;
   /** Closes everything that was opened and removes the data. */
   readonly dispose: () => Promise<void>;
 }
@@ -151,7 +151,11 @@ const CASES: readonly SinkCase[] = [
     name: 'a refused parcel is answered by a failure, and those beside it are confirmed',
     needs: 'canRefuse',
     async run({ sink, arrived, refusable }) {
-      const [first, second, third] = parcelsOf(3) as [Parcel, Parcel, Parcel];
+      const [first, second, third] = parcelsOf(3) as [
+        OutgoingMessage,
+        OutgoingMessage,
+        OutgoingMessage,
+      ];
       const answers = await sink.send([first, refusable(second), third]);
       assert.equal(answers.length, 3);
       assert.equal(answers[0], 'confirmed');
@@ -164,7 +168,11 @@ const CASES: readonly SinkCase[] = [
     name: 'while the other side is gone, parcels are answered by transient failures',
     needs: 'canBreak',
     async run({ sink, arrived, breakDown, mend }) {
-      const [before, during, after] = parcelsOf(3) as [Parcel, Parcel, Parcel];
+      const [before, during, after] = parcelsOf(3) as [
+        OutgoingMessage,
+        OutgoingMessage,
+        OutgoingMessage,
+      ];
       assertConfirmed(await sink.send([before]), 1);
       await breakDown();
       const [answer, ...others] = await sink.send([during]);
@@ -205,7 +213,7 @@ const CASES: readonly SinkCase[] = [
 /** How often a fixed side is tried; each try may wait for it as long as the sink does. */
 const MENDED_TRIES = 50;
 
-async function untilConfirmed(sink: Sink, parcel: Parcel): Promise<void> {
+async function untilConfirmed(sink: Sink, parcel: OutgoingMessage): Promise<void> {
   for (let tries = 0; tries < MENDED_TRIES; tries += 1) {
     const [answer] = await sink.send([parcel]);
     if (answer === 'confirmed') return;
@@ -213,7 +221,7 @@ async function untilConfirmed(sink: Sink, parcel: Parcel): Promise<void> {
   assert.fail(`not confirmed after ${MENDED_TRIES} tries, though the other side was mended`);
 }
 
-function parcelOf(at: number, parts: Partial<Parcel> = {}): Parcel {
+function parcelOf(at: number, parts: Partial<OutgoingMessage> = {}): OutgoingMessage {
   return {
     id: `parcel-${String(at).padStart(5, '0')}`,
     topic: 'suite.parcel',
@@ -224,7 +232,7 @@ function parcelOf(at: number, parts: Partial<Parcel> = {}): Parcel {
   };
 }
 
-function parcelsOf(count: number): Parcel[] {
+function parcelsOf(count: number): OutgoingMessage[] {
   return Array.from({ length: count }, (_, at) => parcelOf(at));
 }
 
@@ -246,7 +254,7 @@ function assertFailed(answer: Answer | undefined): asserts answer is Exclude<Ans
 }
 
 /** The other side may have headers of its own besides. */
-function assertArrived(arrival: Arrival | undefined, parcel: Parcel): void {
+function assertArrived(arrival: Arrival | undefined, parcel: OutgoingMessage): void {
   assert.ok(arrival !== undefined, `parcel "${parcel.id}" did not arrive`);
   assert.equal(arrival.id, parcel.id);
   assert.equal(arrival.topic, parcel.topic);

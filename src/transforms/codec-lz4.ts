@@ -8,11 +8,11 @@
 
 import { textOf } from '../core/errors.ts';
 import {
-  BLOCK_BYTES,
+  CODEC_BLOCK_BYTES,
   blockCodec,
   type BlockFormat,
   type BlockReader,
-  type Bytes,
+  type ByteSource,
   type CodecSource,
   DamagedData,
   lazySource,
@@ -80,21 +80,21 @@ class Lz4Reader implements BlockReader {
       const blockBytes = packed.readUInt32LE(at) & 0x7fffffff;
       at += SIZE_BYTES;
       if (blockBytes === 0) return at + CHECKSUM_BYTES;
-      if (blockBytes > BLOCK_BYTES) throw new DamagedData('a block of it is too long');
+      if (blockBytes > CODEC_BLOCK_BYTES) throw new DamagedData('a block of it is too long');
       at += blockBytes + blockChecksumBytes;
     }
     throw new DamagedData('a frame of it has too many blocks');
   }
 
-  read(frame: Buffer): Bytes {
+  read(frame: Buffer): ByteSource {
     // Bodies of just 64 KiB end with one; a call for it would cost a tenth of their time.
     const plain = frame.equals(this.#empty) ? NOTHING : this.#unpack(frame);
-    if (plain.length > BLOCK_BYTES) throw new DamagedData('a frame of it is too long');
-    this.#isOver = plain.length < BLOCK_BYTES;
+    if (plain.length > CODEC_BLOCK_BYTES) throw new DamagedData('a frame of it is too long');
+    this.#isOver = plain.length < CODEC_BLOCK_BYTES;
     return plain;
   }
 
-  #unpack(frame: Buffer): Bytes {
+  #unpack(frame: Buffer): ByteSource {
     try {
       return this.#lz4.decompressFrameSync(frame);
     } catch (error) {

@@ -11,12 +11,12 @@
 import { endianness } from 'node:os';
 import { textOf } from '../core/errors.ts';
 import {
-  BLOCK_BYTES,
+  CODEC_BLOCK_BYTES,
   blockCodec,
   type BlockFormat,
   type BlockReader,
   bufferOf,
-  type Bytes,
+  type ByteSource,
   CODEC_TURN_BYTES,
   type CodecSource,
   createJoin,
@@ -37,7 +37,8 @@ const CHECKSUM_BYTES = 4;
 /** As much in one go as others can wait for, about 1.5 ms: every call has a price. */
 const UPDATE_MAX_BYTES = 1024 * 1024;
 /** Snappy makes bytes that do not compress at most so much longer. */
-const CHUNK_MAX_BYTES: number = CHECKSUM_BYTES + 32 + BLOCK_BYTES + Math.ceil(BLOCK_BYTES / 6);
+const CHUNK_MAX_BYTES: number =
+  CHECKSUM_BYTES + 32 + CODEC_BLOCK_BYTES + Math.ceil(CODEC_BLOCK_BYTES / 6);
 
 /** Where the package comes from is a parameter only for tests. */
 export function snappySource(load: () => Promise<SnappyPackage> = loadSnappy): CodecSource {
@@ -59,19 +60,19 @@ const join = createJoin(UPDATE_MAX_BYTES);
 async function* packStream(
   snappy: SnappyPackage,
   format: BlockFormat,
-  plain: AsyncIterable<Bytes>,
-): AsyncGenerator<Bytes, void, undefined> {
+  plain: AsyncIterable<ByteSource>,
+): AsyncGenerator<ByteSource, void, undefined> {
   const compressor = new snappy.Compressor();
   const turns = new EventLoopTurns(CODEC_TURN_BYTES);
-  let head: Bytes = IDENTIFIER;
+  let head: ByteSource = IDENTIFIER;
   let keptBytes = 0;
-  const pack = (bytes: Bytes): Bytes => {
+  const pack = (bytes: ByteSource): ByteSource => {
     const packed = bufferOf(compressor.update(bytes));
     if (packed.length > 0) head = NOTHING;
     keptBytes += bytes.length - plainBytesOf(packed);
     return packed;
   };
-  let held: Bytes[] = [];
+  let held: ByteSource[] = [];
   let heldBytes = 0;
   for await (const part of plain) {
     for (let at = 0; at < part.length; ) {
@@ -87,7 +88,7 @@ async function* packStream(
       await turns.after(UPDATE_MAX_BYTES);
     }
   }
-  const isShort = heldBytes <= BLOCK_BYTES && keptBytes === 0;
+  const isShort = heldBytes <= CODEC_BLOCK_BYTES && keptBytes === 0;
   const long = isShort ? NOTHING : pack(join(held));
   const kept = keptBytes === 0 ? NOTHING : await compressor.finish();
   if (kept.length > 0) head = NOTHING;
@@ -133,11 +134,11 @@ function formatOf(snappy: SnappyPackage): BlockFormat {
 
 class SnappyReader implements BlockReader {
   readonly #snappy: SnappyPackage;
-  readonly #checksum: (bytes: Bytes) => number;
+  readonly #checksum: (bytes: ByteSource) => number;
   #isBegun = false;
   #isOver = false;
 
-  constructor(snappy: SnappyPackage, checksum: (bytes: Bytes) => number) {
+  constructor(snappy: SnappyPackage, checksum: (bytes: ByteSource) => number) {
     this.#snappy = snappy;
     this.#checksum = checksum;
   }
@@ -153,7 +154,7 @@ class SnappyReader implements BlockReader {
     return HEADER_BYTES + dataBytes;
   }
 
-  read(part: Buffer): Bytes {
+  read(part: Buffer): ByteSource {
     if (!this.#isBegun) {
       if (!part.equals(IDENTIFIER)) throw new DamagedData('it does not begin as snappy does');
       this.#isBegun = true;
@@ -170,16 +171,16 @@ class SnappyReader implements BlockReader {
     }
     const data = part.subarray(HEADER_BYTES + CHECKSUM_BYTES);
     const plain = kind === STORED ? data : this.#unpack(data);
-    if (plain.length > BLOCK_BYTES) throw new DamagedData('a chunk of it is too long');
+    if (plain.length > CODEC_BLOCK_BYTES) throw new DamagedData('a chunk of it is too long');
     if (this.#checksum(plain) !== part.readUInt32LE(HEADER_BYTES)) {
       throw new DamagedData('a checksum in it does not fit');
     }
     return plain;
   }
 
-  #unpack(data: Buffer): Bytes {
+  #unpack(data: Buffer): ByteSource {
     // The package reserves what the data claim: a hostile claim must not reach it.
-    if (claimedBytes(data) > BLOCK_BYTES) throw new DamagedData('a chunk of it is too long');
+    if (claimedBytes(data) > CODEC_BLOCK_BYTES) throw new DamagedData('a chunk of it is too long');
     try {
       return this.#snappy.uncompressSync(data, { asBuffer: true, copyOutputData: true });
     } catch (error) {
@@ -213,7 +214,7 @@ const STEP_BYTES: number = STEP_WORDS * WORD_BYTES;
 const TABLES = 16;
 
 /** A function that gives the masked checksum, as the format stores it. */
-function createChecksum(): (bytes: Bytes) => number {
+function createChecksum(): (bytes: ByteSource) => number {
   const steps = createSteps();
   const { first } = steps;
   // The steps take words as they lie in memory, the lowest byte first.

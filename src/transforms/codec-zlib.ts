@@ -9,7 +9,7 @@ import type { Transform } from 'node:stream';
 import * as nodeZlib from 'node:zlib';
 import { RespoolError } from '../core/errors.ts';
 import {
-  type Bytes,
+  type ByteSource,
   type Codec,
   type CodecSource,
   type CompressionLevel,
@@ -44,7 +44,7 @@ class ZstdFrame {
   #hasChecksum = false;
 
   /** Takes the next piece; bytes after the end of the frame are damage. */
-  scan(piece: Bytes): void {
+  scan(piece: ByteSource): void {
     let at = 0;
     while (at < piece.length) {
       if (this.#skipBytes > 0) {
@@ -105,7 +105,7 @@ type ZlibName = 'gzip' | 'zlib' | 'deflate' | 'brotli' | 'zstd';
 type Options = nodeZlib.ZlibOptions & nodeZlib.BrotliOptions & nodeZlib.ZstdOptions;
 /** The module; before Node 22.15 without zstd, whatever its types say. */
 type Zlib = typeof nodeZlib;
-type OneShot = (bytes: Bytes, options: Options) => unknown;
+type OneShot = (bytes: ByteSource, options: Options) => unknown;
 type Numbers = Readonly<Record<CompressionLevel, number>>;
 
 /** What differs from one to the other. */
@@ -172,21 +172,25 @@ const spareJoins: Join[] = [];
 
 async function* packStream(
   stream: ZlibStream,
-  plain: AsyncIterable<Bytes>,
-): AsyncGenerator<Bytes, void, undefined> {
+  plain: AsyncIterable<ByteSource>,
+): AsyncGenerator<ByteSource, void, undefined> {
   const join = spareJoins.pop() ?? createJoin(PACK_STEP_BYTES);
   yield* runEngine(stream, pieces(plain, PACK_STEP_BYTES, join));
   // Not where it was stopped: the other thread may still read.
   if (spareJoins.length < SPARE_JOINS_MAX) spareJoins.push(join);
 }
 
-function pack({ pack: call }: Family, plain: Bytes, options: Options): Bytes {
+function pack({ pack: call }: Family, plain: ByteSource, options: Options): ByteSource {
   // A quarter is what text packs to: mostly one block of memory, and none that is far too large.
   const chunkSize = Math.max(OUT_MIN_BYTES, plain.length >> 2);
-  return call(plain, { ...options, chunkSize }) as Bytes;
+  return call(plain, { ...options, chunkSize }) as ByteSource;
 }
 
-function unpack({ unpack: call, unpackOptions }: Family, packed: Bytes, maxBytes: number): Bytes {
+function unpack(
+  { unpack: call, unpackOptions }: Family,
+  packed: ByteSource,
+  maxBytes: number,
+): ByteSource {
   // One byte more: zlib needs room to notice that it is at the end.
   const chunkSize = Math.max(OUT_MIN_BYTES, maxBytes + 1);
   const maxOutputLength = Math.max(1, maxBytes);
@@ -196,7 +200,7 @@ function unpack({ unpack: call, unpackOptions }: Family, packed: Bytes, maxBytes
       chunkSize,
       maxOutputLength,
       info: true,
-    }) as { readonly buffer: Bytes; readonly engine: { readonly bytesWritten: number } };
+    }) as { readonly buffer: ByteSource; readonly engine: { readonly bytesWritten: number } };
     if (engine.bytesWritten < packed.length) throw new DamagedData('there are bytes after its end');
     if (buffer.length > maxBytes) throw new DamagedData(`it holds more than ${maxBytes} bytes`);
     return buffer;
@@ -208,8 +212,8 @@ function unpack({ unpack: call, unpackOptions }: Family, packed: Bytes, maxBytes
 
 async function* scanned(
   frame: ZstdFrame,
-  packed: AsyncIterable<Bytes>,
-): AsyncGenerator<Bytes, void, undefined> {
+  packed: AsyncIterable<ByteSource>,
+): AsyncGenerator<ByteSource, void, undefined> {
   for await (const piece of packed) {
     frame.scan(piece);
     yield piece;
@@ -312,8 +316,8 @@ type ZlibStream = Transform & { readonly bytesWritten: number };
 /** Sends pieces through the stream; destroys it at the end, however that comes. */
 async function* runEngine(
   stream: ZlibStream,
-  input: AsyncIterable<Bytes>,
-): AsyncGenerator<Bytes, void, undefined> {
+  input: AsyncIterable<ByteSource>,
+): AsyncGenerator<ByteSource, void, undefined> {
   const engine = new Engine(stream);
   let givenBytes = 0;
   try {
@@ -357,7 +361,7 @@ class Engine {
     return this.#isEnded;
   }
 
-  write(piece: Bytes): void {
+  write(piece: ByteSource): void {
     this.#isBusy = true;
     this.#stream.write(piece, () => {
       this.#isBusy = false;
@@ -372,7 +376,7 @@ class Engine {
   }
 
   /** The next output; undefined when the piece is worked off or the stream has ended. */
-  async next(): Promise<Bytes | undefined> {
+  async next(): Promise<ByteSource | undefined> {
     for (;;) {
       if (this.#error !== undefined) {
         throw new DamagedData(this.#error.message, { cause: this.#error });

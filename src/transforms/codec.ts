@@ -19,24 +19,24 @@ export type CompressionLevel = (typeof LEVELS)[number];
 export const STEP_BYTES: number = 64 * 1024;
 
 /** A piece of a compressed or plain stream. */
-export type Bytes = Uint8Array;
+export type ByteSource = Uint8Array;
 
 /** A codec that is ready to work: optional packages are loaded. */
 export interface Codec {
   /** Compresses a whole body in the calling thread. */
-  pack(plain: Bytes, level: CompressionLevel): Bytes;
+  pack(plain: ByteSource, level: CompressionLevel): ByteSource;
   /** Up to this size `pack` takes about 2 ms, on a machine of the year 2020. */
   readonly packMaxBytes: Readonly<Record<CompressionLevel, number>>;
   /** Reads at most the last MiB of what it was given when it asks for more. */
-  packStream(plain: AsyncIterable<Bytes>, level: CompressionLevel): AsyncIterable<Bytes>;
+  packStream(plain: AsyncIterable<ByteSource>, level: CompressionLevel): AsyncIterable<ByteSource>;
   /** How many bytes a part of a body takes, roughly, compressed in the quickest way. */
-  sample(plain: Bytes): number;
+  sample(plain: ByteSource): number;
   /** Decompresses a whole body in the calling thread; more than `maxBytes` is damage. */
-  unpack(packed: Bytes, maxBytes: number): Bytes;
+  unpack(packed: ByteSource, maxBytes: number): ByteSource;
   /** Up to this plain size `unpack` takes about 2 ms. */
   readonly unpackMaxBytes: number;
   /** Takes pieces of `STEP_BYTES`; hands out pieces of less than a MiB. */
-  unpackStream(packed: AsyncIterable<Bytes>): AsyncIterable<Bytes>;
+  unpackStream(packed: AsyncIterable<ByteSource>): AsyncIterable<ByteSource>;
   /** Whether it is done with a piece when it asks for the next, and gives out nothing of it. */
   readonly isDoneWithPieces: boolean;
 }
@@ -70,15 +70,15 @@ export function lazySource(load: () => Promise<Codec>): CodecSource {
 export const CODEC_TURN_BYTES: number = 2 * 1024 * 1024;
 
 /** Makes one piece of memory of several. */
-export type Join = (parts: readonly Bytes[]) => Bytes;
+export type Join = (parts: readonly ByteSource[]) => ByteSource;
 
 /** Pieces of exactly `pieceBytes`, the last one shorter; none for an empty stream. */
 export async function* pieces(
-  stream: AsyncIterable<Bytes>,
+  stream: AsyncIterable<ByteSource>,
   pieceBytes: number,
   join: Join = joinBytes,
-): AsyncGenerator<Bytes, void, undefined> {
-  let held: Bytes[] = [];
+): AsyncGenerator<ByteSource, void, undefined> {
+  let held: ByteSource[] = [];
   let heldBytes = 0;
   for await (const part of stream) {
     let at = 0;
@@ -99,14 +99,14 @@ export async function* pieces(
 }
 
 /** Is told of every part that is taken. */
-export type OnPart = (part: Bytes) => void;
+export type OnPart = (part: ByteSource) => void;
 
 /** The same for bytes that are whole in memory. */
 export async function* slices(
-  bytes: Bytes,
+  bytes: ByteSource,
   pieceBytes: number,
   onPart?: OnPart,
-): AsyncGenerator<Bytes, void, undefined> {
+): AsyncGenerator<ByteSource, void, undefined> {
   for (let at = 0; at < bytes.length; at += pieceBytes) {
     const part = bytes.subarray(at, at + pieceBytes);
     onPart?.(part);
@@ -116,10 +116,10 @@ export async function* slices(
 
 /** What is there already, then the rest of an iteration that was begun. */
 export async function* resumeStream(
-  begun: readonly Bytes[],
-  rest: AsyncIterator<Bytes>,
+  begun: readonly ByteSource[],
+  rest: AsyncIterator<ByteSource>,
   onPart?: OnPart,
-): AsyncGenerator<Bytes, void, undefined> {
+): AsyncGenerator<ByteSource, void, undefined> {
   let isOver = false;
   try {
     for (const part of begun) {
@@ -143,10 +143,10 @@ export async function* resumeStream(
 
 /** Reads until the end; gives up when more than `maxBytes` are held. */
 export async function gather(
-  stream: AsyncIterator<Bytes>,
+  stream: AsyncIterator<ByteSource>,
   maxBytes: number,
-): Promise<{ readonly held: Bytes[]; readonly isWhole: boolean }> {
-  const held: Bytes[] = [];
+): Promise<{ readonly held: ByteSource[]; readonly isWhole: boolean }> {
+  const held: ByteSource[] = [];
   let heldBytes = 0;
   while (heldBytes <= maxBytes) {
     const { done, value } = await stream.next();
@@ -159,14 +159,14 @@ export async function gather(
 }
 
 /** Everything as one piece of memory. */
-export async function collect(stream: AsyncIterable<Bytes>): Promise<Bytes> {
-  const held: Bytes[] = [];
+export async function collect(stream: AsyncIterable<ByteSource>): Promise<ByteSource> {
+  const held: ByteSource[] = [];
   for await (const part of stream) held.push(part);
   return joinBytes(held);
 }
 
 /** One piece of memory; a single part is not copied. */
-export function joinBytes(parts: readonly Bytes[]): Bytes {
+export function joinBytes(parts: readonly ByteSource[]): ByteSource {
   const [first] = parts;
   return parts.length === 1 && first !== undefined ? first : Buffer.concat(parts);
 }
@@ -187,7 +187,7 @@ export function createJoin(maxBytes: number): Join {
 }
 
 /** The same memory as a Buffer; native packages take nothing else. */
-export function bufferOf(bytes: Bytes): Buffer {
+export function bufferOf(bytes: ByteSource): Buffer {
   return Buffer.isBuffer(bytes)
     ? bytes
     : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -210,7 +210,7 @@ async function failing<T>(promise: Promise<T>, onFailure: () => void): Promise<T
 // format's.
 
 /** Plain bytes of every block but the last. */
-export const BLOCK_BYTES: number = 64 * 1024;
+export const CODEC_BLOCK_BYTES: number = 64 * 1024;
 
 /** So much in one go: about 1 ms of work. Above, a stream is as quick and copies less. */
 const PACK_MAX_BYTES = 256 * 1024;
@@ -221,10 +221,10 @@ const NOTHING = Buffer.alloc(0);
 /** How blocks are written and read. */
 export interface BlockFormat {
   /** What stands before the first block; may be empty. */
-  readonly head: Bytes;
-  pack(plain: Buffer): Bytes;
+  readonly head: ByteSource;
+  pack(plain: Buffer): ByteSource;
   /** What says that the row is over; may be empty. */
-  tail(isLastFull: boolean): Bytes;
+  tail(isLastFull: boolean): ByteSource;
   sample(plain: Buffer): number;
   createReader(): BlockReader;
 }
@@ -234,7 +234,7 @@ export interface BlockReader {
   /** How long the part at the front is; undefined where more bytes are needed to tell. */
   measure(packed: Buffer): number | undefined;
   /** The plain bytes of such a part; may be none. */
-  read(part: Buffer): Bytes;
+  read(part: Buffer): ByteSource;
   /** True when nothing may follow. */
   readonly isOver: boolean;
 }
@@ -255,25 +255,25 @@ export function blockCodec(format: BlockFormat): Codec {
   };
 }
 
-function pack(format: BlockFormat, plain: Buffer): Bytes {
-  const parts: Bytes[] = [format.head];
-  for (let at = 0; at < plain.length; at += BLOCK_BYTES) {
-    parts.push(format.pack(plain.subarray(at, at + BLOCK_BYTES)));
+function pack(format: BlockFormat, plain: Buffer): ByteSource {
+  const parts: ByteSource[] = [format.head];
+  for (let at = 0; at < plain.length; at += CODEC_BLOCK_BYTES) {
+    parts.push(format.pack(plain.subarray(at, at + CODEC_BLOCK_BYTES)));
   }
-  parts.push(format.tail(plain.length % BLOCK_BYTES === 0));
+  parts.push(format.tail(plain.length % CODEC_BLOCK_BYTES === 0));
   return joinBytes(parts.filter((part) => part.length > 0));
 }
 
 async function* packStream(
   format: BlockFormat,
-  plain: AsyncIterable<Bytes>,
-): AsyncGenerator<Bytes, void, undefined> {
+  plain: AsyncIterable<ByteSource>,
+): AsyncGenerator<ByteSource, void, undefined> {
   const turns = new EventLoopTurns(CODEC_TURN_BYTES);
   let isLastFull = true;
   // With the first block: who stops at an output must find the source begun, to close it.
   let head = format.head;
-  for await (const block of pieces(plain, BLOCK_BYTES)) {
-    isLastFull = block.length === BLOCK_BYTES;
+  for await (const block of pieces(plain, CODEC_BLOCK_BYTES)) {
+    isLastFull = block.length === CODEC_BLOCK_BYTES;
     const packed = format.pack(bufferOf(block));
     yield head.length === 0 ? packed : Buffer.concat([head, packed]);
     head = NOTHING;
@@ -283,9 +283,9 @@ async function* packStream(
   if (end.length > 0) yield end;
 }
 
-function unpack(format: BlockFormat, packed: Bytes, maxBytes: number): Bytes {
+function unpack(format: BlockFormat, packed: ByteSource, maxBytes: number): ByteSource {
   const row = new Row(format.createReader());
-  const parts: Bytes[] = [];
+  const parts: ByteSource[] = [];
   let plainBytes = 0;
   row.push(packed);
   for (let part = row.next(); part !== undefined; part = row.next()) {
@@ -299,8 +299,8 @@ function unpack(format: BlockFormat, packed: Bytes, maxBytes: number): Bytes {
 
 async function* unpackStream(
   format: BlockFormat,
-  packed: AsyncIterable<Bytes>,
-): AsyncGenerator<Bytes, void, undefined> {
+  packed: AsyncIterable<ByteSource>,
+): AsyncGenerator<ByteSource, void, undefined> {
   const row = new Row(format.createReader());
   const turns = new EventLoopTurns(CODEC_TURN_BYTES);
   for await (const piece of packed) {
@@ -322,12 +322,12 @@ class Row {
     this.#reader = reader;
   }
 
-  push(piece: Bytes): void {
+  push(piece: ByteSource): void {
     this.#rest = bufferOf(this.#rest.length === 0 ? piece : Buffer.concat([this.#rest, piece]));
   }
 
   /** The next plain bytes; undefined when more has to come. */
-  next(): Bytes | undefined {
+  next(): ByteSource | undefined {
     while (this.#rest.length > 0) {
       if (this.#reader.isOver) throw new DamagedData('there are bytes after its end');
       const length = this.#reader.measure(this.#rest);

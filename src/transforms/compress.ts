@@ -13,7 +13,7 @@ import { lz4Source } from './codec-lz4.ts';
 import { snappySource } from './codec-snappy.ts';
 import { zlibSource } from './codec-zlib.ts';
 import {
-  type Bytes,
+  type ByteSource,
   type Codec,
   type CodecSource,
   collect,
@@ -111,7 +111,7 @@ class CompressWriter implements BodyWriter {
     return this.#encoding;
   }
 
-  encodeBytes(plain: Bytes): Bytes | Promise<Bytes> {
+  encodeBytes(plain: ByteSource): ByteSource | Promise<ByteSource> {
     if (plain.length < COMPRESS_MIN_BYTES) return this.#leave(plain);
     const source = this.#codecs[this.#name];
     const codec = source.ready();
@@ -119,14 +119,14 @@ class CompressWriter implements BodyWriter {
     return source.load().then((loaded) => this.#pack(loaded, plain));
   }
 
-  encode(stream: AsyncIterable<Bytes>): AsyncIterable<Bytes> {
+  encode(stream: AsyncIterable<ByteSource>): AsyncIterable<ByteSource> {
     return streamWithWindow((window) => this.#encode(stream, window));
   }
 
   async *#encode(
-    stream: AsyncIterable<Bytes>,
+    stream: AsyncIterable<ByteSource>,
     window: ReadWindow,
-  ): AsyncGenerator<Bytes, void, undefined> {
+  ): AsyncGenerator<ByteSource, void, undefined> {
     const { maxBytes } = window;
     // Parts may be handed on as they are: then those behind it read them, too.
     if (maxBytes !== undefined) setReadWindow(stream, JOIN_MAX_BYTES + maxBytes);
@@ -152,7 +152,7 @@ class CompressWriter implements BodyWriter {
   }
 
   /** One call for all parts; the parts themselves where they are left as they are. */
-  async #packWhole(codec: Codec, parts: readonly Bytes[]): Promise<readonly Bytes[]> {
+  async #packWhole(codec: Codec, parts: readonly ByteSource[]): Promise<readonly ByteSource[]> {
     const bytes = parts.reduce((sum, part) => sum + part.length, 0);
     // Memory that all bodies share is safe only as long as nothing is awaited.
     const isAtOnce = bytes <= Math.min(JOIN_MAX_BYTES, codec.packMaxBytes[this.#level]);
@@ -161,7 +161,7 @@ class CompressWriter implements BodyWriter {
     return this.#encoding === PLAIN ? parts : [packed];
   }
 
-  #pack(codec: Codec, plain: Bytes): Bytes | Promise<Bytes> {
+  #pack(codec: Codec, plain: ByteSource): ByteSource | Promise<ByteSource> {
     if (plain.length > SAMPLE_BYTES && !isSmaller(codec, plain)) return this.#leave(plain);
     if (plain.length <= codec.packMaxBytes[this.#level]) {
       this.#encoding = this.#name;
@@ -173,21 +173,21 @@ class CompressWriter implements BodyWriter {
   }
 
   /** Small bodies are their own sample. */
-  #judge(plain: Bytes, packed: Bytes): Bytes {
+  #judge(plain: ByteSource, packed: ByteSource): ByteSource {
     const isOwnSample = plain.length <= SAMPLE_BYTES;
     return isOwnSample && !hasGain(plain.length, packed.length) ? this.#leave(plain) : packed;
   }
 
-  #leave(plain: Bytes): Bytes {
+  #leave(plain: ByteSource): ByteSource {
     this.#encoding = PLAIN;
     return plain;
   }
 
   async *#packStream(
     codec: Codec,
-    plain: AsyncIterable<Bytes>,
+    plain: AsyncIterable<ByteSource>,
     meter: RatioMeter,
-  ): AsyncGenerator<Bytes, void, undefined> {
+  ): AsyncGenerator<ByteSource, void, undefined> {
     for await (const part of codec.packStream(plain, this.#level)) {
       meter.packed(part.length);
       yield part;
@@ -196,14 +196,14 @@ class CompressWriter implements BodyWriter {
   }
 }
 
-function beginning(parts: readonly Bytes[]): Bytes {
+function beginning(parts: readonly ByteSource[]): ByteSource {
   const [first] = parts;
   const isEnough = first !== undefined && first.length >= SAMPLE_BYTES;
   return isEnough ? first : Buffer.concat(parts, SAMPLE_BYTES);
 }
 
 /** Judged by the beginning, in the quickest way the codec has. */
-function isSmaller(codec: Codec, plain: Bytes): boolean {
+function isSmaller(codec: Codec, plain: ByteSource): boolean {
   const sample = plain.subarray(0, SAMPLE_BYTES);
   // Mostly a quarter of the sample gains enough for all of it, whatever the rest does.
   const glance = sample.subarray(0, SAMPLE_BYTES / 4);
@@ -225,7 +225,7 @@ class RatioMeter {
   #packedBytes = 0;
   #highest = 0;
 
-  readonly onPlain = (part: Bytes): void => {
+  readonly onPlain = (part: ByteSource): void => {
     this.#plainBytes += part.length;
   };
 
@@ -311,7 +311,7 @@ export function parseEncoding(
   encoding: string,
 ): { readonly codec: StoredCodec; readonly ratioMax: number } | undefined {
   const [, name, ratio] = ENCODING_PATTERN.exec(encoding) ?? [];
-  const codec = STORED_NAMES.find((known) => known === name);
+  const codec = STORED_NAMES.find((item) => item === name);
   if (codec === undefined) return undefined;
   return { codec, ratioMax: Math.max(RATIO_MAX, Number(ratio ?? 0)) };
 }
@@ -357,16 +357,16 @@ class PlainReader implements BodyReader {
     this.#context = context;
   }
 
-  decodeBytes(bytes: Bytes): Bytes {
+  decodeBytes(bytes: ByteSource): ByteSource {
     this.#check(bytes.length);
     return bytes;
   }
 
-  decode(stream: AsyncIterable<Bytes>): AsyncIterable<Bytes> {
+  decode(stream: AsyncIterable<ByteSource>): AsyncIterable<ByteSource> {
     return shareWindow(stream, this.#decode(stream));
   }
 
-  async *#decode(stream: AsyncIterable<Bytes>): AsyncGenerator<Bytes, void, undefined> {
+  async *#decode(stream: AsyncIterable<ByteSource>): AsyncGenerator<ByteSource, void, undefined> {
     let bytes = 0;
     for await (const part of stream) {
       bytes += part.length;
@@ -396,13 +396,13 @@ class CompressReader implements BodyReader {
     this.#expected = expected;
   }
 
-  decodeBytes(packed: Bytes): Bytes | Promise<Bytes> {
+  decodeBytes(packed: ByteSource): ByteSource | Promise<ByteSource> {
     const codec = this.#source.ready();
     if (codec !== undefined && this.#isQuick(codec)) return this.#unpack(codec, packed);
     return collect(this.decode(slices(packed, STEP_BYTES)));
   }
 
-  async *decode(stream: AsyncIterable<Bytes>): AsyncGenerator<Bytes, void, undefined> {
+  async *decode(stream: AsyncIterable<ByteSource>): AsyncGenerator<ByteSource, void, undefined> {
     // Before the stream is begun: what fails here must leave nothing open.
     const codec = this.#source.ready() ?? (await this.#source.load());
     const isQuick = this.#isQuick(codec);
@@ -425,7 +425,7 @@ class CompressReader implements BodyReader {
     return this.#expected.maxBytes <= codec.unpackMaxBytes;
   }
 
-  #unpack(codec: Codec, packed: Bytes): Bytes {
+  #unpack(codec: Codec, packed: ByteSource): ByteSource {
     try {
       return codec.unpack(packed, this.#expected.maxBytes);
     } catch (error) {
@@ -435,12 +435,12 @@ class CompressReader implements BodyReader {
 
   async *#unpackStream(
     codec: Codec,
-    packed: AsyncIterable<Bytes>,
-  ): AsyncGenerator<Bytes, void, undefined> {
+    packed: AsyncIterable<ByteSource>,
+  ): AsyncGenerator<ByteSource, void, undefined> {
     const join = codec.isDoneWithPieces ? createJoin(STEP_BYTES) : joinBytes;
     let givenBytes = 0;
     let plainBytes = 0;
-    async function* counted(): AsyncGenerator<Bytes, void, undefined> {
+    async function* counted(): AsyncGenerator<ByteSource, void, undefined> {
       for await (const piece of pieces(packed, STEP_BYTES, join)) {
         givenBytes += piece.length;
         yield piece;

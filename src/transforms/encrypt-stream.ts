@@ -26,7 +26,7 @@ import {
   parseHeader,
   TAG_BYTES,
 } from './encrypt-format.ts';
-import { EventLoopTurns, LentChunks, onlyChunk, TURN_BYTES } from './event-loop.ts';
+import { EventLoopTurns, ReusedChunks, onlyChunk, TURN_BYTES } from './event-loop.ts';
 import type { KeyRing } from './key-ring.ts';
 
 /** What the envelope says of an encrypted body. */
@@ -72,7 +72,7 @@ export class EncryptReader implements BodyReader {
   ): AsyncGenerator<Uint8Array> {
     const strip = new PadStripper();
     const turns = new EventLoopTurns();
-    const lent = new LentChunks(window.maxBytes);
+    const lent = new ReusedChunks(window.maxBytes);
     // Less than a chunk is held, whatever its size; what comes out is another memory.
     setReadWindow(stream, CHUNK_MAX_BYTES + TAG_BYTES);
     let start: Uint8Array = NOTHING;
@@ -248,7 +248,7 @@ export class EncryptWriter implements BodyWriter {
   ): AsyncGenerator<Uint8Array> {
     const blocks = new Blocks(this.#header.chunkBytes);
     const turns = new EventLoopTurns();
-    const lent = new LentChunks(window.maxBytes);
+    const lent = new ReusedChunks(window.maxBytes);
     // What is kept of a part is a copy.
     setReadWindow(stream, 0);
     yield this.#header.bytes;

@@ -6,7 +6,7 @@
  */
 
 import { systemClock } from '../system/clock.ts';
-import { LentMemory, letGo } from '../system/memory.ts';
+import { ReusedMemory, letGo } from '../system/memory.ts';
 
 /** Encrypted in well under 2 ms; whole bodies up to this size are worked on at once. */
 export const TURN_BYTES = 1_048_576;
@@ -32,12 +32,12 @@ export class EventLoopTurns {
 }
 
 /** The encrypted chunks of one body: released as soon as no reader is left. */
-export class LentChunks {
-  readonly #lent: LentMemory<readonly Uint8Array[]> | undefined;
+export class ReusedChunks {
+  readonly #lent: ReusedMemory<readonly Uint8Array[]> | undefined;
 
   constructor(heldMaxBytes: number | undefined) {
     const free = (parts: readonly Uint8Array[]): void => parts.forEach(letGo);
-    this.#lent = heldMaxBytes === undefined ? undefined : new LentMemory(heldMaxBytes, free);
+    this.#lent = heldMaxBytes === undefined ? undefined : new ReusedMemory(heldMaxBytes, free);
   }
 
   /** This many bytes of these parts were given out, and more is asked for. */

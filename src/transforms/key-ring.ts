@@ -133,7 +133,7 @@ export class KeyRing {
     }
   }
 
-  async #textAt(place: KeyPlace, id: string): Promise<string> {
+  async #textAt(place: KeyLocation, id: string): Promise<string> {
     const fault = faultOfPlace(place);
     if (fault !== undefined) throw this.#unavailable(id, `the key function gave a place: ${fault}`);
     if (place.kind === 'env') {
@@ -220,7 +220,7 @@ async function readStart(path: string): Promise<string> {
   }
 }
 
-function showPlace({ kind, name }: KeyPlace): string {
+function showPlace({ kind, name }: KeyLocation): string {
   return show(`${kind}:${name}`);
 }
 
@@ -256,7 +256,7 @@ export type Key = KeySource | KeyFunction;
 export type Keys = Readonly<Record<string, Key>> | KeyFunction;
 
 /** A key's text is in a variable or a file. */
-export interface KeyPlace {
+export interface KeyLocation {
   readonly kind: 'env' | 'file';
   readonly name: string;
 }
@@ -304,7 +304,7 @@ function showName(name: unknown): string {
 }
 
 /** The place that a text names, or undefined for a text that should be a key itself. */
-export function placeOf(text: string): KeyPlace | undefined {
+export function placeOf(text: string): KeyLocation | undefined {
   const [, kind, name = ''] = /^(env|file):(.*)$/s.exec(text) ?? [];
   return kind === 'env' || kind === 'file' ? { kind, name } : undefined;
 }
@@ -313,7 +313,7 @@ export function placeOf(text: string): KeyPlace | undefined {
  * Says why a place cannot be one: it has no name, or the name is a key by mistake, which must not
  * be shown as names are. Undefined where it can.
  */
-export function faultOfPlace({ kind, name }: KeyPlace): string | undefined {
+export function faultOfPlace({ kind, name }: KeyLocation): string | undefined {
   if (name === '' || name.includes('\0') || (kind === 'env' && name.includes('='))) {
     const allowed = kind === 'env' ? 'the name of a variable' : 'the path of a file';
     return `after "${kind}:" should stand ${allowed}`;

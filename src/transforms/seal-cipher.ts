@@ -179,7 +179,7 @@ export class SealCipher {
     if (known !== undefined) return known;
     const mac = createHmac('sha256', this.#rootsOf(keyId).tokens).update(`${what}\n${value}`);
     const token = `${TOKEN_PREFIX}${mac.digest('base64url').slice(0, TOKEN_CHARS)}`;
-    return keep(this.#tokens, name, token, TOKENS_MAX);
+    return keepPlain(this.#tokens, name, token, TOKENS_MAX);
   }
 
   #gather(
@@ -211,7 +211,7 @@ export class SealCipher {
     // Another call may have found the same meanwhile: one error for both.
     const found = this.#outages.get(id)?.error ?? lack;
     const untilMs = this.#clock.monotonic() + OUTAGE_KEPT_MS;
-    keep(this.#outages, id, { error: found, untilMs }, OUTAGES_MAX);
+    keepPlain(this.#outages, id, { error: found, untilMs }, OUTAGES_MAX);
     return found;
   }
 
@@ -230,7 +230,7 @@ export class SealCipher {
     const known = this.#salted.get(name);
     if (known !== undefined) return known;
     const mac = createHmac('sha256', this.#rootsOf(id).texts).update(salt);
-    return keep(this.#salted, name, createSecretKey(mac.digest()), SALTED_KEYS_MAX);
+    return keepPlain(this.#salted, name, createSecretKey(mac.digest()), SALTED_KEYS_MAX);
   }
 
   #rootsOf(id: string): Roots {
@@ -275,7 +275,7 @@ export function isToken(word: string): boolean {
 }
 
 /** Keeps a value under a name; past the limit the oldest is forgotten. */
-export function keep<K, V>(map: Map<K, V>, name: K, value: V, max: number): V {
+export function keepPlain<K, V>(map: Map<K, V>, name: K, value: V, max: number): V {
   if (map.size >= max) {
     for (const oldest of map.keys()) {
       map.delete(oldest);

@@ -369,7 +369,7 @@ export class SealOpener {
     missing: MissingKeys | Promise<MissingKeys>,
   ): Opened | Promise<Opened> {
     if (!(missing instanceof Promise)) return this.#openAll(stored, missing);
-    return missing.then((known) => this.#openAll(stored, known));
+    return missing.then((item) => this.#openAll(stored, item));
   }
 
   #openAll(stored: readonly Entry[], missing: MissingKeys): Opened {

@@ -20,11 +20,11 @@ import type {
   TallyBy,
   TallyRow,
 } from '../ports/entry-store.ts';
-import { isToken, keep, type MissingKeys, type SealCipher } from './seal-cipher.ts';
+import { isToken, keepPlain, type MissingKeys, type SealCipher } from './seal-cipher.ts';
 import { envelopeKeyOf, isHeldHere, keyIdsOf, type SealOpener, statusKeyOf } from './seal-entry.ts';
 
 /** What the questions are asked of. */
-interface QueryParts {
+interface QueryOptions {
   readonly inner: EntryStore;
   readonly cipher: SealCipher;
   readonly opener: SealOpener;
@@ -44,11 +44,11 @@ const MEANINGS_MAX = 10_000;
 
 /** Lists and counts. */
 export class SealedQueries {
-  readonly #parts: QueryParts;
+  readonly #parts: QueryOptions;
   /** What tokens of fingerprints and destinations stand for. */
   readonly #meanings = new Map<string, string>();
 
-  constructor(parts: QueryParts) {
+  constructor(parts: QueryOptions) {
     this.#parts = parts;
   }
 
@@ -85,14 +85,14 @@ export class SealedQueries {
   }
 
   /** Pages of the store, filtered here; short pages and empty ones with a next are allowed. */
-  async #scan(rest: ListQuery, asked: ListQuery): Promise<ListPage> {
-    const { limit } = asked;
+  async #scan(rest: ListQuery, query: ListQuery): Promise<ListPage> {
+    const { limit } = query;
     let size = PAGE_MAX;
     let at = rest;
     const corrupt: ListPage['corrupt'][number][] = [];
     for (let pages = 1; ; ) {
       const page = await this.#parts.inner.list({ ...at, limit: size });
-      const fitting = await this.#fitting(page.entries, asked);
+      const fitting = await this.#fitting(page.entries, query);
       const past = fitting[limit];
       if (past !== undefined) {
         // Too many fit. A shorter page of the store ends where ours has to, with the right `next`.
@@ -109,12 +109,12 @@ export class SealedQueries {
     }
   }
 
-  async #fitting(entries: readonly Entry[], asked: EntryQuery): Promise<readonly Entry[]> {
+  async #fitting(entries: readonly Entry[], query: EntryQuery): Promise<readonly Entry[]> {
     const { cipher } = this.#parts;
     const missing = await cipher.need(entries.flatMap(keyIdsOf));
     return entries.filter(
       (entry) =>
-        fits(entry.status, asked, cipher, missing) && goesTo(entry, asked, cipher, missing),
+        fits(entry.status, query, cipher, missing) && goesTo(entry, query, cipher, missing),
     );
   }
 
@@ -173,7 +173,7 @@ export class SealedQueries {
     const [found] = (await opener.open(page.entries)).entries;
     const meaning =
       by === 'destination' ? found?.envelope.destination : found?.status.lastFailure?.fingerprint;
-    if (meaning !== undefined) keep(this.#meanings, token, meaning, MEANINGS_MAX);
+    if (meaning !== undefined) keepPlain(this.#meanings, token, meaning, MEANINGS_MAX);
   }
 }
 
@@ -202,8 +202,8 @@ function fits(
     isShown ? value : cipher.token(what, value, keyId);
   if (code !== undefined) {
     const isHeldFor = because?.code === code && (isShown || isHeldHere(status));
-    const isCode = (found: string | undefined): boolean =>
-      canTell && found !== undefined && found === form('code', code);
+    const isCode = (text: string | undefined): boolean =>
+      canTell && text !== undefined && text === form('code', code);
     if (!isHeldFor && !isCode(lastFailure?.code) && !isCode(because?.code)) return false;
   }
   if (fingerprint === undefined) return true;

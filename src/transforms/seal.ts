@@ -19,7 +19,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 import { KeyRing, type Keys } from './key-ring.ts';
-import { keep, keyIdOf, type MissingKeys, SealCipher, type SealPlace } from './seal-cipher.ts';
+import { keepPlain, keyIdOf, type MissingKeys, SealCipher, type SealPlace } from './seal-cipher.ts';
 import { SealedForm, SealOpener, unreadable } from './seal-entry.ts';
 import { SealedDestinations, SealedQueries } from './seal-query.ts';
 
@@ -152,7 +152,7 @@ class Renewals {
       // Deleted first, so that it counts as the newest.
       this.#old.delete(envelope.id);
       const old = { revision: status.revision, envelope };
-      keep(this.#old, envelope.id, old, OLD_ENVELOPES_MAX);
+      keepPlain(this.#old, envelope.id, old, OLD_ENVELOPES_MAX);
     }
     return entries;
   }

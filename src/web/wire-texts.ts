@@ -29,14 +29,14 @@ export function wholeOf(what: string, text: string): number {
 }
 
 /** A moment: milliseconds since the epoch, or ISO 8601 with its offset from UTC. */
-export function momentOf(what: string, given: string | number): Millis {
-  if (typeof given === 'number') return given;
-  if (DIGITS.test(given)) return Number(given);
-  const at = isTime(given) ? Date.parse(given) : Number.NaN;
+export function momentOf(what: string, text: string | number): Millis {
+  if (typeof text === 'number') return text;
+  if (DIGITS.test(text)) return Number(text);
+  const at = isTime(text) ? Date.parse(text) : Number.NaN;
   if (!Number.isNaN(at)) return at;
   throw new RespoolError(
     'config.invalid',
-    `cannot use ${show(given)} as "${what}": allowed is milliseconds since 1970 or a time such ` +
+    `cannot use ${show(text)} as "${what}": allowed is milliseconds since 1970 or a time such ` +
       'as 2030-01-31T12:00:00Z',
   );
 }

@@ -1,7 +1,7 @@
 /** Whether the destination of letters is well: asked of a real broker. */
 import { expect, test } from 'vitest';
 import { createManagement } from 'respool/rabbit';
-import { healthOf, type RuleHealthParts } from '../../src/cli/commands/dlq/replay/rule-tools.ts';
+import { healthOf, type RuleHealthOptions } from '../../src/cli/commands/dlq/replay/rule-tools.ts';
 import type { LetterRoute } from '../../src/ports/dead-letters.ts';
 import { ruleOf } from '../dead-letters/rules/setup.ts';
 import { type RabbitShell, rabbitShell } from './rabbit-broker.ts';
@@ -12,7 +12,7 @@ import { systemClock } from '../time.ts';
 async function asking(shell: RabbitShell, { hasManagement = true } = {}) {
   const amqp = await connectAmqp(shell.url);
   const management = createManagement({ url: shell.managementUrl });
-  const parts: RuleHealthParts = {
+  const parts: RuleHealthOptions = {
     operator: async () => ({ pauses: async () => [] }),
     reached: { amqp, management: hasManagement ? management : undefined },
     clock: systemClock,

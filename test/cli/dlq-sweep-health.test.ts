@@ -6,8 +6,8 @@ import { promisify } from 'node:util';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { SimClock } from 'respool/testkit';
 import { createHealth } from '../../src/cli/commands/dlq/sweep/sweep.ts';
-import { type Answers, startListening } from '../../src/cli/commands/dlq/sweep/listen.ts';
-import { createMetrics, LABELS_MAX } from '../../src/cli/commands/dlq/sweep/metrics.ts';
+import { type HealthAnswers, startListening } from '../../src/cli/commands/dlq/sweep/listen.ts';
+import { createSweepMetrics, LABELS_MAX } from '../../src/cli/commands/dlq/sweep/metrics.ts';
 import type { SweepRun } from '../../src/cli/commands/dlq/sweep/run.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { createLabels } from '../../src/observe/metrics/context.ts';
@@ -91,7 +91,7 @@ describe('rounds', () => {
 
 describe('metrics', () => {
   test('count runs, messages by queue, the last success and how long it took', async () => {
-    const metrics = createMetrics();
+    const metrics = createSweepMetrics();
     expect((await metrics.text()).text).toContain('respool_sweep_runs_total{result="failed"} 0');
     metrics.count(runOf({ reports: [reportOf('a"\\\n'), reportOf('b')] }));
     metrics.count(runOf({ isWell: false, endedAt: 9_000, reports: [reportOf('b')] }));
@@ -111,7 +111,7 @@ describe('metrics', () => {
   });
 
   test('tell what the last run left, not the sum of all runs', async () => {
-    const metrics = createMetrics();
+    const metrics = createSweepMetrics();
     const lines = async (): Promise<readonly string[]> =>
       (await metrics.text()).text
         .split('\n')
@@ -151,7 +151,7 @@ describe('metrics', () => {
 
 describe('the listener', () => {
   async function asked(
-    answers: Partial<Answers>,
+    answers: Partial<HealthAnswers>,
   ): Promise<(way: string, init?: RequestInit) => Promise<Response>> {
     const listening = await startListening(
       { host: '127.0.0.1', port: 0 },

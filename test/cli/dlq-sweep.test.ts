@@ -1,7 +1,7 @@
 /** dlq sweep — once, over queues of the real broker. */
 import { describe, expect, test } from 'vitest';
 import { lockQueue } from '../../src/rabbit/queues/lock.ts';
-import { H } from '../../src/rabbit/message-history.ts';
+import { HEADER } from '../../src/rabbit/message-history.ts';
 import { Hands } from '../rabbit/ground.ts';
 import { withService } from '../services/index.ts';
 import { died, sweepShell } from './sweep-ground.ts';
@@ -24,7 +24,9 @@ withService('rabbitmq', () => {
       const moved = await (await Hands.open()).take(`${prefix}.dead.orders`);
       expect(moved.content.toString()).toBe('dlq.orders-0');
       expect(moved.properties).toMatchObject({ messageId: 'dlq.orders-0', deliveryMode: 2 });
-      expect(moved.properties.headers).toMatchObject({ [H.sweptFrom]: `${prefix}.dlq.orders` });
+      expect(moved.properties.headers).toMatchObject({
+        [HEADER.sweptFrom]: `${prefix}.dlq.orders`,
+      });
     });
 
     test('several patterns may go to one fixed target', async () => {

@@ -1,12 +1,12 @@
 /** serve-log — a reader that does not read loses lines, and is told how many. */
 import { Writable } from 'node:stream';
 import { expect, test } from 'vitest';
-import type { Level } from '../../src/cli/ui/event-line.ts';
+import type { LogLevelText } from '../../src/cli/ui/event-line.ts';
 import { createOut, type Io } from '../../src/cli/ui/output.ts';
 import { createServeLog } from '../../src/cli/commands/serve/serve-log.ts';
 import { systemClock } from '../time.ts';
 
-function setup(isTTY: boolean, redact: readonly string[] = [], level: Level = 'info') {
+function setup(isTTY: boolean, redact: readonly string[] = [], level: LogLevelText = 'info') {
   let text = '';
   let goOn: (() => void) | undefined;
   let isStuck = true;

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { spoolOptionsOf } from '../../src/config/load/effective-config.ts';
 import { environmentName, KEYS } from '../../src/config/schema/keys.ts';
-import { settingsOf } from '../../src/spool/options.ts';
+import { spoolSettingsOf } from '../../src/spool/options.ts';
 import { load, refusal } from './setup.ts';
 
 const sha256 = createHash('sha256').update('a token').digest('hex');
@@ -139,7 +139,7 @@ test('the defaults are those of createSpool', async () => {
     stopWithin: '10s',
     limits: { connections: 1_000, events: 50, requestsPerSecond: 100, requestTimeout: '5m' },
   });
-  expect(settingsOf(spoolOptionsOf(config))).toEqual(settingsOf({}));
+  expect(spoolSettingsOf(spoolOptionsOf(config))).toEqual(spoolSettingsOf({}));
 });
 
 test('a name in the environment follows from the key, and no two keys share one', () => {

@@ -2,7 +2,7 @@
 import path from 'node:path';
 import Sqlite from 'better-sqlite3';
 import pg from 'pg';
-import { failure, type Parcel, type Sink } from 'respool';
+import { failure, type OutgoingMessage, type Sink } from 'respool';
 import { createOutbox, type EmitMessage } from 'respool/outbox';
 import { expect, onTestFinished, test } from 'vitest';
 import type { LoadedConfig } from '../../src/config/load/load-config.ts';
@@ -14,10 +14,10 @@ import { systemClock } from '../time.ts';
 /** A sink that keeps what it was sent; `answer` decides, at first it confirms. */
 class Tray implements Sink {
   readonly name = 'tray';
-  readonly sends: (readonly Parcel[])[] = [];
+  readonly sends: (readonly OutgoingMessage[])[] = [];
   answer: Sink['send'] = (parcels) => Promise.resolve(parcels.map(() => 'confirmed'));
 
-  send(parcels: readonly Parcel[]): ReturnType<Sink['send']> {
+  send(parcels: readonly OutgoingMessage[]): ReturnType<Sink['send']> {
     this.sends.push(parcels);
     return this.answer(parcels);
   }

@@ -8,7 +8,7 @@ import { describeConfig } from '../../src/config/describe.ts';
 import { spoolOptionsOf } from '../../src/config/load/effective-config.ts';
 import { loadConfig } from '../../src/config/load/load-config.ts';
 import { createConfiguredSpool } from '../../src/config/open/open-spool.ts';
-import { settingsOf } from '../../src/spool/options.ts';
+import { spoolSettingsOf } from '../../src/spool/options.ts';
 import { folderWith, load } from './setup.ts';
 
 /** Runs until an event of this kind, and gives it. */
@@ -261,7 +261,7 @@ test('every other key of the spool is handed on as it is', async () => {
     caretaker: { every: '5m', orphanGrace: '6h' },
   };
   const { config } = await load({ config: given });
-  expect(settingsOf(spoolOptionsOf(config))).toMatchObject({
+  expect(spoolSettingsOf(spoolOptionsOf(config))).toMatchObject({
     defaultPolicy: { backoff: { kind: 'fixed', delayMs: 5_000 } },
     concurrency: 12,
     destinationConcurrency: { '*': 3 },

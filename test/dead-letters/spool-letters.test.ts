@@ -2,7 +2,12 @@
 import { held, PermanentError } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { createSpoolLetters } from 'respool/dead-letters';
-import type { DeadLetters, Fate, LetterQuery, SettleResult } from '../../src/ports/dead-letters.ts';
+import type {
+  DeadLetters,
+  LetterVerdict,
+  LetterQuery,
+  SettleResult,
+} from '../../src/ports/dead-letters.ts';
 import { groupOf } from '../../src/core/letter-query.ts';
 import { all, codeOf, setup as world, type World, type WorldOptions } from '../spool/setup.ts';
 
@@ -43,7 +48,7 @@ const lettersIn = async (letters: DeadLetters, query: LetterQuery = {}) =>
 const idsIn = async (letters: DeadLetters, query?: LetterQuery) =>
   (await lettersIn(letters, query)).map(({ id }) => id);
 
-const send = (replay: string, more: object = {}): Fate => ({
+const send = (replay: string, more: object = {}): LetterVerdict => ({
   kind: 'send',
   replay,
   by: 'ann',
@@ -51,7 +56,7 @@ const send = (replay: string, more: object = {}): Fate => ({
 });
 
 /** Gives everything the same fate, all at once. */
-async function settleAtOnce(letters: DeadLetters, fate: Fate): Promise<SettleResult[]> {
+async function settleAtOnce(letters: DeadLetters, fate: LetterVerdict): Promise<SettleResult[]> {
   const taken = await all(letters.take({ isWanted: () => true, inHand: 1_000 }));
   return Promise.all(taken.map((one) => letters.settle(one, fate)));
 }
@@ -280,7 +285,7 @@ describe('settling', () => {
     expect(await idsIn(letters)).toEqual(['m-1']);
   });
 
-  test.each<[string, Fate]>([
+  test.each<[string, LetterVerdict]>([
     ['sent', send('r2')],
     ['parked', { kind: 'park', code: 'x', reason: 'y', by: 'ann' }],
     ['removed', { kind: 'remove', hard: true, reason: 'y', by: 'ann' }],
@@ -323,12 +328,12 @@ describe('settling', () => {
   test('parking what is parked, and removing what was removed softly, is done', async () => {
     const { spool, operator, letters, status } = await setup();
     await bounce({ spool }, { id: 'm-1' });
-    const park: Fate = { kind: 'park', code: 'replay.limit', reason: 'enough', by: 'ann' };
+    const park: LetterVerdict = { kind: 'park', code: 'replay.limit', reason: 'enough', by: 'ann' };
     expect(await settleAtOnce(letters, park)).toEqual([DONE]);
     expect(await settleAtOnce(letters, park)).toEqual([DONE]);
     expect((await status('m-1')).because).toMatchObject({ text: 'replay.limit: enough' });
     const archive = createSpoolLetters(operator, { kinds: ['archived', 'parked'] });
-    const remove: Fate = { kind: 'remove', hard: false, reason: 'old', by: 'ann' };
+    const remove: LetterVerdict = { kind: 'remove', hard: false, reason: 'old', by: 'ann' };
     expect(await settleAtOnce(archive, remove)).toEqual([DONE]);
     expect(await settleAtOnce(archive, remove)).toEqual([DONE]);
     expect(await status('m-1')).toMatchObject({ state: 'archived', ending: 'removed' });

@@ -9,7 +9,7 @@ import { writtenFiles } from '../../scripts/options/written.ts';
 import { configText } from '../../src/cli/commands/start/init-templates.ts';
 import { KEYS } from '../../src/config/schema/keys.ts';
 import { CONFIRM_PUBLISHER_LIMITS } from '../../src/rabbit/publish/confirm-publisher.ts';
-import { settingsOf } from '../../src/rabbit/publish/options.ts';
+import { publisherSettingsOf } from '../../src/rabbit/publish/options.ts';
 import { load } from '../config/setup.ts';
 import { ROOT, readPages } from './pages.ts';
 
@@ -29,7 +29,7 @@ describe('what follows from the tables of options', () => {
 });
 
 test('a publisher by its table and one by its own limits are the same', () => {
-  expect(settingsOf({ url: 'amqp://localhost' }).limits).toEqual(CONFIRM_PUBLISHER_LIMITS);
+  expect(publisherSettingsOf({ url: 'amqp://localhost' }).limits).toEqual(CONFIRM_PUBLISHER_LIMITS);
 });
 
 describe('the JSON Schema of a configuration', () => {

@@ -1,7 +1,7 @@
 /** docs/reference/rabbit.md says what the code says: every option, every header, and why not more. */
 import { createConnection, createConsumer, createPublisher } from 'respool/rabbit';
 import { describe, expect, test } from 'vitest';
-import { H } from '../../src/rabbit/message-history.ts';
+import { HEADER } from '../../src/rabbit/message-history.ts';
 import { readPage, tableUnder } from './pages.ts';
 
 const page = readPage('docs/reference/rabbit.md');
@@ -40,7 +40,7 @@ describe('docs/reference/rabbit.md', () => {
   test('lists every header of ours', () => {
     const routing = ['wait-for', 'return-to'];
     const listed = named('Headers').filter((name) => !routing.includes(name));
-    expect(listed.toSorted()).toEqual(Object.values(H).toSorted());
+    expect(listed.toSorted()).toEqual(Object.values(HEADER).toSorted());
   });
 
   test('says why other ways to wait are not used', () => {

@@ -15,7 +15,7 @@ import { ATTEMPTS_MAX } from '../../src/core/policy.ts';
 import { TRANSITIONS } from '../../src/core/state.ts';
 import { LOST_MAX } from '../../src/core/verdict.ts';
 import { NOTE_VALUE_MAX_CHARS, NOTES_MAX, WHOLE_BODY_MAX_BYTES } from '../../src/engine/attempt.ts';
-import { settingsOf } from '../../src/spool/options.ts';
+import { spoolSettingsOf } from '../../src/spool/options.ts';
 import { headingsOf, ROOT, readPage, tableUnder, wordOf } from './pages.ts';
 
 const source = (file: string): string => readFileSync(path.join(ROOT, 'src', file), 'utf8');
@@ -134,7 +134,7 @@ test('limits.md tells the limits of the code', () => {
   const page = readPage('docs/reference/limits.md');
   const rows = headingsOf(page, 2).flatMap((heading) => tableUnder(page, heading));
   const limit = (what: string): string => rows.find(([name]) => name === what)?.[1] ?? 'no row';
-  const settings = settingsOf({});
+  const settings = spoolSettingsOf({});
   const number = (value: number): string => value.toLocaleString('en');
   expect({
     body: limit('body'),

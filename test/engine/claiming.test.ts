@@ -5,7 +5,7 @@ import type { EntryStore } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { IndexedSet } from '../../src/engine/lease-timer.ts';
 import { ClaimRounds, Wake } from '../../src/engine/claiming.ts';
-import { Slots } from '../../src/engine/slots.ts';
+import { HandlerSlots } from '../../src/engine/handler-slots.ts';
 import { all, setup, type World } from '../spool/setup.ts';
 
 const MESSAGES = 400;
@@ -147,7 +147,7 @@ function rounds(next: () => Promise<never[]>) {
   };
   const routes = { hasLimits: false, of: () => [] };
   const settings = { concurrency: SLOTS, destinationConcurrency: undefined, takesUnhandled: true };
-  const slots = new Slots(settings, routes as never);
+  const slots = new HandlerSlots(settings, routes as never);
   const parts = { clock, routes, slots: settings, source: { leaseMs: 60_000, next } } as never;
   return { slots, soon, made: new ClaimRounds(parts, slots, new Wake(clock)) };
 }

@@ -4,7 +4,7 @@ import {
   fixed,
   forward,
   type ForwardOptions,
-  type Parcel,
+  type OutgoingMessage,
   type Sink,
   type SpoolOptions,
 } from 'respool';
@@ -14,11 +14,11 @@ import { setup } from '../spool/setup.ts';
 type Answers = Awaited<ReturnType<Sink['send']>>;
 
 /** A sink that keeps what it is given, and answers as told. */
-function sinkOf(answer: (parcels: readonly Parcel[]) => Answers | Promise<Answers>): {
+function sinkOf(answer: (parcels: readonly OutgoingMessage[]) => Answers | Promise<Answers>): {
   readonly sink: Sink;
-  readonly sends: (readonly Parcel[])[];
+  readonly sends: (readonly OutgoingMessage[])[];
 } {
-  const sends: (readonly Parcel[])[] = [];
+  const sends: (readonly OutgoingMessage[])[] = [];
   const send: Sink['send'] = async (parcels) => {
     sends.push(parcels);
     return answer(parcels);
@@ -26,7 +26,8 @@ function sinkOf(answer: (parcels: readonly Parcel[]) => Answers | Promise<Answer
   return { sends, sink: { name: 'tin', send, close: async () => undefined } };
 }
 
-const confirmed = (parcels: readonly Parcel[]): Answers => parcels.map(() => 'confirmed' as const);
+const confirmed = (parcels: readonly OutgoingMessage[]): Answers =>
+  parcels.map(() => 'confirmed' as const);
 
 const RETRY: SpoolOptions = { policies: { default: fixed('1m', { attempts: 3 }) } };
 
@@ -105,7 +106,10 @@ describe('forward', () => {
   test.each([
     ['throws', () => Promise.reject(new Error('the line is cut'))],
     ['answers too little', () => []],
-    ['answers nonsense', (parcels: readonly Parcel[]) => parcels.map(() => 'yes' as 'confirmed')],
+    [
+      'answers nonsense',
+      (parcels: readonly OutgoingMessage[]) => parcels.map(() => 'yes' as 'confirmed'),
+    ],
   ])('tries again, with the same id, when the sink %s', async (_, answer) => {
     let isBroken = true;
     const { sink, sends } = sinkOf((parcels) => (isBroken ? answer(parcels) : confirmed(parcels)));

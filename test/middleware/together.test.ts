@@ -1,7 +1,7 @@
 /** All of them: their order, their options, and that they leave a delivery as it is (R97, R98). */
 import type { Delivery, Logger, Middleware, Outcome } from 'respool';
 import * as middleware from 'respool/middleware';
-import type { BatchOptions } from 'respool/middleware';
+import type { InBatchesOptions } from 'respool/middleware';
 import { createTestSpool, SimClock } from 'respool/testkit';
 import { describe, expect, test } from 'vitest';
 import { refusal } from './setup.ts';
@@ -157,14 +157,14 @@ test.each<[string, () => unknown, string]>([
   ['burst', () => rateLimit(loose({ max: 1, per: '1s', burst: 1 })), 'no option "burst"'],
   [
     'no handler',
-    () => inBatches(loose<BatchOptions>({ max: 1, within: 1 })),
+    () => inBatches(loose<InBatchesOptions>({ max: 1, within: 1 })),
     '"handler": allowed is a function',
   ],
   ['max of a batch', () => inBatches({ max: 10_001, within: 1, handler }), '1 to 10000'],
   ['within too long', () => inBatches({ max: 1, within: '2m', handler }), '"within"'],
   [
     'size',
-    () => inBatches(loose<BatchOptions>({ max: 1, within: 1, handler, size: 1 })),
+    () => inBatches(loose<InBatchesOptions>({ max: 1, within: 1, handler, size: 1 })),
     'no option "size"',
   ],
   ['no logger', () => logging(loose({ clock })), 'debug, info, warn, error; it has no debug'],

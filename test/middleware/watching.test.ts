@@ -1,7 +1,7 @@
 /** logging, metrics, tracing: they look on, and change nothing (R98). */
 import { failed, failure, fixed, held, type Outcome, PermanentError, postponed } from 'respool';
 import type { Delivery, Logger, Middleware } from 'respool';
-import { type AttemptSpan, logging, metrics, tracing } from 'respool/middleware';
+import { type MiddlewareSpan, logging, metrics, tracing } from 'respool/middleware';
 import { createTestSpool, SimClock } from 'respool/testkit';
 import { describe, expect, test } from 'vitest';
 import { pass } from './setup.ts';
@@ -141,7 +141,7 @@ describe('tracing', () => {
     const { spool, clock } = await createTestSpool({ policies: { default: fixed('1h') } });
     const busy = new Error('busy');
     const hook = {
-      start: ({ attempt }: Delivery): AttemptSpan => {
+      start: ({ attempt }: Delivery): MiddlewareSpan => {
         told.push(`start ${attempt}`);
         return { end: (outcome, thrown) => void told.push([outcome.kind, thrown]) };
       },
@@ -166,7 +166,7 @@ describe('tracing', () => {
 
   test('runs the handler inside the span where the span can do that', async () => {
     const told: string[] = [];
-    const span: AttemptSpan = {
+    const span: MiddlewareSpan = {
       run: async (work) => {
         told.push('in');
         const answer = await work();

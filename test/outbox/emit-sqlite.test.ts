@@ -3,7 +3,7 @@
 import Sqlite from 'better-sqlite3';
 import { expect, expectTypeOf, test } from 'vitest';
 import { custom, delivered, fixed } from 'respool';
-import { createOutbox, type Emitted } from 'respool/outbox';
+import { createOutbox, type EmitResult } from 'respool/outbox';
 import { atEnd, bodyOf, openDatabase, openSqliteOutbox } from './core-setup.ts';
 import { systemClock } from '../time.ts';
 
@@ -17,9 +17,9 @@ test('an emit gives its answer at once, not a promise', async () => {
     expect(tx).toBe(database);
     return outbox.emit(tx, 'order.process', { orderId: 1 });
   });
-  expectTypeOf<ReturnType<typeof outbox.emit>>().toEqualTypeOf<Emitted>();
-  expectTypeOf<ReturnType<typeof outbox.emitMany>>().toEqualTypeOf<readonly Emitted[]>();
-  expectTypeOf(emitted).toEqualTypeOf<Emitted>();
+  expectTypeOf<ReturnType<typeof outbox.emit>>().toEqualTypeOf<EmitResult>();
+  expectTypeOf<ReturnType<typeof outbox.emitMany>>().toEqualTypeOf<readonly EmitResult[]>();
+  expectTypeOf(emitted).toEqualTypeOf<EmitResult>();
   expect(emitted).toEqual({ id: expect.any(String), duplicate: false });
   expect((await bodyOf(outbox, emitted.id)).toString()).toBe('{"orderId":1}');
 });

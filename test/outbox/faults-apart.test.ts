@@ -1,7 +1,7 @@
 /** Several outboxes in one database, and roles that may do no more than they have to. */
 import pg from 'pg';
 import { expect, test } from 'vitest';
-import type { Parcel, Sink } from 'respool';
+import type { OutgoingMessage, Sink } from 'respool';
 import { createOutbox, type Outbox } from 'respool/outbox';
 import { query } from '../nodes/ground.ts';
 import { withService } from '../services/index.ts';
@@ -91,7 +91,7 @@ function collector(): Sink & { readonly ids: readonly string[] } {
   return {
     name: 'collector',
     ids,
-    send: (parcels: readonly Parcel[]) => {
+    send: (parcels: readonly OutgoingMessage[]) => {
       ids.push(...parcels.map(({ id }) => id));
       return Promise.resolve(parcels.map(() => 'confirmed' as const));
     },

@@ -1,5 +1,5 @@
 /** listen: a handler on what an outbox sends, tried again after a list of delays (R132, R156). */
-import { listen, Reject, tracked, tracking, trackingIds, transaction } from 'respool/outbox';
+import { listen, Reject, withTracking, tracking, trackingIds, transaction } from 'respool/outbox';
 import type { ListenOptions } from 'respool/outbox';
 import { PermanentError } from 'respool';
 import { createConsumer, perDelay, type Consumer, type RabbitHandler } from 'respool/rabbit';
@@ -259,7 +259,7 @@ withService('rabbitmq', (url) => {
     test('a plain consumer hands the chain on with a middleware', async () => {
       const queue = ownName('billing');
       const seen = new Tray<readonly string[]>();
-      const options = { url: url(), queue, topology: perDelay(), middleware: [tracked] };
+      const options = { url: url(), queue, topology: perDelay(), middleware: [withTracking] };
       const consumer = createConsumer(options, () => seen.add(trackingIds()));
       const hands = await Hands.open(url());
       onTestFinished(async () => {

@@ -1,9 +1,9 @@
 /** A relay whose target is gone, or takes only some messages: nothing spins, nothing is blocked. */
-import { failure, type Parcel } from 'respool';
+import { failure, type OutgoingMessage } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { confirmed, put, relayWorld, TestSink, type Answers } from './relay-setup.ts';
 
-const gone = (parcels: readonly Parcel[]): Answers =>
+const gone = (parcels: readonly OutgoingMessage[]): Answers =>
   parcels.map(() => failure('transient', 'broker.unavailable', 'there is no connection'));
 
 const MINUTE = 60_000;

@@ -1,6 +1,14 @@
 /** A relay over memory and virtual time: what its store is asked, and what its sink is sent. */
 
-import type { EntryStore, Parcel, RetryPolicy, Sink, Spool, SpoolEvent, Status } from 'respool';
+import type {
+  EntryStore,
+  OutgoingMessage,
+  RetryPolicy,
+  Sink,
+  Spool,
+  SpoolEvent,
+  Status,
+} from 'respool';
 import { createSpool, exponential } from 'respool';
 import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
 import { seededDice, SimClock } from 'respool/testkit';
@@ -17,13 +25,13 @@ export const POLICY: RetryPolicy = exponential({ first: '1s', max: '5m', attempt
 /** A sink that keeps what it is sent, and answers as told. */
 export class TestSink implements Sink {
   readonly name = 'tin';
-  readonly sends: (readonly Parcel[])[] = [];
+  readonly sends: (readonly OutgoingMessage[])[] = [];
   isClosed = false;
-  answer: (parcels: readonly Parcel[]) => Answers | Promise<Answers> = confirmed;
+  answer: (parcels: readonly OutgoingMessage[]) => Answers | Promise<Answers> = confirmed;
   /** Set where the sink says when it is back. */
   onBack?: (call: () => void) => () => void;
 
-  async send(parcels: readonly Parcel[]): Promise<Answers> {
+  async send(parcels: readonly OutgoingMessage[]): Promise<Answers> {
     this.sends.push(parcels);
     return this.answer(parcels);
   }
@@ -38,7 +46,7 @@ export class TestSink implements Sink {
   }
 }
 
-export function confirmed(parcels: readonly Parcel[]): Answers {
+export function confirmed(parcels: readonly OutgoingMessage[]): Answers {
   return parcels.map(() => 'confirmed' as const);
 }
 

@@ -1,5 +1,11 @@
 /** A spool as the place where messages are sent on to (R170): by the suite, and behind a relay. */
-import { createSpool, type EntryStore, type Parcel, RespoolError, type Spool } from 'respool';
+import {
+  createSpool,
+  type EntryStore,
+  type OutgoingMessage,
+  RespoolError,
+  type Spool,
+} from 'respool';
 import { spoolSink } from 'respool/outbox';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { faultyStore, sinkSuite, type SinkUnderTest } from 'respool/testkit';
@@ -63,7 +69,7 @@ runSuite(
 );
 
 describe('spoolSink', () => {
-  const parcel: Parcel = {
+  const parcel: OutgoingMessage = {
     id: 'a1',
     topic: 'mail',
     headers: {},

@@ -4,7 +4,7 @@ import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import type { Parcel, Sink } from 'respool';
+import type { OutgoingMessage, Sink } from 'respool';
 import { createOutbox, type RelayOptions } from 'respool/outbox';
 import { atEnd, openSqliteOutbox } from './core-setup.ts';
 
@@ -19,7 +19,7 @@ class Tin implements Sink {
   readonly orders: number[] = [];
   onSend: () => void = () => undefined;
 
-  async send(parcels: readonly Parcel[]): Promise<readonly 'confirmed'[]> {
+  async send(parcels: readonly OutgoingMessage[]): Promise<readonly 'confirmed'[]> {
     for (const { body } of parcels) {
       this.orders.push((JSON.parse(Buffer.from(body).toString()) as { id: number }).id);
     }

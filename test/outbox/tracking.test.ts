@@ -3,7 +3,14 @@
 import { expect, test } from 'vitest';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { createSpool } from 'respool';
-import { spoolSink, tracked, tracking, trackingIds, trackingOf, transaction } from 'respool/outbox';
+import {
+  spoolSink,
+  withTracking,
+  tracking,
+  trackingIds,
+  trackingOf,
+  transaction,
+} from 'respool/outbox';
 import { TRACKING_HEADER } from '../../src/outbox/tracking.ts';
 import { withService } from '../services/index.ts';
 import { openOutbox, openSqliteOutbox } from './core-setup.ts';
@@ -87,7 +94,11 @@ test('of a chain that another wrote, however long, the last 50 ids are read', ()
 test('a spool behind a relay hands the chain on to its handlers', async () => {
   const { database, outbox } = await openSqliteOutbox();
   const seen: (readonly string[])[] = [];
-  const spool = createSpool({ entries: memory(), bodies: memoryBodies(), middleware: [tracked] });
+  const spool = createSpool({
+    entries: memory(),
+    bodies: memoryBodies(),
+    middleware: [withTracking],
+  });
   const handled = new Promise<void>((resolve) => {
     spool.handle('order.#', async () => {
       await Promise.resolve();

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest';
 import { ServerTime } from '../../src/outbox/postgres-outbox.ts';
-import { Wake } from '../../src/outbox/wake.ts';
+import { OutboxWake } from '../../src/outbox/wake.ts';
 import { memory } from 'respool/stores/memory';
 import type { Clock } from 'respool';
 
@@ -32,7 +32,7 @@ class HandClock implements Clock {
 }
 
 test('those who watch a store of the outbox are called by a wake, until they stop', async () => {
-  const wake = new Wake({
+  const wake = new OutboxWake({
     tell: () => Promise.resolve(),
     clock: new HandClock(),
     logger: undefined,
@@ -57,7 +57,7 @@ test('others are told at once, and then at most every 20 ms for all who ask', as
   const tell = async (): Promise<void> => {
     told += 1;
   };
-  const wake = new Wake({ tell, clock, logger: undefined });
+  const wake = new OutboxWake({ tell, clock, logger: undefined });
   await Promise.all([wake.wake(), wake.wake(), wake.wake()]);
   expect(told).toBe(1);
   const later = Promise.all([wake.wake(), wake.wake()]);
@@ -71,7 +71,7 @@ test('others are told at once, and then at most every 20 ms for all who ask', as
 
 test('idle() waits for what is being told', async () => {
   const { promise, resolve } = Promise.withResolvers<void>();
-  const wake = new Wake({ tell: () => promise, clock: new HandClock(), logger: undefined });
+  const wake = new OutboxWake({ tell: () => promise, clock: new HandClock(), logger: undefined });
   const woken = wake.wake();
   await Promise.resolve();
   let isIdle = false;

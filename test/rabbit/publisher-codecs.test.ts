@@ -1,10 +1,10 @@
 /** Codecs: from values to bytes and back, by content type (R144). */
 import { describe, expect, test } from 'vitest';
-import type { Codec } from 'respool/rabbit';
+import type { ContentCodec } from 'respool/rabbit';
 import { decodersOf, encodersOf } from '../../src/rabbit/publish/codecs.ts';
 
 /** A type of our own: numbers as one byte. */
-const byte: Codec = {
+const byte: ContentCodec = {
   contentType: 'application/x-byte',
   encode: (value) => Uint8Array.of(Number(value)),
   decode: (bytes) => bytes[0],
@@ -75,12 +75,12 @@ describe('a codec of your own', () => {
   });
 
   test('replaces a built-in one', () => {
-    const loud: Codec = { ...byte, contentType: 'text/plain', decode: () => 'LOUD' };
+    const loud: ContentCodec = { ...byte, contentType: 'text/plain', decode: () => 'LOUD' };
     expect(decodersOf([loud])('text/plain', Buffer.from('x'))).toBe('LOUD');
   });
 
   test('that gives no bytes is told so', () => {
-    const broken = { ...byte, encode: () => 'text' } as unknown as Codec;
+    const broken = { ...byte, encode: () => 'text' } as unknown as ContentCodec;
     expect(() => encodersOf([broken])('application/x-byte', 7)).toThrow(/an encoder gives bytes/);
   });
 
@@ -91,7 +91,7 @@ describe('a codec of your own', () => {
     ['half a codec', [{ contentType: 'a/b', encode: () => Uint8Array.of(1) }]],
     ['a strange name', [{ ...byte, decoder: () => 1 }]],
   ])('is refused when it is %s', (_, codecs) => {
-    expect(() => decodersOf(codecs as unknown as Codec[])).toThrow(
+    expect(() => decodersOf(codecs as unknown as ContentCodec[])).toThrow(
       expect.objectContaining({ code: 'config.invalid' }),
     );
   });

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { readProperties, writtenProperties } from '../../src/rabbit/publish/fallback.ts';
-import { checkHeaders } from '../../src/rabbit/publish/message.ts';
+import { checkMessageHeaders } from '../../src/rabbit/publish/message.ts';
 
 const name = fc.oneof(
   fc.string({ maxLength: 10 }).filter((text) => text !== '__proto__'),
@@ -64,7 +64,7 @@ describe('before anything is sent', () => {
     ['a gap in a list', [undefined], /use text/],
     ['something deep down', { a: [{ b: 5n }] }, /header "x"/],
   ])('%s is refused, and the text says what to write', (_, bad, text) => {
-    expect(() => checkHeaders({ x: bad })).toThrow(
+    expect(() => checkMessageHeaders({ x: bad })).toThrow(
       expect.objectContaining({
         code: 'message.invalid',
         message: expect.stringMatching(text),
@@ -75,14 +75,14 @@ describe('before anything is sent', () => {
   test('a cycle and a name that is too long are refused', () => {
     const cycle: Record<string, unknown> = {};
     cycle['self'] = cycle;
-    expect(() => checkHeaders({ cycle })).toThrow(/nested more than 32 deep/);
-    expect(() => checkHeaders({ ['ü'.repeat(128)]: 1 })).toThrow(/255 bytes/);
+    expect(() => checkMessageHeaders({ cycle })).toThrow(/nested more than 32 deep/);
+    expect(() => checkMessageHeaders({ ['ü'.repeat(128)]: 1 })).toThrow(/255 bytes/);
   });
 
   test('what AMQP has a word for is taken', () => {
     const typed = { '!': 'int64', value: 2n ** 60n };
     const headers = { a: 'x', b: [1, null, { c: true, d: undefined }], e: Buffer.from('x'), typed };
-    expect(() => checkHeaders({ ...headers, f: Infinity, g: undefined })).not.toThrow();
-    expect(() => checkHeaders({ ['x'.repeat(255)]: 1 })).not.toThrow();
+    expect(() => checkMessageHeaders({ ...headers, f: Infinity, g: undefined })).not.toThrow();
+    expect(() => checkMessageHeaders({ ['x'.repeat(255)]: 1 })).not.toThrow();
   });
 });

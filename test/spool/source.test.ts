@@ -4,7 +4,7 @@ import { SimClock } from 'respool/testkit';
 import { describe, expect, test } from 'vitest';
 import { Events } from '../../src/engine/events.ts';
 import { Chain } from '../../src/spool/chain.ts';
-import { Reaper } from '../../src/spool/body.ts';
+import { BodyRemover } from '../../src/spool/body.ts';
 import { SpoolSource } from '../../src/spool/source.ts';
 import { StoreClock } from '../../src/system/clock.ts';
 
@@ -24,7 +24,7 @@ async function setup(): Promise<{ source: SpoolSource; clock: SimClock }> {
     entries,
     bodies,
     chain: new Chain([]),
-    reaper: new Reaper(entries, bodies, () => undefined),
+    reaper: new BodyRemover(entries, bodies, () => undefined),
     events: new Events(),
     clock,
     storeClock: new StoreClock(clock, entries),

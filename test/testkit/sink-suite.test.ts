@@ -1,6 +1,6 @@
 /** The sink suite, against a sink made of a spool; and that it finds what a sink does wrong. */
 import { describe, expect, test } from 'vitest';
-import { classify, type Parcel, type Sink } from 'respool';
+import { classify, type OutgoingMessage, type Sink } from 'respool';
 import { type Arrival, sinkSuite, type SinkUnderTest } from 'respool/testkit';
 import { setup } from '../spool/setup.ts';
 import { runSuite } from '../suite.ts';
@@ -10,7 +10,7 @@ async function makeSpoolSink(change = (sink: Sink): Sink => sink): Promise<SinkU
   const { spool, store } = await setup({ isStarted: false });
   let isClosed = false;
   const onTheirWay = new Set<Promise<unknown>>();
-  const put = async ({ id, topic, headers, body }: Parcel): Promise<'confirmed'> => {
+  const put = async ({ id, topic, headers, body }: OutgoingMessage): Promise<'confirmed'> => {
     await spool.enqueue({ id, topic, headers, body });
     return 'confirmed';
   };

@@ -35,6 +35,10 @@ const IRREGULAR_PARTICIPLES = new Set(
     'understood worn written'
   ).split(' '),
 );
+/** Those that parameters were called most often. */
+const PARTICIPLES = new Set(
+  'asked found given held kept known left made said seen sent taken told wanted'.split(' '),
+);
 /** Nouns and verbs, and `shared`, which is what rooms of several users are called. */
 const NO_PARTICIPLES = new Set(['embed', 'exceed', 'feed', 'need', 'seed', 'shared', 'speed']);
 
@@ -67,9 +71,32 @@ export const roomsShareNoExportedName: NameRule = (sources) => {
 
 /** A bag of dependencies hides what a class needs, and grows without being noticed. */
 export const partsAreNeeded: NameRule = (sources) =>
-  exportedNames(sources)
-    .filter(({ name, isInterface }) => isInterface && name.endsWith('Parts'))
-    .map(({ path, name }) => ({ path, key: name, what: `"${name}" is one more bag of parts` }));
+  sources.flatMap(({ path, tree }) =>
+    tree.statements
+      .filter((statement) => ts.isInterfaceDeclaration(statement))
+      .map(({ name }) => name.text)
+      .filter((name) => name.endsWith('Parts'))
+      .map((name) => ({ path, key: name, what: `"${name}" is one more bag of parts` })),
+  );
+
+/** `given: RouteOptions`: a parameter is called what it is, not what happened to it. */
+export const parametersAreNoBareParticiples: NameRule = (sources) =>
+  sources.flatMap(({ path, tree }) => {
+    const list: BadName[] = [];
+    const visit = (node: ts.Node): void => {
+      if (ts.isParameter(node) && ts.isIdentifier(node.name) && PARTICIPLES.has(node.name.text)) {
+        const { text } = node.name;
+        list.push({
+          path,
+          key: `${path} ${text}`,
+          what: `has a parameter "${text}": name the thing`,
+        });
+      }
+      ts.forEachChild(node, visit);
+    };
+    visit(tree);
+    return list;
+  });
 
 function bareNames(
   sources: readonly Source[],

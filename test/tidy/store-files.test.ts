@@ -48,7 +48,7 @@ const OWN_FILES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
     'file.ts': 'the synchronous side of a file, in whatever thread',
     'file-client.ts': 'the line of batches to a file, and its questions',
     'file-thread.ts': "whether a file is used in the caller's thread or in its own",
-    'flows.ts': 'the numbers of topic, destination and priority in every row',
+    'topic-flows.ts': 'the numbers of topic, destination and priority in every row',
     'instances.ts': 'which processes share a file, and where their service answers',
     'once.ts': "the handler's own write in its own database",
     'protocol.ts': 'the messages between the store and its file, types only',

@@ -8,8 +8,8 @@ import { type BodyStore, createSpool } from 'respool';
 import { filesystemBodies } from 'respool/stores/filesystem';
 import { type BodyWriter, compress, encrypt, type Transform } from 'respool/transforms';
 import {
-  LentBuffers,
-  LentMemory,
+  ReusedBuffers,
+  ReusedMemory,
   letGo,
   readWhole,
   type ReadWindow,
@@ -45,7 +45,7 @@ const BODIES = [
 describe('what is lent', () => {
   test('is free when the bytes after it are all that is still read', () => {
     const free: string[] = [];
-    const lent = new LentMemory<string>(100, (part) => free.push(part));
+    const lent = new ReusedMemory<string>(100, (part) => free.push(part));
     lent.give('a', 60);
     lent.give('b', 60);
     lent.asked();
@@ -60,7 +60,7 @@ describe('what is lent', () => {
   });
 
   test('is used again for the next part that fits', () => {
-    const buffers = new LentBuffers(0);
+    const buffers = new ReusedBuffers(0);
     const first = buffers.take(100);
     buffers.give(first, 100);
     expect(buffers.take(80)).toBe(first);
@@ -223,7 +223,7 @@ async function* partsOf(
   partBytes: number,
   window: ReadWindow,
 ): AsyncGenerator<Uint8Array> {
-  const lent = new LentMemory<Uint8Array>(window.maxBytes ?? Number.POSITIVE_INFINITY, (part) => {
+  const lent = new ReusedMemory<Uint8Array>(window.maxBytes ?? Number.POSITIVE_INFINITY, (part) => {
     part.fill(0xee);
   });
   for (let at = 0; at < bytes.length; at += partBytes) {

@@ -15,9 +15,9 @@ import type { Out, Style } from './output.ts';
 import { exact, span, timeOfDay } from './times.ts';
 
 /** How much a line matters. */
-export type Level = LogLevel;
+export type LogLevelText = LogLevel;
 
-const LEVELS: readonly Level[] = ['error', 'warn', 'info', 'debug'];
+const LEVELS: readonly LogLevelText[] = ['error', 'warn', 'info', 'debug'];
 
 const STYLES: Readonly<Partial<Record<EventKind | 'missed', Style>>> = {
   delivered: 'green',
@@ -30,12 +30,12 @@ const STYLES: Readonly<Partial<Record<EventKind | 'missed', Style>>> = {
 };
 
 /** Whether an event is printed at this level. */
-export function isLogged(event: SerializedEvent, level: Level): boolean {
+export function isLogged(event: SerializedEvent, level: LogLevelText): boolean {
   return isRepeated(levelOf(event), level);
 }
 
 /** Whether a line of this level is printed where `least` is the least that is. */
-export function isRepeated(level: Level, least: Level): boolean {
+export function isRepeated(level: LogLevelText, least: LogLevelText): boolean {
   return LEVELS.indexOf(level) <= LEVELS.indexOf(least);
 }
 

@@ -69,8 +69,8 @@ export function pagedTable(
     });
     return cells.join(' '.repeat(GAP)).trimEnd();
   };
-  return (given) => {
-    const whole = withShortIds(columns, given, out.columns);
+  return (value) => {
+    const whole = withShortIds(columns, value, out.columns);
     form ??= formOf(columns, whole, out.columns);
     const rows = whole.map(form);
     const heads = columns.map(({ head }) => head);

@@ -11,7 +11,7 @@ import { parseCondition } from '../../observe/alerts/parse.ts';
 import type { AlertAction, AlertRule } from '../../observe/alerts/types.ts';
 import type { Handler } from '../../ports/handler.ts';
 import { checkKeys, configError, didYouMean, inSection } from './config-errors.ts';
-import { describeHandler, handlerOf } from './routes.ts';
+import { describeHandler, deliverHandlerOf } from './routes.ts';
 
 /** Who is told, with the handler made. */
 export interface EffectiveReceiver {
@@ -29,7 +29,7 @@ export interface EffectiveAlerts {
 }
 
 /** What checking needs to know. */
-export interface AlertsParts {
+export interface AlertsContext {
   /** What relative paths start from. */
   readonly folder: string;
   /** Names of rules that replay dead letters. */
@@ -55,8 +55,8 @@ const ACTION_ALLOWED =
   "{ pause: 'mail.#' }, { hold: 'mail.#' } or { replay: 'a rule of deadLetters.rules' }";
 
 /** Checks what a configuration says of alerts, and fills in the defaults. */
-export function alertsOf(given: unknown, parts: AlertsParts): EffectiveAlerts {
-  const { every, to, rules } = (given ?? {}) as Data;
+export function alertsOf(value: unknown, parts: AlertsContext): EffectiveAlerts {
+  const { every, to, rules } = (value ?? {}) as Data;
   const receivers = receiversOf(to, parts);
   const names = Object.keys(receivers);
   return { every: every as Duration, to: receivers, rules: rulesOf(rules, { ...parts, names }) };
@@ -88,44 +88,44 @@ function shownAction(action: AlertAction): Data {
     : { pause: action.topic, until: action.until };
 }
 
-function receiversOf(given: unknown, parts: AlertsParts): EffectiveAlerts['to'] {
+function receiversOf(value: unknown, parts: AlertsContext): EffectiveAlerts['to'] {
   const key = 'alerts.to';
-  if (given === undefined) return {};
-  if (!isPlainObject(given) || Object.keys(given).length > RECEIVERS_MAX) {
-    throw configError(key, Array.isArray(given) ? 'a list' : typeof given, 'receivers by name');
+  if (value === undefined) return {};
+  if (!isPlainObject(value) || Object.keys(value).length > RECEIVERS_MAX) {
+    throw configError(key, Array.isArray(value) ? 'a list' : typeof value, 'receivers by name');
   }
-  const pairs = Object.entries(given).map(([name, one]) => {
+  const pairs = Object.entries(value).map(([name, one]) => {
     if (!RECEIVER_NAME.test(name)) throw configError(key, name, RECEIVER_NAME_ALLOWED);
     return [name, receiverOf(one, `${key}.${name}`, parts)] as const;
   });
   return Object.fromEntries(pairs);
 }
 
-function receiverOf(given: unknown, key: string, { folder }: AlertsParts): EffectiveReceiver {
+function receiverOf(value: unknown, key: string, { folder }: AlertsContext): EffectiveReceiver {
   // n.b. Values are not shown: a URL or a command may hold a secret.
-  if (!isPlainObject(given)) throw configError(key, typeof given, RECEIVER_ALLOWED);
-  checkKeys(key, given, ['http', 'exec', 'log']);
-  const kinds = Object.keys(given);
+  if (!isPlainObject(value)) throw configError(key, typeof value, RECEIVER_ALLOWED);
+  checkKeys(key, value, ['http', 'exec', 'log']);
+  const kinds = Object.keys(value);
   const [kind] = kinds;
   if (kinds.length !== 1 || kind === undefined) throw configError(key, kinds, RECEIVER_ALLOWED);
   if (kind === 'log') {
-    return { kind, level: checkOneOf(`${key}.log`, given['log'], LEVELS) };
+    return { kind, level: checkOneOf(`${key}.log`, value['log'], LEVELS) };
   }
-  return { kind: kind as 'http' | 'exec', deliver: handlerOf(given, key, { folder }) };
+  return { kind: kind as 'http' | 'exec', deliver: deliverHandlerOf(value, key, { folder }) };
 }
 
-interface RuleParts extends AlertsParts {
+interface RuleContext extends AlertsContext {
   /** Of receivers. */
   readonly names: readonly string[];
 }
 
-function rulesOf(given: unknown, parts: RuleParts): readonly AlertRule[] {
+function rulesOf(value: unknown, parts: RuleContext): readonly AlertRule[] {
   const key = 'alerts.rules';
-  if (given === undefined) return [];
-  if (!Array.isArray(given) || given.length > RULES_MAX) {
-    throw configError(key, given, `a list of at most ${RULES_MAX} rules`);
+  if (value === undefined) return [];
+  if (!Array.isArray(value) || value.length > RULES_MAX) {
+    throw configError(key, value, `a list of at most ${RULES_MAX} rules`);
   }
-  const rules = given.map((one: unknown, at) => ruleOf(one, `${key}[${at}]`, parts));
+  const rules = value.map((one: unknown, at) => ruleOf(one, `${key}[${at}]`, parts));
   for (const [at, { name }] of rules.entries()) {
     const before = rules.findIndex((one) => one.name === name);
     if (before === at) continue;
@@ -138,22 +138,22 @@ function rulesOf(given: unknown, parts: RuleParts): readonly AlertRule[] {
   return rules;
 }
 
-function ruleOf(given: unknown, key: string, parts: RuleParts): AlertRule {
-  if (!isPlainObject(given)) throw configError(key, given, '{ name, when, … }');
-  checkKeys(key, given, ['name', 'when', 'to', 'then']);
-  const { name } = given;
+function ruleOf(value: unknown, key: string, parts: RuleContext): AlertRule {
+  if (!isPlainObject(value)) throw configError(key, value, '{ name, when, … }');
+  checkKeys(key, value, ['name', 'when', 'to', 'then']);
+  const { name } = value;
   if (typeof name !== 'string' || !NAME.test(name))
     throw configError(`${key}.name`, name, NAME_ALLOWED);
   return {
     name,
-    when: whenOf(given['when'], `${key}.when`, parts),
-    to: toOf(given['to'], `${key}.to`, parts),
-    actions: actionsOf(given['then'], `${key}.then`, parts),
+    when: whenOf(value['when'], `${key}.when`, parts),
+    to: toOf(value['to'], `${key}.to`, parts),
+    actions: actionsOf(value['then'], `${key}.then`, parts),
   };
 }
 
-function whenOf(given: unknown, key: string, { queues, topics }: RuleParts): Condition {
-  const condition = inSection(key, () => parseCondition(given));
+function whenOf(value: unknown, key: string, { queues, topics }: RuleContext): Condition {
+  const condition = inSection(key, () => parseCondition(value));
   const { name, of } = condition.measure;
   if (of?.kind === 'topic') checkReached(of.pattern, key, topics);
   if (name === 'consumer' && of?.kind === 'queue') {
@@ -162,7 +162,7 @@ function whenOf(given: unknown, key: string, { queues, topics }: RuleParts): Con
   return condition;
 }
 
-function toOf(given: unknown, key: string, { names }: RuleParts): readonly string[] {
+function toOf(value: unknown, key: string, { names }: RuleContext): readonly string[] {
   if (names.length === 0) {
     throw new RespoolError(
       'config.invalid',
@@ -170,10 +170,10 @@ function toOf(given: unknown, key: string, { names }: RuleParts): readonly strin
         "{ ops: { http: { url: 'https://…' } } }",
     );
   }
-  if (given === undefined) return names;
-  const wanted: unknown[] = Array.isArray(given) ? given : [given];
+  if (value === undefined) return names;
+  const wanted: unknown[] = Array.isArray(value) ? value : [value];
   if (wanted.length === 0)
-    throw configError(key, given, 'the name of a receiver, or a list of them');
+    throw configError(key, value, 'the name of a receiver, or a list of them');
   for (const one of wanted) {
     if (typeof one !== 'string') throw configError(key, one, 'the name of a receiver');
     refuseUnknown(key, one, names, 'receiver');
@@ -181,18 +181,18 @@ function toOf(given: unknown, key: string, { names }: RuleParts): readonly strin
   return [...new Set(wanted as string[])];
 }
 
-function actionsOf(given: unknown, key: string, parts: RuleParts): readonly AlertAction[] {
-  if (given === undefined) return [];
-  if (!Array.isArray(given)) return [actionOf(given, key, parts)];
-  return given.map((one: unknown, at) => actionOf(one, `${key}[${at}]`, parts));
+function actionsOf(value: unknown, key: string, parts: RuleContext): readonly AlertAction[] {
+  if (value === undefined) return [];
+  if (!Array.isArray(value)) return [actionOf(value, key, parts)];
+  return value.map((one: unknown, at) => actionOf(one, `${key}[${at}]`, parts));
 }
 
-function actionOf(given: unknown, key: string, parts: RuleParts): AlertAction {
-  if (!isPlainObject(given)) throw configError(key, given, ACTION_ALLOWED);
-  checkKeys(key, given, ['pause', 'hold', 'replay', 'until']);
-  const { pause, hold, replay, until } = given;
+function actionOf(value: unknown, key: string, parts: RuleContext): AlertAction {
+  if (!isPlainObject(value)) throw configError(key, value, ACTION_ALLOWED);
+  checkKeys(key, value, ['pause', 'hold', 'replay', 'until']);
+  const { pause, hold, replay, until } = value;
   const said = [pause, hold, replay].filter((one) => one !== undefined);
-  if (said.length !== 1) throw configError(key, Object.keys(given), ACTION_ALLOWED);
+  if (said.length !== 1) throw configError(key, Object.keys(value), ACTION_ALLOWED);
   if (until !== undefined && pause === undefined) {
     throw configError(`${key}.until`, until, 'nothing: only a pause ends');
   }
@@ -213,12 +213,12 @@ function actionOf(given: unknown, key: string, parts: RuleParts): AlertAction {
 }
 
 /** n.b. A pattern that fits notifications as well would keep the alert itself back. */
-function steeredTopic(given: unknown, key: string, { names, topics }: RuleParts): string {
+function steeredTopic(value: unknown, key: string, { names, topics }: RuleContext): string {
   let pattern: string;
   try {
-    pattern = checkTopicPattern(given);
+    pattern = checkTopicPattern(value);
   } catch {
-    throw configError(key, given, 'dot-separated words, * for one word, # for any number');
+    throw configError(key, value, 'dot-separated words, * for one word, # for any number');
   }
   if (names.some((name) => topicMatches(pattern, topicOf(name)))) {
     throw new RespoolError(
@@ -244,13 +244,13 @@ function checkReached(pattern: string, key: string, topics: readonly string[]): 
 function refuseUnknown(
   key: string,
   name: string,
-  known: readonly string[] | undefined,
+  texts: readonly string[] | undefined,
   what: string,
 ): void {
-  if (known === undefined || known.includes(name)) return;
+  if (texts === undefined || texts.includes(name)) return;
   throw new RespoolError(
     'config.invalid',
-    `cannot use ${show(name)} as "${key}": there is no such ${what}${didYouMean(name, known)}; ` +
-      `known are ${known.join(', ') || 'none'}`,
+    `cannot use ${show(name)} as "${key}": there is no such ${what}${didYouMean(name, texts)}; ` +
+      `known are ${texts.join(', ') || 'none'}`,
   );
 }

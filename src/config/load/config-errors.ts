@@ -21,14 +21,14 @@ export function configError(key: string, value: unknown, allowed: string): Respo
 }
 
 /** Refuses names that are no keys, with the one that was probably meant. */
-export function checkKeys(key: string, given: object, known: readonly string[]): void {
-  const strange = Object.keys(given).find((name) => !known.includes(name));
+export function checkKeys(key: string, value: object, texts: readonly string[]): void {
+  const strange = Object.keys(value).find((name) => !texts.includes(name));
   if (strange === undefined) return;
   const whole = key === '' || key.endsWith('?') ? `${key}${strange}` : `${key}.${strange}`;
-  const hint = didYouMean(strange, known);
+  const hint = didYouMean(strange, texts);
   throw new RespoolError(
     'config.invalid',
-    `there is no key "${whole}"${hint}: known are ${known.join(', ') || 'none'}`,
+    `there is no key "${whole}"${hint}: known are ${texts.join(', ') || 'none'}`,
   );
 }
 
@@ -103,24 +103,24 @@ export function syntaxError(
 }
 
 /** ` (did you mean "store"?)`, or nothing; a beginning that all names share does not count. */
-export function didYouMean(given: string, known: readonly string[], beginning = ''): string {
+export function didYouMean(text: string, texts: readonly string[], beginning = ''): string {
   const near = nearest(
-    given.slice(beginning.length),
-    known.map((name) => name.slice(beginning.length)),
+    text.slice(beginning.length),
+    texts.map((name) => name.slice(beginning.length)),
   );
   return near === undefined ? '' : ` (did you mean "${beginning}${near}"?)`;
 }
 
 /** Whether a name is a known one, or nearly. */
-export function isNear(given: string, known: readonly string[]): boolean {
-  return nearest(given, known) !== undefined;
+export function isNear(text: string, texts: readonly string[]): boolean {
+  return nearest(text, texts) !== undefined;
 }
 
-function nearest(given: string, known: readonly string[]): string | undefined {
+function nearest(text: string, texts: readonly string[]): string | undefined {
   let best: string | undefined;
-  let bestDistance = Math.max(1, Math.floor(given.length / 3)) + 1;
-  for (const name of known) {
-    const distance = distanceOf(given.toLowerCase(), name.toLowerCase());
+  let bestDistance = Math.max(1, Math.floor(text.length / 3)) + 1;
+  for (const name of texts) {
+    const distance = distanceOf(text.toLowerCase(), name.toLowerCase());
     if (distance < bestDistance) [best, bestDistance] = [name, distance];
   }
   return best;

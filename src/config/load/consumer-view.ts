@@ -22,9 +22,9 @@ export const CONSUMER_DEFAULTS: readonly string[] = [
 ];
 
 /** The same data without what goes by the name of a key, and is no secret: where it is bound. */
-export function withoutRoutingKeys(given: unknown): unknown {
-  if (!Array.isArray(given)) return given;
-  return given.map((one: unknown) => (isPlainObject(one) ? { ...one, bindings: undefined } : one));
+export function withoutRoutingKeys(value: unknown): unknown {
+  if (!Array.isArray(value)) return value;
+  return value.map((one: unknown) => (isPlainObject(one) ? { ...one, bindings: undefined } : one));
 }
 
 /** A binding in a few words. */

@@ -28,7 +28,7 @@ import type { Config } from '../schema/define-config.ts';
 import { CONSUMER_KEYS } from '../schema/items.ts';
 import { checkKeys, configError, didYouMean, inSection, itemReader } from './config-errors.ts';
 import { checkBrokerUrl } from '../schema/keys.ts';
-import { handlerOf, type RouteParts, routePolicy } from './routes.ts';
+import { deliverHandlerOf, type RouteContext, routePolicy } from './routes.ts';
 import { goqueue } from '../../rabbit/compat/goqueue.ts';
 import { outbox } from '../../rabbit/compat/outbox.ts';
 import { spring } from '../../rabbit/compat/spring.ts';
@@ -60,7 +60,7 @@ export interface EffectiveConsumer {
 }
 
 /** What checking consumers needs to know. */
-export interface ConsumerParts extends Omit<RouteParts, 'key'> {
+export interface ConsumerContext extends Omit<RouteContext, 'key'> {
   /** The broker of consumers that name none. */
   readonly url: string | undefined;
   /** False: who reads the configuration does not deliver, and `deliver` was left out. */
@@ -75,13 +75,13 @@ const CONSUMERS_MAX = 1_000;
 const BINDINGS_MAX = 1_000;
 const WAITS_MAX = 64;
 /** Checks the consumers of a configuration and makes their handlers. */
-export function consumersOf(given: unknown, parts: ConsumerParts): readonly EffectiveConsumer[] {
-  if (given === undefined) return [];
-  if (!Array.isArray(given) || given.length > CONSUMERS_MAX) {
-    throw configError('consumers', given, `a list of at most ${CONSUMERS_MAX} consumers`);
+export function consumersOf(value: unknown, parts: ConsumerContext): readonly EffectiveConsumer[] {
+  if (value === undefined) return [];
+  if (!Array.isArray(value) || value.length > CONSUMERS_MAX) {
+    throw configError('consumers', value, `a list of at most ${CONSUMERS_MAX} consumers`);
   }
   const places = new Map<string, number>();
-  const consumers = given.map((one: unknown, at) => {
+  const consumers = value.map((one: unknown, at) => {
     const consumer = consumerOf(one, `consumers[${at}]`, parts);
     const place = `${consumer.url} ${consumer.queue}`;
     const before = places.get(place);
@@ -107,12 +107,12 @@ function checkTogether(consumers: readonly EffectiveConsumer[]): void {
   }
 }
 
-function consumerOf(given: unknown, key: string, parts: ConsumerParts): EffectiveConsumer {
-  if (typeof given !== 'object' || given === null || Array.isArray(given)) {
-    throw configError(key, given, '{ queue, deliver, … }');
+function consumerOf(value: unknown, key: string, parts: ConsumerContext): EffectiveConsumer {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw configError(key, value, '{ queue, deliver, … }');
   }
-  checkKeys(key, given, Object.keys(CONSUMER_KEYS));
-  const consumer = given as Readonly<Record<string, unknown>>;
+  checkKeys(key, value, Object.keys(CONSUMER_KEYS));
+  const consumer = value as Readonly<Record<string, unknown>>;
   const { filled } = parts;
   const read = itemReader({ table: CONSUMER_KEYS, item: consumer, key, filled });
   const compat = compatOf(consumer['compat'], `${key}.compat`);
@@ -133,7 +133,7 @@ function consumerOf(given: unknown, key: string, parts: ConsumerParts): Effectiv
     ...(waits === undefined ? {} : { waits }),
     maxLost: read<number>('maxLost'),
     ...(parts.hasHandlers
-      ? { deliver: handlerOf(consumer['deliver'], `${key}.deliver`, parts) }
+      ? { deliver: deliverHandlerOf(consumer['deliver'], `${key}.deliver`, parts) }
       : {}),
   };
   return { ...settled, plan: planOf(settled, key, parts) };
@@ -143,7 +143,7 @@ function consumerOf(given: unknown, key: string, parts: ConsumerParts): Effectiv
 function planOf(
   consumer: Omit<EffectiveConsumer, 'plan'>,
   key: string,
-  parts: ConsumerParts,
+  parts: ConsumerContext,
 ): QueuePlan {
   return inSection(key, () => consumerSettings(optionsOf(consumer, parts)).plan);
 }
@@ -161,8 +161,8 @@ export function optionsOf(
   return { ...options, ...(backoffs === undefined ? {} : { backoffs }) };
 }
 
-function urlOf(given: unknown, key: string, { url }: ConsumerParts): string {
-  const found = given ?? url;
+function urlOf(value: unknown, key: string, { url }: ConsumerContext): string {
+  const found = value ?? url;
   if (found === undefined) {
     throw new RespoolError(
       'config.invalid',
@@ -174,8 +174,8 @@ function urlOf(given: unknown, key: string, { url }: ConsumerParts): string {
   return found as string;
 }
 
-function bindingsOf(given: unknown, key: string): readonly UserBinding[] {
-  return listOf(given, key, BINDINGS_MAX, 'bindings').map((one, at) => {
+function bindingsOf(value: unknown, key: string): readonly UserBinding[] {
+  return listOf(value, key, BINDINGS_MAX, 'bindings').map((one, at) => {
     const whole = `${key}[${at}]`;
     if (!isPlainObject(one)) throw configError(whole, one, '{ exchange, key, type, arguments }');
     checkKeys(whole, one, BINDING_NAMES);
@@ -195,29 +195,29 @@ function bindingsOf(given: unknown, key: string): readonly UserBinding[] {
 }
 
 function policyOfConsumer(
-  given: unknown,
+  value: unknown,
   key: string,
-  parts: ConsumerParts,
+  parts: ConsumerContext,
 ): Pick<EffectiveConsumer, 'policy' | 'policyName'> {
-  const found = given === undefined ? 'default' : routePolicy(given, key, parts);
+  const found = value === undefined ? 'default' : routePolicy(value, key, parts);
   if (typeof found !== 'string') return { policy: found };
   // One that is not written down is the consumer's own default, not the spool's.
   const { [found]: policy } = parts.policies;
   return { ...(policy === undefined ? {} : { policy }), policyName: found };
 }
 
-function waitsOf(given: unknown, key: string): readonly Duration[] | undefined {
-  if (given === undefined) return undefined;
-  return listOf(given, key, WAITS_MAX, 'durations').map((one, at) => {
+function waitsOf(value: unknown, key: string): readonly Duration[] | undefined {
+  if (value === undefined) return undefined;
+  return listOf(value, key, WAITS_MAX, 'durations').map((one, at) => {
     durationMs(one as Duration, `${key}[${at}]`, { minMs: 1 });
     return one as Duration;
   });
 }
 
-function listOf(given: unknown, key: string, max: number, what: string): readonly unknown[] {
-  if (given === undefined) return [];
-  if (Array.isArray(given) && given.length <= max) return given;
-  throw configError(key, given, `a list of at most ${max} ${what}`);
+function listOf(value: unknown, key: string, max: number, what: string): readonly unknown[] {
+  if (value === undefined) return [];
+  if (Array.isArray(value) && value.length <= max) return value;
+  throw configError(key, value, `a list of at most ${max} ${what}`);
 }
 
 const COMPAT_NAMES = ['goqueue', 'spring', 'outbox'] as const satisfies Compat['name'][];
@@ -233,18 +233,18 @@ const COMPAT_MAKERS: Readonly<Record<Compat['name'], (options: CompatOptions) =>
 const COMPAT_TEXT = `${COMPAT_NAMES.join(' | ')}, one of them with its options, or what they make`;
 
 /** The system that a configuration names, or undefined. */
-function compatOf(given: unknown, key: string): Compat | undefined {
-  if (given === undefined) return undefined;
-  if (typeof given === 'string') {
-    if (isCompatName(given)) return COMPAT_MAKERS[given]({});
-    throw configError(key, given, `${COMPAT_TEXT}${didYouMean(given, COMPAT_NAMES)}`);
+function compatOf(value: unknown, key: string): Compat | undefined {
+  if (value === undefined) return undefined;
+  if (typeof value === 'string') {
+    if (isCompatName(value)) return COMPAT_MAKERS[value]({});
+    throw configError(key, value, `${COMPAT_TEXT}${didYouMean(value, COMPAT_NAMES)}`);
   }
-  if (isCompat(given)) return given;
-  if (!isPlainObject(given)) throw configError(key, given, COMPAT_TEXT);
-  checkKeys(key, given, COMPAT_NAMES);
-  const [name, second] = Object.keys(given).filter(isCompatName);
-  if (name === undefined || second !== undefined) throw configError(key, given, COMPAT_TEXT);
-  const options = given[name] ?? {};
+  if (isCompat(value)) return value;
+  if (!isPlainObject(value)) throw configError(key, value, COMPAT_TEXT);
+  checkKeys(key, value, COMPAT_NAMES);
+  const [name, second] = Object.keys(value).filter(isCompatName);
+  if (name === undefined || second !== undefined) throw configError(key, value, COMPAT_TEXT);
+  const options = value[name] ?? {};
   if (!isPlainObject(options)) throw configError(`${key}.${name}`, options, 'an object of options');
   return inSection(`${key}.${name}`, () => COMPAT_MAKERS[name](options));
 }
@@ -253,9 +253,9 @@ function isCompatName(name: string): name is Compat['name'] {
   return (COMPAT_NAMES as readonly string[]).includes(name);
 }
 
-function isCompat(given: unknown): given is Compat {
-  if (typeof given !== 'object' || given === null) return false;
-  const { wire, style } = given as Partial<Compat>;
+function isCompat(value: unknown): value is Compat {
+  if (typeof value !== 'object' || value === null) return false;
+  const { wire, style } = value as Partial<Compat>;
   return typeof wire === 'object' && typeof style === 'object';
 }
 
@@ -277,20 +277,20 @@ const STYLE_MAKERS: Readonly<Record<StyleName, StyleMaker>> = {
 const STYLE_TEXT = `${STYLE_NAMES.join(' | ')}, one of them with its options, or a style`;
 
 /** The style that a configuration names, or undefined. */
-function styleOf(given: unknown, key: string): TopologyStyle | undefined {
-  if (given === undefined) return undefined;
-  if (typeof given === 'string') {
-    if (!isStyleName(given)) {
-      throw configError(key, given, `${STYLE_TEXT}${didYouMean(given, STYLE_NAMES)}`);
+function styleOf(value: unknown, key: string): TopologyStyle | undefined {
+  if (value === undefined) return undefined;
+  if (typeof value === 'string') {
+    if (!isStyleName(value)) {
+      throw configError(key, value, `${STYLE_TEXT}${didYouMean(value, STYLE_NAMES)}`);
     }
-    return STYLE_MAKERS[given].make({});
+    return STYLE_MAKERS[value].make({});
   }
-  if (isStyle(given)) return given;
-  if (!isPlainObject(given)) throw configError(key, given, STYLE_TEXT);
-  checkKeys(key, given, STYLE_NAMES);
-  const [name, second] = Object.keys(given).filter(isStyleName);
-  if (name === undefined || second !== undefined) throw configError(key, given, STYLE_TEXT);
-  const options = given[name] ?? {};
+  if (isStyle(value)) return value;
+  if (!isPlainObject(value)) throw configError(key, value, STYLE_TEXT);
+  checkKeys(key, value, STYLE_NAMES);
+  const [name, second] = Object.keys(value).filter(isStyleName);
+  if (name === undefined || second !== undefined) throw configError(key, value, STYLE_TEXT);
+  const options = value[name] ?? {};
   const whole = `${key}.${name}`;
   if (!isPlainObject(options)) throw configError(whole, options, 'an object of options');
   checkKeys(whole, options, STYLE_MAKERS[name].options);
@@ -301,8 +301,8 @@ function isStyleName(name: string): name is StyleName {
   return (STYLE_NAMES as readonly string[]).includes(name);
 }
 
-function isStyle(given: unknown): given is TopologyStyle {
-  if (typeof given !== 'object' || given === null) return false;
-  const { name, plan } = given as Partial<TopologyStyle>;
+function isStyle(value: unknown): value is TopologyStyle {
+  if (typeof value !== 'object' || value === null) return false;
+  const { name, plan } = value as Partial<TopologyStyle>;
   return typeof name === 'string' && typeof plan === 'function';
 }

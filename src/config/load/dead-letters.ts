@@ -21,7 +21,7 @@ export interface EffectiveDeadLetters {
 }
 
 /** What checking needs to know. */
-export interface DeadLettersParts {
+export interface DeadLettersContext {
   /** Keys whose values came from the environment, as text. */
   readonly filled: ReadonlySet<string>;
 }
@@ -38,8 +38,8 @@ const HEALTHY_ALLOWED =
   "'consumers' (the destination queue is consumed) or { http: url } (a GET there answers 2xx)";
 
 /** Checks what a configuration says of dead letters, and fills in the defaults. */
-export function deadLettersOf(given: unknown, parts: DeadLettersParts): EffectiveDeadLetters {
-  const said = (given ?? {}) as Data;
+export function deadLettersOf(value: unknown, parts: DeadLettersContext): EffectiveDeadLetters {
+  const said = (value ?? {}) as Data;
   const { parkedQueue } = said;
   const replaysMax = said['replaysMax'] as number;
   return {
@@ -57,18 +57,18 @@ export function checkQueueName(value: unknown, what: string): void {
   throw configError(what, value, 'the name of a queue, up to 255 bytes, not beginning with amq.');
 }
 
-interface RuleParts extends DeadLettersParts {
+interface RuleContext extends DeadLettersContext {
   readonly replaysMax: number;
 }
 
-function rulesOf(given: unknown, parts: RuleParts): readonly ReplayRule[] {
+function rulesOf(value: unknown, parts: RuleContext): readonly ReplayRule[] {
   const key = 'deadLetters.rules';
-  if (given === undefined) return [];
-  if (!Array.isArray(given) || given.length > RULES_MAX) {
-    throw configError(key, given, `a list of at most ${RULES_MAX} rules`);
+  if (value === undefined) return [];
+  if (!Array.isArray(value) || value.length > RULES_MAX) {
+    throw configError(key, value, `a list of at most ${RULES_MAX} rules`);
   }
   const places = new Map<string, number>();
-  return given.map((one: unknown, at) => {
+  return value.map((one: unknown, at) => {
     const rule = ruleOf(one, `${key}[${at}]`, parts);
     const before = places.get(rule.name);
     if (before !== undefined) {
@@ -83,16 +83,16 @@ function rulesOf(given: unknown, parts: RuleParts): readonly ReplayRule[] {
   });
 }
 
-function ruleOf(given: unknown, key: string, parts: RuleParts): ReplayRule {
-  if (!isPlainObject(given)) throw configError(key, given, '{ name, when, … }');
-  checkKeys(key, given, Object.keys(REPLAY_RULE_KEYS));
-  const { name } = given;
+function ruleOf(value: unknown, key: string, parts: RuleContext): ReplayRule {
+  if (!isPlainObject(value)) throw configError(key, value, '{ name, when, … }');
+  checkKeys(key, value, Object.keys(REPLAY_RULE_KEYS));
+  const { name } = value;
   if (typeof name !== 'string' || !/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
     throw configError(`${key}.name`, name, '1 to 64 letters, digits, . _ -');
   }
-  const read = itemReader({ table: REPLAY_RULE_KEYS, item: given, key, filled: parts.filled });
-  const when = whenOf(given['when'], `${key}.when`);
-  const healthy = healthyOf(given['healthy'], `${key}.healthy`, when);
+  const read = itemReader({ table: REPLAY_RULE_KEYS, item: value, key, filled: parts.filled });
+  const when = whenOf(value['when'], `${key}.when`);
+  const healthy = healthyOf(value['healthy'], `${key}.healthy`, when);
   return {
     name,
     when,
@@ -106,13 +106,13 @@ function ruleOf(given: unknown, key: string, parts: RuleParts): ReplayRule {
 }
 
 /** n.b. A rule without any condition would replay whatever dies, for ever. */
-function whenOf(given: unknown, key: string): ReplayRule['when'] {
+function whenOf(input: unknown, key: string): ReplayRule['when'] {
   const allowed =
     'at least one of group, category, code, topic, queue and olderThan, such as ' +
     "{ category: 'network' }; { topic: '#' } means every letter";
-  if (!isPlainObject(given)) throw configError(key, given, allowed);
-  checkKeys(key, given, WHEN_NAMES);
-  const { group, category, code, topic, queue, olderThan } = given;
+  if (!isPlainObject(input)) throw configError(key, input, allowed);
+  checkKeys(key, input, WHEN_NAMES);
+  const { group, category, code, topic, queue, olderThan } = input;
   for (const [name, value] of Object.entries({ group, code })) {
     const isText = typeof value === 'string' && value.trim() !== '' && value.length <= TEXT_MAX;
     if (value === undefined || isText) continue;
@@ -122,8 +122,8 @@ function whenOf(given: unknown, key: string): ReplayRule['when'] {
   if (topic !== undefined) checkPattern(topic, `${key}.topic`);
   if (queue !== undefined) checkGlob(queue, `${key}.queue`);
   if (olderThan !== undefined) durationMs(olderThan as Duration, `${key}.olderThan`);
-  const said = Object.entries(given).filter(([, value]) => value !== undefined && value !== null);
-  if (said.length === 0) throw configError(key, given, allowed);
+  const said = Object.entries(input).filter(([, value]) => value !== undefined && value !== null);
+  if (said.length === 0) throw configError(key, input, allowed);
   return Object.fromEntries(said);
 }
 
@@ -148,22 +148,22 @@ function checkGlob(queue: unknown, key: string): void {
 }
 
 function healthyOf(
-  given: unknown,
+  value: unknown,
   key: string,
   { queue }: ReplayRule['when'],
 ): ReplayRule['healthy'] {
-  if (given === undefined) return undefined;
-  if (given === 'consumers') {
-    if (queue !== undefined) return given;
+  if (value === undefined) return undefined;
+  if (value === 'consumers') {
+    if (queue !== undefined) return value;
     throw new RespoolError(
       'config.invalid',
       `cannot use "consumers" as "${key}": the rule is about the spool, which has none; leave it ` +
         'out, use { http: url }, or name dead queues in "when.queue"',
     );
   }
-  if (!isPlainObject(given)) throw configError(key, given, HEALTHY_ALLOWED);
-  checkKeys(key, given, ['http']);
-  const { http } = given;
+  if (!isPlainObject(value)) throw configError(key, value, HEALTHY_ALLOWED);
+  checkKeys(key, value, ['http']);
+  const { http } = value;
   const url = typeof http === 'string' ? URL.parse(http) : null;
   if (url?.protocol !== 'http:' && url?.protocol !== 'https:') {
     // n.b. Not shown: it may hold a password.

@@ -7,7 +7,7 @@
 import path from 'node:path';
 import { RespoolError } from '../../core/errors.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
-import { settingsOf, type SpoolOptions } from '../../spool/options.ts';
+import { spoolSettingsOf, type SpoolOptions } from '../../spool/options.ts';
 import { alertsOf, type EffectiveAlerts } from './alerts.ts';
 import { CONSUMER_DEFAULTS } from './consumer-view.ts';
 import type { consumersOf, EffectiveConsumer } from './consumers.ts';
@@ -20,7 +20,14 @@ import type {
   ServeConfig,
   TracingConfig,
 } from '../schema/define-config.ts';
-import { isScalar, isTokenHash, type KeyKind, keyOf, KEYS, valueOfText } from '../schema/keys.ts';
+import {
+  isScalar,
+  isTokenHash,
+  type KeyKind,
+  configKeyOf,
+  KEYS,
+  valueOfText,
+} from '../schema/keys.ts';
 import type { EffectiveOutbox, outboxOf } from './outbox.ts';
 import { policiesOf } from './policies.ts';
 import { checkKeys, configError, type Origin, withOrigin } from './config-errors.ts';
@@ -115,24 +122,24 @@ const CONCURRENCY_MAX = 10_000;
 const TOKEN_SHORT_CHARS = 16;
 
 /** Puts together what holds, and checks it. */
-export function effectiveConfig(said: ConfiguredValues): EffectiveResult {
+export function effectiveConfig(configuredValues: ConfiguredValues): EffectiveResult {
   const origins = new Map<string, Origin>();
   try {
-    const values = mergeSources(said);
+    const values = mergeSources(configuredValues);
     for (const [key, { origin }] of values) origins.set(key, origin);
     for (const { key, check } of KEYS) {
       const found = values.get(key);
       if (found !== undefined) check?.(found.value, key);
     }
-    return complete(values, origins, said);
+    return complete(values, origins, configuredValues);
   } catch (error) {
-    throw withOrigin(error, origins, said.file);
+    throw withOrigin(error, origins, configuredValues.file);
   }
 }
 
-function mergeSources(said: ConfiguredValues): Values {
+function mergeSources(values: ConfiguredValues): Values {
   const merged: Values = new Map();
-  for (const source of [ofFlags(said), ofFile(said), ofEnvironment(said)]) {
+  for (const source of [ofFlags(values), ofFile(values), ofEnvironment(values)]) {
     const taken = withoutOvertakenPlaces(source, merged);
     for (const [key, found] of taken) if (!merged.has(key)) merged.set(key, found);
   }
@@ -151,7 +158,7 @@ function mergeSources(said: ConfiguredValues): Values {
 /** What one source says about places; a source further up may have said it in the other way. */
 function withoutOvertakenPlaces(source: Values, above: Values): Values {
   const [store, ...apart] = PLACES.map((key) => source.get(key));
-  const other = apart.find((found) => found !== undefined);
+  const other = apart.find((match) => match !== undefined);
   if (store !== undefined && other !== undefined) {
     throw new RespoolError(
       'config.invalid',
@@ -165,10 +172,10 @@ function withoutOvertakenPlaces(source: Values, above: Values): Values {
   return left;
 }
 
-function ofFlags(said: ConfiguredValues): Values {
+function ofFlags(configuredValues: ConfiguredValues): Values {
   const values: Values = new Map();
-  for (const [name, value] of Object.entries(said.flags)) {
-    const key = keyOf(name);
+  for (const [name, value] of Object.entries(configuredValues.flags)) {
+    const key = configKeyOf(name);
     if (value === undefined) continue;
     if (key === undefined || !isScalar(key)) {
       checkKeys(
@@ -186,19 +193,22 @@ function ofFlags(said: ConfiguredValues): Values {
       );
     }
     values.set(name, {
-      value: typeof value === 'string' ? resolvePath(key, valueOfText(key, value), said) : value,
+      value:
+        typeof value === 'string'
+          ? resolvePath(key, valueOfText(key, value), configuredValues)
+          : value,
       origin: { from: 'flag', name: key.flag ?? `--${name}` },
     });
   }
   return values;
 }
 
-function ofEnvironment(said: ConfiguredValues): Values {
+function ofEnvironment(configuredValues: ConfiguredValues): Values {
   const values: Values = new Map();
-  for (const [name, given] of said.environment) {
-    const key = keyOf(name);
+  for (const [name, given] of configuredValues.environment) {
+    const key = configKeyOf(name);
     const isHere = key !== undefined && !given.isOfFile;
-    const value = isHere ? resolvePath(key, given.value, said) : given.value;
+    const value = isHere ? resolvePath(key, given.value, configuredValues) : given.value;
     values.set(name, { value, origin: { from: 'environment', name: given.name } });
   }
   return values;
@@ -218,12 +228,12 @@ function ofFile({ raw, file, isOfProcess }: ConfiguredValues): Values {
   // What a program took from the environment is found by its value.
   const isLent = (key: string, value: unknown): boolean =>
     (raw.lent.has(key) || (file !== undefined && isProgram(file))) && isOfProcess(value);
-  const walk = (group: string, given: object): void => {
+  const walk = (group: string, input: object): void => {
     const prefix = group === '' ? '' : `${group}.`;
-    checkKeys(group, given, namesIn(prefix));
-    for (const [name, value] of Object.entries(given) as [string, unknown][]) {
+    checkKeys(group, input, namesIn(prefix));
+    for (const [name, value] of Object.entries(input) as [string, unknown][]) {
       const key = `${prefix}${name}`;
-      const known = keyOf(key);
+      const known = configKeyOf(key);
       // In YAML a key with nothing behind it is null: as if it were not there.
       if (value === undefined || value === null) continue;
       if (known !== undefined) {
@@ -251,22 +261,22 @@ function namesIn(prefix: string): string[] {
 function complete(
   values: Values,
   origins: Map<string, Origin>,
-  said: ConfiguredValues,
+  configuredValues: ConfiguredValues,
 ): EffectiveResult {
   const tree = treeOf(values);
-  const { folder, raw } = said;
+  const { folder, raw } = configuredValues;
   const policies = policiesOf(tree['policies']);
   const parts = { folder, policies, filled: raw.filled };
   const routes = routesOf(tree['routes'], { ...parts, key: 'routes' });
   const bounces = routesOf(tree['bounces'], { ...parts, key: 'bounces' });
   const rabbit = rabbitOf(tree['rabbit'], folder);
   const { url } = rabbit;
-  const { hasHandlers } = said;
+  const { hasHandlers } = configuredValues;
   const backoffs = tree['backoffs'] as Config['backoffs'];
   const ofConsumers = { ...parts, url, hasHandlers, backoffs };
-  const consumers = said.consumersOf?.(tree['consumers'], ofConsumers) ?? [];
-  const { hasRelay } = said;
-  const outbox = said.outboxOf?.(tree['outbox'], { folder, policies, url, hasRelay });
+  const consumers = configuredValues.consumersOf?.(tree['consumers'], ofConsumers) ?? [];
+  const { hasRelay } = configuredValues;
+  const outbox = configuredValues.outboxOf?.(tree['outbox'], { folder, policies, url, hasRelay });
   const deadLetters = deadLettersOf(tree['deadLetters'], parts);
   const wanted = [...routes, ...bounces].reduce((sum, { concurrency }) => sum + concurrency, 0);
   const byDefault: Origin = { from: 'default', name: '' };
@@ -289,7 +299,7 @@ function complete(
     tree['destinationConcurrency'] = { '*': 5 };
     origins.set('destinationConcurrency', byDefault);
   }
-  settingsOf(spoolOptionsOf({ ...tree, policies } as unknown as EffectiveConfig));
+  spoolSettingsOf(spoolOptionsOf({ ...tree, policies } as unknown as EffectiveConfig));
   const serve = tree['serve'] as Record<string, unknown>;
   checkTokenHash(serve['token']);
   const tls = tlsOf(serve['tls'], (file) => path.resolve(folder, file));
@@ -307,7 +317,10 @@ function complete(
     alerts: alertsOf(tree['alerts'], {
       folder,
       replayRules: deadLetters.rules.map(({ name }) => name),
-      queues: said.consumersOf === undefined ? undefined : consumers.map(({ queue }) => queue),
+      queues:
+        configuredValues.consumersOf === undefined
+          ? undefined
+          : consumers.map(({ queue }) => queue),
       topics: routes.map(({ topic }) => topic),
     }),
     log: { redact: [], ...(tree['log'] as LogConfig) },
@@ -354,8 +367,8 @@ function defaultedIn(
 }
 
 /** The broker, with the files of TLS by their absolute paths. */
-function rabbitOf(given: unknown, folder: string): RabbitConfig {
-  const rabbit = (given ?? {}) as RabbitConfig;
+function rabbitOf(value: unknown, folder: string): RabbitConfig {
+  const rabbit = (value ?? {}) as RabbitConfig;
   const { tls } = rabbit;
   if (tls === undefined) return rabbit;
   const files = Object.entries({ ca: tls.ca, key: tls.key, cert: tls.cert })
@@ -368,11 +381,11 @@ function hasManyUrls({ deliver }: EffectiveRoute): boolean {
   return describeHandler(deliver)['urls'] !== undefined;
 }
 
-function strange({ concurrency, serve }: EffectiveConfig, wanted: number): string[] {
+function strange({ concurrency, serve }: EffectiveConfig, amount: number): string[] {
   const warnings: string[] = [];
-  if (concurrency < wanted) {
+  if (concurrency < amount) {
     warnings.push(
-      `concurrency is ${concurrency}, the routes may use ${wanted}: one that hangs can take the ` +
+      `concurrency is ${concurrency}, the routes may use ${amount}: one that hangs can take the ` +
         'slots of the others',
     );
   }

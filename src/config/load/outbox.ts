@@ -19,7 +19,7 @@ import { PG_OPTIONS } from '../open/server-stores.ts';
 import { checkBrokerUrl } from '../schema/keys.ts';
 import { checkKeys, configError, inSection, itemReader } from './config-errors.ts';
 import { OUTBOX_KEYS, RELAY_KEYS } from '../schema/options.ts';
-import { describeHandler, handlerOf, routePolicy } from './routes.ts';
+import { describeHandler, deliverHandlerOf, routePolicy } from './routes.ts';
 import { parseStore } from './store-url.ts';
 
 /** Where the outbox is. */
@@ -69,7 +69,7 @@ export interface EffectiveOutbox {
 }
 
 /** What checking an outbox needs to know. */
-interface OutboxConfigParts {
+interface OutboxConfigContext {
   /** What relative paths start from. */
   readonly folder: string;
   readonly policies: Readonly<Record<string, RetryPolicy>>;
@@ -90,8 +90,8 @@ const TO_ALLOWED =
   '{ exec: [command, …] }, a handler or a sink';
 
 /** Checks the outbox of a configuration and makes the handler of its relay. */
-export function outboxOf(given: unknown, parts: OutboxConfigParts): EffectiveOutbox | undefined {
-  const { relay, ...said } = (given ?? {}) as Data;
+export function outboxOf(value: unknown, parts: OutboxConfigContext): EffectiveOutbox | undefined {
+  const { relay, ...said } = (value ?? {}) as Data;
   const hasRelay = parts.hasRelay && relay !== undefined;
   if (Object.keys(said).length === 0 && !hasRelay) return undefined;
   const place = placeOf(said['store'], parts);
@@ -123,19 +123,19 @@ export function outboxOf(given: unknown, parts: OutboxConfigParts): EffectiveOut
   };
 }
 
-function placeOf(given: unknown, { folder }: OutboxConfigParts): OutboxPlace {
+function placeOf(value: unknown, { folder }: OutboxConfigContext): OutboxPlace {
   const key = 'outbox.store';
-  if (given === undefined) {
+  if (value === undefined) {
     throw new RespoolError(
       'config.invalid',
       `cannot use nothing as "${key}": name the database of the outbox there, or with --store: ` +
         `allowed is ${STORE_ALLOWED}`,
     );
   }
-  if (typeof given !== 'string' || !/^(?:postgres(?:ql)?|sqlite):/i.test(given)) {
-    throw configError(key, typeof given === 'string' ? redactUrls(given) : given, STORE_ALLOWED);
+  if (typeof value !== 'string' || !/^(?:postgres(?:ql)?|sqlite):/i.test(value)) {
+    throw configError(key, typeof value === 'string' ? redactUrls(value) : value, STORE_ALLOWED);
   }
-  const { kind, path: at, url = '', options } = parseStore(given, key);
+  const { kind, path: at, url = '', options } = parseStore(value, key);
   if (kind === 'sqlite') {
     checkKeys(`${key}?`, options, []);
     const file = path.resolve(folder, at);
@@ -152,12 +152,12 @@ function placeOf(given: unknown, { folder }: OutboxConfigParts): OutboxPlace {
 }
 
 /** Names are checked by the store itself, in PostgreSQL and in SQLite alike. */
-function schemaOf(said: Data, { kind }: OutboxPlace): string | undefined {
+function schemaOf(data: Data, { kind }: OutboxPlace): string | undefined {
   if (kind === 'sqlite') {
-    if (said['schema'] === undefined) return undefined;
+    if (data['schema'] === undefined) return undefined;
     throw onlyPostgres('outbox.schema');
   }
-  const schema = itemReader({ table: OUTBOX_KEYS, item: said, key: 'outbox' })<unknown>('schema');
+  const schema = itemReader({ table: OUTBOX_KEYS, item: data, key: 'outbox' })<unknown>('schema');
   if (typeof schema === 'string') return schema;
   throw configError('outbox.schema', schema, 'a name');
 }
@@ -171,13 +171,13 @@ function onlyPostgres(key: string): RespoolError {
 
 /** Its own policies by name: as data, or one of the configuration by its name. */
 function policiesOf(
-  given: unknown,
-  { policies }: OutboxConfigParts,
+  value: unknown,
+  { policies }: OutboxConfigContext,
 ): Readonly<Record<string, RetryPolicy>> {
   const key = 'outbox.policies';
-  if (given === undefined) return {};
-  if (!isPlainObject(given)) throw configError(key, given, 'an object of names to policies');
-  const pairs = Object.entries(given).flatMap(([name, said]) => {
+  if (value === undefined) return {};
+  if (!isPlainObject(value)) throw configError(key, value, 'an object of names to policies');
+  const pairs = Object.entries(value).flatMap(([name, said]) => {
     if (!/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
       throw configError(key, name, 'names of 1 to 64 letters, digits, . _ -');
     }
@@ -189,13 +189,13 @@ function policiesOf(
   return Object.fromEntries(pairs);
 }
 
-interface RelayParts extends OutboxConfigParts {
+interface RelayContext extends OutboxConfigContext {
   readonly place: OutboxPlace;
   /** Of the outbox. */
   readonly expires: Duration | undefined;
 }
 
-function relayOf(relay: Data, parts: RelayParts): EffectiveRelay {
+function relayOf(relay: Data, parts: RelayContext): EffectiveRelay {
   const key = 'outbox.relay';
   const read = itemReader({ table: RELAY_KEYS, item: relay, key });
   const expires = read<Duration | undefined>('expires') ?? parts.expires;
@@ -213,22 +213,22 @@ function relayOf(relay: Data, parts: RelayParts): EffectiveRelay {
   };
 }
 
-function targetOf(given: unknown, key: string, parts: RelayParts): EffectiveTarget {
-  if (isSink(given)) return { kind: 'sink', sink: given };
-  if (typeof given === 'function') {
-    return { kind: 'deliver', deliver: handlerOf(given, key, parts) };
+function targetOf(value: unknown, key: string, parts: RelayContext): EffectiveTarget {
+  if (isSink(value)) return { kind: 'sink', sink: value };
+  if (typeof value === 'function') {
+    return { kind: 'deliver', deliver: deliverHandlerOf(value, key, parts) };
   }
-  if (!isPlainObject(given)) throw configError(key, given, TO_ALLOWED);
-  if ('spool' in given) {
-    checkKeys(key, given, ['spool']);
-    if (given['spool'] === true) return { kind: 'spool' };
-    throw configError(`${key}.spool`, given['spool'], 'true; or name another target');
+  if (!isPlainObject(value)) throw configError(key, value, TO_ALLOWED);
+  if ('spool' in value) {
+    checkKeys(key, value, ['spool']);
+    if (value['spool'] === true) return { kind: 'spool' };
+    throw configError(`${key}.spool`, value['spool'], 'true; or name another target');
   }
-  if ('http' in given || 'exec' in given) {
-    return { kind: 'deliver', deliver: handlerOf(given, key, parts) };
+  if ('http' in value || 'exec' in value) {
+    return { kind: 'deliver', deliver: deliverHandlerOf(value, key, parts) };
   }
-  checkKeys(key, given, ['amqp', 'exchange', 'spool', 'http', 'exec']);
-  const { exchange, amqp: url = parts.url } = given;
+  checkKeys(key, value, ['amqp', 'exchange', 'spool', 'http', 'exec']);
+  const { exchange, amqp: url = parts.url } = value;
   if (typeof exchange !== 'string') {
     throw configError(
       `${key}.exchange`,
@@ -247,24 +247,24 @@ function targetOf(given: unknown, key: string, parts: RelayParts): EffectiveTarg
   return { kind: 'amqp', url: url as string, exchange };
 }
 
-function isSink(given: unknown): given is Sink {
-  return typeof given === 'object' && given !== null && 'send' in given && 'close' in given;
+function isSink(value: unknown): value is Sink {
+  return typeof value === 'object' && value !== null && 'send' in value && 'close' in value;
 }
 
-function cleanUpOf(given: unknown, key: string, { place }: RelayParts): CleanUp {
-  if (given === 'at once' || given === 'never') return given;
-  if (!isPlainObject(given)) {
-    if (typeof given === 'number' || /^\s*\d/.test(String(given))) {
-      durationMs(given as Duration, key, { minMs: 1 });
-      return given as Duration;
+function cleanUpOf(value: unknown, key: string, { place }: RelayContext): CleanUp {
+  if (value === 'at once' || value === 'never') return value;
+  if (!isPlainObject(value)) {
+    if (typeof value === 'number' || /^\s*\d/.test(String(value))) {
+      durationMs(value as Duration, key, { minMs: 1 });
+      return value as Duration;
     }
     throw configError(
       key,
-      given,
+      value,
       "'at once', 'never', a duration such as 7d, or { partition, keep }",
     );
   }
-  checkKeys(key, given, ['partition', 'keep']);
+  checkKeys(key, value, ['partition', 'keep']);
   if (place.kind === 'sqlite') {
     throw new RespoolError(
       'config.invalid',
@@ -272,17 +272,17 @@ function cleanUpOf(given: unknown, key: string, { place }: RelayParts): CleanUp 
     );
   }
   const part = (name: 'partition' | 'keep'): Duration => {
-    durationMs(given[name] as Duration, `${key}.${name}`, { minMs: MINUTE_MS });
-    return given[name] as Duration;
+    durationMs(value[name] as Duration, `${key}.${name}`, { minMs: MINUTE_MS });
+    return value[name] as Duration;
   };
   return { partition: part('partition'), keep: part('keep') };
 }
 
 /** One pattern, several with commas, or a list. */
-function topicsOf(given: unknown, key: string): readonly string[] {
-  const list: unknown = typeof given === 'string' ? given.split(',') : given;
+function topicsOf(value: unknown, key: string): readonly string[] {
+  const list: unknown = typeof value === 'string' ? value.split(',') : value;
   if (!Array.isArray(list) || list.length === 0 || list.length > TOPICS_MAX) {
-    throw configError(key, given, `a pattern, or a list of 1 to ${TOPICS_MAX}`);
+    throw configError(key, value, `a pattern, or a list of 1 to ${TOPICS_MAX}`);
   }
   return list.map((one: unknown) => {
     try {

@@ -63,34 +63,35 @@ const MAKERS: Readonly<Record<string, Maker>> = {
 const ALLOWED = `one of ${Object.keys(MAKERS).join(', ')} with its options`;
 
 /** The policies of a configuration, by name. */
-export function policiesOf(given: unknown, key = 'policies'): Record<string, RetryPolicy> {
-  if (given === undefined) return {};
-  if (typeof given !== 'object' || given === null || Array.isArray(given)) {
-    throw configError(key, given, 'an object of names to policies');
+export function policiesOf(value: unknown, key = 'policies'): Record<string, RetryPolicy> {
+  if (value === undefined) return {};
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw configError(key, value, 'an object of names to policies');
   }
-  const pairs = Object.entries(given).map(([name, policy]: [string, unknown]) => {
-    if (/^[A-Za-z0-9._-]{1,64}$/.test(name)) return [name, policyOf(policy, `${key}.${name}`)];
+  const pairs = Object.entries(value).map(([name, policy]: [string, unknown]) => {
+    if (/^[A-Za-z0-9._-]{1,64}$/.test(name))
+      return [name, configPolicyOf(policy, `${key}.${name}`)];
     throw configError(key, name, 'names of 1 to 64 letters, digits, . _ -');
   });
   return Object.fromEntries(pairs) as Record<string, RetryPolicy>;
 }
 
 /** A policy that a configuration wrote down. */
-export function policyOf(given: unknown, key: string): RetryPolicy {
-  if (typeof given === 'string') {
-    if (given === 'postfix' || given === 'noRetry')
-      return given === 'postfix' ? postfix() : noRetry();
-    throw configError(key, given, `postfix, noRetry, or ${ALLOWED}`);
+export function configPolicyOf(value: unknown, key: string): RetryPolicy {
+  if (typeof value === 'string') {
+    if (value === 'postfix' || value === 'noRetry')
+      return value === 'postfix' ? postfix() : noRetry();
+    throw configError(key, value, `postfix, noRetry, or ${ALLOWED}`);
   }
-  if (typeof given !== 'object' || given === null) throw configError(key, given, ALLOWED);
-  if ('backoff' in given) return inSection(key, () => checkPolicy(given as RetryPolicy, key));
-  const data = isPlainObject(given) ? given : { ...given };
+  if (typeof value !== 'object' || value === null) throw configError(key, value, ALLOWED);
+  if ('backoff' in value) return inSection(key, () => checkPolicy(value as RetryPolicy, key));
+  const data = isPlainObject(value) ? value : { ...value };
   const names = Object.keys(data).filter((name) => Object.hasOwn(MAKERS, name));
   const [name = '', second] = names;
   const maker = MAKERS[name];
   if (maker === undefined || second !== undefined) {
     checkKeys(key, data, [...Object.keys(MAKERS), ...COMMON]);
-    throw configError(key, given, ALLOWED);
+    throw configError(key, value, ALLOWED);
   }
   return make(name, maker, data, key);
 }

@@ -172,7 +172,7 @@ function kindOf(value: unknown): string {
   return value === null ? 'null' : `a ${typeof value}`;
 }
 
-interface FillParts {
+interface FillContext {
   readonly file: string;
   readonly env: Environment;
   readonly secrets: KnownSecrets;
@@ -182,7 +182,7 @@ interface FillParts {
 }
 
 /** Replaces `${NAME}` in every text by the environment's; `$${` stays `${`. */
-function createFill({ file, env, secrets, filled, lent, added }: FillParts) {
+function createFill({ file, env, secrets, filled, lent, added }: FillContext) {
   const fillText = (text: string, key: string): string =>
     text.replaceAll(/\$(\$\{)|\$\{([^}]*)\}/g, (_, escaped?: string, name = '') => {
       if (escaped !== undefined) return escaped;

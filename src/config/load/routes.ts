@@ -17,7 +17,7 @@ import {
 import type { Handler } from '../../ports/handler.ts';
 import { checkKeys, configError, didYouMean, inSection, itemReader } from './config-errors.ts';
 import { ROUTE_KEYS } from '../schema/items.ts';
-import { policyOf } from './policies.ts';
+import { configPolicyOf } from './policies.ts';
 
 /** A route that is checked, with its defaults. */
 export interface EffectiveRoute {
@@ -29,7 +29,7 @@ export interface EffectiveRoute {
 }
 
 /** What checking a list of routes needs to know. */
-export interface RouteParts {
+export interface RouteContext {
   /** `routes` or `bounces`. */
   readonly key: string;
   /** What relative paths start from. */
@@ -44,14 +44,14 @@ const DELIVER_ALLOWED = '{ http: { url: … } }, { exec: [command, …] } or a h
 const ROUTES_MAX = 10_000;
 
 /** Checks a list of routes and makes their handlers. */
-export function routesOf(given: unknown, parts: RouteParts): readonly EffectiveRoute[] {
-  if (given === undefined) return [];
+export function routesOf(value: unknown, parts: RouteContext): readonly EffectiveRoute[] {
+  if (value === undefined) return [];
   const { key } = parts;
-  if (!Array.isArray(given) || given.length > ROUTES_MAX) {
-    throw configError(key, given, `a list of at most ${ROUTES_MAX} routes`);
+  if (!Array.isArray(value) || value.length > ROUTES_MAX) {
+    throw configError(key, value, `a list of at most ${ROUTES_MAX} routes`);
   }
   const places = new Map<string, number>();
-  return given.map((one: unknown, at) => {
+  return value.map((one: unknown, at) => {
     const route = routeOf(one, `${key}[${at}]`, parts);
     const before = places.get(route.topic);
     if (before !== undefined) {
@@ -91,17 +91,17 @@ export function describeHandler(
   }
 }
 
-function routeOf(given: unknown, key: string, parts: RouteParts): EffectiveRoute {
-  if (typeof given !== 'object' || given === null || Array.isArray(given)) {
-    throw configError(key, given, '{ topic, deliver, … }');
+function routeOf(value: unknown, key: string, parts: RouteContext): EffectiveRoute {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw configError(key, value, '{ topic, deliver, … }');
   }
-  checkKeys(key, given, Object.keys(ROUTE_KEYS));
-  const route = given as Readonly<Record<string, unknown>>;
+  checkKeys(key, value, Object.keys(ROUTE_KEYS));
+  const route = value as Readonly<Record<string, unknown>>;
   const read = itemReader({ table: ROUTE_KEYS, item: route, key, filled: parts.filled });
   const policy = route['policy'];
   return {
     topic: topicOf(route['topic'], `${key}.topic`),
-    deliver: handlerOf(route['deliver'], `${key}.deliver`, parts),
+    deliver: deliverHandlerOf(route['deliver'], `${key}.deliver`, parts),
     ...(policy === undefined ? {} : { policy: routePolicy(policy, `${key}.policy`, parts) }),
     concurrency: read<number>('concurrency'),
     timeout: read<Duration>('timeout'),
@@ -120,11 +120,11 @@ function topicOf(topic: unknown, key: string): string {
 export function routePolicy(
   policy: unknown,
   key: string,
-  { policies }: Pick<RouteParts, 'policies'>,
+  { policies }: Pick<RouteContext, 'policies'>,
 ): RetryPolicy | string {
-  if (typeof policy !== 'string') return policyOf(policy, key);
+  if (typeof policy !== 'string') return configPolicyOf(policy, key);
   if (policy === 'default' || Object.hasOwn(policies, policy)) return policy;
-  if (policy === 'postfix' || policy === 'noRetry') return policyOf(policy, key);
+  if (policy === 'postfix' || policy === 'noRetry') return configPolicyOf(policy, key);
   const known = ['default', ...Object.keys(policies).filter((name) => name !== 'default')];
   throw new RespoolError(
     'config.invalid',
@@ -134,19 +134,19 @@ export function routePolicy(
 }
 
 /** A handler, or the ready-made one of these options. */
-export function handlerOf(
-  given: unknown,
+export function deliverHandlerOf(
+  value: unknown,
   key: string,
-  { folder }: Pick<RouteParts, 'folder'>,
+  { folder }: Pick<RouteContext, 'folder'>,
 ): Handler | ReadyHandler {
-  if (typeof given === 'function') return fromFolder(given as Handler | ReadyHandler, folder);
-  if (!isPlainObject(given)) throw configError(key, given, DELIVER_ALLOWED);
-  checkKeys(key, given, ['http', 'exec']);
-  const isHttp = 'http' in given;
-  if (isHttp === 'exec' in given) throw configError(key, Object.keys(given), DELIVER_ALLOWED);
+  if (typeof value === 'function') return fromFolder(value as Handler | ReadyHandler, folder);
+  if (!isPlainObject(value)) throw configError(key, value, DELIVER_ALLOWED);
+  checkKeys(key, value, ['http', 'exec']);
+  const isHttp = 'http' in value;
+  if (isHttp === 'exec' in value) throw configError(key, Object.keys(value), DELIVER_ALLOWED);
   return isHttp
-    ? httpOf(given['http'], `${key}.http`)
-    : execOf(given['exec'], `${key}.exec`, folder);
+    ? httpOf(value['http'], `${key}.http`)
+    : execOf(value['exec'], `${key}.exec`, folder);
 }
 
 /** A configuration means its own folder, wherever the service is started. */
@@ -155,21 +155,21 @@ function fromFolder(handler: Handler | ReadyHandler, folder: string): Handler | 
   return isOurs ? (handler.from?.(folder) ?? handler) : handler;
 }
 
-function httpOf(given: unknown, key: string): ReadyHandler {
-  if (!isPlainObject(given))
-    throw configError(key, typeof given, 'an object of options, such as { url }');
-  return inSection(key, () => http(given as unknown as HttpOptions));
+function httpOf(value: unknown, key: string): ReadyHandler {
+  if (!isPlainObject(value))
+    throw configError(key, typeof value, 'an object of options, such as { url }');
+  return inSection(key, () => http(value as unknown as HttpOptions));
 }
 
-function execOf(given: unknown, key: string, folder: string): Handler | ReadyHandler {
+function execOf(value: unknown, key: string, folder: string): Handler | ReadyHandler {
   const { command, ...options } = (
-    isPlainObject(given) ? given : { command: given }
+    isPlainObject(value) ? value : { command: value }
   ) as ExecOptions & {
     readonly command?: readonly string[];
   };
   if (!Array.isArray(command)) {
     throw configError(
-      isPlainObject(given) ? `${key}.command` : key,
+      isPlainObject(value) ? `${key}.command` : key,
       command,
       'a list: command, arguments',
     );
@@ -179,7 +179,7 @@ function execOf(given: unknown, key: string, folder: string): Handler | ReadyHan
     const word: unknown = command[wrong];
     const isPlainWord = typeof word === 'number' || typeof word === 'boolean';
     const hint = isPlainWord ? `; write "${String(word)}" in quotes` : '';
-    const list = isPlainObject(given) ? `${key}.command` : key;
+    const list = isPlainObject(value) ? `${key}.command` : key;
     throw configError(`${list}[${wrong}]`, word, `text${hint}`);
   }
   return inSection(key, () => fromFolder(exec(command as readonly string[], options), folder));

@@ -12,9 +12,9 @@ const HOSTS_MAX = 1_000;
 const ROLES = ['post', 'read', 'operate', 'admin'] as const;
 
 /** Tokens by name, role and SHA-256; a name stands once. */
-export function tokensOf(given: unknown): readonly TokenConfig[] {
+export function tokensOf(value: unknown): readonly TokenConfig[] {
   const names = new Set<string>();
-  return listOf(given, 'serve.tokens', TOKENS_MAX).map((token, at) => {
+  return listOf(value, 'serve.tokens', TOKENS_MAX).map((token, at) => {
     const key = `serve.tokens[${at}]`;
     if (!isPlainObject(token)) throw configError(key, typeof token, '{ name, role, sha256 }');
     checkKeys(key, token, ['name', 'role', 'sha256']);
@@ -72,17 +72,17 @@ function checkGuessable(sha256: string, key: string): void {
 }
 
 /** More host names. */
-export function hostsOf(given: unknown): readonly string[] {
-  return listOf(given, 'serve.hosts', HOSTS_MAX).map((host, at) => {
+export function hostsOf(value: unknown): readonly string[] {
+  return listOf(value, 'serve.hosts', HOSTS_MAX).map((host, at) => {
     hostName(host, `serve.hosts[${at}]`);
     return host as string;
   });
 }
 
 /** Both files of TLS or none, by their absolute paths. */
-export function tlsOf(given: unknown, resolve: (file: string) => string): Pick<ServeConfig, 'tls'> {
-  if (given === undefined) return {};
-  const { key, cert } = given as Partial<NonNullable<ServeConfig['tls']>>;
+export function tlsOf(value: unknown, resolve: (file: string) => string): Pick<ServeConfig, 'tls'> {
+  if (value === undefined) return {};
+  const { key, cert } = value as Partial<NonNullable<ServeConfig['tls']>>;
   if (key === undefined || cert === undefined) {
     const missing = key === undefined ? 'key' : 'cert';
     throw configError(`serve.tls.${missing}`, undefined, 'a file; TLS needs both key and cert');
@@ -98,8 +98,8 @@ function keyName(name: unknown): string {
   }
 }
 
-function listOf(given: unknown, key: string, max: number): readonly unknown[] {
-  if (given === undefined) return [];
-  if (Array.isArray(given) && given.length <= max) return given;
-  throw configError(key, typeof given, `a list of at most ${max}`);
+function listOf(value: unknown, key: string, max: number): readonly unknown[] {
+  if (value === undefined) return [];
+  if (Array.isArray(value) && value.length <= max) return value;
+  throw configError(key, typeof value, `a list of at most ${max}`);
 }

@@ -46,8 +46,8 @@ const EXAMPLES: Readonly<Record<ServerKind, string>> = {
 };
 
 /** Takes a store's address or data apart; refuses what names no store. */
-export function parseStore(given: unknown, what: string): StoreUrl {
-  const parsed = typeof given === 'string' ? parseText(given, what) : parseData(given, what);
+export function parseStore(value: unknown, what: string): StoreUrl {
+  const parsed = typeof value === 'string' ? parseText(value, what) : parseData(value, what);
   if (parsed.kind === 's3' && what !== 'bodies') {
     throw new RespoolError(
       'config.invalid',
@@ -95,11 +95,11 @@ function parseText(text: string, what: string): StoreUrl {
   return { kind, path, options };
 }
 
-function parseData(given: unknown, what: string): StoreUrl {
-  if (!isPlainObject(given)) throw refusal(what, given, allowedAs(what));
-  checkKeys(what, given, SERVER_KINDS);
-  const [kind, ...others] = SERVER_KINDS.filter((one) => given[one] !== undefined);
-  const options = kind === undefined ? undefined : given[kind];
+function parseData(value: unknown, what: string): StoreUrl {
+  if (!isPlainObject(value)) throw refusal(what, value, allowedAs(what));
+  checkKeys(what, value, SERVER_KINDS);
+  const [kind, ...others] = SERVER_KINDS.filter((one) => value[one] !== undefined);
+  const options = kind === undefined ? undefined : value[kind];
   if (kind === undefined || others.length > 0 || !isPlainObject(options)) {
     throw refusal(what, 'this data', 'one of { postgres }, { nats } or { s3 } with its options');
   }

@@ -160,7 +160,7 @@ export interface OpenRelay extends ConfiguredRelay {
 }
 
 /** What a relay of a configuration stands on. */
-export interface RelayParts {
+export interface RelayContext {
   /** The spool of the same configuration, for a relay that sends there. */
   readonly spool: () => Promise<Spool>;
 }
@@ -168,7 +168,7 @@ export interface RelayParts {
 /** Makes the relay of a configuration; what it and its target miss is said here. */
 export async function createConfiguredRelay(
   loaded: LoadedConfig,
-  { spool }: RelayParts,
+  { spool }: RelayContext,
 ): Promise<OpenRelay> {
   const { outbox: effective, middleware = [] } = loaded.config;
   assert(effective?.relay !== undefined, 'the configuration has no relay');
@@ -204,7 +204,7 @@ interface OpenTarget {
 async function openTarget(
   target: EffectiveTarget,
   { config }: LoadedConfig,
-  spool: RelayParts['spool'],
+  spool: RelayContext['spool'],
 ): Promise<OpenTarget> {
   switch (target.kind) {
     case 'amqp': {

@@ -40,7 +40,7 @@ export interface ConfiguredSpool {
 }
 
 /** How it is made. */
-export interface OpenOptions {
+export interface SpoolOpenOptions {
   /** The stores of this configuration, where they are made already; no other spool has them. */
   readonly stores?: ConfiguredStores | undefined;
   /** Told of everything that happens, and of dangers when the stores open. */
@@ -56,7 +56,7 @@ export interface OpenOptions {
 /** Makes stores, spool and routes. */
 export async function createConfiguredSpool(
   loaded: LoadedConfig,
-  { stores, logger, storeLogger = logger, prepare, deliver = true }: OpenOptions = {},
+  { stores, logger, storeLogger = logger, prepare, deliver = true }: SpoolOpenOptions = {},
 ): Promise<ConfiguredSpool> {
   const { config, folder } = loaded;
   const { entries, bodies, place, bodiesPlace } =

@@ -129,9 +129,9 @@ function postgresOptions(parsed: StoreUrl, key: string): PostgresOptions {
   return { ...ours, url: `${parsed.url ?? ''}${query}` };
 }
 
-function optionsOf(parsed: StoreUrl, key: string, known: readonly string[]): object {
+function optionsOf(parsed: StoreUrl, key: string, texts: readonly string[]): object {
   if (parsed.isData === true) return parsed.options;
-  checkKeys(`${key}?`, parsed.options, known);
+  checkKeys(`${key}?`, parsed.options, texts);
   const pairs = Object.entries(parsed.options).map(([name, value]) => [name, typedValue(value)]);
   return { ...(Object.fromEntries(pairs) as object), url: parsed.url };
 }
@@ -158,11 +158,11 @@ async function natsBodyOptions(parsed: StoreUrl, key: string): Promise<NatsBodyO
 async function natsOptions(
   parsed: StoreUrl,
   key: string,
-  known: readonly string[],
+  texts: readonly string[],
 ): Promise<object> {
   const { refuseUnsafe } = await import('../../stores/nats/options.ts');
   checked(parsed, key, () => refuseUnsafe(parsed.options));
-  return optionsOf(parsed, key, [...new Set(known)]);
+  return optionsOf(parsed, key, [...new Set(texts)]);
 }
 
 /** An option of an address is a text; numbers and truth are meant as such. */

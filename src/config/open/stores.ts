@@ -161,28 +161,28 @@ type OfEntries = Pick<
 type OfBodies = Pick<ConfiguredStores, 'bodies' | 'bodiesPlace' | 'diagnoseBodies'>;
 
 async function entriesOf(
-  given: NonNullable<Config['entries']>,
+  value: NonNullable<Config['entries']>,
   folder: string,
   logger: Logger | undefined,
 ): Promise<OfEntries> {
-  if (isStore(given)) return { entries: given, place: { kind: 'given' } };
-  const url = parseStore(given, 'entries');
+  if (isStore(value)) return { entries: value, place: { kind: 'given' } };
+  const url = parseStore(value, 'entries');
   return makeEntries(url, path.resolve(folder, url.path), 'entries', logger);
 }
 
 async function bodiesOf(
-  given: NonNullable<Config['bodies']>,
+  value: NonNullable<Config['bodies']>,
   folder: string,
   logger: Logger | undefined,
 ): Promise<OfBodies> {
-  if (isStore(given)) return { bodies: given, bodiesPlace: { kind: 'given' } };
-  const url = parseStore(given, 'bodies');
+  if (isStore(value)) return { bodies: value, bodiesPlace: { kind: 'given' } };
+  const url = parseStore(value, 'bodies');
   return makeBodies(url, path.resolve(folder, url.path), 'bodies', logger);
 }
 
 /** A store that was made already, as a configuration that is a program can have it. */
-function isStore<Store extends EntryStore | BodyStore>(given: string | object): given is Store {
-  return typeof given === 'object' && 'open' in given;
+function isStore<Store extends EntryStore | BodyStore>(text: string | object): text is Store {
+  return typeof text === 'object' && 'open' in text;
 }
 
 function serverPlace({ kind }: StoreUrl, { address }: ServerStore<unknown>): StorePlace {
@@ -254,6 +254,6 @@ function typedAll(options: StoreUrl['options']): Readonly<Record<string, never>>
 }
 
 /** Only what is meant for an address: a path, say, is there already. */
-function checkOptions({ options }: StoreUrl, key: string, known: readonly string[]): void {
-  checkKeys(`${key}?`, options, known);
+function checkOptions({ options }: StoreUrl, key: string, texts: readonly string[]): void {
+  checkKeys(`${key}?`, options, texts);
 }

@@ -65,17 +65,17 @@ export async function sealedBy(
   return inSection('seal', () => seal(entries, options as unknown as SealOptions));
 }
 
-function transformOf(room: Room, given: unknown, key: string): unknown {
+function transformOf(room: Room, value: unknown, key: string): unknown {
   // A transform that a program has made is checked with all the others.
-  if (isTransform(given)) return given;
-  if (typeof given === 'string') return compressOf(room, key, { codec: given, name: key });
-  if (!isPlainObject(given)) throw refusedKind(key, given, ALLOWED);
-  checkNamesIn(key, given, [...KINDS, 'level']);
-  const [kind, second] = KINDS.filter((name) => name in given);
-  if (kind === undefined || second !== undefined) throw refusedKind(key, given, ALLOWED);
-  if (kind !== 'compress') return cipherOf(room, kind, given, key);
-  checkNamesIn(key, given, ['compress', 'level']);
-  const { compress: codec, level } = given;
+  if (isTransform(value)) return value;
+  if (typeof value === 'string') return compressOf(room, key, { codec: value, name: key });
+  if (!isPlainObject(value)) throw refusedKind(key, value, ALLOWED);
+  checkNamesIn(key, value, [...KINDS, 'level']);
+  const [kind, second] = KINDS.filter((name) => name in value);
+  if (kind === undefined || second !== undefined) throw refusedKind(key, value, ALLOWED);
+  if (kind !== 'compress') return cipherOf(room, kind, value, key);
+  checkNamesIn(key, value, ['compress', 'level']);
+  const { compress: codec, level } = value;
   return compressOf(room, key, { codec, level, name: `${key}.compress` });
 }
 
@@ -113,20 +113,20 @@ function cipherOf(room: Room, kind: 'encrypt' | 'decrypt', data: Data, key: stri
 }
 
 /** Refuses unknown names; one that is no near miss may be a key, and is not shown. */
-function checkNamesIn(key: string, given: object, known: readonly string[]): void {
-  const strange = Object.keys(given).find((name) => !known.includes(name));
-  if (strange === undefined || mayBeShown(strange, NAMES)) return checkKeys(key, given, known);
+function checkNamesIn(key: string, value: object, texts: readonly string[]): void {
+  const strange = Object.keys(value).find((name) => !texts.includes(name));
+  if (strange === undefined || mayBeShown(strange, NAMES)) return checkKeys(key, value, texts);
   throw new RespoolError(
     'config.invalid',
     `there is no key "${key}.…" with a name of ${strange.length} characters: ` +
-      `known are ${known.join(', ')}`,
+      `known are ${texts.join(', ')}`,
   );
 }
 
 /** Refuses a text that is none of the words; it is shown where it is nearly one. */
-function checkWord(key: string, given: unknown, words: readonly string[], more = ''): void {
-  if (typeof given !== 'string' || words.includes(given)) return;
-  const shown = mayBeShown(given, words) ? show(given) : `a text of ${given.length} characters`;
+function checkWord(key: string, value: unknown, words: readonly string[], more = ''): void {
+  if (typeof value !== 'string' || words.includes(value)) return;
+  const shown = mayBeShown(value, words) ? show(value) : `a text of ${value.length} characters`;
   throw new RespoolError(
     'config.invalid',
     `cannot use ${shown} as "${key}": allowed is ${words.join(' | ')}${more}`,
@@ -138,8 +138,8 @@ function mayBeShown(text: string, words: readonly string[]): boolean {
 }
 
 /** What was given may be a key: its kind is all that is shown. */
-function refusedKind(key: string, given: unknown, allowed: string): RespoolError {
-  const kind = Array.isArray(given) ? 'list' : typeof given;
+function refusedKind(key: string, value: unknown, allowed: string): RespoolError {
+  const kind = Array.isArray(value) ? 'list' : typeof value;
   const shown = kind === 'object' ? 'an object' : `a ${kind}`;
   return new RespoolError(
     'config.invalid',

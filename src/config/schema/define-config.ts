@@ -16,7 +16,7 @@ import type {
 } from '../../core/policy.ts';
 import type { ReplayRuleConfig } from '../../dead-letters/rules/types.ts';
 import type { ExecOptions, HttpOptions, ReadyHandler } from '../../deliver/index.ts';
-import type { DestinationLimits } from '../../engine/slots.ts';
+import type { DestinationLimits } from '../../engine/handler-slots.ts';
 import type { CleanUp } from '../../outbox/types.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
 import type { Durability, EntryStore } from '../../ports/entry-store.ts';
@@ -24,7 +24,7 @@ import type { Handler, Middleware } from '../../ports/handler.ts';
 import type { Sink } from '../../ports/sink.ts';
 import type { Transform } from '../../ports/transform.ts';
 import type { GoqueueOptions } from '../../rabbit/compat/goqueue.ts';
-import type { OutboxOptions } from '../../rabbit/compat/outbox.ts';
+import type { OutboxCompatOptions } from '../../rabbit/compat/outbox.ts';
 import type { Compat } from '../../rabbit/compat/shared.ts';
 import type { SpringOptions } from '../../rabbit/compat/spring.ts';
 import type { Declare } from '../../rabbit/consume/options.ts';
@@ -435,12 +435,12 @@ export type PolicyData =
   | (PolicyOptions & { readonly postfix: PolicyOptions | null })
   | { readonly noRetry: Readonly<Record<string, never>> | null }
   | (PolicyOptions & { readonly custom: string; readonly rungs: readonly Duration[] })
-  | { readonly custom: PolicyOptions & CustomParts };
+  | { readonly custom: PolicyOptions & CustomOptions };
 
 /** A ladder has as many attempts as it has rungs. */
 type LadderOptions = Omit<PolicyOptions, 'attempts'>;
 
-interface CustomParts {
+interface CustomOptions {
   readonly name: string;
   readonly rungs: readonly Duration[];
 }
@@ -501,7 +501,7 @@ export type CompatConfig =
   | Compat['name']
   | { readonly goqueue: GoqueueOptions | null }
   | { readonly spring: SpringOptions | null }
-  | { readonly outbox: OutboxOptions | null }
+  | { readonly outbox: OutboxCompatOptions | null }
   | Compat;
 
 /** A style by its name, with its options, or made by a program. */

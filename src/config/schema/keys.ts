@@ -145,7 +145,7 @@ function names(value: unknown, what: string): void {
 const BY_NAME: ReadonlyMap<string, KeyKind> = new Map(KEYS.map((key) => [key.key, key]));
 
 /** The key of this name, or undefined. */
-export function keyOf(name: string): KeyKind | undefined {
+export function configKeyOf(name: string): KeyKind | undefined {
   return BY_NAME.get(name);
 }
 

@@ -103,30 +103,30 @@ interface Asked {
 const STATES = { pause: 'paused', cancel: 'cancelled' } as const;
 
 async function ask(
-  wanted: 'pause' | 'cancel',
+  target: 'pause' | 'cancel',
   { operator, id, tools: { clock = systemClock } }: Asked,
 ): Promise<Replay> {
   const { records, by } = operator;
   const check = (replay: Replay) => {
     const isOver = replay.state === 'done' || replay.state === 'cancelled';
-    if (isOver) throw refused(wanted, replay, 'there is nothing left to do');
+    if (isOver) throw refused(target, replay, 'there is nothing left to do');
   };
   const found = await needReplay(records, id);
   check(found);
-  await auditReplay(operator, wanted, found);
-  const counts = await countsOf(wanted, found, { operator, clock });
+  await auditReplay(operator, target, found);
+  const counts = await countsOf(target, found, { operator, clock });
   return changeReplay(records, id, (replay) => {
     check(replay);
     const now = clock.now();
     if (isRunBySomebody(replay, now)) {
       // Who wants it cancelled does not get a pause instead.
-      return { ...replay, wanted: replay.wanted === 'cancel' ? 'cancel' : wanted };
+      return { ...replay, wanted: replay.wanted === 'cancel' ? 'cancel' : target };
     }
     const { wanted: _, runner: __, ...rest } = replay;
     const because = `by ${by}`;
     // It may have been run meanwhile: then the record is newer.
     const known = replay.updatedAt === found.updatedAt ? (counts ?? rest.counts) : rest.counts;
-    return { ...rest, counts: known, state: STATES[wanted], because, updatedAt: now };
+    return { ...rest, counts: known, state: STATES[target], because, updatedAt: now };
   });
 }
 
@@ -135,14 +135,14 @@ async function ask(
  * looks for what may have been sent once it is cancelled: then it is told as unsure.
  */
 async function countsOf(
-  wanted: 'pause' | 'cancel',
-  found: Replay,
+  target: 'pause' | 'cancel',
+  replay: Replay,
   { operator: { records }, clock }: Pick<Asked, 'operator'> & { readonly clock: Clock },
 ): Promise<ReplayCounts | undefined> {
-  if (found.state === 'planned' || isRunBySomebody(found, clock.now())) return undefined;
-  const ledger = await LetterProgress.load(records, found.id);
-  if (wanted === 'pause') return ledger.counts;
-  const journal = new ReplayJournal(records, found.id, clock);
+  if (replay.state === 'planned' || isRunBySomebody(replay, clock.now())) return undefined;
+  const ledger = await LetterProgress.load(records, replay.id);
+  if (target === 'pause') return ledger.counts;
+  const journal = new ReplayJournal(records, replay.id, clock);
   notTheSameLetter(ledger, journal, clock.now());
   await journal.step([]);
   return ledger.counts;

@@ -22,7 +22,7 @@ const IDS_MAX = 1_000;
 const CANARY_FIRST_MS = 250;
 const CANARY_EVERY_MS: number = 5 * SECOND_MS;
 
-interface NewsParts {
+interface NewsOptions {
   readonly id: string;
   readonly letters: DeadLetters;
   readonly ledger: LetterProgress;
@@ -33,7 +33,7 @@ interface NewsParts {
 
 /** The letters of this run of which nothing was heard yet. */
 export class OutcomeListener {
-  readonly #parts: NewsParts;
+  readonly #parts: NewsOptions;
   /** By id, in the order they were sent; two copies may share one. */
   readonly #silent = new Map<string, number[]>();
   readonly #canaries = new Map<number, keyof ReplayCanaries>();
@@ -45,7 +45,7 @@ export class OutcomeListener {
   #nextMs: number;
   #asking: Promise<void> | undefined;
 
-  constructor(parts: NewsParts) {
+  constructor(parts: NewsOptions) {
     this.#parts = parts;
     this.#nextMs = parts.clock.monotonic() + ASK_EVERY_MS;
   }

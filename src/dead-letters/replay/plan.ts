@@ -49,7 +49,7 @@ export interface PlanTools {
   readonly dice?: Dice;
   readonly signal?: AbortSignal;
   /** Hears how many were looked at, now and then. */
-  readonly onProgress?: (seen: number) => void;
+  readonly onProgress?: (amount: number) => void;
   /** Loaded already; default: the file that the options name. */
   readonly transform?: LetterTransform;
 }
@@ -236,12 +236,15 @@ class Draft {
     }
   }
 
-  finish(seen: number, caution: string | undefined): { plan: ReplayPlan; items: ReplayPlanItem[] } {
+  finish(
+    amount: number,
+    caution: string | undefined,
+  ): { plan: ReplayPlan; items: ReplayPlanItem[] } {
     const groups = [...this.#groups].map(([group, rest]) => ({ group, ...rest }));
     const routes = [...this.#routes].map(([to, count]) => ({ to, count }));
     const plan: ReplayPlan = {
       plannedAt: this.#plannedAt,
-      seen,
+      seen: amount,
       count: this.#items.length,
       bytes: this.#bytes,
       oldestAt: this.#oldestAt,
@@ -459,10 +462,10 @@ export async function loadTransform(file: string): Promise<LetterTransform> {
 export async function sameTransform(
   options: ReplayOptions,
   digest: string | undefined,
-  given: LetterTransform | undefined,
+  letterTransform: LetterTransform | undefined,
 ): Promise<LetterTransform | undefined> {
   if (options.transform === undefined) return undefined;
-  const transform = given ?? (await loadTransform(options.transform));
+  const transform = letterTransform ?? (await loadTransform(options.transform));
   if (transform.digest === digest) return transform;
   throw new RespoolError(
     'config.invalid',

@@ -464,7 +464,7 @@ export type HaltReason =
   | { readonly kind: 'broken'; readonly error: unknown };
 
 /** Ends a run; the first reason counts. */
-export class Halt {
+export class StopReason {
   readonly #controller = new AbortController();
   #reason: HaltReason | undefined;
 
@@ -496,7 +496,7 @@ const BEAT_MS = SECOND_MS;
 /** Before its end nothing new is begun under a lease. */
 const MARGIN_MS: number = 5 * SECOND_MS;
 
-interface TenureParts {
+interface RecordLeaseOptions {
   readonly records: RecordStore;
   readonly clock: Clock;
   readonly id: string;
@@ -509,11 +509,11 @@ interface TenureParts {
 
 /** The time in which this process runs a replay. */
 export class ReplayLease {
-  readonly halt: Halt;
-  readonly #parts: TenureParts;
+  readonly halt: StopReason;
+  readonly #parts: RecordLeaseOptions;
   readonly #lease: RecordLease<Replay>;
 
-  private constructor(parts: TenureParts, halt: Halt, lease: RecordLease<Replay>) {
+  private constructor(parts: RecordLeaseOptions, halt: StopReason, lease: RecordLease<Replay>) {
     this.halt = halt;
     this.#parts = parts;
     this.#lease = lease;
@@ -521,9 +521,9 @@ export class ReplayLease {
   }
 
   /** Takes the lease; `move.refused` when another process has it or the replay is over. */
-  static async begin(parts: TenureParts): Promise<ReplayLease> {
+  static async begin(parts: RecordLeaseOptions): Promise<ReplayLease> {
     const { clock, id } = parts;
-    const halt = new Halt();
+    const halt = new StopReason();
     const lease = await RecordLease.take(leaseOf(parts, halt), (replay) => {
       checkRunnable(replay, clock);
       const { wanted: _, because: __, ...rest } = replay;
@@ -556,7 +556,7 @@ export class ReplayLease {
   }
 }
 
-function leaseOf(parts: TenureParts, halt: Halt): LeaseOptions<Replay> {
+function leaseOf(parts: RecordLeaseOptions, halt: StopReason): LeaseOptions<Replay> {
   const { records, clock, id, name, progress, onProgress } = parts;
   return {
     ...placeOfReplay(records, id),

@@ -281,7 +281,7 @@ async function finish(tenure: ReplayLease, id: string, doubt: string | undefined
 // Promise: a letter goes only when as many of its key were sent, and no other of that key is open,
 // unsure or failed.
 
-interface TidyParts {
+interface TidyOptions {
   readonly id: string;
   readonly by: string;
   readonly letters: DeadLetters;
@@ -290,7 +290,7 @@ interface TidyParts {
 }
 
 /** Goes once through the place; never rejects. */
-async function removeLeftovers({ id, by, letters, ledger, tenure }: TidyParts): Promise<void> {
+async function removeLeftovers({ id, by, letters, ledger, tenure }: TidyOptions): Promise<void> {
   const sent = ledger.sentKeys();
   const { signal } = tenure.halt;
   const reason = `it was sent by replay ${id}`;

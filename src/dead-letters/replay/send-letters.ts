@@ -13,7 +13,7 @@ import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type {
   DeadLetters,
-  Fate,
+  LetterVerdict,
   KeptCopy,
   LetterRoute,
   SettleResult,
@@ -32,7 +32,7 @@ import { type Millis, SECOND_MS } from '../../core/duration.ts';
 import { type LetterTransform, repairLetter, type ReplaySettings, routeText } from './plan.ts';
 
 /** What a pass works with; the same for all passes of a run. */
-export interface PassParts extends DecideParts {
+export interface PassParts extends DecisionContext {
   readonly letters: DeadLetters;
   readonly ledger: LetterProgress;
   readonly journal: ReplayJournal;
@@ -211,34 +211,34 @@ class Pass {
     }
   }
 
-  async #consider(taken: TakenLetter): Promise<void> {
+  async #consider(takenLetter: TakenLetter): Promise<void> {
     const { ledger, guard, tenure, transform } = this.#parts;
-    const claim = ledger.claim(taken.letter.key);
+    const claim = ledger.claim(takenLetter.letter.key);
     if (claim === undefined) {
       // A further copy with a key of the plan, which counts copies.
-      await this.#leave(taken);
+      await this.#leave(takenLetter);
       return;
     }
     // A program of the user may never answer: anyone who pauses or cancels does not wait for it.
     const signal = transform === undefined ? undefined : tenure.halt.signal;
-    const plan = await unlessAborted(decide(this.#parts, taken, claim), signal);
+    const plan = await unlessAborted(decide(this.#parts, takenLetter, claim), signal);
     if (plan === undefined) return ledger.release(claim);
     this.#found += 1;
     if (plan.kind === 'act') {
       this.#acted += 1;
-      this.#batch.push({ claim, taken, plan });
+      this.#batch.push({ claim, taken: takenLetter, plan });
       return;
     }
     for (const outcome of plan.outcomes) {
       this.#note(claim.item, outcome);
       if (outcome.result === 'failed') guard.countFailed(outcome.code ?? '', outcome.reason ?? '');
     }
-    await this.#leave(taken);
+    await this.#leave(takenLetter);
     this.#judge();
   }
 
-  async #leave(taken: TakenLetter): Promise<void> {
-    await this.#parts.letters.settle(taken, { kind: 'leave' }).catch(() => {
+  async #leave(letter: TakenLetter): Promise<void> {
+    await this.#parts.letters.settle(letter, { kind: 'leave' }).catch(() => {
       // It stays in any case; what is wrong is heard by asking for the next one.
     });
   }
@@ -331,7 +331,7 @@ class Pass {
   }
 }
 
-function routeOf({ letter }: TakenLetter, fate: Fate): LetterRoute | undefined {
+function routeOf({ letter }: TakenLetter, fate: LetterVerdict): LetterRoute | undefined {
   return (fate.kind === 'send' ? fate.to : undefined) ?? letter.home;
 }
 
@@ -362,14 +362,14 @@ export type Decision =
   | { readonly kind: 'leave'; readonly outcomes: readonly LetterOutcome[] }
   | {
       readonly kind: 'act';
-      readonly fate: Fate;
+      readonly fate: LetterVerdict;
       readonly outcome: LetterOutcome;
       /** The original, to be kept first. */
       readonly copy?: KeptCopy;
     };
 
 /** What decisions are made by. */
-export interface DecideParts {
+export interface DecisionContext {
   readonly id: string;
   readonly by: string;
   readonly settings: ReplaySettings;
@@ -396,23 +396,23 @@ export function notTheSameLetter(ledger: LetterProgress, journal: ReplayJournal,
 
 /** Decides on one letter. */
 async function decide(
-  { id, by, settings, transform, news }: DecideParts,
-  taken: TakenLetter,
+  { id, by, settings, transform, news }: DecisionContext,
+  takenLetter: TakenLetter,
   { wasMeant }: LetterClaim,
 ): Promise<Decision> {
-  const { letter } = taken;
+  const { letter } = takenLetter;
   if (wasMeant && letter.replayedBy === id) {
     // Only a letter that was sent by this replay bears its name: it went, and came back.
     return { kind: 'leave', outcomes: [{ result: 'sent' }, { result: 'again' }] };
   }
   if (wasMeant && settings.unsure === 'leave') return { kind: 'leave', outcomes: [UNSURE] };
-  if (letter.replays >= settings.replaysMax) return parked(taken, by);
+  if (letter.replays >= settings.replaysMax) return parked(takenLetter, by);
   const route = settings.to ?? letter.home;
   if (route === undefined) {
     return left('replay.homeless', 'its origin is unknown');
   }
   const to = routeText(route);
-  const send: Fate = {
+  const send: LetterVerdict = {
     kind: 'send',
     replay: id,
     by,
@@ -421,12 +421,12 @@ async function decide(
   };
   const outcome: LetterOutcome = { result: 'sent', to };
   if (transform === undefined) return { kind: 'act', fate: send, outcome };
-  const repaired = await repairLetter(transform, taken);
+  const repaired = await repairLetter(transform, takenLetter);
   if (repaired.kind === 'skip') return left('transform.skipped', 'the transform leaves it');
   if (repaired.kind === 'failed') return failed('transform.failed', repaired.reason);
   if (repaired.kind === 'same') return { kind: 'act', fate: send, outcome };
   try {
-    const copy = await taken.copy(`changed by replay ${id}`);
+    const copy = await takenLetter.copy(`changed by replay ${id}`);
     return { kind: 'act', fate: { ...send, change: repaired.change }, outcome, copy };
   } catch (error) {
     // Without its original kept it is not changed.

@@ -60,7 +60,7 @@ interface Part {
   readonly because?: string;
 }
 
-interface RoundParts {
+interface RoundOptions {
   readonly rule: ReplayRule;
   readonly tools: RuleTools;
   readonly lease: RecordLease<RuleState>;
@@ -85,7 +85,7 @@ function byOfRule({ name }: Pick<ReplayRule, 'name'>): string {
 }
 
 class RoundOfRule {
-  readonly #parts: RoundParts;
+  readonly #parts: RoundOptions;
   readonly #by: string;
   readonly #outcomes: Part[] = [];
   readonly #replays: string[] = [];
@@ -95,7 +95,7 @@ class RoundOfRule {
   #again = 0;
   #left: number;
 
-  constructor(parts: RoundParts) {
+  constructor(parts: RoundOptions) {
     this.#parts = parts;
     this.#by = byOfRule(parts.rule);
     this.#unsure = new Set(parts.lease.before.unsure);

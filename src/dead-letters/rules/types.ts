@@ -183,7 +183,7 @@ export function runnerOf({ runner }: RuleState, now: number): RuleState['runner'
   return runner !== undefined && runner.until > now ? runner : undefined;
 }
 
-export interface RuleLeaseParts {
+export interface RuleLeaseOptions {
   readonly records: RecordStore;
   readonly rule: string;
   readonly runner: string;
@@ -191,7 +191,7 @@ export interface RuleLeaseParts {
 }
 
 /** Takes the right to run a rule; undefined: another process runs it, or was quicker. */
-export function takeRule(parts: RuleLeaseParts): Promise<RecordLease<RuleState> | undefined> {
+export function takeRule(parts: RuleLeaseOptions): Promise<RecordLease<RuleState> | undefined> {
   const { records, rule, runner: name, clock } = parts;
   return RecordLease.take<RuleState>({
     records,

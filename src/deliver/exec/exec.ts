@@ -13,7 +13,7 @@ import { failure } from '../../core/failure.ts';
 import { type Option, readOptions } from '../../core/option-table.ts';
 import { type Outcome, delivered, failed, held } from '../../core/verdict.ts';
 import { type Command, OUTPUT_KEPT_BYTES, type RunResult, StartError, runCommand } from './run.ts';
-import { checkOptionList, checkRecord, checkTexts, invalidOption } from '../option-checks.ts';
+import { checkOptionList, checkStringRecord, checkTexts, invalidOption } from '../option-checks.ts';
 import { type ReadyHandler, plainText } from '../ready-handler.ts';
 import { hideArguments, hideValues } from '../../core/redact.ts';
 import type { Clock } from '../../ports/clock.ts';
@@ -340,7 +340,7 @@ function checkCommand(command: unknown): Pick<ExecSettings, 'program' | 'args'> 
 }
 
 function checkEnvironment(env: unknown): Readonly<Record<string, string>> {
-  const pairs = checkRecord('env', env, 'an object of names to texts');
+  const pairs = checkStringRecord('env', env, 'an object of names to texts');
   for (const [name, value] of pairs) {
     if (!isVariable(name) || name.startsWith('RESPOOL_')) {
       throw invalidOption('env', name, 'names of A-Z a-z 0-9 _ that do not begin with RESPOOL_');
@@ -382,8 +382,8 @@ function isVariable(name: string): boolean {
 /** The settings for display, without secrets. */
 function describeExec(settings: ExecSettings): Readonly<Record<string, unknown>> {
   const { program, args, cwd, exits } = settings;
-  const withMeaning = (wanted: ExitMeaning) =>
-    [...exits].filter(([, meaning]) => meaning === wanted).map(([code]) => code);
+  const withMeaning = (exitMeaning: ExitMeaning) =>
+    [...exits].filter(([, meaning]) => meaning === exitMeaning).map(([code]) => code);
   return {
     kind: 'exec',
     command: [program, ...hideArguments(args)],

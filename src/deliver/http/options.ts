@@ -8,7 +8,7 @@ import { type Option, readOptions } from '../../core/option-table.ts';
 import { SECRET_MARK, hideUrl, hideValues } from '../../core/redact.ts';
 import { AllowList, checkUrl } from './destination.ts';
 import { checkStatusRules, DEFAULT_RULES, type StatusRule, type StatusRules } from './answer.ts';
-import { checkRecord, checkTexts, invalidOption } from '../option-checks.ts';
+import { checkStringRecord, checkTexts, invalidOption } from '../option-checks.ts';
 
 const HTTP = {
   url: {
@@ -243,7 +243,7 @@ function checkUrls(
     );
   }
   if (urls === undefined) return { url: checkUrl('url', url, allow), urls: new Map() };
-  const pairs = checkRecord('urls', urls, 'an object of destinations to URLs');
+  const pairs = checkStringRecord('urls', urls, 'an object of destinations to URLs');
   if (pairs.length === 0) throw invalidOption('urls', urls, 'at least one destination');
   const checked = pairs.map(([name, value]) => {
     if (name === '' || name.length > KEY_MAX_CHARS) {
@@ -288,7 +288,11 @@ function secretRefused(what: string): RespoolError {
 
 function checkFixedHeaders(headers: unknown): Readonly<Record<string, string>> {
   const checked: Record<string, string> = Object.create(null) as Record<string, string>;
-  for (const [name, value] of checkRecord('headers', headers, 'an object of names to texts')) {
+  for (const [name, value] of checkStringRecord(
+    'headers',
+    headers,
+    'an object of names to texts',
+  )) {
     const lower = checkHeaderName('headers', name);
     if (Object.hasOwn(checked, lower)) throw invalidOption('headers', name, 'each name once');
     // The value is not shown: headers carry passwords and tokens.
@@ -330,9 +334,9 @@ function checkHeaderName(what: string, name: string): string {
 /** The settings for display, without secrets. */
 export function describeHttp(settings: HttpSettings): Readonly<Record<string, unknown>> {
   const { url, urls, keys, rules, allow, ca } = settings;
-  const withRule = (wanted: string) =>
+  const withRule = (text: string) =>
     [...new Map([...DEFAULT_RULES, ...rules])]
-      .filter(([, permanence]) => permanence === wanted)
+      .filter(([, permanence]) => permanence === text)
       .map(([rule]) => rule);
   return {
     kind: 'http',

@@ -283,12 +283,12 @@ class Evaluation implements Alerts {
   /** Record, message, mark, deeds: in this order. */
   async #carryOut(
     rule: AlertRule,
-    known: SavedState,
+    savedState: SavedState,
     change: 'fired' | 'resolved' | undefined,
   ): Promise<void> {
-    if (!(await this.#save(rule.name, known))) return;
-    if (change !== undefined) this.#tellEvent(known.state, change);
-    await this.#tellOwed(rule, known);
+    if (!(await this.#save(rule.name, savedState))) return;
+    if (change !== undefined) this.#tellEvent(savedState.state, change);
+    await this.#tellOwed(rule, savedState);
     this.#act(rule);
   }
 
@@ -338,10 +338,10 @@ class Evaluation implements Alerts {
   }
 
   /** Puts the state on record; false: another process was quicker, and goes on. */
-  async #save(name: string, known: SavedState): Promise<boolean> {
-    if (!known.isDirty || this.#isAway) return true;
+  async #save(name: string, state: SavedState): Promise<boolean> {
+    if (!state.isDirty || this.#isAway) return true;
     try {
-      const isSaved = await this.#standing.save(name, known);
+      const isSaved = await this.#standing.save(name, state);
       this.#troubles.over(WRITING);
       return isSaved;
     } catch (error) {
@@ -359,31 +359,35 @@ class Evaluation implements Alerts {
   }
 
   /** Puts down what is owed, and then that it is; directly where the store is the trouble. */
-  async #tellOwed(rule: AlertRule, known: SavedState): Promise<void> {
-    if (known.state.owed === undefined) return;
+  async #tellOwed(rule: AlertRule, savedState: SavedState): Promise<void> {
+    if (savedState.state.owed === undefined) return;
     if (!this.#isAway) {
-      const { state, error } = await enqueueNotice(this.#parts, known.state);
-      known.state = state;
+      const { state, error } = await enqueueNotice(this.#parts, savedState.state);
+      savedState.state = state;
       const doing = `putting down a notification of the alert "${rule.name}"`;
       if (error === undefined) this.#troubles.over(doing);
       else this.#troubles.tell(doing, error);
       if (error === undefined || !isOfStore(error)) {
-        known.isDirty = true;
-        await this.#save(rule.name, known);
+        savedState.isDirty = true;
+        await this.#save(rule.name, savedState);
         return;
       }
     }
-    await this.#tellDirect(known);
-    await this.#save(rule.name, known);
+    await this.#tellDirect(savedState);
+    await this.#save(rule.name, savedState);
   }
 
-  async #tellDirect(known: SavedState): Promise<void> {
-    known.state = await notifyWithoutSpool(this.#parts, known.state, (receiver, rule, failure) => {
-      const doing = `telling "${receiver}" of the alert "${rule}"`;
-      if (failure === undefined) this.#troubles.over(doing);
-      else this.#troubles.tell(doing, new Error(failure));
-    });
-    known.isDirty = true;
+  async #tellDirect(savedState: SavedState): Promise<void> {
+    savedState.state = await notifyWithoutSpool(
+      this.#parts,
+      savedState.state,
+      (receiver, rule, failure) => {
+        const doing = `telling "${receiver}" of the alert "${rule}"`;
+        if (failure === undefined) this.#troubles.over(doing);
+        else this.#troubles.tell(doing, new Error(failure));
+      },
+    );
+    savedState.isDirty = true;
   }
 
   /** Begins what is to be done; rounds go on meanwhile. */

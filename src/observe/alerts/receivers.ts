@@ -8,7 +8,7 @@
 import { textOf } from '../../core/errors.ts';
 import { exponential, type RetryPolicy } from '../../core/policy.ts';
 import { EngineDelivery, runHandler } from '../../engine/attempt.ts';
-import type { Route } from '../../engine/slots.ts';
+import type { HandlerRoute } from '../../engine/handler-slots.ts';
 import type { Handler } from '../../ports/handler.ts';
 import type { Claim, Source } from '../../ports/source.ts';
 import type { Message } from '../../spool/message.ts';
@@ -80,7 +80,7 @@ export async function notifyDirectly(
   const route = { handler, middleware: [], schema: undefined, picks: undefined };
   try {
     const delivery = new EngineDelivery(claim, source);
-    const outcome = await runHandler(route as unknown as Route, delivery);
+    const outcome = await runHandler(route as unknown as HandlerRoute, delivery);
     if (outcome.kind === 'delivered') return { result: 'told' };
     const why = outcome.kind === 'failed' ? outcome.failure.reason : outcome.reason;
     return { result: 'failed', why };

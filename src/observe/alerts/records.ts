@@ -58,7 +58,7 @@ export interface AlertLease {
 }
 
 /** What a turn is taken with. */
-interface AlertLeaseParts {
+interface AlertLeaseOptions {
   readonly by: string;
   readonly now: Millis;
   readonly everyMs: number;
@@ -79,7 +79,7 @@ export function fingerprintOf(rules: readonly AlertRule[]): string {
 /** Acquires the lease for a round; `lastAt`: the time of the previous evaluation. */
 export async function takeAlertLease(
   records: RecordStore,
-  { by, now, everyMs, rules }: AlertLeaseParts,
+  { by, now, everyMs, rules }: AlertLeaseOptions,
 ): Promise<'taken' | { readonly lastAt: Millis | undefined }> {
   const lease: LeaseRecord<AlertLease | undefined> = {
     ...leaseOf(records, by),
@@ -179,21 +179,24 @@ export class SavedStates {
   }
 
   /** Puts the state on record; false: another process was quicker, and goes on. */
-  async save(name: string, known: SavedState): Promise<boolean> {
+  async save(name: string, savedState: SavedState): Promise<boolean> {
     const { records, clock } = this.#parts;
-    const { state } = known;
+    const { state } = savedState;
     for (let left = 2; left > 0; left -= 1) {
-      known.tried = [...known.tried.slice(1 - TRIED_MAX), JSON.parse(JSON.stringify(state))];
-      const put = () => records.put(STATE_KIND, name, state, known.revision);
+      savedState.tried = [
+        ...savedState.tried.slice(1 - TRIED_MAX),
+        JSON.parse(JSON.stringify(state)),
+      ];
+      const put = () => records.put(STATE_KIND, name, state, savedState.revision);
       if ((await withinTime(clock, put)) !== 'stale') {
-        known.revision += 1;
-        known.isDirty = false;
-        known.tried = [];
+        savedState.revision += 1;
+        savedState.isDirty = false;
+        savedState.tried = [];
         return true;
       }
       const record = await withinTime(clock, () => records.get(STATE_KIND, name));
-      if (record === undefined || !isOwnWrite(known, record)) break;
-      known.revision = record.revision;
+      if (record === undefined || !isOwnWrite(savedState, record)) break;
+      savedState.revision = record.revision;
     }
     this.#known.delete(name);
     return false;
@@ -210,11 +213,11 @@ function fresh(
 }
 
 function isOwnWrite(
-  known: SavedState | undefined,
+  state: SavedState | undefined,
   record: Pick<KeyedRecord, 'value' | 'revision'> | undefined,
 ): boolean {
-  if (known === undefined || record?.revision !== known.revision + 1) return false;
-  return known.tried.some((one) => isDeepStrictEqual(one, record.value));
+  if (state === undefined || record?.revision !== state.revision + 1) return false;
+  return state.tried.some((one) => isDeepStrictEqual(one, record.value));
 }
 
 const FLOW_KIND = 'alert.flow';

@@ -51,9 +51,9 @@ export function prettyLogger(options: PrettyOptions = {}): Logger {
   const isEnabled = (level: LogLevel): boolean => LEVELS.indexOf(level) <= LEVELS.indexOf(least);
   const at =
     (level: LogLevel): Logger[LogLevel] =>
-    (...said) => {
+    (...message) => {
       if (!isEnabled(level)) return;
-      const { given, text } = saidOf(said);
+      const { given, text } = saidOf(message);
       const { at: moment, kind, ...fields } = redactor.fields(given);
       const time = timeOfDay(typeof moment === 'number' ? moment : clock.now());
       const word = style(STYLES[level], level.padEnd(LEVEL_COLUMNS));

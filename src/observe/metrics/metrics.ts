@@ -75,18 +75,18 @@ export async function createMetrics(options: MetricsOptions = {}): Promise<Metri
   };
   return {
     registry,
-    watch(spool, given = {}) {
-      checkNames('watch', given, ['source', 'forecast', 'alerts']);
+    watch(spool, value = {}) {
+      checkNames('watch', value, ['source', 'forecast', 'alerts']);
       return watched(() => {
-        const stops = [watchSpool(ground, spool, given), broker.hearPasses(spool)];
+        const stops = [watchSpool(ground, spool, value), broker.hearPasses(spool)];
         return () => {
           for (const stop of stops) stop();
         };
       });
     },
-    watchConsumer: (...given) => watched(() => broker.watchConsumer(...given)),
-    watchPublisher: (...given) => watched(() => broker.watchPublisher(...given)),
-    watchRelay: (...given) => watched(() => broker.watchRelay(...given)),
+    watchConsumer: (...value) => watched(() => broker.watchConsumer(...value)),
+    watchPublisher: (...value) => watched(() => broker.watchPublisher(...value)),
+    watchRelay: (...value) => watched(() => broker.watchRelay(...value)),
     sweep: (run) => broker.sweep(run),
     text: async () => ({ type: registry.contentType, text: await registry.metrics() }),
     close() {

@@ -259,14 +259,14 @@ function isConnected({ isUp, isConnected: isSubscribed, isPaused, isBlocked }: C
   return isSubscribed || (isUp && (isPaused || isBlocked));
 }
 
-function clientOf(given: Management | ManagementOptions | undefined): {
+function clientOf(management: Management | ManagementOptions | undefined): {
   readonly client: Management | undefined;
   readonly close: () => Promise<void>;
 } {
   const nothing = (): Promise<void> => Promise.resolve();
-  if (given === undefined) return { client: undefined, close: nothing };
-  if ('queue' in given) return { client: given, close: nothing };
-  const client = createManagement(given);
+  if (management === undefined) return { client: undefined, close: nothing };
+  if ('queue' in management) return { client: management, close: nothing };
+  const client = createManagement(management);
   return { client, close: () => client.close() };
 }
 

@@ -10,7 +10,7 @@
 
 import { formatDuration } from '../../core/duration.ts';
 import { show, textOf } from '../../core/errors.ts';
-import { type AmqpConnection, type Table, versionOf } from '../connection/amqp.ts';
+import { type AmqpConnection, type AmqpTable, versionOf } from '../connection/amqp.ts';
 import type { ExchangeInfo, Management, Permissions, QueueInfo } from '../management/management.ts';
 import { type Snapshot, takeSnapshot } from '../topology/broker-state.ts';
 import { appliedPolicy } from '../topology/effective.ts';
@@ -24,7 +24,14 @@ import {
 } from '../topology/model.ts';
 import { type Problem, verifyTopology } from '../topology/verify.ts';
 import { amqpOf } from '../connection/connection.ts';
-import { bad, type DoctorOptions, type Finding, ok, type SharedWith, warn } from './reports.ts';
+import {
+  bad,
+  type DoctorOptions,
+  type BrokerFinding,
+  okBroker,
+  type SharedWith,
+  warn,
+} from './reports.ts';
 import { queueStats } from './stats.ts';
 
 /**
@@ -40,7 +47,7 @@ import { queueStats } from './stats.ts';
  * const { hints } = await queueStats({ connection, management, plans });
  * console.log(dumpText(await dumpTopology({ management, plans })), hints);
  */
-export async function doctor(options: DoctorOptions): Promise<readonly Finding[]> {
+export async function doctor(options: DoctorOptions): Promise<readonly BrokerFinding[]> {
   const { management, plans } = options;
   const connection = await amqpOf(options.connection);
   const topology = mergeTopologies(plans);
@@ -82,7 +89,7 @@ const WITHOUT_MANAGEMENT = warn(
 const ASSUMED = ', which is assumed, not verified';
 
 /** Nothing can be done about it afterwards, so it is said before. */
-const DELETED = ok(
+const DELETED = okBroker(
   'queue.deleted',
   'messages in a deleted queue are lost, whatever its settings: let respool ' +
     'rabbit topology migrate or drain empty a queue before',
@@ -93,10 +100,10 @@ async function toldVersion(management: Management | undefined): Promise<string |
   return told?.version;
 }
 
-async function alarms(management: Management): Promise<readonly Finding[]> {
+async function alarms(management: Management): Promise<readonly BrokerFinding[]> {
   return attempt('alarms', async () => {
     const report = await management.alarms();
-    if (report.isWell) return [ok('broker.alarms', 'no alarm of memory or disk')];
+    if (report.isWell) return [okBroker('broker.alarms', 'no alarm of memory or disk')];
     const where = report.alarms.map(({ node, resource }) => `${resource} at ${node}`);
     return [
       bad(
@@ -108,22 +115,22 @@ async function alarms(management: Management): Promise<readonly Finding[]> {
   });
 }
 
-async function topologyFindings({ options, connection, topology }: At): Promise<Finding[]> {
+async function topologyFindings({ options, connection, topology }: At): Promise<BrokerFinding[]> {
   const { management } = options;
   const problems = await verifyTopology(connection, topology, { management });
   if (problems.length > 0) return problems.map(problemFinding);
   const { length } = topology.queues;
   const there = `all ${length} queues with their exchanges are there`;
-  if (management !== undefined) return [ok('topology', `${there}, and as they should be`)];
+  if (management !== undefined) return [okBroker('topology', `${there}, and as they should be`)];
   const text = `${there}; their arguments and bindings are assumed, not verified`;
   return [warn('topology', text, WITHOUT_MANAGEMENT.todo)];
 }
 
-function problemFinding({ kind, text, todo }: Problem): Finding {
+function problemFinding({ kind, text, todo }: Problem): BrokerFinding {
   return bad(kind, text, todo);
 }
 
-async function queuesFindings({ options, topology }: At): Promise<Finding[]> {
+async function queuesFindings({ options, topology }: At): Promise<BrokerFinding[]> {
   const { management, plans } = options;
   if (management === undefined) return [];
   const snapshot = await takeSnapshot(management, topology);
@@ -133,10 +140,10 @@ async function queuesFindings({ options, topology }: At): Promise<Finding[]> {
   // Where none is there, nothing was looked at: that they are missing is said elsewhere.
   if (found.length > 0 || there.length === 0) return found;
   const which = there.length === planned.length ? 'no queue' : 'no queue that is there';
-  return [ok('queues', `${which} can lose what it was given`)];
+  return [okBroker('queues', `${which} can lose what it was given`)];
 }
 
-async function statsFindings({ options }: At): Promise<Finding[]> {
+async function statsFindings({ options }: At): Promise<BrokerFinding[]> {
   const { connection, management, plans } = options;
   const { hints } = await queueStats({ connection, management, plans });
   return hints
@@ -144,7 +151,7 @@ async function statsFindings({ options }: At): Promise<Finding[]> {
     .map(({ kind, level, text, todo }) => ({ level, name: `stats.${kind}`, text, todo }));
 }
 
-async function userFindings({ options, topology }: At): Promise<Finding[]> {
+async function userFindings({ options, topology }: At): Promise<BrokerFinding[]> {
   const { management, plans } = options;
   if (management === undefined) return [];
   const { user = management.username } = options;
@@ -154,9 +161,9 @@ async function userFindings({ options, topology }: At): Promise<Finding[]> {
 /** One part that fails must not hide the others. */
 async function attempt(
   part: string,
-  look: () => Promise<readonly Finding[]>,
+  look: () => Promise<readonly BrokerFinding[]>,
   instead = '',
-): Promise<readonly Finding[]> {
+): Promise<readonly BrokerFinding[]> {
   try {
     return await look();
   } catch (error) {
@@ -182,7 +189,7 @@ function rightsFindings(
   user: string,
   permissions: Permissions,
   { plans, topology }: { readonly plans: readonly QueuePlan[]; readonly topology: Topology },
-): Finding[] {
+): BrokerFinding[] {
   if (permissions.kind === 'hidden') {
     return [
       warn(
@@ -201,7 +208,7 @@ function rightsFindings(
     return lacking.length === 0 ? [] : [lackFinding(user, need, lacking)];
   });
   if (found.length > 0) return found;
-  return [ok('user.permissions', `the user ${show(user)} may do everything that is needed`)];
+  return [okBroker('user.permissions', `the user ${show(user)} may do everything that is needed`)];
 }
 
 function needsOf(plans: readonly QueuePlan[], { queues, exchanges, bindings }: Topology): Need[] {
@@ -231,7 +238,11 @@ function named(exchange: string): string {
   return exchange === '' ? DEFAULT_EXCHANGE : exchange;
 }
 
-function lackFinding(user: string, { right, isVital }: Need, lacking: readonly string[]): Finding {
+function lackFinding(
+  user: string,
+  { right, isVital }: Need,
+  lacking: readonly string[],
+): BrokerFinding {
   const shown = lacking.slice(0, SHOWN_MAX).map(show).join(', ');
   const more = lacking.length > SHOWN_MAX ? ` and ${lacking.length - SHOWN_MAX} more` : '';
   const text = `the user ${show(user)} lacks the permission to ${right} ${shown}${more}`;
@@ -266,7 +277,7 @@ function unique(names: readonly string[]): string[] {
 export function versionFindings(
   version: string | undefined,
   queues: readonly PlannedQueue[],
-): Finding[] {
+): BrokerFinding[] {
   const at = parse(version);
   if (version === undefined || at === undefined) {
     return [
@@ -280,17 +291,26 @@ export function versionFindings(
   const quorum = queues.filter(({ type }) => type === 'quorum');
   const classic = queues.filter(({ type }) => type === 'classic');
   return [
-    ok('broker.version', `RabbitMQ ${version}`),
+    okBroker('broker.version', `RabbitMQ ${version}`),
     ...(quorum.length > 0 ? quorumTraps(version, at, quorum) : []),
     ...(classic.length > 0 ? classicTraps(version, at) : []),
     ...cycleTrap(version, at),
     ...(at >= release(4, 0)
-      ? [ok('broker.message-size', `${version} takes messages of up to 16 MiB, 3.x up to 128 MiB`)]
+      ? [
+          okBroker(
+            'broker.message-size',
+            `${version} takes messages of up to 16 MiB, 3.x up to 128 MiB`,
+          ),
+        ]
       : []),
   ];
 }
 
-function quorumTraps(version: string, at: number, quorum: readonly PlannedQueue[]): Finding[] {
+function quorumTraps(
+  version: string,
+  at: number,
+  quorum: readonly PlannedQueue[],
+): BrokerFinding[] {
   if (at < release(3, 10)) {
     return [
       bad(
@@ -316,7 +336,7 @@ function quorumTraps(version: string, at: number, quorum: readonly PlannedQueue[
   return [...late, ...limitTraps(version, at, quorum)];
 }
 
-function limitTraps(version: string, at: number, quorum: readonly PlannedQueue[]): Finding[] {
+function limitTraps(version: string, at: number, quorum: readonly PlannedQueue[]): BrokerFinding[] {
   const limitOf = ({ spec }: PlannedQueue): unknown => spec.arguments['x-delivery-limit'];
   const isModern = at >= release(4, 0);
   const negative = quorum.filter((queue) => Number(limitOf(queue)) < 0);
@@ -334,7 +354,7 @@ function limitTraps(version: string, at: number, quorum: readonly PlannedQueue[]
   if (!isModern) return [];
   if (without.length === 0) {
     const text = `RabbitMQ ${version} gives up messages after 20 deliveries where no limit is set`;
-    return [ok('broker.delivery-limit', `${text}; these queues set their own`)];
+    return [okBroker('broker.delivery-limit', `${text}; these queues set their own`)];
   }
   return [
     warn(
@@ -346,7 +366,7 @@ function limitTraps(version: string, at: number, quorum: readonly PlannedQueue[]
   ];
 }
 
-function classicTraps(version: string, at: number): Finding[] {
+function classicTraps(version: string, at: number): BrokerFinding[] {
   const strategy = warn(
     'classic.dead-lettering',
     'classic queues dead-letter at most once: a message that comes back from waiting is lost ' +
@@ -365,7 +385,7 @@ function classicTraps(version: string, at: number): Finding[] {
   ];
 }
 
-function cycleTrap(version: string, at: number): Finding[] {
+function cycleTrap(version: string, at: number): BrokerFinding[] {
   if (at < release(3, 13) || at > release(3, 13, 2)) return [];
   return [
     bad(
@@ -399,7 +419,7 @@ const DELIVERY_LIMIT_LOW = 1_000;
 const DELIVERY_LIMIT_DEFAULT = 20;
 
 /** What is unsafe about the queues of plans, in their order. */
-function queueFindings(queues: readonly PlannedQueue[], snapshot: Snapshot): Finding[] {
+function queueFindings(queues: readonly PlannedQueue[], snapshot: Snapshot): BrokerFinding[] {
   return queues.flatMap(({ spec }) => {
     const info = snapshot.queues.get(spec.name);
     if (info === undefined) return [];
@@ -434,7 +454,7 @@ function settingsOf(info: QueueInfo, snapshot: Snapshot): (setting: string) => u
   };
 }
 
-function typeFinding({ spec, info }: Judged): Finding[] {
+function typeFinding({ spec, info }: Judged): BrokerFinding[] {
   const wanted = spec.arguments['x-queue-type'];
   if (wanted === undefined || info.type === undefined || wanted === info.type) return [];
   return [
@@ -446,7 +466,7 @@ function typeFinding({ spec, info }: Judged): Finding[] {
   ];
 }
 
-function stateFinding({ spec, info }: Judged): Finding[] {
+function stateFinding({ spec, info }: Judged): BrokerFinding[] {
   const { state } = info;
   if (state === undefined || state === 'running' || state === 'idle') return [];
   return [
@@ -458,7 +478,7 @@ function stateFinding({ spec, info }: Judged): Finding[] {
   ];
 }
 
-function strategyFinding({ spec, info, of }: Judged): Finding[] {
+function strategyFinding({ spec, info, of }: Judged): BrokerFinding[] {
   if (info.type !== 'quorum' || of('dead-letter-exchange') === undefined) return [];
   const isAsked = of('dead-letter-strategy') === 'at-least-once';
   if (isAsked && of('overflow') === 'reject-publish') return [];
@@ -474,7 +494,7 @@ function strategyFinding({ spec, info, of }: Judged): Finding[] {
   ];
 }
 
-function dropFinding({ spec, of }: Judged): Finding[] {
+function dropFinding({ spec, of }: Judged): BrokerFinding[] {
   const limit = of('max-length') ?? of('max-length-bytes');
   const overflow = of('overflow');
   if (limit === undefined || String(overflow).startsWith('reject-publish')) return [];
@@ -488,7 +508,7 @@ function dropFinding({ spec, of }: Judged): Finding[] {
   ];
 }
 
-function limitFinding({ spec, info, of }: Judged, version: string): Finding[] {
+function limitFinding({ spec, info, of }: Judged, version: string): BrokerFinding[] {
   if (info.type !== 'quorum') return [];
   const isModern = Number.parseInt(version, 10) >= 4;
   const limit = of('delivery-limit') ?? (isModern ? DELIVERY_LIMIT_DEFAULT : undefined);
@@ -509,8 +529,8 @@ function limitFinding({ spec, info, of }: Judged, version: string): Finding[] {
 }
 
 /** What ends messages, or the queue with them, by time alone. */
-function lifeFinding({ spec, of }: Judged): Finding[] {
-  const found: Finding[] = [];
+function lifeFinding({ spec, of }: Judged): BrokerFinding[] {
+  const found: BrokerFinding[] = [];
   const expires = of('expires');
   if (typeof expires === 'number') {
     const span = formatDuration(expires);
@@ -539,7 +559,7 @@ function lifeFinding({ spec, of }: Judged): Finding[] {
 }
 
 /** Without an alternate exchange 32 messages that no queue takes stop a whole wait queue. */
-function returnFinding({ spec, of }: Judged, snapshot: Snapshot): Finding[] {
+function returnFinding({ spec, of }: Judged, snapshot: Snapshot): BrokerFinding[] {
   if (spec.role !== 'wait') return [];
   const name = of('dead-letter-exchange');
   const what = `the wait queue ${show(spec.name)}`;
@@ -566,6 +586,6 @@ function returnFinding({ spec, of }: Judged, snapshot: Snapshot): Finding[] {
 }
 
 function alternateOf({ policy, arguments: args }: ExchangeInfo, snapshot: Snapshot): unknown {
-  const definition: Table = snapshot.policies.get(policy ?? '')?.definition ?? {};
+  const definition: AmqpTable = snapshot.policies.get(policy ?? '')?.definition ?? {};
   return args['alternate-exchange'] ?? definition['alternate-exchange'];
 }

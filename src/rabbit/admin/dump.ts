@@ -6,7 +6,7 @@
 
 import { formatDuration } from '../../core/duration.ts';
 import { systemClock } from '../../system/clock.ts';
-import { passiveExchanges, type Table, versionOf } from '../connection/amqp.ts';
+import { passiveExchanges, type AmqpTable, versionOf } from '../connection/amqp.ts';
 import { isSameBinding, type Snapshot, takeSnapshot } from '../topology/broker-state.ts';
 import { extraBindings } from '../topology/plan.ts';
 import { mergeTopologies, plannedQueues, type Topology } from '../topology/model.ts';
@@ -16,12 +16,12 @@ import type {
   DumpedBinding,
   DumpedExchange,
   DumpedQueue,
-  LookOptions,
+  BrokerLookOptions,
   TopologyDump,
 } from './reports.ts';
 
 /** The topology of the plans, and the state of its queues. */
-export async function dumpTopology(options: LookOptions): Promise<TopologyDump> {
+export async function dumpTopology(options: BrokerLookOptions): Promise<TopologyDump> {
   checkLook('the topology', options);
   const { management, plans, clock = systemClock } = options;
   const topology = mergeTopologies(plans);
@@ -163,7 +163,7 @@ function thereText(isThere: boolean | undefined): string {
   return isThere ? '' : 'MISSING';
 }
 
-function tableText(table: Table | undefined): string {
+function tableText(table: AmqpTable | undefined): string {
   if (table === undefined || Object.keys(table).length === 0) return '';
   return JSON.stringify(table);
 }

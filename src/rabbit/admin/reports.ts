@@ -4,14 +4,14 @@
  */
 
 import type { Clock } from '../../ports/clock.ts';
-import type { AmqpMessage, Table } from '../connection/amqp.ts';
+import type { AmqpMessage, AmqpTable } from '../connection/amqp.ts';
 import type { AnyConnection } from '../connection/connection.ts';
 import type { HistoryWire } from '../message-history.ts';
 import type { QueuePlan, QueueRole, Route, Topology } from '../topology/model.ts';
 import type { Management } from '../management/management.ts';
 
 /** Whom to ask. */
-export interface LookOptions {
+export interface BrokerLookOptions {
   /** Tells depths and consumers; without it only the management API is asked. */
   readonly connection?: AnyConnection | undefined;
   /** Tells everything else; without it much stays unknown, and the report says so. */
@@ -58,7 +58,7 @@ export interface StatsHint {
 }
 
 /** Options of `queueStats`. */
-export interface StatsOptions extends LookOptions {
+export interface StatsOptions extends BrokerLookOptions {
   /** What was told before: shows what grows and what does not leave its wait queue. */
   readonly previous?: StatsReport | undefined;
 }
@@ -75,7 +75,7 @@ export interface StatsReport {
 }
 
 /** One line of the doctor. */
-export interface Finding {
+export interface BrokerFinding {
   readonly level: 'ok' | 'warn' | 'bad';
   /** Stable, with dots: `queue.strategy`. */
   readonly name: string;
@@ -85,7 +85,7 @@ export interface Finding {
 }
 
 /** Options of `doctor`. */
-export interface DoctorOptions extends LookOptions {
+export interface DoctorOptions extends BrokerLookOptions {
   readonly connection: AnyConnection;
   /** The other systems whose queues these are, and what stays unsafe by their arguments. */
   readonly compat?: SharedWith | readonly SharedWith[] | undefined;
@@ -226,12 +226,12 @@ export interface MigrateReport {
 /** A queue as the broker has it. */
 export interface DumpedQueue extends QueueStats {
   /** As planned. */
-  readonly planned: Table;
+  readonly planned: AmqpTable;
   /** As the broker has them. */
-  readonly arguments: Table | undefined;
+  readonly arguments: AmqpTable | undefined;
   readonly policy: string | undefined;
   readonly operatorPolicy: string | undefined;
-  readonly policyDefinition: Table | undefined;
+  readonly policyDefinition: AmqpTable | undefined;
   readonly state: string | undefined;
   readonly node: string | undefined;
 }
@@ -242,7 +242,7 @@ export interface DumpedExchange {
   readonly type: string;
   /** undefined: nobody can tell. */
   readonly isThere: boolean | undefined;
-  readonly arguments: Table | undefined;
+  readonly arguments: AmqpTable | undefined;
   readonly policy: string | undefined;
 }
 
@@ -251,7 +251,7 @@ export interface DumpedBinding {
   readonly exchange: string;
   readonly queue: string;
   readonly key: string;
-  readonly arguments: Table;
+  readonly arguments: AmqpTable;
   readonly isPlanned: boolean;
   /** undefined: nobody can tell. */
   readonly isThere: boolean | undefined;
@@ -268,7 +268,7 @@ export interface TopologyDump {
   readonly policies: readonly {
     readonly name: string;
     readonly pattern: string;
-    readonly definition: Table;
+    readonly definition: AmqpTable;
     readonly priority: number;
   }[];
   readonly hints: readonly StatsHint[];
@@ -276,14 +276,14 @@ export interface TopologyDump {
 
 // The lines of the doctor, made in one way.
 
-export function ok(name: string, text: string): Finding {
+export function okBroker(name: string, text: string): BrokerFinding {
   return { level: 'ok', name, text, todo: '' };
 }
 
-export function warn(name: string, text: string, todo: string): Finding {
+export function warn(name: string, text: string, todo: string): BrokerFinding {
   return { level: 'warn', name, text, todo };
 }
 
-export function bad(name: string, text: string, todo: string): Finding {
+export function bad(name: string, text: string, todo: string): BrokerFinding {
   return { level: 'bad', name, text, todo };
 }

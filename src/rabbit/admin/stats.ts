@@ -12,7 +12,13 @@ import { queuesOf } from '../topology/broker-state.ts';
 import { type PlannedQueue, plannedQueues } from '../topology/model.ts';
 import { amqpOf } from '../connection/connection.ts';
 import type { QueueInfo } from '../management/management.ts';
-import type { LookOptions, QueueStats, StatsHint, StatsOptions, StatsReport } from './reports.ts';
+import type {
+  BrokerLookOptions,
+  QueueStats,
+  StatsHint,
+  StatsOptions,
+  StatsReport,
+} from './reports.ts';
 
 /** Depth, rates and age of every queue of the plans. */
 export async function queueStats(options: StatsOptions): Promise<StatsReport> {
@@ -66,8 +72,8 @@ function statsOf({ spec, of, waitMs }: PlannedQueue, { told, counted, at }: Know
   };
 }
 
-function publishedOf(told: QueueInfo | undefined): number | undefined {
-  const stats = told?.raw['message_stats'];
+function publishedOf(info: QueueInfo | undefined): number | undefined {
+  const stats = info?.raw['message_stats'];
   const count: unknown =
     typeof stats === 'object' && stats !== null ? Reflect.get(stats, 'publish') : undefined;
   return typeof count === 'number' ? count : undefined;
@@ -100,13 +106,13 @@ const STALL_AT = 32;
 /** A message may leave its wait queue so much later before it counts as stuck. */
 const LATE_MS = MINUTE_MS;
 
-interface HintParts {
+interface HintOptions {
   readonly at: number;
   readonly previous: StatsReport | undefined;
 }
 
 /** What should worry, in the order of the queues. */
-export function hintsOf(queues: readonly QueueStats[], parts: HintParts): StatsHint[] {
+export function hintsOf(queues: readonly QueueStats[], parts: HintOptions): StatsHint[] {
   return queues.flatMap((queue) => {
     const before = parts.previous?.queues.find((one) => one.name === queue.name);
     return [
@@ -156,7 +162,7 @@ function stalled({ name, role, deadLettering = 0 }: QueueStats): StatsHint[] {
 function deepWait(
   queue: QueueStats,
   before: QueueStats | undefined,
-  { at, previous }: HintParts,
+  { at, previous }: HintOptions,
 ): StatsHint[] {
   const { name, waitMs, ready } = queue;
   if (waitMs === undefined || before === undefined || previous === undefined) return [];
@@ -217,7 +223,7 @@ function deadGrowing(queue: QueueStats, before: QueueStats | undefined): StatsHi
 }
 
 /** Refuses to look without a management API. */
-export function checkLook(what: string, { connection, management }: LookOptions): void {
+export function checkLook(what: string, { connection, management }: BrokerLookOptions): void {
   if (connection !== undefined || management !== undefined) return;
   throw new RespoolError(
     'config.invalid',

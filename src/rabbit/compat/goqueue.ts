@@ -19,9 +19,9 @@ import { RespoolError, show } from '../../core/errors.ts';
 import type { Failure } from '../../core/failure.ts';
 import { checkNames, checkNumber } from '../../core/limits.ts';
 import { delayMs, type RetryPolicy } from '../../core/policy.ts';
-import type { AmqpMessage, Properties, Table } from '../connection/amqp.ts';
+import type { AmqpMessage, Properties, AmqpTable } from '../connection/amqp.ts';
 import {
-  H,
+  HEADER,
   type Past,
   readPast,
   respoolWire,
@@ -76,7 +76,7 @@ function isName(value: unknown): value is string {
 }
 
 /** The text of a member's value in an object that is known to be valid JSON; the last one wins. */
-function rawValue(text: string, wanted: string): string {
+function rawValue(text: string, input: string): string {
   let found = 'null';
   let at = text.indexOf('{') + 1;
   while (at < text.length) {
@@ -85,7 +85,7 @@ function rawValue(text: string, wanted: string): string {
     const nameEnd = stringEnd(text, nameAt);
     const valueAt = text.indexOf(':', nameEnd) + 1;
     const valueEnd = endOfValue(text, valueAt);
-    if (JSON.parse(text.slice(nameAt, nameEnd)) === wanted) {
+    if (JSON.parse(text.slice(nameAt, nameEnd)) === input) {
       found = text.slice(valueAt, valueEnd).trim();
     }
     at = valueEnd + 1;
@@ -234,11 +234,11 @@ const wire: HistoryWire = {
 function read(message: AmqpMessage, queue: string): Past {
   const headers = message.properties.headers ?? {};
   const own = readPast(message);
-  const past = compat.continued(own, {
+  const past = compat.continuedHeaders(own, {
     attempts: compat.highest(headers[COUNT.code], headers[COUNT.document]),
     ...compat.originOf(message, foreignOrigin(message, queue)),
   });
-  if (headers[H.firstAt] !== undefined) return past;
+  if (headers[HEADER.firstAt] !== undefined) return past;
   // n.b. Each GoQueue retry sets a new timestamp; the header stays.
   const firstAt = timeOf(headers[PUBLISHED.code]) ?? timeOf(headers[PUBLISHED.document]);
   return firstAt === undefined ? past : { ...past, firstAt };
@@ -303,10 +303,10 @@ function write(message: AmqpMessage, successor: Successor): Properties {
   };
 }
 
-function plan(order: QueueOrder, given: number | undefined): QueuePlan {
+function plan(order: QueueOrder, amount: number | undefined): QueuePlan {
   checkOrder(order);
   const { queue, type } = order;
-  const retries = given ?? order.policy.maxAttempts - 1;
+  const retries = amount ?? order.policy.maxAttempts - 1;
   checkRetries(order, retries);
   const into = `${queue}__retry_exchange`;
   const back = `${queue}__retry_dlx`;
@@ -314,7 +314,7 @@ function plan(order: QueueOrder, given: number | undefined): QueuePlan {
   const levels = levelsOf(order, retries);
   const extra = extraRoads(order, into, levels);
   const pastLast = `${queue}.past-last-retry`;
-  const foreign: parts.Part = {
+  const foreign: parts.TopologyPart = {
     exchanges: [
       parts.exchange(into, 'topic'),
       parts.exchange(back, 'fanout'),
@@ -338,7 +338,7 @@ function plan(order: QueueOrder, given: number | undefined): QueuePlan {
     mainArguments: {},
     foreign,
     roads: [...levels.filter(({ waitMs }) => waitMs > 0), ...extra],
-    policies: [compat.policyOf(queue, `^${compat.literal(queue)}$`, deadLettering(order))],
+    policies: [compat.compatPolicyOf(queue, `^${compat.literal(queue)}$`, deadLettering(order))],
   });
 }
 
@@ -346,7 +346,7 @@ function plan(order: QueueOrder, given: number | undefined): QueuePlan {
 const PASSES_MS = 1;
 
 /** Their main queue has no dead-letter exchange: what is rejected there would be gone. */
-function deadLettering({ queue, queueArguments }: QueueOrder): Table {
+function deadLettering({ queue, queueArguments }: QueueOrder): AmqpTable {
   return {
     'dead-letter-exchange': `${queue}.dlx`,
     'dead-letter-routing-key': parts.deadName(queue),

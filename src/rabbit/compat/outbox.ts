@@ -20,7 +20,7 @@ import { checkNames } from '../../core/limits.ts';
 import type { AmqpMessage, Properties } from '../connection/amqp.ts';
 import {
   countOf,
-  H,
+  HEADER,
   type Past,
   readPast,
   respoolWire,
@@ -34,7 +34,7 @@ import * as parts from '../topology/parts.ts';
 import * as compat from './shared.ts';
 
 /** What their workers were given. */
-export interface OutboxOptions {
+export interface OutboxCompatOptions {
   /** Their `exchange_name`, which begins most names; default `outbox`. */
   readonly exchange?: string;
 }
@@ -43,7 +43,7 @@ const COUNT = 'x-delivery-count';
 const ROUTING_KEY = 'x-original-routing-key';
 
 /** Shares queues with outbox workers. The policy's delays are their `retry_delays`. */
-export function outbox(options: OutboxOptions = {}): compat.Compat {
+export function outbox(options: OutboxCompatOptions = {}): compat.Compat {
   checkNames('outbox()', options, ['exchange']);
   const exchange = checkName('exchange', options.exchange ?? 'outbox');
   const wire: HistoryWire = {
@@ -79,9 +79,9 @@ function read(message: AmqpMessage, exchange: string): Past {
   const routingKey = compat.nonEmpty(headers[ROUTING_KEY]);
   const waited = waitsTold(headers['x-death'], `${exchange}.delay_`);
   // Our own last republish took `x-death` off: its wait is the first that is told since.
-  const isOurs = headers[H.attempts] !== undefined;
+  const isOurs = headers[HEADER.attempts] !== undefined;
   const told = isOurs ? own.attempts + Math.max(0, waited - 1) : waited;
-  return compat.continued(own, {
+  return compat.continuedHeaders(own, {
     attempts: Math.max(foreignAttempts(message), told),
     ...compat.originOf(message, {
       // Only what came back through the default exchange has a key in the header.
@@ -129,7 +129,7 @@ function plan(order: QueueOrder, base: string): QueuePlan {
   const deadLetters = `${base}.dlx`;
   const waits = parts.waitsOf(order);
   const nameOf = (waitMs: number): string => `${base}.delay_${theirLabel(waitMs)}`;
-  const foreign: parts.Part = {
+  const foreign: parts.TopologyPart = {
     exchanges: [
       parts.exchange(base, 'topic'),
       parts.exchange(deadLetters, 'direct'),
@@ -170,10 +170,14 @@ function plan(order: QueueOrder, base: string): QueuePlan {
 function policiesOf(queue: string, base: string): PolicySpec[] {
   const dead = parts.deadName(queue);
   return [
-    compat.policyOf(`${base}.delay`, `^${compat.literal(`${base}.delay_`)}`, compat.KEEPS_ALL),
-    compat.policyOf(queue, `^${compat.literal(queue)}$`, compat.KEEPS_ALL),
+    compat.compatPolicyOf(
+      `${base}.delay`,
+      `^${compat.literal(`${base}.delay_`)}`,
+      compat.KEEPS_ALL,
+    ),
+    compat.compatPolicyOf(queue, `^${compat.literal(queue)}$`, compat.KEEPS_ALL),
     // n.b. From 4.0 on the broker drops a message there after twenty looks at it.
-    compat.policyOf(dead, `^${compat.literal(dead)}$`, { 'delivery-limit': 1_000_000 }),
+    compat.compatPolicyOf(dead, `^${compat.literal(dead)}$`, { 'delivery-limit': 1_000_000 }),
   ];
 }
 

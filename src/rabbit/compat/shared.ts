@@ -7,8 +7,8 @@
  * itself, and our own headers ride along. Safety beyond that is added by policies of the broker.
  */
 
-import type { AmqpMessage, Table } from '../connection/amqp.ts';
-import { countOf, H, type Past, type HistoryWire } from '../message-history.ts';
+import type { AmqpMessage, AmqpTable } from '../connection/amqp.ts';
+import { countOf, HEADER, type Past, type HistoryWire } from '../message-history.ts';
 import { type TopologyRoute, assemble } from '../topology/styles.ts';
 import type {
   PolicySpec,
@@ -30,7 +30,7 @@ export interface Compat {
 }
 
 /** The past as headers tell it, continued by what the other system counted since. */
-export function continued(
+export function continuedHeaders(
   own: Past,
   foreign: { readonly attempts: number; readonly exchange: string; readonly routingKey: string },
 ): Past {
@@ -47,8 +47,8 @@ export function originOf(
 ): { readonly exchange: string; readonly routingKey: string } {
   const headers = properties.headers ?? {};
   return {
-    exchange: nonEmpty(headers[H.exchange]) ?? foreign.exchange ?? fields.exchange,
-    routingKey: nonEmpty(headers[H.routingKey]) ?? foreign.routingKey ?? fields.routingKey,
+    exchange: nonEmpty(headers[HEADER.exchange]) ?? foreign.exchange ?? fields.exchange,
+    routingKey: nonEmpty(headers[HEADER.routingKey]) ?? foreign.routingKey ?? fields.routingKey,
   };
 }
 
@@ -66,14 +66,14 @@ export function highest(...counters: readonly unknown[]): number {
 export interface SharedQueue {
   readonly order: QueueOrder;
   /** Arguments of the main queue in their code; the user's `queueArguments` are laid over them. */
-  readonly mainArguments: Table;
-  readonly foreign: parts.Part;
+  readonly mainArguments: AmqpTable;
+  readonly foreign: parts.TopologyPart;
   readonly roads: readonly TopologyRoute[];
   readonly policies: readonly PolicySpec[];
   /** The queue of their own that dead messages go to; undefined: ours, `{queue}.dlq`. */
   readonly deadQueue?: string | undefined;
   /** Their declaration of it, where we know it. */
-  readonly deadArguments?: Table;
+  readonly deadArguments?: AmqpTable;
 }
 
 /** Their main queue and wait queues, with a dead and a parked queue. */
@@ -87,7 +87,7 @@ export function planShared(shared: SharedQueue): QueuePlan {
   const own = parts.home({ ...plain, queueArguments: {} }, NOWHERE);
   const added = (own.queues ?? []).filter(({ role }) => role === 'parked');
   const dead = deadOf(own, deadQueue, deadArguments);
-  const home: parts.Part = {
+  const home: parts.TopologyPart = {
     exchanges: own.exchanges ?? [],
     queues: [main, ...dead, ...added],
     bindings: (own.bindings ?? []).filter((one) => one.exchange !== NOWHERE),
@@ -106,9 +106,9 @@ export function planShared(shared: SharedQueue): QueuePlan {
 const NOWHERE = ' ';
 
 function deadOf(
-  own: parts.Part,
+  own: parts.TopologyPart,
   theirs: string | undefined,
-  args: Table | undefined,
+  args: AmqpTable | undefined,
 ): readonly QueueSpec[] {
   if (theirs !== undefined) return [];
   const dead = (own.queues ?? []).filter(({ role }) => role === 'dead');
@@ -124,12 +124,12 @@ function lifeOf({
 }
 
 /** A durable queue with exactly these arguments. */
-export function queueOf(name: string, role: QueueSpec['role'], args: Table): QueueSpec {
+export function queueOf(name: string, role: QueueSpec['role'], args: AmqpTable): QueueSpec {
   return { name, role, durable: true, exclusive: false, autoDelete: false, arguments: args };
 }
 
 /** Our own policy for queues of theirs; above those of priority 0, which it replaces there. */
-export function policyOf(name: string, pattern: string, definition: Table): PolicySpec {
+export function compatPolicyOf(name: string, pattern: string, definition: AmqpTable): PolicySpec {
   return { name: `respool.${name}`, pattern, definition, priority: 1 };
 }
 
@@ -139,7 +139,7 @@ export function literal(name: string): string {
 }
 
 /** Dead-lettering that keeps its messages; n.b. without `reject-publish` it would not be active. */
-export const KEEPS_ALL: Table = {
+export const KEEPS_ALL: AmqpTable = {
   'dead-letter-strategy': 'at-least-once',
   overflow: 'reject-publish',
 };

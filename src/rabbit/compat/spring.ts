@@ -13,7 +13,7 @@
  */
 
 import { checkNames } from '../../core/limits.ts';
-import type { AmqpMessage, Properties, Table } from '../connection/amqp.ts';
+import type { AmqpMessage, Properties, AmqpTable } from '../connection/amqp.ts';
 import {
   type Past,
   readPast,
@@ -46,7 +46,7 @@ export interface SpringOptions {
    */
   readonly deadQueue?: string;
   /** Arguments of their wait queues beyond TTL and dead-letter exchange; default: none. */
-  readonly waitArguments?: Table;
+  readonly waitArguments?: AmqpTable;
 }
 
 const COUNT = 'x-message-retries';
@@ -122,7 +122,7 @@ function read(message: AmqpMessage, returnExchange: string): Past {
   const { properties, fields } = message;
   // Through the return exchange it came back, it was not published there.
   const exchange = fields.exchange === returnExchange ? '' : undefined;
-  return compat.continued(readPast(message), {
+  return compat.continuedHeaders(readPast(message), {
     attempts: compat.highest(properties.headers?.[COUNT]),
     ...compat.originOf(message, { exchange, routingKey: undefined }),
   });
@@ -140,7 +140,7 @@ function plan(order: QueueOrder, names: Names): QueuePlan {
   const { waitExchange, returnExchange, deadLetterExchange, deadQueue } = names;
   const waits = parts.waitsOf(order);
   const nameOf = (waitMs: number): string => `${names.waitQueuePrefix}${waitMs}`;
-  const foreign: parts.Part = {
+  const foreign: parts.TopologyPart = {
     exchanges: [parts.exchange(waitExchange, 'headers'), parts.exchange(returnExchange, 'headers')],
     queues: waits.map((waitMs) =>
       compat.queueOf(nameOf(waitMs), 'wait', {
@@ -181,14 +181,14 @@ function plan(order: QueueOrder, names: Names): QueuePlan {
 /** Only quorum queues can be made safer from outside. */
 function policiesOf({ queue, queueArguments }: QueueOrder, names: Names): PolicySpec[] {
   const { waitQueuePrefix: prefix, waitArguments, deadLetterExchange } = names;
-  const isQuorum = (args: Table): boolean => args['x-queue-type'] === 'quorum';
+  const isQuorum = (args: AmqpTable): boolean => args['x-queue-type'] === 'quorum';
   const policies: PolicySpec[] = [];
   if (isQuorum(waitArguments)) {
     const pattern = String.raw`^${compat.literal(prefix)}\d+$`;
-    policies.push(compat.policyOf(`${prefix}*`, pattern, compat.KEEPS_ALL));
+    policies.push(compat.compatPolicyOf(`${prefix}*`, pattern, compat.KEEPS_ALL));
   }
   if (isQuorum(queueArguments) && deadLetterExchange !== false) {
-    policies.push(compat.policyOf(queue, `^${compat.literal(queue)}$`, compat.KEEPS_ALL));
+    policies.push(compat.compatPolicyOf(queue, `^${compat.literal(queue)}$`, compat.KEEPS_ALL));
   }
   return policies;
 }

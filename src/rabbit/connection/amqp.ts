@@ -8,13 +8,13 @@ import { RespoolError, textOf } from '../../core/errors.ts';
 
 /** A value in a table of headers or arguments, as amqplib reads and writes it. */
 export type TableValue = unknown;
-export type Table = Readonly<Record<string, TableValue>>;
+export type AmqpTable = Readonly<Record<string, TableValue>>;
 
 /** The fourteen properties of an AMQP message; `expiration` is text in milliseconds. */
 export interface Properties {
   readonly contentType?: string | undefined;
   readonly contentEncoding?: string | undefined;
-  readonly headers?: Table | undefined;
+  readonly headers?: AmqpTable | undefined;
   readonly deliveryMode?: number | undefined;
   readonly priority?: number | undefined;
   readonly correlationId?: string | undefined;
@@ -60,14 +60,14 @@ export interface QueueOptions {
   readonly durable?: boolean;
   readonly exclusive?: boolean;
   readonly autoDelete?: boolean;
-  readonly arguments?: Table;
+  readonly arguments?: AmqpTable;
 }
 
 export interface ExchangeOptions {
   readonly durable?: boolean;
   readonly internal?: boolean;
   readonly autoDelete?: boolean;
-  readonly arguments?: Table;
+  readonly arguments?: AmqpTable;
 }
 
 export interface QueueState {
@@ -86,8 +86,8 @@ export interface AmqpChannel extends Emitter {
     queue: string,
     options?: { readonly ifEmpty?: boolean; readonly ifUnused?: boolean },
   ): Promise<{ readonly messageCount: number }>;
-  bindQueue(queue: string, exchange: string, key: string, args?: Table): Promise<unknown>;
-  unbindQueue(queue: string, exchange: string, key: string, args?: Table): Promise<unknown>;
+  bindQueue(queue: string, exchange: string, key: string, args?: AmqpTable): Promise<unknown>;
+  unbindQueue(queue: string, exchange: string, key: string, args?: AmqpTable): Promise<unknown>;
   assertExchange(exchange: string, type: string, options?: ExchangeOptions): Promise<unknown>;
   checkExchange(exchange: string): Promise<unknown>;
   deleteExchange(exchange: string, options?: { readonly ifUnused?: boolean }): Promise<unknown>;
@@ -98,7 +98,7 @@ export interface AmqpChannel extends Emitter {
       readonly consumerTag?: string;
       readonly exclusive?: boolean;
       readonly priority?: number;
-      readonly arguments?: Table;
+      readonly arguments?: AmqpTable;
     },
   ): Promise<{ readonly consumerTag: string }>;
   cancel(consumerTag: string): Promise<unknown>;

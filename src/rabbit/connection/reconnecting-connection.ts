@@ -19,7 +19,7 @@ export type ConnectionEvent =
   | { readonly kind: 'unblocked' };
 
 /** What the connection needs. */
-export interface ReconnectingConnectionParts {
+export interface ReconnectingConnectionOptions {
   readonly clock: Clock;
   readonly dice: Dice;
   open(): Promise<AmqpConnection>;
@@ -41,7 +41,7 @@ function guard(connection: AmqpConnection): void {
 
 /** A connection, wanted from its first use on until it is closed. */
 export class ReconnectingConnection {
-  readonly #parts: ReconnectingConnectionParts;
+  readonly #parts: ReconnectingConnectionOptions;
   readonly #listeners = new Set<(event: ConnectionEvent) => void>();
   #connection: AmqpConnection | undefined;
   #opening: Promise<AmqpConnection> | undefined;
@@ -52,7 +52,7 @@ export class ReconnectingConnection {
   readonly #sleeper: Sleeper;
   #unlisten: () => void = () => undefined;
 
-  constructor(parts: ReconnectingConnectionParts) {
+  constructor(parts: ReconnectingConnectionOptions) {
     this.#parts = parts;
     this.#sleeper = new Sleeper(parts.clock);
   }

@@ -20,7 +20,7 @@ import type { RetryPolicy } from '../../core/policy.ts';
 import { Engine } from '../../engine/engine.ts';
 import { Events, eventStream, logEvent } from '../../engine/events.ts';
 import { type EngineLoad, NOTHING_PAUSED } from '../../engine/parts.ts';
-import { type Route, Routes } from '../../engine/slots.ts';
+import { type HandlerRoute, Routes } from '../../engine/handler-slots.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Claim } from '../../ports/source.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
@@ -29,7 +29,7 @@ import { endsWithin } from '../../system/wait.ts';
 import { type AmqpConnection, CLOSE_TIMEOUT_MS } from '../connection/amqp.ts';
 import { connectionOf, queuePlace, type RabbitConnection } from '../connection/connection.ts';
 import { type ConsumerOptions, type ConsumerSettings, consumerSettings } from './options.ts';
-import { handlerOf, type RabbitHandler } from './delivery.ts';
+import { consumerHandlerOf, type RabbitHandler } from './delivery.ts';
 import type { ConnectionEvent } from '../connection/reconnecting-connection.ts';
 import type { StatsOptions, StatsReport } from '../admin/reports.ts';
 import { queueStats } from '../admin/stats.ts';
@@ -348,12 +348,12 @@ export class Consumer implements AsyncDisposable {
   }
 }
 
-function routeOf(handler: RabbitHandler, settings: ConsumerSettings): Route {
+function routeOf(handler: RabbitHandler, settings: ConsumerSettings): HandlerRoute {
   const { middleware, timeoutMs, schema, decode } = settings;
   return {
     lane: 'delivery',
     pattern: '#',
-    handler: handlerOf(handler, schema, decode),
+    handler: consumerHandlerOf(handler, schema, decode),
     middleware,
     policy: undefined,
     concurrency: Number.POSITIVE_INFINITY,

@@ -14,7 +14,7 @@ import { delivered, failed, held, LOST_MAX, type Outcome, postponed } from '../.
 import type { ClaimableState, Lane } from '../../core/state.ts';
 import type { Delivery, Handler } from '../../ports/handler.ts';
 import type { StandardSchema } from '../../ports/schema.ts';
-import type { AmqpMessage, Table } from '../connection/amqp.ts';
+import type { AmqpMessage, AmqpTable } from '../connection/amqp.ts';
 import type { Decode } from '../publish/codecs.ts';
 import { createHash } from 'node:crypto';
 import { PRIORITY_DEFAULT, PRIORITY_MAX } from '../../core/limits.ts';
@@ -202,7 +202,7 @@ export type RabbitHandler<Body = unknown> = (
 ) => Outcome | void | Promise<Outcome | void>;
 
 /** The handler as the engine calls it; a decision in it counts at once. */
-export function handlerOf(
+export function consumerHandlerOf(
   handler: RabbitHandler,
   schema: StandardSchema | undefined,
   decode: Decode,
@@ -398,7 +398,7 @@ class RabbitBody implements BodyInfo {
 }
 
 /** The user's headers as text; our own are read into the history. */
-function textHeaders(headers: Table | undefined): Headers {
+function textHeaders(headers: AmqpTable | undefined): Headers {
   const texts: Record<string, string> = {};
   for (const [name, value] of Object.entries(headers ?? {})) {
     if (name.startsWith('respool-') || name === '__proto__') continue;
@@ -414,7 +414,7 @@ function headerText(value: unknown): string {
 }
 
 /** How often the broker delivered this before, by its own headers; at least once. */
-export function brokerCount(headers: Table | undefined): number {
+export function brokerCount(headers: AmqpTable | undefined): number {
   const counts = [headers?.['x-delivery-count'], headers?.['x-acquired-count']];
   const known = counts.filter((count) => typeof count === 'number' && count > 0);
   return Math.max(1, ...(known as number[]));

@@ -20,8 +20,8 @@ import { goqueue } from '../compat/goqueue.ts';
 import { outbox } from '../compat/outbox.ts';
 import type { Compat } from '../compat/shared.ts';
 import { spring } from '../compat/spring.ts';
-import type { Table } from '../connection/amqp.ts';
-import { type Codec, type Decode, decodersOf } from '../publish/codecs.ts';
+import type { AmqpTable } from '../connection/amqp.ts';
+import { type ContentCodec, type Decode, decodersOf } from '../publish/codecs.ts';
 import type { ConnectionChoice } from '../connection/connection.ts';
 import { respoolWire, type HistoryWire } from '../message-history.ts';
 import type { SubscribeOptions } from './subscription.ts';
@@ -40,7 +40,7 @@ export interface QueueDeclareOptions {
   readonly durable?: boolean;
   readonly exclusive?: boolean;
   readonly autoDelete?: boolean;
-  readonly arguments?: Table;
+  readonly arguments?: AmqpTable;
 }
 
 /** The options of every consumer, in the order of its error texts. */
@@ -190,7 +190,7 @@ const CONSUMER = {
   decoders: {
     kind: 'code',
     type: 'a list of `{ contentType, encode, decode }`',
-    ts: 'readonly Codec[]',
+    ts: 'readonly ContentCodec[]',
     defaultText: 'JSON, text, bytes',
     about: 'for `value()` and `schema`',
   },
@@ -203,7 +203,7 @@ const CONSUMER = {
   consumeArguments: {
     kind: 'data',
     type: 'a table',
-    ts: 'Table',
+    ts: 'AmqpTable',
     about: 'arguments of the subscription',
   },
   exclusive: {
@@ -289,11 +289,11 @@ export interface ConsumerOptions<Body = unknown> extends ConnectionChoice {
   /** What the decoded body must match; one that does not goes to the dead queue. */
   readonly schema?: StandardSchema<Body>;
   /** For `value()` and `schema`. Default JSON, text, bytes. */
-  readonly decoders?: readonly Codec[];
+  readonly decoders?: readonly ContentCodec[];
   /** The name of the subscription. Default the broker's. */
   readonly consumerTag?: string;
   /** Arguments of the subscription. */
-  readonly consumeArguments?: Table;
+  readonly consumeArguments?: AmqpTable;
   /**
    * No other consumer is allowed. Quorum queues of most releases ignore it: there, give the queue
    * the argument `x-single-active-consumer`. Default `false`.
@@ -458,7 +458,7 @@ function invalid(what: string, value: unknown, allowed: string): RespoolError {
 const BY_NAME = { goqueue, spring, outbox } as const;
 
 /** A compat by its name, with all its defaults, or the one that was given. */
-export function compatOf(given: Compat | Compat['name']): Compat {
-  if (typeof given === 'object' && given !== null) return given;
-  return BY_NAME[checkOneOf('compat', given, ['goqueue', 'spring', 'outbox'])]();
+export function compatOf(compat: Compat | Compat['name']): Compat {
+  if (typeof compat === 'object' && compat !== null) return compat;
+  return BY_NAME[checkOneOf('compat', compat, ['goqueue', 'spring', 'outbox'])]();
 }

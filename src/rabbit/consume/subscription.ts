@@ -15,7 +15,7 @@ import { backoff, sleep, endsWithin } from '../../system/wait.ts';
 import {
   type AmqpConnection,
   type AmqpMessage,
-  type Table,
+  type AmqpTable,
   type AmqpChannel,
   CLOSE_TIMEOUT_MS,
 } from '../connection/amqp.ts';
@@ -29,7 +29,7 @@ export interface SubscribeOptions {
   readonly consumerTag?: string;
   readonly exclusive?: boolean;
   readonly priority?: number;
-  readonly arguments?: Table;
+  readonly arguments?: AmqpTable;
 }
 
 /** What a subscription is to, and over which connection. */

@@ -303,11 +303,11 @@ function judged(
   throw new RespoolError('config.invalid', `cannot ${question.doing}: ${why}`);
 }
 
-function refusal(settings: ManagementSettings, status: number, said: string): string {
+function refusal(settings: ManagementSettings, status: number, text: string): string {
   const { address, username, vhost } = settings;
   if (status === 401) {
     return (
-      `${address} refused the user ${show(username)}${said}; see that user and password are ` +
+      `${address} refused the user ${show(username)}${text}; see that user and password are ` +
       'right and that the user has the tag it needs ("management" to look, "policymaker" for ' +
       'policies, "administrator" for permissions): rabbitmqctl set_user_tags'
     );
@@ -315,16 +315,16 @@ function refusal(settings: ManagementSettings, status: number, said: string): st
   if (status === 403) {
     return (
       `${address} does not let the user ${show(username)} do that in the virtual host ` +
-      `${show(vhost)}${said}; give access: rabbitmqctl set_permissions -p ${show(vhost)}`
+      `${show(vhost)}${text}; give access: rabbitmqctl set_permissions -p ${show(vhost)}`
     );
   }
   if (status === 404) {
     return (
-      `${address} does not have it${said}; see that there is a virtual host ${show(vhost)} ` +
+      `${address} does not have it${text}; see that there is a virtual host ${show(vhost)} ` +
       '(rabbitmqctl list_vhosts) and that the URL is that of the management API'
     );
   }
-  return `${address} answered ${status}${said}`;
+  return `${address} answered ${status}${text}`;
 }
 
 const NOT_JSON: unique symbol = Symbol('not JSON');

@@ -17,7 +17,7 @@ import {
   checkManagementOptions,
   type ManagementOptions,
 } from './http.ts';
-import type { Table } from '../connection/amqp.ts';
+import type { AmqpTable } from '../connection/amqp.ts';
 
 /** RabbitMQ itself counts messages every 5 s: asking more often brings nothing new. */
 const NUMBERS: MemoOptions = { everyMs: 5_000, giveUpMs: 5_000, max: 32 };
@@ -108,7 +108,7 @@ export function createManagement(options: ManagementOptions): Management {
       cache.clear();
     }
   };
-  const look = <T>(path: string, doing: string, form: (told: unknown) => T): Promise<T> =>
+  const look = <T>(path: string, doing: string, form: (value: unknown) => T): Promise<T> =>
     cache.get(path, async () => form(await one({ path, doing })));
   return {
     address,
@@ -160,8 +160,8 @@ interface Place {
   readonly vhost: string;
 }
 
-function each<T>(form: (told: unknown) => T): (told: unknown) => readonly T[] {
-  return (told) => list(told).map((one) => form(one));
+function each<T>(form: (value: unknown) => T): (value: unknown) => readonly T[] {
+  return (report) => list(report).map((one) => form(one));
 }
 
 const QUERY_NAMES = ['pageSize', 'detail', 'columns', 'pattern'] as const;
@@ -191,7 +191,7 @@ interface Paging {
 async function paged<T>(
   { asker, vhost }: Place,
   { what, rest, size = PAGE_SIZE_MAX }: Paging,
-  form: (told: unknown) => T,
+  form: (value: unknown) => T,
 ): Promise<readonly T[]> {
   checkNumber('pageSize', size, { min: 1, max: PAGE_SIZE_MAX });
   const doing = `list the ${what}`;
@@ -237,8 +237,8 @@ function policyQuestion(vhost: string, policy: Omit<PolicyInfo, 'applyTo'>): Man
   };
 }
 
-function userOf(told: unknown): { readonly name: string; readonly tags: readonly string[] } {
-  const { name, tags } = record(told);
+function userOf(value: unknown): { readonly name: string; readonly tags: readonly string[] } {
+  const { name, tags } = record(value);
   // n.b. Releases before 3.9 write the tags as one string.
   const words = typeof tags === 'string' ? tags.split(',') : list(tags).map(String);
   return { name: text(name) ?? '', tags: words.filter((tag) => tag !== '') };
@@ -272,8 +272,8 @@ async function askAlarms(asker: ManagementClient): Promise<AlarmReport> {
     // 503 is how it says that there is one.
     expected: [503],
   });
-  const alarms = list(record(json)['alarms']).map((told) => {
-    const { node, resource } = record(told);
+  const alarms = list(record(json)['alarms']).map((report) => {
+    const { node, resource } = record(report);
     return { node: text(node) ?? '', resource: text(resource) ?? '' };
   });
   return { isWell: status !== 503, alarms };
@@ -289,14 +289,14 @@ export interface QueueInfo {
   readonly durable: boolean;
   readonly exclusive: boolean;
   readonly autoDelete: boolean;
-  readonly arguments: Table;
+  readonly arguments: AmqpTable;
   readonly state: string | undefined;
   readonly node: string | undefined;
   /** Names of the policies that apply to it. */
   readonly policy: string | undefined;
   readonly operatorPolicy: string | undefined;
   /** What those policies say together; told only some seconds after a queue was declared. */
-  readonly policyDefinition: Table;
+  readonly policyDefinition: AmqpTable;
   readonly consumers: number | undefined;
   readonly messages: number | undefined;
   readonly ready: number | undefined;
@@ -322,7 +322,7 @@ export interface ExchangeInfo {
   readonly durable: boolean;
   readonly autoDelete: boolean;
   readonly internal: boolean;
-  readonly arguments: Table;
+  readonly arguments: AmqpTable;
   readonly policy: string | undefined;
 }
 
@@ -332,7 +332,7 @@ export interface BindingInfo {
   readonly destination: string;
   readonly to: 'queue' | 'exchange';
   readonly key: string;
-  readonly arguments: Table;
+  readonly arguments: AmqpTable;
 }
 
 export interface PolicyInfo {
@@ -340,7 +340,7 @@ export interface PolicyInfo {
   readonly pattern: string;
   /** `all`, `queues`, `classic_queues`, `quorum_queues`, `exchanges`, … */
   readonly applyTo: string;
-  readonly definition: Table;
+  readonly definition: AmqpTable;
   readonly priority: number;
 }
 
@@ -361,8 +361,8 @@ export interface Overview {
   readonly raw: Told;
 }
 
-export function queueInfo(told: unknown): QueueInfo {
-  const raw = record(told);
+export function queueInfo(value: unknown): QueueInfo {
+  const raw = record(value);
   const rates = record(raw['message_stats']);
   const args = record(raw['arguments']);
   const headAt = number(raw['head_message_timestamp']);
@@ -393,8 +393,8 @@ export function queueInfo(told: unknown): QueueInfo {
   };
 }
 
-function exchangeInfo(told: unknown): ExchangeInfo {
-  const raw = record(told);
+function exchangeInfo(value: unknown): ExchangeInfo {
+  const raw = record(value);
   return {
     name: text(raw['name']) ?? '',
     type: text(raw['type']) ?? '',
@@ -406,8 +406,8 @@ function exchangeInfo(told: unknown): ExchangeInfo {
   };
 }
 
-function bindingInfo(told: unknown): BindingInfo {
-  const raw = record(told);
+function bindingInfo(value: unknown): BindingInfo {
+  const raw = record(value);
   return {
     exchange: text(raw['source']) ?? '',
     destination: text(raw['destination']) ?? '',
@@ -417,8 +417,8 @@ function bindingInfo(told: unknown): BindingInfo {
   };
 }
 
-function policyInfo(told: unknown): PolicyInfo {
-  const raw = record(told);
+function policyInfo(value: unknown): PolicyInfo {
+  const raw = record(value);
   return {
     name: text(raw['name']) ?? '',
     pattern: text(raw['pattern']) ?? '',
@@ -428,8 +428,8 @@ function policyInfo(told: unknown): PolicyInfo {
   };
 }
 
-function nodeInfo(told: unknown): NodeInfo {
-  const raw = record(told);
+function nodeInfo(value: unknown): NodeInfo {
+  const raw = record(value);
   return {
     name: text(raw['name']) ?? '',
     isRunning: raw['running'] === true,
@@ -438,8 +438,8 @@ function nodeInfo(told: unknown): NodeInfo {
   };
 }
 
-function overviewOf(told: unknown): Overview {
-  const raw = record(told);
+function overviewOf(value: unknown): Overview {
+  const raw = record(value);
   return {
     version: text(raw['rabbitmq_version']) ?? '',
     clusterName: text(raw['cluster_name']),

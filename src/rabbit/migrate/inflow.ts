@@ -13,7 +13,7 @@
 
 import { RespoolError, show } from '../../core/errors.ts';
 import { compileGlob } from '../../core/glob.ts';
-import type { Table } from '../connection/amqp.ts';
+import type { AmqpTable } from '../connection/amqp.ts';
 import type {
   BindingInfo,
   ExchangeInfo,
@@ -217,7 +217,7 @@ function alternatesOf(
 ): string[] {
   const argument = args['alternate-exchange'];
   if (typeof argument === 'string') return [argument];
-  const definitions: Table[] = world.policies
+  const definitions: AmqpTable[] = world.policies
     .filter((one) => one.name === policy || appliesTo(one, name))
     .map(({ definition }) => definition);
   const named = definitions.map((definition) => definition['alternate-exchange']);

@@ -135,8 +135,8 @@ async function unbindMains(migration: Migration): Promise<void> {
   tellLeft(migration, left);
 }
 
-function tellLeft({ todo }: Migration, left: readonly BindingSpec[]): void {
-  for (const { queue, exchange, key } of left) {
+function tellLeft({ todo }: Migration, specs: readonly BindingSpec[]): void {
+  for (const { queue, exchange, key } of specs) {
     todo.push(
       `the old queue ${show(queue)} is bound to the exchange ${show(exchange)} by the key ` +
         `${show(key)}, and its successor is not: bind that one, or unbind the old one by hand`,

@@ -242,12 +242,12 @@ interface Waiting {
 
 /** It restarts its wait, in a queue that is long enough: late rather than early. */
 function waitCopy(
-  given: AmqpMessage,
+  amqpMessage: AmqpMessage,
   queue: LeavingQueue,
   { plan, oldMain, wire, id }: Waiting,
 ): Outgoing {
-  const waitMs = queue.waitMs ?? countOf(given.properties.expiration);
-  const message = outOfWait(given);
+  const waitMs = queue.waitMs ?? countOf(amqpMessage.properties.expiration);
+  const message = outOfWait(amqpMessage);
   const past = wire.read(message, oldMain);
   const { attempts, routingKey } = past;
   const to = plan.wait({ delayMs: waitMs, attempt: attempts, routingKey });
@@ -319,19 +319,19 @@ export interface Count {
 
 export function messageCountOf(
   passive: PassiveQueue<QueueState> | undefined,
-  told: QueueInfo | undefined,
+  info: QueueInfo | undefined,
 ): Count {
   const state = passive !== undefined && 'found' in passive ? passive.found : undefined;
   const ready = state?.messageCount ?? 0;
-  const consumers = Math.max(state?.consumerCount ?? 0, told?.consumers ?? 0);
+  const consumers = Math.max(state?.consumerCount ?? 0, info?.consumers ?? 0);
   const isConsumersOld = state?.consumerCount === 0 && consumers > 0;
-  const isTold = state !== undefined && told?.messages !== undefined;
+  const isTold = state !== undefined && info?.messages !== undefined;
   if (!isTold) {
     return { messages: ready === 0 ? undefined : ready, ready, consumers, isConsumersOld };
   }
-  const inAll = (told.ready ?? 0) + (told.unacked ?? 0) + (told.deadLettering ?? 0);
-  const held = inAll + (told.delayed ?? 0);
-  return { messages: Math.max(ready, told.messages ?? 0, held), ready, consumers, isConsumersOld };
+  const inAll = (info.ready ?? 0) + (info.unacked ?? 0) + (info.deadLettering ?? 0);
+  const held = inAll + (info.delayed ?? 0);
+  return { messages: Math.max(ready, info.messages ?? 0, held), ready, consumers, isConsumersOld };
 }
 
 /** Whether a binding is the way back from the wait queues to a main queue of the old topology. */

@@ -10,7 +10,7 @@ import { PermanentError } from '../../core/failure.ts';
 import { checkNames } from '../../core/limits.ts';
 
 /** Turns values of one content type into bytes and back; its own word replaces a built-in one. */
-export interface Codec {
+export interface ContentCodec {
   /** Such as `application/msgpack`; parameters and case do not matter. */
   readonly contentType: string;
   encode(value: unknown): Uint8Array;
@@ -41,7 +41,7 @@ export function contentTypeOf(
 }
 
 /** The encoder of a publisher. */
-export function encodersOf(codecs: readonly Codec[] = []): Encode {
+export function encodersOf(codecs: readonly ContentCodec[] = []): Encode {
   const table = tableOf(codecs, 'encoders');
   return (contentType, body) => {
     if (body === undefined) return EMPTY;
@@ -60,7 +60,7 @@ export function encodersOf(codecs: readonly Codec[] = []): Encode {
 }
 
 /** The decoder of a consumer. */
-export function decodersOf(codecs: readonly Codec[] = []): Decode {
+export function decodersOf(codecs: readonly ContentCodec[] = []): Decode {
   const table = tableOf(codecs, 'decoders');
   return (contentType = CONTENT_TYPE_DEFAULT, bytes) => {
     const codec = find(table, contentType);
@@ -85,7 +85,7 @@ export function decodersOf(codecs: readonly Codec[] = []): Decode {
 
 const EMPTY = Buffer.alloc(0);
 
-const JSON_CODEC: Codec = {
+const JSON_CODEC: ContentCodec = {
   contentType: CONTENT_TYPE_DEFAULT,
   encode: (value) => {
     const text = JSON.stringify(value) as string | undefined;
@@ -95,7 +95,7 @@ const JSON_CODEC: Codec = {
   decode: (bytes) => JSON.parse(utf8(bytes)) as unknown,
 };
 
-const BUILT_IN: readonly Codec[] = [
+const BUILT_IN: readonly ContentCodec[] = [
   JSON_CODEC,
   {
     contentType: 'text/plain',
@@ -121,7 +121,10 @@ function utf8(bytes: Uint8Array): string {
   return STRICT.decode(bytes);
 }
 
-function tableOf(codecs: readonly Codec[], option: string): ReadonlyMap<string, Codec> {
+function tableOf(
+  codecs: readonly ContentCodec[],
+  option: string,
+): ReadonlyMap<string, ContentCodec> {
   if (!Array.isArray(codecs)) throw unusable(option, codecs);
   for (const codec of codecs as readonly unknown[]) checkCodec(codec, option);
   return new Map([...BUILT_IN, ...codecs].map((codec) => [essence(codec.contentType), codec]));
@@ -130,7 +133,7 @@ function tableOf(codecs: readonly Codec[], option: string): ReadonlyMap<string, 
 function checkCodec(codec: unknown, option: string): void {
   if (typeof codec !== 'object' || codec === null) throw unusable(option, codec);
   checkNames(option, codec, ['contentType', 'encode', 'decode']);
-  const { contentType, encode, decode } = codec as Partial<Codec>;
+  const { contentType, encode, decode } = codec as Partial<ContentCodec>;
   const isWhole = typeof encode === 'function' && typeof decode === 'function';
   if (typeof contentType !== 'string' || essence(contentType) === '' || !isWhole) {
     throw unusable(option, codec);
@@ -146,7 +149,10 @@ function unusable(option: string, value: unknown): RespoolError {
 }
 
 /** By the type itself; `application/problem+json` and its like are JSON. */
-function find(table: ReadonlyMap<string, Codec>, contentType: string): Codec | undefined {
+function find(
+  table: ReadonlyMap<string, ContentCodec>,
+  contentType: string,
+): ContentCodec | undefined {
   const name = essence(contentType);
   const found = table.get(name);
   return found ?? (name.endsWith('+json') ? table.get(CONTENT_TYPE_DEFAULT) : undefined);
@@ -157,7 +163,7 @@ function essence(contentType: string): string {
   return (contentType.split(';', 1)[0] ?? '').trim().toLowerCase();
 }
 
-function known(table: ReadonlyMap<string, Codec>): string {
+function known(table: ReadonlyMap<string, ContentCodec>): string {
   return [...table.keys()].join(', ');
 }
 

@@ -21,7 +21,7 @@ import {
   type Properties,
 } from '../connection/amqp.ts';
 import type { ReconnectingConnection } from '../connection/reconnecting-connection.ts';
-import { H } from '../message-history.ts';
+import { HEADER } from '../message-history.ts';
 
 // The messages of an outlet in their order: those that wait, those on their way, and
 // when the time of each is over. One timer for all: they have the same limit, so the oldest is the
@@ -532,7 +532,7 @@ export class ConfirmPublisher {
     channel.on('return', (message: ReturnedMessage) => {
       const { exchange, routingKey, replyText } = message.fields;
       const { messageId, headers } = message.properties;
-      const road = { exchange, key: routingKey, messageId, token: headers?.[H.send] };
+      const road = { exchange, key: routingKey, messageId, token: headers?.[HEADER.send] };
       this.#line.markReturned(road, replyText ?? 'NO_ROUTE');
     });
   }
@@ -623,7 +623,7 @@ function roadOf({ exchange, key }: Outgoing): string {
 function optionsOf({ outgoing, token }: PendingConfirm): object {
   const { properties } = outgoing;
   if (token === undefined) return { ...properties, mandatory: true };
-  const headers = { ...properties.headers, [H.send]: token };
+  const headers = { ...properties.headers, [HEADER.send]: token };
   return { ...properties, headers, mandatory: true };
 }
 

@@ -147,10 +147,10 @@ export class ConnectionGate {
     }
   }
 
-  #unlessStuck(sent: Promise<void>): Promise<void> {
+  #unlessStuck(sending: Promise<void>): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#waiting.add(reject);
-      sent.then(
+      sending.then(
         () => {
           this.#waiting.delete(reject);
           resolve();

@@ -38,7 +38,7 @@ export interface FallbackSpool {
 export type Send = (outgoing: Outgoing) => Promise<void>;
 
 /** How a fallback is used. */
-export interface FallbackParts {
+export interface FallbackOptions {
   readonly spool: FallbackSpool;
   /** The first word of its topics. */
   readonly topic: string;
@@ -69,7 +69,7 @@ export function fallsBack(error: unknown): error is RespoolError {
 }
 
 /** Connects a publisher with its spool. */
-export function openFallback(parts: FallbackParts): Fallback {
+export function openFallback(parts: FallbackOptions): Fallback {
   const leave = join(parts);
   return {
     async keep(outgoing, why) {
@@ -164,14 +164,14 @@ const TURN_WAIT_MAX_MS = 5_000;
 /** The publishers that share the topics of one spool; one handler serves them all. */
 class Forwarding {
   broker: unknown;
-  readonly publishers: FallbackParts[] = [];
+  readonly publishers: FallbackOptions[] = [];
   readonly #now: () => number;
   /** Since when nothing went through; undefined: all is well. */
   #awaySince: number | undefined;
   /** Ends when the last suspect so far has its answer. */
   #lane: Promise<void> = Promise.resolve();
 
-  constructor({ broker, now }: FallbackParts) {
+  constructor({ broker, now }: FallbackOptions) {
     this.broker = broker;
     this.#now = now;
   }
@@ -239,7 +239,7 @@ const FORWARDINGS = new WeakMap<FallbackSpool, Map<string, Forwarding>>();
  * Joins those who forward for a spool; the returned function leaves them. The handler stays: a
  * spool would hold messages without a handler.
  */
-function join(parts: FallbackParts): () => void {
+function join(parts: FallbackOptions): () => void {
   const { spool, topic, policy, broker } = parts;
   const ofSpool = FORWARDINGS.get(spool) ?? new Map<string, Forwarding>();
   FORWARDINGS.set(spool, ofSpool);

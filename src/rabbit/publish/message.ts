@@ -6,7 +6,7 @@
 import { type Duration, durationMs, type Millis } from '../../core/duration.ts';
 import { type ErrorCode, RespoolError, show } from '../../core/errors.ts';
 import { checkFields } from '../../core/limits.ts';
-import type { Outgoing, Properties, Table } from '../connection/amqp.ts';
+import type { Outgoing, Properties, AmqpTable } from '../connection/amqp.ts';
 
 /** A message to publish. */
 export interface PublishMessage {
@@ -16,7 +16,7 @@ export interface PublishMessage {
   readonly exchange?: string;
   /** A value for the encoder of its content type; bytes go as they are; nothing: empty. */
   readonly body?: unknown;
-  readonly headers?: Table;
+  readonly headers?: AmqpTable;
   /** Up to 255 bytes; default: a new UUIDv7. The same on every try: what consumers dedupe by. */
   readonly id?: string;
   readonly type?: string;
@@ -38,7 +38,7 @@ export interface Publication {
   readonly exchange: string;
   readonly key: string;
   readonly body: unknown;
-  readonly headers: Table;
+  readonly headers: AmqpTable;
   readonly contentType: string;
   readonly contentEncoding?: string | undefined;
   readonly timestamp: Millis;
@@ -50,7 +50,7 @@ export interface Publication {
 }
 
 /** What became of a message: a queue of the broker has it, or the fallback. */
-export interface Published {
+export interface PublishedMessage {
   readonly id: string;
   readonly via: 'broker' | 'spool';
 }
@@ -61,13 +61,13 @@ export interface Published {
  */
 export type PublishMiddleware = (
   publication: Publication,
-  next: (changed?: Publication) => Promise<Published>,
-) => Promise<Published>;
+  next: (changed?: Publication) => Promise<PublishedMessage>,
+) => Promise<PublishedMessage>;
 
 /** What a publisher says about messages that do not say it themselves. */
 export interface Defaults {
   readonly exchange: string;
-  readonly headers: Table;
+  readonly headers: AmqpTable;
   readonly priority: number | undefined;
   readonly makeId: (now: Millis) => string;
   readonly contentType: (body: unknown, own: string | undefined) => string;
@@ -132,7 +132,7 @@ export function outgoingOf(
 ): Outgoing {
   const { exchange, key, expirationMs, headers, replyTo } = publication;
   // Here, and not with the rest: middleware may have changed them.
-  checkHeaders(headers);
+  checkMessageHeaders(headers);
   if (replyTo === DIRECT_REPLY) {
     throw invalid('replyTo', replyTo, 'a queue; only the channel that consumes there may say this');
   }
@@ -215,7 +215,7 @@ const NAME_MAX_BYTES = 255;
 const DEPTH_MAX = 32;
 
 /** Which list of further keys is none; undefined: all is well. */
-export function badKeyList(headers: Table): string | undefined {
+export function badKeyList(headers: AmqpTable): string | undefined {
   for (const name of KEY_LISTS) {
     const value = headers[name];
     if (value === undefined) continue;
@@ -228,7 +228,7 @@ export function badKeyList(headers: Table): string | undefined {
 }
 
 /** Refuses what no broker takes, so that it fails the same way with a fallback and without. */
-export function checkHeaders(headers: Table): void {
+export function checkMessageHeaders(headers: AmqpTable): void {
   const bad = badKeyList(headers);
   if (bad !== undefined) throw new RespoolError('message.invalid', bad);
   for (const [name, value] of Object.entries(headers)) {

@@ -8,9 +8,9 @@ import { checkTracer } from '../../engine/tracing.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
 import type { Tracer } from '../../ports/tracer.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
-import type { AmqpConnection, Table } from '../connection/amqp.ts';
+import type { AmqpConnection, AmqpTable } from '../connection/amqp.ts';
 import type { TlsOptions, RabbitConnection } from '../connection/connection.ts';
-import { type Codec, type Encode, encodersOf } from './codecs.ts';
+import { type ContentCodec, type Encode, encodersOf } from './codecs.ts';
 import type { FallbackSpool } from './fallback.ts';
 import type { ConfirmPublisherLimits } from './confirm-publisher.ts';
 import { checkShort, type PublishMiddleware } from './message.ts';
@@ -63,7 +63,7 @@ const PUBLISHER = {
   headers: {
     kind: 'data',
     type: 'a table',
-    ts: 'Table',
+    ts: 'AmqpTable',
     about: 'for every message; its own take precedence',
   },
   contentType: {
@@ -75,7 +75,7 @@ const PUBLISHER = {
   encoders: {
     kind: 'code',
     type: 'a list of `{ contentType, encode, decode }`',
-    ts: 'readonly Codec[]',
+    ts: 'readonly ContentCodec[]',
     defaultText: 'JSON, text, bytes',
     about: 'codecs by content type',
   },
@@ -190,14 +190,14 @@ export interface PublisherOptions {
   /** AMQP's property of that name. Default `id`. */
   readonly appId?: string;
   /** For every message; its own take precedence. */
-  readonly headers?: Table;
+  readonly headers?: AmqpTable;
   /**
    * For messages without their own. Default `application/json`, for bytes
    * `application/octet-stream`.
    */
   readonly contentType?: string;
   /** Codecs by content type. Default JSON, text, bytes. */
-  readonly encoders?: readonly Codec[];
+  readonly encoders?: readonly ContentCodec[];
   /** Whether messages survive a restart of the broker. Default true. */
   readonly persistent?: boolean;
   /** For messages without their own. 0 to 255. */
@@ -247,7 +247,7 @@ export interface PublisherSettings {
   readonly declareAs: ExchangeType | undefined;
   readonly id: string | undefined;
   readonly appId: string | undefined;
-  readonly headers: Table;
+  readonly headers: AmqpTable;
   readonly contentType: string | undefined;
   readonly encode: Encode;
   readonly deliveryMode: 1 | 2;
@@ -266,7 +266,7 @@ export interface PublisherSettings {
 }
 
 /** Refuses what cannot be meant; nothing is opened yet. */
-export function settingsOf(options: PublisherOptions): PublisherSettings {
+export function publisherSettingsOf(options: PublisherOptions): PublisherSettings {
   if (typeof options !== 'object' || options === null)
     throw invalid('options', options, 'an object');
   const values = readOptions({ what: 'createPublisher' }, options, PUBLISHER);
@@ -323,7 +323,7 @@ function checkFallback(fallback: FallbackSpool | undefined): void {
   throw invalid('fallback', fallback, 'a spool, as createSpool gives it');
 }
 
-function checkTable(headers: Table = {}): Table {
+function checkTable(headers: AmqpTable = {}): AmqpTable {
   if (typeof headers === 'object' && headers !== null && !Array.isArray(headers)) return headers;
   throw invalid('headers', headers, 'an object of names to values');
 }

@@ -27,16 +27,16 @@ import {
   type Defaults,
   outgoingOf,
   type Publication,
-  type Published,
+  type PublishedMessage,
   type PublishMessage,
   publicationOf,
 } from './message.ts';
 import { contentTypeOf } from './codecs.ts';
-import { type PublisherOptions, type PublisherSettings, settingsOf } from './options.ts';
+import { type PublisherOptions, type PublisherSettings, publisherSettingsOf } from './options.ts';
 
 /** What became of one message of many. */
 export type PublishResult =
-  | Published
+  | PublishedMessage
   | { readonly id: string | undefined; readonly via: 'nothing'; readonly error: Error };
 
 /** What a publisher is doing now. */
@@ -74,7 +74,7 @@ export class Publisher {
 
   /** @internal Use createPublisher. */
   constructor(options: PublisherOptions) {
-    const settings = settingsOf(options);
+    const settings = publisherSettingsOf(options);
     this.#settings = settings;
     const { url, connection, tls } = options;
     const { clock, dice, id, exchange, fallback } = settings;
@@ -107,7 +107,7 @@ export class Publisher {
    * `broker.unroutable`, `broker.unconfirmed` (it may be there: publish it again with the same id),
    * `broker.unavailable`, `limit.exceeded` or `message.invalid`.
    */
-  publish(message: PublishMessage): Promise<Published> {
+  publish(message: PublishMessage): Promise<PublishedMessage> {
     const now = this.#settings.clock.now();
     return this.#during(() => this.#begin(publicationOf(message, this.#defaults, now)));
   }
@@ -184,7 +184,7 @@ export class Publisher {
     }
   }
 
-  #begin(publication: Publication): Promise<Published> {
+  #begin(publication: Publication): Promise<PublishedMessage> {
     const span = this.#beginSpan(publication);
     if (span === undefined) return this.#through(publication, 0);
     const headers = { ...publication.headers, ...span.headers };
@@ -201,20 +201,20 @@ export class Publisher {
     });
   }
 
-  #through(publication: Publication, at: number): Promise<Published> {
+  #through(publication: Publication, at: number): Promise<PublishedMessage> {
     const wrap = this.#settings.middleware[at];
     if (wrap === undefined) return this.#deliver(publication);
     // Async: what is refused further in is a rejection for them, never thrown.
-    const next = async (changed = publication): Promise<Published> =>
+    const next = async (changed = publication): Promise<PublishedMessage> =>
       this.#through(changed, at + 1);
     return this.#answerOf(wrap(publication, next));
   }
 
   /** A middleware that forgets to return what `next` gave would hide whether it was published. */
-  async #answerOf(answering: Promise<Published>): Promise<Published> {
+  async #answerOf(answering: Promise<PublishedMessage>): Promise<PublishedMessage> {
     const answer: unknown = await answering;
-    if (typeof (answer as Partial<Published> | undefined)?.via === 'string') {
-      return answer as Published;
+    if (typeof (answer as Partial<PublishedMessage> | undefined)?.via === 'string') {
+      return answer as PublishedMessage;
     }
     throw new RespoolError(
       'config.invalid',
@@ -223,7 +223,7 @@ export class Publisher {
     );
   }
 
-  #deliver(publication: Publication): Promise<Published> {
+  #deliver(publication: Publication): Promise<PublishedMessage> {
     const { id } = publication;
     const outgoing = this.#encode(publication);
     const { length } = outgoing.content;
@@ -295,7 +295,7 @@ export class Publisher {
   }
 }
 
-function sentOf({ id }: Published): { readonly id: string } {
+function sentOf({ id }: PublishedMessage): { readonly id: string } {
   return { id };
 }
 

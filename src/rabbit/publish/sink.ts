@@ -11,7 +11,7 @@ import { classify, type Failure, failure } from '../../core/failure.ts';
 import { type Option, readOptions } from '../../core/option-table.ts';
 import { checkTracer, sending } from '../../engine/tracing.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
-import type { Parcel, Sink } from '../../ports/sink.ts';
+import type { OutgoingMessage, Sink } from '../../ports/sink.ts';
 import type { Tracer } from '../../ports/tracer.ts';
 import { systemClock } from '../../system/clock.ts';
 import { InFlight } from '../../system/wait.ts';
@@ -63,7 +63,7 @@ const SINK = {
   key: {
     kind: 'code',
     type: 'text, or a function of the parcel',
-    ts: 'string | ((parcel: Parcel) => string)',
+    ts: 'string | ((parcel: OutgoingMessage) => string)',
     defaultText: 'its topic',
     about: 'the routing key of a parcel',
   },
@@ -113,7 +113,7 @@ export interface RabbitSinkOptions {
   /** Where it publishes; at `''` the key is the name of a queue. */
   readonly exchange: string;
   /** The routing key of a parcel. Default its topic. */
-  readonly key?: string | ((parcel: Parcel) => string);
+  readonly key?: string | ((parcel: OutgoingMessage) => string);
   /** How long a message may take until its confirm. 1ms to 1d; default 30s. */
   readonly confirmTimeout?: Duration;
   /**
@@ -175,10 +175,10 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
     declare: undefined,
     stuckAfterMs,
   });
-  const keyOf = typeof key === 'function' ? key : ({ topic }: Parcel) => key ?? topic;
+  const keyOf = typeof key === 'function' ? key : ({ topic }: OutgoingMessage) => key ?? topic;
   const inFlight = new InFlight();
 
-  const publish = (parcel: Parcel, routingKey: string): Promise<void> => {
+  const publish = (parcel: OutgoingMessage, routingKey: string): Promise<void> => {
     const { id, headers } = parcel;
     const span = tracer?.send({ ...exchangePlace(exchange, routingKey), id, headers });
     const traced = span === undefined ? headers : { ...headers, ...span.headers };
@@ -190,7 +190,7 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
       () => ({ id }),
     );
   };
-  const sendOne = async (parcel: Parcel): Promise<'confirmed' | Failure> => {
+  const sendOne = async (parcel: OutgoingMessage): Promise<'confirmed' | Failure> => {
     const { length } = parcel.body;
     if (length > maxBytes) return tooLarge(length, maxBytes);
     // The broker would end the channel, and with it everything that is on its way.
@@ -282,7 +282,7 @@ function failureOf(error: unknown, isAway: boolean): Failure {
 /** The header that becomes a property, as HTTP and mail name it. */
 const CONTENT_TYPE = 'content-type';
 
-function outgoingOf(parcel: Parcel, exchange: string, key: string): Outgoing {
+function outgoingOf(parcel: OutgoingMessage, exchange: string, key: string): Outgoing {
   const { id, headers, body, enqueuedAt } = parcel;
   return {
     exchange,

@@ -14,7 +14,7 @@ import { show } from '../../core/errors.ts';
 import type { Caution } from '../../ports/dead-letters.ts';
 import type { PolicyInfo, QueueInfo, Management } from '../management/management.ts';
 import { appliedPolicy } from '../topology/effective.ts';
-import { inFull, quoted } from '../topology/explain.ts';
+import { inFull, quoteName } from '../topology/explain.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { sleep } from '../../system/wait.ts';
 import { type AmqpConnection, passiveQueues } from '../connection/amqp.ts';
@@ -161,8 +161,8 @@ function remedyOf(facts: CautionFacts, limits: Limits): string {
   const own = `respool-limit-${info.name}`;
   return (
     'lift it by a policy\n' +
-    `run: rabbitmqctl set_policy -p ${quoted(vhost)} --priority ${priority} --apply-to queues ` +
-    `${quoted(own)} ${quoted(pattern)} ${quoted(JSON.stringify(definition))}\n` +
+    `run: rabbitmqctl set_policy -p ${quoteName(vhost)} --priority ${priority} --apply-to queues ` +
+    `${quoteName(own)} ${quoteName(pattern)} ${quoteName(JSON.stringify(definition))}\n` +
     `or run over HTTP: PUT /api/policies/${encodeURIComponent(vhost)}/${encodeURIComponent(own)} ` +
     JSON.stringify(policy)
   );
@@ -189,7 +189,7 @@ const TOLD_LATE_MS = 6_000;
 const TOLD_WITHIN_MS: number = 2 * TOLD_LATE_MS;
 const ASK_EVERY_MS = 500;
 
-interface AloneParts {
+interface AloneOptions {
   readonly queue: string;
   readonly connection: AmqpConnection;
   readonly management: Management | undefined;
@@ -208,7 +208,7 @@ export async function hasNoOtherConsumer({
   connection,
   management,
   clock,
-}: AloneParts): Promise<boolean> {
+}: AloneOptions): Promise<boolean> {
   const found = (await passiveQueues(connection, [queue])).get(queue);
   const state = found !== undefined && 'found' in found ? found.found : undefined;
   if (state === undefined || state.consumerCount > 0) return false;

@@ -16,15 +16,15 @@ import { checkHeaders, TOPIC_MAX_CHARS } from '../../core/limits.ts';
 import type {
   KeptCopy,
   Letter,
-  Fate,
+  LetterVerdict,
   LetterChange,
   LetterRoute,
 } from '../../ports/dead-letters.ts';
-import type { AmqpMessage, Outgoing, Properties, Table } from '../connection/amqp.ts';
+import type { AmqpMessage, Outgoing, Properties, AmqpTable } from '../connection/amqp.ts';
 import { readProperties, writtenProperties } from '../publish/fallback.ts';
 import {
   changedCopy,
-  H,
+  HEADER,
   type HistoryWire,
   type Past,
   wide,
@@ -76,10 +76,10 @@ export function archiveCopyOf(
 
 /** Publishes a kept copy into its queue again; resolves when the broker has it there. */
 export async function restoreArchived(
-  kept: Pick<KeptCopy, 'headers' | 'body'>,
+  copy: Pick<KeptCopy, 'headers' | 'body'>,
   outlet: { send(outgoing: Outgoing): Promise<void> },
 ): Promise<void> {
-  await outlet.send(restoredOf(kept));
+  await outlet.send(restoredOf(copy));
 }
 
 /** What is published to put it back. */
@@ -113,7 +113,7 @@ function propertiesIn(text: string): Properties {
 
 /** n.b. The broker refuses a user id that is not ours. */
 function restorable({ userId, headers, ...properties }: Properties): Properties {
-  const said = userId === undefined ? {} : { [H.userId]: userId };
+  const said = userId === undefined ? {} : { [HEADER.userId]: userId };
   return {
     ...properties,
     deliveryMode: 2,
@@ -138,7 +138,7 @@ function oneLine(text: string): string {
 }
 
 /** What a copy is made of. */
-export interface ReplayCopyParts {
+export interface ReplayCopyOptions {
   readonly message: AmqpMessage;
   readonly read: ReadLetter;
   readonly wire: HistoryWire | undefined;
@@ -149,14 +149,14 @@ type QueueRoute = Extract<LetterRoute, { readonly kind: 'queue' }>;
 
 /** A message as it is sent again: with fresh attempts, repaired where that was asked for. */
 export function sentCopy(
-  { message, read, wire, now }: ReplayCopyParts,
+  { message, read, wire, now }: ReplayCopyOptions,
   to: QueueRoute,
-  { change, replay }: Extract<Fate, { readonly kind: 'send' }>,
+  { change, replay }: Extract<LetterVerdict, { readonly kind: 'send' }>,
 ): Outgoing {
   const marks = {
-    [H.replays]: read.letter.replays + 1,
-    [H.replay]: replay,
-    [H.replayedAt]: now,
+    [HEADER.replays]: read.letter.replays + 1,
+    [HEADER.replay]: replay,
+    [HEADER.replayedAt]: now,
   };
   const past = { attempts: 0, lost: 0, postponed: 0, restMs: 0, ...lifeOf(read.past, now) };
   const changed = change === undefined ? message : changedBy(message, change);
@@ -166,16 +166,16 @@ export function sentCopy(
 
 /** A message as it is put aside for a person. */
 export function parkedCopy(
-  parts: ReplayCopyParts,
+  parts: ReplayCopyOptions,
   queue: string,
-  { code, reason, by }: Extract<Fate, { readonly kind: 'park' }>,
+  { code, reason, by }: Extract<LetterVerdict, { readonly kind: 'park' }>,
 ): Outgoing {
   const ending = {
-    [H.ended]: 'parked',
-    [H.endedCode]: codeText(code),
-    [H.endedReason]: reasonText(reason),
-    [H.endedAt]: parts.now,
-    [H.endedBy]: by,
+    [HEADER.ended]: 'parked',
+    [HEADER.endedCode]: codeText(code),
+    [HEADER.endedReason]: reasonText(reason),
+    [HEADER.endedAt]: parts.now,
+    [HEADER.endedBy]: by,
   };
   const to = { exchange: '', key: queue };
   return copyWith({ ...parts, isAsRead: true }, { to, past: {}, marks: ending });
@@ -184,11 +184,11 @@ export function parkedCopy(
 interface CopyChange {
   readonly to: { readonly exchange: string; readonly key: string };
   readonly past: Partial<Past>;
-  readonly marks: Table;
+  readonly marks: AmqpTable;
 }
 
 function copyWith(
-  { message, read, wire, isAsRead }: ReplayCopyParts & { readonly isAsRead: boolean },
+  { message, read, wire, isAsRead }: ReplayCopyOptions & { readonly isAsRead: boolean },
   { to, past, marks }: CopyChange,
 ): Outgoing {
   const { owner, letter, beginning } = read;
@@ -204,8 +204,10 @@ function copyWith(
   });
   // Unknown values are left out: a later reader would take the dead queue for its home.
   const unknown = {
-    ...(owner === undefined ? { [H.queue]: undefined } : {}),
-    ...(beginning === undefined ? { [H.exchange]: undefined, [H.routingKey]: undefined } : {}),
+    ...(owner === undefined ? { [HEADER.queue]: undefined } : {}),
+    ...(beginning === undefined
+      ? { [HEADER.exchange]: undefined, [HEADER.routingKey]: undefined }
+      : {}),
   };
   const headers = withHeaders(copy.properties.headers, { ...unknown, ...marks });
   return { ...copy, properties: { ...copy.properties, headers } };
@@ -234,7 +236,7 @@ function changedBy(
 }
 
 /** null and undefined take a header away; one that was null before stays. */
-function withHeaders(headers: Table | undefined, changes: Table): Table {
+function withHeaders(headers: AmqpTable | undefined, changes: AmqpTable): AmqpTable {
   const all: Record<string, unknown> = { ...headers, ...changes };
   for (const [name, value] of Object.entries(changes)) {
     if (value === null || value === undefined) delete all[name];

@@ -24,11 +24,11 @@ import { codeText, REASON_MAX_CHARS, reasonText } from '../../core/failure.ts';
 import { groupOf, type GroupParts } from '../../core/letter-query.ts';
 import { KEY_MAX_CHARS } from '../../core/limits.ts';
 import type { Letter, LetterKind, LetterRoute } from '../../ports/dead-letters.ts';
-import type { AmqpMessage, Properties, Table } from '../connection/amqp.ts';
+import type { AmqpMessage, Properties, AmqpTable } from '../connection/amqp.ts';
 import { writtenProperties } from '../publish/fallback.ts';
 import {
   countOf,
-  H,
+  HEADER,
   type HistoryWire,
   ownerQueueOf,
   type Past,
@@ -104,8 +104,8 @@ export function readLetter(message: AmqpMessage, place: LetterPlace): ReadLetter
       return later.deaths;
     },
     attempts: past.attempts,
-    replays: countOf(headers[H.replays]),
-    replayedBy: usable(headers[H.replay]),
+    replays: countOf(headers[HEADER.replays]),
+    replayedBy: usable(headers[HEADER.replay]),
     enqueuedAt: past.firstAt || undefined,
     get diedAt() {
       return later.cause.diedAt;
@@ -137,8 +137,8 @@ class Later {
   #headers: Headers | undefined;
   #deaths: number | undefined;
 
-  constructor(told: Told) {
-    this.#told = told;
+  constructor(report: Told) {
+    this.#told = report;
   }
 
   get cause(): Cause {
@@ -162,7 +162,7 @@ class Later {
 
 interface Known {
   readonly message: AmqpMessage;
-  readonly headers: Table;
+  readonly headers: AmqpTable;
   readonly past: Past;
   readonly place: LetterPlace;
   /** In other queues than the one it lies in, the newest first. */
@@ -181,7 +181,7 @@ function pastOf(message: AmqpMessage, { wire = respoolWire, of, queue }: LetterP
 /** The main queue that it belongs to, or else the one that it first died in. */
 function queueOf({ message, headers, place, deaths }: Known): string | undefined {
   const isOther = (queue: string | undefined): queue is string =>
-    queue !== undefined && queue !== place.queue && queue !== headers[H.sweptFrom];
+    queue !== undefined && queue !== place.queue && queue !== headers[HEADER.sweptFrom];
   const planned = place.of.length > 0 ? ownerQueueOf(message, place) : undefined;
   const said = [planned, sureOwner(message)].find(isOther);
   if (said !== undefined) return said;
@@ -201,7 +201,7 @@ function beginningOf({ message, headers, past, deaths }: Known): BodyStart | und
   const { fields } = message;
   const { exchange, routingKey } = past;
   const isTold =
-    headers[H.routingKey] !== undefined ||
+    headers[HEADER.routingKey] !== undefined ||
     routingKey !== fields.routingKey ||
     exchange !== fields.exchange;
   if (isTold) return { exchange, routingKey };
@@ -215,13 +215,13 @@ function homeOf(
   owner: string | undefined,
 ): LetterRoute | undefined {
   if (owner !== undefined) return { kind: 'queue', exchange: '', key: owner };
-  const isSaid = [headers[H.exchange], headers[H.routingKey]].every(
+  const isSaid = [headers[HEADER.exchange], headers[HEADER.routingKey]].every(
     (one) => typeof one === 'string',
   );
   if (!isSaid) return undefined;
   const { exchange, routingKey: key } = past;
   const isHere =
-    exchange === '' && (key === '' || key === place.queue || key === headers[H.sweptFrom]);
+    exchange === '' && (key === '' || key === place.queue || key === headers[HEADER.sweptFrom]);
   return isHere ? undefined : { kind: 'queue', exchange, key };
 }
 
@@ -233,10 +233,10 @@ interface Cause {
 
 function causeOf({ headers, past, deaths }: Told): Cause {
   const death = deaths[0];
-  const endedAt = countOf(headers[H.endedAt]) || undefined;
-  const ended = wordOf(headers[H.endedCode]);
+  const endedAt = countOf(headers[HEADER.endedAt]) || undefined;
+  const ended = wordOf(headers[HEADER.endedCode]);
   if (ended !== undefined) {
-    const reason = cut(headers[H.endedReason]);
+    const reason = cut(headers[HEADER.endedReason]);
     return { code: codeText(ended), reason, diedAt: endedAt ?? death?.at };
   }
   const { lastFailure, lastFailedAt } = past;
@@ -329,7 +329,7 @@ function shown(text: string): string {
   return (CONTROL.test(short) ? short.replaceAll(CONTROLS, ' ') : short).toWellFormed();
 }
 
-function shownHeaders(headers: Table): Headers {
+function shownHeaders(headers: AmqpTable): Headers {
   const texts: Record<string, string> = {};
   for (const [name, value] of Object.entries(headers).slice(0, LETTER_HEADERS_MAX)) {
     if (name === '__proto__') continue;
@@ -360,13 +360,13 @@ const DEATHS_READ_MAX = 200;
 const KEPT_MAX_CHARS = 65_536;
 
 /** All of them, the newest first; what is not one is left out. */
-export function xDeathsOf(headers: Table): readonly Death[] {
+export function xDeathsOf(headers: AmqpTable): readonly Death[] {
   return xDeathLines(headers, DEATHS_READ_MAX).flatMap(deathOf);
 }
 
 /** The first lines as they are, the newest first: whatever is in them. */
-function xDeathLines(headers: Table, max: number): readonly unknown[] {
-  const told = headers['x-death'] ?? kept(headers[H.deaths]);
+function xDeathLines(headers: AmqpTable, max: number): readonly unknown[] {
+  const told = headers['x-death'] ?? kept(headers[HEADER.deaths]);
   return Array.isArray(told) ? told.slice(0, max) : [];
 }
 
@@ -383,7 +383,7 @@ function kept(text: unknown): unknown {
 
 function deathOf(entry: unknown): Death[] {
   if (typeof entry !== 'object' || entry === null) return [];
-  const { queue, reason, exchange, time, 'routing-keys': keys } = entry as Table;
+  const { queue, reason, exchange, time, 'routing-keys': keys } = entry as AmqpTable;
   if (typeof queue !== 'string' || queue === '') return [];
   return [
     {
@@ -400,7 +400,7 @@ const REASON = /^[a-z_-]{1,32}$/;
 
 /** n.b. amqplib wraps it: `{ '!': 'timestamp', value: seconds }`. */
 function timeOf(time: unknown): Millis | undefined {
-  const seconds = typeof time === 'object' && time !== null ? (time as Table)['value'] : time;
+  const seconds = typeof time === 'object' && time !== null ? (time as AmqpTable)['value'] : time;
   const ms = countOf(seconds) * SECOND_MS;
   return Number.isSafeInteger(ms) && ms > 0 ? ms : undefined;
 }
@@ -419,12 +419,12 @@ export interface DeathRule {
 const ENTRIES_MAX = 1_000;
 
 /** How often the message with these headers died. */
-export function deathsOf(headers: Table | undefined, rule: DeathRule): number {
+export function deathsOf(headers: AmqpTable | undefined, rule: DeathRule): number {
   return createDeathCounter(rule)(headers);
 }
 
 /** The same for many messages: patterns are read once. */
-export function createDeathCounter(rule: DeathRule): (headers: Table | undefined) => number {
+export function createDeathCounter(rule: DeathRule): (headers: AmqpTable | undefined) => number {
   const { sweptQueue, reasons = [], queues = [] } = rule;
   if (reasons.length === 0 && queues.length === 0) {
     return (headers) => (headers === undefined ? 0 : allDeaths(headers, sweptQueue));
@@ -450,22 +450,22 @@ interface Entry {
   readonly count: number;
 }
 
-function allDeaths(headers: Table, sweptQueue: string): number {
+function allDeaths(headers: AmqpTable, sweptQueue: string): number {
   const entries = entriesOf(headers).filter(({ queue }) => queue !== sweptQueue);
   const work = new Set(entries.filter(({ reason }) => reason !== 'expired').map(entryQueue));
   const atWork = sum(entries.filter(({ queue }) => work.has(queue)).map(countIn));
-  const attempts = countOf(headers[H.attempts]);
+  const attempts = countOf(headers[HEADER.attempts]);
   if (attempts > 0) return sum([atWork, attempts]);
   return Math.max(atWork, sum(entries.filter(({ queue }) => !work.has(queue)).map(countIn)));
 }
 
-function entriesOf(headers: Table): readonly Entry[] {
+function entriesOf(headers: AmqpTable): readonly Entry[] {
   return xDeathLines(headers, ENTRIES_MAX).flatMap(entryOf);
 }
 
-function entryOf(told: unknown): Entry[] {
-  if (typeof told !== 'object' || told === null) return [];
-  const { queue, reason, count } = told as Table;
+function entryOf(value: unknown): Entry[] {
+  if (typeof value !== 'object' || value === null) return [];
+  const { queue, reason, count } = value as AmqpTable;
   if (typeof queue !== 'string' || typeof reason !== 'string') return [];
   // n.b. Old releases wrote one entry for each death, without a count.
   return [{ queue, reason, count: count === undefined ? 1 : countOf(count) }];

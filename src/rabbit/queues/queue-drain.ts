@@ -22,7 +22,7 @@ import {
   openPass,
   type PassOrder,
   type QueuePass,
-  Walk,
+  QueueWalk,
   type WalkOptions,
 } from './queue-pass.ts';
 
@@ -79,7 +79,7 @@ export async function openDrain(
 export class QueueDrain {
   readonly pass: QueuePass;
   readonly #queue: string;
-  readonly #walk: Walk;
+  readonly #walk: QueueWalk;
   readonly #outlet: QueueDrainTools['outlet'];
   readonly #carrying = new InFlight();
   #hasAcked = false;
@@ -95,7 +95,7 @@ export class QueueDrain {
   ) {
     this.#queue = queue;
     this.pass = pass;
-    this.#walk = new Walk(pass, options);
+    this.#walk = new QueueWalk(pass, options);
     this.#outlet = outlet;
   }
 

@@ -18,7 +18,7 @@ import type { Clock } from '../../ports/clock.ts';
 import type * as door from '../../ports/dead-letters.ts';
 import type {
   Caution,
-  Fate,
+  LetterVerdict,
   LetterTakeOptions,
   OpenLetter,
   SettleResult,
@@ -148,8 +148,8 @@ class QueueLetters implements door.DeadLetters {
     return hasNoOtherConsumer({ queue: this.#queue, connection, management, clock: this.#clock });
   }
 
-  async settle(taken: door.TakenLetter, fate: door.Fate): Promise<door.SettleResult> {
-    const held = openMessageOf(taken);
+  async settle(letter: door.TakenLetter, fate: door.LetterVerdict): Promise<door.SettleResult> {
+    const held = openMessageOf(letter);
     const taking = held && [...this.#takings].find((one) => one.has(held));
     if (held === undefined || taking === undefined) return notInHand(held);
     return taking.settle(held, fate);
@@ -281,7 +281,11 @@ class QueueLetters implements door.DeadLetters {
     });
   }
 
-  async #actionOf(message: AmqpMessage, read: ReadLetter, fate: door.Fate): Promise<Action> {
+  async #actionOf(
+    message: AmqpMessage,
+    read: ReadLetter,
+    fate: door.LetterVerdict,
+  ): Promise<Action> {
     const parts = { message, read, wire: this.#options.wire, now: this.#clock.now() };
     switch (fate.kind) {
       case 'leave':
@@ -306,9 +310,9 @@ class QueueLetters implements door.DeadLetters {
 
   #routeOf(
     { letter }: ReadLetter,
-    given: door.LetterRoute | undefined,
+    route: door.LetterRoute | undefined,
   ): QueueRoute | Extract<Action, { kind: 'refuse' }> {
-    const to = given ?? letter.home;
+    const to = route ?? letter.home;
     const name = show(letter.id);
     if (to === undefined) {
       const reason = `the queue of message ${name} is unknown; name where to send it`;
@@ -519,22 +523,22 @@ export type Action =
   | { readonly kind: 'refuse'; readonly code: string; readonly reason: string };
 
 /** What taking needs. */
-interface LetterBatchParts {
+interface LetterBatchOptions {
   readonly drain: QueueDrain;
   readonly inHand: number;
   read(message: AmqpMessage): ReadLetter;
   /** What a fate means for a message; may throw, and then it is left. */
-  actionOf(message: AmqpMessage, read: ReadLetter, fate: Fate): Promise<Action>;
+  actionOf(message: AmqpMessage, read: ReadLetter, fate: LetterVerdict): Promise<Action>;
 }
 
 /** Letters in hand, until its loop ends. */
 class LetterBatch {
-  readonly #parts: LetterBatchParts;
+  readonly #parts: LetterBatchOptions;
   readonly #open = new Set<OpenMessage>();
   readonly #settling = new InFlight();
   #hasRoom: () => void = () => undefined;
 
-  constructor(parts: LetterBatchParts) {
+  constructor(parts: LetterBatchOptions) {
     this.#parts = parts;
   }
 
@@ -543,8 +547,8 @@ class LetterBatch {
   }
 
   /** Whether this letter is one of its own. */
-  has(held: OpenMessage): boolean {
-    return this.#open.has(held);
+  has(message: OpenMessage): boolean {
+    return this.#open.has(message);
   }
 
   /** Throws at its end when the last acks may be lost. */
@@ -577,22 +581,26 @@ class LetterBatch {
   }
 
   /** Settles one of its own. */
-  async settle(held: OpenMessage, fate: Fate): Promise<SettleResult> {
-    const message = held.begin();
-    if (message === undefined) return notInHand(held);
+  async settle(openMessage: OpenMessage, fate: LetterVerdict): Promise<SettleResult> {
+    const message = openMessage.begin();
+    if (message === undefined) return notInHand(openMessage);
     try {
-      return await this.#settling.track(this.#carryOut(held, message, fate));
+      return await this.#settling.track(this.#carryOut(openMessage, message, fate));
     } finally {
-      held.end();
-      this.#open.delete(held);
+      openMessage.end();
+      this.#open.delete(openMessage);
       this.#hasRoom();
     }
   }
 
-  async #carryOut(held: OpenMessage, message: AmqpMessage, fate: Fate): Promise<SettleResult> {
+  async #carryOut(
+    openMessage: OpenMessage,
+    message: AmqpMessage,
+    fate: LetterVerdict,
+  ): Promise<SettleResult> {
     let action: Action;
     try {
-      action = await this.#parts.actionOf(message, held.read, fate);
+      action = await this.#parts.actionOf(message, openMessage.read, fate);
     } catch (error) {
       action = { kind: 'refuse', code: codeOf(error), reason: textOf(error) };
     }
@@ -658,8 +666,8 @@ function settledBy(kind: DrainRemoval['kind'], result: CarryResult): SettleResul
 }
 
 /** What comes of settling a letter that is not in hand: it was settled before, or given back. */
-function notInHand(held: OpenMessage | undefined): SettleResult {
-  if (held?.wasSettled === true) return { kind: 'gone' };
+function notInHand(message: OpenMessage | undefined): SettleResult {
+  if (message?.wasSettled === true) return { kind: 'gone' };
   const reason =
     'it is not in hand any more: its loop has ended, and it was given back; take it again';
   return { kind: 'failed', code: 'move.refused', reason };

@@ -396,7 +396,7 @@ export interface WalkOptions {
 type Step = IteratorResult<AmqpMessage, unknown>;
 
 /** One way through a queue; settle what it brings with the pass, then close it. */
-export class Walk {
+export class QueueWalk {
   readonly pass: QueuePass;
   readonly #options: WalkOptions;
   readonly #steps: AsyncIterator<AmqpMessage, unknown>;

@@ -37,7 +37,7 @@ import {
   type AmqpMessage,
   closeChannel,
   openChannel,
-  type Table,
+  type AmqpTable,
   versionOf,
 } from '../connection/amqp.ts';
 import { explainRefusal } from '../topology/explain.ts';
@@ -62,7 +62,7 @@ const TAG = 'respool-pass-';
 /** Maximum wait for further messages after acks; another consumer may get them instead. */
 const REFILLED_MAX_MS = 2_000;
 /** A consumer that asks for nothing; from 4.0 on it gets one message. */
-const NO_CREDIT: Table = {
+const NO_CREDIT: AmqpTable = {
   'x-credit': { credit: { '!': 'long', value: 0 }, drain: false },
 };
 
@@ -82,7 +82,7 @@ interface Wanted {
   readonly mayHold: number;
 }
 
-interface BlocksParts {
+interface BlocksOptions {
   readonly queue: string;
   readonly window: number;
   /** Of a message, where that is known. */
@@ -97,7 +97,7 @@ interface BlocksParts {
 
 /** The consumers of one pass. */
 export class RequeueBlocks {
-  readonly #parts: BlocksParts;
+  readonly #parts: BlocksOptions;
   readonly #all: RequeueBlock[] = [];
   readonly #byTag = new Map<string, RequeueBlock>();
   readonly #countsEnds: boolean;
@@ -106,7 +106,7 @@ export class RequeueBlocks {
   #isAdding = false;
   #isEnding = false;
 
-  constructor(parts: BlocksParts) {
+  constructor(parts: BlocksOptions) {
     this.#parts = parts;
     const version = versionOf(parts.connection);
     this.#countsEnds = countsEnds(version);
@@ -151,9 +151,9 @@ export class RequeueBlocks {
   }
 
   /** Opens a consumer. */
-  async add(wanted: Wanted): Promise<void> {
+  async add(target: Wanted): Promise<void> {
     const { queue, channel, onMessage } = this.#parts;
-    const size = Math.min(this.#nextSize(wanted), BLOCK_MAX, wanted.atMost);
+    const size = Math.min(this.#nextSize(target), BLOCK_MAX, target.atMost);
     this.#isAdding = true;
     try {
       await channel.prefetch(size);

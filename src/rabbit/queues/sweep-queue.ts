@@ -19,11 +19,11 @@ import {
   type AmqpConnection,
   type AmqpMessage,
   type Outgoing,
-  type Table,
+  type AmqpTable,
   versionOf,
 } from '../connection/amqp.ts';
 import type { Management } from '../management/management.ts';
-import { changedCopy, H, likelyOwner, sureOwner } from '../message-history.ts';
+import { changedCopy, HEADER, likelyOwner, sureOwner } from '../message-history.ts';
 import type { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import { ensureTarget, intoItself, isThere, requireTarget, type SweepPair } from './discover.ts';
 import { createDeathCounter, xDeathsOf, digestOf } from './letter.ts';
@@ -121,7 +121,7 @@ interface SweepTarget {
 function sweepCopy(message: AmqpMessage, { queue, target, deaths, now }: SweepTarget): Outgoing {
   const headers = message.properties.headers ?? {};
   const owner = [sureOwner(message), likelyOwner(message)].find(
-    (said) => said !== undefined && said !== queue,
+    (owner) => owner !== undefined && owner !== queue,
   );
   const copy = changedCopy(message, {
     to: { exchange: '', key: target },
@@ -131,7 +131,7 @@ function sweepCopy(message: AmqpMessage, { queue, target, deaths, now }: SweepTa
   });
   const { properties } = copy;
   // Unknown values are left out: a replay would take the dead queue for its home.
-  const home = headers[H.routingKey] === undefined ? beginningOf(message, queue) : {};
+  const home = headers[HEADER.routingKey] === undefined ? beginningOf(message, queue) : {};
   return {
     ...copy,
     properties: {
@@ -139,10 +139,10 @@ function sweepCopy(message: AmqpMessage, { queue, target, deaths, now }: SweepTa
       headers: {
         ...properties.headers,
         ...home,
-        [H.queue]: owner,
-        [H.sweptFrom]: queue,
-        [H.sweptAt]: now,
-        [H.sweptDeaths]: deaths,
+        [HEADER.queue]: owner,
+        [HEADER.sweptFrom]: queue,
+        [HEADER.sweptAt]: now,
+        [HEADER.sweptDeaths]: deaths,
       },
     },
   };
@@ -153,7 +153,7 @@ function beginningOf({ properties }: AmqpMessage, queue: string): Record<string,
   const oldest = xDeathsOf(properties.headers ?? {})
     .filter((death) => death.queue !== queue)
     .at(-1);
-  return { [H.exchange]: oldest?.exchange, [H.routingKey]: oldest?.keys[0] };
+  return { [HEADER.exchange]: oldest?.exchange, [HEADER.routingKey]: oldest?.keys[0] };
 }
 
 /** What a message is taken to be where the broker has not counted yet. */
@@ -178,7 +178,7 @@ class Sweep {
   readonly #pair: SweepPair;
   readonly #rule: SweepRule;
   readonly #tools: SweepTools;
-  readonly #deaths: (headers: Table | undefined) => number;
+  readonly #deaths: (headers: AmqpTable | undefined) => number;
   readonly #startedAt: number;
   #drain: QueueDrain | undefined;
   #seen = 0;

@@ -5,7 +5,7 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import { show } from '../../core/errors.ts';
-import type { Table } from '../connection/amqp.ts';
+import type { AmqpTable } from '../connection/amqp.ts';
 import type {
   BindingInfo,
   ExchangeInfo,
@@ -133,7 +133,7 @@ export function isSameBinding(want: BindingSpec, have: BindingInfo): boolean {
   );
 }
 
-function fieldDifferences(want: Table, have: Table): Difference[] {
+function fieldDifferences(want: AmqpTable, have: AmqpTable): Difference[] {
   const names = new Set([...Object.keys(want), ...Object.keys(have)]);
   const differences: Difference[] = [];
   for (const argument of names) {

@@ -20,7 +20,7 @@ export interface ApplyOptions {
 }
 
 /** What is at the broker now. */
-export interface Applied {
+export interface ApplyResult {
   readonly exchanges: number;
   readonly queues: number;
   readonly bindings: number;
@@ -35,7 +35,7 @@ export async function applyTopology(
   connection: AmqpConnection,
   topology: Topology,
   options: ApplyOptions = {},
-): Promise<Applied> {
+): Promise<ApplyResult> {
   checkNames('applyTopology', options, ['management']);
   const { management } = options;
   const { exchanges, queues, bindings, policies } = topology;

@@ -3,7 +3,7 @@
  */
 
 import { RespoolError, show } from '../../core/errors.ts';
-import type { Table } from '../connection/amqp.ts';
+import type { AmqpTable } from '../connection/amqp.ts';
 import type { ExchangeSpec, Topology } from './model.ts';
 
 /** A value that JSON can hold. */
@@ -119,7 +119,7 @@ function notForExport(name: string): RespoolError {
   );
 }
 
-function plainTable(table: Table, owner: string): JsonTable {
+function plainTable(table: AmqpTable, owner: string): JsonTable {
   // What is undefined is not sent to the broker either.
   const set = Object.entries(table).filter(([, value]) => value !== undefined);
   return Object.fromEntries(

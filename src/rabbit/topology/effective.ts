@@ -5,7 +5,7 @@
  * Of two numbers the lower holds; of anything else the argument.
  */
 
-import type { Table } from '../connection/amqp.ts';
+import type { AmqpTable } from '../connection/amqp.ts';
 import type { PolicyInfo, QueueInfo } from '../management/management.ts';
 import type { PolicySpec, QueueSpec } from './model.ts';
 
@@ -35,7 +35,7 @@ export interface OverruledSetting {
 export interface AppliedPolicy {
   /** Their names. */
   readonly names: readonly string[];
-  readonly definition: Table;
+  readonly definition: AmqpTable;
 }
 
 /**
@@ -107,7 +107,7 @@ export function hazardOf(
   return undefined;
 }
 
-function effectiveOf(args: Table, policy: Table): Effective {
+function effectiveOf(args: AmqpTable, policy: AmqpTable): Effective {
   const effective: Record<string, unknown> = {};
   for (const setting of SETTINGS) {
     const [byArgument, byPolicy] = [args[`x-${setting}`], policy[setting]];
@@ -143,7 +143,7 @@ function chosen<T extends Pick<PolicyInfo, 'pattern' | 'priority'>>(
   }
 }
 
-function ownPolicy(name: string, policies: readonly PolicySpec[]): Table {
+function ownPolicy(name: string, policies: readonly PolicySpec[]): AmqpTable {
   const policy = chosen({ name, type: undefined }, policies);
   return policy === undefined || policy === UNREADABLE ? {} : policy.definition;
 }

@@ -134,7 +134,7 @@ function refused(error: unknown, tried: TriedDeclaration): Account {
     why:
       `the user ${inFull(user)} needs the permission "${permission}" on the ${what} ` +
       `${inFull(name)}; add the name to that pattern: rabbitmqctl set_permissions -p ` +
-      `${quoted(vhost)} ${quoted(user)} CONFIGURE WRITE READ (it replaces all three; ` +
+      `${quoteName(vhost)} ${quoteName(user)} CONFIGURE WRITE READ (it replaces all three; ` +
       `rabbitmqctl list_permissions shows them)${rest}`,
   };
 }
@@ -202,6 +202,6 @@ function valueIn(text: string): string | undefined {
 }
 
 /** As a shell takes it as one word. */
-export function quoted(text: string): string {
+export function quoteName(text: string): string {
   return /^[\w./@-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }

@@ -9,7 +9,7 @@
 
 import { RespoolError, show } from '../../core/errors.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
-import type { Table } from '../connection/amqp.ts';
+import type { AmqpTable } from '../connection/amqp.ts';
 
 /** Replicated and safe (`quorum`, the default), or plain (`classic`). */
 export type QueueType = 'quorum' | 'classic';
@@ -21,7 +21,7 @@ export interface ExchangeSpec {
   readonly durable: boolean;
   readonly autoDelete: boolean;
   readonly internal: boolean;
-  readonly arguments: Table;
+  readonly arguments: AmqpTable;
 }
 
 /** What a queue is there for. */
@@ -34,7 +34,7 @@ export interface QueueSpec {
   readonly durable: boolean;
   readonly exclusive: boolean;
   readonly autoDelete: boolean;
-  readonly arguments: Table;
+  readonly arguments: AmqpTable;
 }
 
 /** A binding of a topology. */
@@ -42,7 +42,7 @@ export interface BindingSpec {
   readonly queue: string;
   readonly exchange: string;
   readonly key: string;
-  readonly arguments: Table;
+  readonly arguments: AmqpTable;
 }
 
 /** A broker policy: adds safety to queues whose arguments another system has set. */
@@ -50,7 +50,7 @@ export interface PolicySpec {
   readonly name: string;
   /** A regular expression over queue names. */
   readonly pattern: string;
-  readonly definition: Table;
+  readonly definition: AmqpTable;
   readonly priority: number;
 }
 
@@ -70,7 +70,7 @@ export interface UserBinding {
   readonly key?: string;
   /** Declares the exchange with this type; default: `topic`. `false`: it is there already. */
   readonly type?: ExchangeSpec['type'] | false;
-  readonly arguments?: Table;
+  readonly arguments?: AmqpTable;
 }
 
 /** What a style is asked to build for. */
@@ -85,7 +85,7 @@ export interface QueueOrder {
   readonly durable: boolean;
   readonly exclusive: boolean;
   readonly autoDelete: boolean;
-  readonly queueArguments: Table;
+  readonly queueArguments: AmqpTable;
 }
 
 /** Where a message is published to. */
@@ -93,7 +93,7 @@ export interface Route {
   readonly exchange: string;
   readonly key: string;
   /** Headers that routing needs; they are taken off again when the message comes back. */
-  readonly headers?: Table;
+  readonly headers?: AmqpTable;
 }
 
 /** A wait queue, by the road that leads into it. */
@@ -136,8 +136,8 @@ export interface TopologyStyle {
 }
 
 /** One topology of several, or of the plans of several queues. */
-export function mergeTopologies(given: readonly (Topology | QueuePlan)[]): Topology {
-  const all = given.map((one) => ('topology' in one ? one.topology : one));
+export function mergeTopologies(value: readonly (Topology | QueuePlan)[]): Topology {
+  const all = value.map((one) => ('topology' in one ? one.topology : one));
   return {
     exchanges: byName(
       'exchange',

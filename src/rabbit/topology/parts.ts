@@ -13,7 +13,7 @@ import { DAY_MS } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import { checkOneOf } from '../../core/limits.ts';
 import { rungs } from '../../core/policy.ts';
-import type { Table } from '../connection/amqp.ts';
+import type { AmqpTable } from '../connection/amqp.ts';
 import {
   type BindingSpec,
   checkName,
@@ -42,13 +42,22 @@ const WAIT_MAX_MS = 49 * DAY_MS;
 const DELIVERY_LIMIT = 1_000_000;
 
 /** What a part adds to a topology. */
-export type Part = Partial<Omit<Topology, 'policies'>>;
+export type TopologyPart = Partial<Omit<Topology, 'policies'>>;
 
-export function exchange(name: string, type: ExchangeSpec['type'], args: Table = {}): ExchangeSpec {
+export function exchange(
+  name: string,
+  type: ExchangeSpec['type'],
+  args: AmqpTable = {},
+): ExchangeSpec {
   return { name, type, durable: true, autoDelete: false, internal: false, arguments: args };
 }
 
-export function binding(queue: string, from: string, key: string, args: Table = {}): BindingSpec {
+export function binding(
+  queue: string,
+  from: string,
+  key: string,
+  args: AmqpTable = {},
+): BindingSpec {
   return { queue, exchange: from, key, arguments: args };
 }
 
@@ -72,7 +81,7 @@ export function wayBack(
   type: QueueType,
   exchanges: Readonly<Record<string, 'direct' | 'headers'>>,
   unrouted: string,
-): Part {
+): TopologyPart {
   const withWayOut = Object.entries(exchanges).map(([name, kind]) =>
     exchange(name, kind, { 'alternate-exchange': unrouted }),
   );
@@ -92,9 +101,9 @@ export function parkedName(queue: string): string {
 }
 
 /** The main queue with its bindings, and the two queues where messages end. */
-export function home(order: QueueOrder, deadLetterExchange: string): Part {
+export function home(order: QueueOrder, deadLetterExchange: string): TopologyPart {
   const dead = deadName(order.queue);
-  const bound = order.bindings.map((given, at) => userBinding(order.queue, given, at));
+  const bound = order.bindings.map((value, at) => userBinding(order.queue, value, at));
   return {
     exchanges: bound.flatMap((part) => part.exchanges ?? []),
     queues: [
@@ -155,12 +164,12 @@ function distinctWaits(delays: readonly number[]): number[] {
   return [...new Set(waits)].toSorted((a, b) => a - b);
 }
 
-function queueOf(name: string, role: QueueRole, args: Table): QueueSpec {
+function queueOf(name: string, role: QueueRole, args: AmqpTable): QueueSpec {
   return { name, role, durable: true, exclusive: false, autoDelete: false, arguments: args };
 }
 
 /** Arguments common to all queues of a type. A full queue refuses instead of dropping. */
-function argumentsOf(type: QueueType): Table {
+function argumentsOf(type: QueueType): AmqpTable {
   if (type === 'classic') return { 'x-queue-type': 'classic' };
   return {
     'x-queue-type': 'quorum',
@@ -170,7 +179,7 @@ function argumentsOf(type: QueueType): Table {
 }
 
 /** n.b. Without `reject-publish` the broker takes the strategy, and does not follow it. */
-function deadLettering(type: QueueType, { to, key }: Leads): Table {
+function deadLettering(type: QueueType, { to, key }: Leads): AmqpTable {
   return {
     'x-dead-letter-exchange': to,
     ...(key === undefined ? {} : { 'x-dead-letter-routing-key': key }),
@@ -197,7 +206,7 @@ function mainQueue(order: QueueOrder, leads: Leads): QueueSpec {
 }
 
 /** Refuses user arguments that would weaken the queue's guarantees. */
-function checkArguments(queue: string, type: QueueType, args: Table): void {
+function checkArguments(queue: string, type: QueueType, args: AmqpTable): void {
   const refuse = (name: string, todo: string): never => {
     throw new RespoolError(
       'config.invalid',
@@ -219,8 +228,12 @@ function checkArguments(queue: string, type: QueueType, args: Table): void {
   }
 }
 
-function userBinding(queue: string, given: QueueOrder['bindings'][number], at: number): Part {
-  const { exchange: from, key = '#', type = 'topic', arguments: args } = given;
+function userBinding(
+  queue: string,
+  value: QueueOrder['bindings'][number],
+  at: number,
+): TopologyPart {
+  const { exchange: from, key = '#', type = 'topic', arguments: args } = value;
   const isThere = type === false || isBrokersOwn(from);
   if (!isBrokersOwn(from)) checkName(`bindings[${at}].exchange`, from);
   if (type !== false) checkOneOf(`bindings[${at}].type`, type, EXCHANGE_TYPES);

@@ -21,7 +21,7 @@ import { RespoolError, show } from '../../core/errors.ts';
 import type { Failure } from '../../core/failure.ts';
 import { delayMs, type RetryPolicy } from '../../core/policy.ts';
 import { formatDuration, SECOND_MS } from '../../core/duration.ts';
-import { deadName, type Part, parkedName } from './parts.ts';
+import { deadName, type TopologyPart, parkedName } from './parts.ts';
 
 /** How the shared queues and exchanges are called. */
 export interface SharedOptions {
@@ -56,7 +56,7 @@ function planShared(order: QueueOrder, prefix: string): QueuePlan {
   const deadLetters = `${prefix}.dlx`;
   const waits = parts.waitsOf(order);
   const nameOf = (waitMs: number): string => `${into}.${delayLabel(waitMs)}`;
-  const waiting: parts.Part = {
+  const waiting: parts.TopologyPart = {
     exchanges: [parts.exchange(into, 'headers')],
     queues: waits.map((waitMs) => parts.waitQueue(nameOf(waitMs), waitMs, type, { to: back })),
     bindings: [
@@ -128,7 +128,7 @@ function planByQueue(order: QueueOrder): QueuePlan {
   const back = `${queue}.return`;
   const waits = parts.waitsOf(order);
   const nameOf = (waitMs: number): string => `${queue}.delay_${delayLabel(waitMs)}`;
-  const waiting: parts.Part = {
+  const waiting: parts.TopologyPart = {
     queues: waits.map((waitMs) =>
       parts.waitQueue(nameOf(waitMs), waitMs, type, { to: back, key: queue }),
     ),
@@ -141,13 +141,13 @@ function planByQueue(order: QueueOrder): QueuePlan {
   return assemble(order, [parts.home(order, back), way, waiting], roads);
 }
 
-function planByExchange(order: QueueOrder, given: string | undefined): QueuePlan {
+function planByExchange(order: QueueOrder, text: string | undefined): QueuePlan {
   const { queue, type } = order;
-  const base = given ?? exchangeOf(order);
+  const base = text ?? exchangeOf(order);
   const back = `${base}.return`;
   const waits = parts.waitsOf(order);
   const nameOf = (waitMs: number): string => `${base}.delay_${delayLabel(waitMs)}`;
-  const waiting: parts.Part = {
+  const waiting: parts.TopologyPart = {
     // A fanout takes any routing key, so the key is free to say where the message comes back to.
     exchanges: waits.map((waitMs) => parts.exchange(nameOf(waitMs), 'fanout')),
     queues: waits.map((waitMs) => parts.waitQueue(nameOf(waitMs), waitMs, type, { to: back })),
@@ -201,7 +201,7 @@ function planPerAttempt(order: QueueOrder): QueuePlan {
   const into = `${queue}__retry_exchange`;
   const back = `${queue}__dlx`;
   const levels = levelsOf(order);
-  const waiting: parts.Part = {
+  const waiting: parts.TopologyPart = {
     exchanges: [parts.exchange(into, 'topic')],
     queues: levels.map(({ name, waitMs }) =>
       parts.waitQueue(name, waitMs, type, { to: back, key: queue }),
@@ -285,7 +285,7 @@ export function checkOrder(order: QueueOrder): void {
 /** The plan; the same thing twice in the parts is there once. */
 export function assemble(
   order: QueueOrder,
-  parts: readonly Part[],
+  parts: readonly TopologyPart[],
   roads: readonly TopologyRoute[],
 ): QueuePlan {
   const { queue, type } = order;

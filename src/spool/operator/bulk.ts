@@ -30,11 +30,11 @@ const AHEAD_MIN_MS = MINUTE_MS;
 export async function prepareBulk(
   spool: SpoolInternals,
   action: BulkAction,
-  given: ListFilter,
+  listFilter: ListFilter,
   by: string,
 ): Promise<Bulk> {
   checkBulkAction(spool, action);
-  const { count, filter } = await countBulk(spool, action, given);
+  const { count, filter } = await countBulk(spool, action, listFilter);
   return {
     count,
     filter,
@@ -58,11 +58,11 @@ export async function prepareBulk(
 async function countBulk(
   spool: SpoolInternals,
   action: BulkAction,
-  given: ListFilter,
+  listFilter: ListFilter,
 ): Promise<{ count: number; filter: ListFilter }> {
   const filter =
-    (await filterAhead(spool, action, given)) ??
-    fixedFilter(withStates(action, given), spool.now());
+    (await filterAhead(spool, action, listFilter)) ??
+    fixedFilter(withStates(action, listFilter), spool.now());
   const rows = await spool.tally('state', filter);
   // Stores look at a bounded number of messages for what they have no index for. What is done to
   // messages must not end there, so these are gone through.
@@ -78,12 +78,13 @@ async function countBulk(
 async function filterAhead(
   spool: SpoolInternals,
   action: BulkAction,
-  given: ListFilter,
+  listFilter: ListFilter,
 ): Promise<ListFilter | undefined> {
-  if (given.olderThan !== undefined || given.enqueuedBefore !== undefined) return undefined;
+  if (listFilter.olderThan !== undefined || listFilter.enqueuedBefore !== undefined)
+    return undefined;
   const now = spool.now();
-  const chosen = withStates(action, given);
-  const isRetry = action.kind === 'retry' && chosen !== given;
+  const chosen = withStates(action, listFilter);
+  const isRetry = action.kind === 'retry' && chosen !== listFilter;
   const all = isRetry ? { ...chosen, state: RETRIED_AHEAD } : chosen;
   const { enqueuedBefore: _, ...filter } = fixedFilter(all, now);
   const enqueuedAfter = Math.max(now + AHEAD_MIN_MS, filter.enqueuedAfter ?? 0);

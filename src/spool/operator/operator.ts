@@ -15,7 +15,7 @@ import type { State } from '../../core/state.ts';
 import type { EngineLoad } from '../../engine/parts.ts';
 import type { KeyHead, ListPage, TallyBy, TallyRow } from '../../ports/entry-store.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
-import type { Enqueued } from '../enqueue.ts';
+import type { EnqueueResult } from '../enqueue.ts';
 import type { ActionResult, AuditRecord } from '../actions.ts';
 import type { CleanupResult } from '../caretaker.ts';
 import type { CheckOptions, CheckReport } from '../check.ts';
@@ -42,9 +42,9 @@ export interface Operator {
   /** The name that is written into the audit record. */
   readonly by: string;
   /** Stores a message, as `spool.enqueue`. */
-  enqueue(message: Message): Promise<Enqueued>;
+  enqueue(message: Message): Promise<EnqueueResult>;
   /** Stores many in one write. */
-  enqueueMany(messages: readonly Message[]): Promise<Enqueued[]>;
+  enqueueMany(messages: readonly Message[]): Promise<EnqueueResult[]>;
   /** The message's envelope and status, or undefined. */
   get(id: string): Promise<MessageView | undefined>;
   /** The body as a stream; `message.unknown`, `body.missing` or `body.corrupt` otherwise. */

@@ -148,7 +148,7 @@ function changes(spool: SpoolInternals, by: string): Changes {
       checkIds(ids);
       return replay(runtime, ids, order, by);
     },
-    keep: (copies) => keep(runtime, copies, by),
+    keep: (copies) => keepMessage(runtime, copies, by),
     // Loaded when it is needed, as all that few programs do: an import has to be quick.
     check: async (options) => (await import('../check.ts')).checkAll(runtime, by, options),
     rekey: async (options) => {
@@ -371,7 +371,11 @@ async function pausing(
 const COPIES_AT_ONCE = 500;
 
 /** Stores copies of messages; durable when it resolves. All are checked before any is written. */
-async function keep(runtime: Runtime, copies: readonly KeptCopy[], by: string): Promise<void> {
+async function keepMessage(
+  runtime: Runtime,
+  copies: readonly KeptCopy[],
+  by: string,
+): Promise<void> {
   checkList('copies', copies, 'a list of copies');
   const bodies = copies.map(({ body }) => ownBody(body));
   const own = copies.map((copy) => ({ ...copy, headers: { ...copy.headers } }));

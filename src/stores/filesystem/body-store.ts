@@ -20,7 +20,7 @@ import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { InFlight } from '../../system/wait.ts';
 import {
-  LentBuffers,
+  ReusedBuffers,
   type ReadWindow,
   setReadWindow,
   shareWindow,
@@ -100,7 +100,7 @@ class FilesystemBodies implements BodyStore {
     const file = await this.#openBody(ref, path);
     // n.b. Looked at now: parameters of a generator are evaluated before its reader is there.
     const { maxBytes } = window;
-    const lent = maxBytes === undefined ? undefined : new LentBuffers(maxBytes);
+    const lent = maxBytes === undefined ? undefined : new ReusedBuffers(maxBytes);
     try {
       for (;;) {
         // Else a new buffer each time: the reader may keep or change what it was given.

@@ -100,23 +100,23 @@ export function createHeldEntry(
 }
 
 /** The path of an entry's file, below the store's path. */
-export function pathOf(held: HeldEntry): string {
-  return `${shardDirectory(held.state, held.shard)}/${fileName(held.id, held)}`;
+export function pathOf(entry: HeldEntry): string {
+  return `${shardDirectory(entry.state, entry.shard)}/${fileName(entry.id, entry)}`;
 }
 
 /** When an entry is due, as far as others may know: a lost holder's lease is over. */
-export function dueAtOf(held: HeldEntry): Millis | null {
-  return held.isLost ? held.due : held.dueAt;
+export function dueAtOf(entry: HeldEntry): Millis | null {
+  return entry.isLost ? entry.due : entry.dueAt;
 }
 
 /**
  * A stand-in for the entry with what the catalog knows, for filters and orders that need no more.
  */
-export function outlineOf(held: HeldEntry): Entry {
-  const { id, topic, destination, priority, enqueuedAt, lane, state, attempts, updatedAt } = held;
+export function outlineOf(entry: HeldEntry): Entry {
+  const { id, topic, destination, priority, enqueuedAt, lane, state, attempts, updatedAt } = entry;
   const outline = {
     envelope: { id, topic, destination, priority, enqueuedAt, headers: {} },
-    status: { lane, state, attempts, updatedAt, dueAt: dueAtOf(held) },
+    status: { lane, state, attempts, updatedAt, dueAt: dueAtOf(entry) },
   };
   return outline as unknown as Entry;
 }
@@ -137,41 +137,41 @@ export class Catalog {
   }
 
   /** Puts an entry in, in place of the one with its id. */
-  put(held: HeldEntry): void {
-    const former = this.byId.get(held.id);
+  put(entry: HeldEntry): void {
+    const former = this.byId.get(entry.id);
     if (former !== undefined) this.#forget(former);
-    this.byId.set(held.id, held);
-    this.#count(held.state, 1);
-    if (held.dedupeKey !== undefined) this.#idByDedupeKey.set(held.dedupeKey, held.id);
-    this.#list(held);
+    this.byId.set(entry.id, entry);
+    this.#count(entry.state, 1);
+    if (entry.dedupeKey !== undefined) this.#idByDedupeKey.set(entry.dedupeKey, entry.id);
+    this.#list(entry);
   }
 
   /** Takes an entry out. */
-  remove(held: HeldEntry): void {
-    if (this.byId.get(held.id) !== held) return;
-    this.#forget(held);
-    this.byId.delete(held.id);
+  remove(entry: HeldEntry): void {
+    if (this.byId.get(entry.id) !== entry) return;
+    this.#forget(entry);
+    this.byId.delete(entry.id);
   }
 
   /** Hides an entry from claims while it is part of a batch. */
-  hide(held: HeldEntry): void {
-    held.isBusy = true;
-    this.tree.remove(held);
-    this.hidden.add(held);
+  hide(entry: HeldEntry): void {
+    entry.isBusy = true;
+    this.tree.remove(entry);
+    this.hidden.add(entry);
   }
 
   /** Shows an entry again that was hidden: nothing became of the batch. */
-  show(held: HeldEntry): void {
-    held.isBusy = false;
-    if (this.hidden.delete(held)) this.#list(held);
+  show(entry: HeldEntry): void {
+    entry.isBusy = false;
+    if (this.hidden.delete(entry)) this.#list(entry);
   }
 
   /** Makes an entry whose holder is gone due at `now`, unless it is due earlier. */
-  expire(held: HeldEntry, now: Millis): void {
-    this.tree.remove(held);
-    held.isLost = true;
-    held.due = Math.min(held.due, now);
-    if (!this.hidden.has(held)) this.#list(held);
+  expire(entry: HeldEntry, now: Millis): void {
+    this.tree.remove(entry);
+    entry.isLost = true;
+    entry.due = Math.min(entry.due, now);
+    if (!this.hidden.has(entry)) this.#list(entry);
   }
 
   /** How many entries are in a state. */
@@ -179,17 +179,17 @@ export class Catalog {
     return this.#counts.get(state) ?? 0;
   }
 
-  #list(held: HeldEntry): void {
-    if (held.dueAt !== null) this.tree.add(held);
+  #list(entry: HeldEntry): void {
+    if (entry.dueAt !== null) this.tree.add(entry);
   }
 
-  #forget(held: HeldEntry): void {
-    held.isBusy = false;
-    this.tree.remove(held);
-    this.hidden.delete(held);
-    this.#count(held.state, -1);
-    const { dedupeKey } = held;
-    if (dedupeKey !== undefined && this.#idByDedupeKey.get(dedupeKey) === held.id) {
+  #forget(entry: HeldEntry): void {
+    entry.isBusy = false;
+    this.tree.remove(entry);
+    this.hidden.delete(entry);
+    this.#count(entry.state, -1);
+    const { dedupeKey } = entry;
+    if (dedupeKey !== undefined && this.#idByDedupeKey.get(dedupeKey) === entry.id) {
       this.#idByDedupeKey.delete(dedupeKey);
     }
   }

@@ -8,19 +8,19 @@ import { claimedStatus } from '../../core/next-status.ts';
 import { takesTopic } from '../../core/topic.ts';
 import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
 import { type Catalog, createHeldEntry, type HeldEntry, pathOf } from './catalog.ts';
-import type { Step, StepDone } from './disk-protocol.ts';
+import type { DiskStep, StepDone } from './disk-protocol.ts';
 import { noteDamage, type WriterPlan, type WriterRound } from './plan.ts';
 import { decodeContent, fileName, mergeStatus } from './row.ts';
 
 /** Whether a claim with this filter may ever take the entry, its due time aside. */
-export function fitsFilter(held: HeldEntry, filter: ClaimFilter): boolean {
+export function fitsFilter(entry: HeldEntry, filter: ClaimFilter): boolean {
   return (
-    held.dueAt !== null &&
-    held.lane === filter.lane &&
-    filter.states.some((state) => state === held.state) &&
-    takesTopic(filter.topics, held.topic) &&
-    (held.destination === undefined ||
-      filter.exceptDestinations?.includes(held.destination) !== true)
+    entry.dueAt !== null &&
+    entry.lane === filter.lane &&
+    filter.states.some((state) => state === entry.state) &&
+    takesTopic(filter.topics, entry.topic) &&
+    (entry.destination === undefined ||
+      filter.exceptDestinations?.includes(entry.destination) !== true)
   );
 }
 
@@ -28,12 +28,12 @@ export function fitsFilter(held: HeldEntry, filter: ClaimFilter): boolean {
 export function planClaim(request: ClaimRequest, round: WriterRound): WriterPlan {
   const { catalog } = round;
   const taken = pickDue(request, catalog);
-  const next = taken.map((held) => claimedStatus(namedStatus(held), request));
-  const steps = taken.map((held, at): Step => {
-    catalog.hide(held);
-    const name = fileName(held.id, next[at] as Status);
-    const { id, bytes } = held;
-    return { kind: 'claim', id, from: pathOf(held), bytes, state: 'active', name };
+  const next = taken.map((item) => claimedStatus(namedStatus(item), request));
+  const steps = taken.map((item, at): DiskStep => {
+    catalog.hide(item);
+    const name = fileName(item.id, next[at] as Status);
+    const { id, bytes } = item;
+    return { kind: 'claim', id, from: pathOf(item), bytes, state: 'active', name };
   });
   return {
     // A claim may be forgotten in a power cut: the message is then where it was.
@@ -43,9 +43,9 @@ export function planClaim(request: ClaimRequest, round: WriterRound): WriterPlan
     isLazy: false,
     finish(done, contents) {
       const entries: Entry[] = [];
-      taken.forEach((held, at) => {
+      taken.forEach((item, at) => {
         const step = done[at];
-        const entry = noteClaimed(round, held, next[at] as Status, step, contents);
+        const entry = noteClaimed(round, item, next[at] as Status, step, contents);
         if (entry !== undefined) entries.push(entry);
       });
       return entries;
@@ -78,20 +78,20 @@ function pickDue(request: ClaimRequest, catalog: Catalog): HeldEntry[] {
 
 function noteClaimed(
   round: WriterRound,
-  held: HeldEntry,
+  entry: HeldEntry,
   next: Status,
   done: StepDone | undefined,
   contents: Uint8Array,
 ): Entry | undefined {
   if (done?.kind !== 'placed' || done.content === undefined) {
-    noteDamage(round, held, done);
+    noteDamage(round, entry, done);
     return undefined;
   }
   const { at, bytes } = done.content;
-  const content = decodeContent(Buffer.from(contents.buffer, at, bytes), held.id);
-  assert(typeof content !== 'string', `the thread let a damaged "${held.id}" pass`);
+  const content = decodeContent(Buffer.from(contents.buffer, at, bytes), entry.id);
+  assert(typeof content !== 'string', `the thread let a damaged "${entry.id}" pass`);
   const place = { state: 'active', shard: done.shard, bytes: done.bytes } as const;
-  round.catalog.put(createHeldEntry(held.id, next, held, place));
+  round.catalog.put(createHeldEntry(entry.id, next, entry, place));
   return {
     envelope: content.envelope,
     status: mergeStatus(content.status, 'active', next),
@@ -101,8 +101,8 @@ function noteClaimed(
 }
 
 /** A status with all that a claim looks at; the rest stays in the file. */
-function namedStatus(held: HeldEntry): Status {
-  const { state, lane, revision, attempts, notices, lost, updatedAt, dueAt } = held;
+function namedStatus(entry: HeldEntry): Status {
+  const { state, lane, revision, attempts, notices, lost, updatedAt, dueAt } = entry;
   const unread = { policy: null, postponed: 0, replays: 0, history: [], notes: {} };
   return { state, lane, revision, attempts, notices, lost, updatedAt, dueAt, ...unread };
 }

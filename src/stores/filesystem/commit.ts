@@ -6,7 +6,7 @@ import type { Status } from '../../core/entry.ts';
 import { assert } from '../../core/errors.ts';
 import type { Change } from '../../ports/entry-store.ts';
 import { createHeldEntry, factsOf, type HeldEntry, pathOf } from './catalog.ts';
-import type { Step, StepDone } from './disk-protocol.ts';
+import type { DiskStep, StepDone } from './disk-protocol.ts';
 import { addBody, noteDamage, type WriterCall, type WriterPlan, type WriterRound } from './plan.ts';
 import { fileName } from './row.ts';
 
@@ -46,19 +46,19 @@ export function planCommit(
   };
 }
 
-function isCurrent(held: HeldEntry, { revision, holder }: Change): boolean {
-  return held.revision === revision && held.holder === holder;
+function isCurrent(entry: HeldEntry, { revision, holder }: Change): boolean {
+  return entry.revision === revision && entry.holder === holder;
 }
 
 function changeStep(
-  held: HeldEntry,
+  entry: HeldEntry,
   { to, envelope, inlineBody }: Change,
   round: WriterRound,
-): Step {
-  const { id, bytes } = held;
-  const from = pathOf(held);
+): DiskStep {
+  const { id, bytes } = entry;
+  const from = pathOf(entry);
   if (to === 'remove') return { kind: 'remove', from, bytes };
-  assert(to.revision > held.revision, `a change of "${id}" does not raise its revision`);
+  assert(to.revision > entry.revision, `a change of "${id}" does not raise its revision`);
   const keepsBody = envelope === undefined || (envelope.body.place === 'inline' && !inlineBody);
   return {
     kind: 'change',
@@ -76,17 +76,17 @@ function changeStep(
 /** Whether the change took place. */
 function noteChanged(
   round: WriterRound,
-  held: HeldEntry,
+  entry: HeldEntry,
   { to, envelope }: Change,
   done: StepDone | undefined,
 ): boolean {
-  if (done?.kind === 'removed') round.catalog.remove(held);
+  if (done?.kind === 'removed') round.catalog.remove(entry);
   else if (done?.kind === 'placed' && to !== 'remove') {
-    const facts = envelope === undefined ? { ...held, ...statusFacts(to) } : factsOf(envelope, to);
+    const facts = envelope === undefined ? { ...entry, ...statusFacts(to) } : factsOf(envelope, to);
     const place = { state: to.state, shard: done.shard, bytes: done.bytes };
-    round.catalog.put(createHeldEntry(held.id, to, facts, place));
+    round.catalog.put(createHeldEntry(entry.id, to, facts, place));
   } else {
-    noteDamage(round, held, done);
+    noteDamage(round, entry, done);
     return false;
   }
   return true;

@@ -60,14 +60,14 @@ async function readFitting(
   for (let at = 0; at < looked.length; at += READS_AT_ONCE) {
     const group = looked.slice(at, at + READS_AT_ONCE);
     const read = await Promise.all(group.map(({ id }) => readOrSkip(opened, id)));
-    group.forEach((held, index) => {
+    group.forEach((item, index) => {
       const entry = read[index];
-      if (entry !== undefined && matchesQuery(entry, query)) found.push(held);
+      if (entry !== undefined && matchesQuery(entry, query)) found.push(item);
     });
   }
   return found;
 }
 
-function keyOf(held: HeldEntry, by: TallyBy): string | undefined {
-  return by === 'state' ? held.state : held[by];
+function keyOf(entry: HeldEntry, by: TallyBy): string | undefined {
+  return by === 'state' ? entry.state : entry[by];
 }

@@ -18,7 +18,7 @@ export interface FileRange {
 }
 
 /** One change to one file. Paths are below the store's path; `from` has its length beside it. */
-export type Step =
+export type DiskStep =
   | {
       readonly kind: 'create';
       readonly state: State;
@@ -80,7 +80,7 @@ export interface DiskError {
 
 /** Calls that go to the disk together; the steps of one call happen all or none. */
 export interface Batch {
-  readonly calls: readonly (readonly Step[])[];
+  readonly calls: readonly (readonly DiskStep[])[];
   readonly bodies: Uint8Array;
   /** Whether all of it, and everything before, must be on the disk before the answer. */
   readonly isDurable: boolean;

@@ -15,7 +15,7 @@ import type {
   BatchDone,
   Damage,
   DiskError,
-  Step,
+  DiskStep,
   StepDone,
   SyncMode,
 } from './disk-protocol.ts';
@@ -23,7 +23,7 @@ import { diskError, errnoOf } from './errors.ts';
 import { Directories, type Files } from './files.ts';
 import { setAside } from './quarantine.ts';
 import {
-  BLOCK_BYTES,
+  FILE_BLOCK_BYTES,
   type Content,
   decodeContent,
   encodeContent,
@@ -41,7 +41,7 @@ const SYNC_FAILURES_MAX = 3;
 
 /** One call on its way. */
 interface Work {
-  readonly steps: readonly Step[];
+  readonly steps: readonly DiskStep[];
   readonly done: (StepDone | undefined)[];
   readonly drafts: (Draft | undefined)[];
   /** What takes back the steps so far, the last one first. */
@@ -318,7 +318,7 @@ export class Disk {
   }
 }
 
-function createWork(steps: readonly Step[]): Work {
+function createWork(steps: readonly DiskStep[]): Work {
   return { steps, done: [], drafts: [], undo: [], freed: [], former: [] };
 }
 
@@ -328,7 +328,7 @@ function answer(work: Work): readonly StepDone[] | DiskError {
 
 /** The bytes of the changed file, or undefined when another name is all it takes. */
 function changedContent(
-  step: Extract<Step, { kind: 'change' }>,
+  step: Extract<DiskStep, { kind: 'change' }>,
   content: Content,
   bodies: Uint8Array,
 ): Uint8Array | undefined {
@@ -542,17 +542,17 @@ class Spares {
 
   /** Lays in the reserve. A disk that is full already is no reason not to open. */
   fill(): void {
-    for (let count = 0; count < this.#reserve(BLOCK_BYTES); count += 1) {
+    for (let count = 0; count < this.#reserve(FILE_BLOCK_BYTES); count += 1) {
       const path = this.newPath();
       try {
         const fd = this.#files.create(path);
-        this.#files.write(fd, new Uint8Array(BLOCK_BYTES).fill(0x20));
+        this.#files.write(fd, new Uint8Array(FILE_BLOCK_BYTES).fill(0x20));
         this.#files.close(fd);
       } catch {
         // The reserve is a comfort; the write that needs it will say that the disk is full.
         return;
       }
-      this.add({ path, bytes: BLOCK_BYTES });
+      this.add({ path, bytes: FILE_BLOCK_BYTES });
     }
   }
 
@@ -568,6 +568,6 @@ class Spares {
   }
 
   #reserve(bytes: number): number {
-    return bytes === BLOCK_BYTES ? Math.min(RESERVE, this.#max) : 0;
+    return bytes === FILE_BLOCK_BYTES ? Math.min(RESERVE, this.#max) : 0;
   }
 }

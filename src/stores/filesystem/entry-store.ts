@@ -162,7 +162,7 @@ class FilesystemStore implements EntryStore {
 
   async expireLost(now: Millis): Promise<number> {
     this.#checkOpen();
-    const lost = this.#lost.filter((held) => this.#catalog.byId.get(held.id) === held);
+    const lost = this.#lost.filter((item) => this.#catalog.byId.get(item.id) === item);
     this.#lost = [];
     for (const held of lost) this.#catalog.expire(held, now);
     return lost.length;
@@ -408,10 +408,10 @@ function readLayout(text: string): number | undefined {
 }
 
 /** Takes a find into the catalog; returns the paths of what it replaces or is replaced by. */
-function admit(catalog: Catalog, found: FoundFile): readonly string[] {
-  const parsed = parseFileName(found.name);
+function admit(catalog: Catalog, file: FoundFile): readonly string[] {
+  const parsed = parseFileName(file.name);
   if (parsed === undefined) return [];
-  const held = createHeldEntry(parsed.id, parsed.status, found.facts, found);
+  const held = createHeldEntry(parsed.id, parsed.status, file.facts, file);
   const other = catalog.byId.get(held.id);
   if (other !== undefined && other.revision >= held.revision) return [pathOf(held)];
   catalog.put(held);

@@ -6,7 +6,7 @@ import type { Entry } from '../../core/entry.ts';
 import { assert } from '../../core/errors.ts';
 import type { Duplicate } from '../../ports/entry-store.ts';
 import { createHeldEntry, factsOf } from './catalog.ts';
-import type { Step, StepDone } from './disk-protocol.ts';
+import type { DiskStep, StepDone } from './disk-protocol.ts';
 import { addBody, type WriterCall, type WriterPlan, type WriterRound } from './plan.ts';
 import { fileName, headLine } from './row.ts';
 
@@ -23,7 +23,7 @@ export function planInsert(
   }
   const results: ('stored' | Duplicate)[] = [];
   const fresh: Entry[] = [];
-  const steps: Step[] = [];
+  const steps: DiskStep[] = [];
   for (const entry of entries) {
     const { id, dedupeKey } = entry.envelope;
     const duplicateOf = round.catalog.duplicateOf(entry.envelope) ?? twinOf(entry, fresh, round);

@@ -11,7 +11,7 @@ import type { Entry } from '../../core/entry.ts';
 import { isRespoolError, RespoolError } from '../../core/errors.ts';
 import { STATES } from '../../core/state.ts';
 import type { EntryQuery, ListOrder, ListPage, ListQuery } from '../../ports/entry-store.ts';
-import { PAGE_MAX, type Place, readPage, writePlace } from '../shared/page.ts';
+import { PAGE_MAX, type PagePosition, readPage, writePlace } from '../shared/page.ts';
 import { matchesQuery, needsContent, orderValue } from '../shared/query.ts';
 import { type Catalog, dueAtOf, type HeldEntry, outlineOf, pathOf } from './catalog.ts';
 import type { Damage } from './disk-protocol.ts';
@@ -55,7 +55,7 @@ export async function getEntry(opened: OpenedEntries, id: string): Promise<Entry
       `cannot read message "${id}": its file moved ${TRIES_MAX} times meanwhile; try again`,
     );
   }
-  const damage = opened.damages.find((found) => found.id === id);
+  const damage = opened.damages.find((match) => match.id === id);
   if (damage === undefined) return undefined;
   throw new RespoolError(
     'store.corrupt',
@@ -74,8 +74,8 @@ export async function readOrSkip(opened: OpenedEntries, id: string): Promise<Ent
 }
 
 /** The entry, or in plain words why its file cannot be trusted. */
-async function readHeld(path: string, held: HeldEntry): Promise<Entry | string> {
-  const file = join(path, pathOf(held));
+async function readHeld(path: string, entry: HeldEntry): Promise<Entry | string> {
+  const file = join(path, pathOf(entry));
   let bytes: Buffer;
   try {
     bytes = await readFile(file);
@@ -83,10 +83,10 @@ async function readHeld(path: string, held: HeldEntry): Promise<Entry | string> 
     if (errnoOf(error) === 'ENOENT') return 'the file is gone';
     throw storeError(`read "${file}"`, error);
   }
-  const content = decodeContent(bytes, held.id);
+  const content = decodeContent(bytes, entry.id);
   if (typeof content === 'string') return content;
   const { envelope, body } = content;
-  const status = mergeStatus(content.status, held.state, { ...held, dueAt: dueAtOf(held) });
+  const status = mergeStatus(content.status, entry.state, { ...entry, dueAt: dueAtOf(entry) });
   return { envelope, status, ...(envelope.body.place === 'inline' ? { inlineBody: body } : {}) };
 }
 
@@ -96,8 +96,9 @@ export async function listEntries(opened: OpenedEntries, query: ListQuery): Prom
   const { order, limit, after } = page;
   const readsMax = needsContent(query) ? PAGE_READS_MAX : limit;
   const sign = page.descending ? -1 : 1;
-  const compare = (a: Place, b: Place): number => sign * comparePlaces(a, b);
-  const isWanted = (place: Place): boolean => after === undefined || compare(place, after) > 0;
+  const compare = (a: PagePosition, b: PagePosition): number => sign * comparePlaces(a, b);
+  const isWanted = (place: PagePosition): boolean =>
+    after === undefined || compare(place, after) > 0;
   const isByDueTime = order === 'dueAt' && !page.descending && query.dueBefore !== undefined;
   const places = isByDueTime
     ? placesByDueTime(opened.catalog, query, isWanted, readsMax)
@@ -138,8 +139,8 @@ function* placesOf(
   catalog: Catalog,
   query: EntryQuery,
   order: ListOrder,
-  isWanted: (place: Place) => boolean,
-): Generator<Place> {
+  isWanted: (place: PagePosition) => boolean,
+): Generator<PagePosition> {
   for (const held of candidates(catalog, query)) {
     const place = { value: orderValue(outlineOf(held), order), id: held.id };
     if (isWanted(place)) yield place;
@@ -147,11 +148,11 @@ function* placesOf(
 }
 
 /** Whether the entry may fit, as far as the catalog knows. */
-function fitsOutline(held: HeldEntry, query: EntryQuery): boolean {
+function fitsOutline(entry: HeldEntry, query: EntryQuery): boolean {
   const { code, fingerprint, header: _header, text: _text, ...outline } = query;
-  if (code !== undefined && code !== held.failureCode && code !== held.becauseCode) return false;
-  if (fingerprint !== undefined && fingerprint !== held.fingerprint) return false;
-  return matchesQuery(outlineOf(held), outline);
+  if (code !== undefined && code !== entry.failureCode && code !== entry.becauseCode) return false;
+  if (fingerprint !== undefined && fingerprint !== entry.fingerprint) return false;
+  return matchesQuery(outlineOf(entry), outline);
 }
 
 /**
@@ -161,13 +162,13 @@ function fitsOutline(held: HeldEntry, query: EntryQuery): boolean {
 function* placesByDueTime(
   catalog: Catalog,
   query: EntryQuery,
-  isWanted: (place: Place) => boolean,
+  isWanted: (place: PagePosition) => boolean,
   max: number,
-): Generator<Place> {
+): Generator<PagePosition> {
   const { states = STATES, dueBefore = 0 } = query;
-  const placeOf = (held: HeldEntry): Place | undefined => {
-    const place = { value: held.due, id: held.id };
-    return fitsOutline(held, query) && isWanted(place) ? place : undefined;
+  const placeOf = (entry: HeldEntry): PagePosition | undefined => {
+    const place = { value: entry.due, id: entry.id };
+    return fitsOutline(entry, query) && isWanted(place) ? place : undefined;
   };
   // What is on its way to the disk is in no order; it is few.
   for (const held of catalog.hidden) {
@@ -206,7 +207,7 @@ function smallest<Item>(
   return { first: kept.slice(0, count), hasMore: total > count };
 }
 
-function comparePlaces(a: Place, b: Place): number {
+function comparePlaces(a: PagePosition, b: PagePosition): number {
   return a.value - b.value || (a.id === b.id ? 0 : a.id < b.id ? -1 : 1);
 }
 

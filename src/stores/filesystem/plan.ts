@@ -10,7 +10,7 @@
 import type { Entry } from '../../core/entry.ts';
 import type { Change, ClaimRequest } from '../../ports/entry-store.ts';
 import type { Catalog, HeldEntry } from './catalog.ts';
-import type { Damage, FileRange, Step, StepDone } from './disk-protocol.ts';
+import type { Damage, FileRange, DiskStep, StepDone } from './disk-protocol.ts';
 
 /** What can be asked of the store in a batch. */
 export type WriterCall =
@@ -22,7 +22,7 @@ export type WriterCall =
 
 /** A call in file steps. */
 export interface WriterPlan {
-  readonly steps: readonly Step[];
+  readonly steps: readonly DiskStep[];
   readonly needsDisk: boolean;
   /** It must be on the disk before it is answered. */
   readonly isDurable: boolean;
@@ -47,8 +47,8 @@ export interface WriterRound {
 }
 
 /** An entry that cannot be read leaves the catalog. */
-export function noteDamage(round: WriterRound, held: HeldEntry, done: StepDone | undefined): void {
-  round.catalog.remove(held);
+export function noteDamage(round: WriterRound, entry: HeldEntry, done: StepDone | undefined): void {
+  round.catalog.remove(entry);
   if (done?.kind === 'damaged') round.damages.push(done.found);
 }
 

@@ -24,7 +24,7 @@ export const LAYOUT_VERSION = 1;
 export const SHARDS = 256;
 
 /** Files are a whole number of these, so that a file that is used again keeps its length. */
-export const BLOCK_BYTES = 4_096;
+export const FILE_BLOCK_BYTES = 4_096;
 
 /** Directories beside those of the states. */
 export const SPARE = 'spare';
@@ -153,7 +153,7 @@ export function headLine(envelopeJson: string, statusJson: string): string {
 export function encodeContent(head: string, body: Uint8Array): Uint8Array {
   const headBytes = Buffer.byteLength(head);
   const least = headBytes + 1 + body.length + 1 + TRAILER_MAX_BYTES;
-  const bytes = Buffer.allocUnsafe(Math.ceil(least / BLOCK_BYTES) * BLOCK_BYTES);
+  const bytes = Buffer.allocUnsafe(Math.ceil(least / FILE_BLOCK_BYTES) * FILE_BLOCK_BYTES);
   bytes.write(head, 0, 'utf8');
   bytes[headBytes] = NEWLINE;
   bytes.set(body, headBytes + 1);

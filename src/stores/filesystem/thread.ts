@@ -22,7 +22,7 @@ import { storeError } from './errors.ts';
 export interface DiskThread {
   run(batch: Batch): Promise<BatchDone>;
   /** Reads everything that is there; the answer tells what had to be put aside, now and before. */
-  scan(onFound: (found: readonly FoundFile[]) => void): Promise<readonly Damage[]>;
+  scan(onFound: (files: readonly FoundFile[]) => void): Promise<readonly Damage[]>;
   discard(paths: readonly string[]): Promise<void>;
   /** Brings everything to the disk, tidies up and ends the thread. */
   close(): Promise<void>;
@@ -30,7 +30,7 @@ export interface DiskThread {
 
 interface Waiting {
   readonly doing: string;
-  readonly onFound?: (found: readonly FoundFile[]) => void;
+  readonly onFound?: (files: readonly FoundFile[]) => void;
   readonly resolve: (reply: DiskReply) => void;
   readonly reject: (error: Error) => void;
 }
@@ -96,7 +96,7 @@ function createThread(
     doing: string,
     more?: {
       readonly transfer?: ArrayBuffer[];
-      readonly onFound?: (found: readonly FoundFile[]) => void;
+      readonly onFound?: (files: readonly FoundFile[]) => void;
     },
   ) => Promise<DiskReply>,
   terminate: () => Promise<number>,

@@ -27,7 +27,7 @@ const BATCH_MAX = 500;
 const LAZY_MS = 150;
 
 /** What the line works with. */
-export interface WriterParts {
+export interface WriterOptions {
   readonly thread: Pick<DiskThread, 'run'>;
   readonly catalog: Catalog;
   readonly damages: Damage[];
@@ -41,12 +41,12 @@ type Answer = { readonly value: unknown } | { readonly error: Error };
 
 /** Changes entries, one batch at a time. */
 export class Writer {
-  readonly #parts: WriterParts;
+  readonly #parts: WriterOptions;
   readonly #line: BatchLine<WriterCall, Answer>;
   #running: Promise<unknown> = Promise.resolve();
   #callOffFlush: (() => void) | undefined;
 
-  constructor(parts: WriterParts) {
+  constructor(parts: WriterOptions) {
     this.#parts = parts;
     const run = parts.operations.mixed(
       (calls: readonly WriterCall[]) => this.#run(calls),

@@ -25,13 +25,13 @@ export interface Row extends HeapItem {
   /** Where its insert came among all; what was inserted before has a smaller one. */
   readonly seq: number;
   /** Its place in the line of its order key, while it stands there. */
-  line: KeyPlace | undefined;
+  line: KeyPosition | undefined;
   /** Why it can no longer be read; only when it was damaged. */
   damage?: string;
 }
 
 /** A row in the line of its order key. */
-export interface KeyPlace extends HeapItem {
+export interface KeyPosition extends HeapItem {
   readonly key: string;
   readonly row: Row;
 }

@@ -12,7 +12,7 @@ import type {
   TallyBy,
   TallyRow,
 } from '../../ports/entry-store.ts';
-import { type PageRequest, type Place, readPage, writePlace } from '../shared/page.ts';
+import { type PageRequest, type PagePosition, readPage, writePlace } from '../shared/page.ts';
 import { matchesQuery, orderValue } from '../shared/query.ts';
 import { compareText, copyOf, type Data } from './data.ts';
 import type { Row } from './due-flows.ts';
@@ -27,7 +27,7 @@ export function getRow(data: Data, id: string): Entry | undefined {
 /** One page of a list. */
 export function listRows(data: Data, query: ListQuery): ListPage {
   const page = readPage(query);
-  const found: { readonly entry: Entry; readonly place: Place }[] = [];
+  const found: { readonly entry: Entry; readonly place: PagePosition }[] = [];
   for (const { id, entry } of readable(data, query)) {
     const place = { value: orderValue(entry, page.order), id };
     if (page.after === undefined || inPageOrder(page, page.after, place) < 0) {
@@ -46,7 +46,7 @@ export function listRows(data: Data, query: ListQuery): ListPage {
   };
 }
 
-function inPageOrder({ descending }: PageRequest, one: Place, other: Place): number {
+function inPageOrder({ descending }: PageRequest, one: PagePosition, other: PagePosition): number {
   const upwards = one.value - other.value || compareText(one.id, other.id);
   return descending ? -upwards : upwards;
 }

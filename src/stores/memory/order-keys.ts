@@ -9,7 +9,7 @@ import type { Entry } from '../../core/entry.ts';
 import type { State } from '../../core/state.ts';
 import type { KeyHead } from '../../ports/entry-store.ts';
 import { Heap } from '../shared/heap.ts';
-import type { KeyPlace, Row } from './due-flows.ts';
+import type { KeyPosition, Row } from './due-flows.ts';
 
 /** How many behind the first of a line are told at most. */
 const BEHIND_TOLD_MAX = 1_000;
@@ -20,7 +20,7 @@ const BLOCKING: readonly State[] = ['incoming', 'active', 'deferred', 'hold'];
 
 /** The lines of a store. */
 export class OrderKeys {
-  readonly #lines = new Map<string, Heap<KeyPlace>>();
+  readonly #lines = new Map<string, Heap<KeyPosition>>();
 
   /** Whether its turn has come: it is the first of its line, or stands in none. */
   isFirst({ line }: Row): boolean {
@@ -91,6 +91,6 @@ function standingOf({ entry: { status } }: Row): number {
   return status.state === 'incoming' ? 1 : 0;
 }
 
-function isBefore(one: KeyPlace, other: KeyPlace): boolean {
+function isBefore(one: KeyPosition, other: KeyPosition): boolean {
   return one.row.seq < other.row.seq;
 }

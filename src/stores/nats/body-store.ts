@@ -25,7 +25,7 @@ import { Opening } from '../shared/lifetime.ts';
 import { Operations } from '../shared/operations.ts';
 import { type Bucket, openBucket } from './schema.ts';
 import { readAll } from './feed.ts';
-import { type BodySettings, type NatsBodyOptions, readBodyOptions } from './options.ts';
+import { type NatsBodySettings, type NatsBodyOptions, readBodyOptions } from './options.ts';
 import type { StoredMessage, Stream } from './stream.ts';
 
 /** Room for headers in a message. */
@@ -54,7 +54,7 @@ class NatsBodies implements BodyStore {
   readonly name = 'nats';
   readonly onOperation: NonNullable<BodyStore['onOperation']>;
   readonly #operations: Operations;
-  readonly #settings: BodySettings;
+  readonly #settings: NatsBodySettings;
   readonly #places: BodyPlaces;
   readonly #inFlight = new InFlight();
   #durability: Durability = 'server';
@@ -65,7 +65,7 @@ class NatsBodies implements BodyStore {
   #opened: Bucket | undefined;
   #openedAt = 0;
 
-  constructor(settings: BodySettings) {
+  constructor(settings: NatsBodySettings) {
     this.#settings = settings;
     this.#places = placesOf(settings.bucket);
     this.#operations = new Operations('bodies', settings.clock);
@@ -169,7 +169,7 @@ class NatsBodies implements BodyStore {
   }
 
   /** The chunks of a body, some of them asked for ahead. */
-  async *#chunks(stream: Stream, meta: Meta, ref: string): AsyncGenerator<Uint8Array> {
+  async *#chunks(stream: Stream, meta: BodyMeta, ref: string): AsyncGenerator<Uint8Array> {
     const subject = this.#places.chunksOf(meta.nuid);
     if (meta.seqs === undefined) {
       for (let at = 0, seq = 1; at < meta.chunks; at += 1) {
@@ -214,7 +214,7 @@ class NatsBodies implements BodyStore {
   /** Replaces what is written about an object by a marker; false where there is no room for it. */
   async #mark(
     stream: Stream,
-    { ref, meta, settledAs }: { ref: string; meta: Meta | undefined; settledAs: SettledAs },
+    { ref, meta, settledAs }: { ref: string; meta: BodyMeta | undefined; settledAs: SettledAs },
   ): Promise<boolean> {
     const { bucket, clock } = this.#settings;
     const nuid = meta?.nuid ?? this.#places.wordOf(ref);
@@ -504,7 +504,7 @@ function placesOf(bucket: string): BodyPlaces {
 }
 
 /** What is known of an object. */
-export interface Meta {
+export interface BodyMeta {
   readonly nuid: string;
   readonly size: number;
   readonly chunks: number;
@@ -514,7 +514,7 @@ export interface Meta {
 }
 
 /** An object that has been written. */
-export interface NewMeta extends Omit<Meta, 'chunks' | 'seqs'> {
+export interface NewMeta extends Omit<BodyMeta, 'chunks' | 'seqs'> {
   readonly ref: string;
   readonly bucket: string;
   readonly seqs: readonly number[];
@@ -544,10 +544,10 @@ function writeMeta(meta: NewMeta): {
 }
 
 /** Reads what is written about an object; undefined when it is gone or not to be read. */
-function readMeta(stored: StoredMessage): Meta | undefined {
+function readMeta(stored: StoredMessage): BodyMeta | undefined {
   try {
     const text = Buffer.from(stored.data).toString('utf8');
-    const meta = JSON.parse(text) as Meta & { readonly deleted?: boolean };
+    const meta = JSON.parse(text) as BodyMeta & { readonly deleted?: boolean };
     if (meta.deleted === true) return undefined;
     const seqs = stored.header(SEQS);
     return { ...meta, seqs: seqs === '' ? undefined : (JSON.parse(seqs) as number[]) };

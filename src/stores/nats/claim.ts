@@ -20,7 +20,7 @@ const ROUNDS_MAX = 20;
 const CALM_CLAIMS = 16;
 
 /** Whether others are after the same entries; one per store. */
-export class Rivalry {
+export class ClaimContention {
   readonly #instance: string;
   #calmAfter = 0;
 
@@ -43,7 +43,10 @@ export class Rivalry {
 export async function claimDue(
   keeper: EntryWrites,
   request: ClaimRequest,
-  { caughtUp, rivalry }: { readonly caughtUp: () => Promise<void>; readonly rivalry: Rivalry },
+  {
+    caughtUp,
+    rivalry,
+  }: { readonly caughtUp: () => Promise<void>; readonly rivalry: ClaimContention },
 ): Promise<readonly Entry[]> {
   const taken: Entry[] = [];
   let trouble: PromiseRejectedResult | undefined;

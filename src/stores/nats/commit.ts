@@ -42,8 +42,8 @@ interface Base {
 
 type Known = Pick<Facts, 'revision' | 'holder'>;
 
-function fits<T extends Known>(known: T | undefined, change: Change): known is T {
-  return known?.revision === change.revision && known.holder === change.holder;
+function fits<T extends Known>(value: T | undefined, change: Change): value is T {
+  return value?.revision === change.revision && value.holder === change.holder;
 }
 
 /** Asks the server; undefined when the change was computed from something else. */

@@ -45,7 +45,7 @@ interface Waiting {
 }
 
 /** What a connection needs. */
-export interface ServerConnectionParts {
+export interface ServerConnectionOptions {
   readonly connection: NatsConnection;
   readonly makeHeaders: () => NatsHeaders;
   readonly clock: Clock;
@@ -72,7 +72,7 @@ export class ServerConnection {
   #isClosed = false;
   #stopSweep: (() => void) | undefined;
 
-  constructor({ connection, makeHeaders, clock, timeoutMs }: ServerConnectionParts) {
+  constructor({ connection, makeHeaders, clock, timeoutMs }: ServerConnectionOptions) {
     this.connection = connection;
     this.makeHeaders = makeHeaders;
     this.clock = clock;

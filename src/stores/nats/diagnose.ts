@@ -6,13 +6,7 @@
  */
 
 import { isRespoolError, show } from '../../core/errors.ts';
-import {
-  danger,
-  type Diagnosis,
-  fine,
-  type StoreFinding,
-  worthKnowing,
-} from '../shared/finding.ts';
+import { danger, type Diagnosis, fine, type StoreFinding, noteFinding } from '../shared/finding.ts';
 import {
   checkReplicas,
   connectServer,
@@ -82,7 +76,7 @@ export async function hasEntries(options: NatsEntryOptions): Promise<boolean> {
 }
 
 function notThere(name: string): StoreFinding {
-  return worthKnowing('stream', `there is no stream "${name}" yet; it is made when a store opens`);
+  return noteFinding('stream', `there is no stream "${name}" yet; it is made when a store opens`);
 }
 
 function examineVersion({ version, isClustered }: JudgedBucket): StoreFinding {
@@ -90,7 +84,7 @@ function examineVersion({ version, isClustered }: JudgedBucket): StoreFinding {
   const text = `NATS ${version}${isClustered ? ', in a cluster' : ''}`;
   if (!isBefore(version, RECOMMENDED)) return fine(id, text);
   const todo = `update the server to ${RECOMMENDED.join('.')} or newer`;
-  if (!isClustered) return worthKnowing(id, `${text}, an old one`, todo);
+  if (!isClustered) return noteFinding(id, `${text}, an old one`, todo);
   return danger(id, `${text}: it can lose a whole stream when its processes are killed`, todo);
 }
 
@@ -113,7 +107,7 @@ function examineSync(judged: JudgedBucket, { monitoringUrl }: Settings): StoreFi
   const { version, replicas, syncsAlways } = judged;
   if (syncsAlways) return fine(id, 'sync_interval is always: what is acknowledged is on the disk');
   if (isBefore(version, SYNC_KNOWN)) {
-    return worthKnowing(
+    return noteFinding(
       id,
       `NATS ${version} writes to its disk within a minute and cannot be configured to do it at ` +
         `once: a ` +
@@ -122,14 +116,14 @@ function examineSync(judged: JudgedBucket, { monitoringUrl }: Settings): StoreFi
     );
   }
   if (monitoringUrl === undefined) {
-    return worthKnowing(
+    return noteFinding(
       id,
       'whether the server syncs before it acknowledges is not known; taken as if it did not',
       'give "monitoringUrl", such as http://host:8222',
     );
   }
   const window = replicas > 1 ? 'of all its servers at once ' : '';
-  return worthKnowing(
+  return noteFinding(
     id,
     `sync_interval is not always: a power cut ${window}takes what was acknowledged within its ` +
       'interval, 2 minutes by default',
@@ -181,7 +175,7 @@ export function examineStream(name: string, { config, state }: StreamInfo): Stor
   const held = `${what}: ${state.messages.toLocaleString('en')} messages, ${size(state.bytes)}`;
   if (Number(maxBytes) > 0 && state.bytes > Number(maxBytes) * FILL_NOTE) {
     const text = `${held} of ${size(Number(maxBytes))}; inserts are refused at nine tenths`;
-    findings.push(worthKnowing('stream', text, 'raise max_bytes of the stream, and "maxBytes"'));
+    findings.push(noteFinding('stream', text, 'raise max_bytes of the stream, and "maxBytes"'));
   } else findings.push(fine('stream', held));
   return findings;
 }

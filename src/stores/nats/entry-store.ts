@@ -43,7 +43,7 @@ import { Opening } from '../shared/lifetime.ts';
 import { itemsOf, Operations } from '../shared/operations.ts';
 import { openBucket } from './schema.ts';
 import { Cache, Catalog } from './catalog.ts';
-import { claimDue, Rivalry } from './claim.ts';
+import { claimDue, ClaimContention } from './claim.ts';
 import { commitOne } from './commit.ts';
 import { EntryWrites } from './entry-writes.ts';
 import { Rewind } from './feed.ts';
@@ -55,7 +55,7 @@ import { PendingInserts } from './entry-writes.ts';
 import { createRecords } from './records.ts';
 import type { Stream } from './stream.ts';
 import { Tombstones } from './tombstones.ts';
-import { Watcher, type WatcherParts } from './watcher.ts';
+import { Watcher, type WatcherOptions } from './watcher.ts';
 
 /** The largest body that rides with its entry here: it is written with every step. */
 const INLINE_MAX_BYTES = 16 * 1024;
@@ -77,7 +77,7 @@ class NatsStore implements EntryStore {
   readonly onOperation: NonNullable<EntryStore['onOperation']>;
   readonly #operations: Operations;
   readonly #settings: EntrySettings;
-  readonly #rivalry = new Rivalry(this.instance);
+  readonly #rivalry = new ClaimContention(this.instance);
   readonly #onDue = new Set<() => void>();
   readonly #onTrouble = new Set<(error: RespoolError) => void>();
   readonly #inFlight = new InFlight();
@@ -103,13 +103,13 @@ class NatsStore implements EntryStore {
     this.onOperation = this.#operations.on;
     const records = this.#operations.records(createRecords(() => this.#checkOpen()));
     this.records = {
-      append: (...given) => this.#inFlight.track(records.append(...given)),
-      read: (...given) => this.#inFlight.track(records.read(...given)),
-      trim: (...given) => this.#inFlight.track(records.trim(...given)),
-      put: (...given) => this.#inFlight.track(records.put(...given)),
-      get: (...given) => this.#inFlight.track(records.get(...given)),
-      list: (...given) => this.#inFlight.track(records.list(...given)),
-      remove: (...given) => this.#inFlight.track(records.remove(...given)),
+      append: (...value) => this.#inFlight.track(records.append(...value)),
+      read: (...value) => this.#inFlight.track(records.read(...value)),
+      trim: (...value) => this.#inFlight.track(records.trim(...value)),
+      put: (...value) => this.#inFlight.track(records.put(...value)),
+      get: (...value) => this.#inFlight.track(records.get(...value)),
+      list: (...value) => this.#inFlight.track(records.list(...value)),
+      remove: (...value) => this.#inFlight.track(records.remove(...value)),
     };
   }
 
@@ -347,7 +347,7 @@ export interface OpenEntries {
 
 /** Who hears of what happens in an open store. */
 interface Heard {
-  readonly onDue: WatcherParts['onDue'];
+  readonly onDue: WatcherOptions['onDue'];
   readonly onTrouble: (error: RespoolError) => void;
 }
 

@@ -52,7 +52,7 @@ export interface EncodedEntry {
 }
 
 /** What a keeper works with. */
-export interface EntryWritesParts {
+export interface EntryWritesOptions {
   readonly stream: Stream;
   readonly catalog: Catalog;
   readonly cache: Cache;
@@ -80,9 +80,9 @@ export class EntryWrites {
   readonly catalog: Catalog;
   readonly cache: Cache;
   readonly clock: Clock;
-  readonly #parts: EntryWritesParts;
+  readonly #parts: EntryWritesOptions;
 
-  constructor(parts: EntryWritesParts) {
+  constructor(parts: EntryWritesOptions) {
     this.#parts = parts;
     this.catalog = parts.catalog;
     this.cache = parts.cache;

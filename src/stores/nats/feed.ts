@@ -324,7 +324,7 @@ export interface RewindFindings {
 }
 
 /** What a rewind works with. */
-export interface RewindParts {
+export interface RewindOptions {
   readonly cache: Cache;
   readonly streamName: string;
   /** Writes an entry over the sequence it has; undefined: it has moved on. */
@@ -336,12 +336,12 @@ export interface RewindParts {
 
 /** Remembers removals and contents, and compares them with a stream that is read again. */
 export class Rewind {
-  readonly #parts: RewindParts;
+  readonly #parts: RewindOptions;
   /** The life of each id whose removal was seen last. */
   readonly #removals = new Map<string, number>();
   #contents: ReadonlyMap<string, { readonly seq: number; readonly content: Content }> = new Map();
 
-  constructor(parts: RewindParts) {
+  constructor(parts: RewindOptions) {
     this.#parts = parts;
   }
 

@@ -130,9 +130,9 @@ async function giveBackKey(keeper: EntryWrites, { id, key }: Draft, keySeq: numb
 /** Whether an entry that was read is there for others; helps one that waits for its key. */
 async function isAlive(
   keeper: EntryWrites,
-  found: FoundEntry & { kind: 'entry' },
+  match: FoundEntry & { kind: 'entry' },
 ): Promise<boolean> {
-  const { facts, seq, content } = found;
+  const { facts, seq, content } = match;
   if (!facts.isUnborn || facts.key === undefined) return true;
   const { id } = content.envelope;
   const { key } = facts;

@@ -15,7 +15,7 @@ import type {
   TallyBy,
   TallyRow,
 } from '../../ports/entry-store.ts';
-import { type PageRequest, type Place, readPage, writePlace } from '../shared/page.ts';
+import { type PageRequest, type PagePosition, readPage, writePlace } from '../shared/page.ts';
 import { matchesQuery, needsContent, orderValue } from '../shared/query.ts';
 import { outlineOf, type Row } from './catalog.ts';
 import type { EntryWrites } from './entry-writes.ts';
@@ -51,7 +51,7 @@ export async function listEntries(keeper: EntryWrites, query: ListQuery): Promis
   const wanted = needsContent(query) ? READ_MAX : limit;
   const candidates = inOrder(keeper, query, page, wanted + 1);
   const entries: Entry[] = [];
-  let last: Place | undefined;
+  let last: PagePosition | undefined;
   let seen = 0;
   while (seen < Math.min(wanted, candidates.length) && entries.length < limit) {
     const part = candidates.slice(seen, seen + Math.min(READ_AT_ONCE, limit));
@@ -103,11 +103,15 @@ function inOrder(keeper: EntryWrites, query: ListQuery, page: PageRequest, max: 
   return found.sort(inPageOrder).slice(0, max);
 }
 
-function placeOf(row: Row, { order }: PageRequest): Place {
+function placeOf(row: Row, { order }: PageRequest): PagePosition {
   return { value: order === 'id' ? 0 : orderValue(outlineOf(row), order), id: row.id };
 }
 
-function comparePlaces({ descending }: PageRequest, one: Place, other: Place): number {
+function comparePlaces(
+  { descending }: PageRequest,
+  one: PagePosition,
+  other: PagePosition,
+): number {
   const byId = one.id === other.id ? 0 : one.id < other.id ? -1 : 1;
   const upwards = one.value - other.value || byId;
   return descending ? -upwards : upwards;

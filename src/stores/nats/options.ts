@@ -246,7 +246,7 @@ export interface EntrySettings extends Settings {
 }
 
 /** Options of the body store after the checks. */
-export interface BodySettings extends Settings {
+export interface NatsBodySettings extends Settings {
   readonly maxChunkSize: number;
 }
 
@@ -278,7 +278,7 @@ export function readEntryOptions(options: NatsEntryOptions): EntrySettings {
 }
 
 /** Checks the options of a body store. */
-export function readBodyOptions(options: NatsBodyOptions): BodySettings {
+export function readBodyOptions(options: NatsBodyOptions): NatsBodySettings {
   refuseUnsafe(options);
   const table = { ...NATS, ...NATS_BODY };
   return { ...readOptions({ what: 'natsBodies' }, options, table), ...ownOptions(options) };

@@ -43,13 +43,13 @@ export interface WantedBucket {
 }
 
 /** Opens the stream of a bucket. */
-export async function openBucket(settings: Settings, wanted: WantedBucket): Promise<Bucket> {
+export async function openBucket(settings: Settings, bucket: WantedBucket): Promise<Bucket> {
   const { line, server, close } = await connectServer(settings);
   try {
     const { version, cluster, max_payload: maxPayload } = server;
     if ((settings.replicas ?? 1) > 1) checkReplicas(version, settings.replicas ?? 1);
-    const stream = new Stream(line, wanted.name);
-    const info = await makeOrCheck(stream, settings, wanted);
+    const stream = new Stream(line, bucket.name);
+    const info = await makeOrCheck(stream, settings, bucket);
     const replicas = Number(info.config['num_replicas'] ?? 1);
     checkReplicas(version, replicas);
     stream.restartsForget = replicas === 1;
@@ -58,7 +58,7 @@ export async function openBucket(settings: Settings, wanted: WantedBucket): Prom
     const syncsAlways = await readSync(settings);
     const judged = { version, replicas, isClustered, syncsAlways, storage: info.config['storage'] };
     const durability = durabilityOf(judged);
-    tell(settings, { ...judged, durability }, wanted.name);
+    tell(settings, { ...judged, durability }, bucket.name);
     const maxBytes = Number(info.config['max_bytes'] ?? -1);
     return { stream, durability, maxPayload, maxBytes, replicas, isClustered, close };
   } catch (error) {
@@ -200,20 +200,20 @@ async function makeOrCheck(
 
 function checkConfig(
   name: string,
-  found: Readonly<Record<string, unknown>>,
-  wanted: Readonly<Record<string, unknown>>,
+  byName: Readonly<Record<string, unknown>>,
+  target: Readonly<Record<string, unknown>>,
 ): void {
-  if (found['persist_mode'] === 'async') {
+  if (byName['persist_mode'] === 'async') {
     throw new RespoolError(
       'config.invalid',
       `cannot use stream "${name}": its persist_mode is async, so the server acknowledges what ` +
         'it has not written; make another bucket',
     );
   }
-  checkForgets(name, found);
-  for (const [option, value] of Object.entries(wanted)) {
+  checkForgets(name, byName);
+  for (const [option, value] of Object.entries(target)) {
     // A server leaves out what is false or zero.
-    const there = found[option] ?? (typeof value === 'boolean' ? false : 0);
+    const there = byName[option] ?? (typeof value === 'boolean' ? false : 0);
     if (there === value) continue;
     throw new RespoolError(
       'config.invalid',

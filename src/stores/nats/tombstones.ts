@@ -36,7 +36,7 @@ export interface PendingTombstone {
 }
 
 /** What tombstones need. */
-export interface TombstonesParts {
+export interface TombstonesOptions {
   readonly stream: Stream;
   readonly clock: Clock;
   readonly makeSubject: (name: string) => string;
@@ -45,7 +45,7 @@ export interface TombstonesParts {
 
 /** Takes markers out, in the background. */
 export class Tombstones {
-  readonly #parts: TombstonesParts;
+  readonly #parts: TombstonesOptions;
   #queue: PendingTombstone[] = [];
   #running: Promise<void> | undefined;
   #cancel: (() => void) | undefined;
@@ -58,7 +58,7 @@ export class Tombstones {
   /** Where the stream ended at a time: tombstones before it are as old as that. */
   #marks: { readonly at: number; readonly seq: number }[] = [];
 
-  constructor(parts: TombstonesParts) {
+  constructor(parts: TombstonesOptions) {
     this.#parts = parts;
     this.#levelledAt = parts.clock.monotonic();
     this.#restarts = parts.stream.line.restarts;

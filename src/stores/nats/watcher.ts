@@ -25,7 +25,7 @@ const LOOK_AFTER_MS = 25;
 const AWAY_MAX_MS = TOMBSTONE_KEPT_MS / 2;
 
 /** What a watcher needs. */
-export interface WatcherParts {
+export interface WatcherOptions {
   readonly stream: Stream;
   readonly catalog: Catalog;
   /** `$KV.<bucket>.` */
@@ -49,7 +49,7 @@ export interface WatcherParts {
 
 /** Follows the stream for as long as the store is open. */
 export class Watcher {
-  readonly #parts: WatcherParts;
+  readonly #parts: WatcherOptions;
   readonly #barrier = createBatchLine<null, null>((calls) => this.#catchUp(calls), {
     batchMax: Number.POSITIVE_INFINITY,
   });
@@ -74,7 +74,7 @@ export class Watcher {
   #bytes = 0;
   readonly #sweeper: Sweeper;
 
-  constructor(parts: WatcherParts) {
+  constructor(parts: WatcherOptions) {
     this.#parts = parts;
     const { line } = parts.stream;
     this.#restarts = line.restarts;

@@ -19,13 +19,24 @@ import { InFlight } from '../../system/wait.ts';
 import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import { Lifetime } from '../shared/lifetime.ts';
 import { Operations } from '../shared/operations.ts';
-import { bodyTakenError, chunked, noBodyError, REFS_PAGE, readChunks } from '../shared/sql-body.ts';
+import {
+  bodyTakenError,
+  inChunks,
+  noBodyError,
+  REFS_PAGE,
+  readChunks,
+} from '../shared/sql-body.ts';
 import { Blob, numberArray, textArray } from './row.ts';
 import { readDurability, durabilityText } from './durability.ts';
 import type { PostgresParts } from './entry-store.ts';
-import { migrate } from './schema.ts';
-import { type CheckedOptions, checkOptions, type Names, type PostgresOptions } from './options.ts';
-import { type Ask, Server } from './connection.ts';
+import { migrateSchema } from './schema.ts';
+import {
+  type CheckedOptions,
+  checkStoreOptions,
+  type Names,
+  type PostgresOptions,
+} from './options.ts';
+import { type QueryRequest, Server } from './connection.ts';
 
 /** Bodies of one chunk that go in one statement, at most 8 MiB of them. */
 const BATCH_MAX = 32;
@@ -53,7 +64,7 @@ export function postgresBodies(
 ): BodyStore {
   const { clock, dice } = { clock: systemClock, dice: systemDice, ...parts };
   const operations = new Operations('bodies', clock);
-  const checked = checkOptions('the PostgreSQL body store', options);
+  const checked = checkStoreOptions('the PostgreSQL body store', options);
   let durability: Durability = 'power-loss';
   const life = new Lifetime(async () => {
     const opened = await openAll(checked, new Server(checked, clock));
@@ -112,7 +123,7 @@ async function openAll(options: CheckedOptions, server: Server): Promise<Opened>
   await server.open();
   try {
     const { durability, isForced } = await server.run('open the body store', async (ask) => {
-      await migrate(ask, names, options.migrate);
+      await migrateSchema(ask, names, options.migrate);
       return readDurability(ask);
     });
     durabilityText(durability, options);
@@ -141,7 +152,7 @@ async function closeAll({ server, line, calls }: Opened): Promise<void> {
 async function run<T>(
   use: () => Opened,
   doing: string,
-  work: (ask: Ask, opened: Opened, isUnknown: boolean) => Promise<T>,
+  work: (ask: QueryRequest, opened: Opened, isUnknown: boolean) => Promise<T>,
 ): Promise<T> {
   const opened = use();
   return opened.calls.track(
@@ -157,8 +168,8 @@ interface Put {
   readonly stream: AsyncIterable<Uint8Array>;
 }
 
-async function put(given: Put): Promise<number> {
-  const { use, ref, token, stream } = given;
+async function put(value: Put): Promise<number> {
+  const { use, ref, token, stream } = value;
   // Refused before the caller's stream is touched; the first write decides again.
   const found = await run(use, 'look for a body', (ask, { sql }) => ask(sql.exists, [ref]));
   if (found.length > 0) throw bodyTakenError(ref);
@@ -166,16 +177,16 @@ async function put(given: Put): Promise<number> {
   let size = 0;
   let chunks = 0;
   try {
-    for await (const bytes of chunked(stream)) {
+    for await (const bytes of inChunks(stream)) {
       // The newest chunk is held back: the last one is written with the end of the body.
       if (kept !== undefined) {
-        await writeChunk(given, chunks === 0, size - kept.byteLength, kept);
+        await writeChunk(value, chunks === 0, size - kept.byteLength, kept);
         chunks += 1;
       }
       kept = bytes;
       size += bytes.byteLength;
     }
-    if (chunks > 0 && kept !== undefined) await finish(given, size, chunks + 1, kept);
+    if (chunks > 0 && kept !== undefined) await finish(value, size, chunks + 1, kept);
     else {
       const bytes = kept ?? new Uint8Array(0);
       const [isDone] = await use().line.add([{ ref, token, bytes }]);
@@ -184,7 +195,7 @@ async function put(given: Put): Promise<number> {
     return size;
   } catch (error) {
     // If this fails too, the half body stays unseen, and the caretaker finds it through `refs`.
-    if (chunks > 0) await dropHalf(given).catch(() => undefined);
+    if (chunks > 0) await dropHalf(value).catch(() => undefined);
     throw error;
   }
 }
@@ -227,7 +238,7 @@ async function finish(
 
 /** The refs that were stored; the others already existed. */
 async function putSmall(
-  ask: Ask,
+  ask: QueryRequest,
   sql: ReturnType<typeof bodySql>,
   items: readonly Small[],
   isUnknown: boolean,

@@ -8,7 +8,7 @@ import { PRIORITY_DEFAULT } from '../../core/limits.ts';
 import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
 import { ARCHIVED_KEY, type StateKey, stateKeyOf, WAITING_KEYS } from '../shared/sql-row.ts';
 import { allOf, rulesSql } from './conditions.ts';
-import type { Ask } from './connection.ts';
+import type { QueryRequest } from './connection.ts';
 import type { Names } from './options.ts';
 import {
   type KeyOrder,
@@ -555,7 +555,7 @@ export const INDEX_ONLY_SQL =
   'SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off;';
 
 /** Runs a statement, whose values are literals, with sequential scans and JIT disabled. */
-export function indexOnlyQuery(ask: Ask, text: string): Promise<unknown[][]> {
+export function indexOnlyQuery(ask: QueryRequest, text: string): Promise<unknown[][]> {
   return ask(`${INDEX_ONLY_SQL}\n${text}`);
 }
 

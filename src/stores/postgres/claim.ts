@@ -29,7 +29,7 @@ import {
   nextDueSql,
   type Scan,
 } from './claim-sql.ts';
-import type { Ask } from './connection.ts';
+import type { QueryRequest } from './connection.ts';
 import type { Names } from './options.ts';
 import { OrderKeys } from './order-keys.ts';
 import { CONTENTS_SQL, type EntryRow, STATUS_SQL } from './row.ts';
@@ -101,7 +101,7 @@ export class Claims {
   }
 
   /** `isUnknown`: a try with the same holder got no answer, and may have claimed rows. */
-  async claim(ask: Ask, request: ClaimRequest, isUnknown: boolean): Promise<EntryRow[]> {
+  async claim(ask: QueryRequest, request: ClaimRequest, isUnknown: boolean): Promise<EntryRow[]> {
     if (isUnknown) {
       const held = await this.#held(ask, request);
       if (held.length > 0) return held;
@@ -119,7 +119,7 @@ export class Claims {
   }
 
   /** In a store without order keys. Takes nothing if there are some after all. */
-  async #claimAny(ask: Ask, { request, slots }: Search): Promise<EntryRow[]> {
+  async #claimAny(ask: QueryRequest, { request, slots }: Search): Promise<EntryRow[]> {
     const beganAt = this.#clock.monotonic();
     const scan = this.#strategy.isFiltered(request) ? 'filtered' : 'bounded';
     const bound = boundOf(request.max, this.#wideLeft > 0);
@@ -143,7 +143,7 @@ export class Claims {
    * due rows, and a head scan suffices. n.b. A statement that can also put rows behind takes three
    * times as long to plan: 0.9 ms against 0.3 ms. (PostgreSQL 15, 2026-11-16)
    */
-  async #claimInTurn(ask: Ask, search: Search): Promise<EntryRow[]> {
+  async #claimInTurn(ask: QueryRequest, search: Search): Promise<EntryRow[]> {
     const { request } = search;
     const isClear = this.#crowdedLeft === 0 && request.ids === undefined;
     if (!isClear || (leavesOut(request) && !this.#strategy.isFiltered(request))) {
@@ -162,7 +162,11 @@ export class Claims {
    * Puts rows that wait for another of their key behind it, more at a time while a scan finds
    * nothing else; then scans by flow. Adds to the `rows` that were claimed before.
    */
-  async #claimPast(ask: Ask, { request, slots }: Search, rows: EntryRow[]): Promise<EntryRow[]> {
+  async #claimPast(
+    ask: QueryRequest,
+    { request, slots }: Search,
+    rows: EntryRow[],
+  ): Promise<EntryRow[]> {
     const left = () => ({ request: { ...request, max: request.max - rows.length }, slots });
     let bound = boundOf(request.max, this.#wideLeft > 0);
     for (let round = 0; round < ROUNDS_MAX; round += 1) {
@@ -181,7 +185,7 @@ export class Claims {
   }
 
   /** What a bounded scan did not reach. */
-  async #takeRest(ask: Ask, search: Search, bound: number): Promise<EntryRow[]> {
+  async #takeRest(ask: QueryRequest, search: Search, bound: number): Promise<EntryRow[]> {
     const passing = this.#flowWalks.worthPassing(search.request);
     if (passing > 0) {
       const { rows, isWhole } = await this.#take(ask, search, 'passing', passing);
@@ -199,7 +203,7 @@ export class Claims {
   }
 
   /** The earliest due time of the rows that a claim could take. */
-  async nextDueAt(ask: Ask, filter: ClaimFilter): Promise<number | null> {
+  async nextDueAt(ask: QueryRequest, filter: ClaimFilter): Promise<number | null> {
     const slots = slotsOf(filter);
     if (slots.length === 0 || filter.ids?.length === 0) return null;
     await this.#lowerBounds.raise(ask);
@@ -222,7 +226,12 @@ export class Claims {
     return whole.dueAt;
   }
 
-  async #take(ask: Ask, { request, slots }: Search, scan: Scan, bound: number): Promise<Taken> {
+  async #take(
+    ask: QueryRequest,
+    { request, slots }: Search,
+    scan: Scan,
+    bound: number,
+  ): Promise<Taken> {
     const isOrdered = this.#orderKeys.isOrdered;
     const lowerBoundSql = (slot: StateKey) => this.#lowerBounds.sql(slot);
     const statement = claimSql(this.#names, request, {
@@ -245,7 +254,7 @@ export class Claims {
   }
 
   async #earliest(
-    ask: Ask,
+    ask: QueryRequest,
     filter: ClaimFilter,
     slots: readonly StateKey[],
     scan: Scan,
@@ -270,7 +279,7 @@ export class Claims {
   }
 
   /** The rows of a claim that got no answer. */
-  async #held(ask: Ask, { holder, lane }: ClaimRequest): Promise<EntryRow[]> {
+  async #held(ask: QueryRequest, { holder, lane }: ClaimRequest): Promise<EntryRow[]> {
     const { entries, contents } = this.#names.table;
     const slot = stateKeyOf('active', lane);
     const rows = await ask(
@@ -467,7 +476,7 @@ export class DueLowerBounds {
   }
 
   /** Finds where live rows begin; does nothing where scans are fast. */
-  async raise(ask: Ask): Promise<void> {
+  async raise(ask: QueryRequest): Promise<void> {
     const last = this.#last;
     if (!this.#isCostly || last === undefined) return;
     const beganAt = this.#clock.monotonic();

@@ -10,7 +10,7 @@
 import { assert, RespoolError, textOf } from '../../core/errors.ts';
 import type { Change } from '../../ports/entry-store.ts';
 import { type BrokenRow, checkInline } from '../shared/sql-row.ts';
-import { type Ask, NOW_SQL } from './connection.ts';
+import { type QueryRequest, NOW_SQL } from './connection.ts';
 import { codeOf } from './errors.ts';
 import type { Names } from './options.ts';
 import { blockingSql, DUE_KEYS_SQL, firstSql, letGoSql, type OrderKeys } from './order-keys.ts';
@@ -71,7 +71,7 @@ export class Changes {
    * that ended are added to `ended`, for `orderKeys.letGo` afterwards.
    */
   async change(
-    ask: Ask,
+    ask: QueryRequest,
     rows: readonly ChangeRow[],
     isUnknown: boolean,
     ended: Set<string>,
@@ -102,7 +102,7 @@ export class Changes {
 
   /** Changes of different entries; notes what was not done. */
   async #changeAll(
-    ask: Ask,
+    ask: QueryRequest,
     items: readonly NumberedChange[],
     results: ChangeResult[],
     how: Omit<BatchMode, 'wakeAt'>,
@@ -124,7 +124,7 @@ export class Changes {
 
   /** The indexes of those that were stale. */
   async #changePlain(
-    ask: Ask,
+    ask: QueryRequest,
     items: readonly NumberedChange[],
     mode: BatchMode,
   ): Promise<number[]> {
@@ -167,7 +167,11 @@ export class Changes {
   }
 
   /** What was delivered and stays, as its id or key is to be known again; those that were stale. */
-  async #copy(ask: Ask, items: readonly NumberedChange[], mode: BatchMode): Promise<number[]> {
+  async #copy(
+    ask: QueryRequest,
+    items: readonly NumberedChange[],
+    mode: BatchMode,
+  ): Promise<number[]> {
     const values = new Values();
     const rows = addStatuses(addGuards(new Rows(values), items), items);
     const answer = answerSql(this.#names, ['changed'], mode, values);
@@ -177,7 +181,7 @@ export class Changes {
 
   /** The indexes of those that were stale; false when they have to go one by one. */
   async #shrink(
-    ask: Ask,
+    ask: QueryRequest,
     items: readonly ShrinkingBody[],
     mode: BatchMode,
   ): Promise<ReadonlySet<number> | false> {
@@ -216,7 +220,7 @@ export class Changes {
   }
 
   /** One entry with a new envelope: the same guard, more columns, and what lies in `contents`. */
-  async #reshape(ask: Ask, row: ChangeRow, mode: BatchMode): Promise<ChangeResult> {
+  async #reshape(ask: QueryRequest, row: ChangeRow, mode: BatchMode): Promise<ChangeResult> {
     const { envelope, body, bodyRef } = row;
     assert(envelope !== undefined, 'a change of an envelope has one');
     const values = new Values();
@@ -250,7 +254,7 @@ export class Changes {
    * it meanwhile. After the lease it is unknown: another holder's delivery must not count as ours.
    */
   async #lookAgain(
-    ask: Ask,
+    ask: QueryRequest,
     wave: readonly NumberedChange[],
     results: ChangeResult[],
   ): Promise<void> {
@@ -268,7 +272,7 @@ export class Changes {
   }
 
   /** Moves rows out of reach, as they are; the order keys they had. */
-  async quarantine(ask: Ask, broken: readonly BrokenRow[]): Promise<string[]> {
+  async quarantine(ask: QueryRequest, broken: readonly BrokenRow[]): Promise<string[]> {
     const keys = await ask(this.#sql.quarantine, [
       textArray(broken.map(({ id }) => id)),
       numberArray(broken.map(({ seq }) => seq)),
@@ -398,8 +402,8 @@ const BEHIND_SQL =
  * By its own estimate it reads the whole table for a batch: 40 ms against 2 ms. (40,000 entries, a
  * batch of 333, PostgreSQL 15, 2026-11-15)
  */
-function guardSql(given: string, { isOrdered }: ChangeMode): string {
-  return `e.id = ANY(ARRAY(SELECT id FROM ${given}))
+function guardSql(text: string, { isOrdered }: ChangeMode): string {
+  return `e.id = ANY(ARRAY(SELECT id FROM ${text}))
     AND e.id = g.id AND e.revision = g.revision AND e.holder = g.holder${
       isOrdered ? '' : ' AND e.order_key IS NULL'
     }`;

@@ -74,10 +74,10 @@ export class Sockets {
 }
 
 /** One statement on the present connection; its rows. */
-export type Ask = (text: string, values?: readonly unknown[]) => Promise<unknown[][]>;
+export type QueryRequest = (text: string, values?: readonly unknown[]) => Promise<unknown[][]>;
 
 /** What is done on a connection. */
-export type Work<T> = (ask: Ask, isUnknown: boolean) => Promise<T>;
+export type TransactionWork<T> = (ask: QueryRequest, isUnknown: boolean) => Promise<T>;
 
 /** Pauses between two tries, doubled up to the second of them. */
 const PAUSE = { firstMs: 20, maxMs: 1_000 };
@@ -154,7 +154,7 @@ export class Server {
   }
 
   /** Runs work on a connection; again while the server is away, up to `retryFor`. */
-  async run<T>(doing: string, work: Work<T>): Promise<T> {
+  async run<T>(doing: string, work: TransactionWork<T>): Promise<T> {
     const startedAt = this.#clock.monotonic();
     let isUnknown = false;
     for (let failures = 0; ; failures += 1) {
@@ -174,7 +174,11 @@ export class Server {
     }
   }
 
-  async #once<T>(work: Work<T>, isUnknown: boolean, tried: { isSent: boolean }): Promise<T> {
+  async #once<T>(
+    work: TransactionWork<T>,
+    isUnknown: boolean,
+    tried: { isSent: boolean },
+  ): Promise<T> {
     const client = await this.#take();
     const known = this.#knownOf(client);
     let ended: Error | boolean | undefined;
@@ -197,20 +201,20 @@ export class Server {
     }
   }
 
-  async #confirm(client: PgClient, known: Known): Promise<void> {
-    known.isWarned = false;
+  async #confirm(client: PgClient, item: Known): Promise<void> {
+    item.isWarned = false;
     await this.#ask(client, CONFIRM_SQL);
-    if (!known.isWarned) return;
+    if (!item.isWarned) return;
     throw new LostConnection('a wait for synchronous replication was cancelled');
   }
 
-  async #checkPrimary(client: PgClient, known: Known): Promise<void> {
-    if (known.isChecked) return;
+  async #checkPrimary(client: PgClient, item: Known): Promise<void> {
+    if (item.isChecked) return;
     const [[isReplica] = []] = await this.#ask(client, 'SELECT pg_is_in_recovery()');
     if (isReplica === true) {
       throw new LostConnection('this server is a replica, which takes no writes');
     }
-    known.isChecked = true;
+    item.isChecked = true;
   }
 
   #knownOf(client: PgClient): Known {

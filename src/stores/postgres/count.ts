@@ -14,7 +14,7 @@ import { decodeAll, type StateKey, stateOfKey } from '../shared/sql-row.ts';
 import { decodeRow, type EntryRow, STATUS_SQL, Values } from './row.ts';
 import { allOf, type Conditions, conditionsOf, stateKeysSql } from './conditions.ts';
 import type { Names } from './options.ts';
-import type { Ask } from './connection.ts';
+import type { QueryRequest } from './connection.ts';
 
 /** Entries that are counted one by one. */
 const COUNT_MAX = 100_000;
@@ -45,7 +45,7 @@ export class Tallies {
     this.#countMax = countMax;
   }
 
-  async tally(ask: Ask, by: TallyBy, query: EntryQuery): Promise<readonly TallyRow[]> {
+  async tally(ask: QueryRequest, by: TallyBy, query: EntryQuery): Promise<readonly TallyRow[]> {
     const key = JSON.stringify([by, query]);
     const now = this.#clock.monotonic();
     const known = this.#remembered.get(key);
@@ -61,7 +61,7 @@ export class Tallies {
     this.#remembered.set(key, { at, rows });
   }
 
-  async #count(ask: Ask, by: TallyBy, query: EntryQuery): Promise<Count[]> {
+  async #count(ask: QueryRequest, by: TallyBy, query: EntryQuery): Promise<Count[]> {
     const values = new Values();
     const conditions = conditionsOf(query, values.bind);
     if (conditions.slots.length === 0 || query.ids?.length === 0) return [];
@@ -71,7 +71,7 @@ export class Tallies {
   }
 
   /** Each slot through its index. */
-  async #bySlot(ask: Ask, slots: readonly StateKey[]): Promise<Count[]> {
+  async #bySlot(ask: QueryRequest, slots: readonly StateKey[]): Promise<Count[]> {
     const { entries } = this.#names.table;
     const parts = slots.map(
       (slot) => `SELECT ${slot} AS slot, count(*) AS n, min(enqueued_at) AS oldest FROM (
@@ -89,7 +89,7 @@ export class Tallies {
   }
 
   /** What the server's statistics say, and at least what was counted. */
-  async #estimate(ask: Ask, slot: StateKey): Promise<Omit<Count, 'key'>> {
+  async #estimate(ask: QueryRequest, slot: StateKey): Promise<Omit<Count, 'key'>> {
     const { entries } = this.#names.table;
     const rows = await ask(
       `EXPLAIN (FORMAT JSON) SELECT FROM ${entries} e WHERE ${stateKeysSql([slot])}`,
@@ -102,7 +102,12 @@ export class Tallies {
   }
 
   /** One pass over what fits, up to the limit. */
-  async #byPass(ask: Ask, by: TallyBy, { sql }: Conditions, values: Values): Promise<Count[]> {
+  async #byPass(
+    ask: QueryRequest,
+    by: TallyBy,
+    { sql }: Conditions,
+    values: Values,
+  ): Promise<Count[]> {
     const { entries } = this.#names.table;
     const found = (await ask(
       `SELECT key, count(*), min(enqueued_at), sum(count(*)) OVER () FROM (
@@ -117,7 +122,7 @@ export class Tallies {
     });
   }
 
-  async #byReading(ask: Ask, by: TallyBy, query: EntryQuery): Promise<Count[]> {
+  async #byReading(ask: QueryRequest, by: TallyBy, query: EntryQuery): Promise<Count[]> {
     const { entries, contents } = this.#names.table;
     const counts: Count[] = [];
     let after = '';

@@ -8,19 +8,21 @@
 import { asError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
+import { danger, type Diagnosis, fine, type StoreFinding, noteFinding } from '../shared/finding.ts';
 import {
-  danger,
-  type Diagnosis,
-  fine,
-  type StoreFinding,
-  worthKnowing,
-} from '../shared/finding.ts';
-import { type Ask, loadPg, NOW_SQL, type PgConfig, rowsOf, Sockets, TYPES } from './connection.ts';
+  type QueryRequest,
+  loadPg,
+  NOW_SQL,
+  type PgConfig,
+  rowsOf,
+  Sockets,
+  TYPES,
+} from './connection.ts';
 import { readDurability } from './durability.ts';
 import { storeError } from './errors.ts';
 import {
   type CheckedOptions,
-  checkOptions,
+  checkStoreOptions,
   type Names,
   type PostgresOptions,
   type PgClient,
@@ -35,17 +37,17 @@ const NOTICE_MS = 1_000;
 
 /** Looks at the server of a store. */
 export async function diagnosePostgres(
-  given: PostgresOptions,
+  postgresOptions: PostgresOptions,
   parts: { readonly clock?: Clock; readonly spans?: HorizonSpans } = {},
 ): Promise<Diagnosis> {
-  const options = checkOptions('the PostgreSQL store', given);
+  const options = checkStoreOptions('the PostgreSQL store', postgresOptions);
   const { clock = systemClock, spans } = parts;
   return withClient(options, (client) => examine(client, options, { clock, spans }));
 }
 
 /** Whether there are tables of a store; makes none. */
-export async function hasTables(given: PostgresOptions): Promise<boolean> {
-  const options = checkOptions('the PostgreSQL store', given);
+export async function hasTables(postgresOptions: PostgresOptions): Promise<boolean> {
+  const options = checkStoreOptions('the PostgreSQL store', postgresOptions);
   return withClient(options, async (client) => {
     const [[isThere] = []] = await asking(client)('SELECT to_regclass($1) IS NOT NULL', [
       options.names.table.meta,
@@ -115,7 +117,7 @@ async function examine(
   return { durability: promise.durability, isThere: tables.isThere, findings };
 }
 
-function asking(client: PgClient): Ask {
+function asking(client: PgClient): QueryRequest {
   return async (text, values = []) => {
     const query = { text, values: [...values], rowMode: 'array' as const, types: TYPES };
     return rowsOf(await client.query(query));
@@ -129,17 +131,17 @@ function primary(isReplica: boolean): StoreFinding {
 }
 
 /** Due times go by the server's clock, what people read and log by their own. */
-async function examineClock(ask: Ask, clock: Clock): Promise<StoreFinding> {
+async function examineClock(ask: QueryRequest, clock: Clock): Promise<StoreFinding> {
   const [[at] = []] = await ask(NOW_SQL);
   const apartMs = Math.abs(Number(at) - clock.now());
   if (apartMs <= CLOCK_APART_MS) return fine('clock', 'its clock and ours agree');
   const text =
     `its clock and ours are ${Math.round(apartMs / 1_000)} s apart: messages are due by the ` +
     "server's";
-  return worthKnowing('clock', text, 'run NTP on both machines');
+  return noteFinding('clock', text, 'run NTP on both machines');
 }
 
-async function examineSettings(ask: Ask): Promise<StoreFinding[]> {
+async function examineSettings(ask: QueryRequest): Promise<StoreFinding[]> {
   const [row = []] = await ask(
     `SELECT current_setting('synchronous_commit'), current_setting('fsync'),
   current_setting('full_page_writes')`,
@@ -147,7 +149,7 @@ async function examineSettings(ask: Ask): Promise<StoreFinding[]> {
   const [commit = '', fsync, pages] = row.map(String);
   const findings = [
     commit === 'off'
-      ? worthKnowing(
+      ? noteFinding(
           'synchronous-commit',
           'synchronous_commit is off: the store turns it on for what it has to keep',
           'ALTER ROLE … SET synchronous_commit = on spares it a statement',
@@ -172,7 +174,7 @@ async function examineSettings(ask: Ask): Promise<StoreFinding[]> {
   return findings;
 }
 
-async function examineStandbys(ask: Ask): Promise<StoreFinding[]> {
+async function examineStandbys(ask: QueryRequest): Promise<StoreFinding[]> {
   const id = 'standbys';
   const [[names, count] = []] = await ask(
     `SELECT current_setting('synchronous_standby_names'),
@@ -188,7 +190,7 @@ async function examineStandbys(ask: Ask): Promise<StoreFinding[]> {
   const todo =
     'start a standby, or empty synchronous_standby_names; a role without pg_monitor ' +
     'does not see them';
-  return [worthKnowing(id, text, todo)];
+  return [noteFinding(id, text, todo)];
 }
 
 /** Whether a pool stands in between, and LISTEN has a way past it. */
@@ -197,12 +199,12 @@ function pooled(isPooled: boolean, { listenUrl }: CheckedOptions): StoreFinding 
   const text = 'a pool such as pgbouncer stands between us and the server';
   if (listenUrl !== undefined) return fine('pooler', text);
   const todo = 'give "listenUrl", an address that leads straight to the server, for quick wake-ups';
-  return worthKnowing('pooler', text, todo);
+  return noteFinding('pooler', text, todo);
 }
 
 /** Whether what one connection tells reaches another one that listens. */
 async function examineListening(
-  ask: Ask,
+  ask: QueryRequest,
   {
     options,
     isPooled,
@@ -215,7 +217,7 @@ async function examineListening(
   if (listenUrl === undefined) {
     const whose = isPooled ? 'connections lead through a pool' : 'the pool is your own';
     const text = `${whose}, no "listenUrl": other processes' writes are polled every 50 ms to 1 s`;
-    return worthKnowing(
+    return noteFinding(
       id,
       text,
       'give "listenUrl", an address of the server itself, to be woken at once',
@@ -274,7 +276,7 @@ const CONNECTIONS_NOTE = 0.8;
 
 /** How many connections the server has left. */
 async function examineConnections(
-  ask: Ask,
+  ask: QueryRequest,
   { connections, pool }: CheckedOptions,
 ): Promise<StoreFinding> {
   const [[used, max] = []] = await ask(
@@ -285,7 +287,7 @@ async function examineConnections(
   const text = `${String(used)} of ${String(max)} connections are taken${own}`;
   if (Number(used) < Number(max) * CONNECTIONS_NOTE) return fine('connections', text);
   const todo = 'raise max_connections, lower "connections" of the store, or use pgbouncer';
-  return worthKnowing('connections', text, todo);
+  return noteFinding('connections', text, todo);
 }
 
 /**
@@ -293,7 +295,7 @@ async function examineConnections(
  * process the server tells how many of its connections are at work: where all are, calls wait.
  */
 export async function examineWaiting(
-  ask: Ask,
+  ask: QueryRequest,
   { connections, pool }: CheckedOptions,
 ): Promise<StoreFinding> {
   const id = 'waiting';
@@ -301,7 +303,7 @@ export async function examineWaiting(
     const { waitingCount: waiting = 0 } = pool;
     if (waiting === 0) return fine(id, 'no call waits for a connection of the pool');
     const text = `${waiting} ${waiting === 1 ? 'call waits' : 'calls wait'} for a connection`;
-    return worthKnowing(id, `${text} of the pool`, 'raise "max" of the pool');
+    return noteFinding(id, `${text} of the pool`, 'raise "max" of the pool');
   }
   const [[open, working] = []] = await ask(
     `SELECT count(*), count(*) FILTER (WHERE state <> 'idle') FROM pg_stat_activity
@@ -311,7 +313,7 @@ WHERE application_name = 'respool' AND datname = current_database()`,
   const isFree = Number(working) < Number(open) || Number(open) < connections;
   if (isFree) return fine(id, `${text} now: no call has to wait for one`);
   const todo = 'if it is so again at the next look, raise "connections" of the store';
-  return worthKnowing(id, `${text} now: further calls wait for one`, todo);
+  return noteFinding(id, `${text} now: further calls wait for one`, todo);
 }
 
 // Who keeps dead rows from being cleaned up: a transaction that is open for
@@ -334,7 +336,10 @@ const SLOT_AGE_MAX = 1_000_000;
 const HOLDS_BACK = '(datname = current_database() OR backend_xid IS NOT NULL)';
 
 /** Looks for what is old. */
-async function examineHorizon(ask: Ask, spans: HorizonSpans = SPANS): Promise<StoreFinding[]> {
+async function examineHorizon(
+  ask: QueryRequest,
+  spans: HorizonSpans = SPANS,
+): Promise<StoreFinding[]> {
   const found = [
     ...(await examineTransactions(ask, spans)),
     ...(await examinePrepared(ask, spans)),
@@ -350,7 +355,10 @@ WHERE pid <> pg_backend_pid() AND ${HOLDS_BACK}`,
 }
 
 /** A role that may not see the others' activity sees its own sessions only. */
-async function examineTransactions(ask: Ask, spans: HorizonSpans): Promise<StoreFinding[]> {
+async function examineTransactions(
+  ask: QueryRequest,
+  spans: HorizonSpans,
+): Promise<StoreFinding[]> {
   const rows = await ask(
     `SELECT pid, application_name, coalesce(usename, ''), state, coalesce(query_start::text, ''),
   extract(epoch FROM clock_timestamp() - xact_start)::float8,
@@ -374,11 +382,11 @@ ORDER BY xact_start LIMIT 3`,
     const isLong = Number(seconds) >= spans.unsafeSeconds;
     return isLong
       ? danger('oldest-xmin', text, todo)
-      : worthKnowing('oldest-xmin', text, `${todo}, if it lasts`);
+      : noteFinding('oldest-xmin', text, `${todo}, if it lasts`);
   });
 }
 
-async function examinePrepared(ask: Ask, spans: HorizonSpans): Promise<StoreFinding[]> {
+async function examinePrepared(ask: QueryRequest, spans: HorizonSpans): Promise<StoreFinding[]> {
   const rows = await ask(
     `SELECT gid, extract(epoch FROM clock_timestamp() - prepared)::float8 FROM pg_prepared_xacts
 WHERE prepared < clock_timestamp() - make_interval(secs => $1) ORDER BY prepared LIMIT 3`,
@@ -394,7 +402,7 @@ WHERE prepared < clock_timestamp() - make_interval(secs => $1) ORDER BY prepared
   );
 }
 
-async function examineSlots(ask: Ask): Promise<StoreFinding[]> {
+async function examineSlots(ask: QueryRequest): Promise<StoreFinding[]> {
   const rows = await ask(
     `SELECT slot_name, active, greatest(age(xmin), age(catalog_xmin)) FROM pg_replication_slots
 WHERE greatest(age(xmin), age(catalog_xmin)) > $1 ORDER BY 3 DESC LIMIT 3`,
@@ -426,7 +434,7 @@ interface TablesFound {
 }
 
 /** Looks at the tables of a store, which need not be there. */
-async function examineTables(ask: Ask, names: Names): Promise<TablesFound> {
+async function examineTables(ask: QueryRequest, names: Names): Promise<TablesFound> {
   const [[isThere, autovacuum] = []] = await ask(
     "SELECT to_regclass($1) IS NOT NULL, current_setting('autovacuum')",
     [names.table.meta],
@@ -434,7 +442,7 @@ async function examineTables(ask: Ask, names: Names): Promise<TablesFound> {
   const vacuum = autovacuum === 'on' ? [] : [noAutovacuum()];
   if (isThere !== true) {
     const text = `no tables in schema "${names.schema}" yet; they are made when a store opens`;
-    return { isThere: false, findings: [worthKnowing('tables', text), ...vacuum] };
+    return { isThere: false, findings: [noteFinding('tables', text), ...vacuum] };
   }
   const tables = BUSY.map((name) => names.table[name]);
   const rows = await ask(
@@ -456,13 +464,13 @@ ORDER BY t.at`,
   return { isThere: true, findings };
 }
 
-async function version(ask: Ask, names: Names): Promise<StoreFinding> {
+async function version(ask: QueryRequest, names: Names): Promise<StoreFinding> {
   const [[found] = []] = await ask(`SELECT value FROM ${names.table.meta} WHERE key = 'version'`);
   const text = `tables of version ${String(found)} in schema "${names.schema}"`;
   if (found === SCHEMA_VERSION) return fine('tables', text);
   if (Number(found) < SCHEMA_VERSION) {
     const todo = 'they are brought up to date when a store opens; take a backup before';
-    return worthKnowing('tables', `${text}, this program writes ${SCHEMA_VERSION}`, todo);
+    return noteFinding('tables', `${text}, this program writes ${SCHEMA_VERSION}`, todo);
   }
   return danger('tables', `${text}, which is newer than this program`, 'use the newer Respool');
 }
@@ -488,7 +496,7 @@ function deadRows(rows: readonly (readonly unknown[])[]): StoreFinding {
   if (dead < DEAD_MIN || dead < live * DEAD_PER_LIVE) return fine(id, text);
   const todo =
     'see whether a transaction is open for long, below; VACUUM (ANALYZE) the tables if none is';
-  return worthKnowing(id, text, todo);
+  return noteFinding(id, text, todo);
 }
 
 function count(rows: number): string {

@@ -13,7 +13,7 @@ import type { Clock } from '../../ports/clock.ts';
 import type { Durability } from '../../ports/entry-store.ts';
 import type { Logger } from '../../ports/logger.ts';
 import type { Names } from './options.ts';
-import { type Ask, CONFIRM_SQL, type Server } from './connection.ts';
+import { type QueryRequest, CONFIRM_SQL, type Server } from './connection.ts';
 
 /** Maximum wait of lazy writes for a flush, in ms; the promise is 250 ms. */
 const LAZY_MS = 200;
@@ -25,7 +25,7 @@ export interface PromisedDurability {
   readonly isForced: boolean;
 }
 
-export async function readDurability(ask: Ask): Promise<PromisedDurability> {
+export async function readDurability(ask: QueryRequest): Promise<PromisedDurability> {
   const [row = []] = await ask(
     `SELECT current_setting('synchronous_commit'), current_setting('fsync'),
   current_setting('full_page_writes'), current_setting('synchronous_standby_names'),
@@ -86,7 +86,7 @@ export class LazyWrites {
   }
 
   /** Leaves the mark, or finds the one that is there. */
-  async begin(ask: Ask): Promise<void> {
+  async begin(ask: QueryRequest): Promise<void> {
     this.#mark = await this.#leaveMark(ask);
   }
 
@@ -149,7 +149,7 @@ export class LazyWrites {
     this.#flushed = upTo;
   }
 
-  async #leaveMark(ask: Ask): Promise<string> {
+  async #leaveMark(ask: QueryRequest): Promise<string> {
     const [[mark] = []] = await ask(this.#sql.mark, [this.#newMark()]);
     return String(mark);
   }

@@ -47,11 +47,16 @@ import {
 } from './insert.ts';
 import { corruptEntry, entryOf, Lists } from './list.ts';
 import { Notifications } from './notify.ts';
-import { type CheckedOptions, checkOptions, type Names, type PostgresOptions } from './options.ts';
-import { keyHeads, OrderKeys } from './order-keys.ts';
+import {
+  type CheckedOptions,
+  checkStoreOptions,
+  type Names,
+  type PostgresOptions,
+} from './options.ts';
+import { findKeyHeads, OrderKeys } from './order-keys.ts';
 import { createRecordStore } from './records.ts';
 import { decodeRow } from './row.ts';
-import { migrate } from './schema.ts';
+import { migrateSchema } from './schema.ts';
 import {
   checkSentQuery,
   type SentPage,
@@ -111,7 +116,7 @@ export function postgres(
   parts: Partial<PostgresParts> = {},
 ): PostgresStore {
   const all: PostgresParts = { clock: systemClock, dice: systemDice, ...parts };
-  const checked = checkOptions('the PostgreSQL store', options);
+  const checked = checkStoreOptions('the PostgreSQL store', options);
   const instance = randomName(all.dice);
   const operations = new Operations('entries', all.clock);
   let durability: Durability = 'power-loss';
@@ -182,7 +187,7 @@ async function openAll(
   const sent = new SentPartitions(server, options, clock);
   try {
     const { durability, isForced, lazy } = await server.run('open the store', async (ask) => {
-      await migrate(ask, names, options.migrate);
+      await migrateSchema(ask, names, options.migrate);
       const promise = await readDurability(ask);
       const newMark = () => randomName(dice);
       const lazyWrites = new LazyWrites(server, names, { clock, newMark, ...promise });
@@ -329,7 +334,7 @@ function createReads(
     keyHeads: (max) =>
       busy(use, async ({ server, names }) => {
         const most = readHeadsMax(max);
-        return server.run('look for the first of keys', (ask) => keyHeads(ask, names, most));
+        return server.run('look for the first of keys', (ask) => findKeyHeads(ask, names, most));
       }),
     nextDueAt: (filter) =>
       busy(use, ({ server, claims }) =>

@@ -12,7 +12,7 @@ import {
   newRow,
   ORDER_COLUMN,
   ownersSql,
-  rowsOf,
+  insertRowsOf,
   storedSql,
 } from './insert.ts';
 import type { Names } from './options.ts';
@@ -77,7 +77,7 @@ async function store(
   guard: TxGuard,
 ): Promise<readonly Readonly<Record<string, unknown>>[]> {
   const values = new Values({ isForeign: true });
-  const given = rowsOf(rows, values);
+  const given = insertRowsOf(rows, values);
   const columns = columnsOf(rows).map(([name]) => name);
   const isOwn = txGuardSql(guard, values.bind);
   const text = insertSql(names, { columns, rows: given.sql, isOwn, guard });
@@ -90,14 +90,14 @@ async function store(
  */
 function insertSql(
   { table, turns }: Names,
-  given: {
+  value: {
     readonly columns: readonly string[];
     readonly rows: string;
     readonly isOwn: string;
     readonly guard: TxGuard;
   },
 ): string {
-  const { columns, rows, isOwn, guard } = given;
+  const { columns, rows, isOwn, guard } = value;
   const isKeyed = columns.includes(ORDER_COLUMN[0]);
   const answer = `SELECT ${TX_CHECK_SQL}, r.id FROM proof p LEFT JOIN refused r ON true`;
   const turn = `(SELECT nextval('${turns}')) IS NOT NULL`;

@@ -10,7 +10,7 @@ import type { Entry } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { Duplicate } from '../../ports/entry-store.ts';
 import { checkInline } from '../shared/sql-row.ts';
-import { type Ask, BEGIN_SQL, type Server } from './connection.ts';
+import { type QueryRequest, BEGIN_SQL, type Server } from './connection.ts';
 import type { Names } from './options.ts';
 import {
   Blob,
@@ -71,7 +71,7 @@ export class Inserts {
 
   /** Stores a batch. */
   async insert(
-    ask: Ask,
+    ask: QueryRequest,
     rows: readonly NewRow[],
     { receipt, isUnknown = false }: InsertOptions,
   ): Promise<InsertResult[]> {
@@ -91,7 +91,7 @@ export class Inserts {
 
   /** A batch that takes several statements, or has perhaps been stored before. */
   async #inTransaction(
-    ask: Ask,
+    ask: QueryRequest,
     items: readonly Item[],
     results: Results,
     receipt: number,
@@ -113,7 +113,11 @@ export class Inserts {
   }
 
   /** Stores what has no result yet. */
-  async #rounds(ask: Ask, items: readonly Item[], results: Results): Promise<InsertResult[]> {
+  async #rounds(
+    ask: QueryRequest,
+    items: readonly Item[],
+    results: Results,
+  ): Promise<InsertResult[]> {
     for (let round = 0; ; round += 1) {
       const left = items.filter(({ index }) => results[index] === undefined);
       if (left.length === 0) return results as InsertResult[];
@@ -126,7 +130,7 @@ export class Inserts {
 
   /** Notes the result of each; nothing for refused ones whose conflicting entry is gone. */
   async #settle(
-    ask: Ask,
+    ask: QueryRequest,
     items: readonly Item[],
     refused: ReadonlySet<string>,
     results: Results,
@@ -140,12 +144,12 @@ export class Inserts {
 
   /** The ids that were not stored. */
   async #store(
-    ask: Ask,
+    ask: QueryRequest,
     rows: readonly NewRow[],
     receipt: number | undefined,
   ): Promise<Set<string>> {
     const values = new Values();
-    const given = rowsOf(rows, values);
+    const given = insertRowsOf(rows, values);
     const isForced = this.#isForced && receipt !== undefined;
     const noted = receipt === undefined ? undefined : this.#noted(values, receipt);
     const columns = columnsOf(rows).map(([name]) => name);
@@ -158,7 +162,7 @@ export class Inserts {
     return receiptSql(this.#names, bind(this.#node, 'text'), bind(receipt, 'int8'));
   }
 
-  async #owners(ask: Ask, items: readonly Item[]) {
+  async #owners(ask: QueryRequest, items: readonly Item[]) {
     const ids = textArray(items.map(({ row }) => row.id));
     const keys = textArray(items.flatMap(({ row }) => row.envelope.dedupeKey ?? []));
     const found = await ask(ownersSql(this.#names), [ids, keys]);
@@ -247,7 +251,7 @@ export function columnsOf(rows: readonly NewRow[]): typeof COLUMNS {
 }
 
 /** All rows, and where in the blob their envelopes and bodies are. */
-export function rowsOf(rows: readonly NewRow[], values: Values): Rows {
+export function insertRowsOf(rows: readonly NewRow[], values: Values): Rows {
   const starts: number[] = [];
   const texts: number[] = [];
   const bodies: (number | null)[] = [];
@@ -383,7 +387,7 @@ export class Receipts {
 }
 
 /** Removes what processes that died have left. */
-export async function sweepReceipts(ask: Ask, { table }: Names): Promise<void> {
+export async function sweepReceipts(ask: QueryRequest, { table }: Names): Promise<void> {
   await ask(
     `DELETE FROM ${table.receipts} WHERE written_at < clock_timestamp() - interval '${KEEP_FOR}'`,
   );
@@ -401,7 +405,7 @@ function receiptSql({ table }: Names, node: string, number: string): string {
  * the ids that were refused, or by their places in the batch whose duplicates they are.
  */
 async function takeReceipt(
-  ask: Ask,
+  ask: QueryRequest,
   { table }: Names,
   { node, number }: Receipt,
 ): Promise<readonly string[] | Readonly<Record<number, string>> | undefined> {
@@ -420,7 +424,7 @@ async function takeReceipt(
 
 /** Records the results of a batch, by position. */
 async function keepResults(
-  ask: Ask,
+  ask: QueryRequest,
   { table }: Names,
   { node, number }: Receipt,
   owners: Readonly<Record<number, string>>,

@@ -8,13 +8,13 @@
 import type { Entry } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { CorruptEntry, ListOrder, ListPage, ListQuery } from '../../ports/entry-store.ts';
-import { type PageRequest, type Place, readPage, writePlace } from '../shared/page.ts';
+import { type PageRequest, type PagePosition, readPage, writePlace } from '../shared/page.ts';
 import { matchesQuery } from '../shared/query.ts';
 import { ARCHIVED_KEY, type BrokenRow, decodeAll } from '../shared/sql-row.ts';
 import { CONTENTS_SQL, decodeRow, type EntryRow, STATUS_SQL, Values } from './row.ts';
 import { allOf, conditionsOf } from './conditions.ts';
 import type { Names } from './options.ts';
-import type { Ask } from './connection.ts';
+import type { QueryRequest } from './connection.ts';
 
 /** Rows that one page may read as a whole, to look into headers and texts. */
 const READ_MAX = 5_000;
@@ -41,7 +41,7 @@ interface Read {
   readonly entries: Entry[];
   readonly broken: BrokenRow[];
   /** The last place of the page, when there may be more behind it. */
-  readonly last?: Place;
+  readonly last?: PagePosition;
 }
 
 /** Lists over the tables of one store. */
@@ -52,7 +52,7 @@ export class Lists {
     this.#names = names;
   }
 
-  async list(ask: Ask, query: ListQuery): Promise<ListedRow> {
+  async list(ask: QueryRequest, query: ListQuery): Promise<ListedRow> {
     const page = readPage(query);
     const isFirst = query.after === undefined;
     const needsReading = [query.header, query.code, query.text].some((word) => word !== undefined);
@@ -65,7 +65,7 @@ export class Lists {
   }
 
   /** The row; or why there is none to hand out. */
-  async get(ask: Ask, id: string): Promise<EntryRow | CorruptEntry | undefined> {
+  async get(ask: QueryRequest, id: string): Promise<EntryRow | CorruptEntry | undefined> {
     const { entries, contents, quarantine } = this.#names.table;
     // n.b. PostgreSQL takes no zero character, not even in a question.
     if (id.includes('\0')) return undefined;
@@ -83,7 +83,12 @@ LEFT JOIN ${contents} k ON k.seq = e.seq WHERE e.id = $1`,
     return { id, where: `quarantine row ${String(broken[0])}`, reason: String(broken[1]) };
   }
 
-  async #read(ask: Ask, query: ListQuery, page: PageRequest, ahead: number): Promise<Read> {
+  async #read(
+    ask: QueryRequest,
+    query: ListQuery,
+    page: PageRequest,
+    ahead: number,
+  ): Promise<Read> {
     const { limit } = page;
     const found = await this.#rows(ask, query, page, limit + ahead);
     const { entries } = decodeAll(found.slice(0, limit), decodeRow);
@@ -93,7 +98,7 @@ LEFT JOIN ${contents} k ON k.seq = e.seq WHERE e.id = $1`,
   }
 
   /** Reads entries until the page is full; what cannot be read is reported, never passed over. */
-  async #search(ask: Ask, query: ListQuery, page: PageRequest): Promise<Read> {
+  async #search(ask: QueryRequest, query: ListQuery, page: PageRequest): Promise<Read> {
     const entries: Entry[] = [];
     const broken: BrokenRow[] = [];
     let from = page;
@@ -116,7 +121,7 @@ LEFT JOIN ${contents} k ON k.seq = e.seq WHERE e.id = $1`,
 
   /** Rows from a place on, each with its value of the order at the end. */
   async #rows(
-    ask: Ask,
+    ask: QueryRequest,
     query: ListQuery,
     page: PageRequest,
     max: number,
@@ -155,7 +160,7 @@ ORDER BY e.value ${way}, e.id ${way}`,
     return rows as unknown as EntryRow[];
   }
 
-  async #corrupt(ask: Ask, fresh: readonly BrokenRow[]): Promise<CorruptEntry[]> {
+  async #corrupt(ask: QueryRequest, fresh: readonly BrokenRow[]): Promise<CorruptEntry[]> {
     const found = await ask(
       `SELECT seq, id, reason FROM ${this.#names.table.quarantine}
 ORDER BY seq DESC LIMIT ${CORRUPT_MAX}`,
@@ -184,6 +189,6 @@ export function corruptEntry(id: string, reason: string): RespoolError {
   );
 }
 
-function placeOf(row: EntryRow | undefined): Place {
+function placeOf(row: EntryRow | undefined): PagePosition {
   return { value: Number(row?.[16] ?? 0), id: row?.[1] ?? '' };
 }

@@ -13,7 +13,7 @@
 import type { Clock } from '../../ports/clock.ts';
 import { ARCHIVED_KEY, WAITING_KEYS } from '../shared/sql-row.ts';
 import {
-  type Ask,
+  type QueryRequest,
   loadPg,
   type PgListener,
   rowsOf,
@@ -292,7 +292,7 @@ class WriteTracker {
   }
 
   /** Whether others have written something since the last look. */
-  async look(ask: Ask): Promise<boolean> {
+  async look(ask: QueryRequest): Promise<boolean> {
     const hadWritten = this.#hasWritten || this.#sent !== this.#answered;
     this.#hasWritten = false;
     const [[inserted, found, drawn] = []] = await ask(lookSql(this.#names, this.#lowerBounds));

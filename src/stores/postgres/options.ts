@@ -177,7 +177,7 @@ export interface CheckedOptions {
 const PART_MAX_MS: number = 366 * DAY_MS;
 const PARTS_MAX = 1_000;
 
-export function checkOptions(what: string, options: PostgresOptions): CheckedOptions {
+export function checkStoreOptions(what: string, options: PostgresOptions): CheckedOptions {
   const values = readOptions({ what }, options, POSTGRES);
   const { pool, url, schema = POSTGRES.schema.default, tables = '' } = options;
   if ((pool === undefined) === (url === undefined)) {
@@ -206,19 +206,22 @@ export function checkOptions(what: string, options: PostgresOptions): CheckedOpt
   };
 }
 
-function checkSent(sent: PostgresOptions['sent']): CheckedOptions['sent'] {
-  if (sent === undefined) return undefined;
-  checkNames('"sent"', sent, ['partition', 'keep']);
-  const partMs = durationMs(sent.partition, 'sent.partition', {
+function checkSent(sending: PostgresOptions['sent']): CheckedOptions['sent'] {
+  if (sending === undefined) return undefined;
+  checkNames('"sent"', sending, ['partition', 'keep']);
+  const partMs = durationMs(sending.partition, 'sent.partition', {
     minMs: MINUTE_MS,
     maxMs: PART_MAX_MS,
   });
-  const keepMs = durationMs(sent.keep, 'sent.keep', { minMs: MINUTE_MS, maxMs: DURATION_MAX_MS });
+  const keepMs = durationMs(sending.keep, 'sent.keep', {
+    minMs: MINUTE_MS,
+    maxMs: DURATION_MAX_MS,
+  });
   if (keepMs <= PARTS_MAX * partMs) return { partMs, keepMs };
   throw new RespoolError(
     'config.invalid',
-    `cannot keep sent messages for ${show(sent.keep)} in parts of ${show(sent.partition)}: that ` +
-      `is more than ${PARTS_MAX} parts; make "partition" longer`,
+    `cannot keep sent messages for ${show(sending.keep)} in parts of ` +
+      `${show(sending.partition)}: that is more than ${PARTS_MAX} parts; make "partition" longer`,
   );
 }
 

@@ -23,7 +23,7 @@ import {
   WAITING_KEYS,
 } from '../shared/sql-row.ts';
 import { textArray } from './row.ts';
-import type { Ask } from './connection.ts';
+import type { QueryRequest } from './connection.ts';
 import type { Names } from './options.ts';
 
 /** n.b. As an expression for the same reason as `FLOW_KEY_SQL`: only `entries_order` fits it. */
@@ -127,7 +127,11 @@ const STANDING_SQL: string = `CASE e.slot
   ELSE 0 END`;
 
 /** The first rows of keys that others wait behind. Reads all rows that have a key. */
-export async function keyHeads(ask: Ask, names: Names, max: number): Promise<readonly KeyHead[]> {
+export async function findKeyHeads(
+  ask: QueryRequest,
+  names: Names,
+  max: number,
+): Promise<readonly KeyHead[]> {
   const { entries } = names.table;
   const rows = await ask(
     `SELECT h.order_key, e.id, e.slot, e.due_at, least(h.n - 1, ${BEHIND_COUNT_MAX})
@@ -193,7 +197,7 @@ export class OrderKeys {
   }
 
   /** Asks the server whether there are keys. */
-  async learn(ask: Ask): Promise<boolean> {
+  async learn(ask: QueryRequest): Promise<boolean> {
     if (this.#isOrdered) return true;
     const [[isCalled] = []] = await ask(`SELECT is_called FROM ${this.#names.turns}`);
     this.#isOrdered = isCalled === true;
@@ -204,7 +208,7 @@ export class OrderKeys {
    * Releases the first row of each key: again, with a new snapshot, after the commit that ended the
    * row ahead. Returns how many can be claimed now; other processes notice.
    */
-  async letGo(ask: Ask, keys: readonly string[]): Promise<number> {
+  async letGo(ask: QueryRequest, keys: readonly string[]): Promise<number> {
     const names = this.#names;
     const ids = `SELECT id FROM heads WHERE behind`;
     const [[count] = []] = await ask(

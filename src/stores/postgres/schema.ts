@@ -8,7 +8,7 @@
 import { RespoolError } from '../../core/errors.ts';
 import { checkNumber } from '../../core/limits.ts';
 import { ARCHIVED_KEY, WAITING_KEYS } from '../shared/sql-row.ts';
-import { type Ask, SCHEMA_BEGIN_SQL } from './connection.ts';
+import { type QueryRequest, SCHEMA_BEGIN_SQL } from './connection.ts';
 import { type Names, namesOf } from './options.ts';
 import { blockingSql } from './order-keys.ts';
 
@@ -45,10 +45,10 @@ const BUSY =
   'autovacuum_vacuum_cost_delay = 1';
 
 /** The SQL that brings the tables from one version to the next. */
-export type Step = (names: Names) => string;
+export type SchemaStep = (names: Names) => string;
 
 /** The first one makes the tables. */
-export const STEPS: readonly Step[] = [versionOne, versionTwo];
+export const STEPS: readonly SchemaStep[] = [versionOne, versionTwo];
 
 /** The version this program writes. */
 export const SCHEMA_VERSION: number = STEPS.length;
@@ -73,7 +73,7 @@ export function postgresSchema(options: PostgresSchemaOptions = {}): string {
 }
 
 /** What brings the tables from a version to that after the last step. */
-export function migrationSql(names: Names, from: number, steps: readonly Step[]): string {
+export function migrationSql(names: Names, from: number, steps: readonly SchemaStep[]): string {
   const texts = steps.slice(from).map((step) => step(names).trim());
   const { meta } = names.table;
   const version =
@@ -220,17 +220,17 @@ ALTER TABLE ${table.chunks} ALTER COLUMN bytes SET STORAGE EXTERNAL;`;
 // finds it done. pgbouncer-safe, as everything here.
 
 /** What a migration goes by; others than the real ones are for tests. */
-interface MigrationParts {
-  readonly steps?: readonly Step[];
+interface MigrationOptions {
+  readonly steps?: readonly SchemaStep[];
   /** How long to wait for a lock, as PostgreSQL reads it. */
   readonly lockWait?: string;
 }
 
-export async function migrate(
-  ask: Ask,
+export async function migrateSchema(
+  ask: QueryRequest,
   names: Names,
   mayChange: boolean,
-  { steps = STEPS, lockWait = LOCK_WAIT }: MigrationParts = {},
+  { steps = STEPS, lockWait = LOCK_WAIT }: MigrationOptions = {},
 ): Promise<void> {
   const version = await versionOf(ask, names, steps);
   if (version === steps.length) return;
@@ -253,12 +253,16 @@ export async function migrate(
 }
 
 /** Not "if not exists": that needs the right to create even where nothing is to be done. */
-async function makeSchema(ask: Ask, names: Names): Promise<void> {
+async function makeSchema(ask: QueryRequest, names: Names): Promise<void> {
   const found = await ask('SELECT 1 FROM pg_namespace WHERE nspname = $1', [names.schema]);
   if (found.length === 0) await ask(`CREATE SCHEMA ${names.quotedSchema}`);
 }
 
-async function versionOf(ask: Ask, names: Names, steps: readonly Step[]): Promise<number> {
+async function versionOf(
+  ask: QueryRequest,
+  names: Names,
+  steps: readonly SchemaStep[],
+): Promise<number> {
   const [[meta, entries] = []] = await ask(
     'SELECT to_regclass($1) IS NOT NULL, to_regclass($2) IS NOT NULL',
     [names.table.meta, names.table.entries],

@@ -18,7 +18,7 @@ import { allOf, patternSql } from './conditions.ts';
 import { codeOf } from './errors.ts';
 import type { CheckedOptions, Names } from './options.ts';
 import { LOCK_WAIT } from './schema.ts';
-import { type Ask, BEGIN_SQL, type Server } from './connection.ts';
+import { type QueryRequest, BEGIN_SQL, type Server } from './connection.ts';
 
 /** This many parts are there beyond the present one. */
 const PARTS_AHEAD = 2;
@@ -124,14 +124,14 @@ export class SentPartitions {
 }
 
 /** One process at a time; the second one finds it done. */
-async function begin(ask: Ask, names: Names, lockWait: string): Promise<void> {
+async function begin(ask: QueryRequest, names: Names, lockWait: string): Promise<void> {
   await ask(BEGIN_SQL);
   await ask("SELECT set_config('lock_timeout', $1, true)", [lockWait]);
   await ask('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [`${names.lockKey}:sent`]);
 }
 
 async function makeParts(
-  ask: Ask,
+  ask: QueryRequest,
   names: Names,
   want: { readonly now: Millis; readonly partMs: number; readonly lockWait: string },
 ): Promise<void> {
@@ -180,7 +180,7 @@ function missingParts(parts: readonly Part[], now: Millis, partMs: number): Omit
 }
 
 async function dropParts(
-  ask: Ask,
+  ask: QueryRequest,
   names: Names,
   { before, lockWait }: { readonly before: Millis; readonly lockWait: string },
 ): Promise<void> {
@@ -212,7 +212,7 @@ async function dropParts(
 const BOUNDS = /FROM \('(-?\d+)'\) TO \('(-?\d+)'\)/;
 
 /** All parts but the default one. */
-async function partsOf(ask: Ask, { table }: Names): Promise<Part[]> {
+async function partsOf(ask: QueryRequest, { table }: Names): Promise<Part[]> {
   const rows = await ask(
     `SELECT i.inhrelid::regclass::text, pg_get_expr(c.relpartbound, c.oid)
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass`,
@@ -226,7 +226,11 @@ FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = $1:
 }
 
 /** Reads what was sent. */
-export async function sentPage(ask: Ask, names: Names, query: SentQuery): Promise<SentPage> {
+export async function sentPage(
+  ask: QueryRequest,
+  names: Names,
+  query: SentQuery,
+): Promise<SentPage> {
   const { id, topic, after, limit } = query;
   const { bind, list } = new Values();
   const conditions: string[] = [];

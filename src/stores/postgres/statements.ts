@@ -16,7 +16,13 @@ import { claimSql, nextDueSql, type Scan } from './claim-sql.ts';
 
 import { Claims, DueLowerBounds } from './claim.ts';
 import { changeRow, Changes } from './commit.ts';
-import { type Ask, CONFIRM_SQL, NOW_SQL, type Server, type Work } from './connection.ts';
+import {
+  type QueryRequest,
+  CONFIRM_SQL,
+  NOW_SQL,
+  type Server,
+  type TransactionWork,
+} from './connection.ts';
 import { Tallies } from './count.ts';
 import { lazyWriteSql, readDurability } from './durability.ts';
 import { insertWithin } from './insert-within.ts';
@@ -24,7 +30,7 @@ import { Inserts, newRow, ownersSql, Receipts, sweepReceipts } from './insert.ts
 import { Lists } from './list.ts';
 import { lookSql } from './notify.ts';
 import { type Names, namesOf } from './options.ts';
-import { keyHeads, OrderKeys } from './order-keys.ts';
+import { findKeyHeads, OrderKeys } from './order-keys.ts';
 import { createRecordStore } from './records.ts';
 import { type Bind, textArray } from './row.ts';
 import { sentPage } from './sent-partitions.ts';
@@ -140,11 +146,11 @@ class StatementList {
   readonly all: PostgresStatement[] = [];
   readonly #known = new Set<string>();
 
-  add(title: string, text: string, values: readonly unknown[] = [], given: ParameterNames = []) {
+  add(title: string, text: string, values: readonly unknown[] = [], input: ParameterNames = []) {
     if (this.#known.has(text)) return;
     this.#known.add(text);
     const parameters: Record<string, string> = {};
-    const names = parameterNames(text, values.length, given);
+    const names = parameterNames(text, values.length, input);
     const shown = values.map((value, at) => {
       if (value === null || value === undefined) return 'NULL';
       const name = freeName(parameters, names[at] ?? '', valueText(value));
@@ -171,7 +177,7 @@ class StatementList {
   /** Everything that some work sends; several statements are numbered. */
   async record(
     title: string,
-    work: (ask: Ask) => Promise<unknown>,
+    work: (ask: QueryRequest) => Promise<unknown>,
     { given = [], answer = () => [] }: RecordOptions = {},
   ): Promise<void> {
     const sent: [string, readonly unknown[]][] = [];
@@ -196,16 +202,16 @@ interface RecordOptions {
 const TRANSACTION = /^(?:BEGIN|COMMIT)\b/;
 
 /** A name that stands for this value alone. */
-function freeName(taken: Readonly<Record<string, string>>, name: string, value: string): string {
+function freeName(byName: Readonly<Record<string, string>>, name: string, value: string): string {
   for (let number = 1; ; number += 1) {
     const free = number === 1 ? name : `${name}_${number}`;
-    if (taken[free] === undefined || taken[free] === value) return free;
+    if (byName[free] === undefined || byName[free] === value) return free;
   }
 }
 
 /** By what is given, by the column a parameter stands for, or by what it is compared with. */
-function parameterNames(text: string, count: number, given: ParameterNames): string[] {
-  const names: string[] = [...given];
+function parameterNames(text: string, count: number, value: ParameterNames): string[] {
+  const names: string[] = [...value];
   for (const [, list = '', columns = ''] of text.matchAll(
     /unnest\(([^()]*)\)(?: WITH ORDINALITY)? AS \w+\(([^)]*)\)/g,
   )) {
@@ -233,8 +239,8 @@ function valueText(value: unknown): string {
 }
 
 /** A server that runs work on the given connection, and a clock that stands still. */
-function serverOf(ask: Ask): Server {
-  return { run: <T>(_: string, work: Work<T>) => work(ask, false) } as unknown as Server;
+function serverOf(ask: QueryRequest): Server {
+  return { run: <T>(_: string, work: TransactionWork<T>) => work(ask, false) } as unknown as Server;
 }
 
 const CLOCK: Clock = {
@@ -272,7 +278,7 @@ async function listInserts(list: StatementList, names: Names): Promise<void> {
     [textArray(['m1']), textArray(['key'])],
     ['ids', 'dedupe_keys'],
   );
-  const transaction = async (ask: Ask) => {
+  const transaction = async (ask: QueryRequest) => {
     const query = async (text: string, values: unknown[]) => {
       await ask(text, values);
       return { rows: [{ before: '1', now: null, id: null }] };
@@ -424,7 +430,7 @@ async function listReads(list: StatementList, names: Names): Promise<void> {
     (ask) => tallies.tally(ask, 'topic', { text: 'timeout' }),
     { given: ['after_id'] },
   );
-  await list.record('List the first rows of order keys', (ask) => keyHeads(ask, names, 100), {
+  await list.record('List the first rows of order keys', (ask) => findKeyHeads(ask, names, 100), {
     given: ['max'],
   });
   await list.record('Page of the table "sent"', (ask) =>
@@ -433,7 +439,7 @@ async function listReads(list: StatementList, names: Names): Promise<void> {
 }
 
 async function listRecords(list: StatementList, names: Names): Promise<void> {
-  const record = (title: string, given: ParameterNames, work: RecordWork) =>
+  const record = (title: string, parameterNames: ParameterNames, work: RecordWork) =>
     list.record(
       title,
       async (ask) => {
@@ -441,7 +447,7 @@ async function listRecords(list: StatementList, names: Names): Promise<void> {
         const host = { use, names, newToken: () => 'token', onWrite: () => undefined };
         await work(createRecordStore(host));
       },
-      { given },
+      { given: parameterNames },
     );
   const written = ['kind', 'key', 'value', 'token', 'revision'];
   await record('Records: append', ['kind', 'token', 'record'], (store) => store.append('log', {}));

@@ -19,10 +19,10 @@ import { randomName } from '../../system/ids.ts';
 import { InFlight } from '../../system/wait.ts';
 import { Opening } from '../shared/lifetime.ts';
 import { Operations } from '../shared/operations.ts';
-import { type Answers, Calls, endpointFound, loadS3, type S3ClientLike } from './connection.ts';
+import { type S3Responses, Calls, endpointFound, loadS3, type S3ClientLike } from './connection.ts';
 import { checkBucket, inspect, probe, type S3Finding } from './diagnose.ts';
 import { codeOf, isForbidden, isMissing, isUnsupported, storeError } from './errors.ts';
-import { type CheckedOptions, checkOptions, promiseOf, type S3Options } from './options.ts';
+import { type CheckedOptions, checkStoreOptions, promiseOf, type S3Options } from './options.ts';
 import { DIGEST_NAME, upload } from './upload.ts';
 
 // Many objects with few requests, and one by one where the server cannot do that.
@@ -77,7 +77,7 @@ export interface S3Bodies extends BodyStore {
 
 /** Keeps bodies in a bucket of S3 or of a server that speaks it; several processes may share it. */
 export function s3(options: S3Options): S3Bodies {
-  return new S3BodyStore(checkOptions(options));
+  return new S3BodyStore(checkStoreOptions(options));
 }
 
 const CONNECT_TIMEOUT_MS = 5_000;
@@ -168,7 +168,11 @@ class S3BodyStore implements S3Bodies {
 
   async put(ref: string, stream: AsyncIterable<Uint8Array>): Promise<{ readonly size: number }> {
     const opened = this.#open();
-    const target = { ref, key: keyOf(this.#options.prefix, ref), token: randomName(systemDice) };
+    const target = {
+      ref,
+      key: objectKeyOf(this.#options.prefix, ref),
+      token: randomName(systemDice),
+    };
     const parts = { ...this.#options, calls: opened.calls, isConditional: opened.isConditional };
     const put = () => this.#inLine(ref, () => upload(parts, target, stream));
     return { size: await this.#inFlight.track(this.#operations.time('put', 1, put)) };
@@ -180,7 +184,7 @@ class S3BodyStore implements S3Bodies {
 
   async *#get(ref: string): AsyncGenerator<Uint8Array> {
     const { calls } = this.#open();
-    const key = keyOf(this.#options.prefix, ref);
+    const key = objectKeyOf(this.#options.prefix, ref);
     const stop = new AbortController();
     const object = await this.#openBody(calls, ref, { key, signal: stop.signal });
     const { Body: body, Metadata: metadata } = object;
@@ -219,7 +223,7 @@ class S3BodyStore implements S3Bodies {
     const keys: string[] = [];
     for (const name of new Set(refs)) {
       const unfinished = uploadOfName(name);
-      if (unfinished === undefined) keys.push(keyOf(prefix, name));
+      if (unfinished === undefined) keys.push(objectKeyOf(prefix, name));
       else await this.#abort(calls, unfinished);
     }
     await removeKeys(calls, keys);
@@ -235,7 +239,7 @@ class S3BodyStore implements S3Bodies {
     const { prefix, bucket } = this.#options;
     let after: string | undefined;
     do {
-      const page: Answers['ListObjectsV2'] = await this.#open()
+      const page: S3Responses['ListObjectsV2'] = await this.#open()
         .calls.send('ListObjectsV2', {
           Prefix: prefix,
           MaxKeys: LIST_PAGE_MAX,
@@ -273,7 +277,7 @@ class S3BodyStore implements S3Bodies {
     }
   }
 
-  async #uploadPage(after: object): Promise<Answers['ListMultipartUploads']> {
+  async #uploadPage(after: object): Promise<S3Responses['ListMultipartUploads']> {
     const { prefix, bucket } = this.#options;
     const input = { Prefix: prefix, MaxUploads: LIST_PAGE_MAX, ...after };
     try {
@@ -289,7 +293,7 @@ class S3BodyStore implements S3Bodies {
     calls: Calls,
     ref: string,
     { key, signal }: { readonly key: string; readonly signal: AbortSignal },
-  ): Promise<Answers['GetObject']> {
+  ): Promise<S3Responses['GetObject']> {
     try {
       return await calls.send('GetObject', { Key: key }, signal);
     } catch (error) {
@@ -301,7 +305,7 @@ class S3BodyStore implements S3Bodies {
     calls: Calls,
     { ref, uploadId }: { readonly ref: string; readonly uploadId: string },
   ): Promise<void> {
-    const input = { Key: keyOf(this.#options.prefix, ref), UploadId: uploadId };
+    const input = { Key: objectKeyOf(this.#options.prefix, ref), UploadId: uploadId };
     try {
       await calls.send('AbortMultipartUpload', input);
     } catch (error) {
@@ -414,7 +418,7 @@ const SHARD = /^[0-9a-f]{2}$/;
 const PART = /^([0-9a-z][0-9a-z_-]{0,63})\.([0-9a-f]+)\.part$/;
 
 /** The key of a body. */
-export function keyOf(prefix: string, ref: string): string {
+export function objectKeyOf(prefix: string, ref: string): string {
   return `${prefix}${shardOf(ref)}/${checkRef(ref)}`;
 }
 

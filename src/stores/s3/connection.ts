@@ -44,7 +44,7 @@ export interface S3Credentials {
 }
 
 /** The commands we send, and what comes back of each. */
-export interface Answers {
+export interface S3Responses {
   readonly HeadBucket: unknown;
   readonly CreateBucket: unknown;
   readonly GetBucketLifecycleConfiguration: { readonly Rules?: readonly LifecycleRule[] };
@@ -113,7 +113,7 @@ interface BodyStream extends AsyncIterable<Uint8Array> {
   destroy(error?: Error): unknown;
 }
 
-type CommandName = keyof Answers;
+type CommandName = keyof S3Responses;
 
 /** The package. */
 interface S3Package {
@@ -188,12 +188,12 @@ export class Calls {
     name: Name,
     input: object,
     signal?: AbortSignal,
-  ): Promise<Answers[Name]> {
+  ): Promise<S3Responses[Name]> {
     const command = this.#package.makeCommand(name, { Bucket: this.#bucket, ...input });
     const limit = new TimeLimit(this.#clock, this.requestTimeoutMs, signal);
     try {
       const answer = await this.#client.send(command, { abortSignal: limit.signal });
-      return answer as Answers[Name];
+      return answer as S3Responses[Name];
     } catch (error) {
       if (!limit.isOver) throw error;
       throw new RespoolError(

@@ -27,7 +27,7 @@ export interface S3Finding {
 }
 
 /** Where to look. */
-export interface InspectParts {
+export interface InspectOptions {
   readonly calls: Calls;
   readonly bucket: string;
   readonly prefix: string;
@@ -38,7 +38,7 @@ const ARCHIVES = /^(?:GLACIER|DEEP_ARCHIVE)$/;
 
 /** Makes sure that the bucket is there, or makes it. */
 export async function checkBucket(
-  { calls, bucket }: InspectParts,
+  { calls, bucket }: InspectOptions,
   createBucket: boolean,
 ): Promise<void> {
   const doing = `open bucket "${bucket}"`;
@@ -69,7 +69,7 @@ export async function checkBucket(
  * the right to write, list and remove; tells whether the server keeps to the condition. Removes
  * also what a process left that was killed in the middle of this.
  */
-export async function probe(parts: InspectParts, name: string, now: Millis): Promise<boolean> {
+export async function probe(parts: InspectOptions, name: string, now: Millis): Promise<boolean> {
   const { calls, bucket } = parts;
   const folder = probeFolder(parts);
   const key = `${folder}${name}`;
@@ -98,7 +98,7 @@ const PROBE_OLD_MS: number = HOUR_MS;
 const PROBES_LISTED_MAX = 100;
 
 /** n.b. Not only `probe/`: what others keep in the bucket under such a name is not ours. */
-function probeFolder({ prefix }: InspectParts): string {
+function probeFolder({ prefix }: InspectOptions): string {
   return `${prefix}probe/respool-`;
 }
 
@@ -125,7 +125,7 @@ async function refusesSecond(calls: Calls, key: string): Promise<boolean> {
 
 /** Everything worth telling a person about the bucket. */
 export async function inspect(
-  parts: InspectParts,
+  parts: InspectOptions,
   isConditional: boolean,
 ): Promise<readonly S3Finding[]> {
   const [lifecycle, versions, uploads] = await Promise.all([
@@ -149,7 +149,7 @@ function conditional(isConditional: boolean): S3Finding {
   };
 }
 
-async function inspectLifecycle({ calls, prefix }: InspectParts): Promise<readonly S3Finding[]> {
+async function inspectLifecycle({ calls, prefix }: InspectOptions): Promise<readonly S3Finding[]> {
   const id = 'lifecycle';
   let rules: readonly LifecycleRule[];
   try {
@@ -216,7 +216,7 @@ function danger(id: string, text: string): S3Finding {
   return { id, level: 'unsafe', text, todo };
 }
 
-async function inspectVersions({ calls }: InspectParts): Promise<readonly S3Finding[]> {
+async function inspectVersions({ calls }: InspectOptions): Promise<readonly S3Finding[]> {
   const id = 'versions';
   try {
     const { Status } = await calls.send('GetBucketVersioning', {});
@@ -241,7 +241,7 @@ async function inspectVersions({ calls }: InspectParts): Promise<readonly S3Find
   }
 }
 
-async function inspectUploads({ calls, prefix }: InspectParts): Promise<readonly S3Finding[]> {
+async function inspectUploads({ calls, prefix }: InspectOptions): Promise<readonly S3Finding[]> {
   try {
     await calls.send('ListMultipartUploads', { Prefix: prefix, MaxUploads: 1 });
     return [];

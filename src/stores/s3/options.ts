@@ -239,8 +239,9 @@ const PREFIX = /^(?!\/)[A-Za-z0-9!_.*'()/-]{0,512}$/;
 const ARCHIVES = ['GLACIER', 'DEEP_ARCHIVE'];
 
 /** Checks options and fills in what was not said. */
-export function checkOptions(given: S3Options): CheckedOptions {
-  const options = given.url === undefined ? given : { ...ofUrl(given.url), ...defined(given) };
+export function checkStoreOptions(sOptions: S3Options): CheckedOptions {
+  const options =
+    sOptions.url === undefined ? sOptions : { ...ofUrl(sOptions.url), ...defined(sOptions) };
   const values = readOptions({ what: 's3' }, options, S3);
   const place = placeOf(options);
   return {
@@ -336,15 +337,15 @@ function defined(options: S3Options): S3Options {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
 }
 
-function prefixOf(given: string): string {
+function prefixOf(text: string): string {
   const allowed = "up to 512 of A-Z a-z 0-9 ! _ . * ' ( ) / -, no slash at its beginning";
-  const prefix = checkText('prefix', given, PREFIX, allowed);
+  const prefix = checkText('prefix', text, PREFIX, allowed);
   return prefix === '' || prefix.endsWith('/') ? prefix : `${prefix}/`;
 }
 
-function checkStorageClass(given: string | undefined): string | undefined {
-  if (given === undefined) return undefined;
-  const name = checkText('storageClass', given, /^[A-Z][A-Z0-9_-]{1,63}$/, 'such as STANDARD_IA');
+function checkStorageClass(text: string | undefined): string | undefined {
+  if (text === undefined) return undefined;
+  const name = checkText('storageClass', text, /^[A-Z][A-Z0-9_-]{1,63}$/, 'such as STANDARD_IA');
   if (!ARCHIVES.includes(name)) return name;
   throw new RespoolError(
     'config.invalid',

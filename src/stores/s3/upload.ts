@@ -17,11 +17,11 @@
 import { createHash } from 'node:crypto';
 import { isRespoolError, RespoolError } from '../../core/errors.ts';
 import type { Calls } from './connection.ts';
-import type { Answers } from './connection.ts';
+import type { S3Responses } from './connection.ts';
 import { isConditionFailed, isConflict, isMissing, storeError } from './errors.ts';
 
 /** What a body is written with. */
-export interface UploadParts {
+export interface UploadOptions {
   readonly calls: Calls;
   readonly partBytes: number;
   readonly partsAtOnce: number;
@@ -54,7 +54,7 @@ interface Part {
 
 /** Writes a body; resolves with its size when it is there, rejects when nothing of it is. */
 export async function upload(
-  parts: UploadParts,
+  parts: UploadOptions,
   target: Target,
   stream: AsyncIterable<Uint8Array>,
 ): Promise<number> {
@@ -94,7 +94,7 @@ async function* cut(
   return undefined;
 }
 
-async function putWhole(parts: UploadParts, target: Target, bytes: Uint8Array): Promise<number> {
+async function putWhole(parts: UploadOptions, target: Target, bytes: Uint8Array): Promise<number> {
   const { calls, storageClass, isConditional } = parts;
   if (!isConditional && (await ownerOf(calls, target)) !== 'nobody') throw duplicate(target);
   const digest = createHash('sha256').update(bytes).digest('hex');
@@ -122,7 +122,7 @@ async function putWhole(parts: UploadParts, target: Target, bytes: Uint8Array): 
 }
 
 async function putInParts(
-  parts: UploadParts,
+  parts: UploadOptions,
   target: Target,
   source: { readonly first: Part; readonly rest: AsyncGenerator<Part, undefined> },
 ): Promise<number> {
@@ -146,7 +146,7 @@ async function putInParts(
   }
 }
 
-async function begin(parts: UploadParts, target: Target): Promise<string> {
+async function begin(parts: UploadOptions, target: Target): Promise<string> {
   const input = {
     Key: target.key,
     StorageClass: parts.storageClass,
@@ -164,12 +164,12 @@ async function begin(parts: UploadParts, target: Target): Promise<string> {
   );
 }
 
-type SentPart = Answers['UploadPart'] & { readonly PartNumber: number };
+type SentPart = S3Responses['UploadPart'] & { readonly PartNumber: number };
 
 /** Sends parts, a few at once, and stops all of them when one fails. */
 class PartSender {
   size = 0;
-  readonly #parts: UploadParts;
+  readonly #parts: UploadOptions;
   readonly #target: Target;
   readonly #uploadId: string;
   readonly #onTheWay = new Set<Promise<void>>();
@@ -178,7 +178,7 @@ class PartSender {
   #count = 0;
   #trouble: { readonly error: unknown } | undefined;
 
-  constructor(parts: UploadParts, target: Target, uploadId: string) {
+  constructor(parts: UploadOptions, target: Target, uploadId: string) {
     this.#parts = parts;
     this.#target = target;
     this.#uploadId = uploadId;
@@ -238,13 +238,13 @@ class PartSender {
 }
 
 /** What the server wants to see again at the end. */
-function receiptOf(answer: Answers['UploadPart']): Answers['UploadPart'] {
+function receiptOf(answer: S3Responses['UploadPart']): S3Responses['UploadPart'] {
   const names = Object.keys(answer).filter((name) => /^(?:ETag$|Checksum[CS])/.test(name));
   return Object.fromEntries(names.map((name) => [name, Reflect.get(answer, name) as string]));
 }
 
 async function complete(
-  { calls, isConditional }: UploadParts,
+  { calls, isConditional }: UploadOptions,
   target: Target,
   {
     uploadId,

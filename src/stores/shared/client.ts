@@ -30,7 +30,7 @@ export interface SqliteDatabase {
 }
 
 /** How a file is opened. */
-export interface OpenOptions {
+export interface ClientOpenOptions {
   readonly readonly?: boolean;
   readonly fileMustExist?: boolean;
   /** How long a statement may stand still for another connection's lock, milliseconds. */
@@ -38,7 +38,7 @@ export interface OpenOptions {
 }
 
 /** Opens a database file at once, in the calling thread. */
-export type OpenDatabase = (path: string, options?: OpenOptions) => SqliteDatabase;
+export type OpenDatabase = (path: string, options?: ClientOpenOptions) => SqliteDatabase;
 
 const NODE_MAJOR_MIN = 22;
 const SQLITE_VERSION_MIN = [3, 51, 3] as const;

@@ -25,7 +25,7 @@ export function fine(id: string, text: string): StoreFinding {
   return { id, level: 'ok', text };
 }
 
-export function worthKnowing(id: string, text: string, todo?: string): StoreFinding {
+export function noteFinding(id: string, text: string, todo?: string): StoreFinding {
   return { id, level: 'note', text, ...(todo === undefined ? {} : { todo }) };
 }
 

@@ -30,7 +30,7 @@ export type CountPart<Item, Result> = (
 
 type Parts = Map<StoreOperationName, number>;
 
-type Calls = Readonly<Record<string, (...given: never[]) => Promise<unknown>>>;
+type Calls = Readonly<Record<string, (...value: never[]) => Promise<unknown>>>;
 
 /** The writing calls of an entry store. */
 type Writes = Pick<EntryStore, 'insert' | 'claim' | 'commit'>;
@@ -115,7 +115,7 @@ export class Operations {
   reads<Reads extends object>(reads: Reads): Reads {
     const told = Object.entries(reads as Calls).map(([call, read]) => [
       call,
-      (...given: never[]) => this.time('read', itemsOf, () => read(...given)),
+      (...value: never[]) => this.time('read', itemsOf, () => read(...value)),
     ]);
     return Object.fromEntries(told) as Reads;
   }
@@ -220,9 +220,9 @@ export class Operations {
 }
 
 /** How many a call found: of a list, a page, or one alone. */
-export function itemsOf(found: unknown): number {
-  if (Array.isArray(found)) return found.length;
-  if (found === undefined || found === null) return 0;
-  const { entries } = found as { readonly entries?: unknown };
+export function itemsOf(value: unknown): number {
+  if (Array.isArray(value)) return value.length;
+  if (value === undefined || value === null) return 0;
+  const { entries } = value as { readonly entries?: unknown };
   return Array.isArray(entries) ? entries.length : 1;
 }

@@ -12,7 +12,7 @@ import type { ListOrder, ListQuery } from '../../ports/entry-store.ts';
 export const PAGE_MAX = 500;
 
 /** The last entry of the page before. */
-export interface Place {
+export interface PagePosition {
   /** `orderValue` of the entry; 0 in a list by id. */
   readonly value: number;
   readonly id: string;
@@ -23,7 +23,7 @@ export interface PageRequest {
   readonly order: ListOrder;
   readonly descending: boolean;
   readonly limit: number;
-  readonly after?: Place;
+  readonly after?: PagePosition;
 }
 
 /** Reads a list query; a limit outside 1 to 500 and a place no list gave are refused. */
@@ -52,12 +52,12 @@ export function readHeadsMax(max: number): number {
 /** Writes down a place for `next`. */
 export function writePlace(
   { order, descending }: Pick<PageRequest, 'order' | 'descending'>,
-  { value, id }: Place,
+  { value, id }: PagePosition,
 ): string {
   return Buffer.from(JSON.stringify([order, descending, value, id])).toString('base64url');
 }
 
-function readPlace(text: string, request: Pick<PageRequest, 'order' | 'descending'>): Place {
+function readPlace(text: string, request: Pick<PageRequest, 'order' | 'descending'>): PagePosition {
   const parts = parse(text);
   if (Array.isArray(parts) && parts.length === 4) {
     const [order, descending, value, id] = parts as readonly unknown[];

@@ -72,9 +72,9 @@ function hasText({ envelope, status }: Entry, text: string): boolean {
   return places.some((place) => place?.toLowerCase().includes(wanted));
 }
 
-function isAmong(destination: string | undefined, wanted: string | readonly string[]): boolean {
-  if (typeof wanted === 'string') return wanted === destination;
-  return destination !== undefined && wanted.includes(destination);
+function isAmong(destination: string | undefined, text: string | readonly string[]): boolean {
+  if (typeof text === 'string') return text === destination;
+  return destination !== undefined && text.includes(destination);
 }
 
 // Before means strictly before, after means strictly after.

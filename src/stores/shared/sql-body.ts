@@ -7,7 +7,7 @@ const CHUNK_BYTES: number = 256 * 1024;
 export const REFS_PAGE = 1_000;
 
 /** The bytes of a stream in pieces of CHUNK_BYTES, the last one shorter; each its own memory. */
-export async function* chunked(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+export async function* inChunks(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   let parts: Uint8Array[] = [];
   let bytes = 0;
   for await (const piece of stream) {

@@ -10,10 +10,16 @@ import { checkKey } from '../../core/limits.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { Operations } from '../shared/operations.ts';
-import { bodyTakenError, chunked, noBodyError, REFS_PAGE, readChunks } from '../shared/sql-body.ts';
+import {
+  bodyTakenError,
+  inChunks,
+  noBodyError,
+  REFS_PAGE,
+  readChunks,
+} from '../shared/sql-body.ts';
 import type { BodyTalk, WriteOp } from './protocol.ts';
 import { type FileClient, type FileParts, openFileClient } from './file-client.ts';
-import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
+import { checkStoreOptions, prepareFile, type SqliteOptions } from './options.ts';
 
 type Line = FileClient<BodyTalk>;
 
@@ -21,7 +27,7 @@ type Line = FileClient<BodyTalk>;
 export function sqliteBodies(options: SqliteOptions, parts: Partial<FileParts> = {}): BodyStore {
   const all: FileParts = { clock: systemClock, dice: systemDice, ...parts };
   const operations = new Operations('bodies', all.clock);
-  const checked = checkOptions('the SQLite body store', options);
+  const checked = checkStoreOptions('the SQLite body store', options);
   let opened: Line | undefined;
   let closing: Promise<void> = Promise.resolve();
 
@@ -86,7 +92,7 @@ async function put({ use, ref, stream, now }: Put): Promise<number> {
   let size = 0;
   let isFirst = true;
   try {
-    for await (const bytes of chunked(stream)) {
+    for await (const bytes of inChunks(stream)) {
       // The newest chunk is kept back: the last one goes with the end of the body.
       if (chunk.bytes !== null) {
         const op: WriteOp = { kind: 'write', ref, now: now(), isFirst, at: chunk.at, size: null };

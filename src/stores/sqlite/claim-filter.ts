@@ -20,7 +20,7 @@ import { sqliteCode, type SqliteDatabase } from '../shared/client.ts';
 import { DueTree, type Leaf } from '../shared/due-tree.ts';
 import { type StateKey, stateOfKey } from '../shared/sql-row.ts';
 import type { Connection } from './connection.ts';
-import type { Flow, Flows } from './flows.ts';
+import type { TopicFlow, TopicFlows } from './topic-flows.ts';
 import { BOUND_LIMIT, FLOW_INDEX_SQL, hasFlowIndex, WAITING_SQL } from './schema.ts';
 
 // Due entries that a claim may take, as statements select them.
@@ -69,7 +69,7 @@ interface FlowProbe {
 /** Looks by flow over one connection. */
 export class ByFlow {
   readonly #connection: Connection;
-  readonly #flows: Flows;
+  readonly #flows: TopicFlows;
   readonly #crowds = new Map<StateKey, Crowd>();
   #sql: FlowSql | undefined;
   /** Made in a transaction that may still be rolled back. */
@@ -77,7 +77,7 @@ export class ByFlow {
   /** How many looks go without the index before it is tried to make it again. */
   #without = 0;
 
-  constructor(connection: Connection, flows: Flows) {
+  constructor(connection: Connection, flows: TopicFlows) {
     this.#connection = connection;
     this.#flows = flows;
   }
@@ -222,7 +222,7 @@ interface FlowLeaf extends Leaf {
 class Crowd {
   readonly #slot: StateKey;
   readonly #state: ClaimableState;
-  readonly #flows: Flows;
+  readonly #flows: TopicFlows;
   #tree = new DueTree<FlowLeaf>();
   #leaves = new Map<number, FlowLeaf>();
   /** What the leaves were read at; see `Flows`. */
@@ -235,7 +235,7 @@ class Crowd {
   readonly #learnt: [leaf: FlowLeaf, dueAt: number | null][] = [];
   #sql: FlowSql | undefined;
 
-  constructor(slot: StateKey, flows: Flows) {
+  constructor(slot: StateKey, flows: TopicFlows) {
     this.#slot = slot;
     this.#state = stateOfKey(slot) as ClaimableState;
     this.#flows = flows;
@@ -315,7 +315,7 @@ class Crowd {
     }
   }
 
-  #file(flow: number, dueAt: number, named?: Flow): void {
+  #file(flow: number, dueAt: number, named?: TopicFlow): void {
     let leaf = this.#leaves.get(flow);
     if (leaf?.due === dueAt) return;
     if (leaf === undefined) {
@@ -332,7 +332,10 @@ class Crowd {
 }
 
 /** A crowd is of one slot, so its leaves need not tell lanes apart. */
-function createLeaf({ flow, topic, destination, priority }: Flow, state: ClaimableState): FlowLeaf {
+function createLeaf(
+  { flow, topic, destination, priority }: TopicFlow,
+  state: ClaimableState,
+): FlowLeaf {
   return {
     flow,
     id: String(flow),
@@ -347,7 +350,7 @@ function createLeaf({ flow, topic, destination, priority }: Flow, state: Claimab
   };
 }
 
-function namesOf(sql: FlowSql): Map<number, Flow> {
+function namesOf(sql: FlowSql): Map<number, TopicFlow> {
   const rows = sql.names.all() as [number, string, string, number][];
   return new Map(
     rows.map(([flow, topic, destination, priority]) => [
@@ -371,7 +374,7 @@ const TOPICS_MAX = 20_000;
 export interface Permit {
   readonly takes: (topic: string) => boolean;
   readonly exceptDestinations: readonly string[];
-  allows(flow: Flow): boolean;
+  allows(flow: TopicFlow): boolean;
 }
 
 /** The filters of one connection. */

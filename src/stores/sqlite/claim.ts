@@ -28,7 +28,7 @@ import {
   Permits,
 } from './claim-filter.ts';
 import type { Connection } from './connection.ts';
-import type { Flows } from './flows.ts';
+import type { TopicFlows } from './topic-flows.ts';
 import type { KeyOrder } from './order-keys.ts';
 import { type EntryRow, STATUS_SQL } from './row.ts';
 import { BOUND_LIMIT } from './schema.ts';
@@ -57,13 +57,13 @@ const LOOK_MAX = 1_000;
 /** Claims over one connection. */
 export class Claims {
   readonly #connection: Connection;
-  readonly #flows: Flows;
+  readonly #flows: TopicFlows;
   readonly #order: KeyOrder;
   readonly #sql: ReturnType<typeof prepare>;
   readonly #byFlow: ByFlow;
   readonly #permits: Permits;
 
-  constructor(connection: Connection, flows: Flows, order: KeyOrder) {
+  constructor(connection: Connection, flows: TopicFlows, order: KeyOrder) {
     this.#connection = connection;
     this.#flows = flows;
     this.#order = order;

@@ -5,9 +5,16 @@
 import type { Change } from '../../ports/entry-store.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
 import { BLOCKING_KEYS, checkInline, STATE_KEY_COUNT, type StateKey } from '../shared/sql-row.ts';
-import type { Bytes, ChangeOp, ExpireOp, InsertOp, QuarantineOp, Refusal } from './protocol.ts';
+import type {
+  SharedBytes,
+  ChangeOp,
+  ExpireOp,
+  InsertOp,
+  QuarantineOp,
+  Refusal,
+} from './protocol.ts';
 import type { Connection } from './connection.ts';
-import type { Flows } from './flows.ts';
+import type { TopicFlows } from './topic-flows.ts';
 import { createInserts, type EncodedOp, type Inserts } from './insert.ts';
 import type { KeyOrder } from './order-keys.ts';
 import { type EnvelopeColumns, envelopeColumns, statusColumns } from './row.ts';
@@ -42,12 +49,12 @@ type Guarded = readonly [
 /** Writes over one connection; every one of them only in a transaction. */
 export class Changes {
   readonly #connection: Connection;
-  readonly #flows: Flows;
+  readonly #flows: TopicFlows;
   readonly #order: KeyOrder;
   readonly #inserts: Inserts;
   readonly #sql: ReturnType<typeof prepare>;
 
-  constructor(connection: Connection, flows: Flows, order: KeyOrder) {
+  constructor(connection: Connection, flows: TopicFlows, order: KeyOrder) {
     this.#connection = connection;
     this.#flows = flows;
     this.#order = order;
@@ -56,7 +63,7 @@ export class Changes {
   }
 
   /** Null when it was stored, else the id it duplicates. */
-  insert(op: InsertOp, body: Bytes): string | null {
+  insert(op: InsertOp, body: SharedBytes): string | null {
     const { status, envelope } = op;
     const flow = this.#flows.numberOf(envelope[0], envelope[1], envelope[2]);
     const duplicate = this.#inserts.insert(op, flow, body);
@@ -70,7 +77,7 @@ export class Changes {
   }
 
   /** Whether the guard fitted. */
-  change(op: ChangeOp, body: Bytes): boolean | Refusal {
+  change(op: ChangeOp, body: SharedBytes): boolean | Refusal {
     const row = this.#sql.guard.get(op.id) as Guarded | undefined;
     if (row === undefined) return false;
     const [seq, slot, flow, revision, holder, orderKey] = row;
@@ -135,7 +142,7 @@ export class Changes {
     return this.#sql.keyTaken.get(dedupeKey, id) as string | undefined;
   }
 
-  #setEnvelope(seq: number, envelope: EnvelopeColumns, body: Bytes): number {
+  #setEnvelope(seq: number, envelope: EnvelopeColumns, body: SharedBytes): number {
     const [topic, destination, priority, enqueuedAt, dedupeKey, text, orderKey] = envelope;
     const flow = this.#flows.numberOf(topic, destination, priority);
     if (orderKey !== undefined) this.#order.noteKey();

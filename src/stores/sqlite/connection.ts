@@ -13,7 +13,7 @@ import {
   type SqliteStatement,
   sqliteCode,
 } from '../shared/client.ts';
-import { checkOwner, migrate, withNames } from './schema.ts';
+import { checkOwner, migrateSchema, withNames } from './schema.ts';
 
 /** How a file is opened; plain data, so that it can go to a thread. */
 export interface FileSettings {
@@ -88,7 +88,7 @@ export function openConnection(
     checkOwner(database, { where: path, tables });
     setPragmas(database, settings);
     if (check) quickCheck(database, settings);
-    migrate(database, { where: path, tables }, settings.migrate ?? true);
+    migrateSchema(database, { where: path, tables }, settings.migrate ?? true);
     if (settings.readsOnly !== true) beginLogAnew(database, check);
     if (settings.readsOnly === true) database.pragma('query_only = ON');
     // After a disk error the contents of the disk are unknown.

@@ -10,7 +10,7 @@ import type { EntryQuery, TallyBy, TallyRow } from '../../ports/entry-store.ts';
 import { matchesQuery } from '../shared/query.ts';
 import { type Conditions, conditionsOf } from './list.ts';
 import type { Connection } from './connection.ts';
-import type { Flows } from './flows.ts';
+import type { TopicFlows } from './topic-flows.ts';
 import { tallyText, type TallyText } from './protocol.ts';
 import { decodeRow, type EntryRow, STATUS_SQL } from './row.ts';
 
@@ -35,7 +35,7 @@ const INNER_KEY: Readonly<Record<TallyBy, string>> = {
 /** Counts over one connection, as JSON; null when it would take long and must not. */
 export function createTally(
   { database }: Connection,
-  flows: Flows,
+  flows: TopicFlows,
 ): (by: TallyBy, query: EntryQuery, mayBeLong: boolean) => TallyText | null {
   function byCounts({ slots, flows: wanted }: Conditions, by: CountedBy): TallyText {
     if (by === 'state') {

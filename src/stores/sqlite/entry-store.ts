@@ -33,7 +33,7 @@ import { type BrokenRow, decodeAll, INLINE_MAX_BYTES } from '../shared/sql-row.t
 import type { AnyBatchItem, FileClient, FileParts } from './file-client.ts';
 import type { InstancePlace, Instances } from './instances.ts';
 import { changeItem } from './commit.ts';
-import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
+import { checkStoreOptions, prepareFile, type SqliteOptions } from './options.ts';
 import { type EntryReply, type EntryResult, type EntryTalk, tallyRows } from './protocol.ts';
 import { createRecordStore } from './records.ts';
 import { decodeRow, type EntryRow } from './row.ts';
@@ -76,7 +76,7 @@ export function sqlite(options: SqliteOptions, parts: Partial<FileParts> = {}): 
   const stands = { clock: systemClock, dice: systemDice, ...parts };
   const operations = new Operations('entries', stands.clock);
   const all: FileParts = { measure: { operations, count: countPart }, ...stands };
-  const checked = checkOptions('the SQLite store', options);
+  const checked = checkStoreOptions('the SQLite store', options);
   const instance = randomName(all.dice);
   const { tables, synchronous } = checked.settings;
   const watchers = new Map<() => void, () => void>();

@@ -24,7 +24,7 @@ import type { CheckedOptions } from './options.ts';
 import type {
   BatchReply,
   BatchRequest,
-  Bytes,
+  SharedBytes,
   CheckpointRequest,
   SyncOp,
   FileKind,
@@ -43,7 +43,7 @@ interface FileTalk {
 /** An operation and the bytes that go with it. */
 interface BatchItem<Op> {
   readonly op: Op;
-  readonly bytes?: Bytes;
+  readonly bytes?: SharedBytes;
 }
 
 /** One of any kind of file. */
@@ -151,7 +151,7 @@ function openThread(
   return thread ? Promise.resolve(startFileThread(data)) : openInline(data, clock);
 }
 
-interface ParsedParts extends FileParts {
+interface ParsedOptions extends FileParts {
   readonly busyTimeoutMs: number;
   /** The log is moved when it has this many pages. */
   readonly logPages: number;
@@ -168,14 +168,14 @@ const SYNC: AnyBatchItem = { op: { kind: 'sync' } satisfies SyncOp };
 
 class Line implements FileClient<FileTalk> {
   readonly #threads: FileThreads;
-  readonly #parts: ParsedParts;
+  readonly #parts: ParsedOptions;
   readonly #line: BatchLine<AnyBatchItem, unknown>;
   readonly #mover: Checkpointer;
   readonly #asked = new InFlight();
   #cancelSync: (() => void) | undefined;
   #closing: Promise<void> | undefined;
 
-  constructor(threads: FileThreads, parts: ParsedParts) {
+  constructor(threads: FileThreads, parts: ParsedOptions) {
     this.#threads = threads;
     this.#parts = parts;
     const { measure } = parts;

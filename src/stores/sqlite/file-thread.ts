@@ -14,7 +14,7 @@ import { errorOf, type PlainError } from './errors.ts';
 import type {
   BatchReply,
   BatchRequest,
-  Bytes,
+  SharedBytes,
   CheckpointRequest,
   FileKind,
   FileRequest,
@@ -386,7 +386,7 @@ export function blocksOf({ block }: Transfer): ArrayBuffer[] {
 export function packReply(reply: unknown): Transfer {
   const rows = isBatchReply(reply) ? rowsOf(reply) : [];
   if (rows.length === 0) return { data: { reply } };
-  const { block, sizes } = join(rows.map((row) => row[BODY_COLUMN] as Bytes));
+  const { block, sizes } = join(rows.map((row) => row[BODY_COLUMN] as SharedBytes));
   for (const row of rows) row[BODY_COLUMN] = null;
   return { data: { reply }, block, sizes };
 }
@@ -414,7 +414,7 @@ function rowsOf({ results }: BatchReply<unknown>): unknown[][] {
   return results.filter((result) => Array.isArray(result)).flat() as unknown[][];
 }
 
-function join(bytes: readonly Bytes[]): Required<Pick<Transfer, 'block' | 'sizes'>> {
+function join(bytes: readonly SharedBytes[]): Required<Pick<Transfer, 'block' | 'sizes'>> {
   const sizes = bytes.map(sizeOf);
   const block = new Uint8Array(sizes.reduce((sum, size) => sum + Math.max(size, 0), 0));
   let at = 0;
@@ -426,12 +426,12 @@ function join(bytes: readonly Bytes[]): Required<Pick<Transfer, 'block' | 'sizes
   return { block, sizes };
 }
 
-function sizeOf(bytes: Bytes): number {
+function sizeOf(bytes: SharedBytes): number {
   if (bytes === undefined) return UNSAID;
   return bytes === null ? NONE : bytes.byteLength;
 }
 
-function split(block: Uint8Array, sizes: readonly number[]): Bytes[] {
+function split(block: Uint8Array, sizes: readonly number[]): SharedBytes[] {
   let at = 0;
   return sizes.map((size) => {
     if (size < 0) return size === NONE ? null : undefined;

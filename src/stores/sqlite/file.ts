@@ -17,7 +17,7 @@ import { Changes } from './commit.ts';
 import { type Connection, type FileSettings, openConnection } from './connection.ts';
 import { createTally } from './count.ts';
 import { type AttemptedWork, isDiskError, isFullError, storeError } from './errors.ts';
-import { Flows, sweepFlows } from './flows.ts';
+import { TopicFlows, sweepFlows } from './topic-flows.ts';
 import { Lists } from './list.ts';
 import { KeyOrder } from './order-keys.ts';
 import type {
@@ -26,7 +26,7 @@ import type {
   BatchRequest,
   BodyOp,
   BodyRequest,
-  Bytes,
+  SharedBytes,
   EntryOp,
   EntryRequest,
   EntryResult,
@@ -41,7 +41,7 @@ import { BOUND_LIMIT } from './schema.ts';
 interface FileWork {
   /** First in every transaction. */
   begin(): void;
-  run(op: FileRequest, bytes: Bytes): unknown;
+  run(op: FileRequest, bytes: SharedBytes): unknown;
   /** Last in every transaction. */
   end(): void;
   /** The transaction was rolled back. */
@@ -227,7 +227,7 @@ class EntryWork implements FileWork {
   readonly #connection: Connection;
   /** No other connection of this process has it. */
   readonly #name: string;
-  readonly #flows: Flows;
+  readonly #flows: TopicFlows;
   readonly #order: KeyOrder;
   readonly #changes: Changes;
   readonly #claims: Claims;
@@ -239,7 +239,7 @@ class EntryWork implements FileWork {
     this.#connection = connection;
     connections += 1;
     this.#name = `${threadId}.${connections}`;
-    this.#flows = new Flows(connection);
+    this.#flows = new TopicFlows(connection);
     this.#order = new KeyOrder(connection, this.#flows);
     this.#changes = new Changes(connection, this.#flows, this.#order);
     this.#claims = new Claims(connection, this.#flows, this.#order);
@@ -268,7 +268,7 @@ class EntryWork implements FileWork {
     return op.kind !== 'claim' && op.kind !== 'expire';
   }
 
-  run(op: EntryOp, bytes: Bytes): EntryResult {
+  run(op: EntryOp, bytes: SharedBytes): EntryResult {
     switch (op.kind) {
       case 'insert':
         return this.#changes.insert(op, bytes);
@@ -350,7 +350,7 @@ class BodyWork implements FileWork {
     return op.kind === 'sync' || (op.kind === 'write' && op.size !== null);
   }
 
-  run(op: BodyOp, bytes: Bytes): boolean {
+  run(op: BodyOp, bytes: SharedBytes): boolean {
     switch (op.kind) {
       case 'write':
         return this.#note(this.#write(op, bytes));
@@ -383,7 +383,7 @@ class BodyWork implements FileWork {
     return rows > 0;
   }
 
-  #write({ ref, now, isFirst, at, size }: WriteOp, bytes: Bytes): number {
+  #write({ ref, now, isFirst, at, size }: WriteOp, bytes: SharedBytes): number {
     const { begin, chunk, finish } = this.#sql;
     if (isFirst && begin.run(ref, now).changes === 0) return 0;
     if (bytes && chunk.run(at, bytes, ref).changes === 0) return 0;

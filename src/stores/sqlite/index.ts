@@ -11,5 +11,5 @@ export {
   type SqliteSchemaOptions,
   type SqliteSqlOptions,
 } from './schema.ts';
-export { type OnceOptions, once } from './once.ts';
+export { type SqliteOnceOptions, once } from './once.ts';
 export type { SqliteOptions } from './options.ts';

@@ -12,13 +12,13 @@ import { sqliteCode, type SqliteDatabase, type SqliteStatement } from '../shared
 import { STATE_KEY_COUNT, type StateKey, stateKeyOf, checkInline } from '../shared/sql-row.ts';
 import { envelopeColumns, newColumns, statusColumns } from './row.ts';
 import { FIRST_TWO_SQL, type KeyHeadRow, lookAt } from './order-keys.ts';
-import type { Bytes, InsertOp } from './protocol.ts';
+import type { SharedBytes, InsertOp } from './protocol.ts';
 import { checkVersion, COUNT_COLUMNS, fileOf, withNames } from './schema.ts';
 
 /** An operation and the bytes that go with it. */
 export interface EncodedOp<Op> {
   readonly op: Op;
-  readonly bytes?: Bytes;
+  readonly bytes?: SharedBytes;
 }
 
 /**
@@ -39,7 +39,7 @@ export function insertItem({ envelope, status, inlineBody }: Entry): EncodedOp<I
 /** Inserts through one database; only in a transaction. */
 export interface Inserts {
   /** Null when it was stored, else the id it duplicates. */
-  insert(op: InsertOp, flow: number, body: Bytes): string | null;
+  insert(op: InsertOp, flow: number, body: SharedBytes): string | null;
 }
 
 export function createInserts(database: SqliteDatabase): Inserts {

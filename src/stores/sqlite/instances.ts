@@ -72,8 +72,8 @@ export async function openInstances(place: InstancePlace): Promise<Instances> {
  * Where a service of a living process answers that has these tables open; undefined when there is
  * none. The store itself is not opened.
  */
-export async function serviceAddress(given: string, tables = ''): Promise<string | undefined> {
-  const folder = folderOf({ path: await filePathOf(path.resolve(given), 'respool.db'), tables });
+export async function serviceAddress(text: string, tables = ''): Promise<string | undefined> {
+  const folder = folderOf({ path: await filePathOf(path.resolve(text), 'respool.db'), tables });
   for (const name of await readdir(folder).catch(() => [])) {
     if (!INSTANCE_PATTERN.test(name)) continue;
     const address = (await readLockNote(path.join(folder, name)))?.trim();

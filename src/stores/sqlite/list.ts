@@ -22,7 +22,7 @@ import {
   WAITING_KEYS,
 } from '../shared/sql-row.ts';
 import type { Connection } from './connection.ts';
-import type { Flows } from './flows.ts';
+import type { TopicFlows } from './topic-flows.ts';
 import type { EntryReply, ListReply } from './protocol.ts';
 import { decodeRow, type EntryRow, STATUS_SQL } from './row.ts';
 import { ACTIVE_SQL, hasFlowIndex, WAITING_SQL } from './schema.ts';
@@ -46,10 +46,10 @@ interface Page {
 /** Lists over one connection. */
 export class Lists {
   readonly #database: SqliteDatabase;
-  readonly #flows: Flows;
+  readonly #flows: TopicFlows;
   readonly #sql: ReturnType<typeof prepare>;
 
-  constructor({ database }: Connection, flows: Flows) {
+  constructor({ database }: Connection, flows: TopicFlows) {
     this.#database = database;
     this.#flows = flows;
     this.#sql = prepare(database);
@@ -185,7 +185,7 @@ export interface Conditions {
   readonly isCounted: boolean;
 }
 
-export function conditionsOf(query: EntryQuery, flows: Flows): Conditions {
+export function conditionsOf(query: EntryQuery, flows: TopicFlows): Conditions {
   const slots = slotsOf(query);
   const wanted = flowsOf(query, flows);
   const sql: string[] = [];
@@ -236,7 +236,7 @@ function slotsOf({ states = STATES, lane }: EntryQuery): StateKey[] {
   return [...new Set(states)].flatMap((state) => lanes.map((name) => stateKeyOf(state, name)));
 }
 
-function flowsOf({ topic, destination }: EntryQuery, flows: Flows): Set<number> | undefined {
+function flowsOf({ topic, destination }: EntryQuery, flows: TopicFlows): Set<number> | undefined {
   if (destination === undefined && (topic === undefined || topic === '#')) return undefined;
   const isMatch = topic === undefined || isPattern(topic) ? topicMatches : Object.is;
   const wanted = destination === undefined ? undefined : new Set([destination].flat());
@@ -290,7 +290,7 @@ interface Search {
  */
 function scanPage(
   database: SqliteDatabase,
-  flows: Flows,
+  flows: TopicFlows,
   {
     query,
     page,
@@ -413,7 +413,11 @@ function walkDue(
 }
 
 /** How many rows the indexes would have to give for these conditions. */
-function costOf({ slots, flows }: Conditions, all: Flows, byFlow: readonly StateKey[]): number {
+function costOf(
+  { slots, flows }: Conditions,
+  all: TopicFlows,
+  byFlow: readonly StateKey[],
+): number {
   const counts = all.counts();
   const ofFlows = byFlow.length === 0 ? [] : all.counts(flows);
   const costs = slots.map((slot) => (byFlow.includes(slot) ? ofFlows[slot] : counts[slot]) ?? 0);

@@ -12,7 +12,7 @@ import { systemClock } from '../../system/clock.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
 
 /** What `once` may be told beside its work. */
-export interface OnceOptions {
+export interface SqliteOnceOptions {
   /** Keys of different scopes do not see each other; default `''`. */
   readonly scope?: string;
   /** How long a key is remembered; default `'14d'`. */
@@ -35,7 +35,7 @@ export function once<Database extends SqliteDatabase, Result>(
   database: Database,
   key: string,
   work: (database: Database) => Result,
-  { scope = '', ttl = TTL_DEFAULT, now = () => systemClock.now() }: OnceOptions = {},
+  { scope = '', ttl = TTL_DEFAULT, now = () => systemClock.now() }: SqliteOnceOptions = {},
 ): Result {
   checkKey('once key', key);
   if (scope !== '') checkKey('once scope', scope);

@@ -145,7 +145,7 @@ export interface CheckedOptions {
   readonly settings: Omit<FileSettings, 'path' | 'standstillMs'> & { readonly tables: string };
 }
 
-export function checkOptions(what: string, options: SqliteOptions): CheckedOptions {
+export function checkStoreOptions(what: string, options: SqliteOptions): CheckedOptions {
   const { busyTimeoutMs, thread, ...settings } = readOptions({ what }, options, SQLITE);
   if (typeof options.path !== 'string' || options.path === '' || options.path.includes('\0')) {
     throw new RespoolError('config.invalid', `cannot make ${what}: "path" names no folder or file`);
@@ -188,8 +188,8 @@ export async function prepareFile(
 }
 
 /** A file of the user's: neither made nor given other rights. */
-async function findFile(given: string): Promise<string> {
-  const found = await stat(given).catch((error: unknown) => {
+async function findFile(text: string): Promise<string> {
+  const found = await stat(text).catch((error: unknown) => {
     if (sqliteCode(error) === 'ENOENT') return undefined;
     throw error;
   });
@@ -197,17 +197,17 @@ async function findFile(given: string): Promise<string> {
     const is = found === undefined ? 'it is not there' : 'it is a folder';
     throw new RespoolError(
       'config.invalid',
-      `cannot open the store in "${given}": ${is}; with "tables" the path is a database file of ` +
+      `cannot open the store in "${text}": ${is}; with "tables" the path is a database file of ` +
         'yours, make it first',
     );
   }
-  await checkLocalDisk(path.dirname(given));
-  return given;
+  await checkLocalDisk(path.dirname(text));
+  return text;
 }
 
 /** Where the file of a store is, without making anything. */
-export async function filePathOf(given: string, defaultName: string): Promise<string> {
-  return (await isFolderPath(given)) ? path.join(given, defaultName) : given;
+export async function filePathOf(text: string, defaultName: string): Promise<string> {
+  return (await isFolderPath(text)) ? path.join(text, defaultName) : text;
 }
 
 /** SQLite would let everybody read what it makes; its log and index take over these rights. */
@@ -220,8 +220,8 @@ async function createPrivate(file: string): Promise<void> {
 }
 
 /** A folder that a power cut may take back would take everything in it along. */
-async function syncFolders(folder: string, made: string | undefined): Promise<void> {
-  const last = made === undefined ? folder : path.dirname(made);
+async function syncFolders(folder: string, text: string | undefined): Promise<void> {
+  const last = text === undefined ? folder : path.dirname(text);
   for (let present = folder; ; present = path.dirname(present)) {
     const handle = await open(present, 'r');
     try {
@@ -233,11 +233,11 @@ async function syncFolders(folder: string, made: string | undefined): Promise<vo
   }
 }
 
-async function isFolderPath(given: string): Promise<boolean> {
+async function isFolderPath(text: string): Promise<boolean> {
   try {
-    return (await stat(given)).isDirectory();
+    return (await stat(text)).isDirectory();
   } catch (error) {
     if (sqliteCode(error) !== 'ENOENT') throw error;
-    return !/\.(?:db|sqlite3?)$/.test(given);
+    return !/\.(?:db|sqlite3?)$/.test(text);
   }
 }

@@ -13,7 +13,7 @@ import type { KeyHead } from '../../ports/entry-store.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
 import { isActiveKey, type StateKey, stateKeyOf, stateOfKey } from '../shared/sql-row.ts';
 import type { Connection } from './connection.ts';
-import type { Flows } from './flows.ts';
+import type { TopicFlows } from './topic-flows.ts';
 import { BOUND_LIMIT, KEYED_SQL } from './schema.ts';
 
 /** When the next of a key is looked at again if its head may be taken any time. */
@@ -36,12 +36,12 @@ export const FIRST_TWO_SQL: string = `SELECT seq, slot, due_at ${OF_KEY_SQL} ORD
 /** The order keys over one connection. */
 export class KeyOrder {
   readonly #connection: Connection;
-  readonly #flows: Flows;
+  readonly #flows: TopicFlows;
   readonly #sql: ReturnType<typeof prepare>;
   /** At this version of the data there were none. */
   #noneAt: number | undefined;
 
-  constructor(connection: Connection, flows: Flows) {
+  constructor(connection: Connection, flows: TopicFlows) {
     this.#connection = connection;
     this.#flows = flows;
     this.#sql = prepare(connection.database);

@@ -151,13 +151,13 @@ export interface ListReply {
 // What every kind of file knows: batches of operations in one transaction. Types only.
 
 /** Bytes beside an operation: some, none on purpose, or nothing said. */
-export type Bytes = Uint8Array | null | undefined;
+export type SharedBytes = Uint8Array | null | undefined;
 
 /** A batch, each operation with its bytes at the same place. */
 export interface BatchRequest<Op> {
   readonly kind: 'batch';
   readonly ops: readonly Op[];
-  readonly bytes: readonly Bytes[];
+  readonly bytes: readonly SharedBytes[];
   /** Whether another batch follows at once, worth waiting for before the commit. */
   readonly isPart?: boolean;
 }

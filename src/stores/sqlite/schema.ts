@@ -256,7 +256,7 @@ interface Place {
  */
 export function migrateSqlite(database: SqliteDatabase, options: SqliteSchemaOptions = {}): void {
   const tables = tablesOf('migrateSqlite', options);
-  migrate(withNames(database, tables), { where: fileOf(database), tables }, true);
+  migrateSchema(withNames(database, tables), { where: fileOf(database), tables }, true);
 }
 
 /**
@@ -274,7 +274,7 @@ export function sqliteSchema({ from = 0, ...options }: SqliteSqlOptions = {}): s
 }
 
 /** The same for tables through a database that knows their names. */
-export function migrate(database: SqliteDatabase, place: Place, mayChange: boolean): void {
+export function migrateSchema(database: SqliteDatabase, place: Place, mayChange: boolean): void {
   const present = versionOf(database, place);
   if (present === SCHEMA_VERSION) return;
   if (!mayChange) throw notUpToDate(place, present);

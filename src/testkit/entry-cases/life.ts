@@ -18,7 +18,7 @@ import {
   DELIVERY,
   type EntryCase,
   got,
-  idsOf,
+  sampleIds,
   later,
   listIds,
   put,
@@ -93,7 +93,7 @@ export const lifeCases: readonly EntryCase[] = [
       const again = await reopen();
       const results = (await Promise.all(inserts)).flat();
       assert.ok(results.every((result) => result === 'stored'));
-      assert.deepEqual(await listIds(again), idsOf(entries));
+      assert.deepEqual(await listIds(again), sampleIds(entries));
     },
   },
   {
@@ -246,7 +246,7 @@ export const lifeCases: readonly EntryCase[] = [
       assert.ok(corrupt[0]?.id === undefined || corrupt[0].id === 'm-00002');
       const rest = await listIds(store, { limit: 2, after: next ?? '' });
       const expected = ['m-00000', 'm-00001', 'm-00003', 'm-00004'];
-      assert.deepEqual([...idsOf(found), ...rest], expected);
+      assert.deepEqual([...sampleIds(found), ...rest], expected);
       assert.deepEqual((await store.list({ limit: 2, after: next ?? '' })).corrupt, []);
       for (const id of expected) {
         assertSameEntry(
@@ -297,7 +297,7 @@ export const lifeCases: readonly EntryCase[] = [
       await claim(store, { max: 1 });
       const again = await reopen();
       const { entries, corrupt } = await again.list({ limit: 10 });
-      assert.deepEqual(idsOf(entries), ['m-00000', 'm-00002']);
+      assert.deepEqual(sampleIds(entries), ['m-00000', 'm-00002']);
       assert.equal(corrupt.length, 1);
       assert.deepEqual(await claimIds(again), ['m-00002']);
     },

@@ -23,7 +23,7 @@ import {
   entryChange,
   type EntryWorld,
   got,
-  idsOf,
+  sampleIds,
   later,
   listEverything,
   listIds,
@@ -211,7 +211,7 @@ const FILTERS: readonly EntryCase[] = [
           do {
             const query = { idPrefix: 'm-1', order, descending, limit: 2 };
             const page = await store.list(after === undefined ? query : { ...query, after });
-            seen.push(...idsOf(page.entries));
+            seen.push(...sampleIds(page.entries));
             after = page.next;
           } while (after !== undefined);
           assert.deepEqual(seen, descending ? wanted.toReversed() : wanted);
@@ -346,7 +346,7 @@ export const listCases: readonly EntryCase[] = [
     name: 'a list follows an entry that was claimed',
     async run({ store }) {
       await put(store, ...sampleEntries(3, 'm'));
-      const [taken] = idsOf(await claim(store, { max: 1 }));
+      const [taken] = sampleIds(await claim(store, { max: 1 }));
       assert.deepEqual(await listIds(store, { states: ['active'] }), [taken]);
       assert.equal((await listIds(store, { states: ['incoming'] })).length, 2);
       assert.deepEqual(await listIds(store, { order: 'attempts', descending: true, limit: 1 }), [
@@ -379,7 +379,7 @@ async function walk(
   let after: string | undefined;
   for (let page = 0; page < 1_000; page += 1) {
     const found = await store.list(after === undefined ? query : { ...query, after });
-    seen.push(...idsOf(found.entries));
+    seen.push(...sampleIds(found.entries));
     if (found.next === undefined) return seen;
     after = found.next;
     await between(page);
@@ -388,10 +388,10 @@ async function walk(
 }
 
 /** Every id once: what stays must be there, nothing may be there twice. */
-function assertOnce(seen: readonly string[], wanted: readonly string[]): void {
+function assertOnce(texts: readonly string[], names: readonly string[]): void {
   const counts = new Map<string, number>();
-  for (const id of seen) counts.set(id, (counts.get(id) ?? 0) + 1);
-  for (const id of wanted) {
+  for (const id of texts) counts.set(id, (counts.get(id) ?? 0) + 1);
+  for (const id of names) {
     assert.equal(counts.get(id) ?? 0, 1, `"${id}" was seen ${counts.get(id) ?? 0} times`);
   }
 }
@@ -427,8 +427,8 @@ const CHANGING: readonly EntryCase[] = PAGE_ORDERS.map((order) => ({
   async run({ store }) {
     const entries = mixed(60);
     await put(store, ...entries);
-    const touched = idsOf(entries).filter((_, index) => index % 3 === 0);
-    const untouched = idsOf(entries).filter((_, index) => index % 3 !== 0);
+    const touched = sampleIds(entries).filter((_, index) => index % 3 === 0);
+    const untouched = sampleIds(entries).filter((_, index) => index % 3 !== 0);
     const seen = await walk(store, { order, limit: 6 }, async (page) => {
       const id = touched[page];
       if (id !== undefined && page % 2 === 0) await change(store, id, 'remove');
@@ -450,12 +450,12 @@ export const pageCases: readonly EntryCase[] = [
       const entries = mixed(40);
       await put(store, ...entries);
       const seen = await walk(store, { limit: 5 }, async (page) => {
-        const moving = idsOf(entries)[page * 3];
+        const moving = sampleIds(entries)[page * 3];
         if (moving !== undefined) {
           await change(store, moving, { state: 'deferred', updatedAt: later(1e6 + page) });
         }
       });
-      assertOnce(seen, idsOf(entries));
+      assertOnce(seen, sampleIds(entries));
       assert.equal(seen.length, 40);
     },
   },
@@ -472,10 +472,10 @@ export const pageCases: readonly EntryCase[] = [
   {
     name: 'a page whose place was removed goes on where it was',
     async run({ store }) {
-      const ids = idsOf(mixed(10));
+      const ids = sampleIds(mixed(10));
       await put(store, ...mixed(10));
       const first = await store.list({ limit: 4 });
-      const seen = idsOf(first.entries);
+      const seen = sampleIds(first.entries);
       for (const id of seen) await change(store, id, 'remove');
       const rest = await listIds(store, { limit: 4, after: first.next ?? '' });
       assert.deepEqual([...seen, ...rest], ids);

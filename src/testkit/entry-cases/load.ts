@@ -17,7 +17,7 @@ import {
   type EntryCase,
   type EntryWorld,
   got,
-  idsOf,
+  sampleIds,
   later,
   listIds,
   put,
@@ -48,7 +48,7 @@ async function assertTakenOnce(stores: readonly EntryStore[]): Promise<void> {
   );
   const taken = (await Promise.all(claimers)).flat();
   assert.equal(taken.length, MESSAGES);
-  assert.equal(new Set(idsOf(taken)).size, MESSAGES);
+  assert.equal(new Set(sampleIds(taken)).size, MESSAGES);
   // Each claim wrote its own holder: what is stored is what exactly one of them returned.
   for (const entry of taken) {
     const stored = await got(first, entry.envelope.id);
@@ -170,12 +170,12 @@ export const raceCases: readonly EntryCase[] = [
           if (taken.length > 0) idle = 0;
           const results = await store.commit(taken.map((entry) => entryChange(entry, 'remove')));
           assert.ok(results.every((result) => result === 'done'));
-          done.push(...idsOf(taken));
+          done.push(...sampleIds(taken));
         }
       };
       await Promise.all([insert(0), insert(1), insert(2), insert(3)]);
       await Promise.all([work(), work(), work(), work()]);
-      assert.deepEqual(done.sort(), idsOf(entries));
+      assert.deepEqual(done.sort(), sampleIds(entries));
       assert.deepEqual(await listIds(store), []);
     },
   },

@@ -18,7 +18,7 @@ import {
   claimRequest,
   type EntryCase,
   got,
-  idsOf,
+  sampleIds,
   later,
   put,
   steppedStatus,
@@ -314,8 +314,8 @@ const COMMITS: readonly EntryCase[] = [
       await put(store, ...entries);
       for (let round = 0; round < 3; round += 1) {
         const taken = await claim(store);
-        const expected = idsOf(entries.slice(round * 30, round * 30 + 30));
-        assert.deepEqual(idsOf(taken), expected);
+        const expected = sampleIds(entries.slice(round * 30, round * 30 + 30));
+        assert.deepEqual(sampleIds(taken), expected);
         await assertNothingDue(store);
         await store.commit(taken.map((entry) => entryChange(entry, 'remove')));
       }
@@ -351,7 +351,11 @@ async function assertAsModelled(store: EntryStore, seed: number): Promise<void> 
     const now = later(nowMs);
     const expected = claimable(known, now);
     const taken = await claim(store, { now, leaseMs: LEASE_MS, max: 500 });
-    assert.deepEqual([...idsOf(taken)].sort(), expected.sort(), `round ${round} of seed ${seed}`);
+    assert.deepEqual(
+      [...sampleIds(taken)].sort(),
+      expected.sort(),
+      `round ${round} of seed ${seed}`,
+    );
     for (const { envelope, status } of taken) note(known, envelope.id, status);
     for (const one of known.filter(() => dice.random() < 0.3)) await step(one);
   }
@@ -394,9 +398,9 @@ const STEPS: readonly ((nowMs: number, draw: (count: number) => number) => Parti
 ];
 
 /** The ids a claim of everything must take now. */
-function claimable(known: readonly Known[], now: number): string[] {
+function claimable(knowns: readonly Known[], now: number): string[] {
   const keys = new Set<string>();
-  return known.flatMap(({ id, key, status }) => {
+  return knowns.flatMap(({ id, key, status }) => {
     if (status.state === 'bounce' || status.state === 'archived') return [];
     if (key !== undefined && keys.has(key)) return [];
     if (key !== undefined) keys.add(key);
@@ -404,10 +408,10 @@ function claimable(known: readonly Known[], now: number): string[] {
   });
 }
 
-function note(known: Known[], id: string, status: Status | 'remove'): void {
-  const at = known.findIndex((one) => one.id === id);
-  const one = known[at];
-  if (status === 'remove') known.splice(at, 1);
+function note(knowns: Known[], id: string, status: Status | 'remove'): void {
+  const at = knowns.findIndex((one) => one.id === id);
+  const one = knowns[at];
+  if (status === 'remove') knowns.splice(at, 1);
   else if (one !== undefined) one.status = status;
 }
 

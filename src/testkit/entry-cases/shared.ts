@@ -28,7 +28,7 @@ export interface EntryWorld {
 }
 
 /** What a case needs beyond a store. */
-export type Need =
+export type SampleNeed =
   | 'reopen'
   | 'share'
   | 'damage'
@@ -41,7 +41,7 @@ export type Need =
 /** A case before its store is made. */
 export interface EntryCase {
   readonly name: string;
-  readonly needs?: readonly Need[];
+  readonly needs?: readonly SampleNeed[];
   readonly run: (world: EntryWorld) => Promise<void>;
 }
 
@@ -82,7 +82,7 @@ export async function claimIds(
   store: EntryStore,
   parts: Partial<ClaimRequest> = {},
 ): Promise<readonly string[]> {
-  return idsOf(await claim(store, parts));
+  return sampleIds(await claim(store, parts));
 }
 
 /** The one entry a claim takes; fails when there is none. */
@@ -184,10 +184,10 @@ export async function listIds(
   store: EntryStore,
   query: Partial<ListQuery> = {},
 ): Promise<readonly string[]> {
-  return idsOf(await listEverything(store, query));
+  return sampleIds(await listEverything(store, query));
 }
 
-export function idsOf(entries: readonly Entry[]): readonly string[] {
+export function sampleIds(entries: readonly Entry[]): readonly string[] {
   return entries.map(({ envelope }) => envelope.id);
 }
 

@@ -111,7 +111,7 @@ function errorOf(code: 'store.unavailable' | 'store.full', name: string): Respoo
 }
 
 /** What a line is made of. */
-interface LineParts {
+interface LineOptions {
   readonly process: SimProcess;
   readonly timeline: Timeline;
   readonly faults: SimFaults;
@@ -122,10 +122,10 @@ interface LineParts {
 
 /** One process's way to the stores. */
 export class StoreLine {
-  readonly #parts: LineParts;
+  readonly #parts: LineOptions;
   readonly #onItsWay = new Set<Promise<unknown>>();
 
-  constructor(parts: LineParts) {
+  constructor(parts: LineOptions) {
     this.#parts = parts;
   }
 

@@ -14,7 +14,7 @@ import type { Chance } from './timeline.ts';
  * `one`: a single process at its own disk. `machine`: several at one disk, with one wall clock and
  * one power plug. `server`: several machines, each with a clock of its own, as the server has one.
  */
-export type Site = 'one' | 'machine' | 'server';
+export type FaultSite = 'one' | 'machine' | 'server';
 
 /** A handler that some processes register. */
 export interface PlannedRoute {
@@ -44,7 +44,7 @@ export interface Trouble {
 
 /** One world. */
 export interface SimPlan {
-  readonly site: Site;
+  readonly site: FaultSite;
   readonly processes: number;
   readonly producers: number;
   readonly messages: number;
@@ -81,7 +81,7 @@ export const ODD_TOPIC = 'odd.lost';
  * about the world of a seed.
  */
 export function drawSimPlan(chance: Chance, ofKeys: Chance): SimPlan {
-  const site = chance.weighted<Site>({ one: 2, machine: 4, server: 4 });
+  const site = chance.weighted<FaultSite>({ one: 2, machine: 4, server: 4 });
   const processes = site === 'one' ? 1 : chance.between(1, 4);
   return {
     site,

@@ -11,13 +11,13 @@ import type { SimProcess } from './process.ts';
 export const NUMBER_HEADER = 'x-sim';
 
 /** How a message behaves when it is handled. */
-export type Temper = 'calm' | 'flaky' | 'bad' | 'picky' | 'killer' | 'slow' | 'probe';
+export type HandlerBehaviour = 'calm' | 'flaky' | 'bad' | 'picky' | 'killer' | 'slow' | 'probe';
 
 /** One enqueue as its producer meant it. */
 export interface Invocation {
   readonly number: number;
   readonly topic: string;
-  readonly temper: Temper;
+  readonly temper: HandlerBehaviour;
   readonly digest: string;
   /** `unknown`: it failed, but may have had its effect. */
   answer: 'open' | 'ok' | 'duplicate' | 'unknown' | 'aborted';
@@ -61,7 +61,7 @@ export interface ClaimFact {
 }
 
 /** Everything known of one message. */
-export interface Story {
+export interface MessageHistory {
   readonly id: string;
   readonly invocation: Invocation;
   readonly entry: Entry;
@@ -99,7 +99,7 @@ export interface Audit {
 
 /** The books of one world. */
 export class SimLedger {
-  readonly stories: Map<string, Story> = new Map();
+  readonly stories: Map<string, MessageHistory> = new Map();
   readonly invocations: Invocation[] = [];
   /** Paused topic patterns, and since when. */
   readonly pausedSinceMs: Map<string, number> = new Map();
@@ -121,10 +121,10 @@ export class SimLedger {
   }
 
   /** Opens the book of a message that was stored. */
-  open(entry: Entry, invocation: Invocation, seq: number): Story {
+  open(entry: Entry, invocation: Invocation, seq: number): MessageHistory {
     const { id } = entry.envelope;
     const former = this.stories.get(id);
-    const story: Story = {
+    const story: MessageHistory = {
       id,
       invocation,
       entry,
@@ -159,7 +159,7 @@ export class SimLedger {
   }
 
   claimed(
-    story: Story,
+    story: MessageHistory,
     process: SimProcess,
     status: Status,
     {

@@ -15,7 +15,7 @@ import type { Violation } from './checks/check-context.ts';
 import { checkWhole, turnsOf } from './checks/world.ts';
 import { isServed, ODD_TOPIC, ORPHAN_GRACE_MS, routeFor, type SimPlan, TOPICS } from './plan.ts';
 import { SimProcess } from './process.ts';
-import { type Invocation, NUMBER_HEADER, type Temper } from './sim-ledger.ts';
+import { type Invocation, NUMBER_HEADER, type HandlerBehaviour } from './sim-ledger.ts';
 import type { Chance } from './timeline.ts';
 import { type Mutation, type ProcessSlot, SimWorld } from './world.ts';
 
@@ -439,13 +439,13 @@ function someIds({ chance, disk }: SimWorld): string[] {
 // record every result.
 
 /** A message and the note about it. */
-interface Parcel {
+interface SampleMessage {
   readonly invocation: Invocation;
   readonly message: MessageOptions;
   readonly bytes: Uint8Array;
 }
 
-const TEMPERS: Readonly<Partial<Record<Temper, number>>> = {
+const TEMPERS: Readonly<Partial<Record<HandlerBehaviour, number>>> = {
   calm: 45,
   flaky: 20,
   bad: 10,
@@ -494,7 +494,7 @@ async function enqueue(
   world: SimWorld,
   process: SimProcess,
   spool: Spool,
-  parcel: Parcel,
+  parcel: SampleMessage,
 ): Promise<void> {
   try {
     noteAnswer(world, process, parcel, await spool.enqueue(whole(parcel)));
@@ -507,12 +507,12 @@ async function enqueueMany(
   world: SimWorld,
   process: SimProcess,
   spool: Spool,
-  parcels: readonly Parcel[],
+  parcels: readonly SampleMessage[],
 ): Promise<void> {
   try {
     const answers = await spool.enqueueMany(parcels.map(whole));
     for (const [at, answer] of answers.entries()) {
-      noteAnswer(world, process, parcels[at] as Parcel, answer);
+      noteAnswer(world, process, parcels[at] as SampleMessage, answer);
     }
   } catch {
     for (const parcel of parcels) noteFailure(world, process, parcel);
@@ -523,7 +523,7 @@ async function stream(
   world: SimWorld,
   process: SimProcess,
   spool: Spool,
-  parcel: Parcel,
+  parcel: SampleMessage,
 ): Promise<void> {
   const { chance } = world;
   const { bytes, invocation } = parcel;
@@ -547,7 +547,7 @@ async function stream(
 function noteAnswer(
   { ledger, findings, plan }: SimWorld,
   process: SimProcess,
-  { invocation }: Parcel,
+  { invocation }: SampleMessage,
   { id, duplicate }: { readonly id: string; readonly duplicate: boolean },
 ): void {
   // A dead process reports nothing.
@@ -563,7 +563,7 @@ function noteAnswer(
   story.isAccepted = true;
 }
 
-function noteFailure(world: SimWorld, process: SimProcess, parcel: Parcel): void {
+function noteFailure(world: SimWorld, process: SimProcess, parcel: SampleMessage): void {
   const { invocation, message } = parcel;
   invocation.answer = 'unknown';
   const isSafe = message.id !== undefined || message.dedupeKey !== undefined;
@@ -575,14 +575,14 @@ function noteFailure(world: SimWorld, process: SimProcess, parcel: Parcel): void
   });
 }
 
-function whole({ message, bytes }: Parcel): Message {
+function whole({ message, bytes }: SampleMessage): Message {
   return { ...message, body: bytes };
 }
 
-function drawParcel(world: SimWorld): Parcel {
+function drawParcel(world: SimWorld): SampleMessage {
   const { chance, chanceOfKeys, plan } = world;
   const topic = chance.happens(0.03) ? ODD_TOPIC : chance.pick(TOPICS);
-  const temper = chance.weighted<Temper>(TEMPERS);
+  const temper = chance.weighted<HandlerBehaviour>(TEMPERS);
   const message: MessageOptions = {
     topic,
     ...maybe(chance, 0.3, () => ({ priority: chance.between(0, 9) })),
@@ -601,7 +601,7 @@ function drawParcel(world: SimWorld): Parcel {
   return pack(world, message, temper);
 }
 
-function pack(world: SimWorld, message: MessageOptions, temper: Temper): Parcel {
+function pack(world: SimWorld, message: MessageOptions, temper: HandlerBehaviour): SampleMessage {
   const { chance, ledger } = world;
   const size = chance.between(0, 90);
   const bytes = Uint8Array.from({ length: size }, () => chance.between(0, 255));

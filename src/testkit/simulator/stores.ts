@@ -14,14 +14,14 @@ import type { Observer } from './observer.ts';
 import type { SimPlan } from './plan.ts';
 
 /** What a simulated body store is made of. */
-interface SimBodiesParts {
+interface SimBodiesOptions {
   readonly line: StoreLine;
   readonly observer: Observer;
   readonly faults: SimFaults;
 }
 
 /** A body store for one process of a simulated world. */
-export function simBodies({ line, observer, faults }: SimBodiesParts): BodyStore {
+export function simBodies({ line, observer, faults }: SimBodiesOptions): BodyStore {
   const { shelf } = observer.scene;
   return {
     name: 'simulated',
@@ -68,7 +68,7 @@ export function simBodies({ line, observer, faults }: SimBodiesParts): BodyStore
 }
 
 /** What a simulated store is made of. */
-interface SimStoreParts {
+interface SimStoreOptions {
   readonly line: StoreLine;
   readonly observer: Observer;
   readonly faults: SimFaults;
@@ -85,7 +85,7 @@ const PAUSE_KIND = 'pause';
 type Call = <T>(kind: CallKind, execute: () => T, by?: string) => Promise<T>;
 
 /** A store for one process of a simulated world. */
-export function simStore(parts: SimStoreParts): EntryStore {
+export function simStore(parts: SimStoreOptions): EntryStore {
   const { line, observer, faults } = parts;
   const { disk } = observer.scene;
   const { reader } = disk;
@@ -166,7 +166,7 @@ export function simStore(parts: SimStoreParts): EntryStore {
 
 /** What only some sites have: a watch, a lifetime lock, a clock of its own. */
 function abilities(
-  { line, observer, plan, watch }: SimStoreParts,
+  { line, observer, plan, watch }: SimStoreOptions,
   call: Call,
   asker: () => Asker,
 ): Partial<EntryStore> {

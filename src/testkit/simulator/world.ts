@@ -20,7 +20,7 @@ import { SimBodyDisk, SimDisk } from './disk.ts';
 import { Observer } from './observer.ts';
 import { drawSimPlan, type SimPlan, simSettings } from './plan.ts';
 import { INSTANCE_LENGTH, SimProcess } from './process.ts';
-import { type ClaimFact, type SimAnswer, SimLedger, type Temper } from './sim-ledger.ts';
+import { type ClaimFact, type SimAnswer, SimLedger, type HandlerBehaviour } from './sim-ledger.ts';
 import { simBodies, simStore } from './stores.ts';
 import { Chance, Timeline } from './timeline.ts';
 
@@ -325,7 +325,7 @@ type Act =
   | 'stubborn'
   | 'crash';
 
-const BY_TEMPER: Readonly<Record<Temper, Readonly<Partial<Record<Act, number>>>>> = {
+const BY_TEMPER: Readonly<Record<HandlerBehaviour, Readonly<Partial<Record<Act, number>>>>> = {
   calm: { ok: 90, retry: 7, postpone: 3 },
   flaky: { ok: 40, retry: 25, retryAfter: 5, postpone: 10, text: 10, hang: 5, stubborn: 5 },
   bad: { permanent: 50, retry: 50 },
@@ -419,8 +419,8 @@ async function perform(
   const spanMs = spanOf(parts, act, claim);
   if (spanMs > 0) await sleep(parts, delivery, claim, spanMs, act === 'stubborn');
   if (process.isDead) return never();
-  const say = (said: SimAnswer): void => {
-    claim.said = said;
+  const say = (answer: SimAnswer): void => {
+    claim.said = answer;
   };
   switch (act) {
     case 'crash':

@@ -24,7 +24,7 @@ import type { ActionResult, AuditRecord } from '../../spool/actions.ts';
 import { encodedParts, ownBody } from '../../spool/body.ts';
 import type { CleanupResult } from '../../spool/caretaker.ts';
 import type { CheckProgress, CheckReport } from '../../spool/check.ts';
-import type { Enqueued } from '../../spool/enqueue.ts';
+import type { EnqueueResult } from '../../spool/enqueue.ts';
 import { type ListFilter, listAll, type PageOptions } from '../../spool/list.ts';
 import type { Message } from '../../spool/message.ts';
 import { addProgress, bulkActions, NO_PROGRESS } from '../../spool/operator/bulk-actions.ts';
@@ -143,7 +143,7 @@ function actions(
 ): Omit<Operator, 'by' | keyof Reads | keyof ReturnType<typeof deadLetters>> {
   return {
     enqueue: (message) => sendMessage(client, message),
-    enqueueMany: (messages): Promise<Enqueued[]> => sendMany(client, messages),
+    enqueueMany: (messages): Promise<EnqueueResult[]> => sendMany(client, messages),
     ...bulkActions({
       onIds: (ids, action) => byIds(client, ids, { path: '/v1/bulk', json: { action } }),
       prepare: (action, filter) => prepare(client, action, filter),
@@ -315,13 +315,13 @@ const MESSAGES_MAX = 1_000;
 const MESSAGES_MAX_BYTES = 8_388_608;
 
 /** Sends one message. */
-async function sendMessage(client: ServiceClient, message: Message): Promise<Enqueued> {
+async function sendMessage(client: ServiceClient, message: Message): Promise<EnqueueResult> {
   const body = ownBody(message.body);
   if ('bytes' in body && body.bytes.byteLength <= JSON_BODY_MAX_BYTES) {
     const json = jsonOf(message, body.bytes);
-    return client.ask<Enqueued>('/v1/messages', { method: 'POST', json });
+    return client.ask<EnqueueResult>('/v1/messages', { method: 'POST', json });
   }
-  return client.ask<Enqueued>(`/v1/topics/${encodeURIComponent(message.topic)}/messages`, {
+  return client.ask<EnqueueResult>(`/v1/topics/${encodeURIComponent(message.topic)}/messages`, {
     method: 'POST',
     headers: headersOf(message),
     ...('bytes' in body ? { bytes: ownBytes(body.bytes) } : { stream: bytesOf(body.stream) }),
@@ -329,7 +329,10 @@ async function sendMessage(client: ServiceClient, message: Message): Promise<Enq
 }
 
 /** Sends many in one write; what does not fit into one request is refused. */
-async function sendMany(client: ServiceClient, messages: readonly Message[]): Promise<Enqueued[]> {
+async function sendMany(
+  client: ServiceClient,
+  messages: readonly Message[],
+): Promise<EnqueueResult[]> {
   if (messages.length === 0) return [];
   let totalBytes = 0;
   const json = messages.map((message) => {
@@ -342,7 +345,7 @@ async function sendMany(client: ServiceClient, messages: readonly Message[]): Pr
   if (totalBytes > MESSAGES_MAX_BYTES) {
     throw tooMany(`bodies of more than ${MESSAGES_MAX_BYTES} bytes`);
   }
-  return client.ask<Enqueued[]>('/v1/messages', { method: 'POST', json });
+  return client.ask<EnqueueResult[]>('/v1/messages', { method: 'POST', json });
 }
 
 function tooMany(what: string): RespoolError {
@@ -634,6 +637,6 @@ async function followRekey(
   onProgress?.(progress);
   if (error === undefined) return progress;
   signal?.throwIfAborted();
-  const code = ERROR_CODES.find((known) => known === error.code);
+  const code = ERROR_CODES.find((item) => item === error.code);
   throw new RespoolError(code ?? 'store.unavailable', error.message);
 }

@@ -227,7 +227,7 @@ export class ServiceClient {
   async #refused(answer: Response): Promise<RespoolError> {
     const body: unknown = await this.#jsonOf(answer).catch(() => undefined);
     const error = (body as { error?: { code?: unknown; message?: unknown } } | undefined)?.error;
-    const code = ERROR_CODES.find((known) => known === error?.code) ?? codeOf(answer.status);
+    const code = ERROR_CODES.find((item) => item === error?.code) ?? codeOf(answer.status);
     const advice = answer.status === 401 ? this.#tokenAdvice : undefined;
     const said = typeof error?.message === 'string' ? error.message : `status ${answer.status}`;
     const text = advice ?? said;

@@ -172,7 +172,7 @@ function throttledMetrics(read: ReadMetrics, clock: Clock): () => Promise<Shared
   return () => {
     const now = clock.monotonic();
     if (last !== undefined && now < last.goodUntil) return last.text;
-    const text = read().then((made) => new SharedText(made.text, made.type));
+    const text = read().then((result) => new SharedText(result.text, result.type));
     const made = { text, goodUntil: Number.POSITIVE_INFINITY };
     last = made;
     made.text.then(

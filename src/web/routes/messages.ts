@@ -162,11 +162,11 @@ async function known(operator: Operator, id: string): Promise<MessageView> {
 
 async function postOne(
   operator: Operator,
-  given: NewMessage,
+  newMessage: NewMessage,
   key: string | null,
   maxBytes: number,
 ): Promise<Response> {
-  const message = messageOf(given, maxBytes);
+  const message = messageOf(newMessage, maxBytes);
   const { dedupeKey = key } = message;
   if (key !== null && dedupeKey !== key) throw keysDiffer();
   const enqueued = await operator.enqueue(dedupeKey === null ? message : { ...message, dedupeKey });
@@ -175,7 +175,7 @@ async function postOne(
 
 async function postMany(
   operator: Operator,
-  given: readonly NewMessage[],
+  newMessages: readonly NewMessage[],
   key: string | null,
   maxBytes: number,
 ): Promise<Response> {
@@ -185,20 +185,20 @@ async function postMany(
       'cannot use the header idempotency-key for a list: give each message its own dedupeKey',
     );
   }
-  const messages = given.map((one) => messageOf(one, maxBytes));
+  const messages = newMessages.map((one) => messageOf(one, maxBytes));
   const enqueued = await operator.enqueueMany(messages);
   const isNews = enqueued.some(({ duplicate }) => !duplicate);
   return Response.json(enqueued, { status: isNews ? 201 : 200 });
 }
 
-function messageOf(given: NewMessage, maxBytes: number): Message {
-  const { body, bodyText, bodyBase64, dueAt, ...rest } = given;
+function messageOf(message: NewMessage, maxBytes: number): Message {
+  const { body, bodyText, bodyBase64, dueAt, ...rest } = message;
   const bodies = [body, bodyText, bodyBase64].filter((one) => one !== undefined);
   if (bodies.length > 1) {
     const text = 'cannot use more than one of body, bodyText and bodyBase64: give one of them';
     throw new RespoolError('message.invalid', text);
   }
-  const bytes = bytesOf(given);
+  const bytes = bytesOf(message);
   if (bytes !== undefined && bytes.byteLength > maxBytes) {
     throw refuseTooLarge('the body', maxBytes, 'limits.bodyBytes');
   }

@@ -9,7 +9,7 @@
 
 import type { Operator } from '../../spool/operator/operator.ts';
 import { RespoolError, show } from '../../core/errors.ts';
-import type { Enqueued } from '../../spool/enqueue.ts';
+import type { EnqueueResult } from '../../spool/enqueue.ts';
 import type { Message } from '../../spool/message.ts';
 import type { ByteLimit, Inlet } from '../server/inlet.ts';
 import { isJson } from '../server/json.ts';
@@ -54,7 +54,7 @@ export function postRaw(
   inlet: Inlet,
   topic: string,
   { operator, limit }: { readonly operator: Operator; readonly limit: ByteLimit },
-): Promise<Enqueued> {
+): Promise<EnqueueResult> {
   if (inlet.query !== '') throw new RespoolError('message.invalid', NO_QUERY);
   const message = messageOf(inlet, decoded(topic));
   if (inlet.length === 0 && inlet.isUnframed) throw withoutLength();

@@ -171,7 +171,7 @@ export const headsQuery: z.ZodType<{ max?: string }> = z.strictObject({
 
 const moment = z
   .union([z.number().int().nonnegative(), momentText])
-  .transform((given) => momentOf('filter', given))
+  .transform((value) => momentOf('filter', value))
   .optional();
 const span = z.union([z.number().nonnegative(), text]).optional();
 

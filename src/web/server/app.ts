@@ -12,7 +12,7 @@ import { type App, addEndpoint } from './endpoint.ts';
 import { addEventRoutes } from '../routes/events.ts';
 import { addHealth, addMetricsRoute, type HealthRouteOptions } from '../routes/health.ts';
 import { addLetterRoutes } from '../routes/letters.ts';
-import { addLookRoutes } from '../routes/look.ts';
+import { addLookRoutes } from '../routes/inspect.ts';
 import { addMessageRoutes } from '../routes/messages.ts';
 import { addRecordRoutes } from '../routes/records.ts';
 import { HttpRefusal, refusedOf } from './refusal.ts';

@@ -67,7 +67,7 @@ export interface Endpoint<P, Q, B> {
   /** Its answer may have megabytes: few are made at once. */
   readonly isLarge?: boolean;
   readonly answers: Answers;
-  answer(asked: EndpointRequest<P, Q, B>): Promise<Response> | Response;
+  answer(request: EndpointRequest<P, Q, B>): Promise<Response> | Response;
 }
 
 /** The one shape of errors. */
@@ -183,13 +183,13 @@ function responsesOf(
 const PARAMETERS_MAX = 1_000;
 const NO_QUERY = z.strictObject({});
 
-function queryOf(given: URLSearchParams, lists: readonly string[] = []): Record<string, unknown> {
-  if (given.size > PARAMETERS_MAX) {
+function queryOf(params: URLSearchParams, lists: readonly string[] = []): Record<string, unknown> {
+  if (params.size > PARAMETERS_MAX) {
     throw new RespoolError('limit.exceeded', `cannot use more than ${PARAMETERS_MAX} parameters`);
   }
   const query: Record<string, unknown> = {};
-  for (const name of new Set(given.keys())) {
-    const values = given.getAll(name);
+  for (const name of new Set(params.keys())) {
+    const values = params.getAll(name);
     if (values.length > 1 && !lists.includes(name)) {
       throw new RespoolError(
         'config.invalid',

@@ -71,7 +71,7 @@ const UNREAD_WITHIN_MS = 30_000;
 const LOOK_EVERY_MS = 500;
 
 /** What a listener needs. */
-interface ListenerParts {
+interface ListenerOptions {
   readonly clock: Clock;
   readonly logger?: Logger;
   /** For tests: instead of the documented times, in milliseconds. */
@@ -95,11 +95,11 @@ export interface ListenerTimes {
 /** Listens, and ends. */
 export class Listener {
   readonly #settings: ServeSettings;
-  readonly #parts: ListenerParts;
+  readonly #parts: ListenerOptions;
   #server: Server | undefined;
   readonly #sockets = new Set<Socket>();
 
-  constructor(settings: ServeSettings, parts: ListenerParts) {
+  constructor(settings: ServeSettings, parts: ListenerOptions) {
     this.#settings = settings;
     this.#parts = parts;
   }

@@ -17,7 +17,7 @@ import type { MetricsText } from '../../observe/metrics/types.ts';
 import type { ServiceOperator } from '../../spool/operator/operator.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Logger } from '../../ports/logger.ts';
-import type { Enqueued } from '../../spool/enqueue.ts';
+import type { EnqueueResult } from '../../spool/enqueue.ts';
 import type { Message } from '../../spool/message.ts';
 import { systemClock } from '../../system/clock.ts';
 import { WhenIdle } from '../../system/wait.ts';
@@ -59,7 +59,7 @@ import {
 interface Waiting {
   readonly operator: ServiceOperator;
   readonly message: Message;
-  readonly resolve: (enqueued: Promise<Enqueued>) => void;
+  readonly resolve: (enqueued: Promise<EnqueueResult>) => void;
   readonly reject: (error: Error) => void;
 }
 
@@ -77,7 +77,7 @@ export class PostBatcher {
     return { ...operator, enqueue: (message) => this.#enqueue(operator, message) };
   }
 
-  #enqueue(operator: ServiceOperator, message: Message): Promise<Enqueued> {
+  #enqueue(operator: ServiceOperator, message: Message): Promise<EnqueueResult> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ operator, message, resolve, reject });
       if (this.#waiting.length === 1) this.#clock.soon(() => this.#putDown());
@@ -330,11 +330,11 @@ class WebService implements Service {
     this.#refusedAt = undefined;
   }
 
-  async #ask(inlet: Inlet, caller: Caller, asked: Asked): Promise<Response> {
-    if (!isJsonPost(inlet)) return this.#askApp(inlet, caller, asked);
+  async #ask(inlet: Inlet, caller: Caller, request: Asked): Promise<Response> {
+    if (!isJsonPost(inlet)) return this.#askApp(inlet, caller, request);
     this.#posts.add(inlet);
     try {
-      const answer = await this.#askApp(inlet, caller, asked);
+      const answer = await this.#askApp(inlet, caller, request);
       if (answer.ok) this.#isPut(inlet);
       return answer;
     } finally {

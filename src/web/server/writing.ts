@@ -5,7 +5,7 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock } from '../../ports/clock.ts';
-import type { Enqueued } from '../../spool/enqueue.ts';
+import type { EnqueueResult } from '../../spool/enqueue.ts';
 import { countStreamed } from '../../system/memory.ts';
 import { API_HEADER, API_VERSION } from '../wire-texts.ts';
 import type { AnswerMemory } from './answer-memory.ts';
@@ -32,13 +32,17 @@ const READING_MAX = 8;
 const JSON_PAIRS = Object.entries({ ...SAFE_HEADERS, 'content-type': JSON_TYPE }).flat();
 
 /** The answer to a message that was put down, as text and status. */
-export function enqueuedText({ id, duplicate }: Enqueued): { status: number; text: string } {
+export function enqueuedText({ id, duplicate }: EnqueueResult): { status: number; text: string } {
   // By hand: an id has no character that JSON would escape.
   return { status: duplicate ? 200 : 201, text: `{"id":"${id}","duplicate":${String(duplicate)}}` };
 }
 
 /** Writes the answer to a message that was put down. */
-export function writeEnqueued(response: ServerResponse, enqueued: Enqueued, isLast: boolean): void {
+export function writeEnqueued(
+  response: ServerResponse,
+  enqueued: EnqueueResult,
+  isLast: boolean,
+): void {
   const { status, text } = enqueuedText(enqueued);
   // An id is ASCII: as many bytes as characters.
   const pairs = [...JSON_PAIRS, 'content-length', String(text.length)];

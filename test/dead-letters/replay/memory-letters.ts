@@ -8,7 +8,7 @@ import { fitsLetter, groupOf } from '../../../src/core/letter-query.ts';
 import type { LetterArrival, LetterSample } from 'respool/testkit';
 import type {
   DeadLetters,
-  Fate,
+  LetterVerdict,
   Letter,
   LetterTakeOptions,
   SettleResult,
@@ -43,7 +43,7 @@ export interface MemoryPlace {
   /** Messages that no consumer has taken where they are sent; undefined: that is not known. */
   waiting: number | undefined;
   /** Answers instead of what would be done. */
-  refuse: ((letter: Letter, fate: Fate) => SettleResult | undefined) | undefined;
+  refuse: ((letter: Letter, fate: LetterVerdict) => SettleResult | undefined) | undefined;
   /** Waited for before anything is sent. */
   hold: ((letter: Letter) => Promise<void>) | undefined;
   /** A pass gives no more than so many. */
@@ -212,7 +212,7 @@ export const SENT_ALL_THE_SAME = 'sent all the same';
 async function settle(
   place: MemoryPlace,
   held: Held,
-  fate: Fate,
+  fate: LetterVerdict,
   between: (() => void) | undefined,
 ): Promise<SettleResult> {
   const { letter, body } = held;

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import {
   createManagement,
   doctor,
-  type Finding,
+  type BrokerFinding,
   perDelay,
   type QueuePlan,
   shared,
@@ -13,13 +13,15 @@ import { service, withService } from '../../services/index.ts';
 import { freshUser } from './management/setup.ts';
 import { type Bench, freshName, openBench, orderOf } from './setup.ts';
 
-const examine = ({ connection, management }: Bench, plan: QueuePlan): Promise<readonly Finding[]> =>
-  doctor({ connection, management, plans: [plan] });
+const examine = (
+  { connection, management }: Bench,
+  plan: QueuePlan,
+): Promise<readonly BrokerFinding[]> => doctor({ connection, management, plans: [plan] });
 
-const namesOf = (findings: readonly Finding[], level: Finding['level']): string[] =>
+const namesOf = (findings: readonly BrokerFinding[], level: BrokerFinding['level']): string[] =>
   findings.filter((one) => one.level === level).map(({ name }) => name);
 
-const textOf = (findings: readonly Finding[], name: string): string =>
+const textOf = (findings: readonly BrokerFinding[], name: string): string =>
   findings
     .filter((one) => one.name === name)
     .map(({ text }) => text)

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { type DeathRule, deathsOf } from '../../../src/rabbit/queues/letter.ts';
-import { H } from '../../../src/rabbit/message-history.ts';
+import { HEADER } from '../../../src/rabbit/message-history.ts';
 import type { Table } from '../amqp.ts';
 
 const SWEPT = 'orders.dlq';
@@ -54,18 +54,21 @@ const HONEST: readonly Row[] = [
   },
   {
     title: 'our own attempts are added to work, not to waits',
-    headers: { 'x-death': [WAITED, REJECTED], [H.attempts]: 4 },
+    headers: { 'x-death': [WAITED, REJECTED], [HEADER.attempts]: 4 },
     count: 7,
   },
-  { title: 'our own attempts alone count', headers: { [H.attempts]: 4 }, count: 4 },
+  { title: 'our own attempts alone count', headers: { [HEADER.attempts]: 4 }, count: 4 },
   {
     title: 'what we kept of the deaths counts where they are gone',
-    headers: { [H.deaths]: JSON.stringify([REJECTED, RETURNED]) },
+    headers: { [HEADER.deaths]: JSON.stringify([REJECTED, RETURNED]) },
     count: 3,
   },
   {
     title: 'what we kept does not count beside the deaths themselves',
-    headers: { [H.deaths]: JSON.stringify([REJECTED]), 'x-death': [died('orders', 'maxlen', 1)] },
+    headers: {
+      [HEADER.deaths]: JSON.stringify([REJECTED]),
+      'x-death': [died('orders', 'maxlen', 1)],
+    },
     count: 1,
   },
   {
@@ -75,7 +78,7 @@ const HONEST: readonly Row[] = [
   },
   {
     title: 'with reasons only they count, also in the swept queue',
-    headers: { 'x-death': [RETURNED, REJECTED, WAITED], [H.attempts]: 9 },
+    headers: { 'x-death': [RETURNED, REJECTED, WAITED], [HEADER.attempts]: 9 },
     rule: { reasons: ['expired'] },
     count: 8,
   },
@@ -125,15 +128,15 @@ const HOSTILE: readonly Row[] = [
     headers: { 'x-death': Array.from({ length: 100_000 }, () => died('q', 'rejected', 1)) },
     count: 1_000,
   },
-  { title: 'kept deaths that are no JSON', headers: { [H.deaths]: '[{' }, count: 0 },
-  { title: 'kept deaths that are a number', headers: { [H.deaths]: 7 }, count: 0 },
+  { title: 'kept deaths that are no JSON', headers: { [HEADER.deaths]: '[{' }, count: 0 },
+  { title: 'kept deaths that are a number', headers: { [HEADER.deaths]: 7 }, count: 0 },
   {
     title: 'kept deaths of any length',
-    headers: { [H.deaths]: JSON.stringify([REJECTED]) + ' '.repeat(100_000) },
+    headers: { [HEADER.deaths]: JSON.stringify([REJECTED]) + ' '.repeat(100_000) },
     count: 0,
   },
-  { title: 'attempts of a wrong type', headers: { [H.attempts]: { a: 1 } }, count: 0 },
-  { title: 'negative attempts', headers: { [H.attempts]: -1 }, count: 0 },
+  { title: 'attempts of a wrong type', headers: { [HEADER.attempts]: { a: 1 } }, count: 0 },
+  { title: 'negative attempts', headers: { [HEADER.attempts]: -1 }, count: 0 },
 ];
 
 describe('deaths', () => {

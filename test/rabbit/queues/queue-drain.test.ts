@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, onTestFinished, test } from 'vitest';
-import type { Fate } from 'respool/dead-letters';
+import type { LetterVerdict } from 'respool/dead-letters';
 import {
   type AmqpMessage,
   createConnection,
@@ -115,7 +115,7 @@ withService('rabbitmq', () => {
 
 const [SENT, PARKED, REMOVED, LEFT] = [0, 1, 2, 3] as const;
 
-function fateOf(number: number, home: string): Fate {
+function fateOf(number: number, home: string): LetterVerdict {
   const to = { kind: 'queue', exchange: '', key: home } as const;
   if (number === SENT) return { kind: 'send', to, replay: 'r', by: 'test' };
   if (number === PARKED) return { kind: 'park', code: 'test', reason: 'test', by: 'test' };

@@ -12,7 +12,7 @@ import {
   type QueueType,
   type RabbitConnection,
 } from 'respool/rabbit';
-import type { DeadLetters, Fate, Letter, SettleResult } from 'respool/dead-letters';
+import type { DeadLetters, LetterVerdict, Letter, SettleResult } from 'respool/dead-letters';
 import { service } from '../../services/index.ts';
 import { Hands, ownName } from '../ground.ts';
 import { until } from '../until.ts';
@@ -137,7 +137,7 @@ export async function lettersOf(
 /** Takes everything that is wanted, and gives each a fate; what came of each, in order. */
 export async function settleAll(
   door: DeadLetters,
-  fate: Fate,
+  fate: LetterVerdict,
   isWanted: (letter: Letter) => boolean = () => true,
 ): Promise<SettleResult[]> {
   const settled: SettleResult[] = [];
@@ -145,6 +145,15 @@ export async function settleAll(
   return settled;
 }
 
-export const SEND: Extract<Fate, { kind: 'send' }> = { kind: 'send', replay: 'r1', by: 'me' };
-export const PARK: Fate = { kind: 'park', code: 'replay.limit', reason: 'enough', by: 'me' };
-export const REMOVE: Fate = { kind: 'remove', hard: true, reason: 'old', by: 'me' };
+export const SEND: Extract<LetterVerdict, { kind: 'send' }> = {
+  kind: 'send',
+  replay: 'r1',
+  by: 'me',
+};
+export const PARK: LetterVerdict = {
+  kind: 'park',
+  code: 'replay.limit',
+  reason: 'enough',
+  by: 'me',
+};
+export const REMOVE: LetterVerdict = { kind: 'remove', hard: true, reason: 'old', by: 'me' };

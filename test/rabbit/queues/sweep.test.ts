@@ -4,7 +4,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import type { SweepDetails, SweepProgress } from 'respool/rabbit';
 import { lockQueue } from '../../../src/rabbit/queues/lock.ts';
 import { isThere } from '../../../src/rabbit/queues/discover.ts';
-import { H } from '../../../src/rabbit/message-history.ts';
+import { HEADER } from '../../../src/rabbit/message-history.ts';
 import { withService } from '../../services/index.ts';
 import { KINDS, numberOf, openConnection, range } from './queues.ts';
 import { died, halfDead, openGround } from './sweep-ground.ts';
@@ -277,16 +277,16 @@ withService('rabbitmq', (url) => {
       list: [1, 'two', [3]],
       table: { nested: { deep: 1 } },
       at: { '!': 'timestamp', value: 1_700_000_000 },
-      [H.queue]: 'work',
-      [H.exchange]: 'orders',
-      [H.routingKey]: 'order.new',
-      [H.userId]: userId,
-      [H.expiresAfterMs]: 600_000,
-      [H.sweptFrom]: queue,
-      [H.sweptDeaths]: 9,
+      [HEADER.queue]: 'work',
+      [HEADER.exchange]: 'orders',
+      [HEADER.routingKey]: 'order.new',
+      [HEADER.userId]: userId,
+      [HEADER.expiresAfterMs]: 600_000,
+      [HEADER.sweptFrom]: queue,
+      [HEADER.sweptDeaths]: 9,
     });
-    expect(copied[H.sweptAt]).toBeGreaterThan(1_700_000_000_000);
-    expect(String(copied[H.deaths])).toContain('"rejected"');
+    expect(copied[HEADER.sweptAt]).toBeGreaterThan(1_700_000_000_000);
+    expect(String(copied[HEADER.deaths])).toContain('"rejected"');
     expect(copied).not.toHaveProperty('x-death');
     expect(copied).not.toHaveProperty('x-first-death-queue');
   });
@@ -306,11 +306,15 @@ withService('rabbitmq', (url) => {
   test('how a message ended stays with it', async () => {
     const { queues, pair, sweep } = await openGround();
     const { queue, target } = await pair();
-    const headers = { [H.attempts]: 9, [H.ended]: 'bounced', [H.endedReason]: 'no such address' };
+    const headers = {
+      [HEADER.attempts]: 9,
+      [HEADER.ended]: 'bounced',
+      [HEADER.endedReason]: 'no such address',
+    };
     await queues.hands.publish('', queue, 'x', { headers, messageId: 'm' });
     await sweep({ queue, target });
     const copy = await queues.hands.take(target);
-    expect(copy.properties.headers).toMatchObject({ ...headers, [H.sweptDeaths]: 9 });
+    expect(copy.properties.headers).toMatchObject({ ...headers, [HEADER.sweptDeaths]: 9 });
   });
 
   test('a dead queue that leads back to work after a while is swept by its round trips', async () => {
@@ -343,7 +347,7 @@ withService('rabbitmq', (url) => {
     await expect.poll(sweepUntilMoved).toBe(1);
     expect(rejected).toBeGreaterThanOrEqual(3);
     const copy = await queues.hands.take(target);
-    expect(copy.properties.headers?.[H.sweptDeaths]).toBe(rejected);
+    expect(copy.properties.headers?.[HEADER.sweptDeaths]).toBe(rejected);
     expect(await queues.hands.depth(work)).toBe(0);
     expect(await queues.hands.depth(dlq)).toBe(0);
   });

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'vitest';
 import type { AmqpMessage } from 'respool/rabbit';
-import { type QueuePass, Walk } from '../../../src/rabbit/queues/queue-pass.ts';
+import { type QueuePass, QueueWalk } from '../../../src/rabbit/queues/queue-pass.ts';
 import type { Table } from '../amqp.ts';
 
 function messageOf(tag: number, redelivered: boolean, headers: Table = {}): AmqpMessage {
@@ -58,7 +58,7 @@ describe('a walk that sees one of several', () => {
     ],
   ])('goes on through %s', async (_, messages, expected) => {
     const { pass, left, isClosed } = passOver(messages);
-    const walk = new Walk(pass, { max: 1 });
+    const walk = new QueueWalk(pass, { max: 1 });
     expect(await walk.next()).toBe(messages[0]);
     expect(await walk.next()).toBeUndefined();
     expect(left).toEqual([]);
@@ -69,7 +69,7 @@ describe('a walk that sees one of several', () => {
 
   test('closes the pass also when it is lost on the way', async () => {
     const { pass, left, isClosed } = passOver([returned(1), returned(2)], new Error('lost'));
-    const walk = new Walk(pass, { max: 1 });
+    const walk = new QueueWalk(pass, { max: 1 });
     await walk.next();
     await walk.close();
     await walk.close();
@@ -82,7 +82,7 @@ describe('a walk that sees one of several', () => {
     const never = new Promise<never>(() => undefined);
     const quiet: QueuePass = { ...pass, [Symbol.asyncIterator]: () => ({ next: () => never }) };
     const stop = new AbortController();
-    const walk = new Walk(quiet, { signal: stop.signal });
+    const walk = new QueueWalk(quiet, { signal: stop.signal });
     const next = walk.next();
     stop.abort();
     expect(await next).toBeUndefined();

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { sampleEntry } from 'respool/testkit';
 import type { Status } from 'respool';
 import {
-  BLOCK_BYTES,
+  FILE_BLOCK_BYTES,
   decodeContent,
   encodeContent,
   fileName,
@@ -93,7 +93,7 @@ describe('contents', () => {
   test('a content of any size is a whole number of blocks and comes back', () => {
     for (const size of [0, 1, 1_024, 3_000, 4_095, 4_096, 5_000, 70_000]) {
       const bytes = encodeContent(head, Buffer.alloc(size, 7));
-      expect(bytes.length % BLOCK_BYTES).toBe(0);
+      expect(bytes.length % FILE_BLOCK_BYTES).toBe(0);
       const content = decodeContent(Buffer.from(bytes), 'a');
       expect(content).toMatchObject({ envelope, status });
       expect((content as { body: Uint8Array }).body).toEqual(Buffer.alloc(size, 7));

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest';
 import { Catalog } from '../../../src/stores/nats/catalog.ts';
-import { Rivalry } from '../../../src/stores/nats/claim.ts';
+import { ClaimContention } from '../../../src/stores/nats/claim.ts';
 import { factsOf } from '../../../src/stores/nats/row.ts';
 import { SAMPLE_AT, sampleEntries } from 'respool/testkit';
 
@@ -18,14 +18,14 @@ function filledCatalog(): Catalog {
   return catalog;
 }
 
-const rivals = (instance: string): Rivalry => {
-  const rivalry = new Rivalry(instance);
+const rivals = (instance: string): ClaimContention => {
+  const rivalry = new ClaimContention(instance);
   rivalry.note(1);
   return rivalry;
 };
 
 test('a store without rivals takes the first entries', () => {
-  const rivalry = new Rivalry('one');
+  const rivalry = new ClaimContention('one');
   const taken = filledCatalog().take(DELIVERY, SAMPLE_AT, 5, rivalry.spread);
   const ids = ['m-00000', 'm-00002', 'm-00004', 'm-00006', 'm-00008'];
   expect(taken.map(({ id }) => id)).toEqual(ids);

@@ -8,7 +8,7 @@ import { expect, test } from 'vitest';
 import { SAMPLE_AT, sampleEntries } from 'respool/testkit';
 import { Claims, DueLowerBounds } from '../../../src/stores/postgres/claim.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
-import type { Ask } from '../../../src/stores/postgres/connection.ts';
+import type { QueryRequest } from '../../../src/stores/postgres/connection.ts';
 import { withService } from '../../services/index.ts';
 import { asking, openClient, openStore, ownSchema } from './setup.ts';
 import { systemClock } from '../../time.ts';
@@ -31,7 +31,7 @@ withService('postgres', () => {
 
     const ask = asking(client);
     let pages = 0;
-    const counting: Ask = async (text, values) => {
+    const counting: QueryRequest = async (text, values) => {
       const explained = text.replace(
         'WITH RECURSIVE',
         'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) $&',

@@ -3,7 +3,7 @@ import pg from 'pg';
 import { describe, expect, test } from 'vitest';
 import { diagnosePostgres, examineWaiting } from '../../../src/stores/postgres/diagnose.ts';
 import type { PostgresOptions } from 'respool/stores/postgres';
-import { checkOptions } from '../../../src/stores/postgres/options.ts';
+import { checkStoreOptions } from '../../../src/stores/postgres/options.ts';
 import type { StoreFinding } from '../../../src/stores/shared/finding.ts';
 import { privateServer, service, withService } from '../../services/index.ts';
 import { atEnd, connect, newSchema, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
@@ -107,7 +107,10 @@ describe('a server', () => {
         asked.push(text);
         return [[open, working]];
       };
-      const found = await examineWaiting(says, checkOptions('the store', { url, connections: 4 }));
+      const found = await examineWaiting(
+        says,
+        checkStoreOptions('the store', { url, connections: 4 }),
+      );
       expect(asked.join()).toContain(words);
       return found;
     };

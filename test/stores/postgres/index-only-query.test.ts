@@ -7,17 +7,17 @@ import { textArray } from '../../../src/stores/postgres/row.ts';
 import { Claims } from '../../../src/stores/postgres/claim.ts';
 import { sqlLiteral, indexOnlyQuery } from '../../../src/stores/postgres/claim-sql.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
-import type { Ask } from '../../../src/stores/postgres/connection.ts';
+import type { QueryRequest } from '../../../src/stores/postgres/connection.ts';
 import { withService } from '../../services/index.ts';
 import { asking, misjudge, openClient, openStore, ownSchema } from './setup.ts';
 import { systemClock } from '../../time.ts';
 import { claimRequest, later } from '../requests.ts';
 
 /** Asks over a plain connection, and what was asked. */
-async function openAsk(): Promise<{ readonly ask: Ask; readonly asked: string[] }> {
+async function openAsk(): Promise<{ readonly ask: QueryRequest; readonly asked: string[] }> {
   const asked: string[] = [];
   const plain = asking(await openClient());
-  const ask: Ask = (text, values) => {
+  const ask: QueryRequest = (text, values) => {
     asked.push(text);
     return plain(text, values);
   };

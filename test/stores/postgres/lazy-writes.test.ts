@@ -4,7 +4,11 @@ import { SimClock } from 'respool/testkit';
 import { expect, test } from 'vitest';
 import { LazyWrites } from '../../../src/stores/postgres/durability.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
-import type { Ask, Server, Work } from '../../../src/stores/postgres/connection.ts';
+import type {
+  QueryRequest,
+  Server,
+  TransactionWork,
+} from '../../../src/stores/postgres/connection.ts';
 
 /** Lazy writes over a server that has a mark, until it crashes; `answer` lets it answer. */
 async function setup() {
@@ -12,12 +16,12 @@ async function setup() {
   let made = 0;
   let gate = Promise.withResolvers<void>();
   gate.resolve();
-  const ask: Ask = async (text, values = []) => {
+  const ask: QueryRequest = async (text, values = []) => {
     await gate.promise;
     if (text.startsWith('INSERT')) mark ??= String(values[0]);
     return [[mark]];
   };
-  const server = { run: <T>(_: string, work: Work<T>) => work(ask, false) };
+  const server = { run: <T>(_: string, work: TransactionWork<T>) => work(ask, false) };
   const lazy = new LazyWrites(server as Server, namesOf('s', ''), {
     clock: new SimClock(),
     newMark: () => `mark ${(made += 1)}`,

@@ -5,7 +5,7 @@ import type { ClaimFilter, Entry } from 'respool';
 import { sampleEntries } from 'respool/testkit';
 import { Claims } from '../../../src/stores/postgres/claim.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
-import type { Ask } from '../../../src/stores/postgres/connection.ts';
+import type { QueryRequest } from '../../../src/stores/postgres/connection.ts';
 import { withService } from '../../services/index.ts';
 import { backlog, FILTERS, LEAVING_OUT, LONG_DUE, NOT_DUE } from '../look-samples.ts';
 import { mostRows, type Node } from './plan.ts';
@@ -34,7 +34,7 @@ async function filled(entries: readonly Entry[], warmUp = 0) {
   await ask(`VACUUM ANALYZE "${schema}".entries`);
   let rows = 0;
   /** Explains each look before it is made; a claim is then taken back with the rest. */
-  const counting: Ask = async (text, values) => {
+  const counting: QueryRequest = async (text, values) => {
     const explained = text.replace('WITH RECURSIVE', 'EXPLAIN (ANALYZE, FORMAT JSON) $&');
     if (explained === text) return ask(text, values);
     await ask('SAVEPOINT look');

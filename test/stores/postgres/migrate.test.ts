@@ -2,16 +2,16 @@
 
 import { expect, test } from 'vitest';
 import { sampleEntry } from 'respool/testkit';
-import { migrate, type Step, STEPS } from '../../../src/stores/postgres/schema.ts';
+import { migrateSchema, type SchemaStep, STEPS } from '../../../src/stores/postgres/schema.ts';
 import { namesOf } from '../../../src/stores/postgres/options.ts';
-import type { Ask } from '../../../src/stores/postgres/connection.ts';
+import type { QueryRequest } from '../../../src/stores/postgres/connection.ts';
 import { keyedEntry } from '../../../src/testkit/entry-cases/order.ts';
 import { withService } from '../../services/index.ts';
 import { asking, openClient, openStore, ownSchema } from './setup.ts';
 import { claimIds } from '../requests.ts';
 
 /** Two versions that are not there yet; each fails if it is run twice, or before the other. */
-const NEXT: readonly Step[] = [
+const NEXT: readonly SchemaStep[] = [
   ...STEPS,
   ({ table }) => `ALTER TABLE ${table.entries} ADD COLUMN colour text NOT NULL DEFAULT 'red';`,
   ({ table }) => `ALTER TABLE ${table.entries} RENAME COLUMN colour TO hue;`,
@@ -39,7 +39,7 @@ async function setup() {
 withService('postgres', () => {
   test('only the steps that are missing are run, in their order, and messages stay', async () => {
     const { names, store, client, version, columns } = await setup();
-    await migrate(asking(client), names, true, { steps: NEXT });
+    await migrateSchema(asking(client), names, true, { steps: NEXT });
     expect(await version()).toBe(STEPS.length + 2);
     expect(await columns()).toEqual(['hue']);
     expect((await store.get('a'))?.envelope.id).toBe('a');
@@ -49,7 +49,7 @@ withService('postgres', () => {
     const schema = ownSchema();
     const names = namesOf(schema, '');
     const client = await openClient();
-    await migrate(asking(client), names, true, { steps: STEPS.slice(0, 1) });
+    await migrateSchema(asking(client), names, true, { steps: STEPS.slice(0, 1) });
     const columns = 'id, slot, due_at, enqueued_at, updated_at, revision, attempts, notices, lost';
     await client.query(
       `WITH e AS (INSERT INTO ${names.table.entries} (${columns}, postponed, replays, priority,
@@ -67,14 +67,14 @@ withService('postgres', () => {
     const { names, version, columns } = await setup();
     const clients = await Promise.all([1, 2, 3, 4].map(() => openClient()));
     await Promise.all(
-      clients.map((client) => migrate(asking(client), names, true, { steps: NEXT })),
+      clients.map((client) => migrateSchema(asking(client), names, true, { steps: NEXT })),
     );
     expect([await version(), await columns()]).toEqual([STEPS.length + 2, ['hue']]);
   });
 
   test('an older version is refused and left as it is by who may not change it', async () => {
     const { names, client, version, columns } = await setup();
-    const refused = migrate(asking(client), names, false, { steps: NEXT });
+    const refused = migrateSchema(asking(client), names, false, { steps: NEXT });
     await expect(refused).rejects.toMatchObject({
       code: 'store.version',
       message: expect.stringContaining(
@@ -82,21 +82,23 @@ withService('postgres', () => {
       ),
     });
     expect([await version(), await columns()]).toEqual([STEPS.length, []]);
-    await migrate(asking(client), names, true, { steps: NEXT });
-    await migrate(asking(client), names, false, { steps: NEXT });
+    await migrateSchema(asking(client), names, true, { steps: NEXT });
+    await migrateSchema(asking(client), names, false, { steps: NEXT });
   });
 
   test('a step that fails leaves everything as it was', async () => {
     const { names, client, version, columns } = await setup();
     const wrong = [...NEXT.slice(0, -1), () => 'SELECT 1 / 0;'];
-    await expect(migrate(asking(client), names, true, { steps: wrong })).rejects.toThrow('zero');
+    await expect(migrateSchema(asking(client), names, true, { steps: wrong })).rejects.toThrow(
+      'zero',
+    );
     await client.query('ROLLBACK');
     expect([await version(), await columns()]).toEqual([STEPS.length, []]);
   });
 
   test('what a newer program has brought up to date is refused by an older one', async () => {
     const { schema, names, client } = await setup();
-    await migrate(asking(client), names, true, { steps: NEXT });
+    await migrateSchema(asking(client), names, true, { steps: NEXT });
     await expect(openStore({ schema })).rejects.toMatchObject({ code: 'store.version' });
   });
 
@@ -104,14 +106,14 @@ withService('postgres', () => {
     const { names, client } = await setup();
     const ask = asking(client);
     const shown: unknown[] = [];
-    const spying: Ask = async (text, values) => {
+    const spying: QueryRequest = async (text, values) => {
       const rows = await ask(text, values);
       if (text.includes('pg_advisory_xact_lock')) {
         shown.push(...(await ask('SHOW idle_in_transaction_session_timeout')));
       }
       return rows;
     };
-    await migrate(spying, names, true, { steps: NEXT });
+    await migrateSchema(spying, names, true, { steps: NEXT });
     shown.push(...(await ask('SHOW idle_in_transaction_session_timeout')));
     expect(shown).toEqual([['1min'], ['0']]);
   });

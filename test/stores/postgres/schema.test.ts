@@ -3,8 +3,8 @@
 import { expect, test } from 'vitest';
 import { postgres, postgresBodies, postgresSchema } from 'respool/stores/postgres';
 import { sampleEntry } from 'respool/testkit';
-import { migrate } from '../../../src/stores/postgres/schema.ts';
-import { checkOptions, namesOf } from '../../../src/stores/postgres/options.ts';
+import { migrateSchema } from '../../../src/stores/postgres/schema.ts';
+import { checkStoreOptions, namesOf } from '../../../src/stores/postgres/options.ts';
 import { Server } from '../../../src/stores/postgres/connection.ts';
 import { withService } from '../../services/index.ts';
 import { atEnd, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
@@ -67,7 +67,10 @@ withService('postgres', () => {
     const client = await openClient();
     await client.query('BEGIN');
     await client.query('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [names.lockKey]);
-    const server = new Server(checkOptions('the store', { url: await serverUrl() }), systemClock);
+    const server = new Server(
+      checkStoreOptions('the store', { url: await serverUrl() }),
+      systemClock,
+    );
     await server.open();
     atEnd(() => server.close());
     const failures: unknown[] = [];
@@ -75,7 +78,7 @@ withService('postgres', () => {
       // Freed when it has given up waiting twice: the third try gets through.
       if (failures.length === 2) await client.query('COMMIT');
       try {
-        await migrate(ask, names, true, { lockWait: '50ms' });
+        await migrateSchema(ask, names, true, { lockWait: '50ms' });
       } catch (error) {
         failures.push(Reflect.get(error as Error, 'code'));
         throw error;
@@ -94,7 +97,7 @@ withService('postgres', () => {
       if (text.includes('lock_timeout')) values.push(...given);
       return text.includes('to_regclass') ? [[false, false]] : [];
     };
-    await migrate(ask, namesOf('s', ''), true);
+    await migrateSchema(ask, namesOf('s', ''), true);
     const at = (word: string) => asked.findIndex((text) => text.includes(word));
     expect(values).toEqual(['5s']);
     expect(at('lock_timeout')).toBeLessThan(at('pg_advisory_xact_lock'));

@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { afterAll, afterEach } from 'vitest';
 import { postgres, type PostgresOptions, type PostgresStore } from 'respool/stores/postgres';
-import { type Ask, rowsOf, TYPES } from '../../../src/stores/postgres/connection.ts';
+import { type QueryRequest, rowsOf, TYPES } from '../../../src/stores/postgres/connection.ts';
 import { namesOf, type PgQueryable } from '../../../src/stores/postgres/options.ts';
 import type { PostgresParts } from '../../../src/stores/postgres/entry-store.ts';
 import { service } from '../../services/index.ts';
@@ -50,7 +50,7 @@ export async function openClient(): Promise<pg.Client> {
 }
 
 /** Asks as a store does, over a plain connection. */
-export function asking(client: PgQueryable): Ask {
+export function asking(client: PgQueryable): QueryRequest {
   return async (text, values) => {
     const query = { text, rowMode: 'array' as const, types: TYPES };
     return rowsOf(

@@ -11,7 +11,7 @@ import { memory } from 'respool/stores/memory';
 import { type S3ClientLike, s3 } from 'respool/stores/s3';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { keyOf } from '../../../src/stores/s3/body-store.ts';
+import { objectKeyOf } from '../../../src/stores/s3/body-store.ts';
 import { withService } from '../../services/index.ts';
 import { allRefs, clientOf, newBucket, opened } from './setup.ts';
 import { stubClient } from './stub.ts';
@@ -107,7 +107,7 @@ describe('a listing that is not true', () => {
     const ids = [await enqueue(), await enqueue()];
     // Both look as old as can be, one is listed twice, and one is there that is long gone.
     const keys = [...stub.objects.keys()];
-    const gone = keyOf('', '01k0000000000000000000gone-abcdefgh');
+    const gone = objectKeyOf('', '01k0000000000000000000gone-abcdefgh');
     const LastModified = new Date(0);
     listing.untrue = [...keys, keys[0], gone].map((Key) => ({ Key, LastModified }));
     ids.push(await enqueue());

@@ -9,7 +9,7 @@ import {
   startsInline,
   startFileThread,
 } from '../../../src/stores/sqlite/file-thread.ts';
-import { checkOptions } from '../../../src/stores/sqlite/options.ts';
+import { checkStoreOptions } from '../../../src/stores/sqlite/options.ts';
 import type { FileRequest } from '../../../src/stores/sqlite/protocol.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeFolder, openFile, openStore } from './setup.ts';
@@ -31,7 +31,7 @@ function clockOf(tookMs: readonly number[]): Clock {
 }
 
 async function setup(tookMs: readonly number[]) {
-  const { settings } = checkOptions('the store', { path: 'x' });
+  const { settings } = checkStoreOptions('the store', { path: 'x' });
   const file = path.join(await makeFolder(), 'x.db');
   const threads: FileThread[] = [];
   const data = { kind: 'entries', settings: { ...settings, path: file } } as const;
@@ -47,7 +47,7 @@ async function setup(tookMs: readonly number[]) {
 
 describe('a store that is told nothing about threads', () => {
   test('works in the caller’s thread while that is quick', async () => {
-    expect(checkOptions('the store', { path: 'x' }).thread).toBe('auto');
+    expect(checkStoreOptions('the store', { path: 'x' }).thread).toBe('auto');
     const { seat, ask, threads } = await setup([1, 140, 3, 2]);
     for (let times = 0; times < 6; times += 1) await ask();
     expect(seat.isThread).toBe(false);
@@ -130,7 +130,7 @@ describe('a store that is told nothing about threads', () => {
   });
 
   test('moves after a disk error: to look through the whole file takes long', async () => {
-    const { settings } = checkOptions('the store', { path: 'x' });
+    const { settings } = checkStoreOptions('the store', { path: 'x' });
     // A folder cannot be opened as a file.
     const file = await makeFolder();
     const given: FileThreadData[] = [];
@@ -146,7 +146,7 @@ describe('a store that is told nothing about threads', () => {
   });
 
   test('takes along what had not had its turn, before what is asked later', async () => {
-    const { settings } = checkOptions('the store', { path: 'x' });
+    const { settings } = checkStoreOptions('the store', { path: 'x' });
     const turns: (() => void)[] = [];
     const clock: Clock = { ...clockOf([151]), soon: (call) => void turns.push(call) };
     const file = path.join(await makeFolder(), 'x.db');
@@ -174,7 +174,7 @@ describe('a store that is told nothing about threads', () => {
   });
 
   test('stays where it is when the thread cannot open the file', async () => {
-    const { settings } = checkOptions('the store', { path: 'x' });
+    const { settings } = checkStoreOptions('the store', { path: 'x' });
     const file = path.join(await makeFolder(), 'x.db');
     const data = { kind: 'entries', settings: { ...settings, path: file } } as const;
     let closed = 0;
@@ -192,7 +192,7 @@ describe('a store that is told nothing about threads', () => {
   });
 
   test('closes its file also when the thread does not end well', async () => {
-    const { settings } = checkOptions('the store', { path: 'x' });
+    const { settings } = checkStoreOptions('the store', { path: 'x' });
     const folder = await makeFolder();
     const data = {
       kind: 'entries',

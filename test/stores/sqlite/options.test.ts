@@ -5,11 +5,11 @@ import { sqlite, sqliteBodies, type SqliteOptions } from 'respool/stores/sqlite'
 import { sampleEntry } from 'respool/testkit';
 import { loadSqlite } from '../../../src/stores/shared/client.ts';
 import { openConnection } from '../../../src/stores/sqlite/connection.ts';
-import { checkOptions } from '../../../src/stores/sqlite/options.ts';
+import { checkStoreOptions } from '../../../src/stores/sqlite/options.ts';
 import { atEnd, makeFolder, openFile, openStore } from './setup.ts';
 
 async function pragmas(options: Partial<SqliteOptions>, name: string): Promise<unknown> {
-  const { settings } = checkOptions('the store', { path: 'x', ...options });
+  const { settings } = checkStoreOptions('the store', { path: 'x', ...options });
   const file = path.join(await makeFolder(), 'x.db');
   const connection = openConnection(
     await loadSqlite(),

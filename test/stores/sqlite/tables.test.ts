@@ -8,7 +8,7 @@ import { serviceAddress } from '../../../src/stores/sqlite/instances.ts';
 import { sampleEntry } from 'respool/testkit';
 import { loadSqlite } from '../../../src/stores/shared/client.ts';
 import { openConnection } from '../../../src/stores/sqlite/connection.ts';
-import { checkOptions } from '../../../src/stores/sqlite/options.ts';
+import { checkStoreOptions } from '../../../src/stores/sqlite/options.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeApp, makeFolder, openFile, openStore, othersIn } from './setup.ts';
 
@@ -100,7 +100,7 @@ describe('a store with tables in a file of somebody else', () => {
     named.function('mine', { deterministic: true }, (value) => value);
     app.exec(`CREATE INDEX by_mine ON orders (mine(what)); CREATE VIEW v AS SELECT mine(1);
       CREATE TABLE gone (x); CREATE VIEW broken AS SELECT x FROM gone; DROP TABLE gone`);
-    const { settings } = checkOptions('the store', { path: file, tables });
+    const { settings } = checkStoreOptions('the store', { path: file, tables });
     const openDatabase = await loadSqlite();
     // The first time before our tables are made, the second time with them.
     for (let time = 0; time < 2; time += 1) {

@@ -37,24 +37,24 @@ export interface AlertsService {
 export interface PreparedAlerts {
   /** Registers who delivers notifications; before other routes. */
   readonly register: (spool: Spool) => void;
-  readonly start: (running: RunningParts) => AlertsService;
+  readonly start: (running: RunningOptions) => AlertsService;
 }
 
 /** What runs beside the alerts. */
-interface RunningParts {
+interface RunningOptions {
   readonly configured: ConfiguredSpool;
   readonly consumers: ConsumersService | undefined;
   readonly relay: RelayService | undefined;
 }
 
 /** What alerts are made of. */
-interface Parts {
+interface AlertsSetup {
   readonly loaded: LoadedConfig;
   readonly log: ServeLog;
 }
 
 /** Makes the receivers; what they miss is said here. */
-export function prepareAlerts(context: CommandContext, parts: Parts): PreparedAlerts {
+export function prepareAlerts(context: CommandContext, parts: AlertsSetup): PreparedAlerts {
   const receivers = receiversOf(parts.loaded.config.alerts, (level, text, notice) =>
     parts.log.say(level, text, { alert: notice }),
   );
@@ -67,9 +67,9 @@ export function prepareAlerts(context: CommandContext, parts: Parts): PreparedAl
 
 function startAlerts(
   context: CommandContext,
-  { loaded, log }: Parts,
+  { loaded, log }: AlertsSetup,
   receivers: Receivers,
-  { configured, consumers, relay }: RunningParts,
+  { configured, consumers, relay }: RunningOptions,
 ): AlertsService {
   const { spool, place } = configured;
   const { rules, every } = loaded.config.alerts;
@@ -139,7 +139,7 @@ function stateOf(relay: RelayService): 'up' | 'down' {
 // Promise: everything is in the audit record; a pause made by someone else stays.
 
 /** What deeds are done with. */
-interface AlertActionParts {
+interface AlertActionOptions {
   readonly spool: Spool;
   readonly signal: AbortSignal;
   /** Of `deadLetters.rules`. */
@@ -149,11 +149,11 @@ interface AlertActionParts {
 }
 
 /** Does what rules want done. */
-function alertActions(parts: AlertActionParts): AlertOptions['act'] {
+function alertActions(parts: AlertActionOptions): AlertOptions['act'] {
   return (deed, by) => doOne(parts, deed, by);
 }
 
-async function doOne(parts: AlertActionParts, deed: AlertActionCall, by: string): Promise<void> {
+async function doOne(parts: AlertActionOptions, deed: AlertActionCall, by: string): Promise<void> {
   const operator = parts.spool.operator({ by });
   switch (deed.kind) {
     case 'pause': {
@@ -182,7 +182,7 @@ async function doOne(parts: AlertActionParts, deed: AlertActionCall, by: string)
   }
 }
 
-async function replay({ rules, tools }: AlertActionParts, name: string): Promise<void> {
+async function replay({ rules, tools }: AlertActionOptions, name: string): Promise<void> {
   const { runRulesOnce } = await import('../../../dead-letters/rules/run.ts');
   const meant = rules.filter((rule) => rule.name === name);
   const [news] = await runRulesOnce(meant, await tools());

@@ -257,7 +257,7 @@ function testNotice(rule: AlertRule | undefined, now: number): Notice {
 
 function receiversNamed(
   { config }: LoadedConfig,
-  wanted: readonly string[],
+  texts: readonly string[],
   rule: AlertRule | undefined,
 ): readonly string[] {
   const known = Object.keys(config.alerts.to);
@@ -268,12 +268,12 @@ function receiversNamed(
         "{ ops: { http: { url: 'https://…' } } }",
     );
   }
-  const strange = wanted.find((name) => !known.includes(name));
+  const strange = texts.find((name) => !known.includes(name));
   if (strange !== undefined) {
     const text = `there is no receiver ${JSON.stringify(strange)}: known are ${known.join(', ')}`;
     throw new CommandError('usage.invalid', text);
   }
-  return wanted.length > 0 ? wanted : (rule?.to ?? known);
+  return texts.length > 0 ? texts : (rule?.to ?? known);
 }
 
 function rulesOf({ config }: LoadedConfig, names: readonly string[]): readonly AlertRule[] {

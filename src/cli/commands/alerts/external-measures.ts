@@ -26,7 +26,7 @@ import type { RabbitConnection } from '../../../rabbit/connection/connection.ts'
 import { statfs } from 'node:fs/promises';
 
 /** What surroundings are made of. */
-interface ExternalMeasureParts {
+interface ExternalMeasureOptions {
   readonly loaded: LoadedConfig;
   readonly place: StorePlace;
   /** Closes what was connected. */
@@ -38,7 +38,7 @@ export function externalMeasuresOf({
   loaded,
   place,
   atEnd,
-}: ExternalMeasureParts): ExternalMeasures {
+}: ExternalMeasureOptions): ExternalMeasures {
   const { config } = loaded;
   const { consumers, rabbit } = config;
   const [named] = brokersOf(consumers, rabbit);
@@ -60,7 +60,7 @@ export function externalMeasuresOf({
 type Lines = (broker: Broker) => Promise<RabbitConnection>;
 
 /** One connection for each broker, kept from round to round. */
-function linesOf(loaded: LoadedConfig, atEnd: ExternalMeasureParts['atEnd']): Lines {
+function linesOf(loaded: LoadedConfig, atEnd: ExternalMeasureOptions['atEnd']): Lines {
   const open = new Map<string, Promise<RabbitConnection>>();
   const connect = async ({ url }: Broker): Promise<RabbitConnection> => {
     const { createConnection } = await import('../../../rabbit/connection/connection.ts');
@@ -121,7 +121,7 @@ async function depthsOf(
 
 function outboxLook(
   loaded: LoadedConfig,
-  atEnd: ExternalMeasureParts['atEnd'],
+  atEnd: ExternalMeasureOptions['atEnd'],
 ): NonNullable<ExternalMeasures['outbox']> {
   let open: Promise<ConfiguredOutbox> | undefined;
   const connect = async (): Promise<ConfiguredOutbox> => {

@@ -44,8 +44,8 @@ export const pauseCommand: CommandSpec = {
 const NAME_A_TOPIC = 'name a topic or pattern, or ALL for every topic';
 
 /** The pattern that a word of the command line means. */
-function patternOf(given: string | undefined): string {
-  return given === undefined || given === 'ALL' ? '#' : given;
+function patternOf(text: string | undefined): string {
+  return text === undefined || text === 'ALL' ? '#' : text;
 }
 
 /** `respool resume [topic]` */

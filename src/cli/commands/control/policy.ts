@@ -234,7 +234,7 @@ async function readPolicySpec(text: string): Promise<RetryPolicy> {
   }
   const rest = at === -1 ? '' : text.slice(at + 1);
   const options = optionsOf(word, rest === '' ? [] : rest.split(','));
-  const { policyOf } = await import('../../../config/load/policies.ts');
+  const { configPolicyOf: policyOf } = await import('../../../config/load/policies.ts');
   return policyOf({ [word]: options }, text);
 }
 

@@ -24,7 +24,7 @@ import {
   sessionIfAny,
   type LettersContext,
 } from './letter-places.ts';
-import type { CountedBy } from './options.ts';
+import type { CountColumn } from './options.ts';
 
 const RIGHT = { align: 'right' as const };
 const GROUP_COLUMNS: readonly Column[] = [
@@ -95,7 +95,7 @@ function groupRow(group: LetterGroup, note: string, now: Millis): string[] {
 /** Prints how many letters there are, by what they have. */
 export async function printCounts(context: LettersContext): Promise<ExitCode> {
   const { options, out } = context;
-  const by = (options.text('by') ?? 'place') as CountedBy;
+  const by = (options.text('by') ?? 'place') as CountColumn;
   const isAll = by === 'place' && letterFilterOf(context).isEmpty;
   const knowsBroker = isAll && options.texts('queue').length > 0;
   const look = await openLook(context, { isLooking: !knowsBroker });
@@ -129,7 +129,7 @@ export async function printCounts(context: LettersContext): Promise<ExitCode> {
   return look.code;
 }
 
-function keyOf({ open: { letter }, category }: FoundLetter, by: CountedBy): string {
+function keyOf({ open: { letter }, category }: FoundLetter, by: CountColumn): string {
   return by === 'category' ? category : letter[by];
 }
 

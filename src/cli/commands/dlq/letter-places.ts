@@ -223,7 +223,7 @@ async function spoolPlace(
   return { letters, source: { kind: 'spool', kinds }, name: letters.name };
 }
 
-interface QueueParts {
+interface QueueContext {
   readonly context: LettersContext;
   readonly loaded: LoadedConfig;
   readonly broker: Broker;
@@ -231,7 +231,7 @@ interface QueueParts {
   readonly isTrusted: boolean;
 }
 
-async function queuePlace(queue: string, parts: QueueParts): Promise<LetterPlaceOptions> {
+async function queuePlace(queue: string, parts: QueueContext): Promise<LetterPlaceOptions> {
   const { createQueueLetters } = await import('../../../rabbit/queues/queue-letters.ts');
   const { context, loaded, broker, reached, isTrusted } = parts;
   const { parkedQueue } = loaded.config.deadLetters;

@@ -110,13 +110,14 @@ async function viewsOf(
 
 async function viewOf(
   { io, out }: LettersContext,
-  found: FoundLetter,
+  foundLetter: FoundLetter,
   operator: Operator | undefined,
 ): Promise<unknown> {
-  const note = operator === undefined ? undefined : await noteOf(operator, found.open.letter.group);
+  const note =
+    operator === undefined ? undefined : await noteOf(operator, foundLetter.open.letter.group);
   return out.json
-    ? exportLetter(found.open, { category: found.category, note: note ?? null })
-    : letterView(out, found, { now: io.clock.now(), note: note?.text });
+    ? exportLetter(foundLetter.open, { category: foundLetter.category, note: note ?? null })
+    : letterView(out, foundLetter, { now: io.clock.now(), note: note?.text });
 }
 
 /** Writes letters with their bodies as lines of JSON. */
@@ -221,26 +222,26 @@ function foundObject({ open, category }: FoundLetter): Record<string, unknown> {
 /** A letter in full, for people. */
 async function letterView(
   out: Out,
-  found: FoundLetter,
+  foundLetter: FoundLetter,
   { now, note }: { readonly now: Millis; readonly note: string | undefined },
 ): Promise<string> {
-  const { letter } = found.open;
+  const { letter } = foundLetter.open;
   const { headers } = letter;
   const facts: [string, string | undefined][] = [
     ['id', letter.id],
-    ['place', found.place.name],
+    ['place', foundLetter.place.name],
     ['kind', letter.kind],
     ['topic', letter.topic],
     ['origin', letter.origin === '' ? undefined : letter.origin],
-    ['goes to', homeText(found)],
+    ['goes to', homeText(foundLetter)],
     ['code', letter.code],
     ['reason', letter.reason],
-    ['category', found.category],
+    ['category', foundLetter.category],
     ['group', letter.group],
     ['note', note],
     ['deaths', numberText(letter.deaths)],
     ['attempts', numberText(letter.attempts)],
-    ['replays', replaysText(found)],
+    ['replays', replaysText(foundLetter)],
     ['enqueued', letter.enqueuedAt === undefined ? undefined : both(letter.enqueuedAt, now)],
     ['died', letter.diedAt === undefined ? undefined : both(letter.diedAt, now)],
     ['type', letter.contentType],
@@ -252,7 +253,7 @@ async function letterView(
   if (Object.keys(headers).length > 0) {
     parts.push(`${bold('headers')}\n${await pairsOf(out, Object.entries(headers))}`);
   }
-  parts.push(`${bold('body')}\n${bodyText(await found.open.body(), letter.contentType)}`);
+  parts.push(`${bold('body')}\n${bodyText(await foundLetter.open.body(), letter.contentType)}`);
   return parts.join('\n\n');
 }
 

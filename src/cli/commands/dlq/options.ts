@@ -59,4 +59,4 @@ export const LOOK_OPTIONS: readonly OptionSpec[] = [
 /** What letters can be counted by. */
 export const COUNTED_BY = ['place', 'group', 'code', 'category', 'topic'] as const;
 
-export type CountedBy = (typeof COUNTED_BY)[number];
+export type CountColumn = (typeof COUNTED_BY)[number];

@@ -13,7 +13,7 @@ import { withBrokerHeader } from '../../../dead-letters/export.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { Operator } from '../../../spool/operator/operator.ts';
 import type {
-  Fate,
+  LetterVerdict,
   KeptCopy,
   Letter,
   SettleResult,
@@ -30,7 +30,7 @@ import {
   type LettersContext,
   type LetterPlaceOptions,
 } from './letter-places.ts';
-import { idsOf, recordWithIds, spoolIdsOf, typeCount } from './typed-ids.ts';
+import { typedIds, recordWithIds, spoolIdsOf, typeCount } from './typed-ids.ts';
 
 /** Letters whose keys are remembered between the count and the removal. */
 const KEYS_MAX = 200_000;
@@ -69,7 +69,7 @@ export async function remove(context: LettersContext): Promise<ExitCode> {
   const typed = args.filter((arg) => arg !== '-');
   const ids = isSpool
     ? new TypedIds([], await spoolIdsOf(context))
-    : new TypedIds(typed, await idsOf({ ...context, args: args.filter((arg) => arg === '-') }));
+    : new TypedIds(typed, await typedIds({ ...context, args: args.filter((arg) => arg === '-') }));
   const look = await openLook(context, { isStrict: true });
   if (args.length > 0 && !look.filter.isEmpty) {
     throw usage('ids and filters do not go together: give one of them');
@@ -240,7 +240,7 @@ export function matchingLetters(
 
 async function tellTally(
   { out, options }: LettersContext,
-  { action, total, tally, unknown }: TallyParts,
+  { action, total, tally, unknown }: TallyOptions,
 ): Promise<ExitCode> {
   const { removed, gone, failed, failures } = tally;
   if (out.json) {
@@ -259,7 +259,7 @@ async function tellTally(
   return failed + unknown > 0 ? EXIT.refused : EXIT.done;
 }
 
-interface TallyParts {
+interface TallyOptions {
   readonly action: Order['action'];
   readonly total: number;
   readonly tally: RemovalTally;
@@ -288,16 +288,16 @@ export interface RemovalTally {
   readonly failures: { readonly id: string; readonly why: string }[];
 }
 
-interface RemovalParts {
+interface RemovalOptions {
   readonly place: LetterPlaceOptions;
   /** At most this many. */
   readonly count: number;
   readonly operator: Pick<Operator, 'keep'>;
-  readonly fate: Fate & { readonly kind: 'remove' };
+  readonly fate: LetterVerdict & { readonly kind: 'remove' };
   readonly tally: RemovalTally;
   readonly isFitting: (letter: Letter) => boolean;
   /** Hears how many are away, and how many are left. */
-  readonly tell: (away: number, left: number) => void;
+  readonly tell: (away: number, amount: number) => void;
 }
 
 /** In hand at once. */
@@ -318,14 +318,14 @@ interface InHand {
 
 /** Takes letters away, in batches that are kept in one write. */
 export class Removal {
-  readonly #parts: RemovalParts;
+  readonly #parts: RemovalOptions;
   /** Keys of those that stay. */
   readonly #left = new Set<string>();
   #away = 0;
   // n.b. Acks have no answer: a kill may find those of one batch unsent, and the next one kept.
   #batchMax = IN_HAND / 2;
 
-  constructor(parts: RemovalParts) {
+  constructor(parts: RemovalOptions) {
     this.#parts = parts;
   }
 
@@ -364,14 +364,14 @@ export class Removal {
   }
 
   /** Copied while it lies open; undefined: it cannot be kept, and stays. */
-  async #inHandOf(taken: TakenLetter): Promise<InHand | undefined> {
+  async #inHandOf(letter: TakenLetter): Promise<InHand | undefined> {
     const { place, fate } = this.#parts;
-    if (place.source.kind === 'spool' || fate.hard) return { taken, copy: undefined };
+    if (place.source.kind === 'spool' || fate.hard) return { taken: letter, copy: undefined };
     try {
-      const copy = await taken.copy(`${REMOVED_FROM} ${place.letters.name}`);
-      return { taken, copy: withBrokerHeader(copy, place.source) };
+      const copy = await letter.copy(`${REMOVED_FROM} ${place.letters.name}`);
+      return { taken: letter, copy: withBrokerHeader(copy, place.source) };
     } catch (error) {
-      await this.#leave(taken, error);
+      await this.#leave(letter, error);
       return undefined;
     }
   }
@@ -417,10 +417,10 @@ export class Removal {
   }
 
   /** n.b. Not only passed over: what is in hand takes the room of the next ones. */
-  async #leave(taken: TakenLetter, error: unknown): Promise<void> {
+  async #leave(letter: TakenLetter, error: unknown): Promise<void> {
     if (!isUnkept(error)) throw error;
-    this.#fail(taken, textOf(error));
-    await this.#parts.place.letters.settle(taken, { kind: 'leave' });
+    this.#fail(letter, textOf(error));
+    await this.#parts.place.letters.settle(letter, { kind: 'leave' });
   }
 
   #fail({ letter }: TakenLetter, why: string): void {

@@ -109,7 +109,7 @@ const list: CommandSpec = {
     { line: 'respool dlq replays list', does: 'all of them' },
     { line: 'respool dlq replays list --state paused,stopped', does: 'what can be resumed' },
   ],
-  run: async (context) => (await import('./replay/replays.ts')).listReplays(context),
+  run: async (context) => (await import('./replay/replays.ts')).listReplaysCommand(context),
 };
 
 const show: CommandSpec = {
@@ -133,7 +133,7 @@ const pause: CommandSpec = {
   arguments: ONE,
   role: 'operate',
   examples: [{ line: `respool dlq replays pause ${ID}`, does: 'until it is resumed' }],
-  run: async (context) => (await import('./replay/replays.ts')).pauseReplay(context),
+  run: async (context) => (await import('./replay/replays.ts')).pauseReplayCommand(context),
 };
 
 const resume: CommandSpec = {
@@ -155,7 +155,7 @@ const resume: CommandSpec = {
   ],
   role: 'operate',
   examples: [{ line: `respool dlq replays resume ${ID}`, does: 'continues where it stopped' }],
-  run: async (context) => (await import('./replay/replays.ts')).resumeReplay(context),
+  run: async (context) => (await import('./replay/replays.ts')).resumeReplayCommand(context),
 };
 
 const cancel: CommandSpec = {
@@ -168,7 +168,7 @@ const cancel: CommandSpec = {
   arguments: ONE,
   role: 'operate',
   examples: [{ line: `respool dlq replays cancel ${ID}`, does: 'it cannot be resumed then' }],
-  run: async (context) => (await import('./replay/replays.ts')).cancelReplay(context),
+  run: async (context) => (await import('./replay/replays.ts')).cancelReplayCommand(context),
 };
 
 const report: CommandSpec = {
@@ -192,7 +192,7 @@ const report: CommandSpec = {
     { line: `respool dlq replays report ${ID} --result failed,unsure`, does: 'what needs care' },
     { line: `respool dlq replays report ${ID} --json > report.jsonl`, does: 'keeps all of it' },
   ],
-  run: async (context) => (await import('./replay/replays.ts')).reportReplay(context),
+  run: async (context) => (await import('./replay/replays.ts')).reportReplayCommand(context),
 };
 
 const forget: CommandSpec = {

@@ -116,11 +116,11 @@ type Road = ConfirmPublisher | RespoolError;
  * two restores at once would publish the same copies. What stands in the way of one queue is told
  * with each of its copies.
  */
-async function putter(context: LettersContext, found: readonly ArchivedCopy[]): Promise<Put> {
+async function putter(context: LettersContext, copies: readonly ArchivedCopy[]): Promise<Put> {
   const isAny = context.options.flag('anyBroker');
   const doors = new Map<Broker['url'], Door>();
   const roads = new Map<string, Road>();
-  for (const { isCopy: isOfQueue, broker, queue } of found) {
+  for (const { isCopy: isOfQueue, broker, queue } of copies) {
     const name = roadName(queue, broker);
     if (!isOfQueue || roads.has(name)) continue;
     roads.set(name, await roadTo(context, doors, { queue, broker: isAny ? undefined : broker }));
@@ -210,12 +210,12 @@ async function putBack(
     copies.map(async ({ envelope: { id, headers } }, at): Promise<Restored> => {
       const to = headers[ARCHIVED_QUEUE_HEADER] ?? '';
       const body = bodies[at];
-      if (body instanceof Error) return refused(id, textOf(body));
+      if (body instanceof Error) return refusalOutcome(id, textOf(body));
       try {
         await put({ headers, body: body ?? new Uint8Array() });
         return { id, result: 'done', to };
       } catch (error) {
-        return refused(id, textOf(error));
+        return refusalOutcome(id, textOf(error));
       }
     }),
   );
@@ -383,10 +383,10 @@ function wasRemoved({ status: { state, ending } }: SeenEntry): boolean {
 /** Why a message of the spool is not brought back. */
 function notRemoved({ envelope, status: { state, ending } }: SeenEntry): Restored {
   const end = state === 'archived' && ending !== undefined ? `${state} as ${ending}` : state;
-  return refused(envelope.id, `it was not removed, it is ${end}`);
+  return refusalOutcome(envelope.id, `it was not removed, it is ${end}`);
 }
 
-export function refused(id: string, why: string): Restored {
+export function refusalOutcome(id: string, why: string): Restored {
   return { id, result: 'refused', why: `cannot restore ${show(id)}: ${why}` };
 }
 
@@ -394,7 +394,10 @@ function whyNot(id: string, own: SeenEntry | undefined, changed: SeenEntry | und
   if (changed !== undefined) {
     const why = changed.status.because?.text ?? 'changed';
     const name = show(changed.envelope.id);
-    return refused(id, `it was not removed, it was ${why}; its original is ${name}: name that one`);
+    return refusalOutcome(
+      id,
+      `it was not removed, it was ${why}; its original is ${name}: name that one`,
+    );
   }
   return own === undefined ? { id, result: 'unknown' } : notRemoved(own);
 }

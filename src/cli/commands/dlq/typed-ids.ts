@@ -60,7 +60,7 @@ async function* linesOf({ stdin }: CommandContext['io']): AsyncGenerator<string>
 export async function spoolIdsOf(context: CommandContext): Promise<readonly string[]> {
   const { args, out } = context;
   const typed = args.filter((arg) => arg !== '-');
-  const others = await idsOf({ ...context, args: args.filter((arg) => arg === '-') });
+  const others = await typedIds({ ...context, args: args.filter((arg) => arg === '-') });
   if (typed.length === 0) return others;
   const { operator } = await context.session();
   const whole = await wholeLetterIds(typed, { operator, out, isActing: true });
@@ -71,7 +71,7 @@ export async function spoolIdsOf(context: CommandContext): Promise<readonly stri
  * The ids that were given, with `-` those of stdin too: one per line, or lines of JSON with an
  * `id`. An id of a broker may be any text, so what is no id of a spool is taken as well.
  */
-export async function idsOf({
+export async function typedIds({
   args,
   io,
 }: Pick<CommandContext, 'args' | 'io'>): Promise<readonly string[]> {

@@ -1,12 +1,16 @@
 /** doctor — checks everything a spool depends on, and says what is unsafe and how to fix it. */
 
-import type { DoctorFinding, Level } from './finding.ts';
+import type { DoctorFinding, FindingLevel } from './finding.ts';
 import { EXIT } from '../../exit-codes.ts';
 import type { Out, Style } from '../../ui/output.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
 
-const STYLES: Readonly<Record<Level, Style>> = { ok: 'green', note: 'yellow', unsafe: 'red' };
+const STYLES: Readonly<Record<FindingLevel, Style>> = {
+  ok: 'green',
+  note: 'yellow',
+  unsafe: 'red',
+};
 const LEVEL_COLUMNS = 8;
 
 /** `respool doctor` */
@@ -35,7 +39,7 @@ export const doctorCommand: CommandSpec = {
       return EXIT.done;
     }
     const { examine } = await import('./examine.ts');
-    const counts: Record<Level, number> = { ok: 0, note: 0, unsafe: 0 };
+    const counts: Record<FindingLevel, number> = { ok: 0, note: 0, unsafe: 0 };
     for await (const finding of examine(context)) {
       counts[finding.level] += 1;
       if (out.json) await out.object(finding);

@@ -22,7 +22,7 @@ import {
 } from '../../session.ts';
 import type { CommandContext } from '../../spec.ts';
 import { readVersion } from '../../../system/version.ts';
-import { type DoctorFinding, worthKnowing, unsafe, ok } from './finding.ts';
+import { type DoctorFinding, infoFinding, unsafe, okFinding } from './finding.ts';
 import {
   examineClock,
   examineEnvironment,
@@ -157,7 +157,7 @@ async function look(
   } catch (error) {
     if (!isRespoolError(error, 'store.unavailable')) throw error;
     const todo = 'look again when it is free, or with --url when its owner is a service';
-    return [worthKnowing('messages', `cannot look at the messages: ${textOf(error)}`, todo)];
+    return [infoFinding('messages', `cannot look at the messages: ${textOf(error)}`, todo)];
   }
 }
 
@@ -216,17 +216,15 @@ async function examineService(
   const todo = 'it is starting or stopping, or has lost its store: look at its log';
   const findings = [
     'status' in ready && ready.status === 200
-      ? ok('service', `${text}, ready`)
+      ? okFinding('service', `${text}, ready`)
       : unsafe('service', `${text}, but is not ready${why}`, todo),
     ...notes.map((one) =>
-      worthKnowing('service.note', one, 'look at what it talks to; it tries again'),
+      infoFinding('service.note', one, 'look at what it talks to; it tries again'),
     ),
   ];
   if (theirs !== version) {
     const other = `the service is respool ${theirs}, this is ${version}`;
-    findings.push(
-      worthKnowing('service.version', other, 'start the service again after an update'),
-    );
+    findings.push(infoFinding('service.version', other, 'start the service again after an update'));
   }
   return { isThere: true, storeId: health.storeId, findings };
 }
@@ -234,7 +232,7 @@ async function examineService(
 function silentFinding(url: string, failed: string): DoctorFinding {
   if (failed !== LATE) {
     const why = failed === 'ECONNREFUSED' ? '' : ` (${failed})`;
-    return worthKnowing('service', `no service answers at ${url}${why}`);
+    return infoFinding('service', `no service answers at ${url}${why}`);
   }
   const todo = 'look at what listens there: another program has the port, or the service hangs';
   return unsafe('service', `what listens at ${url} does not answer (${failed})`, todo);
@@ -331,7 +329,7 @@ function validity(validToMs: Millis, now: Millis): DoctorFinding {
   const todo = 'renew it, and start the service again';
   if (leftMs <= 0) return unsafe(id, `the certificate ended ${span(-leftMs)} ago`, todo);
   const text = `the certificate is valid for ${span(leftMs)}`;
-  return leftMs < EXPIRES_SOON_MS ? worthKnowing(id, text, todo) : ok(id, text);
+  return leftMs < EXPIRES_SOON_MS ? infoFinding(id, text, todo) : okFinding(id, text);
 }
 
 async function keyRights(file: string): Promise<DoctorFinding[]> {

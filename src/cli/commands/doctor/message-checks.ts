@@ -8,7 +8,7 @@ import { rm, stat, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
-import { type DoctorFinding, ok, unsafe, worthKnowing } from './finding.ts';
+import { type DoctorFinding, okFinding, unsafe, infoFinding } from './finding.ts';
 import { span } from '../../ui/times.ts';
 import { describeHandler, type EffectiveRoute } from '../../../config/load/routes.ts';
 import { DAY_MS, MINUTE_MS, SECOND_MS } from '../../../core/duration.ts';
@@ -42,7 +42,7 @@ export async function examineMessages(
     ...examineNewest(newest.entries[0]?.status.updatedAt, clock.now()),
     ...(newest.corrupt.length > 0
       ? [
-          worthKnowing(
+          infoFinding(
             'messages.corrupt',
             `${newest.corrupt.length} entries cannot be read`,
             'run: respool check',
@@ -59,18 +59,20 @@ export function examineStats(stats: Stats, isServed: boolean): DoctorFinding[] {
   const { at, states, paused } = stats;
   const { incoming, deferred, hold, bounce, active } = states;
   const waiting = incoming.count + deferred.count;
-  const findings = [ok('messages.waiting', `${waiting} wait, ${active.count} are being delivered`)];
+  const findings = [
+    okFinding('messages.waiting', `${waiting} wait, ${active.count} are being delivered`),
+  ];
   for (const { topic, by } of paused) {
     const text = `${topic === '#' ? 'everything' : `"${topic}"`} is paused by ${by}`;
-    findings.push(worthKnowing('messages.paused', text, `respool resume '${topic}'`));
+    findings.push(infoFinding('messages.paused', text, `respool resume '${topic}'`));
   }
   if (hold.count > 0) {
     const todo = 'respool list --state hold; then respool release or respool remove';
-    findings.push(worthKnowing('messages.held', `${hold.count} held`, todo));
+    findings.push(infoFinding('messages.held', `${hold.count} held`, todo));
   }
   if (bounce.count > 0) {
     const todo = 'respool list --state bounce; then respool retry or respool remove';
-    findings.push(worthKnowing('messages.bounced', `${bounce.count} bounced`, todo));
+    findings.push(infoFinding('messages.bounced', `${bounce.count} bounced`, todo));
   }
   const oldestMs = deferred.oldestAt === null ? 0 : at - deferred.oldestAt;
   if (deferred.count > 0 && deferred.oldestAt !== null) {
@@ -78,13 +80,13 @@ export function examineStats(stats: Stats, isServed: boolean): DoctorFinding[] {
     const todo = 'respool shape shows what waits where';
     findings.push(
       oldestMs > DAY_MS
-        ? worthKnowing('messages.deferred', text, todo)
-        : ok('messages.deferred', text),
+        ? infoFinding('messages.deferred', text, todo)
+        : okFinding('messages.deferred', text),
     );
   }
   if (waiting > 0 && !isServed) {
     const text = 'messages wait and no service is running; your own program may deliver them';
-    findings.push(worthKnowing('messages.no-service', text, 'respool serve'));
+    findings.push(infoFinding('messages.no-service', text, 'respool serve'));
   }
   return findings;
 }
@@ -102,7 +104,7 @@ async function examinePolicies(operator: Operator): Promise<DoctorFinding[]> {
     unknown.set(policy, (unknown.get(policy) ?? 0) + 1);
   }
   return [...unknown].map(([policy, count]) =>
-    worthKnowing(
+    infoFinding(
       'messages.policy',
       `${count} of the first ${entries.length} messages name the policy "${policy}", which is ` +
         'not configured',
@@ -156,7 +158,7 @@ function unroutedFinding(rows: readonly TallyRow[]): DoctorFinding[] {
   const what = count === 1 ? '1 message waits' : `${count} messages wait`;
   const text = `${what} in a topic that no route takes: ${examples(rows)}`;
   const todo = `add a route for it; look at them: respool list --topic '${first.key}'`;
-  return [worthKnowing('messages.unrouted', text, todo)];
+  return [infoFinding('messages.unrouted', text, todo)];
 }
 
 async function examineDestinations(
@@ -178,7 +180,7 @@ async function examineDestinations(
     `${what} in "${row.key}" for a destination that routes[${at}] has no URL for, and will be ` +
     `held: ${which}`;
   const todo = `name it in "urls" of routes[${at}]`;
-  return [worthKnowing('messages.destination', text, todo)];
+  return [infoFinding('messages.destination', text, todo)];
 }
 
 /** The first of them, each with how many wait there. */
@@ -198,16 +200,16 @@ const FILE_CLOCK_MAX_MS: number = 5 * SECOND_MS;
 /** The versions of what we stand on. */
 export async function examineVersions(version: string): Promise<DoctorFinding[]> {
   const findings = [
-    ok('version.respool', `respool ${version}`),
-    ok('version.node', `Node ${process.versions.node}`),
-    ok('version.system', `${os.type()} ${os.release()} (${os.arch()})`),
+    okFinding('version.respool', `respool ${version}`),
+    okFinding('version.node', `Node ${process.versions.node}`),
+    okFinding('version.system', `${os.type()} ${os.release()} (${os.arch()})`),
   ];
   try {
     const openDatabase = await loadSqlite();
     const database = openDatabase(':memory:');
     const found = String(database.prepare('SELECT sqlite_version()').pluck().get());
     database.close();
-    findings.push(ok('version.sqlite', `SQLite ${found}`));
+    findings.push(okFinding('version.sqlite', `SQLite ${found}`));
   } catch (error) {
     const todo = 'install respool again: npm install respool';
     findings.push(unsafe('version.sqlite', `SQLite cannot be used: ${textOf(error)}`, todo));
@@ -243,18 +245,20 @@ export function examineEnvironment(env: Environment): DoctorFinding[] {
     findings.push(unsafe('environment.node-options', `NODE_OPTIONS="${options}": ${why}`, todo));
   }
   if (options !== '' && dangers.length === 0) {
-    findings.push(worthKnowing('environment.node-options', `NODE_OPTIONS="${options}" is set`));
+    findings.push(infoFinding('environment.node-options', `NODE_OPTIONS="${options}" is set`));
   }
   if (process.getuid?.() === 0) {
     findings.push(
-      worthKnowing(
+      infoFinding(
         'environment.root',
         'this is root: what a handler runs can do everything',
         'run the service under an account of its own',
       ),
     );
   }
-  return findings.length > 0 ? findings : [ok('environment', 'no unsafe environment variables')];
+  return findings.length > 0
+    ? findings
+    : [okFinding('environment', 'no unsafe environment variables')];
 }
 
 /** Compares the clock with what cannot be, and with the times the file system writes. */
@@ -269,11 +273,11 @@ export async function examineClock(clock: Clock, folder: string): Promise<Doctor
     await writeFile(file, '', { flag: 'wx' });
     const { mtimeMs } = await stat(file);
     const apartMs = Math.abs(mtimeMs - clock.now());
-    if (apartMs <= FILE_CLOCK_MAX_MS) return [ok('clock', 'clock and file times agree')];
+    if (apartMs <= FILE_CLOCK_MAX_MS) return [okFinding('clock', 'clock and file times agree')];
     const text = `the clock and the times of files in "${folder}" are ${span(apartMs)} apart`;
     return [unsafe('clock', text, 'set the clock; run NTP on the machine of the disk too')];
   } catch (error) {
-    return [worthKnowing('clock', `cannot compare the clock with file times: ${textOf(error)}`)];
+    return [infoFinding('clock', `cannot compare the clock with file times: ${textOf(error)}`)];
   } finally {
     await rm(file, { force: true }).catch(() => undefined);
   }

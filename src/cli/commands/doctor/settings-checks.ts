@@ -6,7 +6,7 @@
 import { access, constants, readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
-import { type DoctorFinding, ok, unsafe, worthKnowing } from './finding.ts';
+import { type DoctorFinding, okFinding, unsafe, infoFinding } from './finding.ts';
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import { describeHandler, type EffectiveRoute } from '../../../config/load/routes.ts';
 import { isTokenHash } from '../../../config/schema/keys.ts';
@@ -28,11 +28,11 @@ export async function examineConfig(loaded: LoadedConfig): Promise<DoctorFinding
   const { file, folder, warnings } = loaded;
   const found =
     file === undefined
-      ? worthKnowing('config.file', 'no configuration file: defaults and the environment hold')
-      : ok('config.file', `configuration ${file}`);
+      ? infoFinding('config.file', 'no configuration file: defaults and the environment hold')
+      : okFinding('config.file', `configuration ${file}`);
   const files = [...(file === undefined ? [] : [file]), path.join(folder, '.env')];
   const rights = await Promise.all(files.map((one) => examineSecrets(one, loaded)));
-  return [found, ...warnings.map((text) => worthKnowing('config.warning', text)), ...rights.flat()];
+  return [found, ...warnings.map((text) => infoFinding('config.warning', text)), ...rights.flat()];
 }
 
 async function examineSecrets(file: string, loaded: LoadedConfig): Promise<DoctorFinding[]> {
@@ -57,9 +57,9 @@ async function examineSecrets(file: string, loaded: LoadedConfig): Promise<Docto
     ];
   }
   if ((mode & GROUP_READ) !== 0) {
-    return [worthKnowing(id, `"${file}" holds secrets and its group can read it`, todo)];
+    return [infoFinding(id, `"${file}" holds secrets and its group can read it`, todo)];
   }
-  return [ok(id, `"${file}" holds secrets and only its owner can read it`)];
+  return [okFinding(id, `"${file}" holds secrets and only its owner can read it`)];
 }
 
 /** Where the service listens and which clients it accepts. */
@@ -75,7 +75,7 @@ export function examineServe({ config }: LoadedConfig): DoctorFinding[] {
   const hasToken = serve.token !== undefined || serve.tokens.length > 0;
   if (!hasToken) {
     return [
-      worthKnowing(
+      infoFinding(
         id,
         `the service listens on ${at} without a token: every account of this machine may use it`,
         'on a machine that is shared: respool token create, and put its line into serve.tokens',
@@ -84,9 +84,9 @@ export function examineServe({ config }: LoadedConfig): DoctorFinding[] {
   }
   if (!isLoopback(serve.host) && serve.tls === undefined) {
     const text = `the service listens on ${at} in plain text, behind a proxy`;
-    return [worthKnowing(id, text, 'make sure that only the proxy reaches it')];
+    return [infoFinding(id, text, 'make sure that only the proxy reaches it')];
   }
-  return [ok(id, `the service listens on ${at} and asks for a token`)];
+  return [okFinding(id, `the service listens on ${at} and asks for a token`)];
 }
 
 /** The address that commands go to. */
@@ -114,13 +114,13 @@ export async function examineRoutes({ config }: LoadedConfig): Promise<DoctorFin
   if (config.routes.length === 0 && config.consumers.length === 0) {
     const todo = 'add a route to the configuration; respool init writes one';
     findings.push(
-      worthKnowing('routes.none', 'there is no route: nothing is delivered from here', todo),
+      infoFinding('routes.none', 'there is no route: nothing is delivered from here', todo),
     );
   }
   const leaseMs = durationMs(config.lease ?? '60s', 'lease');
   if (leaseMs < LEASE_SHORT_MS) {
     findings.push(
-      worthKnowing(
+      infoFinding(
         'lease.short',
         `lease is ${formatDuration(leaseMs)}: a process that stands still so long loses its ` +
           'messages to another, and they are delivered twice',
@@ -135,9 +135,9 @@ export async function examineRoutes({ config }: LoadedConfig): Promise<DoctorFin
   const count = rest === 1 ? '1 route' : `${rest} routes`;
   if (length > 0) {
     const consumers = length === 1 ? '1 consumer' : `${length} consumers`;
-    return [ok('routes', `${count} and ${consumers}, no problems found`), ...assumed];
+    return [okFinding('routes', `${count} and ${consumers}, no problems found`), ...assumed];
   }
-  return [ok('routes', `${count}, no problems found`)];
+  return [okFinding('routes', `${count}, no problems found`)];
 }
 
 /** Brokers are not asked here: what is said of a queue is what the configuration says. */
@@ -145,7 +145,7 @@ function assumedTopology(consumers: number): DoctorFinding[] {
   if (consumers === 0) return [];
   const what = consumers === 1 ? 'its queue' : `their ${consumers} queues`;
   return [
-    worthKnowing(
+    infoFinding(
       'consumers.topology',
       `${consumers === 1 ? 'a consumer is' : `${consumers} consumers are`} configured; the ` +
         `topology of ${what} is assumed, not verified: no broker was asked`,
@@ -183,7 +183,7 @@ function examineRoute(
   const limitMs = durationMs(route.timeout, 'timeout');
   if (typeof timeoutMs === 'number' && timeoutMs > limitMs) {
     findings.push(
-      worthKnowing(
+      infoFinding(
         `${key}.timeout`,
         `${key} "${route.topic}" may take ${formatDuration(limitMs)}, its request ` +
           `${formatDuration(timeoutMs)}: the request's own limit is never reached`,
@@ -194,8 +194,8 @@ function examineRoute(
   return findings;
 }
 
-function urlsOf(told: Readonly<Record<string, unknown>>): string[] {
-  const { url, urls } = told;
+function urlsOf(byName: Readonly<Record<string, unknown>>): string[] {
+  const { url, urls } = byName;
   const several = typeof urls === 'object' && urls !== null ? Object.values(urls) : [];
   return [url, ...several].filter(
     (one): one is string => typeof one === 'string' && URL.canParse(one),
@@ -248,7 +248,7 @@ async function examineScript(
   const file = path.resolve(folder, script);
   if ((await stat(file).catch(() => undefined)) !== undefined) return [];
   const text = `${who} with "${script}", and there is no file "${file}"`;
-  return [worthKnowing(id, text, 'create the file, or correct the command')];
+  return [infoFinding(id, text, 'create the file, or correct the command')];
 }
 
 /** What is wrong with a program, as spawn() looks for it; undefined when nothing is. */
@@ -288,8 +288,8 @@ function examineLog({ config }: LoadedConfig): DoctorFinding {
   const { format, level, redact } = config.log;
   const hidden = redact.length === 0 ? '' : `; ${redact.join(', ')} are hidden besides`;
   const text = `the log is ${format}, ${level} and above${hidden}`;
-  if (level !== 'debug') return ok('log', text);
-  return worthKnowing(
+  if (level !== 'debug') return okFinding('log', text);
+  return infoFinding(
     'log',
     `${text}: several lines for each message`,
     'log.level: info, when all is well',
@@ -300,12 +300,12 @@ function examineMetrics({ config }: LoadedConfig): DoctorFinding {
   const { metrics, serve } = config;
   const id = 'metrics';
   if (!metrics.enabled) {
-    return worthKnowing(id, 'metrics are off: nothing is counted', 'metrics.enabled: true');
+    return infoFinding(id, 'metrics are off: nothing is counted', 'metrics.enabled: true');
   }
   if (serve.token !== undefined || serve.tokens.length > 0) {
-    return ok(id, '/metrics answers tokens of the role read');
+    return okFinding(id, '/metrics answers tokens of the role read');
   }
-  return worthKnowing(
+  return infoFinding(
     id,
     'anyone who reaches the service can read /metrics, with names of topics and queues',
     'respool token create, and put its line into serve.tokens',
@@ -317,10 +317,11 @@ async function examineTracing({ config }: LoadedConfig): Promise<DoctorFinding[]
   const id = 'tracing';
   try {
     const api = (await importPeer('@opentelemetry/api', 'traces')) as unknown as OtelApi;
-    if (hasSdk(api)) return [ok(id, 'traces go to the SDK of OpenTelemetry that is loaded here')];
+    if (hasSdk(api))
+      return [okFinding(id, 'traces go to the SDK of OpenTelemetry that is loaded here')];
     const text = 'traces are on, but no SDK of OpenTelemetry is loaded here: they go nowhere';
     const todo = 'start the service with one, as by NODE_OPTIONS="--import ./otel.mjs"';
-    return [worthKnowing(id, text, todo)];
+    return [infoFinding(id, text, todo)];
   } catch (error) {
     if (!isRespoolError(error, 'peer.missing')) throw error;
     const todo = 'npm install @opentelemetry/api, or tracing.enabled: false';
@@ -361,12 +362,12 @@ function reachOf(rules: number, kinds: readonly string[]): DoctorFinding[] {
   if (rules === 0 && kinds.length === 0) return [];
   if (rules === 0) {
     const text = 'there are alert receivers, but no rule that uses them';
-    return [worthKnowing(id, text, 'write rules into alerts.rules')];
+    return [infoFinding(id, text, 'write rules into alerts.rules')];
   }
   if (kinds.every((kind) => kind === 'log')) {
     const text = `${count} without a receiver: alerts appear only in the log`;
-    return [worthKnowing(id, text, 'name a receiver with http or exec in alerts.to')];
+    return [infoFinding(id, text, 'name a receiver with http or exec in alerts.to')];
   }
   const who = kinds.length === 1 ? '1 receiver' : `${kinds.length} receivers`;
-  return [ok(id, `${count} of alerts, ${who}; respool alerts test asks them`)];
+  return [okFinding(id, `${count} of alerts, ${who}; respool alerts test asks them`)];
 }

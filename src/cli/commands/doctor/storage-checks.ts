@@ -9,7 +9,7 @@
 import { access, constants, stat, statfs } from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
-import { type DoctorFinding, ok, unsafe, worthKnowing } from './finding.ts';
+import { type DoctorFinding, okFinding, unsafe, infoFinding } from './finding.ts';
 import { withKeyFiles } from '../../../config/load/encryption-keys.ts';
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import {
@@ -124,9 +124,9 @@ function pair(
   if (lesser === undefined) return [];
   const id = 'store.durability';
   const text = `entries and bodies together: ${lesser}`;
-  if (required === undefined) return [ok(id, `${text}, the lesser of the two`)];
+  if (required === undefined) return [okFinding(id, `${text}, the lesser of the two`)];
   if (RANKS.indexOf(lesser) >= RANKS.indexOf(required)) {
-    return [ok(id, `${text}, and requireDurability is ${required}`)];
+    return [okFinding(id, `${text}, and requireDurability is ${required}`)];
   }
   return [
     unsafe(
@@ -148,12 +148,12 @@ function durability(
   const text = `${name}: ${what}, ${MEANINGS[what]}`;
   const full = `${id}.durability`;
   if (what === 'none') return [unsafe(full, text, 'use sqlite:DIR or file:DIR')];
-  if (what !== 'process') return [ok(full, text)];
+  if (what !== 'process') return [okFinding(full, text)];
   const isServer = address !== undefined;
   const todo = isServer
     ? 'keep it on the disk of the server: see the lines below'
     : 'take synchronous=normal or sync=none out of its address';
-  return [worthKnowing(full, text, todo)];
+  return [infoFinding(full, text, todo)];
 }
 
 /** The device of a path, also of one that does not exist yet. */
@@ -174,7 +174,7 @@ async function examinePlace(
   if (found === undefined) {
     const above = await nearestFolder(at);
     return [
-      worthKnowing(`${id}.there`, `nothing there yet; it is made with the first message`),
+      infoFinding(`${id}.there`, `nothing there yet; it is made with the first message`),
       ...(withDisk ? await examineDisk(id, above) : []),
     ];
   }
@@ -215,9 +215,9 @@ export function fileSystem(id: string, type: number): DoctorFinding {
   }
   if (name === 'overlayfs') {
     const text = 'it is in the layer of a container (overlayfs), and goes with the container';
-    return worthKnowing(full, text, 'mount a volume there');
+    return infoFinding(full, text, 'mount a volume there');
   }
-  return ok(full, `file system ${name ?? `of type 0x${(type >>> 0).toString(16)}`}`);
+  return okFinding(full, `file system ${name ?? `of type 0x${(type >>> 0).toString(16)}`}`);
 }
 
 /** How much room is left, in bytes and in files. */
@@ -233,15 +233,15 @@ export function freeSpace(
     freeBytes < FREE_UNSAFE_BYTES
       ? unsafe(`${id}.free`, text, todo)
       : freeBytes < FREE_NOTE_BYTES
-        ? worthKnowing(`${id}.free`, text, todo)
-        : ok(`${id}.free`, text),
+        ? infoFinding(`${id}.free`, text, todo)
+        : okFinding(`${id}.free`, text),
   ];
   // Some file systems make inodes as they go, and say zero.
   if (disk.files === 0) return findings;
   const inodes = `${disk.ffree.toLocaleString('en')} inodes free`;
   const level =
-    disk.ffree < INODES_UNSAFE ? unsafe : disk.ffree < INODES_NOTE ? worthKnowing : undefined;
-  return [...findings, level?.(`${id}.inodes`, inodes, todo) ?? ok(`${id}.inodes`, inodes)];
+    disk.ffree < INODES_UNSAFE ? unsafe : disk.ffree < INODES_NOTE ? infoFinding : undefined;
+  return [...findings, level?.(`${id}.inodes`, inodes, todo) ?? okFinding(`${id}.inodes`, inodes)];
 }
 
 function size(bytes: number): string {
@@ -263,9 +263,8 @@ async function examineRights(id: string, folder: string): Promise<DoctorFinding[
   if ((mode & 0o007) !== 0) {
     return [unsafe(full, `every user of this machine can look into "${folder}"`, todo)];
   }
-  if ((mode & 0o070) !== 0)
-    return [worthKnowing(full, `the group can look into "${folder}"`, todo)];
-  return [ok(full, 'only its owner can look into it')];
+  if ((mode & 0o070) !== 0) return [infoFinding(full, `the group can look into "${folder}"`, todo)];
+  return [okFinding(full, 'only its owner can look into it')];
 }
 
 /** A file of a store, or one in which nothing was made yet. */
@@ -283,7 +282,7 @@ async function examineSqlite(id: string, place: StorePlace): Promise<DoctorFindi
   const name = id === 'store.bodies' ? 'bodies.db' : 'respool.db';
   const file = isFolder ? path.join(at, name) : at;
   if ((await stat(file).catch(() => undefined)) === undefined) {
-    return [worthKnowing(`${id}.there`, 'nothing there yet; it is made with the first message')];
+    return [infoFinding(`${id}.there`, 'nothing there yet; it is made with the first message')];
   }
   const full = `${id}.sqlite`;
   try {
@@ -298,7 +297,7 @@ async function examineSqlite(id: string, place: StorePlace): Promise<DoctorFindi
       const pages = Number(database.pragma('page_count', { simple: true }));
       const bytes = pages * Number(database.pragma('page_size', { simple: true }));
       const text = `journal mode ${mode}, ${size(bytes)}`;
-      if (mode === 'wal') return [ok(full, text)];
+      if (mode === 'wal') return [okFinding(full, text)];
       return [
         unsafe(full, text, 'stop what else uses the file; respool sets wal when it opens it'),
       ];
@@ -382,7 +381,7 @@ async function examineOne(id: string, transform: Transform): Promise<DoctorFindi
   if (kind !== 'compression') return [];
   try {
     await transform.open?.();
-    return [ok(id, `bodies are compressed with ${name}`)];
+    return [okFinding(id, `bodies are compressed with ${name}`)];
   } catch (error) {
     return [
       unsafe(id, textOf(error), 'fix it, or use another codec: gzip and zstd are always there'),
@@ -409,7 +408,7 @@ function holdersIn(list: readonly unknown[], seal: unknown, folder: string): Hol
 async function examineKeys({ id, owner, keys, primary }: Holder): Promise<DoctorFinding[]> {
   if (!isPlainObject(keys)) {
     return [
-      worthKnowing(
+      infoFinding(
         `${id}.keys`,
         `the keys of ${owner} come from a function: they are not looked at`,
       ),
@@ -430,11 +429,14 @@ async function examineKeys({ id, owner, keys, primary }: Holder): Promise<Doctor
     } catch (error) {
       if (!isRespoolError(error)) throw error;
       // Without the key that writes nothing can be put down.
-      const find = name === writing ? unsafe : worthKnowing;
+      const find = name === writing ? unsafe : infoFinding;
       missing.push(find(`${id}.keys.${name}`, error.message, KEYS_TODO));
     }
   }
-  const found = ok(`${id}.keys`, `keys of ${owner} that can be had here: ${there.join(', ')}`);
+  const found = okFinding(
+    `${id}.keys`,
+    `keys of ${owner} that can be had here: ${there.join(', ')}`,
+  );
   return [...(there.length === 0 ? [] : [found]), ...missing];
 }
 
@@ -451,7 +453,7 @@ async function examineKeyFiles({ id, keys }: Holder): Promise<DoctorFinding[]> {
     const todo = `chmod 600 "${file}"`;
     findings.push(
       (mode & OTHERS_READ) === 0
-        ? worthKnowing(key, `"${file}" holds a key and its group can read it`, todo)
+        ? infoFinding(key, `"${file}" holds a key and its group can read it`, todo)
         : unsafe(key, `"${file}" holds a key and every user of this machine can read it`, todo),
     );
   }
@@ -465,15 +467,16 @@ async function modeOf(file: string): Promise<number> {
   );
 }
 
-function examineLengths(list: readonly unknown[], made: readonly Transform[]): DoctorFinding[] {
-  const isCompressed = made.some(({ kind }) => kind === 'compression');
+function examineLengths(
+  list: readonly unknown[],
+  transforms: readonly Transform[],
+): DoctorFinding[] {
+  const isCompressed = transforms.some(({ kind }) => kind === 'compression');
   const encrypted = list
     .map((one) => (isPlainObject(one) ? one['encrypt'] : undefined))
     .find(isPlainObject);
   if (!isCompressed || encrypted === undefined || encrypted['pad'] === true) return [];
   const text =
     'bodies are compressed, then encrypted: their length reveals something about their content';
-  return [
-    worthKnowing('transforms.length', text, 'pad: true hides most of it, where that matters'),
-  ];
+  return [infoFinding('transforms.length', text, 'pad: true hides most of it, where that matters')];
 }

@@ -57,13 +57,13 @@ async function watch(operator: Operator, io: Io, out: Out): Promise<void> {
   }
 }
 
-async function print(out: Out, found: Stats, before = ''): Promise<void> {
-  if (out.json) await out.object(found);
-  else await out.write(`${before}${await textOfStats(out, found)}\n`);
+async function print(out: Out, stats: Stats, before = ''): Promise<void> {
+  if (out.json) await out.object(stats);
+  else await out.write(`${before}${await textOfStats(out, stats)}\n`);
 }
 
-async function textOfStats(out: Out, found: Stats): Promise<string> {
-  const { at, states, nextDueAt, paused, load, flow, forecast } = found;
+async function textOfStats(out: Out, stats: Stats): Promise<string> {
+  const { at, states, nextDueAt, paused, load, flow, forecast } = stats;
   const rows = STATES.map((state) => {
     const { count, oldestAt, approximate } = states[state];
     return [

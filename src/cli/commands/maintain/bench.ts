@@ -66,7 +66,7 @@ export const benchCommand: CommandSpec = {
   },
 };
 
-async function measureAll({ io, out }: CommandContext, parts: BenchParts): Promise<void> {
+async function measureAll({ io, out }: CommandContext, parts: BenchOptions): Promise<void> {
   const measured: Measured[] = [];
   const bar = createProgress(io, out);
   // Each takes seconds: the bar is shown before the first one ends.
@@ -98,7 +98,7 @@ async function measureAll({ io, out }: CommandContext, parts: BenchParts): Promi
   out.note('A sample of this machine at this hour: whatever else runs here is in it.');
 }
 
-async function* measureEach(parts: BenchParts): AsyncGenerator<Measured> {
+async function* measureEach(parts: BenchOptions): AsyncGenerator<Measured> {
   yield await benchFsync(parts);
   yield* benchStore('sqlite', parts);
   yield* benchStore('file', parts);
@@ -136,13 +136,13 @@ async function besideStore(context: CommandContext): Promise<string> {
 
 async function isFolder(at: string): Promise<boolean> {
   return stat(at).then(
-    (found) => found.isDirectory(),
+    (match) => match.isDirectory(),
     () => false,
   );
 }
 
 /** Where and how long. */
-interface BenchParts {
+interface BenchOptions {
   /** An empty folder. */
   readonly folder: string;
   readonly forMs: number;
@@ -164,7 +164,7 @@ const TOPIC = 'bench.one';
 const WARM_UP_MS = 300;
 
 /** Enqueues for a while without delivering, then for as long enqueues and delivers. */
-async function* benchStore(kind: 'sqlite' | 'file', parts: BenchParts): AsyncGenerator<Measured> {
+async function* benchStore(kind: 'sqlite' | 'file', parts: BenchOptions): AsyncGenerator<Measured> {
   const enqueued = await withSpool(kind, 'enqueue', parts, (spool) => enqueues(spool, parts));
   yield { name: `${kind}: enqueue`, ...enqueued };
   const delivered = await withSpool(kind, 'deliver', parts, (spool) => delivers(spool, parts));
@@ -176,7 +176,7 @@ type Counted = Omit<Measured, 'name'>;
 async function withSpool(
   kind: 'sqlite' | 'file',
   name: string,
-  { folder, clock }: BenchParts,
+  { folder, clock }: BenchOptions,
   measure: (spool: Spool) => Promise<Counted>,
 ): Promise<Counted> {
   const { storesOf } = await import('../../../config/open/stores.ts');
@@ -192,14 +192,14 @@ async function withSpool(
 }
 
 /** The time from the call until the message is ours. */
-async function enqueues(spool: Spool, parts: BenchParts): Promise<Counted> {
+async function enqueues(spool: Spool, parts: BenchOptions): Promise<Counted> {
   return keepBusy(parts, async (body) => {
     await spool.enqueue({ topic: TOPIC, body });
   });
 }
 
 /** The time from the call until a message is delivered by a handler that does nothing. */
-async function delivers(spool: Spool, parts: BenchParts): Promise<Counted> {
+async function delivers(spool: Spool, parts: BenchOptions): Promise<Counted> {
   const early = new Set<string>();
   const waiting = new Map<string, () => void>();
   spool.handle(TOPIC, () => undefined, { concurrency: IN_FLIGHT });
@@ -222,7 +222,7 @@ async function delivers(spool: Spool, parts: BenchParts): Promise<Counted> {
 
 /** Fifty callers, each with its next call when the one before is done, until the time is over. */
 async function keepBusy(
-  { clock, forMs, signal }: BenchParts,
+  { clock, forMs, signal }: BenchOptions,
   call: (body: Uint8Array) => Promise<void>,
 ): Promise<Counted> {
   const body = Buffer.alloc(BODY_BYTES, 'respool');
@@ -264,7 +264,7 @@ function spreadOf(spansMs: readonly number[]): Percentiles {
 const BLOCK_BYTES = 4_096;
 
 /** Writes 4 KiB and syncs it, one after the other. */
-async function benchFsync({ folder, forMs, clock, signal }: BenchParts): Promise<Measured> {
+async function benchFsync({ folder, forMs, clock, signal }: BenchOptions): Promise<Measured> {
   const block = Buffer.alloc(BLOCK_BYTES, 'respool');
   const handle = await open(path.join(folder, 'fsync'), 'w');
   const spansMs: number[] = [];

@@ -81,7 +81,7 @@ function optionsOf({ options }: CommandContext): Partial<Message> {
 }
 
 function headersOf(
-  given: readonly string[],
+  texts: readonly string[],
   { said, type }: { readonly said: string | undefined; readonly type: string | undefined },
 ): Record<string, string> {
   // No prototype: a header may be called like one of its members, and is refused by the spool.
@@ -89,7 +89,7 @@ function headersOf(
   const contentType = said ?? type;
   if (contentType !== undefined) headers['content-type'] = contentType;
   const names = new Set(said === undefined ? [] : ['content-type']);
-  for (const text of given) {
+  for (const text of texts) {
     const at = text.indexOf('=');
     if (at < 1) {
       throw new CommandError(

@@ -72,7 +72,7 @@ const LOOKING: readonly CommandSpec[] = [
     ],
     run: async (context) => {
       if (!context.options.flag('sent')) return listed.run?.(context);
-      return (await import('./sent.ts')).printSent(context);
+      return (await import('./sent-messages.ts')).printSent(context);
     },
   },
   overOutbox(showCommand, {

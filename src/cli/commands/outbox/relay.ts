@@ -30,7 +30,7 @@ import { levelOf } from '../../../engine/events.ts';
 import type { RelayLoad } from '../../../outbox/relay.ts';
 import { EVERYTHING } from '../../../spool/pauses.ts';
 import { endsWithin } from '../../../system/wait.ts';
-import { type RetriedStartParts, startWhenPossible } from '../serve/start-when-possible.ts';
+import { type RetriedStartOptions, startWhenPossible } from '../serve/start-when-possible.ts';
 
 /** Sends until SIGTERM or SIGINT, or until something that no waiting fixes. */
 export async function relayUntilSignal(context: CommandContext): Promise<ExitCode> {
@@ -73,7 +73,7 @@ async function openSpool({ atEnd }: CommandContext, loaded: LoadedConfig): Promi
 }
 
 /** What runs a relay. */
-export interface RelayServiceParts extends RetriedStartParts {
+export interface RelayServiceOptions extends RetriedStartOptions {
   /** Whether each message is logged; default: only failures, and changes of the relay's state. */
   readonly isVerbose?: boolean;
 }
@@ -96,7 +96,7 @@ interface RelayHealth {
 }
 
 /** Starts it. */
-export function startRelay(configured: ConfiguredRelay, parts: RelayServiceParts): RelayService {
+export function startRelay(configured: ConfiguredRelay, parts: RelayServiceOptions): RelayService {
   const { relay, info } = configured;
   const { clock, log } = parts;
   const over = new AbortController();
@@ -164,7 +164,7 @@ function isOfAll(event: SpoolEvent): boolean {
 const SENDING = 'sending to ';
 
 /** An unreachable target is an event of the relay; that it is back shows in the first send. */
-function tellChanges({ relay, info }: ConfiguredRelay, { log }: RelayServiceParts): void {
+function tellChanges({ relay, info }: ConfiguredRelay, { log }: RelayServiceOptions): void {
   let isGone = false;
   relay.on('*', (event) => {
     if (event.kind === 'trouble' && event.doing.startsWith(SENDING)) isGone = true;
@@ -180,7 +180,7 @@ const PAUSES_EVERY_MS: number = 2 * SECOND_MS;
 /** Logged because a paused relay would otherwise look idle. */
 function tellPauses(
   { relay }: ConfiguredRelay,
-  { clock, log }: RelayServiceParts,
+  { clock, log }: RelayServiceOptions,
   signal: AbortSignal,
 ): void {
   let before: readonly string[] = [];

@@ -23,7 +23,7 @@ import type { CommandContext } from '../../spec.ts';
 import { chooseConsumers, readRabbitConfig, WRITE_DOWN } from './queues.ts';
 import { serializeEvent } from '../../../spool/operator/spool-operator.ts';
 import { endsWithin } from '../../../system/wait.ts';
-import { type RetriedStartParts, startWhenPossible } from '../serve/start-when-possible.ts';
+import { type RetriedStartOptions, startWhenPossible } from '../serve/start-when-possible.ts';
 
 /** Consumes until SIGTERM or SIGINT, or until something that no waiting fixes. */
 export async function consumeUntilSignal(context: CommandContext): Promise<ExitCode> {
@@ -70,7 +70,7 @@ export interface ConsumersService {
 /** Starts them all, each by itself: one whose broker is away keeps no other back. */
 export function startConsumers(
   consumers: readonly ConfiguredConsumer[],
-  parts: RetriedStartParts,
+  parts: RetriedStartOptions,
 ): ConsumersService {
   const over = new AbortController();
   const starts = consumers.map(async (one) => {
@@ -109,7 +109,7 @@ export function startConsumers(
 
 async function startOne(
   { consumer, info }: ConfiguredConsumer,
-  parts: RetriedStartParts,
+  parts: RetriedStartOptions,
   signal: AbortSignal,
 ): Promise<void> {
   const { queue, broker } = info;

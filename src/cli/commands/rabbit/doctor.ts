@@ -2,7 +2,7 @@
 
 import { userOf } from '../../../rabbit/connection/connection.ts';
 import { doctor } from '../../../rabbit/admin/doctor.ts';
-import type { Finding } from '../../../rabbit/admin/reports.ts';
+import type { BrokerFinding } from '../../../rabbit/admin/reports.ts';
 import { EXIT, type ExitCode } from '../../exit-codes.ts';
 import type { Style } from '../../ui/output.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
@@ -10,7 +10,7 @@ import type { CommandContext } from '../../spec.ts';
 import { chooseQueues } from './queues.ts';
 import { reach } from './reach.ts';
 
-type Level = Finding['level'];
+type Level = BrokerFinding['level'];
 
 const STYLES: Readonly<Record<Level, Style>> = { ok: 'green', warn: 'yellow', bad: 'red' };
 const LEVEL_COLUMNS = 6;

@@ -14,7 +14,7 @@ import { chooseQueues, formerOf } from './queues.ts';
 import { reach } from './reach.ts';
 
 /** Tells what it would do, asks, and does it; 1 while something of the old is left. */
-export async function migrate(context: CommandContext): Promise<ExitCode> {
+export async function migrateQueues(context: CommandContext): Promise<ExitCode> {
   const { io, options, out } = context;
   const { loaded, brokers } = await chooseQueues(context);
   let isDone = true;

@@ -218,13 +218,13 @@ function ladderOf(delays: string | undefined): object | undefined {
 }
 
 async function checked(
-  given: readonly object[],
+  value: readonly object[],
   { config, folder }: LoadedConfig,
   beginning: string,
 ): Promise<readonly EffectiveConsumer[]> {
   const { consumersOf } = await import('../../../config/load/consumers.ts');
   try {
-    return consumersOf(given, {
+    return consumersOf(value, {
       folder,
       policies: config.policies,
       filled: new Set(),

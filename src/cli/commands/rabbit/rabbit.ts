@@ -146,7 +146,7 @@ const migrate: CommandSpec = {
       does: 'to a queue of another name',
     },
   ],
-  run: async (context) => (await import('./migrate.ts')).migrate(context),
+  run: async (context) => (await import('./migrate.ts')).migrateQueues(context),
 };
 
 const topology: CommandSpec = {

@@ -73,12 +73,12 @@ export async function plan(context: CommandContext): Promise<ExitCode> {
   return isClash ? EXIT.refused : EXIT.done;
 }
 
-async function tellPlan({ out }: CommandContext, broker: Broker, found: Plan): Promise<void> {
+async function tellPlan({ out }: CommandContext, broker: Broker, plan: Plan): Promise<void> {
   if (out.json) {
-    await out.object({ broker: broker.address, ...found });
+    await out.object({ broker: broker.address, ...plan });
     return;
   }
-  for (const line of describePlan(found)) await out.line(safe(line));
+  for (const line of describePlan(plan)) await out.line(safe(line));
 }
 
 /** Creates what is missing. If anything differs, at any broker, nothing is created. */

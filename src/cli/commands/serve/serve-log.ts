@@ -8,7 +8,7 @@ import type { SerializedEvent } from '../../../spool/operator/operator.ts';
 import { textOf } from '../../../core/errors.ts';
 import { createRedactor } from '../../../core/redact.ts';
 import { levelOf } from '../../../engine/events.ts';
-import { eventLine, isRepeated, isLogged, type Level } from '../../ui/event-line.ts';
+import { eventLine, isRepeated, isLogged, type LogLevelText } from '../../ui/event-line.ts';
 import type { CommandContext } from '../../spec.ts';
 import type { Io, Out } from '../../ui/output.ts';
 import { jsonLine, safe } from '../../../observe/logs/safe-text.ts';
@@ -17,7 +17,7 @@ import { timeOfDay } from '../../ui/times.ts';
 /** How the lines look. */
 export interface LogOptions {
   readonly format: 'pretty' | 'json' | 'auto';
-  readonly level: Level;
+  readonly level: LogLevelText;
   /** Cuts secrets out of a line. */
   readonly hide: (text: string) => string;
   /** Names of fields whose values are not shown, beside those of secrets. */
@@ -29,7 +29,7 @@ export interface ServeLog {
   /** `source`: whose event it is, where it is not the spool's. */
   event(event: SerializedEvent, source?: 'relay' | `queue:${string}`): void;
   /** A line of the service itself; `fields` are for JSON. */
-  say(level: Level, text: string, fields?: object): void;
+  say(level: LogLevelText, text: string, fields?: object): void;
 }
 
 /** Bytes that may wait for the reader of stdout. */
@@ -68,9 +68,9 @@ export function createServeLog(io: Io, out: Out, options: LogOptions): ServeLog 
         put(`${out.style('dim', timeOfDay(event.at))} ${line}`);
       }
     },
-    say: (level, given, fields = {}) => {
+    say: (level, value, fields = {}) => {
       if (!isRepeated(level, options.level)) return;
-      const text = redactor.text(given);
+      const text = redactor.text(value);
       const at = io.clock.now();
       if (isJson) put(jsonLine({ at, level, text, ...redactor.fields(fields) }));
       else put(`${out.style('dim', timeOfDay(at))} ${safe(text, { multiline: true })}`);
@@ -100,7 +100,10 @@ function tenth(ms: number): number {
 }
 
 /** The level of the log: `--verbose` and `--quiet` go before the configuration. */
-export function logLevelOf({ out }: Pick<CommandContext, 'out'>, configured: Level): Level {
+export function logLevelOf(
+  { out }: Pick<CommandContext, 'out'>,
+  configured: LogLevelText,
+): LogLevelText {
   if (out.verbose) return 'debug';
   return out.quiet ? 'warn' : configured;
 }

@@ -329,8 +329,8 @@ function storeLoggerOf(log: ServeLog, names: readonly string[]): Logger {
 /** Metrics of a service. */
 export interface ServeMetrics extends Pick<Metrics, 'text'> {
   /** All consumers of the configuration, in its order. */
-  readonly watchConsumers: (made: readonly ConfiguredConsumer[]) => Promise<void>;
-  readonly watchRelay: (made: OpenRelay) => void;
+  readonly watchConsumers: (consumers: readonly ConfiguredConsumer[]) => Promise<void>;
+  readonly watchRelay: (relay: OpenRelay) => void;
   /** From now on forecasts are told. */
   readonly watchMeters: (meters: Meters) => void;
 }
@@ -371,10 +371,10 @@ async function startMetrics(
   });
   return {
     text: () => metrics.text(),
-    watchConsumers: (made) => watchConsumers(metrics, config, made, atEnd),
-    watchRelay: (made) => watchRelay(metrics, config, made),
-    watchMeters: (given) => {
-      meters = given;
+    watchConsumers: (result) => watchConsumers(metrics, config, result, atEnd),
+    watchRelay: (result) => watchRelay(metrics, config, result),
+    watchMeters: (value) => {
+      meters = value;
     },
   };
 }
@@ -403,7 +403,7 @@ type Config = LoadedConfig['config'];
 async function watchConsumers(
   metrics: Pick<Metrics, 'watchConsumer'>,
   config: Config,
-  made: readonly ConfiguredConsumer[],
+  configuredConsumers: readonly ConfiguredConsumer[],
   atEnd: (close: () => Promise<void>) => void,
 ): Promise<void> {
   const tls = await tlsOfRabbit(config.rabbit);
@@ -422,7 +422,7 @@ async function watchConsumers(
     clients.set(url, client);
     return client;
   };
-  for (const [at, { consumer }] of made.entries()) {
+  for (const [at, { consumer }] of configuredConsumers.entries()) {
     const effective = config.consumers[at];
     const management = effective === undefined ? undefined : clientOf(effective);
     metrics.watchConsumer(consumer, {

@@ -14,7 +14,7 @@ import { span } from '../../ui/times.ts';
 const AGAIN: BackoffRange = { firstMs: SECOND_MS, maxMs: 30 * SECOND_MS };
 
 /** What runs it. */
-export interface RetriedStartParts {
+export interface RetriedStartOptions {
   readonly clock: Clock;
   readonly log: ServeLog;
   /** Hears of what no waiting fixes, such as a queue with other arguments; then it ends there. */
@@ -37,7 +37,7 @@ export interface RetriedStart {
 /** Starts it; true when it runs, false when it was refused or is not wanted any more. */
 export async function startWhenPossible(
   { start, doing, awayCode, fields }: RetriedStart,
-  { clock, log, onRefused }: RetriedStartParts,
+  { clock, log, onRefused }: RetriedStartOptions,
   signal: AbortSignal,
 ): Promise<boolean> {
   const retry = backoff(AGAIN);

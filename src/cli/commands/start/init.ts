@@ -76,7 +76,7 @@ export const initCommand: CommandSpec = {
 
 async function filesOf(
   folder: string,
-  wanted: {
+  target: {
     readonly format: Format | undefined;
     readonly port: number;
     readonly hasReceiver: boolean;
@@ -85,7 +85,7 @@ async function filesOf(
   const { configText } = await import('./init-templates.ts');
   const { receiverText } = await import('./init-templates.ts');
   const { EXTENSIONS } = await import('../../../config/load/load-config.ts');
-  const { port, hasReceiver, format = chooseFormat(folder) } = wanted;
+  const { port, hasReceiver, format = chooseFormat(folder) } = target;
   const config = {
     name: await fileNameOf(format, folder),
     text: configText(format, port),

@@ -15,7 +15,7 @@ import { topicMatches } from '../../../core/topic.ts';
 import type { Delivery } from '../../../ports/handler.ts';
 import { type CheckContext, type CheckProblem, CLOCK_ERROR_MAX_MS } from './check-context.ts';
 import { checkTurn } from './world.ts';
-import type { ClaimFact, Story } from '../sim-ledger.ts';
+import type { ClaimFact, MessageHistory } from '../sim-ledger.ts';
 import { DEDUPE_WINDOW_MS, routeFor } from '../plan.ts';
 import type { SimProcess } from '../process.ts';
 
@@ -137,20 +137,20 @@ function mayBeGivenBack({ scene, claim, before }: Settled): boolean {
   return [...ledger.everPaused].some((pattern) => topicMatches(pattern, before.envelope.topic));
 }
 
-function bySaying(said: NonNullable<ClaimFact['said']>): Expected {
-  switch (said.kind) {
+function bySaying(message: NonNullable<ClaimFact['said']>): Expected {
+  switch (message.kind) {
     case 'delivered':
       return { verdict: 'ack', isFree: false };
     case 'retryable':
       return {
         verdict: 'retry',
         isFree: false,
-        ...(said.afterMs === undefined ? {} : { delayMs: said.afterMs }),
+        ...(message.afterMs === undefined ? {} : { delayMs: message.afterMs }),
       };
     case 'permanent':
       return { verdict: 'bounce', isFree: false };
     case 'postponed':
-      return { verdict: 'postpone', isFree: true, delayMs: said.delayMs };
+      return { verdict: 'postpone', isFree: true, delayMs: message.delayMs };
     case 'outage':
       return { verdict: 'postpone', isFree: true, delayMs: OUTAGE_WAIT_MS };
     case 'held':
@@ -359,7 +359,7 @@ export function checkEffect(scene: CheckContext, claim: ClaimFact): void {
   scene.findings.add('duplicates', text);
 }
 
-function checkAttempts(scene: CheckContext, story: Story, claim: ClaimFact): void {
+function checkAttempts(scene: CheckContext, story: MessageHistory, claim: ClaimFact): void {
   const { findings, disk } = scene;
   const entry = disk.peek(story.id);
   // A claim that was lost meanwhile is no attempt any more.

@@ -6,7 +6,7 @@
 import type { Entry, Status } from '../../../core/entry.ts';
 import type { CheckContext } from './check-context.ts';
 import type { Write } from '../disk.ts';
-import type { ClaimFact, Story } from '../sim-ledger.ts';
+import type { ClaimFact, MessageHistory } from '../sim-ledger.ts';
 
 /** Whether the order allows these entries to run now, or they have no key. */
 export function turnsOf({ disk }: Pick<CheckContext, 'disk'>): (entry: Entry) => boolean {
@@ -34,7 +34,7 @@ function firstsIn(disk: CheckContext['disk']): ReadonlyMap<string, number> {
  * A handler starts: no earlier message of its key blocks it, and no later one went first. What
  * an operator moved, or a power cut brought back, has lost its place and excuses the others.
  */
-export function checkTurn(scene: CheckContext, story: Story, claim: ClaimFact): void {
+export function checkTurn(scene: CheckContext, story: MessageHistory, claim: ClaimFact): void {
   const { disk, ledger, findings } = scene;
   const { orderKey } = story.entry.envelope;
   const isFirstStart = !story.hasStarted;

@@ -12,7 +12,7 @@ import { type CheckContext, type CheckProblem, CLOCK_ERROR_MAX_MS } from './chec
 import { judgeSettled } from './deliveries.ts';
 import { turnsOf } from './world.ts';
 import type { Write } from '../disk.ts';
-import type { Audit, Story } from '../sim-ledger.ts';
+import type { Audit, MessageHistory } from '../sim-ledger.ts';
 import { routeFor } from '../plan.ts';
 import type { SimProcess } from '../process.ts';
 
@@ -317,7 +317,7 @@ function checkContents(
 function explain(
   scene: CheckContext,
   asker: Asker,
-  story: Story,
+  story: MessageHistory,
   before: Entry,
   after: Entry | undefined,
 ): void {
@@ -347,7 +347,7 @@ function explain(
 function moverOf(
   scene: CheckContext,
   asker: Asker,
-  story: Story,
+  story: MessageHistory,
   before: Entry,
   after: Entry | undefined,
 ): Mover | undefined {
@@ -407,7 +407,7 @@ function isCaretaking(
 
 /** Uses up the audit line that explains this change; a problem when there is none. */
 function takeAudit(
-  story: Story,
+  story: MessageHistory,
   process: SimProcess,
   before: Entry,
   after: Entry | undefined,

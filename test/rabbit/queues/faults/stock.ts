@@ -9,7 +9,7 @@ import { createHash } from 'node:crypto';
 import { connect } from 'amqplib';
 import { fixed } from 'respool';
 import { type AmqpConnection, type AmqpMessage, perDelay, type QueueType } from 'respool/rabbit';
-import { H } from '../../../../src/rabbit/message-history.ts';
+import { HEADER } from '../../../../src/rabbit/message-history.ts';
 import { bodyOf, sha256 } from '../../../torture/plans.ts';
 import type { AmqpChannel, AmqpConfirmChannel, Table } from '../../amqp.ts';
 
@@ -119,7 +119,11 @@ export async function layFrom(
 ): Promise<Laid[]> {
   const laid: Laid[] = [];
   const rejecting = await reject(desk, from.home);
-  const ours = { [H.exchange]: from.exchange, [H.routingKey]: from.key, [H.queue]: from.home };
+  const ours = {
+    [HEADER.exchange]: from.exchange,
+    [HEADER.routingKey]: from.key,
+    [HEADER.queue]: from.home,
+  };
   for (let batch = 0; laid.length < count; batch += 1) {
     const size = Math.min(BATCH, count - laid.length);
     const isOurs = batch % 2 === 0;
@@ -216,7 +220,7 @@ function letter(at: number, isOver: boolean, attempts: number, more: Table = {})
     flag: at % 2 === 0,
     nested: { list: [at, 'two', { three: 3 }] },
   };
-  const ours = attempts === 0 ? {} : { [H.attempts]: attempts, [H.code]: 'test.broken' };
+  const ours = attempts === 0 ? {} : { [HEADER.attempts]: attempts, [HEADER.code]: 'test.broken' };
   const properties = {
     messageId: id,
     contentType: 'application/octet-stream',

@@ -9,7 +9,7 @@ import { type Child, startChild } from '../../../torture/child.ts';
 import { inFolder } from '../../../torture/folder.ts';
 import { ownName } from '../../faults/names.ts';
 import type { Broker } from '../../faults/runs.ts';
-import { H } from '../../../../src/rabbit/message-history.ts';
+import { HEADER } from '../../../../src/rabbit/message-history.ts';
 import { judgeLetters, outOfOrder, type Verdict } from './judge.ts';
 import type { SweepOrder, Swept } from './sweep-order.ts';
 import * as stock from './stock.ts';
@@ -96,7 +96,7 @@ async function sweeps(
     }
   }
   const [left, moved] = [await stock.drain(desk, queue), await stock.drain(desk, target)];
-  const unmarked = moved.filter(({ headers }) => headers[H.sweptFrom] !== queue);
+  const unmarked = moved.filter(({ headers }) => headers[HEADER.sweptFrom] !== queue);
   if (unmarked.length > 0) complaints.push(`${unmarked.length} do not tell where they come from`);
   const bound = kills * TWICE_MAX;
   if (left.some(({ id }, at) => id !== lying[at]?.id)) {

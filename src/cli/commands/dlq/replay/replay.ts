@@ -50,8 +50,8 @@ interface Aim {
 const NOTHING_DONE = '; nothing was sent';
 
 /** Plans, asks and runs. */
-export async function replayLetters(given: CommandContext): Promise<ExitCode> {
-  const context = atLetters(given);
+export async function replayLetters(commandContext: CommandContext): Promise<ExitCode> {
+  const context = atLetters(commandContext);
   const { options, out } = context;
   if (options.flag('dryRun') && options.flag('planOnly')) {
     throw new CommandError('usage.invalid', '--dry-run and --plan-only: give one of them');
@@ -165,7 +165,7 @@ async function planOne(
   const bar = createProgress(io, out);
   const tools = {
     clock: io.clock,
-    onProgress: (seen: number) => bar.show(seen),
+    onProgress: (amount: number) => bar.show(amount),
     ...(transform === undefined ? {} : { transform }),
   };
   const { id, plan } = await interruptible(io, NOTHING_DONE, async (signal) => {
@@ -239,7 +239,7 @@ export function onlyChosen(letters: DeadLetters, fits: (letter: Letter) => boole
       for await (const open of letters.look(options)) if (fits(open.letter)) yield open;
     },
     take: (options) => letters.take(options),
-    settle: (taken, fate) => letters.settle(taken, fate),
+    settle: (item, fate) => letters.settle(item, fate),
     isAlone: () => letters.isAlone(),
     since: (replay, ids) => letters.since(replay, ids),
     close: () => letters.close(),

@@ -51,7 +51,7 @@ async function namedReplay(context: CommandContext, operator: ReplayOperator): P
   return fitting.find((one) => one.id === whole) ?? needReplay(operator.records, id);
 }
 
-export async function listReplays(context: CommandContext): Promise<ExitCode> {
+export async function listReplaysCommand(context: CommandContext): Promise<ExitCode> {
   const { io, out, options } = context;
   const states = options.texts('state');
   const replays = (await allReplays(await operatorOf(context))).filter(
@@ -79,7 +79,7 @@ export async function showReplay(context: CommandContext): Promise<ExitCode> {
   return EXIT.done;
 }
 
-export async function reportReplay(context: CommandContext): Promise<ExitCode> {
+export async function reportReplayCommand(context: CommandContext): Promise<ExitCode> {
   const { out, options } = context;
   const results = options.texts('result');
   const operator = await operatorOf(context);
@@ -109,17 +109,17 @@ export async function reportReplay(context: CommandContext): Promise<ExitCode> {
 const OBEYED_WITHIN_MS: number = 40 * SECOND_MS;
 const LOOK_EVERY_MS = 200;
 
-export async function pauseReplay(context: CommandContext): Promise<ExitCode> {
+export async function pauseReplayCommand(context: CommandContext): Promise<ExitCode> {
   return steer(context, 'pause');
 }
 
-export async function cancelReplay(context: CommandContext): Promise<ExitCode> {
+export async function cancelReplayCommand(context: CommandContext): Promise<ExitCode> {
   return steer(context, 'cancel');
 }
 
 /** Runs it here, from where it is. */
-export async function resumeReplay(given: CommandContext): Promise<ExitCode> {
-  const context = atLetters(given);
+export async function resumeReplayCommand(commandContext: CommandContext): Promise<ExitCode> {
+  const context = atLetters(commandContext);
   const { options } = context;
   const operator = (await context.session()).operator;
   const replay = await namedReplay(context, operator);
@@ -146,19 +146,19 @@ export async function forgetReplay(context: CommandContext): Promise<ExitCode> {
 
 const ASK = { pause: operations.pauseReplay, cancel: operations.cancelReplay } as const;
 
-async function steer(context: CommandContext, wanted: 'pause' | 'cancel'): Promise<ExitCode> {
+async function steer(context: CommandContext, target: 'pause' | 'cancel'): Promise<ExitCode> {
   const { io, out } = context;
   const operator = await operatorOf(context);
   const { id } = await namedReplay(context, operator);
-  const asked = await ASK[wanted](operator, id, { clock: io.clock });
-  const replay = await obeyed(context, { operator, wanted, replay: asked });
+  const asked = await ASK[target](operator, id, { clock: io.clock });
+  const replay = await obeyed(context, { operator, wanted: target, replay: asked });
   if (out.json) await out.object(replay);
   else {
     const { state, counts, plan } = replay;
     await out.line(`replay ${safe(id)} is ${state}: ${countsText(counts, plan.count)}`);
   }
   if (replay.state !== 'running') return EXIT.done;
-  out.note(`the process that runs it was asked to ${wanted} and has not done so yet`);
+  out.note(`the process that runs it was asked to ${target} and has not done so yet`);
   return EXIT.refused;
 }
 

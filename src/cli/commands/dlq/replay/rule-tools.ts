@@ -32,14 +32,14 @@ import { type LettersContext, openPlaces, type LetterPlaceOptions } from '../let
 type Given = Pick<RuleTools, 'signal' | 'tell'>;
 
 /** Rules over the places that the configuration leads to. */
-export async function ruleToolsOf(context: LettersContext, given: Given): Promise<RuleTools> {
+export async function ruleToolsOf(context: LettersContext, value: Given): Promise<RuleTools> {
   const { io } = context;
   const { clock } = io;
   const loaded = await context.config();
   const session = await context.session();
   const open = new Map<RulePlace['source'], LetterPlaceOptions>();
   return {
-    ...given,
+    ...value,
     clock,
     operator: (by) => session.as(by),
     runner: `${byOf(io)}/${randomName(systemDice)}`,
@@ -122,7 +122,7 @@ const ANSWERS_WITHIN_MS: number = 5 * SECOND_MS;
 const TOLD_MAX = 3;
 
 /** Who can be asked. */
-export interface RuleHealthParts {
+export interface RuleHealthOptions {
   /** Only of the spool, and only when it is about one. */
   readonly operator: () => Promise<Pick<Operator, 'pauses'>>;
   /** The broker of the letters, where they lie in a queue. */
@@ -137,7 +137,7 @@ type QueueRoute = Extract<LetterRoute, { readonly kind: 'queue' }>;
 /** `well`, or why not. */
 export async function healthOf(
   { rule, routes }: Pick<HealthQuestion, 'rule' | 'routes'>,
-  parts: RuleHealthParts,
+  parts: RuleHealthOptions,
 ): Promise<RuleHealth> {
   const { healthy } = rule;
   if (typeof healthy === 'object') return ofUrl(healthy.http, parts);
@@ -151,7 +151,7 @@ export async function healthOf(
   return whys.length === 0 ? 'well' : { why: whys.join('; ') };
 }
 
-async function ofUrl(url: string, { clock, hide }: RuleHealthParts): Promise<RuleHealth> {
+async function ofUrl(url: string, { clock, hide }: RuleHealthOptions): Promise<RuleHealth> {
   const limit = new TimeLimit(clock, ANSWERS_WITHIN_MS);
   const road = urlWithHeaders(url);
   try {
@@ -171,13 +171,16 @@ function causeOf(error: unknown): string {
   return textOf(asError(error).cause ?? error);
 }
 
-async function ofTopic(topic: string, { operator }: RuleHealthParts): Promise<string | undefined> {
+async function ofTopic(
+  topic: string,
+  { operator }: RuleHealthOptions,
+): Promise<string | undefined> {
   const pauses = await (await operator()).pauses();
   const pause = pauses.find((one) => topicMatches(one.topic, topic));
   return pause && `topic ${show(topic)} is paused by ${pause.by}: respool resume '${pause.topic}'`;
 }
 
-async function ofQueue(route: QueueRoute, parts: RuleHealthParts): Promise<string | undefined> {
+async function ofQueue(route: QueueRoute, parts: RuleHealthOptions): Promise<string | undefined> {
   const { exchange, key } = route;
   if (exchange === '') return ofOneQueue(key, parts);
   const queues = await queuesBehind(route, parts);
@@ -189,7 +192,7 @@ async function ofQueue(route: QueueRoute, parts: RuleHealthParts): Promise<strin
 /** The queues that an exchange leads to with this key, or why that is unknown. */
 async function queuesBehind(
   { exchange, key }: QueueRoute,
-  { reached }: RuleHealthParts,
+  { reached }: RuleHealthOptions,
 ): Promise<readonly string[] | string> {
   const where = `exchange ${show(exchange)} with key ${show(key)}`;
   const management = reached?.management;
@@ -212,7 +215,7 @@ function isLed(type: string, pattern: string, key: string): boolean {
 
 async function ofOneQueue(
   queue: string,
-  { reached }: RuleHealthParts,
+  { reached }: RuleHealthOptions,
 ): Promise<string | undefined> {
   if (reached === undefined) return `it is unknown whether queue ${show(queue)} is consumed`;
   const answer = (await passiveQueues(reached.amqp, [queue])).get(queue);

@@ -37,8 +37,8 @@ const COLUMNS: readonly Column[] = [
 const STATE_IS_KEPT = { mayCreate: true };
 
 /** Every rule, with what came of its last round. */
-export async function listRules(given: CommandContext): Promise<ExitCode> {
-  const context = atLetters(given, STATE_IS_KEPT);
+export async function listRules(commandContext: CommandContext): Promise<ExitCode> {
+  const context = atLetters(commandContext, STATE_IS_KEPT);
   const { io, out } = context;
   const rules = rulesOf(await context.config());
   const { records } = (await context.session()).operator;
@@ -54,8 +54,8 @@ export async function listRules(given: CommandContext): Promise<ExitCode> {
 }
 
 /** Runs them until a signal, or each once. */
-export async function runRulesHere(given: CommandContext): Promise<ExitCode> {
-  const context = atLetters(given, STATE_IS_KEPT);
+export async function runRulesHere(commandContext: CommandContext): Promise<ExitCode> {
+  const context = atLetters(commandContext, STATE_IS_KEPT);
   const rules = rulesOf(await context.config());
   return context.options.flag('once') ? runOnce(context, rules) : runOn(context, rules);
 }
@@ -136,7 +136,7 @@ export interface RulesService {
   stop(withinMs: number): Promise<void>;
 }
 
-interface RulesParts {
+interface RulesOptions {
   readonly loaded: LoadedConfig;
   readonly spool: Spool;
   readonly log: ServeLog;
@@ -145,7 +145,7 @@ interface RulesParts {
 /** Starts the rules of the configuration over the spool of a service. */
 export async function startRules(
   context: CommandContext,
-  parts: RulesParts,
+  parts: RulesOptions,
 ): Promise<RulesService> {
   const { loaded, spool, log } = parts;
   const { rules } = loaded.config.deadLetters;

@@ -250,28 +250,28 @@ const SWITCHES: Readonly<Record<string, boolean>> = {
 };
 
 /** The value of a file or a variable; a number and a switch may be written as text there. */
-function checked(given: unknown, kind: OldName['kind'], name: string): unknown {
-  const isTold = typeof given === 'boolean' || typeof given === 'number';
-  const text = isTold || typeof given === 'string' ? String(given).trim() : '';
+function checked(input: unknown, kind: OldName['kind'], name: string): unknown {
+  const isTold = typeof input === 'boolean' || typeof input === 'number';
+  const text = isTold || typeof input === 'string' ? String(input).trim() : '';
   if (kind === 'text') {
     // n.b. YAML reads a password or a queue of digits as a number.
-    if (typeof given === 'string' && given !== '') return given;
-    if (typeof given === 'number') return text;
-    throw refused(name, given, 'a text that is not empty');
+    if (typeof input === 'string' && input !== '') return input;
+    if (typeof input === 'number') return text;
+    throw refused(name, input, 'a text that is not empty');
   }
   if (kind === 'switch') {
     const value = SWITCHES[text.toLowerCase()];
     if (value !== undefined) return value;
-    throw refused(name, given, 'true or false');
+    throw refused(name, input, 'true or false');
   }
   const { min, max } = kind;
   const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
   if (value >= min && value <= max) return value;
-  throw refused(name, given, `a whole number ${min} to ${max}`);
+  throw refused(name, input, `a whole number ${min} to ${max}`);
 }
 
-function refused(name: string, given: unknown, allowed: string): RespoolError {
-  const shown = /password/i.test(name) ? 'what was given' : show(given);
+function refused(name: string, value: unknown, allowed: string): RespoolError {
+  const shown = /password/i.test(name) ? 'what was given' : show(value);
   return new RespoolError(
     'config.invalid',
     `cannot use ${shown} as ${name}: allowed is ${allowed}`,

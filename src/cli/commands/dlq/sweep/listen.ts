@@ -19,7 +19,7 @@ export interface Listen {
 }
 
 /** What is answered. */
-export interface Answers {
+export interface HealthAnswers {
   /** Why it is not ready; none: it is. */
   readonly reasons: () => readonly string[];
   readonly metrics: () => Promise<{ readonly type: string; readonly text: string }>;
@@ -51,7 +51,7 @@ export function listenOf(text: string): Listen {
 /** Listens, and answers until it is closed. */
 export async function startListening(
   { host, port }: Listen,
-  answers: Answers,
+  answers: HealthAnswers,
   clock: Clock,
 ): Promise<Listening> {
   const settings = { host, port, stopWithin: '1s', limits: LIMITS } as const;
@@ -76,7 +76,7 @@ export async function startListening(
 async function answer(
   { method, url = '/' }: IncomingMessage,
   response: ServerResponse,
-  { reasons, metrics }: Answers,
+  { reasons, metrics }: HealthAnswers,
 ): Promise<void> {
   const [path] = url.split('?');
   if (method !== 'GET' && method !== 'HEAD') {

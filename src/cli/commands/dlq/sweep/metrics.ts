@@ -23,7 +23,7 @@ export interface SweepMetrics {
 }
 
 /** Counts from nothing. */
-export function createMetrics(): SweepMetrics {
+export function createSweepMetrics(): SweepMetrics {
   const registry = new Registry();
   // Nothing is asked for a scrape: there is no span to keep.
   const families = new Families({ registry, prefix: 'respool', everyMs: 0, clock: systemClock });

@@ -46,15 +46,15 @@ export interface RunWatch {
 }
 
 /** Sweeps once. */
-export async function sweepOnce(told: SettingsReader, watch: RunWatch): Promise<SweepRun> {
-  const { clock } = told.context.io;
+export async function sweepOnce(reader: SettingsReader, watch: RunWatch): Promise<SweepRun> {
+  const { clock } = reader.context.io;
   const startedAt = clock.monotonic();
   const closers = createClosers();
-  const context = { ...told.context, atEnd: closers.atEnd };
+  const context = { ...reader.context, atEnd: closers.atEnd };
   let swept: Pick<SweepTotal, 'queues' | 'problems' | 'isWell'> = NOTHING;
   let failure: { readonly error: unknown } | undefined;
   try {
-    swept = await sweepAll({ ...told, context }, watch);
+    swept = await sweepAll({ ...reader, context }, watch);
   } catch (error) {
     failure = { error };
   }

@@ -78,12 +78,12 @@ const MAX_DEFAULT = 3;
 const EVERY = { minMs: SECOND_MS, maxMs: 30 * DAY_MS };
 
 /** Reads everything, and refuses what does not fit together. Nothing is connected. */
-export async function readSettings(given: CommandContext): Promise<SettingsReader> {
-  const { options, globals, io } = given;
-  const out = outOf(given);
+export async function readSettings(commandContext: CommandContext): Promise<SettingsReader> {
+  const { options, globals, io } = commandContext;
+  const out = outOf(commandContext);
   const warn = (text: string): void => out.warn(text);
   const file = await readOldFile(globals.config, { cwd: io.cwd, warn });
-  const context = contextOf({ ...given, out }, file !== undefined);
+  const context = contextOf({ ...commandContext, out }, file !== undefined);
   // n.b. First: it adds what a file `.env` says to the environment.
   const found = await context.config();
   const old = oldSettings(options, file, io.env);
@@ -91,14 +91,14 @@ export async function readSettings(given: CommandContext): Promise<SettingsReade
   const chosen = chooseBroker({
     old,
     hasOldDefaults: isOld,
-    url: brokerUrlOf(given),
+    url: brokerUrlOf(commandContext),
     managementUrl: options.filled('managementUrl'),
     loaded: found,
     hasOldFile: file !== undefined,
   });
   if (chosen === undefined) throw usage('name the broker: --url amqp://host, or "rabbit.url"');
   warnOf(old, warn);
-  const { patterns, target } = queuesOf(given, old, isOld);
+  const { patterns, target } = queuesOf(commandContext, old, isOld);
   const every = options.span('every');
   const listen = options.filled('listen');
   if (listen !== undefined && every === undefined) {
@@ -109,7 +109,7 @@ export async function readSettings(given: CommandContext): Promise<SettingsReade
     ...chosen,
     patterns,
     target,
-    max: maxOf(given, old),
+    max: maxOf(commandContext, old),
     limit: options.number('limit', LIMIT_RANGE),
     parallel: options.number('parallel', SWEEP_RANGES.parallel),
     window: options.number('window', SWEEP_RANGES.window),
@@ -272,16 +272,16 @@ async function parsed(file: string): Promise<unknown> {
 }
 
 function sectionOf(
-  given: unknown,
+  value: unknown,
   { name, keys, file }: { readonly name: string; readonly keys: readonly string[]; file: string },
 ): Readonly<Record<string, unknown>> {
-  if (given === undefined || given === null) return {};
-  if (!isPlainObject(given)) {
-    const text = `cannot use ${show(given)} as "${name}" in ${file}: allowed is an object of keys`;
+  if (value === undefined || value === null) return {};
+  if (!isPlainObject(value)) {
+    const text = `cannot use ${show(value)} as "${name}" in ${file}: allowed is an object of keys`;
     throw new RespoolError('config.invalid', text);
   }
-  const strange = Object.keys(given).find((key) => !keys.includes(key));
-  if (strange === undefined) return given;
+  const strange = Object.keys(value).find((key) => !keys.includes(key));
+  if (strange === undefined) return value;
   throw new RespoolError(
     'config.invalid',
     `there is no key "${name}.${strange}", in ${file}: known are ${keys.join(', ')}` +

@@ -23,21 +23,21 @@ import { span } from '../../../ui/times.ts';
 import { startListening } from './listen.ts';
 
 /** Sweeps; 0 when all went well, 1 when a queue did not. */
-export async function sweep(given: CommandContext): Promise<ExitCode> {
-  const told = await readSettings(given);
+export async function sweep(context: CommandContext): Promise<ExitCode> {
+  const told = await readSettings(context);
   const { everyMs } = told.settings;
   return everyMs === undefined ? sweepAndTell(told) : sweepUntilSignal(told, everyMs);
 }
 
-async function sweepAndTell(told: SettingsReader): Promise<ExitCode> {
-  const { context, settings } = told;
+async function sweepAndTell(reader: SettingsReader): Promise<ExitCode> {
+  const { context, settings } = reader;
   const { io, out } = context;
   const stop = stopOnSignal(io);
   const bar = createProgress(io, out);
   let run: SweepRun;
   try {
     const onProgress = (done: number, total: number): void => bar.show(done, total);
-    run = await sweepOnce(told, { signal: stop.signal, onProgress });
+    run = await sweepOnce(reader, { signal: stop.signal, onProgress });
   } finally {
     stop.off();
     bar.clear();
@@ -58,8 +58,8 @@ async function sweepAndTell(told: SettingsReader): Promise<ExitCode> {
 const SPANS_MAX = 2;
 
 /** Sweeps until SIGTERM or SIGINT. */
-export async function sweepUntilSignal(told: SettingsReader, everyMs: number): Promise<ExitCode> {
-  const { context, settings } = told;
+export async function sweepUntilSignal(reader: SettingsReader, everyMs: number): Promise<ExitCode> {
+  const { context, settings } = reader;
   const { io, out } = context;
   const over = new AbortController();
   const ending = listenForTheEnd(context).then((end) => {
@@ -67,9 +67,9 @@ export async function sweepUntilSignal(told: SettingsReader, everyMs: number): P
     return end;
   });
   const health = createHealth(io.clock, everyMs);
-  const count = await listen(told, health);
+  const count = await listen(reader, health);
   const round = async (): Promise<void> => {
-    const run = await sweepOnce(told, { signal: over.signal });
+    const run = await sweepOnce(reader, { signal: over.signal });
     health.hear(run);
     count?.(run);
     await printRound(out, settings, run);
@@ -85,7 +85,7 @@ async function listen(
   health: SweepHealth,
 ): Promise<((run: SweepRun) => void) | undefined> {
   if (settings.listen === undefined) return undefined;
-  const { createMetrics } = await import('./metrics.ts');
+  const { createSweepMetrics: createMetrics } = await import('./metrics.ts');
   const metrics = createMetrics();
   const { out, atEnd } = context;
   const { reasons } = health;

@@ -81,22 +81,22 @@ interface Watch {
 }
 
 /** Watches until SIGTERM or SIGINT. */
-export async function watchDeadQueues(given: CommandContext): Promise<ExitCode> {
-  const { io, options, out } = given;
+export async function watchDeadQueues(commandContext: CommandContext): Promise<ExitCode> {
+  const { io, options, out } = commandContext;
   const every = options.span('every') ?? EVERY_DEFAULT;
   const everyMs = usageOf(() => durationMs(every, '--every', EVERY));
   const above = options.number('above', COUNT_RANGE) ?? 0;
-  const hook = hookOf(given);
+  const hook = hookOf(commandContext);
   const globs = options.texts('queue').map((one) => usageOf(() => compileGlob(one)));
-  const context = atLetters(given, globs.length === 0 ? { routes: false } : {});
-  const chosen = globs.length === 0 ? undefined : brokerOf(given, await context.config());
+  const context = atLetters(commandContext, globs.length === 0 ? { routes: false } : {});
+  const chosen = globs.length === 0 ? undefined : brokerOf(commandContext, await context.config());
   const { operator } = await context.session();
   const watched =
     chosen === undefined ? spoolWatched(operator) : queuesWatched(context, globs, chosen);
   const fired = await firedBefore(operator);
   const watch: Watch = { context, watched, operator, above, hook, before: new Map(), fired };
   const over = new AbortController();
-  const ending = listenForTheEnd(given).then((end) => {
+  const ending = listenForTheEnd(commandContext).then((end) => {
     over.abort();
     return end;
   });
@@ -289,12 +289,12 @@ function queuesWatched(
 /** One queue that cannot be asked for stops no other; if none can, something else is wrong. */
 function depthsOf(
   names: readonly string[],
-  told: Awaited<ReturnType<typeof passiveQueues>>,
+  returnType: Awaited<ReturnType<typeof passiveQueues>>,
   warn: (text: string) => void,
 ): readonly Depth[] {
   const problems: string[] = [];
   const depths = names.map((queue) => {
-    const answer = told.get(queue);
+    const answer = returnType.get(queue);
     if (answer !== undefined && 'found' in answer) {
       return { queue, depth: answer.found?.messageCount ?? 0 };
     }

@@ -1,20 +1,20 @@
 /**
- * keyed — one state per topic, destination or key of the user's, for middleware that counts.
+ * per-key — one state per topic, destination or key of the user's, for middleware that counts.
  *
  * Bounded: the state that was not used for longest is forgotten first.
  */
 
 import type { Delivery } from '../ports/handler.ts';
-import { refused } from './options.ts';
+import { refuseOption } from './options.ts';
 
 /** What is counted together: all, one topic, one destination, or whatever a function says. */
-export type CountedBy = 'all' | 'topic' | 'destination' | ((delivery: Delivery) => string);
+export type KeyBy = 'all' | 'topic' | 'destination' | ((delivery: Delivery) => string);
 
 /** How many keys one middleware remembers. */
 const KEYS_MAX = 10_000;
 
 /** States by key, made when first asked for. */
-export class Keyed<T> {
+export class PerKey<T> {
   readonly #keyOf: (delivery: Delivery) => string;
   readonly #make: (key: string) => T;
   readonly #states = new Map<string, T>();
@@ -40,7 +40,7 @@ export class Keyed<T> {
 }
 
 /** The function behind an option `by`. */
-export function countedBy(what: string, by: CountedBy): (delivery: Delivery) => string {
+export function countedBy(what: string, by: KeyBy): (delivery: Delivery) => string {
   switch (by) {
     case 'all':
       return () => 'all';
@@ -51,7 +51,7 @@ export function countedBy(what: string, by: CountedBy): (delivery: Delivery) => 
       return ({ envelope, topic }) => envelope.destination ?? `topic ${topic}`;
     default:
       if (typeof by !== 'function') {
-        throw refused(what, by, "'all', 'topic', 'destination' or a function of the delivery");
+        throw refuseOption(what, by, "'all', 'topic', 'destination' or a function of the delivery");
       }
       return (delivery) => keyFrom(what, by(delivery));
   }
@@ -59,5 +59,5 @@ export function countedBy(what: string, by: CountedBy): (delivery: Delivery) => 
 
 function keyFrom(what: string, key: unknown): string {
   if (typeof key === 'string') return key;
-  throw refused(`what ${what}() returned`, key, 'a string');
+  throw refuseOption(`what ${what}() returned`, key, 'a string');
 }

@@ -1,5 +1,5 @@
 /**
- * look — the spool in numbers, its policies and pauses, the audit record, and the check.
+ * inspect — the spool in numbers, its policies and pauses, the audit record, and the check.
  */
 
 import { z } from '@hono/zod-openapi';

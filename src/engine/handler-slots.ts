@@ -1,6 +1,6 @@
 /**
- * slots — which handler serves which topic, and how many handlers may run: in all, per route, per
- * destination.
+ * handler-slots — which handler serves which topic, and how many handlers may run: in all, per
+ * route, per destination.
  *
  * The first registered route that matches serves a message. What is full is excluded in the claim,
  * not claimed and released.
@@ -15,7 +15,7 @@ import type { StandardSchema } from '../ports/schema.ts';
 import type { Demand, Want } from '../ports/source.ts';
 
 /** A handler with the topics it serves and its limits. */
-export interface Route {
+export interface HandlerRoute {
   readonly lane: Lane;
   readonly pattern: string;
   readonly handler: Handler;
@@ -38,17 +38,17 @@ const MEMORY_MAX = 10_000;
 
 /** All routes of one engine, in the order they were registered. */
 export class Routes {
-  readonly #routes: Route[] = [];
+  readonly #routes: HandlerRoute[] = [];
   /** By topic, a lane at a time: a key of both would be a new text for every message. */
-  readonly #remembered: Readonly<Record<Lane, Map<string, readonly Route[]>>> = {
+  readonly #remembered: Readonly<Record<Lane, Map<string, readonly HandlerRoute[]>>> = {
     delivery: new Map(),
     notice: new Map(),
   };
   /** By route. They change with the routes only, and are asked for by every claim. */
-  readonly #ownRules = new Map<Route, readonly TopicRule[]>();
+  readonly #ownRules = new Map<HandlerRoute, readonly TopicRule[]>();
 
   /** Adds a route; the returned function takes it away again. */
-  add(route: Route): () => void {
+  add(route: HandlerRoute): () => void {
     this.#routes.push(route);
     this.#forget(route.lane);
     return () => {
@@ -64,12 +64,12 @@ export class Routes {
   }
 
   /** The routes of a lane, in order. */
-  of(lane: Lane): readonly Route[] {
+  of(lane: Lane): readonly HandlerRoute[] {
     return this.#routes.filter((route) => route.lane === lane);
   }
 
   /** The first route of the lane that matches topic and envelope. */
-  find(lane: Lane, envelope: Envelope): Route | undefined {
+  find(lane: Lane, envelope: Envelope): HandlerRoute | undefined {
     const matching = this.#matching(lane, envelope.topic);
     if (matching.length === 1 && matching[0]?.picks === undefined) return matching[0];
     return matching.find((route) => route.picks === undefined || picks(route, envelope));
@@ -81,7 +81,7 @@ export class Routes {
   }
 
   /** Rules that take the route's topics, less those that an earlier route of its lane serves. */
-  ownRules(route: Route): readonly TopicRule[] {
+  ownRules(route: HandlerRoute): readonly TopicRule[] {
     let rules = this.#ownRules.get(route);
     if (rules === undefined) {
       rules = onlyFor(route, this.of(route.lane));
@@ -90,7 +90,7 @@ export class Routes {
     return rules;
   }
 
-  #matching(lane: Lane, topic: string): readonly Route[] {
+  #matching(lane: Lane, topic: string): readonly HandlerRoute[] {
     const remembered = this.#remembered[lane];
     const known = remembered.get(topic);
     if (known !== undefined) return known;
@@ -108,7 +108,7 @@ export class Routes {
   }
 }
 
-function picks(route: Route, envelope: Envelope): boolean {
+function picks(route: HandlerRoute, envelope: Envelope): boolean {
   try {
     return route.picks?.(envelope) ?? true;
   } catch {
@@ -130,7 +130,7 @@ export interface SlotSettings {
 }
 
 /** Counts what runs and says what could run besides. */
-export class Slots {
+export class HandlerSlots {
   readonly #settings: SlotSettings;
   readonly #routes: Routes;
   readonly #byDestination = new Map<string, number>();
@@ -157,19 +157,19 @@ export class Slots {
   }
 
   /** Whether a message of this route and destination may start now. */
-  hasRoom(route: Route | undefined, destination: string | undefined): boolean {
+  hasRoom(route: HandlerRoute | undefined, destination: string | undefined): boolean {
     if (route !== undefined && route.running >= route.concurrency) return false;
     return destination === undefined || !this.#isFull(destination);
   }
 
-  take(route: Route | undefined, destination: string | undefined): void {
+  take(route: HandlerRoute | undefined, destination: string | undefined): void {
     this.#running += 1;
     if (route !== undefined) route.running += 1;
     if (destination === undefined || this.#settings.destinationConcurrency === undefined) return;
     this.#byDestination.set(destination, (this.#byDestination.get(destination) ?? 0) + 1);
   }
 
-  give(route: Route | undefined, destination: string | undefined): void {
+  give(route: HandlerRoute | undefined, destination: string | undefined): void {
     this.#running -= 1;
     if (route !== undefined) route.running -= 1;
     if (destination === undefined || this.#settings.destinationConcurrency === undefined) return;
@@ -232,7 +232,7 @@ export class Slots {
 }
 
 /** See Routes.ownRules. Earlier routes that share no topic are left out: stores read each rule. */
-function onlyFor(route: Route, routes: readonly Route[]): TopicRule[] {
+function onlyFor(route: HandlerRoute, routes: readonly HandlerRoute[]): TopicRule[] {
   const earlier = routes.slice(0, routes.indexOf(route));
   const rules: TopicRule[] = [];
   for (const other of earlier) {

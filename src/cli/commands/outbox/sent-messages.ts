@@ -1,4 +1,4 @@
-/** sent — messages that were sent and are kept in parts of a table, the first ones first. */
+/** sent-messages — messages that were sent and are kept in partitions of a table, oldest first. */
 
 import { LIMIT_RANGE } from '../../options.ts';
 import type { SentMessage } from '../../../stores/postgres/sent-partitions.ts';

@@ -1,6 +1,7 @@
 /**
- * unserved — tells of what is set up wrongly and would otherwise be silent for minutes: messages of
- * a topic that no handler of this process serves, unknown policies, handlers that get nothing.
+ * missing-handlers — reports what is set up wrongly and would otherwise be silent for minutes:
+ * messages of a topic that no handler of this process serves, unknown policies, handlers that get
+ * nothing.
  *
  * Told as events, and so to a logger; once on stderr where nothing listens. A topic is told one
  * second after the start, or after its message was accepted, whichever is later: so handlers may be
@@ -12,7 +13,7 @@ import type { Millis } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
 import { patternCovers } from '../core/topic.ts';
 import type { Events } from '../engine/events.ts';
-import type { Route, Routes } from '../engine/slots.ts';
+import type { HandlerRoute, Routes } from '../engine/handler-slots.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { SpoolSource } from './source.ts';
@@ -28,7 +29,7 @@ const TOPICS_LOOKED_AT = 100;
 const WAITING = ['incoming', 'deferred'] as const;
 
 /** What the reports need. */
-export interface UnservedParts {
+export interface MissingHandlersOptions {
   readonly entries: EntryStore;
   readonly source: Pick<SpoolSource, 'now'>;
   readonly routes: Routes;
@@ -40,8 +41,8 @@ export interface UnservedParts {
 type Warning = 'handler-missing' | 'handler-unreachable' | 'policy-unknown';
 
 /** Tells of topics without a handler, and of the like. */
-export class Unserved {
-  readonly #parts: UnservedParts;
+export class MissingHandlers {
+  readonly #parts: MissingHandlersOptions;
   /** The first message of each topic that had no handler, until it is looked at again. */
   readonly #open = new Map<string, string>();
   readonly #told = new Set<string>();
@@ -49,7 +50,7 @@ export class Unserved {
   #cancel: (() => void) | undefined;
   #isRunning = false;
 
-  constructor(parts: UnservedParts) {
+  constructor(parts: MissingHandlersOptions) {
     this.#parts = parts;
   }
 
@@ -95,9 +96,9 @@ export class Unserved {
   }
 
   /** A handler is about to be registered: one before it may take all its messages. */
-  registering({ lane, pattern }: Pick<Route, 'lane' | 'pattern'>): void {
+  registering({ lane, pattern }: Pick<HandlerRoute, 'lane' | 'pattern'>): void {
     const { events, source, routes } = this.#parts;
-    const covers = (route: Route): boolean => patternCovers(route.pattern, pattern);
+    const covers = (route: HandlerRoute): boolean => patternCovers(route.pattern, pattern);
     const earlier = routes.of(lane).find((route) => route.picks === undefined && covers(route));
     if (earlier === undefined) return;
     const name = lane === 'delivery' ? 'handler' : 'bounce handler';

@@ -1,5 +1,6 @@
 /**
- * flows — entries of one topic, destination and priority form a flow: a small number in every row.
+ * topic-flows — entries of one topic, destination and priority form a flow: a small number in
+ * every row.
  *
  * Each flow counts its entries by slot, so nothing is ever counted by scanning, and a claim that
  * must leave out a topic or a destination can go straight to what is left. Counts change in the
@@ -13,7 +14,7 @@ import type { Connection } from './connection.ts';
 import { CLAIMED_KEYS, COUNT_COLUMNS } from './schema.ts';
 
 /** What a flow stands for. */
-export interface Flow {
+export interface TopicFlow {
   readonly flow: number;
   readonly topic: string;
   /** '' for none. */
@@ -27,14 +28,14 @@ const SWEEP_AFTER = 10_000;
 const REMEMBERED_MAX = 10_000;
 
 /** The flows of one file. */
-export class Flows {
+export class TopicFlows {
   readonly #connection: Connection;
   readonly #sql: ReturnType<typeof prepare>;
   readonly #numbers = new Map<string, number>();
-  readonly #known = new Map<number, Flow>();
+  readonly #known = new Map<number, TopicFlow>();
   readonly #deltas = new Map<number, number[]>();
   /** The one asked for last: most batches are of one kind. */
-  #last: Flow | undefined;
+  #last: TopicFlow | undefined;
   #generation = 0;
   #priorities: readonly number[] | undefined;
   #seenVersion = -1;
@@ -94,17 +95,17 @@ export class Flows {
     return flow;
   }
 
-  get(flow: number): Flow | undefined {
+  get(flow: number): TopicFlow | undefined {
     const known = this.#known.get(flow);
     if (known !== undefined) return known;
-    const row = this.#sql.look.get(flow) as Omit<Flow, 'flow'> | undefined;
+    const row = this.#sql.look.get(flow) as Omit<TopicFlow, 'flow'> | undefined;
     if (row === undefined) return undefined;
     const found = { flow, ...row };
     this.#remember(found);
     return found;
   }
 
-  #remember(flow: Flow): void {
+  #remember(flow: TopicFlow): void {
     if (this.#known.size >= REMEMBERED_MAX) this.#known.clear();
     this.#known.set(flow.flow, flow);
   }
