@@ -181,7 +181,7 @@ interface Hooks {
 
 function programOf(io: Io, hooks: Hooks): Command {
   const program = new Command('respool')
-    .description('Puts messages down in a safe place and delivers them, with retries.')
+    .description('Stores messages safely, and delivers them with retries.')
     .version('-', '--version', 'print the version')
     .helpOption('-h, --help', 'print this help')
     .helpCommand('help [command]', 'print the help of a command')

@@ -21,7 +21,7 @@ export interface TracedPlace {
   readonly conversationId?: string;
 }
 
-/** A message that is about to be put down, emitted or published. */
+/** A message that is about to be stored, emitted or published. */
 export interface Sending extends TracedPlace {
   readonly id: string | undefined;
   /** Its own: a context that it carries already is its parent. */

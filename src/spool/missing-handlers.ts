@@ -5,7 +5,7 @@
  *
  * Told as events, and so to a logger; once on stderr where nothing listens. A topic is told one
  * second after the start, or after its message was accepted, whichever is later: so handlers may be
- * registered before or right after both. What another process put down meanwhile is found by the
+ * registered before or right after both. What another process stored meanwhile is found by the
  * caretaker.
  */
 
@@ -126,7 +126,7 @@ export class MissingHandlers {
     }
   }
 
-  /** Also what was put down before this process came. */
+  /** Also what was stored before this process started. */
   async #lookAtStart(): Promise<void> {
     const { entries, source } = this.#parts;
     if (this.#isHeldAtOnce()) return this.#tellOpen();

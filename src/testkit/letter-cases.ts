@@ -16,7 +16,7 @@ import type {
   TakenLetter,
 } from '../ports/dead-letters.ts';
 
-/** A message to be put down as one that was given up. */
+/** A message to be stored as one that was given up. */
 export interface LetterSample {
   readonly id: string;
   /** Default `suite.letter`. */

@@ -16,7 +16,7 @@ import { readWhole } from '../system/memory.ts';
 import { TimeLimit } from '../system/wait.ts';
 import type { SuiteCase } from './suite.ts';
 
-/** A message as the suite puts it down. */
+/** A message as the suite stores it. */
 export interface SuiteMessage {
   readonly id: string;
   readonly topic: string;
@@ -51,7 +51,7 @@ export interface SourceAbilities {
   readonly canLose: boolean;
   /** Messages are picked by topic; otherwise everything that comes is for this engine. */
   readonly picksTopics: boolean;
-  /** Messages are claimed in the order in which they were put down. */
+  /** Messages are claimed in the order in which they were stored. */
   readonly keepsOrder: boolean;
   /** The source has `extend`. */
   readonly canExtend: boolean;

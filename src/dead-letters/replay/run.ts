@@ -36,7 +36,7 @@ import {
 } from './progress.ts';
 import { checkCaution, type LetterTransform, replaySettings, sameTransform } from './plan.ts';
 
-/** Missing letters that are put down at once. */
+/** Missing letters that are recorded at once. */
 const MISSING_STEP = 1_000;
 /** How long to wait for another process that works on the place, and how often to check. */
 const BUSY_MAX_MS: number = 15 * SECOND_MS;

@@ -42,7 +42,7 @@ export interface AlertState {
   readonly pauses?: readonly string[];
 }
 
-/** A notification that is not put down yet. */
+/** A notification that is not stored yet. */
 export interface OwedNotice {
   readonly notice: Notice;
   readonly to: readonly string[];

@@ -32,7 +32,7 @@ export interface HealthRouteOptions {
   consumers?(): ConsumerHealth | undefined;
   /** What the relay of an outbox is doing; undefined: there is none. */
   relay?(): RelayHealth | undefined;
-  /** The disk was full a moment ago, and nothing was put down since. */
+  /** The disk was full a moment ago, and nothing was stored since. */
   isFull(): boolean;
   /** The store did not take a message a moment ago, and has taken none since. */
   isRefusing(): boolean;

@@ -48,7 +48,7 @@ import {
   writeRefusal,
 } from './writing.ts';
 
-// Posts that came in within one turn of the event loop are put down together.
+// Posts that came in within one turn of the event loop are stored together.
 //
 // Each request is read in a turn of promises of its own, so a store would see one message at a time
 // and sync the disk for each. Waiting for the end of the turn costs no timer and lets its group

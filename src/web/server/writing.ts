@@ -31,13 +31,13 @@ const LINGER_MS = 2_000;
 const READING_MAX = 8;
 const JSON_PAIRS = Object.entries({ ...SAFE_HEADERS, 'content-type': JSON_TYPE }).flat();
 
-/** The answer to a message that was put down, as text and status. */
+/** The answer to a stored message, as text and status. */
 export function enqueuedText({ id, duplicate }: EnqueueResult): { status: number; text: string } {
   // By hand: an id has no character that JSON would escape.
   return { status: duplicate ? 200 : 201, text: `{"id":"${id}","duplicate":${String(duplicate)}}` };
 }
 
-/** Writes the answer to a message that was put down. */
+/** Writes the answer to a stored message. */
 export function writeEnqueued(
   response: ServerResponse,
   enqueued: EnqueueResult,

@@ -13,7 +13,7 @@ const list: CommandSpec = {
   group: GROUP,
   description:
     'Shows every rule of "alerts.rules": whether it fires and since when, how often it has ' +
-    'fired, when a notification was put down last, and why it cannot be measured, if it cannot; ' +
+    'fired, when a notification was last stored, and why it cannot be measured, if it cannot; ' +
     'then who looks, and how many notifications have not arrived. The state is read from the ' +
     'store, or through the service that has it open.',
   arguments: NAMES,

@@ -89,7 +89,7 @@ function lookNote({ turn, isSame }: Looked, now: number): string {
   return `looked at ${by}`;
 }
 
-/** n.b. Told is what was put down: whether it arrived is for the messages to say. */
+/** n.b. Notified means stored: whether it arrived is for the messages to say. */
 async function lostNote(operator: Pick<Operator, 'tally'>): Promise<string | undefined> {
   const topic = `${ALERT_TOPIC}.#`;
   const rows = await operator.tally('state', { topic, state: ['deferred', 'bounce'] });

@@ -428,7 +428,7 @@ async function examineKeys({ id, owner, keys, primary }: Holder): Promise<Doctor
       there.push(name === writing ? `${name} (primary)` : name);
     } catch (error) {
       if (!isRespoolError(error)) throw error;
-      // Without the key that writes nothing can be put down.
+      // Without the key that writes, nothing can be stored.
       const find = name === writing ? unsafe : infoFinding;
       missing.push(find(`${id}.keys.${name}`, error.message, KEYS_TODO));
     }
