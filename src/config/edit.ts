@@ -254,8 +254,8 @@ async function refuseASecond(file: string): Promise<void> {
 }
 
 // One key of a YAML or JSON text set or taken out, the rest as it stands: comments,
-// line ends and spaces. Only what can be said by a place in the text is done here; whoever calls
-// compares what came out, and writes the text anew where this does not do.
+// line ends and spaces. Only changes at one place in the text are made here; the caller
+// compares the result, and writes the whole text again where this is not enough.
 
 /** A text, and the document that was read from it. */
 interface SourceText {

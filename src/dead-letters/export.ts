@@ -1,7 +1,7 @@
 /**
  * export — a dead letter with its body as one object, for lines of JSON that other tools read.
  *
- * The keys are always the same and in the same order; what nobody knows is null. Exactly one of
+ * The keys are always the same and in the same order; what is unknown is null. Exactly one of
  * `json`, `text` and `base64` holds the body: JSON only where it comes back as it was said to be,
  * text only where it is valid UTF-8 without control characters but white space.
  */

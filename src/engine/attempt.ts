@@ -538,7 +538,7 @@ export class EngineDelivery implements Delivery {
     notes[name] = value.slice(0, NOTE_VALUE_MAX_CHARS);
   }
 
-  /** Finds out a damaged record: whoever says too many bytes would use up the attempts. */
+  /** Detects a damaged size in the record, which would otherwise use up the message's attempts. */
   async #readPast(maxBytes: number): Promise<void> {
     let bytes = 0;
     for await (const part of this.stream()) {

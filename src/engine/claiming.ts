@@ -19,7 +19,7 @@ import type { HandlerRoute, HandlerSlots } from './handler-slots.ts';
 // How many messages are claimed beyond the free slots, where handlers are quicker than the
 // store.
 //
-//   a full answer finds nobody at work, and took longer than they did  ─▶ twice as many
+//   a full answer finds all slots free, and took longer than they did  ─▶ twice as many
 //   an answer finds many still waiting                                 ─▶ half as many
 //   one waited too long for a slot, or should not wait at all          ─▶ none for a while; it is
 //                                                                         given back
@@ -81,8 +81,8 @@ export class Prefetch {
   }
 
   note({ isFull, isStarved, waiting, askedAt, cameAt }: ClaimAnswer): void {
-    // With a single slot, or handlers that end together, nobody is at work whenever an answer
-    // comes: that alone does not tell that they are quick.
+    // With a single slot, or handlers that end together, all slots are free whenever an answer
+    // comes: that alone does not prove that handlers are quick.
     const isQuick = askedAt - this.#lastCameAt <= QUICK_FACTOR * (cameAt - askedAt);
     this.#lastCameAt = cameAt;
     if (this.#rest > 0) this.#rest -= 1;
@@ -151,8 +151,8 @@ export class ClaimRounds {
   }
 
   /**
-   * Asks for what there is room for while so many wait, and keeps slots for it until the engine has
-   * its answer; undefined where there is none.
+   * Asks for as many as there is room for beside those that wait, and keeps slots for them until
+   * the engine has its answer; undefined if there is no room.
    */
   ask(parked: number, paused: readonly string[]): ClaimRound | undefined {
     const max = this.#max(parked);
@@ -333,7 +333,7 @@ export function bearsWaiting(
 }
 
 // Claims that came when their lease was over, or nearly: the store answered late, or
-// the process stood still. Somebody else may have them.
+// the process stood still. Another process may have them.
 //
 //   add() ─extend()─▶ done: begin()     stale: drop()     trouble: drop(), their lease runs out
 //

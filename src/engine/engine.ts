@@ -414,7 +414,7 @@ export class Engine {
     }
     const max = this.#rounds.hasLimits ? Number.POSITIVE_INFINITY : this.slots.free;
     for (const one of this.#parked.take(max)) {
-      // One whose lease was lost meanwhile belongs to somebody else, or soon will.
+      // One whose lease was lost meanwhile belongs to another process, or soon will.
       if (!one.isFenced) this.#begin(one.claim, one.leaseEndsAt, one);
     }
   }

@@ -191,7 +191,7 @@ export class LeaseTimer {
 
 // A set of things that come and go by the thousand, as an array in which each knows its place.
 //
-// n.b. Not a Set: one of those makes itself a new table after so many comings and goings, and every
+// n.b. Not a Set: a Set allocates a new table after enough insertions and deletions, and every
 // old table points to the next. Once one of them has grown old, all that was in any later one stays
 // in memory until the next full collection, and is carried about until then: that was a third of
 // the time of a busy process. (V8 13.6, 2026-11-18)

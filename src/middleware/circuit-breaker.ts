@@ -80,8 +80,8 @@ interface Settings {
 }
 
 /**
- * Opens after so many transient failures in a row; while it is open, deliveries are postponed at no
- * cost of an attempt. Permanent failures, held and postponed messages do not count.
+ * Opens after `failures` transient failures in a row; while it is open, deliveries are postponed
+ * without costing an attempt. Permanent failures, held and postponed messages do not count.
  */
 export function circuitBreaker(options: CircuitBreakerOptions = {}): Middleware {
   const values = checkMiddlewareOptions('circuitBreaker', options, CIRCUIT_BREAKER);

@@ -205,8 +205,8 @@ async function onceOnPool<T>(
         return isTaken ? { done: true, value: await work(tx) } : { done: false };
       });
     } catch (error) {
-      // Where transactions see nothing of each other, whoever waited for the key gets this instead
-      // of an answer, and the answer in the next transaction.
+      // Where transactions see nothing of each other, a call that waited for the key gets this
+      // instead of an answer, and the answer in the next transaction.
       if (hasBegun || tries === TRIES_MAX || !hasCode(error, COLLISION)) throw error;
     }
   }

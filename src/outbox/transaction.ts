@@ -151,7 +151,7 @@ export async function transaction<Pool extends TxPool, T>(
   const client = await pool.connect();
   const speaker: StatementRunner = client as StatementRunner;
   let lost: Error | undefined;
-  // A connection that breaks while nobody asks it anything says so by an event, and without a
+  // A connection that breaks while it is idle reports that by an event, and without a
   // listener ends the process. The caller that asks next hears of it.
   const onError = (error: Error): void => {
     lost = error;

@@ -20,8 +20,8 @@ export interface EmitOptions {
   /** Given up when it was not sent this long after the emit; default that of the outbox. */
   readonly expires?: Duration;
   /**
-   * Messages of one key are sent one after the other, in the order of their emits. Whoever writes
-   * for a key locks what it stands for first, so that two do not emit for it at once.
+   * Messages of one key are sent one after the other, in the order of their emits. A
+   * transaction locks what the key stands for first, so that two do not emit for it at once.
    */
   readonly key?: string;
   /** The name of a policy of the outbox; the relay looks it up among its own. */
@@ -29,7 +29,7 @@ export interface EmitOptions {
   /** The same key again is a duplicate, and emits nothing. */
   readonly dedupeKey?: string;
   /**
-   * An id of yours, 1 to 64 of `0-9 a-z _ -`; otherwise one is made. It is the message id on the
+   * Your own id, 1 to 64 of `0-9 a-z _ -`; otherwise one is made. It is the message id on the
    * wire, and the same again is a duplicate until 24 hours after it was sent.
    */
   readonly id?: string;

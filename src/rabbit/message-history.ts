@@ -473,7 +473,7 @@ export function changedCopy(message: AmqpMessage, change: CopyChange): Outgoing 
 
 /**
  * A message out of a wait queue, without its TTL. Level queues of GoQueue have none of their own:
- * there it is the wait of the message, and would be taken for the time after which nobody wants it.
+ * there it is the wait of the message, and would be taken for the time after which it expires.
  */
 export function outOfWait(message: AmqpMessage): AmqpMessage {
   const { expiration: _, ...properties } = message.properties;

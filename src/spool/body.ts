@@ -1,6 +1,7 @@
 /**
- * body — from whatever the caller gives to bytes or a stream, and from what is stored back to bytes
- * that hash to what was accepted (invariant 11).
+ * body — from what the caller passes to bytes or a stream, and from what is stored back to bytes
+ * whose digest is that of the accepted body (invariant 11); how the message of a missing
+ * body ended before, and the removal of bodies that are no longer needed.
  *
  * Nothing above the inline limit is ever held whole in memory by us.
  */

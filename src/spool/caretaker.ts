@@ -1,6 +1,6 @@
 /**
  * caretaker — what has to be done now and then: forget what is past its retention, collect bodies
- * without entry, hold what nobody handles, free what dead processes held, tell of what cannot be
+ * without entry, hold what has no handler, free what dead processes held, tell of what cannot be
  * read, keep the audit record short.
  *
  * Every duty is guarded by compare-and-swap, so several caretakers on one store do no harm.

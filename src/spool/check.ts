@@ -1,6 +1,6 @@
 /**
  * check — is the store consistent? Entries without body, bodies without entry, what cannot be
- * decoded, leases that cannot be. With repair: held, removed after grace, made due.
+ * decoded, impossible leases. With repair: held, removed after the grace period, made due.
  */
 
 import type { Millis } from '../core/duration.ts';

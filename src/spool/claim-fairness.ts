@@ -57,7 +57,7 @@ export class FairTurns {
   /**
    * Handlers or pauses changed: what waited meanwhile goes in the order of precedence. Not twice in
    * a row before the turns went round: with changes that come quicker than that, only the first
-   * kind would ever have a turn. True if the turns began anew.
+   * kind would ever have a turn. True if the turns began again.
    */
   restart(): boolean {
     this.#lookAt.clear();

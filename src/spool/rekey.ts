@@ -1,7 +1,7 @@
 /**
  * rekey — brings every body to the current encryption: another key, another cipher, none any more.
  *
- *   read by its record ─▶ kept anew, under another ref ─▶ guarded commit ─▶ old ref to the reaper
+ *   read by its record ─▶ stored under another ref ─▶ guarded commit ─▶ old ref to the reaper
  *
  * The engine may deliver meanwhile: what is active is left alone and looked at again. A crash loses
  * nothing: the new body is durable before the entry names it, and the old one goes only after that

@@ -27,7 +27,7 @@ export interface LetterSample {
   readonly headers?: Readonly<Record<string, string>>;
   /** Default three bytes. */
   readonly body?: Uint8Array;
-  /** Nobody knows where it came from; only where `canBeHomeless`. */
+  /** Its origin is unknown; only where `canBeHomeless`. */
   readonly isHomeless?: boolean;
 }
 

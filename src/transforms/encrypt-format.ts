@@ -233,7 +233,7 @@ function withTagWhole(chunk: readonly Uint8Array[]): readonly Uint8Array[] | und
 
 /**
  * Cuts a stream that is written into blocks of one size. What may be the last one is kept back
- * until more comes, in memory of its own: whoever gave the bytes may use theirs again.
+ * until more comes, in memory of its own: the caller may reuse the bytes it passed.
  */
 export class Blocks {
   readonly #size: number;

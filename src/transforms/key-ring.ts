@@ -1,9 +1,9 @@
 /**
  * key-ring — the keys of one transform or seal: one that writes, and all that read.
  *
- * `open` fetches the writing key. The others are fetched when first needed and kept; whoever asks
- * meanwhile shares the fetch, and a fetch that failed is tried again by the next who asks. None
- * is waited for without end; a key that comes too late is kept for the next who asks. Keys are held
+ * `open` fetches the writing key. The others are fetched when first needed and kept; callers
+ * that ask meanwhile share the fetch, and a failed fetch is repeated by the next call. Every wait
+ * has a time limit; a key that arrives too late is kept for the next call. Keys are held
  * as KeyObjects in private fields: neither JSON nor a print of a ring shows them.
  */
 

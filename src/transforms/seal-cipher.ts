@@ -5,8 +5,8 @@
  *                └─▶ token key ─HMAC(value)─▶ sealed.<16 characters>
  *
  * A status is sealed on every step. Under one key for all, the 2³² random nonces that the cipher
- * allows would be used up in ten days at 5,000 a second. So whoever seals makes a salt, and with it
- * a key of its own, for 2²⁴ texts at most: that two of them share a nonce has a chance of 2⁻⁴⁹. A
+ * allows would be used up in ten days at 5,000 a second. So each sealing process makes a salt, and
+ * with it a key of its own, for 2²⁴ texts at most: two share a nonce with a chance of 2⁻⁴⁹. A
  * key per message would do too, at twice the time. (2026-11-15) The place is authenticated: a text
  * opens only where it was sealed. Nothing here waits; `need` and `needSoon` fetch keys before. A
  * key that cannot be had is no failure of theirs: what other keys sealed must still open.

@@ -289,8 +289,8 @@ function statusOf(id: string): SealPlace {
 //   key cannot be had now ─▶ given back, due a little later, so that others come first
 //
 // Held or given back, the attempt is not counted: no handler saw the message. A claim that had
-// only such entries fails, once for every outage that is found; then it is empty, so that whoever
-// claims goes on with what can be read.
+// only such entries fails, once for every outage that is found; then it is empty, so that the
+// engine goes on with what can be read.
 
 /** A stored entry that does not open, and why. */
 interface Unopened {

@@ -6,7 +6,7 @@
  * count asks for each of these forms in turn and adds up. A list cannot, for its order: it goes
  * through the entries page by page and compares tokens, which opens only what fits. For a
  * destination a store takes all forms at once; it is compared here only where keys come from a
- * function, so that nobody knows them all. Headers and texts cannot be searched at all.
+ * function, so that not all of them are known. Headers and texts cannot be searched at all.
  */
 
 import type { Entry, Status } from '../core/entry.ts';
@@ -247,7 +247,7 @@ function isPageLimit(limit: number): boolean {
 //
 // Under the seal a destination is a token, another one for each key; entries from before the seal
 // have it as it is. A filter that leaves one out has to name them all. One of a key that is not
-// there yet is left out of the filter: whoever claims such an entry opens it, so the key is there
+// there yet is left out of the filter: a claim of such an entry opens it, so the key is there
 // for the next filter, and what finds its destination full waits for room there in any case.
 //
 // Why: docs/decisions/0044-a-seal-hides-destinations-as-tokens.md

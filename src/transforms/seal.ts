@@ -37,7 +37,7 @@ export interface SealedStore extends EntryStore {
   /**
    * Whether an entry that this store handed out, the very object, lies in it otherwise than it
    * would be written now: with another key, or not sealed at all. A commit of it as it is, with its
-   * envelope, seals it anew.
+   * envelope, seals it again.
    */
   isSealOld(entry: Entry): boolean;
 }
@@ -157,7 +157,7 @@ class Renewals {
     return entries;
   }
 
-  /** The change, with the envelope of its entry where that should be written anew. */
+  /** The change, with the envelope of its entry where that should be written again. */
   renewed(change: Change): Change {
     const old = this.#old.size === 0 ? undefined : this.#old.get(change.id);
     if (old === undefined) return change;
@@ -182,7 +182,7 @@ function sealChange(change: Change, form: SealedForm): Change {
 // Records whose values are sealed; kinds, keys, sequences and revisions are not.
 //
 // A value is bound to its kind, and in a map to its key. Within one log, records could be moved by
-// somebody who may write to the store: the sequence is not known before the record is written.
+// an attacker who may write to the store: the sequence is not known before the record is written.
 
 /** Records over those of another store. */
 function createSealedRecords(inner: () => RecordStore, cipher: SealCipher): RecordStore {

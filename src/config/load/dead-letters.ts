@@ -1,6 +1,6 @@
 /**
  * dead-letters — the rules of a configuration about dead letters: their categories, and when they
- * are replayed without anybody asking. Checked here; nothing is connected.
+ * are replayed automatically. Checked here; nothing is connected.
  */
 
 import type { ReplayRule } from '../../dead-letters/rules/types.ts';

@@ -427,8 +427,8 @@ const TOKEN_NAME = 'RESPOOL_TOKEN';
 const TOKEN_NAMES: readonly string[] = [environmentName('serve.token'), TOKEN_NAME];
 
 /**
- * What `.env` added to an environment. Remembered: to whoever reads the configuration again in the
- * same process it would look like the environment's own.
+ * What `.env` added to an environment. Remembered, because a second read of the configuration in
+ * the same process would take it for the environment's own.
  */
 const ADDED = new WeakMap<Environment, Map<string, string>>();
 

@@ -1,5 +1,6 @@
 /**
- * routes — who delivers which topic, checked, with the ready-made handlers made.
+ * routes — which handler delivers which topic, checked, and the ready-made handlers created;
+ * also for the `deliver` of consumers, alerts and an outbox.
  */
 
 import type { Duration } from '../../core/duration.ts';

@@ -1,8 +1,8 @@
 /**
  * operations — replays from outside: look at them, pause, cancel and forget them.
  *
- * Who runs a replay is asked by its record and obeys within about a second; where nobody does, the
- * record is changed at once.
+ * A process that runs a replay is asked by its record and obeys within about a second; if no
+ * process runs it, the record is changed at once.
  */
 
 import { REPLAYS_KIND } from '../../core/reserved-headers.ts';
@@ -131,8 +131,8 @@ async function ask(
 }
 
 /**
- * How far a replay is that nobody runs: its process may have died since it said so last. Nobody
- * looks for what may have been sent once it is cancelled: then it is told as unsure.
+ * The progress of a replay that no process runs: its process may have died since its last report.
+ * After a cancellation, what may have been sent is not searched for: it is reported as unsure.
  */
 async function countsOf(
   target: 'pause' | 'cancel',

@@ -140,8 +140,8 @@ export class OutcomeListener {
   }
 
   /**
-   * Never rejects: a guard that cannot see stops the run. `isAskedAgain`: somebody who is busy
-   * there, as one who looks, is waited for.
+   * Never rejects: a guard that cannot see stops the run. `isAskedAgain`: waits for another
+   * process that is busy there, such as a look.
    */
   async #ask(tenure: ReplayLease, isAskedAgain = false): Promise<void> {
     const most = this.isOfCanaries ? undefined : IDS_MAX;

@@ -62,8 +62,8 @@ export interface ReplayPassOrder {
   /** Acts on this many letters at the most. */
   readonly limit: number;
   /**
-   * When so many are found, all are settled before more are asked for. n.b. A pass that ends takes
-   * back what is in hand: the caller that asks for more than there is has to begin again.
+   * When this many are found, all are settled before more are asked for. n.b. A pass that ends
+   * takes back what is in hand: a caller that asks for more than there are has to begin again.
    */
   readonly pauseAt: number;
 }

@@ -201,8 +201,8 @@ class RoundOfRule {
 
   async #run(place: RulePlace, { id, counts: before }: Replay): Promise<Part> {
     const { tools, lease, signal } = this.#parts;
-    // Before anything is sent: anyone who comes after a crash, or after a round that could not say
-    // how it ended, has to know of it, and that nobody paused it on purpose.
+    // Before anything is sent: the next process after a crash, or after a round that could not say
+    // how it ended, has to know of it, and that it was not paused on purpose.
     const replays = [...this.#known];
     await lease.change((state) => ({ ...state, replays, isInterrupted: true }));
     const replay = await tools.hands.run(place, id, { by: this.#by, signal });

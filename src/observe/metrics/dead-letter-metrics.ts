@@ -1,7 +1,7 @@
 /**
  * dead-letter-metrics — metrics of sweeps and replays.
  *
- * A sweep is counted by whoever runs it (`count`), or by its events; a replay by its events, which
+ * A sweep is counted by its caller (`count`), or by its events; a replay by its events, which
  * tell its counts as a whole.
  */
 

@@ -4,7 +4,7 @@
  *   new OutboxMetrics(ground) ─▶ watchRelay(relay, outbox?, { source?, exchange? }) ─▶ stop
  *
  * The lag is how long the oldest message that should be gone has been waiting: since its emit, or
- * since its eta. The tables are asked when somebody scrapes; while they do not answer there is no
+ * since its eta. The tables are queried at each scrape; while they do not answer there is no
  * series of backlog, lag and forecast. The forecast goes by the course of the backlog at scrapes.
  */
 

@@ -4,8 +4,8 @@
  *   new RabbitMetrics(ground) ─▶ watchConsumer(consumer, { management? }) ─▶ stop
  *                             └▶ watchPublisher(publisher, { name })      ─▶ stop
  *
- * Queues are looked at when somebody scrapes, over the consumer's own connection and, where it is
- * given, the management API; forecasts go by these looks. Promise: while nobody tells a depth there
+ * Queues are examined at each scrape, over the consumer's own connection and, where it is
+ * given, the management API; forecasts go by these looks. Promise: while a depth is unknown there
  * is no series of it, never an old one; no message is taken to be looked at.
  */
 
@@ -220,7 +220,7 @@ export class RabbitMetrics {
 }
 
 /**
- * Asks; while nobody has answered, nothing is known. A management API that is slow or away takes
+ * Asks; until an answer comes, nothing is known. A management API that is slow or away takes
  * with it only what it alone tells, and its failure is told.
  */
 async function read(watched: Watched): Promise<void> {

@@ -5,7 +5,7 @@
  *   recordLoad(ground, source, name)   ─▶ stop      the engine's numbers, at each scrape
  *   recordSettled(ground, source, name) ─▶ stop     what the engine has settled, likewise
  *
- * It listens to the kinds it needs and to no other: what nobody hears is never built, and a
+ * It listens to the kinds it needs and to no other: an event with no listener is never built; a
  * `claimed` for each message would be. An event costs a look into a map and an addition. Rows stay
  * when the source is no longer watched: they are what happened.
  */
@@ -235,7 +235,7 @@ class TopicRows {
 }
 
 // A number that is counted elsewhere, as a counter that never decreases: its increase
-// is added, whoever else adds to the same row, and whether or not its owner began anew.
+// is added, even if others add to the same row, and even if its owner began again at 0.
 
 /** Adds to the row what the count grew by since the last call, at first since now. */
 export function growthOf(count: () => number, row: MetricRow): () => void {

@@ -240,7 +240,7 @@ export interface DumpedQueue extends QueueStats {
 export interface DumpedExchange {
   readonly name: string;
   readonly type: string;
-  /** undefined: nobody can tell. */
+  /** undefined: unknown. */
   readonly isThere: boolean | undefined;
   readonly arguments: AmqpTable | undefined;
   readonly policy: string | undefined;
@@ -253,7 +253,7 @@ export interface DumpedBinding {
   readonly key: string;
   readonly arguments: AmqpTable;
   readonly isPlanned: boolean;
-  /** undefined: nobody can tell. */
+  /** undefined: unknown. */
   readonly isThere: boolean | undefined;
 }
 

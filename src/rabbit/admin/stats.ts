@@ -99,8 +99,8 @@ function noteOf(
 // What the numbers of queues mean for an operator. Pure.
 
 /**
- * So many messages that no queue takes stop everything behind them: the broker dead-letters this
- * many at a time and waits for each (tried on 3.10, 4.0 and 4.3).
+ * This many messages that no queue accepts stop everything behind them: the broker dead-letters
+ * this many at a time and waits for each (tried on 3.10, 4.0 and 4.3).
  */
 const STALL_AT = 32;
 /** A message may leave its wait queue so much later before it counts as stuck. */

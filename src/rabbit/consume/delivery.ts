@@ -275,7 +275,7 @@ export class RabbitClaim implements Claim {
   readonly claimedFrom: ClaimableState;
   readonly policy: string | null;
   readonly channel: DeliveryChannel;
-  /** It was lost so often that it may be what ends its consumers. */
+  /** It was lost several times, so it may be what ends its consumers. */
   readonly isSuspect: boolean;
   readonly content: Buffer;
   readonly arrivedAt: number;

@@ -1,7 +1,7 @@
 /**
  * remove — takes away old queues in which nothing is left, and never one that holds messages.
  *
- *   count ─nothing, nobody─▶ unbind ─▶ wait until the broker has counted anew ─▶ count ─▶ delete
+ *   count ─empty, unused─▶ unbind ─▶ wait until the broker has counted again ─▶ count ─▶ delete
  *
  * n.b. A quorum queue cannot be asked to go only if it is empty: sending that ends the connection.
  * A passive declare does not show what is being dead-lettered: only the management API does.

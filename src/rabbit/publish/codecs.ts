@@ -22,7 +22,7 @@ export type Encode = (contentType: string, body: unknown) => Buffer;
 
 /**
  * Gives the value of a body; `PermanentError` with code `body.invalid` for a content type that
- * nobody registered and for bytes that are not what it says.
+ * is not registered and for bytes that are not what it says.
  */
 export type Decode = (contentType: string | undefined, bytes: Uint8Array) => unknown;
 

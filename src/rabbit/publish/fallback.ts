@@ -91,7 +91,7 @@ const TOPIC_PART_MAX_CHARS = 200;
 
 /**
  * n.b. The spool makes the id, and there is no key to dedupe by. A spool remembers both long after
- * a message was forwarded, and nobody can tell a second try from a second message: rather one too
+ * a message was forwarded, and a second try cannot be told from a second message: rather one too
  * many, which consumers know by its message id, than one too few.
  */
 function messageOf(
@@ -250,7 +250,7 @@ function join(parts: FallbackOptions): () => void {
     ofSpool.set(topic, forwarding);
   }
   const { publishers } = forwarding;
-  // Nobody is left of the old one: this may be the same broker over a new connection.
+  // No publisher is left of the old one: this may be the same broker over a new connection.
   if (publishers.length === 0) forwarding.broker = broker;
   if (forwarding.broker !== broker) {
     throw new RespoolError(

@@ -126,7 +126,7 @@ interface Told extends Pick<Known, 'headers' | 'past' | 'deaths'>, Omit<GroupPar
 }
 
 /**
- * What few ask for, made when somebody does: a replay of thousands needs none of it.
+ * What few callers need, made on request: a replay of thousands needs none of it.
  *
  * n.b. `at` is the queue, not the routing key: those may have the id of an order in them.
  */

@@ -6,7 +6,7 @@
  *   unwanted ─▶ left     in hand ─settle─▶ published, confirmed, acked · acked · left
  *                           └─ the loop ends: given back, in the order they lay
  *
- * Promise: confirmed where it goes before it is acked here; whoever kills us at any point leaves a
+ * Promise: confirmed where it goes before it is acked here; a kill at any point leaves a
  * message here, there, or in both places, never in none. What is left keeps its order.
  */
 

@@ -5,7 +5,7 @@
  *                                        └─leave()─▶ held ─close()─▶ back, in the old order
  *
  * Promise: never more than were there at the beginning, each once. What is left is held unacked
- * until the end, so that it is not seen twice; it costs no memory here. Whoever kills us gives back
+ * until the end, so that it is not seen twice; it costs no memory here. A kill gives back
  * everything that was not done. How the order is kept: requeue-order.ts.
  */
 
@@ -40,7 +40,7 @@ export interface PassOrder {
   readonly window: number;
   /**
    * How large a message is, about. With it as many as fit into some memory are taken at once, so
-   * that also whoever is killed leaves the order as it was; for passes that go through everything.
+   * that even a killed process leaves the order as it was; for passes that go through everything.
    */
   readonly averageBytes?: number | undefined;
   /** Left ones held at once; default 100,000. Beyond it the pass ends with `held`. */
@@ -380,7 +380,7 @@ export function lostAtTheEnd(queue: string): RespoolError {
 // A pass that may be left early, and leaves the order of the queue as it was all the same.
 //
 // n.b. A quorum queue keeps what was given back in a line of its own, before all others, and puts
-// what comes back at its end. Whoever looks at the first ten of a hundred that were all given back
+// what comes back at its end. A look at the first ten of a hundred that were all given back
 // before would find them behind the other ninety. So a walk goes on, without a look, until it comes
 // to a message that was never given back. (3.10.8 and 4.0.5, 2026-11-16; classic queues have no
 // such line.) Beyond what a pass may hold it cannot: then those that were looked at come after the

@@ -40,8 +40,8 @@ import {
 } from './queue-drain.ts';
 
 /**
- * How the sweep of a queue ended: as a pass does, with the limit of the run, with somebody else
- * at work on it, because looking could drop messages, or with another error.
+ * How the sweep of a queue ended: as a pass does, with the limit of the run, with another
+ * process at work on it, because looking could drop messages, or with another error.
  */
 export type SweepEnd = PassEnd | 'limit' | 'locked' | 'refused' | 'failed';
 

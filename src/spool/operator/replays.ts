@@ -1,6 +1,6 @@
 /**
  * replays — a replay: letters that are sent again as one operation, on record from its plan to its
- * last message, so that it can be looked at, paused, resumed and cancelled by anybody.
+ * last message, so that any operator can inspect, pause, resume and cancel it.
  *
  *   plan ─▶ planned ─run─▶ running ─▶ done
  *                           │ ▲  ├─▶ stopped   by its guard or its canaries; resume when the cause

@@ -361,7 +361,7 @@ function corrupt(ref: string, reason: string): RespoolError {
 // The stream is walked once in its order, headers only, page by page behind the last sequence:
 // whatever is removed meanwhile shifts nothing, and no more than a page is in memory. What an
 // object is comes behind its chunks. So only chunks whose object has not come yet are remembered:
-// those of uploads that were under way at that place, and those that nobody finished.
+// those of uploads that were under way at that place, and those that were never finished.
 
 /** No filter: one that covers both kinds of subjects is refused by the server. */
 const ALL = '';

@@ -298,7 +298,7 @@ function placeOf(reply: string): Place | undefined {
 //
 // A stream of one replica may lose its last writes with its server. The processes that live on know
 // better: which entries they saw removed, and what they wrote or read last. When the stream is read
-// anew (watcher.ts), an entry whose removal this process has seen is removed again, and one that
+// again (watcher.ts), an entry whose removal this process has seen is removed again, and one that
 // shows an older revision than this process has at hand is written again. Nothing is made up: an
 // entry counts as settled only when the server had acknowledged or shown the removal of this very
 // life of its id (PendingInserts). Everything found is told.

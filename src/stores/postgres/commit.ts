@@ -1,5 +1,6 @@
 /**
- * commit — guarded writes and removals, a batch in one statement; and the mode into quarantine.
+ * commit — guarded writes and removals, a batch in one statement; and the move of unreadable
+ * rows into quarantine.
  *
  * A statement writes a row once, so a second change of the same entry waits for the next one. A
  * change of an envelope may meet another entry's dedupe key, and must not fail its neighbours.

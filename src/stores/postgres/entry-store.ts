@@ -199,7 +199,7 @@ async function openAll(
     durabilityText(durability, options);
     await notifications.open();
     await sent.open();
-    // Not the instance, which stays when a store is opened again: receipts are numbered anew.
+    // Not the instance, which stays when a store is opened again: receipts start over then.
     const node = randomName(dice);
     const inserts = new Inserts(names, node, isForced);
     const receipts = new Receipts(server, names, node);

@@ -129,7 +129,7 @@ export class Notifications {
         await this.#server.run('notify other processes', (ask) => ask(NOTIFY_SQL, news));
       } else await this.#query(listener, NOTIFY_SQL, news);
     } catch {
-      // Others poll at least once a second; the connection is made anew on its own.
+      // Others poll at least once a second; the connection is reopened by itself.
       isTold = false;
     }
     this.#isTelling = false;

@@ -1,5 +1,6 @@
 /**
- * batching — natural group commit, for every store and every kind of write.
+ * batching — natural group commit, for every store and every kind of write; the engine and the
+ * dead letters of a spool batch their own calls with it, too.
  *
  * While a batch is on its way to the disk or the server, calls queue up; when it returns, all that
  * queued go as the next batch. No timer, no added latency at low load, full batches at high load.
@@ -35,8 +36,9 @@ export interface BatchOptions {
    */
   readonly inFlightMax?: number;
   /**
-   * With so many items queued a batch goes at once, within the turn of the loop, marked as a part:
-   * the last call is kept back, so that another batch follows for certain. Default: never.
+   * Number of queued items at which a batch is sent at once, within the same turn of the event
+   * loop, marked as a part: the last call is kept back, so that another batch certainly follows.
+   * Default: never.
    */
   readonly eagerAt?: number;
 }

@@ -3,8 +3,8 @@
  *
  *   call or batch ─▶ time() line() mixed() stream() ─▶ the work itself ─▶ told, once it is over
  *
- * Promise: with nobody listening the work is called as it is and no clock is read; somebody who
- * listens costs two looks at the clock per batch, and cannot make an operation fail.
+ * Promise: without a listener the work is called as it is and no clock is read; a listener costs
+ * two reads of the clock per batch, and cannot make an operation fail.
  */
 
 import type { BodyStore } from '../../ports/body-store.ts';

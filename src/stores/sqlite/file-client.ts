@@ -417,7 +417,7 @@ export class Checkpointer {
       await this.#moves.here();
     } catch {
       // Nothing is lost, it is all in the log. After a disk error the file is checked and its log
-      // begun anew before the next write (file.ts), which fails if the disk still does.
+      // restarted before the next write (file.ts), which fails if the disk still does.
     }
     this.#isMoving = false;
   }

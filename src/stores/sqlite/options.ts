@@ -1,6 +1,6 @@
 /**
- * options — what may be said about a SQLite store, with defaults and limits, and where its file
- * lies.
+ * options — the options of a SQLite store, with defaults and limits, and the place of its file.
+ * Their texts (`type`, `about`) are printed in the reference: after a change run `npm run options`.
  */
 
 import { chmod, mkdir, open, stat } from 'node:fs/promises';

@@ -191,8 +191,9 @@ INSERT INTO {meta} (key, value) VALUES ('syncs', 0), ('flow_epoch', 0);
 `;
 
 /**
- * Order keys. `behind` is 1 while an entry waits for its turn: `due_at` then says when it is looked
- * at again should nobody wake it. An entry without a key pays two bytes, and 1 to 2 % of each step.
+ * Order keys. `behind` is 1 while an entry waits for its turn: `due_at` is then the time of the
+ * next check if no commit wakes it before. An entry without a key pays two bytes, and 1 to 2 % of
+ * each step.
  * (2026-11-16, against the tables before, interleaved)
  */
 const VERSION_2 = `

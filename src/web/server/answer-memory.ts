@@ -16,7 +16,7 @@ import type { Clock } from '../../ports/clock.ts';
 const AT_ONCE_MAX = 4;
 /** Unread bytes above which no large answer is built. */
 const ROOM_BYTES = 8_388_608;
-/** Past so many, the connection that has taken nothing for longest is ended at once. */
+/** Above this total, the connection that has read nothing for the longest time is ended at once. */
 const UNREAD_MAX_BYTES = 16_777_216;
 /** Below this an answer is not worth counting. */
 const COUNTED_MIN_BYTES = 4_096;
@@ -96,7 +96,7 @@ export class AnswerMemory {
 
   /**
    * n.b. One in each turn of the event loop: answers that a store makes in this thread would follow
-   * each other otherwise, and nobody else would be heard until all of them are made.
+   * each other otherwise, and no other request would be read until all of them are made.
    */
   #goOn(): void {
     this.#callOffLook?.();

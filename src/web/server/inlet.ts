@@ -233,7 +233,7 @@ function cutOff(): RespoolError {
 // How many bytes of JSON requests may be in memory at once, over all callers.
 //
 // Each has a limit of its own, but a thousand slow callers have a thousand of them. What has come
-// in counts, not what was announced: nobody can take the place of others without sending.
+// in counts, not what was announced: no caller can take the place of others without sending.
 
 /** Bytes of JSON requests in memory at once, at the most. */
 const BUDGET_BYTES = 33_554_432;

@@ -49,7 +49,7 @@ const BEGUN_AT_ONCE = 8;
 
 /**
  * n.b. Never at once: answers that are quick would follow each other without a turn of the event
- * loop, and nobody else would be heard until one connection has no request left. Nor all of them:
+ * loop, and no other connection would be read until this one has no request left. Nor all of them:
  * with hundreds of connections a turn would take as long.
  */
 class Turns {

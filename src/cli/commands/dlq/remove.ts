@@ -276,7 +276,7 @@ function usage(text: string): CommandError {
 //   queue: in hand ─▶ copy archived in the spool, durable ─▶ acked      hard: acked
 //   spool: archived, from where restore brings it back                  hard: gone
 //
-// Promise: whoever kills us leaves a letter where it was, in the archive, or in both. What cannot
+// Promise: a kill leaves a letter where it was, in the archive, or in both. What cannot
 // be kept is left where it is.
 
 /** What came of it. */

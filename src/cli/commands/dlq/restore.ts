@@ -5,8 +5,8 @@
  *   kept copy ─▶ published, confirmed ─▶ removed from the archive
  *   archived as removed ─▶ hold, from where retry sends it; release makes a bounce a bounce
  *
- * On hold, because who undoes a removal did not ask for a delivery. Promise: a copy is given up
- * only when the broker has the message; whoever kills us in between leaves both. What was removed
+ * On hold, because undoing a removal does not ask for a delivery. Promise: a copy is given up
+ * only when the broker has the message; a kill in between leaves both. What was removed
  * at another broker is left in the archive, unless told otherwise.
  */
 

@@ -197,7 +197,7 @@ export async function formerOf(
       type: options.text('fromType') ?? type,
       bindings,
       policy: ladderOf(options.filled('fromDelays')) ?? policy,
-      // n.b. A wait queue that is not known is not emptied, and its messages find nobody later.
+      // n.b. A wait queue that is not known is not emptied, and its messages find no queue later.
       waits,
     };
   });

@@ -1,4 +1,7 @@
-/** rule-tools — what rules work with here: the places of a command line, a session, replays. */
+/**
+ * rule-tools — what replay rules need when they run from the command line: the places of letters,
+ * a session, and the functions that plan and run replays.
+ */
 
 import { SECOND_MS } from '../../../../core/duration.ts';
 import { asError, show, textOf } from '../../../../core/errors.ts';
@@ -28,7 +31,7 @@ import { byOf, type Session, urlWithHeaders } from '../../../session.ts';
 import type { BrokerAccess } from '../../rabbit/reach.ts';
 import { type LettersContext, openPlaces, type LetterPlaceOptions } from '../letter-places.ts';
 
-/** What differs from one who runs rules to the other. */
+/** The tools that differ between the commands that run rules. */
 type Given = Pick<RuleTools, 'signal' | 'tell'>;
 
 /** Rules over the places that the configuration leads to. */

@@ -29,7 +29,7 @@ import type { Out } from '../../../ui/output.ts';
 import { type Column, tableOf } from '../../../ui/table.ts';
 import { both, exact, relative } from '../../../ui/times.ts';
 
-/** What is run, and where. */
+/** A replay to run, and where. */
 export interface ReplayResult {
   readonly operator: ReplayOperator;
   readonly letters: DeadLetters;

@@ -2,7 +2,7 @@
  * legacy-options — the settings of `rmq_retry_checker` under the names its users know: flags, a
  * YAML file with the sections `rabbitmq` and `queues`, and variables of the environment.
  *
- *   flag > file > environment; defaults are added by whoever puts the settings together
+ *   flag > file > environment; defaults are added where the settings are put together
  */
 
 import { PORT_MAX } from '../../../../core/limits.ts';

@@ -1,6 +1,6 @@
 /**
- * metrics — what a sweep that goes on counts, for Prometheus. This file is loaded, and the library
- * with it, when somebody listens.
+ * metrics — what a repeated sweep counts, for Prometheus. This file, and the library with it, is
+ * loaded only if metrics are served.
  *
  * Promise: at most 500 queues have labels of their own; what comes then is counted as `other`.
  */

@@ -1,10 +1,10 @@
 /**
  * run — one run of the sweep over all queues, from reaching the broker to leaving it.
  *
- * What a queue or the broker does is part of the run and not thrown, so that whoever goes on tries
+ * What a queue or the broker does is part of the run and not thrown, so that the next round tries
  * again. The store of the audit record is opened before the first message is moved, made where it
- * is missing, and closed with the run: nobody is kept out of it in between. Whoever listens there
- * is told of the queues of a run that moved something.
+ * is missing, and closed with the run: between runs it is free for other processes. Event
+ * listeners there are told of the queues of a run that moved something.
  */
 
 import type { Millis } from '../../../../core/duration.ts';
