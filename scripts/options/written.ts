@@ -23,6 +23,10 @@ import {
   CREATE_OUTBOX_OPTIONS,
   POSTGRES_OUTBOX_OPTIONS,
 } from '../../src/outbox/options.ts';
+import { INBOX_OPTIONS } from '../../src/outbox/inbox.ts';
+import { LISTEN_OPTIONS } from '../../src/outbox/listen.ts';
+import { ONCE_OPTIONS } from '../../src/outbox/once.ts';
+import { SPOOL_SINK_OPTIONS } from '../../src/outbox/spool-sink.ts';
 import { RELAY_OPTIONS } from '../../src/outbox/types.ts';
 import { CONSUMER_OPTIONS } from '../../src/rabbit/consume/options.ts';
 import { PUBLISHER_OPTIONS } from '../../src/rabbit/publish/options.ts';
@@ -126,6 +130,14 @@ const INTERFACES: readonly WrittenInterface[] = [
   { file: 'src/outbox/options.ts', name: 'OutboxBase', table: CREATE_OUTBOX_OPTIONS },
   { file: 'src/outbox/options.ts', name: 'PostgresOutboxBase', table: POSTGRES_OUTBOX_OPTIONS },
   { file: 'src/outbox/types.ts', name: 'RelayOptions', table: RELAY_OPTIONS },
+  { file: 'src/outbox/inbox.ts', name: 'InboxPlace', table: INBOX_OPTIONS },
+  {
+    file: 'src/outbox/once.ts',
+    name: 'OnceOptions',
+    table: without(ONCE_OPTIONS, Object.keys(INBOX_OPTIONS)),
+  },
+  { file: 'src/outbox/listen.ts', name: 'ListenOptions', table: LISTEN_OPTIONS },
+  { file: 'src/outbox/spool-sink.ts', name: 'SpoolSinkOptions', table: SPOOL_SINK_OPTIONS },
   { file: 'src/deliver/exec/exec.ts', name: 'ExecOptions', table: EXEC_OPTIONS },
 ];
 
@@ -199,6 +211,9 @@ const PAGES: readonly WrittenPage[] = [
     ...CREATE_OUTBOX_OPTIONS,
   }),
   optionsPage('docs/reference/outbox.md', 'Options of relay', RELAY_OPTIONS),
+  optionsPage('docs/reference/outbox.md', 'spoolSink', SPOOL_SINK_OPTIONS),
+  optionsPage('docs/reference/outbox.md', 'Options of once', ONCE_OPTIONS),
+  optionsPage('docs/reference/outbox.md', 'Options of listen', LISTEN_OPTIONS),
   optionsPage('docs/how-to/deliver-over-http.md', 'Options', HTTP_OPTIONS),
   optionsPage('docs/how-to/run-a-command.md', 'Options', EXEC_OPTIONS),
 ];

@@ -5,6 +5,7 @@
 
 import { RespoolError, show } from '../core/errors.ts';
 import { checkNames } from '../core/limits.ts';
+import type { Option } from '../core/option-table.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import type { Values } from '../stores/postgres/row.ts';
 import { namesOf } from '../stores/postgres/options.ts';
@@ -14,14 +15,26 @@ import {
   txCheckSql,
   TX_CHECK_SQL,
 } from '../stores/postgres/insert-within.ts';
+import { SCHEMA_DEFAULT } from './options.ts';
 import { isSqlite } from './tx.ts';
 import { type TxClient, type TxPool, transaction } from './transaction.ts';
 
 /** Where the keys are. */
+export const INBOX_OPTIONS: Readonly<Record<keyof InboxPlace, Option>> = {
+  schema: { kind: 'text', type: 'a name', default: SCHEMA_DEFAULT, about: 'PostgreSQL only' },
+  table: {
+    kind: 'text',
+    type: 'a name',
+    defaultText: '`inbox`, in SQLite `outbox_inbox`',
+    about: 'where keys are remembered',
+  },
+};
+
+/** Where the keys are. */
 export interface InboxPlace {
-  /** The schema in PostgreSQL; default `outbox`. */
+  /** PostgreSQL only. Default `outbox`. */
   readonly schema?: string;
-  /** Default `inbox`, in SQLite `outbox_inbox`. */
+  /** Where keys are remembered. Default `inbox`, in SQLite `outbox_inbox`. */
   readonly table?: string;
 }
 
@@ -75,10 +88,13 @@ async function migratePostgres(pool: TxPool, options: InboxPlace): Promise<void>
 }
 
 function checkPlace(options: InboxPlace): void {
-  checkNames('migrateInbox', options, ['schema', 'table']);
+  checkNames('migrateInbox', options, Object.keys(INBOX_OPTIONS));
 }
 
-export function postgresTable({ schema = 'outbox', table = 'inbox' }: InboxPlace): InboxTable {
+export function postgresTable({
+  schema = SCHEMA_DEFAULT,
+  table = 'inbox',
+}: InboxPlace): InboxTable {
   const { quotedSchema } = namesOf(schema, '');
   return { schema, table, sql: `${quotedSchema}."${checkTable(table)}"` };
 }

@@ -15,6 +15,7 @@ import { type Consumer, createConsumer } from '../rabbit/consume/consumer.ts';
 import { CONSUMER_OPTIONS, type ConsumerOptions } from '../rabbit/consume/options.ts';
 import type { RabbitHandler } from '../rabbit/consume/delivery.ts';
 import type { UserBinding } from '../rabbit/topology/model.ts';
+import type { Option } from '../core/option-table.ts';
 import { perDelay } from '../rabbit/topology/styles.ts';
 import { typeOf } from './types.ts';
 import { tracking, trackingOf } from './tracking.ts';
@@ -27,14 +28,43 @@ export interface ListenOptions<Body = unknown>
   > {
   /** Where the relay sends to. */
   readonly exchange: string;
-  /** Declares the exchange with this type; default `topic`. `false`: it is there already. */
+  /** Declares the exchange; `false` assumes that it exists. Default `topic`. */
   readonly exchangeType?: UserBinding['type'];
   /**
-   * The wait after each failure, so attempts are one more; default `['1s', '10s', '1m', '5m']`.
-   * `'0'` tries again at once; without any, the first failure leads to the dead queue.
+   * The wait after each failure; there is one attempt more. `'0'` tries again at once, `[]` sends
+   * to the dead queue after the first failure. Default `['1s', '10s', '1m', '5m']`.
    */
   readonly retryDelays?: readonly Duration[];
 }
+
+const DELAYS_DEFAULT: readonly Duration[] = ['1s', '10s', '1m', '5m'];
+
+/** What `listen` takes beside the options of a consumer. */
+export const LISTEN_OPTIONS: Readonly<Record<'exchange' | 'exchangeType' | 'retryDelays', Option>> =
+  {
+    exchange: {
+      kind: 'text',
+      type: 'a name',
+      required: true,
+      about: 'where the relay sends to',
+    },
+    exchangeType: {
+      kind: 'choice',
+      choices: ['topic', 'direct', 'fanout', 'headers', false],
+      ts: "UserBinding['type']",
+      default: 'topic',
+      about: 'declares the exchange; `false` assumes that it exists',
+    },
+    retryDelays: {
+      kind: 'data',
+      type: 'a list of durations',
+      ts: 'readonly Duration[]',
+      defaultText: "`['1s', '10s', '1m', '5m']`",
+      about:
+        "the wait after each failure; there is one attempt more. `'0'` tries again at once, `[]` " +
+        'sends to the dead queue after the first failure',
+    },
+  };
 
 /** Those of consumers that listen makes itself, and what to give instead. */
 const FOREIGN: Readonly<Record<string, string>> = {
@@ -47,12 +77,8 @@ const FOREIGN: Readonly<Record<string, string>> = {
 
 const NAMES: readonly string[] = [
   ...Object.keys(CONSUMER_OPTIONS).filter((name) => !(name in FOREIGN)),
-  'exchange',
-  'exchangeType',
-  'retryDelays',
+  ...Object.keys(LISTEN_OPTIONS),
 ];
-
-const DELAYS_DEFAULT: readonly Duration[] = ['1s', '10s', '1m', '5m'];
 
 /**
  * A consumer of the messages whose routing key fits; nothing happens before its `start()`. What the

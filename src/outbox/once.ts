@@ -7,9 +7,10 @@
  */
 
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { type Duration, durationMs } from '../core/duration.ts';
+import type { Duration } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
-import { checkKey, checkNames } from '../core/limits.ts';
+import { checkKey } from '../core/limits.ts';
+import { type Option, readOptions } from '../core/option-table.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery } from '../ports/handler.ts';
 import type { SqlTx } from '../ports/sql.ts';
@@ -20,6 +21,7 @@ import type { SqliteDatabase } from '../stores/shared/client.ts';
 import { systemClock } from '../system/clock.ts';
 import { InFlight } from '../system/wait.ts';
 import {
+  INBOX_OPTIONS,
   type InboxPlace,
   type InboxTable,
   postgresTable,
@@ -47,24 +49,51 @@ import {
 } from './transaction.ts';
 import { COLLISION, explainMissing, hasCode, NO_TRANSACTION } from './table-errors.ts';
 
-/** What `once` may be told beside its work. */
+const ONCE = {
+  scope: {
+    kind: 'text',
+    type: 'text',
+    defaultText: "`''`",
+    about: 'keys of different scopes are independent: use one for each consumer',
+  },
+  ttl: {
+    kind: 'duration',
+    min: '1ms',
+    type: 'duration',
+    default: '7d',
+    about:
+      'how long a key is remembered, from the beginning of its work: longer than the work takes, ' +
+      'and than a message may be delivered again',
+  },
+  ...INBOX_OPTIONS,
+  clock: {
+    kind: 'code',
+    type: 'Clock',
+    ts: 'Clock',
+    defaultText: 'the system clock',
+    about: "for tests, in SQLite; PostgreSQL uses its server's clock",
+  },
+} as const;
+
+/** The options of `once`. */
+export const ONCE_OPTIONS: Readonly<Record<keyof OnceOptions, Option>> = ONCE;
+
+/** What `once` takes beside its work. */
 export interface OnceOptions extends InboxPlace {
-  /** Keys of different scopes do not see each other: one for each consumer; default `''`. */
+  /** Keys of different scopes are independent: use one for each consumer. Default `''`. */
   readonly scope?: string;
   /**
-   * How long a key is remembered, from when its work begins: longer than that takes, and longer
-   * than any message may come again; default `'7d'`.
+   * How long a key is remembered, from the beginning of its work: longer than the work takes, and
+   * than a message may be delivered again. Default 7d.
    */
   readonly ttl?: Duration;
-  /** In SQLite another clock, for tests; PostgreSQL goes by the server's. */
+  /** For tests, in SQLite; PostgreSQL uses its server's clock. Default the system clock. */
   readonly clock?: Clock;
 }
 
 /** What became of it: done now, with what the function returned, or done before. */
 export type Once<T> = { readonly done: true; readonly value: T } | { readonly done: false };
 
-const TTL_DEFAULT: Duration = '7d';
-const NAMES = ['scope', 'ttl', 'schema', 'table', 'clock'];
 const ADVICE = 'run outbox.migrate(), `respool outbox init`, or migrateInbox() for the inbox alone';
 
 /** A delivery as a key: its id, unless that was made up for this copy of the message alone. */
@@ -280,7 +309,7 @@ async function take(
 }
 
 function checkOnce(value: unknown, options: OnceOptions): Key {
-  checkNames('once', options, NAMES);
+  const { ttlMs } = readOptions({ what: 'once' }, options, ONCE);
   const key = isDelivery(value) ? idOf(value) : value;
   if (key === undefined || key === null || key === '') {
     throw new RespoolError(
@@ -289,11 +318,11 @@ function checkOnce(value: unknown, options: OnceOptions): Key {
         'without an id: take a key out of what it says, such as the number of an order',
     );
   }
-  const { scope = '', ttl = TTL_DEFAULT } = options;
+  const { scope = '' } = options;
   return {
     key: checkKey('key of once', key),
     scope: scope === '' ? '' : checkKey('scope of once', scope),
-    ttlMs: durationMs(ttl, 'ttl', { minMs: 1 }),
+    ttlMs,
   };
 }
 

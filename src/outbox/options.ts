@@ -36,7 +36,7 @@ const OUTBOX = {
     defaultText: '`default`: exponential from 1s to 5m, 20 attempts',
     about:
       '[policies](../how-to/retry-policies.md) by name; `default` is for messages that name ' +
-      "The relay'none. s policies apply: [give both sides the same]" +
+      "none. The relay's policies apply: [give both sides the same]" +
       '(../how-to/transactional-outbox.md#policies-the-relays-own-count)',
   },
   backoffs: {
@@ -133,7 +133,7 @@ export interface OutboxBase {
    */
   readonly expires?: Duration;
   /**
-   * Policies by name; `default` is for messages that name The relay'none. s policies apply: give
+   * Policies by name; `default` is for messages that name none. The relay's policies apply: give
    * both sides the same. Default `default`: exponential from 1s to 5m, 20 attempts.
    */
   readonly policies?: Readonly<Record<string, RetryPolicy>>;

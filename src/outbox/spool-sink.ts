@@ -8,7 +8,7 @@
 
 import { isRespoolError, RespoolError, show } from '../core/errors.ts';
 import { classify, type Failure, failure } from '../core/failure.ts';
-import { checkNames } from '../core/limits.ts';
+import { type Option, readOptions } from '../core/option-table.ts';
 import type { OutgoingMessage, Sink } from '../ports/sink.ts';
 import type { Message } from '../spool/message.ts';
 import { InFlight } from '../system/wait.ts';
@@ -18,11 +18,24 @@ export interface SinkSpool {
   enqueueMany(messages: readonly Message[]): Promise<unknown>;
 }
 
-/** What may be said about a spool as a sink. */
+const SPOOL_SINK = {
+  keepOrder: {
+    kind: 'boolean',
+    default: true,
+    about:
+      'whether a `key` becomes the `orderKey` in the spool, which refuses it where its ' +
+      '[store keeps no order](../how-to/keep-order.md#which-stores); `false`: messages lose it',
+  },
+} as const;
+
+/** The options of a spool as a sink. */
+export const SPOOL_SINK_OPTIONS: Readonly<Record<keyof SpoolSinkOptions, Option>> = SPOOL_SINK;
+
+/** The options of a spool as a sink. */
 export interface SpoolSinkOptions {
   /**
-   * Whether messages keep their order key in the spool; default true. Then one with a key is a
-   * failure where the store of the spool keeps no order. False: they have no order there.
+   * Whether a `key` becomes the `orderKey` in the spool, which refuses it where its store keeps no
+   * order; `false`: messages lose it. Default true.
    */
   readonly keepOrder?: boolean;
 }
@@ -39,12 +52,7 @@ export function spoolSink(spool: SinkSpool, options: SpoolSinkOptions = {}): Sin
     const text = `cannot make a sink of ${show(spool)}: allowed is what createSpool() returns`;
     throw new RespoolError('config.invalid', text);
   }
-  checkNames('spoolSink', options, ['keepOrder']);
-  const { keepOrder = true } = options;
-  if (typeof keepOrder !== 'boolean') {
-    const text = `cannot use ${show(keepOrder)} as "keepOrder": allowed is true or false`;
-    throw new RespoolError('config.invalid', text);
-  }
+  const { keepOrder } = readOptions({ what: 'spoolSink' }, options, SPOOL_SINK);
   const inFlight = new InFlight();
   let isClosed = false;
   return {
