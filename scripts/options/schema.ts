@@ -28,6 +28,12 @@ import {
 import { POSTGRES_OPTIONS } from '../../src/stores/postgres/options.ts';
 import { S3_OPTIONS } from '../../src/stores/s3/options.ts';
 import { CODEC_NAMES } from '../../src/transforms/compress.ts';
+import {
+  COMPRESS_OPTIONS,
+  DECRYPT_OPTIONS,
+  ENCRYPT_OPTIONS,
+  SEAL_OPTIONS,
+} from '../../src/transforms/options.ts';
 import { defaultText, plain } from './print.ts';
 
 /** A JSON Schema, as data. */
@@ -90,13 +96,18 @@ function fields(
 
 /** An object with the options of a table; code cannot be written in JSON. */
 function object(table: OptionTable, more: Readonly<Record<string, Schema>> = {}): Schema {
-  const options = Object.entries(table).filter(([, option]) => option.kind !== 'code');
-  const properties = options.map(([name, option]) => [name, described(option)] as const);
-  const required = options.filter(([, option]) => option.required === true);
+  const required = Object.entries(table).filter(
+    ([, option]) => option.required === true && option.kind !== 'code',
+  );
   return fields(
-    { ...Object.fromEntries(properties), ...more },
+    { ...propertiesOf(table), ...more },
     required.map(([name]) => name),
   );
+}
+
+function propertiesOf(table: OptionTable): Readonly<Record<string, Schema>> {
+  const options = Object.entries(table).filter(([, option]) => option.kind !== 'code');
+  return Object.fromEntries(options.map(([name, option]) => [name, described(option)]));
 }
 
 function described(option: Option): Schema {
@@ -185,21 +196,11 @@ const EXEC = one(
   anyOf(COMMAND, { ...object(EXEC_OPTIONS, { command: COMMAND }), required: ['command'] }),
 );
 
-const KEYS: Schema = anyOf(mapOf(TEXT), VARIABLE);
-const CIPHER_OPTIONS: Readonly<Record<string, Schema>> = {
-  keys: KEYS,
-  primary: TEXT,
-  cipher: words('aes-256-gcm', 'chacha20-poly1305'),
-  pad: { type: 'boolean' },
-};
-
 const TRANSFORM: Schema = anyOf(
   TEXT,
-  one('compress', words(...CODEC_NAMES), {
-    level: words('fastest', 'default', 'better', 'best'),
-  }),
-  one('encrypt', fields(CIPHER_OPTIONS, ['keys'])),
-  one('decrypt', fields({ keys: KEYS }, ['keys'])),
+  one('compress', words(...CODEC_NAMES), propertiesOf(COMPRESS_OPTIONS)),
+  one('encrypt', object(ENCRYPT_OPTIONS)),
+  one('decrypt', object(DECRYPT_OPTIONS)),
 );
 
 const POSTGRES = one('postgres', object(POSTGRES_OPTIONS));
@@ -251,7 +252,8 @@ const DEFINITIONS: Readonly<Record<string, Schema>> = {
   entries: anyOf(TEXT, POSTGRES, NATS(NATS_ENTRY_OPTIONS)),
   bodies: anyOf(TEXT, POSTGRES, NATS(NATS_BODY_OPTIONS), one('s3', object(S3_OPTIONS))),
   transforms: anyOf(TRANSFORM, listOf(TRANSFORM)),
-  seal: anyOf(fields({ keys: KEYS, primary: TEXT }, ['keys']), VARIABLE),
+  keys: anyOf(mapOf(TEXT), VARIABLE),
+  seal: anyOf(object(SEAL_OPTIONS), VARIABLE),
   policy: anyOf(TEXT, ...POLICIES),
   policies: mapOf(ref('policy')),
   deliver: anyOf(HTTP, EXEC),

@@ -46,6 +46,12 @@ import {
 import { POSTGRES_OPTIONS } from '../../src/stores/postgres/options.ts';
 import { S3_OPTIONS } from '../../src/stores/s3/options.ts';
 import { SQLITE_OPTIONS } from '../../src/stores/sqlite/options.ts';
+import {
+  COMPRESS_OPTIONS,
+  DECRYPT_OPTIONS,
+  ENCRYPT_OPTIONS,
+  SEAL_OPTIONS,
+} from '../../src/transforms/options.ts';
 import { defaultText, rowOf, rowsOf, withInterface, withTable } from './print.ts';
 import { configSchema } from './schema.ts';
 
@@ -93,6 +99,7 @@ const CHOICE = ['url', 'connection', 'tls', 'name', 'clock', 'dice'];
 const CONSUMER_FILE = 'src/rabbit/consume/options.ts';
 const PUBLISHER_FILE = 'src/rabbit/publish/options.ts';
 const FILESYSTEM_FILE = 'src/stores/filesystem/options.ts';
+const TRANSFORMS_FILE = 'src/transforms/options.ts';
 const MEMORY_FILE = 'src/stores/memory/options.ts';
 const NATS_FILE = 'src/stores/nats/options.ts';
 
@@ -139,6 +146,10 @@ const INTERFACES: readonly WrittenInterface[] = [
   { file: 'src/outbox/listen.ts', name: 'ListenOptions', table: LISTEN_OPTIONS },
   { file: 'src/outbox/spool-sink.ts', name: 'SpoolSinkOptions', table: SPOOL_SINK_OPTIONS },
   { file: 'src/deliver/exec/exec.ts', name: 'ExecOptions', table: EXEC_OPTIONS },
+  { file: TRANSFORMS_FILE, name: 'CompressOptions', table: COMPRESS_OPTIONS },
+  { file: TRANSFORMS_FILE, name: 'EncryptOptions', table: ENCRYPT_OPTIONS },
+  { file: TRANSFORMS_FILE, name: 'DecryptOptions', table: DECRYPT_OPTIONS },
+  { file: TRANSFORMS_FILE, name: 'SealOptions', table: SEAL_OPTIONS },
 ];
 
 /** A table of a page, by the heading above it. */

@@ -12,12 +12,12 @@ import {
   type ByteSource,
   type Codec,
   type CodecSource,
-  type CompressionLevel,
   createJoin,
   DamagedData,
   type Join,
   pieces,
 } from './codec.ts';
+import type { CompressionLevel } from './options.ts';
 
 // Finds the end of the one zstd frame that a body is (RFC 8878, section 3.1.1).
 //

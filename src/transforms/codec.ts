@@ -8,12 +8,7 @@
 import { RespoolError } from '../core/errors.ts';
 import { importPeer } from '../system/peer.ts';
 import { EventLoopTurns } from './event-loop.ts';
-
-/** How much work compression takes, in four words; what they mean is the codec's. */
-export const LEVELS = ['fastest', 'default', 'better', 'best'] as const;
-
-/** How much work compression takes: from `fastest` to `best`. */
-export type CompressionLevel = (typeof LEVELS)[number];
+import type { CompressionLevel } from './options.ts';
 
 /** Compressed bytes are given to a decoder in steps of this size; ratios are counted by it. */
 export const STEP_BYTES: number = 64 * 1024;

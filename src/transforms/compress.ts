@@ -6,7 +6,7 @@
  */
 
 import { assert, RespoolError } from '../core/errors.ts';
-import { checkNames, checkOneOf } from '../core/limits.ts';
+import { checkOneOf } from '../core/limits.ts';
 import type { BodyReader, BodyWriter, ReadContext, Transform } from '../ports/transform.ts';
 import { type ReadWindow, setReadWindow, shareWindow, streamWithWindow } from '../system/memory.ts';
 import { lz4Source } from './codec-lz4.ts';
@@ -17,17 +17,16 @@ import {
   type Codec,
   type CodecSource,
   collect,
-  type CompressionLevel,
   createJoin,
   DamagedData,
   gather,
   joinBytes,
-  LEVELS,
   pieces,
   resumeStream,
   slices,
   STEP_BYTES,
 } from './codec.ts';
+import { checkCompressOptions, type CompressionLevel, type CompressOptions } from './options.ts';
 
 /** Bodies below this size are stored as they are: headers of a codec would eat the gain. */
 const COMPRESS_MIN_BYTES = 64;
@@ -42,17 +41,6 @@ const GAIN_MIN = 0.05;
 const JOIN_MAX_BYTES = 1024 * 1024;
 // New memory for every body would cost a twentieth of the quickest codecs' time.
 const joinAtOnce = createJoin(JOIN_MAX_BYTES);
-
-/** How a body is compressed. */
-export interface CompressOptions {
-  /**
-   * How much work it takes. Default `default`; snappy and lz4 have no levels.
-   *
-   * gzip, zlib, deflate: 1, 6, 7, 9. brotli: quality 1, 4, 6, 11. zstd: 1, 3, 7, 19. The `best` of
-   * brotli and zstd takes a hundred times as long as `default`, and zstd then 90 MB of memory.
-   */
-  readonly level?: CompressionLevel;
-}
 
 /**
  * Compresses bodies of 64 bytes and more that get at least 5 % smaller; the others stay plain.
@@ -72,9 +60,8 @@ export function compressWith(
 ): Transform {
   refuseS2(codec);
   const name = checkOneOf('codec', codec, CODEC_NAMES);
-  checkNames('compress', options, ['level']);
+  const level = checkCompressOptions(options);
   const source = codecs[name];
-  const level = checkOneOf('level', options.level ?? 'default', LEVELS);
   if (options.level !== undefined && !source.hasLevels) {
     throw new RespoolError(
       'config.invalid',

@@ -21,11 +21,8 @@ import {
   type KeyObject,
 } from 'node:crypto';
 import { isKeyId } from './key-ring.ts';
+import { type Cipher, CIPHERS } from './options.ts';
 
-/** The ciphers, by the name that encodings and Node have for them. */
-export type Cipher = 'aes-256-gcm' | 'chacha20-poly1305';
-
-export const CIPHERS: readonly Cipher[] = ['aes-256-gcm', 'chacha20-poly1305'];
 /**
  * n.b. Every chunk has a price: a MiB takes a tenth longer to read with 256 KiB, and half as long
  * again with 64 KiB. With a MiB it takes longer to write: what may be the last one is kept back.

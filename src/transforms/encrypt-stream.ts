@@ -20,7 +20,6 @@ import {
   BlocksInParts,
   CHUNK_MAX_BYTES,
   Chunks,
-  type Cipher,
   type EncryptHeader,
   headerLength,
   parseHeader,
@@ -28,6 +27,7 @@ import {
 } from './encrypt-format.ts';
 import { EventLoopTurns, ReusedChunks, onlyChunk, TURN_BYTES } from './event-loop.ts';
 import type { KeyRing } from './key-ring.ts';
+import type { Cipher } from './options.ts';
 
 /** What the envelope says of an encrypted body. */
 export interface EncryptRecord {

@@ -7,36 +7,18 @@
 
 import { randomBytes } from 'node:crypto';
 import { assert, RespoolError, show } from '../core/errors.ts';
-import { checkNames, checkOneOf } from '../core/limits.ts';
 import type { ReadContext, Transform } from '../ports/transform.ts';
+import { CHUNK_BYTES, createHeader, PREFIX_BYTES, SALT_BYTES } from './encrypt-format.ts';
+import { EncryptReader, type EncryptRecord, EncryptWriter } from './encrypt-stream.ts';
+import { isKeyId, KeyRing } from './key-ring.ts';
 import {
-  CHUNK_BYTES,
+  checkDecryptOptions,
+  checkEncryptOptions,
   type Cipher,
   CIPHERS,
-  createHeader,
-  PREFIX_BYTES,
-  SALT_BYTES,
-} from './encrypt-format.ts';
-import { EncryptReader, type EncryptRecord, EncryptWriter } from './encrypt-stream.ts';
-import { isKeyId, KeyRing, type Keys } from './key-ring.ts';
-
-/** How bodies are encrypted. */
-export interface EncryptOptions {
-  /** The key that writes and all that read, by id; or a function that fetches them. */
-  readonly keys: Keys;
-  /** The id of the key that writes; needed with several keys or a function. */
-  readonly primary?: string;
-  /** Default `aes-256-gcm`; `chacha20-poly1305` is quicker on processors without AES. */
-  readonly cipher?: Cipher;
-  /** Hides the exact length for at most 12 % more bytes; default false. */
-  readonly pad?: boolean;
-}
-
-/** The keys of bodies that are no longer written. */
-export interface DecryptOptions {
-  /** All keys that bodies were written with, by id; or a function that fetches them. */
-  readonly keys: Keys;
-}
+  type DecryptOptions,
+  type EncryptOptions,
+} from './options.ts';
 
 /** What only tests and the maker of test vectors choose. */
 export interface EncryptInternals {
@@ -62,7 +44,7 @@ export function encrypt(options: EncryptOptions): Transform {
  * const reader = createSpool({ path: 'spool', transforms });
  */
 export function decrypt(options: DecryptOptions): Transform {
-  checkNames('decrypt', checkObject('decrypt', options), ['keys']);
+  checkDecryptOptions(options);
   const ring = new KeyRing('decrypt', options);
   return {
     name: 'decrypt',
@@ -73,9 +55,7 @@ export function decrypt(options: DecryptOptions): Transform {
 
 /** The same as `encrypt`, with chance and sizes of the caller's. */
 export function encryptWith(options: EncryptOptions, internals: EncryptInternals): Transform {
-  checkNames('encrypt', checkObject('encrypt', options), ['keys', 'primary', 'cipher', 'pad']);
-  const cipher = checkOneOf('encrypt.cipher', options.cipher ?? 'aes-256-gcm', CIPHERS);
-  const isPadded = checkPad(options.pad);
+  const { cipher, pad: isPadded } = checkEncryptOptions(options);
   const { random = randomBytes, chunkBytes = CHUNK_BYTES, firstCounter = 0 } = internals;
   const ring = KeyRing.forWriting('encrypt', options);
   const { primary } = ring;
@@ -120,19 +100,6 @@ function recordOf(cipher: Cipher, parameters: readonly string[]): EncryptRecord 
   const [first = '', ...others] = parameters;
   const keyId = first.startsWith('key=') ? first.slice('key='.length) : undefined;
   return others.length === 0 && isKeyId(keyId) ? { cipher, keyId } : undefined;
-}
-
-function checkObject(what: string, options: unknown): object {
-  if (typeof options === 'object' && options !== null) return options;
-  throw new RespoolError('config.invalid', `cannot make ${what} without options: give it { keys }`);
-}
-
-function checkPad(pad: unknown): boolean {
-  if (pad === undefined || typeof pad === 'boolean') return pad ?? false;
-  throw new RespoolError(
-    'config.invalid',
-    `cannot use ${show(pad)} as "encrypt.pad": allowed is true | false`,
-  );
 }
 
 function notOpen(id: string): RespoolError {

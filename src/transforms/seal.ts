@@ -13,24 +13,14 @@
 
 import type { Entry, Envelope } from '../core/entry.ts';
 import { textOf } from '../core/errors.ts';
-import { checkNames } from '../core/limits.ts';
 import { SEALED_NAME } from '../core/reserved-headers.ts';
-import type { Clock } from '../ports/clock.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
 import type { RecordStore } from '../ports/record-store.ts';
-import { KeyRing, type Keys } from './key-ring.ts';
+import { KeyRing } from './key-ring.ts';
+import { checkSealOptions, type SealOptions } from './options.ts';
 import { keepPlain, keyIdOf, type MissingKeys, SealCipher, type SealPlace } from './seal-cipher.ts';
 import { SealedForm, SealOpener, unreadable } from './seal-entry.ts';
 import { SealedDestinations, SealedQueries } from './seal-query.ts';
-
-/** Which keys seal and open. */
-export interface SealOptions {
-  readonly keys: Keys;
-  /** The id of the key that seals; needed with several keys or a function. */
-  readonly primary?: string;
-  /** Times how long a key may take; default: the machine's clock. */
-  readonly clock?: Clock;
-}
 
 /** A store whose entries are sealed. */
 export interface SealedStore extends EntryStore {
@@ -51,7 +41,7 @@ const OLD_ENVELOPES_MAX = 10_000;
  * cannot be had now is tried again later.
  */
 export function seal(entries: EntryStore, options: SealOptions): SealedStore {
-  checkNames('the seal', options, ['keys', 'primary', 'clock']);
+  checkSealOptions(options);
   const cipher = new SealCipher(KeyRing.forWriting('the seal', options), undefined, options.clock);
   const form = new SealedForm(cipher);
   const opener = new SealOpener(entries, cipher, form);

@@ -8,8 +8,18 @@ import { checkOneOf, isPlainObject } from '../../core/limits.ts';
 import type { EntryStore } from '../../ports/entry-store.ts';
 import type { Transform } from '../../ports/transform.ts';
 import { checkTransforms } from '../../spool/chain.ts';
-import type { CompressionLevel, DecryptOptions, EncryptOptions } from '../../transforms/index.ts';
-import type { SealOptions } from '../../transforms/seal.ts';
+import {
+  CIPHERS,
+  COMPRESS_OPTIONS,
+  type CompressionLevel,
+  DECRYPT_OPTIONS,
+  type DecryptOptions,
+  ENCRYPT_OPTIONS,
+  type EncryptOptions,
+  LEVELS,
+  SEAL_OPTIONS,
+  type SealOptions,
+} from '../../transforms/options.ts';
 import type { Config } from '../schema/define-config.ts';
 import { isTransform, withKeyFiles } from '../load/encryption-keys.ts';
 import { checkKeys, inSection, isNear } from '../load/config-errors.ts';
@@ -17,15 +27,20 @@ import { checkKeys, inSection, isNear } from '../load/config-errors.ts';
 type Room = Awaited<ReturnType<typeof loadRoom>>;
 type Data = Readonly<Record<string, unknown>>;
 
-const LEVELS = ['fastest', 'default', 'better', 'best'] as const;
-const CIPHERS = ['aes-256-gcm', 'chacha20-poly1305'] as const;
 const KINDS = ['compress', 'encrypt', 'decrypt'] as const;
+const COMPRESS_NAMES = Object.keys(COMPRESS_OPTIONS);
+const CIPHER_NAMES = {
+  encrypt: Object.keys(ENCRYPT_OPTIONS),
+  decrypt: Object.keys(DECRYPT_OPTIONS),
+};
+/** A clock is nothing that a configuration can say. */
+const SEAL_NAMES = Object.keys(SEAL_OPTIONS).filter((name) => name !== 'clock');
 const ALLOWED =
   'a codec such as "zstd", { compress: "zstd", level }, { encrypt: { keys, … } }, ' +
   '{ decrypt: { keys } } or a transform, also several as a list; [] is none';
 
 /** Everything that stands in such data by its name. */
-const NAMES = [...KINDS, 'level', 'keys', 'primary', 'cipher', 'pad'];
+const NAMES = [...KINDS, ...COMPRESS_NAMES, ...CIPHER_NAMES.encrypt];
 /** As long as this, a text at a wrong place may be a key that was typed wrongly. */
 const HIDDEN_MIN_CHARS = 6;
 
@@ -60,8 +75,8 @@ export async function sealedBy(
   if (given === undefined) return entries;
   const { seal } = await import('../../transforms/seal.ts');
   const options = withKeyFiles(given, folder);
-  if (!isPlainObject(options)) throw refusedKind('seal', given, '{ keys, primary }');
-  checkNamesIn('seal', options, ['keys', 'primary']);
+  if (!isPlainObject(options)) throw refusedKind('seal', given, `{ ${SEAL_NAMES.join(', ')} }`);
+  checkNamesIn('seal', options, SEAL_NAMES);
   return inSection('seal', () => seal(entries, options as unknown as SealOptions));
 }
 
@@ -70,11 +85,11 @@ function transformOf(room: Room, value: unknown, key: string): unknown {
   if (isTransform(value)) return value;
   if (typeof value === 'string') return compressOf(room, key, { codec: value, name: key });
   if (!isPlainObject(value)) throw refusedKind(key, value, ALLOWED);
-  checkNamesIn(key, value, [...KINDS, 'level']);
+  checkNamesIn(key, value, [...KINDS, ...COMPRESS_NAMES]);
   const [kind, second] = KINDS.filter((name) => name in value);
   if (kind === undefined || second !== undefined) throw refusedKind(key, value, ALLOWED);
   if (kind !== 'compress') return cipherOf(room, kind, value, key);
-  checkNamesIn(key, value, ['compress', 'level']);
+  checkNamesIn(key, value, [kind, ...COMPRESS_NAMES]);
   const { compress: codec, level } = value;
   return compressOf(room, key, { codec, level, name: `${key}.compress` });
 }
@@ -100,7 +115,7 @@ function compressOf(
 function cipherOf(room: Room, kind: 'encrypt' | 'decrypt', data: Data, key: string): unknown {
   checkNamesIn(key, data, [kind]);
   const options = data[kind];
-  const names = kind === 'encrypt' ? ['keys', 'primary', 'cipher', 'pad'] : ['keys'];
+  const names = CIPHER_NAMES[kind];
   const whole = `${key}.${kind}`;
   if (!isPlainObject(options)) throw refusedKind(whole, options, `{ ${names.join(', ')} }`);
   checkNamesIn(whole, options, names);

@@ -33,13 +33,13 @@ import type { PerDelayOptions, SharedOptions } from '../../rabbit/topology/style
 import type { NatsBodyOptions, NatsEntryOptions } from '../../stores/nats/options.ts';
 import type { PostgresOptions } from '../../stores/postgres/options.ts';
 import type { S3Options } from '../../stores/s3/options.ts';
+import type { CompressionCodec } from '../../transforms/compress.ts';
 import type {
-  CompressionCodec,
   CompressOptions,
   DecryptOptions,
   EncryptOptions,
-} from '../../transforms/index.ts';
-import type { SealOptions } from '../../transforms/seal.ts';
+  SealOptions,
+} from '../../transforms/options.ts';
 
 /** Gives a configuration its type; returns it as it is. */
 export function defineConfig(config: Config): Config {
