@@ -175,7 +175,7 @@ function onlyOf(
   return typed;
 }
 
-/** Ids that begin and end so; one more than are named at the most. */
+/** Ids with this beginning and end; at most one more than are named. */
 async function candidatesOf(typed: string, { operator }: IdUse): Promise<readonly string[]> {
   const { prefix, suffix } = endsOf(typed);
   const found: string[] = [];

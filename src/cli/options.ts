@@ -9,7 +9,7 @@ import { type ErrorCode, isRespoolError } from '../core/errors.ts';
 import type { NumberRange } from '../core/limits.ts';
 import { CommandError } from './exit-codes.ts';
 
-/** Messages that an option can count, at the most. */
+/** Maximum number of messages that an option can count. */
 const COUNT_MAX = 1_000_000_000;
 /** A number of messages that may be none. */
 export const COUNT_RANGE: NumberRange = { min: 0, max: COUNT_MAX };

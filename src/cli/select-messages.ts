@@ -134,7 +134,7 @@ export interface BadLine {
   readonly why: string;
 }
 
-/** Ids, and lines without one, that are handed on at once, at the most. */
+/** Maximum number of ids, and of lines without one, that are handed on at once. */
 const BATCH_MAX = 500;
 /** The longest line of stdin that is read. */
 const LINE_MAX_CHARS = 1_048_576;

@@ -50,7 +50,7 @@ export interface CategoryInput {
   readonly place?: string;
 }
 
-/** Rules of a user, at the most. */
+/** Maximum number of rules of a user. */
 export const CATEGORY_RULES_MAX = 100;
 /** The longest text of a rule. */
 export const CATEGORY_TEXT_MAX_CHARS = 255;

@@ -12,7 +12,7 @@
 
 import { RespoolError, show } from './errors.ts';
 
-/** Characters of a pattern, at the most. */
+/** Maximum number of characters of a pattern. */
 export const GLOB_MAX_CHARS = 256;
 
 /** A pattern that was read. */

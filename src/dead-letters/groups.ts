@@ -48,7 +48,7 @@ export interface GroupOptions {
   readonly samples?: number;
   /** Groups that are told apart, 1 to 100,000; default 1,000. */
   readonly max?: number;
-  /** Looks at this many letters of each place at the most; default: the place's own limit. */
+  /** Looks at this many letters of each place at most; default: the place's own limit. */
   readonly looksMax?: number | undefined;
   readonly signal?: AbortSignal | undefined;
 }

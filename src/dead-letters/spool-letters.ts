@@ -75,11 +75,11 @@ export interface SpoolLettersOptions {
 
 const KINDS: readonly LetterKind[] = ['dead', 'parked', 'archived'];
 const PAGE_MAX = 500;
-/** Looked at, at the most, unless more is asked for. */
+/** Maximum number of letters that are examined, unless more is asked for. */
 const LOOK_MAX = 100_000;
 const IN_HAND_DEFAULT = 100;
 const IN_HAND_MAX = 1_000;
-/** Settled in one call, at the most; two calls may be on their way. */
+/** Maximum number settled in one call; two calls may be in flight. */
 const BATCH = { batchMax: 500, inFlightMax: 2 } as const;
 
 /** The dead letters of a spool. */

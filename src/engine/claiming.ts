@@ -99,7 +99,7 @@ export class Prefetch {
   }
 }
 
-/** Claims that wait for room under their lease, for each slot, at the most. */
+/** Maximum number of claims per slot that wait for room under their lease. */
 const PARKED_PER_SLOT_MAX = 4;
 
 /** A question that is on its way. */

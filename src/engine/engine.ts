@@ -44,7 +44,7 @@ const TROUBLE_WAIT = { firstMs: 100, maxMs: 30_000 };
 const ABORT_GRACE_MS = 1_000;
 /** How long a stop waits for the store to take released messages back. */
 const RELEASE_WAIT_MS = 5_000;
-/** Verdicts on their way to the store, at the most; past it no new work is taken. */
+/** Maximum number of verdicts in flight to the store; above it no new work is taken. */
 const SETTLING_MAX = 5_000;
 
 type Phase = 'stopped' | 'running' | 'stopping';

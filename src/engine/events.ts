@@ -137,7 +137,7 @@ export function tellVerdict(
 // Promise: what happens after the call is heard, also before the first look; what a slow reader
 // misses is counted, and told.
 
-/** Events that wait for a slow reader, at the most; what is more is counted as missed. */
+/** Maximum number of events that wait for a slow reader; more are counted as missed. */
 const WAITING_MAX = 1_000;
 
 /** What happens from now on, until the signal fires or the loop is left. */

@@ -72,9 +72,9 @@ const PROBE_MAX_MS: number = ANSWER_MAX_MS + 30 * SECOND_MS;
 
 /** Added to the wait where all of them asked in vain before: others are claimed first. */
 const ASIDE_MS = 250;
-/** The same in pauses: as many as it takes until all that asked had their turn, at the most. */
+/** The same in pauses: at most as many as it takes until all that asked had their turn. */
 const ASIDE_PAUSES_MAX = 4;
-/** Messages that are remembered to have asked, at the most. */
+/** Maximum number of messages that are remembered to have asked. */
 const ASKED_MAX = 20_000;
 
 /** A handler that says so speaks of the whole target. */
@@ -436,7 +436,7 @@ interface SendAnswer {
 /** Outages while one message is sent before it is suspected of causing them. */
 const AWAYS_MAX = 3;
 
-/** Messages that are remembered, at the most. */
+/** Maximum number of messages that are remembered. */
 const REMEMBERED_MAX = 20_000;
 
 /**

@@ -90,7 +90,7 @@ export type Caution =
 /** Which letters to look at, and how many. */
 export interface LetterLookOptions {
   readonly query?: LetterQuery;
-  /** Looks at this many at the most, fitting or not; default 100,000. */
+  /** Looks at this many at most, fitting or not; default 100,000. */
   readonly max?: number;
   readonly signal?: AbortSignal;
 }

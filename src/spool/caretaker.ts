@@ -70,7 +70,7 @@ const UNHANDLED_MAX = 10_000;
 const CLAIMED_STATES = ['incoming', 'deferred', 'active'] as const;
 /** The newest audit records that are kept. */
 const AUDIT_KEEP = 100_000;
-/** Candidates remembered between looks, at the most; the rest waits for a later round. */
+/** Maximum number of candidates remembered between looks; the rest waits for a later round. */
 const ORPHANS_MAX = 50_000;
 
 /** Looks after a store. */

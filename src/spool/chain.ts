@@ -16,7 +16,7 @@ import { checkOneOf } from '../core/limits.ts';
 type Bytes = Uint8Array;
 type Stream = AsyncIterable<Bytes>;
 
-/** What an envelope records of one transform, in characters at the most. */
+/** Maximum number of characters that an envelope records of one transform. */
 const ENCODING_MAX_CHARS = 256;
 const ENCODING_PATTERN = /^[\x21-\x7e]+$/;
 
@@ -376,7 +376,7 @@ function unreadable(encoding: string, id: string): RespoolError {
 
 // A list of transforms at the door: whole, named once, in a sound order.
 
-/** Transforms in one list, at the most. */
+/** Maximum number of transforms in one list. */
 const TRANSFORMS_MAX = 16;
 const NAME_PATTERN = /^[a-z0-9-]{1,64}$/;
 const KINDS = ['compression', 'encryption', 'other'] as const;

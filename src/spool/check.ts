@@ -78,7 +78,7 @@ export interface CheckArguments {
 }
 
 const PAGE_MAX = 500;
-/** Findings in one report, at the most. */
+/** Maximum number of findings in one report. */
 const FINDINGS_MAX = 10_000;
 
 /** Looks through every entry and every body; reads every stored body once. */

@@ -82,7 +82,7 @@ const TROUBLES_MAX = 100;
 /** What was active is looked at again this often without any progress, with this wait between. */
 const LOOKS_MAX = 5;
 const LOOK_WAIT_MS = 1_000;
-/** Messages to come back to, at the most; a later run finds the others. */
+/** Maximum number of messages to come back to; a later run finds the others. */
 const LATER_MAX = 50_000;
 
 /** What stops a run: it is about all messages, not about the one that met it. */

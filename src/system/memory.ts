@@ -158,7 +158,7 @@ let streamedBytes = 0;
  * is a hint that takes no memory: the system maps no page of it. V8 looks about as often as it did
  * when our own buffers were garbage, too.
  *
- * 1 GiB through zstd and AES-256-GCM: 125 to 127 MB at the most with it, 151 to 163 MB without.
+ * 1 GiB through zstd and AES-256-GCM: 125 to 127 MB at most with it, 151 to 163 MB without.
  * Every 8 MiB: 112 MB, for a twentieth more processor time. (2026-11-18, Node 24.21, 2 cores)
  */
 export function countStreamed(bytes: number): void {

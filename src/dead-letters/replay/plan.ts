@@ -57,7 +57,7 @@ export interface PlanTools {
 const ROWS_MAX = 100;
 const IDS_MAX = 10;
 const PROGRESS_EVERY = 500;
-/** Looked at for one plan, at the most. */
+/** Maximum number of letters that are examined for one plan. */
 const LOOK_MAX = 1_000_000;
 
 /** Looks once, freezes what fits under a new id, and puts the plan on record. */
@@ -620,9 +620,9 @@ function isSchema(value: unknown): value is StandardSchema {
 
 // What differs between two texts, line by line, within bounds. Pure.
 
-/** Lines that are compared, at the most, after what is the same at both ends is left out. */
+/** Maximum number of lines that are compared, without equal lines at both ends. */
 const COMPARED_MAX = 400;
-/** Lines of the answer, at the most. */
+/** Maximum number of lines of the answer. */
 const SHOWN_MAX = 80;
 const CONTEXT = 2;
 

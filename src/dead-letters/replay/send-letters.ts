@@ -59,7 +59,7 @@ const BATCH_SECONDS = 1;
 
 /** How far a pass goes. */
 export interface ReplayPassOrder {
-  /** Acts on this many letters at the most. */
+  /** Acts on this many letters at most. */
   readonly limit: number;
   /**
    * When this many are found, all are settled before more are asked for. n.b. A pass that ends

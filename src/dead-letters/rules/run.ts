@@ -46,9 +46,9 @@ export interface RuleRound {
   readonly wasInterrupted: boolean;
 }
 
-/** Letters that are left to people, at the most. */
+/** Maximum number of letters that are left to people. */
 const UNSURE_MAX = 1_000;
-/** Replays of a rule that are not over, at the most. */
+/** Maximum number of replays of a rule that are not over. */
 const KNOWN_MAX = 100;
 
 /** The worst first: it is what is said of a round over several places. */

@@ -21,11 +21,11 @@ import {
   type Unit,
 } from './condition.ts';
 
-/** A condition has this many characters at the most. */
+/** A condition has this many characters at most. */
 const TEXT_MAX_CHARS = 500;
 const FOR_MAX_MS: number = 30 * DAY_MS;
 const OVER_MAX_MS: number = DAY_MS;
-/** The name of a queue of RabbitMQ has this many bytes at the most. */
+/** The name of a queue of RabbitMQ has this many bytes at most. */
 const QUEUE_MAX_BYTES = 255;
 
 const COMPARISONS: readonly string[] = ['>', '>=', '<', '<='];

@@ -119,7 +119,7 @@ export async function readAlertLease(records: RecordStore): Promise<AlertLease |
 
 /** The kind of record that the state of rules is. */
 export const STATE_KIND = 'alert.state';
-/** Writes of unknown outcome that are remembered, at the most. */
+/** Maximum number of writes of unknown outcome that are remembered. */
 const TRIED_MAX = 8;
 
 /** Where one rule stands. */

@@ -54,7 +54,7 @@ export type CarryResult =
 
 /** Which messages, and how many of them. */
 export interface QueueDrainOrder extends PassOrder {
-  /** Messages to see, at the most. */
+  /** Maximum number of messages to see. */
   readonly see?: number | undefined;
 }
 

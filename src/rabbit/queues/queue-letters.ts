@@ -423,7 +423,7 @@ export interface QueueLettersOptions {
   readonly parkedQueue?: string;
   /** Looks even if the queue's delivery limit is unknown; default: false. */
   readonly isTrusted?: boolean;
-  /** A look goes through this many at the most, unless it says so itself; default 100,000. */
+  /** A look goes through this many at most, unless it says so itself; default 100,000. */
   readonly lookMax?: number;
   readonly clock?: Clock;
   /** Told once, before the first look, where looking is not free. */

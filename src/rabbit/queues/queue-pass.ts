@@ -45,7 +45,7 @@ export interface PassOrder {
   readonly averageBytes?: number | undefined;
   /** Left ones held at once; default 100,000. Beyond it the pass ends with `held`. */
   readonly heldMax?: number | undefined;
-  /** Looked at, at the most. */
+  /** Maximum number that is examined. */
   readonly max?: number | undefined;
   /** A pass ends after this; default 10 minutes. */
   readonly maxMs?: number | undefined;
@@ -68,7 +68,7 @@ export interface QueuePass extends AsyncIterable<AmqpMessage> {
   readonly end: PassEnd | undefined;
   /** Whether the channel was lost: the broker may not know what was done last. */
   readonly isLost: boolean;
-  /** How many of those done last the broker may still hold for us, at the most. */
+  /** Maximum number of messages done last that the broker may still hold for us. */
   readonly unsure: number;
   /** It stays where it is. */
   leave(message: AmqpMessage): void;
@@ -388,7 +388,7 @@ export function lostAtTheEnd(queue: string): RespoolError {
 
 /** How far to go. */
 export interface WalkOptions {
-  /** Messages to see, at the most. */
+  /** Maximum number of messages to see. */
   readonly max?: number | undefined;
   readonly signal?: AbortSignal | undefined;
 }

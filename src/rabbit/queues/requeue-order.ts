@@ -46,7 +46,7 @@ import { explainRefusal } from '../topology/explain.ts';
 const BLOCK_MIN = 50;
 /** How many times the window a further consumer may hold at least. */
 const ROOM = 4;
-/** Consumers, at the most; two more come at the end. */
+/** Maximum number of consumers; two more come at the end. */
 const BLOCKS_MAX = 28;
 /** From this one on each takes its share of what is left, whatever the size of messages. */
 const SHARED_FROM = 8;

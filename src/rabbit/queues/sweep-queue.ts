@@ -160,7 +160,7 @@ function beginningOf({ properties }: AmqpMessage, queue: string): Record<string,
 const AVERAGE_BYTES: number = 16 * 2 ** 10;
 /** Progress is told once for this many messages. */
 const TOLD_EVERY = 100;
-/** This many stay, at the most: what lies behind them would never be seen. */
+/** At most this many stay: messages behind them would never be seen. */
 const HELD_MAX = 1_000_000;
 
 /** Sweeps one queue; what goes wrong is in the report. */

@@ -20,7 +20,7 @@ import type { ListFilter } from '../list.ts';
 import { addProgress, NO_PROGRESS } from './bulk-actions.ts';
 import type { Bulk, BulkAction, BulkProgress, BulkStep } from './operator.ts';
 
-/** Messages in one step, at the most. */
+/** Maximum number of messages in one step. */
 const STEP_MAX = 500;
 
 /** Messages that came this much later than now came before the clock was set back. */
@@ -125,7 +125,7 @@ export async function stepBulk(
     readonly action: BulkAction;
     readonly filter: ListFilter;
     readonly by: string;
-    /** Touches this many at the most. */
+    /** Changes at most this many messages. */
     readonly max: number;
     readonly after?: string | undefined;
   },

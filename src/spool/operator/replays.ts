@@ -68,14 +68,14 @@ export interface ReplayPlan {
   readonly bytes: number;
   readonly oldestAt: Millis | null;
   readonly newestAt: Millis | null;
-  /** By group, the largest first, 100 at the most. */
+  /** By group, the largest first, 100 at most. */
   readonly groups: readonly {
     readonly group: string;
     readonly code: string;
     readonly reason: string;
     readonly count: number;
   }[];
-  /** By destination, the largest first, 100 at the most. */
+  /** By destination, the largest first, 100 at most. */
   readonly routes: readonly { readonly to: string; readonly count: number }[];
   /** What cannot be sent, by why, with some ids. */
   readonly cannot: readonly {

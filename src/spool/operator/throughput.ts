@@ -10,7 +10,7 @@ import type { Spread, Throughput } from './operator.ts';
 import type { Clock } from '../../ports/clock.ts';
 
 const WINDOW_S = 60;
-/** Deliveries whose times are kept, at the most: the last ones. */
+/** Maximum number of deliveries whose times are kept: the last ones. */
 const TIMES_MAX = 2_000;
 
 const COUNTED = ['accepted', 'delivered', 'deferred', 'bounced', 'held'] as const;

@@ -365,7 +365,7 @@ function namesOf(sql: FlowSql): Map<number, TopicFlow> {
 // An engine asks with the same few filters again and again, so a topic is matched once per filter.
 // What destinations a filter leaves out changes from round to round and is not remembered.
 
-/** Filters remembered at the most. */
+/** Maximum number of filters that are remembered. */
 const FILTERS_MAX = 1_000;
 /** Topics whose match a filter remembers. */
 const TOPICS_MAX = 20_000;

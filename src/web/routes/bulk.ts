@@ -22,7 +22,7 @@ import { checkRole } from '../server/request-gate.ts';
 import { HttpRefusal } from '../server/refusal.ts';
 import { filterSchema, IDS_MAX, idSchema, resultSchema } from './schemas.ts';
 
-/** Messages that one request acts on, at the most. */
+/** Maximum number of messages that one request acts on. */
 const REQUEST_MAX = 5_000;
 /** A confirmation has its filter in it, and that may have 5,000 ids. */
 const TOKEN_MAX_CHARS = 600_000;

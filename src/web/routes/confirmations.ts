@@ -14,7 +14,7 @@ import { HttpRefusal } from '../server/refusal.ts';
 
 /** How long a dry run is good for. */
 const GOOD_FOR_MS: number = 10 * MINUTE_MS;
-/** Tokens that were used and are not yet over, at the most. */
+/** Maximum number of tokens that were used and are not yet over. */
 const USED_MAX = 10_000;
 
 /** What is counted before it is done. */

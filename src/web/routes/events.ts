@@ -18,7 +18,7 @@ const KINDS_MAX_CHARS = 1_000;
 /** What listening needs. */
 export interface EventRouteOptions {
   readonly clock: Clock;
-  /** Listeners at once, at the most. */
+  /** Maximum number of listeners at once. */
   readonly max: number;
   /** Fires when the service stops. */
   readonly signal: AbortSignal;

@@ -11,7 +11,7 @@ import type { ReplayOrder } from '../../spool/replay.ts';
 import { addEndpoint, type App } from '../server/endpoint.ts';
 import { IDS_MAX, idSchema, resultSchema } from './schemas.ts';
 
-/** Copies in one request, at the most. */
+/** Maximum number of copies in one request. */
 const COPIES_MAX = 500;
 /** Bodies come in Base64, which is a third longer. */
 const JSON_MAX_BYTES = 16_777_216;

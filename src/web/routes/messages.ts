@@ -14,7 +14,7 @@ import { momentOf, textOfHeader } from '../wire-texts.ts';
 import { keysDiffer, OPTION_HEADERS } from './post.ts';
 import { enqueuedSchema, FILTER_LISTS, idParams, messageSchema, pageQuery } from './schemas.ts';
 
-/** Messages in one request, at the most. */
+/** Maximum number of messages in one request. */
 const MESSAGES_MAX = 1_000;
 /** Larger bodies go as raw posts. */
 const JSON_MAX_BYTES = 16_777_216;

@@ -10,7 +10,7 @@ import { checkNumber, KEY_MAX_CHARS } from '../../core/limits.ts';
 import { addEndpoint, type App } from '../server/endpoint.ts';
 import { wholeOf } from '../wire-texts.ts';
 
-/** Records in one answer, at the most. */
+/** Maximum number of records in one answer. */
 const RECORDS_MAX = 1_000;
 /** An answer that is longer goes on in the next; a single record is always told. */
 const ANSWER_MAX_CHARS = 4_194_304;

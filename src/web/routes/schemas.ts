@@ -10,9 +10,9 @@ import type { ActionResult } from '../../spool/actions.ts';
 import type { ListFilter } from '../../spool/list.ts';
 import { momentOf } from '../wire-texts.ts';
 
-/** Ids in one request, at the most. */
+/** Maximum number of ids in one request. */
 export const IDS_MAX = 5_000;
-/** Ids in one query, at the most. */
+/** Maximum number of ids in one query. */
 const QUERY_IDS_MAX = 500;
 const TEXT_MAX_CHARS = 1_000;
 /** Headers of a message have no more bytes than this by default, all together. */

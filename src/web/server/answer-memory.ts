@@ -12,7 +12,7 @@ import type { ServerResponse } from 'node:http';
 import { asError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 
-/** Large answers that are made at once, at the most: a store reads one page after the other. */
+/** Maximum number of large answers made at once: a store reads one page after the other. */
 const AT_ONCE_MAX = 4;
 /** Unread bytes above which no large answer is built. */
 const ROOM_BYTES = 8_388_608;

@@ -235,7 +235,7 @@ function cutOff(): RespoolError {
 // Each has a limit of its own, but a thousand slow callers have a thousand of them. What has come
 // in counts, not what was announced: no caller can take the place of others without sending.
 
-/** Bytes of JSON requests in memory at once, at the most. */
+/** Maximum number of bytes of JSON requests in memory at once. */
 const BUDGET_BYTES = 33_554_432;
 const RETRY_AFTER_SECONDS = '1';
 

@@ -20,7 +20,7 @@ import { hasTokens, type ServeSettings, type TokenRole } from './settings.ts';
 
 // Counts per caller within a window of time, for limits. Bounded: the oldest is forgotten.
 
-/** Callers that are remembered, at the most. */
+/** Maximum number of callers that are remembered. */
 const CALLERS_MAX = 10_000;
 
 /** Counts what each caller did in the present window. */

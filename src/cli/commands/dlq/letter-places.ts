@@ -63,9 +63,9 @@ export interface LettersContext extends CommandContext {
 }
 
 const KINDS_DEFAULT: readonly LetterKind[] = ['dead', 'parked'];
-/** Queues that one command opens, at the most. */
+/** Maximum number of queues that one command opens. */
 const QUEUES_MAX = 1_000;
-/** Names that an error tells, at the most. */
+/** Maximum number of names in an error. */
 const TOLD_MAX = 10;
 
 /** How a command over dead letters opens its store. */

@@ -12,7 +12,7 @@ const LIMIT_MAX = 1_000_000;
 /** Maximum records in one answer. */
 const STEP_MAX = 1_000;
 const IDS_SHOWN = 3;
-/** Of a record that cannot be read, at the most. */
+/** Maximum length shown of a record that cannot be read. */
 const UNREAD_MAX_CHARS = 200;
 
 type Line = Awaited<ReturnType<Operator['audit']>>[number];

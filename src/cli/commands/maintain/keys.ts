@@ -46,7 +46,7 @@ export const keysCommand: CommandSpec = {
   subcommands: [generate],
 };
 
-/** Messages whose bodies cannot be read that are named, at the most. */
+/** Maximum number of messages with an unreadable body that are named. */
 const TROUBLES_SHOWN_MAX = 10;
 
 const SEAL_NOTE =

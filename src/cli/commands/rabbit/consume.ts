@@ -63,7 +63,7 @@ export interface ConsumersService {
   readonly health: () => { readonly connected: number; readonly all: number };
   /** Each of them. */
   readonly each: () => readonly { readonly queue: string; readonly isConnected: boolean }[];
-  /** Takes nothing new, and waits for what runs, so long at the most. */
+  /** Takes nothing new, and waits for running handlers, at most this long. */
   readonly stop: (withinMs: number) => Promise<void>;
 }
 

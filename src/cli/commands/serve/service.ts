@@ -275,7 +275,7 @@ function warnOfStrays({ spool, routes }: ConfiguredSpool, log: ServeLog): void {
   });
 }
 
-/** Topics without a route that are told of, at the most. */
+/** Maximum number of topics without a route that are reported. */
 const STRAYS_MAX = 100;
 
 function routeText({ lane, topic, deliver, policy, concurrency }: RouteInfo): string {

@@ -121,7 +121,7 @@ function handsOf(session: Session, { io }: LettersContext): RuleHands {
 
 /** How long a destination may take to say that it is well. */
 const ANSWERS_WITHIN_MS: number = 5 * SECOND_MS;
-/** Reasons that are told, at the most. */
+/** Maximum number of reasons that are reported. */
 const TOLD_MAX = 3;
 
 /** Who can be asked. */

@@ -103,7 +103,7 @@ function codeOf({ state, counts }: Replay): ExitCode {
 }
 
 const RIGHT = { align: 'right' as const };
-/** Rows of a part of a plan, at the most. */
+/** Maximum number of rows of a part of a plan. */
 const SHOWN_MAX = 10;
 
 /** The columns of a list of replays. */

@@ -12,7 +12,7 @@ import { Registry } from '../../../../observe/metrics/process-metrics.ts';
 import { SweepRows } from '../../../../observe/metrics/dead-letter-metrics.ts';
 import { systemClock } from '../../../../system/clock.ts';
 
-/** Queues with a label of their own, at the most. */
+/** Maximum number of queues with a label of their own. */
 export const LABELS_MAX = 500;
 
 /** Counts runs. */

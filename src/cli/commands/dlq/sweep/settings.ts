@@ -47,7 +47,7 @@ export interface SweepCommandSettings {
   readonly target: string;
   /** Deaths that a message may have; it is moved when it has more. */
   readonly max: number;
-  /** Messages moved in one run, at the most. */
+  /** Maximum number of messages moved in one run. */
   readonly limit: number | undefined;
   /** Queues at once. */
   readonly parallel: number | undefined;

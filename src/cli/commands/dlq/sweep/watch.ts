@@ -47,7 +47,7 @@ import { chooseBroker } from './broker.ts';
 const WATCH_KIND = 'dlq.watch';
 const EVERY_DEFAULT = '30s';
 const EVERY = { minMs: SECOND_MS, maxMs: DAY_MS };
-/** Queues that are watched, at the most. */
+/** Maximum number of queues that are watched. */
 const QUEUES_MAX = 1_000;
 
 /** Where dead letters lie, in numbers. */
