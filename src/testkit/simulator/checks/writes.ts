@@ -469,7 +469,8 @@ function isCarriedOut(
             (status.ending === 'bounced' || status.ending === 'expired')))
       );
     case 'remove':
-      return status.state === 'archived' && status.ending === 'removed';
+      // Not the audit of a removal for good, which may still be on its way.
+      return details['hard'] !== true && status.state === 'archived' && status.ending === 'removed';
     default:
       return false;
   }
