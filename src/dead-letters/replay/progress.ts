@@ -610,7 +610,7 @@ export function checkRunnable(replay: Replay, clock: Clock): void {
 export function lostError(id: string): RespoolError {
   return new RespoolError(
     'move.refused',
-    `cannot continue with replay "${id}": its lease was not renewed in time, and another process ` +
+    `cannot continue with replay "${id}": its lease was not renewed in time, and ` +
       'another process may be running it; check, and resume it if none does',
   );
 }
