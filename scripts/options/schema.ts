@@ -19,7 +19,7 @@ import { durationMs } from '../../src/core/duration.ts';
 import { bytesOf, defaultOf, type Option, type OptionTable } from '../../src/core/option-table.ts';
 import { EXEC_OPTIONS } from '../../src/deliver/exec/exec.ts';
 import { HTTP_OPTIONS } from '../../src/deliver/http/options.ts';
-import { METRIC_ALIASES } from '../../src/observe/metrics/types.ts';
+import { METRIC_ALIASES } from '../../src/observe/metrics/options.ts';
 import {
   NATS_BODY_OPTIONS,
   NATS_ENTRY_OPTIONS,

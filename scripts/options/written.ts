@@ -18,6 +18,12 @@ import { IN_BATCHES_OPTIONS } from '../../src/middleware/in-batches.ts';
 import { LOGGING_OPTIONS } from '../../src/middleware/logging.ts';
 import { RATE_LIMIT_OPTIONS } from '../../src/middleware/rate-limit.ts';
 import { RETRY_BUDGET_OPTIONS } from '../../src/middleware/retry-budget.ts';
+import { HEALTH_OPTIONS } from '../../src/observe/health.ts';
+import * as watched from '../../src/observe/metrics/options.ts';
+import {
+  OPEN_TELEMETRY_API_OPTIONS,
+  OPEN_TELEMETRY_OPTIONS,
+} from '../../src/observe/tracing/open-telemetry.ts';
 import {
   OUTBOX_DATABASES,
   CREATE_OUTBOX_OPTIONS,
@@ -99,6 +105,8 @@ const CHOICE = ['url', 'connection', 'tls', 'name', 'clock', 'dice'];
 const CONSUMER_FILE = 'src/rabbit/consume/options.ts';
 const PUBLISHER_FILE = 'src/rabbit/publish/options.ts';
 const FILESYSTEM_FILE = 'src/stores/filesystem/options.ts';
+const METRICS_FILE = 'src/observe/metrics/options.ts';
+const TRACING_FILE = 'src/observe/tracing/open-telemetry.ts';
 const TRANSFORMS_FILE = 'src/transforms/options.ts';
 const MEMORY_FILE = 'src/stores/memory/options.ts';
 const NATS_FILE = 'src/stores/nats/options.ts';
@@ -146,6 +154,14 @@ const INTERFACES: readonly WrittenInterface[] = [
   { file: 'src/outbox/listen.ts', name: 'ListenOptions', table: LISTEN_OPTIONS },
   { file: 'src/outbox/spool-sink.ts', name: 'SpoolSinkOptions', table: SPOOL_SINK_OPTIONS },
   { file: 'src/deliver/exec/exec.ts', name: 'ExecOptions', table: EXEC_OPTIONS },
+  { file: METRICS_FILE, name: 'MetricsOptions', table: watched.METRICS_OPTIONS },
+  { file: METRICS_FILE, name: 'WatchOptions', table: watched.WATCH_OPTIONS },
+  { file: METRICS_FILE, name: 'WatchConsumerOptions', table: watched.WATCH_CONSUMER_OPTIONS },
+  { file: METRICS_FILE, name: 'WatchPublisherOptions', table: watched.WATCH_PUBLISHER_OPTIONS },
+  { file: METRICS_FILE, name: 'WatchRelayOptions', table: watched.WATCH_RELAY_OPTIONS },
+  { file: 'src/observe/health.ts', name: 'HealthOptions', table: HEALTH_OPTIONS },
+  { file: TRACING_FILE, name: 'OpenTelemetryOptions', table: OPEN_TELEMETRY_OPTIONS },
+  { file: TRACING_FILE, name: 'OpenTelemetryApiOptions', table: OPEN_TELEMETRY_API_OPTIONS },
   { file: TRANSFORMS_FILE, name: 'CompressOptions', table: COMPRESS_OPTIONS },
   { file: TRANSFORMS_FILE, name: 'EncryptOptions', table: ENCRYPT_OPTIONS },
   { file: TRANSFORMS_FILE, name: 'DecryptOptions', table: DECRYPT_OPTIONS },
@@ -225,6 +241,9 @@ const PAGES: readonly WrittenPage[] = [
   optionsPage('docs/reference/outbox.md', 'spoolSink', SPOOL_SINK_OPTIONS),
   optionsPage('docs/reference/outbox.md', 'Options of once', ONCE_OPTIONS),
   optionsPage('docs/reference/outbox.md', 'Options of listen', LISTEN_OPTIONS),
+  optionsPage('docs/reference/metrics.md', 'Options of createMetrics', watched.METRICS_OPTIONS),
+  optionsPage('docs/reference/metrics.md', 'Options of watch', watched.WATCH_OPTIONS),
+  optionsPage('docs/reference/health.md', 'Options of health', HEALTH_OPTIONS),
   optionsPage('docs/how-to/deliver-over-http.md', 'Options', HTTP_OPTIONS),
   optionsPage('docs/how-to/run-a-command.md', 'Options', EXEC_OPTIONS),
 ];

@@ -8,8 +8,9 @@
  * no reason to send traffic elsewhere, as every other process would find it away too.
  */
 
-import { type Duration, durationMs, MINUTE_MS, SECOND_MS } from '../core/duration.ts';
-import { checkNames, checkOneOf } from '../core/limits.ts';
+import type { Duration } from '../core/duration.ts';
+import { checkOneOf } from '../core/limits.ts';
+import { type Option, readOptions } from '../core/option-table.ts';
 import type { Clock } from '../ports/clock.ts';
 import { systemClock } from '../system/clock.ts';
 import { withTimeout } from '../system/wait.ts';
@@ -67,8 +68,10 @@ export interface RelayHealth {
   readonly downSince?: number;
 }
 
+const NEEDS = ['consumers', 'relay'] as const;
+
 /** What may be needed to be ready, beside the spool. */
-export type HealthNeed = 'consumers' | 'relay';
+export type HealthNeed = (typeof NEEDS)[number];
 
 /** What is known. */
 export interface HealthFacts {
@@ -144,17 +147,71 @@ function troubleOf({ state, target, downSince }: RelayHealth): HealthReason | un
   return { code: 'relay.down', text: `the target of the relay does not answer${since}` };
 }
 
+const HEALTH = {
+  spool: {
+    kind: 'code',
+    type: 'a spool',
+    ts: 'HealthSpool',
+    about: 'checks whether it is running and its store answers',
+  },
+  consumers: {
+    kind: 'code',
+    type: 'a list of consumers',
+    ts: 'readonly { readonly isConnected: boolean }[]',
+    about: 'checks whether they are connected',
+  },
+  relay: {
+    kind: 'code',
+    type: 'a relay',
+    ts: "{ readonly load: Pick<RelayHealth, 'target' | 'downSince'> & Running }",
+    about: 'checks whether its target answers',
+  },
+  needs: {
+    kind: 'data',
+    type: 'a list of `consumers` and `relay`',
+    ts: 'readonly HealthNeed[]',
+    about: 'which of these make it not ready rather than only a note',
+  },
+  delivers: {
+    kind: 'boolean',
+    default: true,
+    about: '`false` for a process that only enqueues: its spool is never started',
+  },
+  within: {
+    kind: 'duration',
+    type: 'duration, up to 1m',
+    min: '1ms',
+    max: '1m',
+    default: '2s',
+    about: 'how long the store may take to answer',
+  },
+  clock: {
+    kind: 'code',
+    type: 'a clock',
+    ts: 'Clock',
+    defaultText: 'the system clock',
+    about: 'for tests',
+  },
+} as const;
+
+/** Every option of `health()`. */
+export const HEALTH_OPTIONS: Readonly<Record<keyof HealthOptions, Option>> = HEALTH;
+
 /** What `health()` looks at; whatever is left out is not looked at. */
 export interface HealthOptions {
+  /** Checks whether it is running and its store answers. */
   readonly spool?: HealthSpool;
+  /** Checks whether they are connected. */
   readonly consumers?: readonly { readonly isConnected: boolean }[];
+  /** Checks whether its target answers. */
   readonly relay?: { readonly load: Pick<RelayHealth, 'target' | 'downSince'> & Running };
-  /** What makes it unready, and is not only noted; default nothing. */
+  /** Which of these make it not ready rather than only a note. */
   readonly needs?: readonly HealthNeed[];
-  /** False for a process that only enqueues: its spool is never started. Default true. */
+  /** `false` for a process that only enqueues: its spool is never started. Default true. */
   readonly delivers?: boolean;
-  /** How long the store may take to answer, up to 1m; default 2s. */
+  /** How long the store may take to answer. Up to 1m; default 2s. */
   readonly within?: Duration;
+  /** For tests. Default the system clock. */
   readonly clock?: Clock;
 }
 
@@ -168,16 +225,11 @@ export interface HealthSpool {
   page(options: { readonly limit: number }): Promise<unknown>;
 }
 
-const NAMES = ['spool', 'consumers', 'relay', 'needs', 'delivers', 'within', 'clock'];
-const WITHIN_DEFAULT_MS: number = 2 * SECOND_MS;
-
 /** Looks at a spool, consumers and a relay of this process, to be answered where you like. */
 export async function health(options: HealthOptions): Promise<Health> {
-  checkNames('health', options, NAMES);
-  const { spool, consumers, relay, needs = [], delivers = true, clock = systemClock } = options;
-  const { within = WITHIN_DEFAULT_MS } = options;
-  const withinMs = durationMs(within, 'within', { minMs: 1, maxMs: MINUTE_MS });
-  for (const need of needs) checkOneOf('needs', need, ['consumers', 'relay']);
+  const { delivers, withinMs } = readOptions({ what: 'health' }, options, HEALTH);
+  const { spool, consumers, relay, needs = [], clock = systemClock } = options;
+  for (const need of needs) checkOneOf('needs', need, NEEDS);
   const isRunning = spool === undefined || !delivers || spool.load.isRunning;
   return judgeHealth({
     engine: isRunning ? 'running' : 'not-running',

@@ -20,22 +20,24 @@ export {
 } from './alerts/condition.ts';
 export { parseCondition } from './alerts/parse.ts';
 export type {
-  MetricAlias,
-  MetricsOptions,
   MetricsText,
   SweepCount,
   Watchable,
-  WatchConsumerOptions,
   WatchedAlert,
   WatchedConsumer,
   WatchedForecast,
   WatchedOutbox,
   WatchedPublisher,
   WatchedRelay,
+} from './metrics/types.ts';
+export type {
+  MetricAlias,
+  MetricsOptions,
+  WatchConsumerOptions,
   WatchOptions,
   WatchPublisherOptions,
   WatchRelayOptions,
-} from './metrics/types.ts';
+} from './metrics/options.ts';
 export { createMetrics, type Metrics } from './metrics/metrics.ts';
 export {
   openTelemetry,

@@ -9,7 +9,7 @@ import type { CommandSpec, OptionSpec } from '../../src/cli/spec.ts';
 import { environmentName, isScalar, KEYS } from '../../src/config/schema/keys.ts';
 import { Families } from '../../src/observe/metrics/families.ts';
 import { createMetrics } from 'respool/observe';
-import { METRIC_ALIASES } from '../../src/observe/metrics/types.ts';
+import { METRIC_ALIASES } from '../../src/observe/metrics/options.ts';
 import { json, setup } from '../web/setup.ts';
 import { compactJson, shareSchemas } from './compact-json.ts';
 

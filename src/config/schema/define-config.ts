@@ -17,6 +17,7 @@ import type {
 import type { ReplayRuleConfig } from '../../dead-letters/rules/types.ts';
 import type { ExecOptions, HttpOptions, ReadyHandler } from '../../deliver/index.ts';
 import type { DestinationLimits } from '../../engine/handler-slots.ts';
+import type { MetricAlias } from '../../observe/metrics/options.ts';
 import type { CleanUp } from '../../outbox/types.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
 import type { Durability, EntryStore } from '../../ports/entry-store.ts';
@@ -153,7 +154,7 @@ export interface MetricsConfig {
   /** `false`: nothing is counted, and `/metrics` is 404. Default true. */
   readonly enabled?: boolean;
   /** Names of other systems for the same numbers, in addition. */
-  readonly aliases?: readonly ('goqueue' | 'outbox')[];
+  readonly aliases?: readonly MetricAlias[];
   /** Topics with a label of their own; the others are `other`. 1 to 10,000; default 100. */
   readonly topicsMax?: number;
   /** The same for queues. 1 to 10,000; default 500. */

@@ -15,7 +15,7 @@ import {
   type OptionTable,
   typeText,
 } from '../../core/option-table.ts';
-import { METRIC_ALIASES } from '../../observe/metrics/types.ts';
+import { METRIC_ALIASES } from '../../observe/metrics/options.ts';
 import { configError } from '../load/config-errors.ts';
 import { checkQueueName } from '../load/dead-letters.ts';
 import { checkStore } from '../load/store-url.ts';

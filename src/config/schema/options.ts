@@ -9,6 +9,7 @@
 
 import { PORT_MAX, REPLAY_RANGES } from '../../core/limits.ts';
 import type { OptionTable } from '../../core/option-table.ts';
+import { METRICS_OPTIONS } from '../../observe/metrics/options.ts';
 import { RELAY_OPTIONS } from '../../outbox/types.ts';
 import { SPOOL_OPTIONS } from '../../spool/options.ts';
 
@@ -266,31 +267,10 @@ const METRICS_KEYS: OptionTable = {
     default: true,
     about: '`false`: nothing is counted, and [`/metrics`](metrics.md) is 404',
   },
-  aliases: {
-    kind: 'data',
-    type: 'a list of `goqueue` and `outbox`',
-    ts: "readonly ('goqueue' | 'outbox')[]",
-    schema: 'metricAliases',
-    defaultText: 'none',
-    about:
-      '[names of other systems](metrics.md#names-of-other-systems) for the same numbers, in ' +
-      'addition',
-  },
-  topicsMax: {
-    kind: 'number',
-    min: 1,
-    max: 10_000,
-    default: 100,
-    about: 'topics with a label of their own; the others are `other`',
-  },
-  queuesMax: { kind: 'number', min: 1, max: 10_000, default: 500, about: 'the same for queues' },
-  every: {
-    kind: 'duration',
-    min: '1s',
-    max: '1h',
-    default: '15s',
-    about: 'maximum age of counts of the store and depths of queues',
-  },
+  aliases: METRICS_OPTIONS.aliases,
+  topicsMax: METRICS_OPTIONS.topicsMax,
+  queuesMax: METRICS_OPTIONS.queuesMax,
+  every: METRICS_OPTIONS.every,
 };
 
 /** Keys of alerts. */

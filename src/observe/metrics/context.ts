@@ -7,7 +7,7 @@
 
 import { RespoolError } from '../../core/errors.ts';
 import type { Families, HistogramFamily, NumberFamily } from './families.ts';
-import type { MetricAlias } from './types.ts';
+import type { MetricAlias } from './options.ts';
 import type { Clock } from '../../ports/clock.ts';
 
 const OF_TOPIC = ['source', 'topic'] as const;

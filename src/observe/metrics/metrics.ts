@@ -8,39 +8,39 @@
  */
 
 import type { Registry } from '@prometheus-io/client';
-import { durationMs, HOUR_MS, SECOND_MS } from '../../core/duration.ts';
-import { RespoolError, show } from '../../core/errors.ts';
+import { RespoolError } from '../../core/errors.ts';
 import type { Spool } from '../../spool/spool.ts';
-import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
 import { aliasesOf } from './aliases.ts';
 import { createLabels, createSources, makeCoreFamilies, type MetricsContext } from './context.ts';
 import { DeadLetterMetrics } from './dead-letter-metrics.ts';
 import { Families } from './families.ts';
-import { OutboxMetrics } from './outbox.ts';
-import { RabbitMetrics } from './rabbit.ts';
-import { watchSpool } from './spool.ts';
 import {
-  METRIC_ALIASES,
+  type CheckedMetricsOptions,
+  checkMetricsOptions,
+  checkWatchNames,
   type MetricsOptions,
-  type MetricsText,
-  type SweepCount,
-  type Watchable,
+  WATCH_OPTIONS,
   type WatchConsumerOptions,
-  type WatchedConsumer,
-  type WatchedOutbox,
-  type WatchedPublisher,
-  type WatchedRelay,
   type WatchOptions,
   type WatchPublisherOptions,
   type WatchRelayOptions,
+} from './options.ts';
+import { OutboxMetrics } from './outbox.ts';
+import { RabbitMetrics } from './rabbit.ts';
+import { watchSpool } from './spool.ts';
+import type {
+  MetricsText,
+  SweepCount,
+  Watchable,
+  WatchedConsumer,
+  WatchedOutbox,
+  WatchedPublisher,
+  WatchedRelay,
 } from './types.ts';
-import { systemClock } from '../../system/clock.ts';
 import { readVersion } from '../../system/version.ts';
 
 const CODES_MAX = 50;
 const WORDS_MAX = 200;
-const LABELS_MAX = 10_000;
-const PREFIX_PATTERN = /^[a-zA-Z_][a-zA-Z0-9_]*$/;
 
 /** Counts from nothing, and goes on until it is closed. */
 export interface Metrics extends Omit<BrokerMetrics, 'hearPasses'> {
@@ -56,7 +56,7 @@ export interface Metrics extends Omit<BrokerMetrics, 'hearPasses'> {
 
 /** Makes metrics; they are registered at once, and move when something is watched. */
 export async function createMetrics(options: MetricsOptions = {}): Promise<Metrics> {
-  const settings = settingsOf(options);
+  const settings = checkMetricsOptions(options);
   const { Registry: OwnRegistry, processMetrics } = await import('./process-metrics.ts');
   const { registry = new OwnRegistry() } = options;
   const { ground, broker } = register(settings, registry);
@@ -76,7 +76,7 @@ export async function createMetrics(options: MetricsOptions = {}): Promise<Metri
   return {
     registry,
     watch(spool, value = {}) {
-      checkNames('watch', value, ['source', 'forecast', 'alerts']);
+      checkWatchNames('watch', value, WATCH_OPTIONS);
       return watched(() => {
         const stops = [watchSpool(ground, spool, value), broker.hearPasses(spool)];
         return () => {
@@ -98,45 +98,9 @@ export async function createMetrics(options: MetricsOptions = {}): Promise<Metri
   };
 }
 
-type Settings = ReturnType<typeof settingsOf>;
-
-const KNOWN: readonly (keyof MetricsOptions)[] = [
-  'registry',
-  'prefix',
-  'aliases',
-  'topicsMax',
-  'queuesMax',
-  'every',
-  'processMetrics',
-  'clock',
-];
-
-function settingsOf(options: MetricsOptions) {
-  checkNames('createMetrics', options, KNOWN);
-  const { prefix = 'respool', aliases = [], topicsMax = 100, queuesMax = 500 } = options;
-  const { every = '15s', processMetrics = false, clock = systemClock } = options;
-  if (typeof prefix !== 'string' || !PREFIX_PATTERN.test(prefix)) {
-    throw new RespoolError(
-      'config.invalid',
-      `cannot use ${show(prefix)} as "prefix": allowed is A-Z a-z 0-9 _, with no digit first`,
-    );
-  }
-  for (const alias of aliases) checkOneOf('aliases', alias, METRIC_ALIASES);
-  const range = { min: 1, max: LABELS_MAX };
-  return {
-    prefix,
-    aliases,
-    topicsMax: checkNumber('topicsMax', topicsMax, range),
-    queuesMax: checkNumber('queuesMax', queuesMax, range),
-    everyMs: durationMs(every, 'every', { minMs: SECOND_MS, maxMs: HOUR_MS }),
-    processMetrics,
-    clock,
-  };
-}
-
 /** All families, or none: a name that is taken leaves nothing of ours in the registry. */
 function register(
-  settings: Settings,
+  settings: CheckedMetricsOptions,
   registry: Registry,
 ): { readonly ground: MetricsContext; readonly broker: BrokerMetrics } {
   const { prefix, everyMs, clock } = settings;
@@ -150,7 +114,7 @@ function register(
   }
 }
 
-function groundOf(settings: Settings, families: Families): MetricsContext {
+function groundOf(settings: CheckedMetricsOptions, families: Families): MetricsContext {
   const { aliases, topicsMax, queuesMax, clock } = settings;
   const core = makeCoreFamilies(families);
   core.info.row(readVersion()).value = 1;

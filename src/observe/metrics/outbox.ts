@@ -11,12 +11,12 @@
 import { type Millis, SECOND_MS } from '../../core/duration.ts';
 import type { Entry } from '../../core/entry.ts';
 import { Trend, TREND_MS } from '../../core/forecast.ts';
-import { checkNames } from '../../core/limits.ts';
 import { type State, STATES } from '../../core/state.ts';
 import { internalsOf, type SpoolInternals } from '../../spool/internals.ts';
 import type { PageOptions } from '../../spool/list.ts';
 import type { Aliases } from './aliases.ts';
-import type { WatchedOutbox, WatchedRelay, WatchRelayOptions } from './types.ts';
+import { checkWatchNames, WATCH_RELAY_OPTIONS, type WatchRelayOptions } from './options.ts';
+import type { WatchedOutbox, WatchedRelay } from './types.ts';
 import type { NumberFamily } from './families.ts';
 import type { MetricsContext } from './context.ts';
 import { recordEvents, recordLoad, recordSettled } from './source-rows.ts';
@@ -50,7 +50,7 @@ export class OutboxMetrics {
     outbox?: WatchedOutbox,
     options: WatchRelayOptions = {},
   ): () => void {
-    checkNames('watchRelay', options, ['source', 'exchange']);
+    checkWatchNames('watchRelay', options, WATCH_RELAY_OPTIONS);
     const { source = 'relay', exchange = '' } = options;
     const ground = this.#ground;
     const stops = [

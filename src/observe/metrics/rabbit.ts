@@ -12,19 +12,20 @@
 import { SECOND_MS } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import { Trend, TREND_MS } from '../../core/forecast.ts';
-import { checkNames } from '../../core/limits.ts';
 import type { EngineLoad } from '../../engine/parts.ts';
 import type { ConsumerLoad } from '../../rabbit/consume/consumer.ts';
 import { createManagement, type Management } from '../../rabbit/management/management.ts';
 import type { ManagementOptions } from '../../rabbit/management/http.ts';
 import type { QueueStats, StatsReport } from '../../rabbit/admin/reports.ts';
 import type { Aliases } from './aliases.ts';
-import type {
-  WatchConsumerOptions,
-  WatchedConsumer,
-  WatchedPublisher,
-  WatchPublisherOptions,
-} from './types.ts';
+import {
+  checkWatchNames,
+  WATCH_CONSUMER_OPTIONS,
+  WATCH_PUBLISHER_OPTIONS,
+  type WatchConsumerOptions,
+  type WatchPublisherOptions,
+} from './options.ts';
+import type { WatchedConsumer, WatchedPublisher } from './types.ts';
 import type { NumberFamily } from './families.ts';
 import type { MetricsContext } from './context.ts';
 import { growthOf, recordEvents, recordLoad, recordSettled } from './source-rows.ts';
@@ -65,7 +66,7 @@ export class RabbitMetrics {
 
   /** Counts its events under `queue:<name>` and reports its queues; returns a function to stop. */
   watchConsumer(consumer: WatchedConsumer, options: WatchConsumerOptions = {}): () => void {
-    checkNames('watchConsumer', options, ['management', 'exchange']);
+    checkWatchNames('watchConsumer', options, WATCH_CONSUMER_OPTIONS);
     const { management, exchange = '' } = options;
     const { client, close } = clientOf(management);
     const courses = new Map<string, Trend>();
@@ -101,7 +102,7 @@ export class RabbitMetrics {
 
   /** Tells what it has on its way; returns the end. */
   watchPublisher(publisher: WatchedPublisher, options: WatchPublisherOptions): () => void {
-    checkNames('watchPublisher', options, ['name']);
+    checkWatchNames('watchPublisher', options, WATCH_PUBLISHER_OPTIONS);
     const { name } = options;
     if (typeof name !== 'string' || name === '') {
       throw new RespoolError('config.invalid', 'cannot watch a publisher: give it a "name"');

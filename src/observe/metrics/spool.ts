@@ -13,7 +13,8 @@ import { backlogOf } from './outbox.ts';
 import { type HistogramRow, type NumberFamily, observe, type MetricRow } from './families.ts';
 import type { MetricsContext } from './context.ts';
 import { beginTopic, recordEvents, recordLoad, recordSettled } from './source-rows.ts';
-import type { WatchedForecast, WatchOptions } from './types.ts';
+import type { WatchOptions } from './options.ts';
+import type { WatchedForecast } from './types.ts';
 
 const ALERT_PHASES = ['fired', 'resolved'] as const satisfies readonly EventOf<'alert'>['phase'][];
 

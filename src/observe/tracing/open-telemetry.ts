@@ -13,7 +13,7 @@
 import type { Headers } from '../../core/entry.ts';
 import { isRespoolError, RespoolError, show, textOf } from '../../core/errors.ts';
 import { codeText } from '../../core/failure.ts';
-import { checkNames } from '../../core/limits.ts';
+import { type Option, readOptions } from '../../core/option-table.ts';
 import type { Outcome, Verdict } from '../../core/verdict.ts';
 import { redactText } from '../../core/redact.ts';
 import {
@@ -117,11 +117,44 @@ function tellError(span: OtelSpan, code: string, reason: string): void {
   span.setStatus({ code: STATUS_ERROR, message: `${type}: ${text}` });
 }
 
+const REGISTERED = 'the one that is registered, now or later';
+
+const OPEN_TELEMETRY = {
+  tracerProvider: {
+    kind: 'code',
+    ts: 'OtelTracerProvider',
+    defaultText: REGISTERED,
+    about: 'makes the tracer',
+  },
+  propagator: {
+    kind: 'code',
+    ts: 'OtelPropagator',
+    defaultText: REGISTERED,
+    about: 'carries contexts in headers',
+  },
+} as const;
+
+const API = {
+  api: {
+    kind: 'code',
+    ts: 'OtelApi',
+    required: true,
+    about: "what `import * as api from '@opentelemetry/api'` gives",
+  },
+} as const;
+
+/** Every option of `openTelemetry()`, but for the package. */
+export const OPEN_TELEMETRY_OPTIONS: Readonly<Record<keyof OpenTelemetryOptions, Option>> =
+  OPEN_TELEMETRY;
+
+/** The package at hand, as an option of `openTelemetry()`. */
+export const OPEN_TELEMETRY_API_OPTIONS: Readonly<Record<'api', Option>> = API;
+
 /** Which tracer provider and propagator are used. */
 export interface OpenTelemetryOptions {
-  /** Default: the one that is registered, now or later. */
+  /** Makes the tracer. Default the one that is registered, now or later. */
   readonly tracerProvider?: OtelTracerProvider;
-  /** Default: the one that is registered, now or later. */
+  /** Carries contexts in headers. Default the one that is registered, now or later. */
   readonly propagator?: OtelPropagator;
 }
 
@@ -131,7 +164,6 @@ export interface OpenTelemetryApiOptions extends OpenTelemetryOptions {
   readonly api: OtelApi;
 }
 
-const NAMES = ['api', 'tracerProvider', 'propagator'];
 const PEER = '@opentelemetry/api';
 /** The name of the instrumentation. */
 const SCOPE = 'respool';
@@ -145,7 +177,7 @@ export function openTelemetry(options?: OpenTelemetryOptions): Promise<Tracer>;
 export function openTelemetry(
   options: OpenTelemetryOptions & { readonly api?: OtelApi } = {},
 ): Tracer | Promise<Tracer> {
-  checkNames('openTelemetry', options, NAMES);
+  readOptions({ what: 'openTelemetry' }, options, { ...API, ...OPEN_TELEMETRY });
   const { api, tracerProvider, propagator } = options;
   checkPart('tracerProvider', tracerProvider, ['getTracer']);
   checkPart('propagator', propagator, ['inject', 'extract']);

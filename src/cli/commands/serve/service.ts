@@ -44,7 +44,8 @@ import type { ConfiguredConsumer } from '../../../config/open/open-consumers.ts'
 import type { OpenRelay } from '../../../config/open/open-outbox.ts';
 import type { AlertState } from '../../../observe/alerts/state.ts';
 import type { Metrics } from '../../../observe/metrics/metrics.ts';
-import type { WatchedAlert, WatchOptions } from '../../../observe/metrics/types.ts';
+import type { WatchOptions } from '../../../observe/metrics/options.ts';
+import type { WatchedAlert } from '../../../observe/metrics/types.ts';
 import { createManagement, type Management } from '../../../rabbit/management/management.ts';
 
 type Service = ReturnType<typeof createService>;
