@@ -34,9 +34,13 @@ import { LISTEN_OPTIONS } from '../../src/outbox/listen.ts';
 import { ONCE_OPTIONS } from '../../src/outbox/once.ts';
 import { SPOOL_SINK_OPTIONS } from '../../src/outbox/spool-sink.ts';
 import { RELAY_OPTIONS } from '../../src/outbox/types.ts';
+import { CONNECTION_OPTIONS } from '../../src/rabbit/connection/connection.ts';
 import { CONSUMER_OPTIONS } from '../../src/rabbit/consume/options.ts';
+import { MANAGEMENT_OPTIONS } from '../../src/rabbit/management/http.ts';
+import { MIGRATE_OPTIONS } from '../../src/rabbit/migrate/migrate.ts';
 import { PUBLISHER_OPTIONS } from '../../src/rabbit/publish/options.ts';
 import { SINK_OPTIONS } from '../../src/rabbit/publish/sink.ts';
+import { DRAIN_OPTIONS } from '../../src/rabbit/queues/drain.ts';
 import { SWEEP_OPTIONS, SWEEP_QUEUES_OPTIONS } from '../../src/rabbit/queues/sweep.ts';
 import { SPOOL_OPTIONS } from '../../src/spool/options.ts';
 import {
@@ -103,6 +107,7 @@ function without(table: OptionTable, names: readonly string[]): OptionTable {
 /** What every consumer inherits from `ConnectionChoice`. */
 const CHOICE = ['url', 'connection', 'tls', 'name', 'clock', 'dice'];
 const CONSUMER_FILE = 'src/rabbit/consume/options.ts';
+const REPORTS_FILE = 'src/rabbit/admin/reports.ts';
 const PUBLISHER_FILE = 'src/rabbit/publish/options.ts';
 const FILESYSTEM_FILE = 'src/stores/filesystem/options.ts';
 const METRICS_FILE = 'src/observe/metrics/options.ts';
@@ -137,6 +142,18 @@ const INTERFACES: readonly WrittenInterface[] = [
   { file: 'src/stores/s3/options.ts', name: 'S3Options', table: S3_OPTIONS },
   { file: 'src/deliver/http/options.ts', name: 'HttpOptions', table: HTTP_OPTIONS },
   { file: CONSUMER_FILE, name: 'ConsumerOptions', table: without(CONSUMER_OPTIONS, CHOICE) },
+  {
+    file: 'src/rabbit/connection/connection.ts',
+    name: 'ConnectionOptions',
+    table: CONNECTION_OPTIONS,
+  },
+  { file: REPORTS_FILE, name: 'DrainOptions', table: DRAIN_OPTIONS },
+  { file: REPORTS_FILE, name: 'MigrateOptions', table: MIGRATE_OPTIONS },
+  {
+    file: 'src/rabbit/management/http.ts',
+    name: 'ManagementOptions',
+    table: MANAGEMENT_OPTIONS,
+  },
   { file: PUBLISHER_FILE, name: 'PublisherOptions', table: PUBLISHER_OPTIONS },
   { file: 'src/rabbit/publish/sink.ts', name: 'RabbitSinkOptions', table: SINK_OPTIONS },
   { file: 'src/rabbit/queues/sweep.ts', name: 'SweepSettings', table: SWEEP_OPTIONS },
@@ -229,6 +246,10 @@ const PAGES: readonly WrittenPage[] = [
   optionsPage('docs/reference/stores/s3.md', 'Options', S3_OPTIONS),
   optionsPage(RABBIT_PAGE, 'Options of createConsumer', CONSUMER_OPTIONS),
   optionsPage(RABBIT_PAGE, 'Options of createPublisher', PUBLISHER_OPTIONS),
+  optionsPage(RABBIT_PAGE, 'Options of createConnection', CONNECTION_OPTIONS),
+  optionsPage(RABBIT_PAGE, 'Options of createManagement', MANAGEMENT_OPTIONS),
+  optionsPage(RABBIT_PAGE, 'Options of drainQueue', DRAIN_OPTIONS),
+  optionsPage(RABBIT_PAGE, 'Options of migrateTopology', MIGRATE_OPTIONS),
   optionsPage(RABBIT_PAGE, 'Options of rabbitSink', SINK_OPTIONS),
   optionsPage(LETTERS_PAGE, 'Options of a sweep', { ...SWEEP_QUEUES_OPTIONS, ...SWEEP_OPTIONS }),
   optionsPage(LETTERS_PAGE, 'Options of a replay', REPLAY_OPTIONS),

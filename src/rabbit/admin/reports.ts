@@ -110,27 +110,33 @@ export interface MoveProgress {
 
 /** Options of `drainQueue`. */
 export interface DrainOptions {
+  /** The broker; the connection is left open. */
   readonly connection: AnyConnection;
   /** What to empty: a wait, dead, parked or unrouted queue. */
   readonly queue: string;
   /** Tell whose queue it is, and with that where its messages belong. */
   readonly plans?: readonly QueuePlan[];
-  /** Where to; default: the main queue that each message belongs to. */
+  /** Where the messages go. Default the main queue of each message. */
   readonly to?: Route | ((message: AmqpMessage) => Route) | 'discard';
-  /** Needed to discard: the name of the queue once more. */
+  /** Required to discard: the name of the queue once more. */
   readonly confirm?: string;
-  /** At most this many; default: as many as there were at the beginning. */
+  /** At most this many messages. 1 or more; default as many as there were at the beginning. */
   readonly max?: number;
-  /** Only these; the others stay where they are. */
+  /** Only these; the others stay where they are. Default all. */
   readonly match?: (message: AmqpMessage) => boolean;
-  /** On their way at once, 1 to 1000; default 100. */
+  /** Messages in flight at once. 1 to 1,000; default 100. */
   readonly window?: number;
-  /** Whether attempts count from 0 again; default: from dead and parked queues. */
+  /**
+   * Whether attempts count from 0 again. Default `fresh` from dead and parked queues, else `keep`.
+   */
   readonly attempts?: 'fresh' | 'keep';
-  /** How the past is written; default: our own headers. */
+  /** How the past of messages is written. Default Respool's headers. */
   readonly wire?: HistoryWire;
+  /** Called after every 100 messages and at the end of each queue. */
   readonly onProgress?: (progress: MoveProgress) => void;
+  /** Ends it. */
   readonly signal?: AbortSignal;
+  /** For tests. Default the system clock. */
   readonly clock?: Clock;
 }
 
@@ -170,36 +176,43 @@ export interface OldQueue {
 
 /** Options of `migrateTopology`. */
 export interface MigrateOptions {
+  /** The broker; the connection is left open. */
   readonly connection: AnyConnection;
-  /** Needed to remove anything: only it tells bindings and what is being dead-lettered. */
+  /** Required to remove anything: only it reports bindings and what is being dead-lettered. */
   readonly management?: Management | undefined;
+  /** The old queues. */
   readonly from: Topology | readonly OldQueue[];
+  /** The new topology. */
   readonly to: QueuePlan | readonly QueuePlan[];
-  /** Old main queues and their new names, where they differ; one of each needs no list. */
+  /** New names of old main queues, where they differ; one of each needs no list. */
   readonly renamed?: Readonly<Record<string, string>>;
-  /** Move what waits into the new wait queues (default), or leave it to run out. */
+  /** Moves waiting messages into the new wait queues, or leaves them to run out. Default `move`. */
   readonly waits?: 'move' | 'leave';
   /**
-   * Says that no consumer uses the old wait queues any more. Needed to remove them while consumers
-   * run whose queue has kept its name: their topology cannot be determined. Default: false.
+   * States that no consumer uses the old wait queues any more. Required to remove them while
+   * consumers run whose queue has kept its name: their topology cannot be determined. Default
+   * false.
    */
   readonly oldConsumersGone?: boolean;
   /**
-   * Queues, as globs, whose messages are none of the old queues though they are dead-lettered by
-   * a key that only each message has. Others of that kind stop a migration while they hold any.
+   * Queues whose messages do not come from the old queues though they are dead-lettered by a key
+   * that only each message has. Others of that kind stop a migration while they are not empty.
    */
   readonly unrelated?: readonly string[];
-  /** Tell what would be done, and do nothing. */
+  /** Reports what would be done, and does nothing. Default false. */
   readonly dryRun?: boolean;
-  /** On their way at once, 1 to 1000; default 100. */
+  /** Messages in flight at once. 1 to 1,000; default 100. */
   readonly window?: number;
   /**
-   * How the past is read, by the name of an old main queue, and written, by that of a new one;
-   * default: our own headers.
+   * How the past of messages is read, by the name of an old main queue, and written, by that of a
+   * new one. Default Respool's headers.
    */
   readonly wire?: HistoryWire;
+  /** Called after every 100 messages and at the end of each queue. */
   readonly onProgress?: (progress: MoveProgress) => void;
+  /** Ends it. */
   readonly signal?: AbortSignal;
+  /** For tests. Default the system clock. */
   readonly clock?: Clock;
 }
 

@@ -7,9 +7,9 @@
  * conventions for RabbitMQ, is here too.
  */
 
-import { type Duration, durationMs, MINUTE_MS } from '../../core/duration.ts';
+import { type Duration, durationMs } from '../../core/duration.ts';
 import { isRespoolError, RespoolError, show, textOf } from '../../core/errors.ts';
-import { checkNames } from '../../core/limits.ts';
+import { type Option, readOptions } from '../../core/option-table.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
 import type { Claim } from '../../ports/source.ts';
 import type { TracedPlace } from '../../ports/tracer.ts';
@@ -19,18 +19,69 @@ import { ReconnectingConnection } from './reconnecting-connection.ts';
 import { unescape } from 'node:querystring';
 import { importPeer } from '../../system/peer.ts';
 
+const CONNECTION = {
+  url: {
+    kind: 'data',
+    type: '`amqp://…`, `amqps://…`, or a list',
+    ts: 'string | readonly string[]',
+    required: true,
+    about: 'such as `amqp://user:password@host:5672/vhost`; of a list one that answers',
+  },
+  tls: {
+    kind: 'data',
+    type: '`{ ca, cert, key, passphrase, servername, rejectUnauthorized }`',
+    ts: 'TlsOptions',
+    defaultText: "Node's certificate authorities",
+    about: 'for `amqps://`',
+  },
+  timeout: {
+    kind: 'duration',
+    min: '1ms',
+    max: '5m',
+    default: '10s',
+    about: 'how long opening may take',
+  },
+  heartbeat: {
+    kind: 'duration',
+    min: '1s',
+    max: '5m',
+    default: '10s',
+    about: 'the silence after which one side considers the other gone',
+  },
+  name: {
+    kind: 'text',
+    type: 'text',
+    default: 'respool',
+    about: 'shown by the broker, with `consuming` or `publishing` after it',
+  },
+  clock: {
+    kind: 'code',
+    type: 'Clock',
+    ts: 'Clock',
+    defaultText: 'the system clock',
+    about: 'for tests',
+  },
+  dice: { kind: 'code', type: 'Dice', ts: 'Dice', defaultText: "the system's", about: 'for tests' },
+} as const;
+
+/** The options of a connection. */
+export const CONNECTION_OPTIONS: Readonly<Record<keyof ConnectionOptions, Option>> = CONNECTION;
+
 /** Where the broker is. */
 export interface ConnectionOptions {
-  /** Such as `amqp://user:password@host:5672/vhost`; of several, one that answers. */
+  /** Such as `amqp://user:password@host:5672/vhost`; of a list one that answers. */
   readonly url: string | readonly string[];
+  /** For `amqps://`. Default Node's certificate authorities. */
   readonly tls?: TlsOptions;
-  /** How long a connection may take to open, 1ms to 5m; default 10s. */
+  /** How long opening may take. 1ms to 5m; default 10s. */
   readonly timeout?: Duration;
-  /** The silence after which a side takes the other for gone, 1s to 5m; default 10s. */
+  /** The silence after which one side considers the other gone. 1s to 5m; default 10s. */
   readonly heartbeat?: Duration;
-  /** The name that the broker shows; default `respool`. */
+  /** Shown by the broker, with `consuming` or `publishing` after it. Default `respool`. */
   readonly name?: string;
+  /** For tests. Default the system clock. */
   readonly clock?: Clock;
+  /** For tests. Default the system's. */
   readonly dice?: Dice;
 }
 
@@ -54,22 +105,14 @@ export interface ConnectionChoice {
   readonly dice?: Dice | undefined;
 }
 
-const NAMES = ['url', 'tls', 'timeout', 'heartbeat', 'name', 'clock', 'dice'];
-const SPAN = { minMs: 1, maxMs: 5 * MINUTE_MS };
-
 /** Two connections that several consumers and publishers may share. */
 export function createConnection(options: ConnectionOptions): RabbitConnection {
-  checkNames('createConnection', options, NAMES);
-  const { tls, name = 'respool', clock = systemClock, dice = systemDice } = options;
+  const { timeoutMs, heartbeatMs } = readOptions({ what: 'createConnection' }, options, CONNECTION);
+  const { tls, name = CONNECTION.name.default, clock = systemClock, dice = systemDice } = options;
   const urls = typeof options.url === 'string' ? [options.url] : options.url;
   if (!Array.isArray(urls) || urls.length === 0 || urls.some((url) => typeof url !== 'string')) {
     throw noUrl(options.url);
   }
-  const timeoutMs = durationMs(options.timeout ?? CONNECT_TIMEOUT_MS, 'timeout', SPAN);
-  const heartbeatMs = durationMs(options.heartbeat ?? HEARTBEAT_MS, 'heartbeat', {
-    minMs: 1_000,
-    maxMs: SPAN.maxMs,
-  });
   // The next connection begins with the one that answered last.
   let at = 0;
   const openAny = async (settings: ConnectOptions): Promise<AmqpConnection> => {
@@ -109,7 +152,7 @@ export function connectionOf(
     );
   }
   if (url !== undefined) {
-    const options = { url, clock, dice, name: name ?? 'respool' };
+    const options = { url, clock, dice, ...(name === undefined ? {} : { name }) };
     return {
       connection: createConnection(tls === undefined ? options : { ...options, tls }),
       isOwned: true,
@@ -196,8 +239,8 @@ export interface TlsOptions {
   readonly rejectUnauthorized?: boolean;
 }
 
-const CONNECT_TIMEOUT_MS = 10_000;
-const HEARTBEAT_MS = 10_000;
+const CONNECT_TIMEOUT_MS: number = durationMs(CONNECTION.timeout.default, 'timeout');
+const HEARTBEAT_MS: number = durationMs(CONNECTION.heartbeat.default, 'heartbeat');
 
 interface AmqpPackage {
   connect(url: string, socket: object): Promise<AmqpConnection>;

@@ -5,15 +5,10 @@
  * No text of this file ever shows a URL as it was given: it may hold a password.
  */
 
-import {
-  type Duration,
-  durationMs,
-  MINUTE_MS,
-  SECOND_MS,
-  formatDuration,
-} from '../../core/duration.ts';
+import { type Duration, formatDuration } from '../../core/duration.ts';
 import { RespoolError, asError, show, textOf } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
+import { checkOption, type Option } from '../../core/option-table.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
 import type { TlsOptions } from '../connection/connection.ts';
@@ -21,18 +16,68 @@ import type * as undici from 'undici';
 import { importPeer } from '../../system/peer.ts';
 import { TimeLimit } from '../../system/wait.ts';
 
+const MANAGEMENT = {
+  url: {
+    kind: 'text',
+    type: 'a URL',
+    required: true,
+    about: '`http://user:password@host:15672`; a path before `/api` may follow',
+  },
+  tls: {
+    kind: 'data',
+    type: '`{ ca, cert, key, passphrase, servername, rejectUnauthorized }`',
+    ts: 'TlsOptions',
+    defaultText: "Node's certificate authorities",
+    about: 'for `https://`',
+  },
+  timeout: {
+    kind: 'duration',
+    min: '1ms',
+    max: '10m',
+    default: '10s',
+    about: 'how long an answer may take, its body included',
+  },
+  vhost: { kind: 'text', type: 'a name', default: '/', about: 'the virtual host' },
+  username: {
+    kind: 'text',
+    type: 'text',
+    defaultText: 'the user of the URL, or `guest`',
+    about: 'the user that asks',
+  },
+  password: {
+    kind: 'text',
+    type: 'text',
+    defaultText: 'that of the URL, or `guest`',
+    secret: true,
+    about: "the user's password",
+  },
+  clock: {
+    kind: 'code',
+    type: 'Clock',
+    ts: 'Clock',
+    defaultText: 'the system clock',
+    about: 'for tests',
+  },
+} as const;
+
+/** The options of the management API. */
+export const MANAGEMENT_OPTIONS: Readonly<Record<keyof ManagementOptions, Option>> = MANAGEMENT;
+
 /** Where the management API is, and who asks. */
 export interface ManagementOptions {
   /** `http://user:password@host:15672`; a path before `/api` may follow. */
   readonly url: string;
+  /** For `https://`. Default Node's certificate authorities. */
   readonly tls?: TlsOptions;
-  /** How long an answer may take, its body included; default 10s. */
+  /** How long an answer may take, its body included. 1ms to 10m; default 10s. */
   readonly timeout?: Duration;
-  /** The virtual host; default `/`. */
+  /** The virtual host. Default `/`. */
   readonly vhost?: string;
-  /** Who asks; default: the user of the URL, or `guest`. */
+  /** The user that asks. Default the user of the URL, or `guest`. */
   readonly username?: string;
+  /** The user's password. Default that of the URL, or `guest`. */
   readonly password?: string;
+  /** For tests. Default the system clock. */
   readonly clock?: Clock;
 }
 
@@ -51,11 +96,8 @@ export interface ManagementSettings {
   readonly clock: Clock;
 }
 
-const TIMEOUT_DEFAULT_MS = 10 * SECOND_MS;
-const TIMEOUT_MAX_MS = 10 * MINUTE_MS;
 const GUEST = 'guest';
 
-const OPTIONS = ['url', 'tls', 'timeout', 'vhost', 'username', 'password', 'clock'] as const;
 const TLS_OPTIONS = [
   'ca',
   'cert',
@@ -66,8 +108,8 @@ const TLS_OPTIONS = [
 ] as const;
 
 export function checkManagementOptions(options: ManagementOptions): ManagementSettings {
-  checkNames('the management API', options, OPTIONS);
-  const { tls = {}, timeout = TIMEOUT_DEFAULT_MS, clock = systemClock } = options;
+  checkNames('the management API', options, Object.keys(MANAGEMENT));
+  const { tls = {}, timeout = MANAGEMENT.timeout.default, clock = systemClock } = options;
   checkNames('"tls" of the management API', tls, TLS_OPTIONS);
   const url = parse(options.url, ['http:', 'https:'], 'http://user:password@host:15672');
   const username = options.username ?? (decoded(url.username) || GUEST);
@@ -80,11 +122,8 @@ export function checkManagementOptions(options: ManagementOptions): ManagementSe
     // RabbitMQ reads names and passwords as UTF-8.
     authorization: `Basic ${Buffer.from(`${username}:${password}`, 'utf8').toString('base64')}`,
     username,
-    vhost: options.vhost ?? '/',
-    timeoutMs: durationMs(timeout, 'timeout of the management API', {
-      minMs: 1,
-      maxMs: TIMEOUT_MAX_MS,
-    }),
+    vhost: options.vhost ?? MANAGEMENT.vhost.default,
+    timeoutMs: checkOption('timeout of the management API', timeout, MANAGEMENT.timeout) as number,
     tls,
     clock,
   };

@@ -10,7 +10,7 @@
  */
 
 import { show } from '../../core/errors.ts';
-import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
+import { type Option, readOptions } from '../../core/option-table.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { createIdMaker } from '../../system/ids.ts';
 import { closeChannel, openChannel, passiveQueues } from '../connection/amqp.ts';
@@ -31,28 +31,86 @@ import {
   runOut,
   step,
 } from './old-topology.ts';
-import { moveMessages, WINDOW_DEFAULT, WINDOW_MAX } from '../queues/drain.ts';
+import { MOVE, moveMessages } from '../queues/drain.ts';
 import { removeOld } from './remove.ts';
 import type { MigrateOptions, MigrateReport } from '../admin/reports.ts';
 
 /** What comes back while a queue is emptied is taken in a further pass. */
 const PASSES_MAX = 3;
-const NAMES = [
-  'connection',
-  'management',
-  'from',
-  'to',
-  'renamed',
-  'waits',
-  'oldConsumersGone',
-  'unrelated',
-  'dryRun',
-  'window',
-  'wire',
-  'onProgress',
-  'signal',
-  'clock',
-];
+
+/** The options of `migrateTopology`, in the order of error texts. */
+const MIGRATE = {
+  connection: MOVE.connection,
+  management: {
+    kind: 'code',
+    type: 'the result of `createManagement`',
+    ts: 'Management | undefined',
+    about: 'required to remove anything: only it reports bindings and what is being dead-lettered',
+  },
+  from: {
+    kind: 'code',
+    type: 'a topology, or a list of `{ name, role, of, waitMs }`',
+    ts: 'Topology | readonly OldQueue[]',
+    required: true,
+    about: 'the old queues',
+  },
+  to: {
+    kind: 'code',
+    type: 'a `consumer.plan`, or a list',
+    ts: 'QueuePlan | readonly QueuePlan[]',
+    required: true,
+    about: 'the new topology',
+  },
+  renamed: {
+    kind: 'data',
+    type: 'names by name',
+    ts: 'Readonly<Record<string, string>>',
+    about: 'new names of old main queues, where they differ; one of each needs no list',
+  },
+  waits: {
+    kind: 'choice',
+    choices: ['move', 'leave'],
+    default: 'move',
+    about: 'moves waiting messages into the new wait queues, or leaves them to run out',
+  },
+  oldConsumersGone: {
+    kind: 'boolean',
+    default: false,
+    about:
+      'states that no consumer uses the old wait queues any more. Required to remove them while ' +
+      'consumers run whose queue has kept its name: their topology cannot be determined',
+  },
+  unrelated: {
+    kind: 'data',
+    type: 'a list of patterns',
+    ts: 'readonly string[]',
+    about:
+      'queues whose messages do not come from the old queues though they are dead-lettered by a ' +
+      'key that only each message has. Others of that kind stop a migration while they are not ' +
+      'empty',
+  },
+  dryRun: {
+    kind: 'boolean',
+    default: false,
+    about: 'reports what would be done, and does nothing',
+  },
+  window: MOVE.window,
+  wire: {
+    kind: 'code',
+    type: 'of a `compat`',
+    ts: 'HistoryWire',
+    defaultText: "Respool's headers",
+    about:
+      'how the past of messages is read, by the name of an old main queue, and written, by that ' +
+      'of a new one',
+  },
+  onProgress: MOVE.onProgress,
+  signal: MOVE.signal,
+  clock: MOVE.clock,
+} as const;
+
+/** The options of `migrateTopology`. */
+export const MIGRATE_OPTIONS: Readonly<Record<keyof MigrateOptions, Option>> = MIGRATE;
 
 /**
  * Brings everything from the old topology to the new one.
@@ -68,8 +126,8 @@ const NAMES = [
  * console.log(steps, todo);
  */
 export async function migrateTopology(options: MigrateOptions): Promise<MigrateReport> {
-  checkMigrate(options);
-  const { clock = systemClock, window = WINDOW_DEFAULT, dryRun = false } = options;
+  const { window, dryRun } = readOptions({ what: 'migrateTopology' }, options, MIGRATE);
+  const { clock = systemClock } = options;
   const move = moveOf(options);
   const links = connectionOf({ connection: options.connection, clock }, 'a migration');
   const outlet = new ConfirmPublisher(links.connection.publishing, clock, { windowMax: window });
@@ -188,7 +246,7 @@ async function empty(
   outlet: ConfirmPublisher,
 ): Promise<void> {
   const { options, connection, clock, move, steps, todo } = migration;
-  const { window = WINDOW_DEFAULT, signal, onProgress, wire } = options;
+  const { window = MOVE.window.default, signal, onProgress, wire } = options;
   const { name } = queue;
   if (queue.role === 'wait' && options.waits === 'leave') return;
   const makeId = createIdMaker(systemDice);
@@ -249,11 +307,4 @@ async function foretell(migration: Migration): Promise<boolean> {
   }
   if (options.management === undefined) migration.todo.push(NEEDS_MANAGEMENT);
   return there.length === 0;
-}
-
-function checkMigrate(options: MigrateOptions): void {
-  checkNames('migrateTopology', options, NAMES);
-  const { waits, window } = options;
-  if (waits !== undefined) checkOneOf('waits', waits, ['move', 'leave']);
-  if (window !== undefined) checkNumber('window', window, { min: 1, max: WINDOW_MAX });
 }

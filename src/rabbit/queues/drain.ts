@@ -12,7 +12,7 @@
  */
 
 import { RespoolError, show } from '../../core/errors.ts';
-import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
+import { type Option, readOptions } from '../../core/option-table.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { createIdMaker } from '../../system/ids.ts';
 import type { AmqpMessage, Outgoing } from '../connection/amqp.ts';
@@ -37,21 +37,95 @@ import {
   type QueueDrainTools,
 } from './queue-drain.ts';
 
-const NAMES = [
-  'connection',
-  'queue',
-  'plans',
-  'to',
-  'confirm',
-  'max',
-  'match',
-  'window',
-  'attempts',
-  'wire',
-  'onProgress',
-  'signal',
-  'clock',
-];
+/** The options that a drain and a migration share. */
+export const MOVE = {
+  connection: {
+    kind: 'code',
+    type: 'the result of `createConnection` or of amqplib',
+    ts: 'AnyConnection',
+    required: true,
+    about: 'the broker; the connection is left open',
+  },
+  window: { kind: 'number', min: 1, max: 1_000, default: 100, about: 'messages in flight at once' },
+  onProgress: {
+    kind: 'code',
+    type: 'a function',
+    ts: '(progress: MoveProgress) => void',
+    about: 'called after every 100 messages and at the end of each queue',
+  },
+  signal: { kind: 'code', type: 'an `AbortSignal`', ts: 'AbortSignal', about: 'ends it' },
+  clock: {
+    kind: 'code',
+    type: 'Clock',
+    ts: 'Clock',
+    defaultText: 'the system clock',
+    about: 'for tests',
+  },
+} as const;
+
+/** The options of `drainQueue`, in the order of error texts. */
+const DRAIN = {
+  connection: MOVE.connection,
+  queue: {
+    kind: 'text',
+    type: 'a name',
+    required: true,
+    about: 'what to empty: a wait, dead, parked or unrouted queue',
+  },
+  plans: {
+    kind: 'code',
+    type: 'a list of `consumer.plan`',
+    ts: 'readonly QueuePlan[]',
+    about: 'tell whose queue it is, and with that where its messages belong',
+  },
+  to: {
+    kind: 'code',
+    type: '`{ exchange, key }`, a function of the message, or `discard`',
+    ts: "Route | ((message: AmqpMessage) => Route) | 'discard'",
+    defaultText: 'the main queue of each message',
+    about: 'where the messages go',
+  },
+  confirm: {
+    kind: 'text',
+    type: 'a name',
+    about: 'required to discard: the name of the queue once more',
+  },
+  max: {
+    kind: 'number',
+    min: 1,
+    max: Number.MAX_SAFE_INTEGER,
+    type: '1 or more',
+    defaultText: 'as many as there were at the beginning',
+    about: 'at most this many messages',
+  },
+  match: {
+    kind: 'code',
+    type: 'a function of the message',
+    ts: '(message: AmqpMessage) => boolean',
+    defaultText: 'all',
+    about: 'only these; the others stay where they are',
+  },
+  window: MOVE.window,
+  attempts: {
+    kind: 'choice',
+    choices: ['fresh', 'keep'],
+    defaultText: '`fresh` from dead and parked queues, else `keep`',
+    about: 'whether attempts count from 0 again',
+  },
+  wire: {
+    kind: 'code',
+    type: 'of a `compat`',
+    ts: 'HistoryWire',
+    defaultText: "Respool's headers",
+    about: 'how the past of messages is written',
+  },
+  onProgress: MOVE.onProgress,
+  signal: MOVE.signal,
+  clock: MOVE.clock,
+} as const;
+
+/** The options of `drainQueue`. */
+export const DRAIN_OPTIONS: Readonly<Record<keyof DrainOptions, Option>> = DRAIN;
 
 /**
  * Empties a queue by as many messages as it had at the beginning.
@@ -66,8 +140,8 @@ const NAMES = [
  * });
  */
 export async function drainQueue(options: DrainOptions): Promise<DrainReport> {
-  checkDrain(options);
-  const { queue, plans = [], max, window = WINDOW_DEFAULT, onProgress, signal } = options;
+  const { max, window } = checkDrain(options);
+  const { queue, plans = [], onProgress, signal } = options;
   const { clock = systemClock } = options;
   const place = queuePlaceOf(queue, plans);
   const given = { connection: options.connection, clock };
@@ -117,13 +191,16 @@ function isFresh({ role }: QueuePlace, { attempts }: DrainOptions): boolean {
   return attempts === undefined ? role === 'dead' || role === 'parked' : attempts === 'fresh';
 }
 
+/** The checked options of a drain. */
+interface DrainValues {
+  readonly max: number | undefined;
+  readonly window: number;
+}
+
 /** Refuses what cannot be drained, before a prompt is shown or a message is taken. */
-export function checkDrain(options: DrainOptions): void {
-  checkNames('drainQueue', options, NAMES);
-  const { queue, plans = [], to, confirm, max, window, attempts } = options;
-  if (max !== undefined) checkNumber('max', max, { min: 1, max: Number.MAX_SAFE_INTEGER });
-  if (window !== undefined) checkNumber('window', window, { min: 1, max: WINDOW_MAX });
-  if (attempts !== undefined) checkOneOf('attempts', attempts, ['fresh', 'keep']);
+export function checkDrain(options: DrainOptions): DrainValues {
+  const values = readOptions({ what: 'drainQueue' }, options, DRAIN);
+  const { queue, plans = [], to, confirm } = options;
   if (to === 'discard' && confirm !== queue) {
     throw new RespoolError(
       'config.invalid',
@@ -139,6 +216,7 @@ export function checkDrain(options: DrainOptions): void {
       `cannot drain the queue ${show(queue)} into itself; give another "to"`,
     );
   }
+  return values;
 }
 
 function checkHome({ queue, role }: QueuePlace, hasPlans: boolean): void {
@@ -159,9 +237,6 @@ function checkHome({ queue, role }: QueuePlace, hasPlans: boolean): void {
 /** Progress is reported at most once for this many messages. */
 const PROGRESS_EVERY = 100;
 
-export const WINDOW_DEFAULT = 100;
-export const WINDOW_MAX = 1_000;
-
 /** What is to happen to one message. */
 export type MoveErrand = Outgoing | 'skip' | 'homeless' | 'discard';
 
@@ -171,7 +246,7 @@ export interface MoveOrder {
   /** Decides about each message; may throw, which stops everything and leaves it where it is. */
   decide(message: AmqpMessage): MoveErrand;
   readonly max?: number | undefined;
-  readonly window?: number;
+  readonly window: number;
   readonly onProgress?: ((progress: MoveProgress) => void) | undefined;
   readonly signal?: AbortSignal | undefined;
 }
@@ -214,7 +289,7 @@ class Mover {
 
   /** One pass; undefined: its time was over, and there is more. */
   async #goThrough(): Promise<DrainEnd | undefined> {
-    const { queue, window = WINDOW_DEFAULT, signal, max } = this.#order;
+    const { queue, window, signal, max } = this.#order;
     // What came since the beginning lies behind these.
     const see = this.#total === undefined ? undefined : this.#total - this.#moved;
     const drain = await openDrain({ queue, window, see, signal }, this.#tools);
