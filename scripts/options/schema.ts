@@ -16,6 +16,7 @@ import {
 import { CONFIG_KEYS } from '../../src/config/schema/options.ts';
 import { CATEGORIES } from '../../src/core/category.ts';
 import { durationMs } from '../../src/core/duration.ts';
+import { ATTEMPTS_MAX } from '../../src/core/policy.ts';
 import { bytesOf, defaultOf, type Option, type OptionTable } from '../../src/core/option-table.ts';
 import { EXEC_OPTIONS } from '../../src/deliver/exec/exec.ts';
 import { HTTP_OPTIONS } from '../../src/deliver/http/options.ts';
@@ -153,7 +154,7 @@ function schemaOf(option: Option): Schema {
 }
 
 const POLICY_OPTIONS: Readonly<Record<string, Schema>> = {
-  attempts: { type: 'integer', minimum: 1, maximum: 1_000 },
+  attempts: { type: 'integer', minimum: 1, maximum: ATTEMPTS_MAX },
   maxAge: DURATION,
   jitter: { type: 'number', minimum: 0, maximum: 1 },
 };

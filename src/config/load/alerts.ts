@@ -10,6 +10,7 @@ import { ALERT_TOPIC, topicOf } from '../../observe/alerts/notice.ts';
 import { parseCondition } from '../../observe/alerts/parse.ts';
 import type { AlertAction, AlertRule } from '../../observe/alerts/types.ts';
 import type { Handler } from '../../ports/handler.ts';
+import { ALERT_RULE_KEYS } from '../schema/items.ts';
 import { checkKeys, configError, didYouMean, inSection } from './config-errors.ts';
 import { describeHandler, deliverHandlerOf } from './routes.ts';
 
@@ -140,7 +141,7 @@ function rulesOf(value: unknown, parts: RuleContext): readonly AlertRule[] {
 
 function ruleOf(value: unknown, key: string, parts: RuleContext): AlertRule {
   if (!isPlainObject(value)) throw configError(key, value, '{ name, when, … }');
-  checkKeys(key, value, ['name', 'when', 'to', 'then']);
+  checkKeys(key, value, Object.keys(ALERT_RULE_KEYS));
   const { name } = value;
   if (typeof name !== 'string' || !NAME.test(name))
     throw configError(`${key}.name`, name, NAME_ALLOWED);

@@ -29,7 +29,9 @@ export interface DeadLettersContext {
 type Data = Readonly<Record<string, unknown>>;
 
 /** Keys that a rule may leave to their defaults, for who wants to say so. */
-export const RULE_DEFAULTS: readonly string[] = ['every', 'rate', 'times', 'max', 'canary'];
+export const RULE_DEFAULTS: readonly string[] = Object.entries(REPLAY_RULE_KEYS)
+  .filter(([, { kind }]) => kind === 'number' || kind === 'duration')
+  .map(([name]) => name);
 
 const RULES_MAX = 100;
 const WHEN_NAMES = ['group', 'category', 'code', 'topic', 'queue', 'olderThan'];

@@ -4,12 +4,12 @@ import { hash } from 'node:crypto';
 import { RespoolError } from '../../core/errors.ts';
 import { checkKey, checkOneOf, isPlainObject } from '../../core/limits.ts';
 import type { ServeConfig, TokenConfig } from '../schema/define-config.ts';
+import { ROLES, TOKEN_KEYS } from '../schema/items.ts';
 import { hostName, isTokenHash } from '../schema/keys.ts';
 import { checkKeys, configError, inSection } from './config-errors.ts';
 
 const TOKENS_MAX = 1_000;
 const HOSTS_MAX = 1_000;
-const ROLES = ['post', 'read', 'operate', 'admin'] as const;
 
 /** Tokens by name, role and SHA-256; a name stands once. */
 export function tokensOf(value: unknown): readonly TokenConfig[] {
@@ -17,7 +17,7 @@ export function tokensOf(value: unknown): readonly TokenConfig[] {
   return listOf(value, 'serve.tokens', TOKENS_MAX).map((token, at) => {
     const key = `serve.tokens[${at}]`;
     if (!isPlainObject(token)) throw configError(key, typeof token, '{ name, role, sha256 }');
-    checkKeys(key, token, ['name', 'role', 'sha256']);
+    checkKeys(key, token, Object.keys(TOKEN_KEYS));
     const name = inSection(key, () => keyName(token['name']));
     if (names.has(name)) throw configError(`${key}.name`, name, 'every name once');
     names.add(name);

@@ -94,8 +94,11 @@ async function pairOf(
       ...(await makeBodies(files, path.join(base, 'bodies'), 'store')),
     };
   }
-  // Spare files are the entries' alone.
-  const { spareFiles: _, ...shared } = url.options;
+  // Some options, such as spare files, are for entries alone.
+  const ofBodies = urlNames(FILESYSTEM_BODY_OPTIONS);
+  const shared = Object.fromEntries(
+    Object.entries(url.options).filter(([name]) => ofBodies.includes(name)),
+  );
   return {
     ...(await makeEntries(url, path.join(base, 'entries'), 'store')),
     ...(await makeBodies({ ...url, options: shared }, path.join(base, 'bodies'), 'store')),

@@ -221,12 +221,15 @@ export const ALERT_RULE_KEYS: OptionTable = {
   },
 };
 
+/** What the bearer of a token may do. */
+export const ROLES = ['post', 'read', 'operate', 'admin'] as const;
+
 /** Keys of one token of the service. */
 export const TOKEN_KEYS: OptionTable = {
   name: { kind: 'text', type: '1 to 255 characters', required: true, about: 'unique' },
   role: {
     kind: 'choice',
-    choices: ['post', 'read', 'operate', 'admin'],
+    choices: ROLES,
     ts: 'Role',
     required: true,
     about: 'what the bearer may do',
