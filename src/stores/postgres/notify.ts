@@ -117,9 +117,8 @@ export class Notifications {
   }
 
   async #send(): Promise<void> {
+    if (!this.#isOpen) return;
     const listener = this.#listener;
-    const isAwaited = listener === undefined && this.#listens;
-    if (isAwaited || !this.#isOpen) return;
     this.#isTelling = true;
     this.#hasNews = false;
     let isTold = true;
@@ -136,7 +135,7 @@ export class Notifications {
     if (!this.#isOpen) return;
     this.#cancelTell = this.#clock.after(TELL_EVERY_MS, () => {
       this.#cancelTell = undefined;
-      // What was lost with its connection is told by the next one.
+      // What was lost with its connection is told by the pool, or by the next connection.
       this.#hasNews ||= !isTold && this.#listener !== listener;
       if (this.#hasNews) void this.#send();
     });
@@ -215,9 +214,8 @@ export class Notifications {
   #tryToListen({ isFirst = false } = {}): void {
     this.#listen().then(
       () => {
-        // Notifications may have been missed in both directions while not listening.
+        // Notifications may have been missed while not listening.
         if (!isFirst) this.#wake();
-        if (this.#hasNews) this.notify();
       },
       () => {
         if (this.#isOpen) this.#reconnectSoon();

@@ -133,9 +133,9 @@ withService('postgres', () => {
     await expect.poll(count).toBe(1);
     release();
     proxy.mend();
-    // What was not told is told by the new connection.
+    // What was not told is told over the pool.
     await heard;
-    expect(proxy.connections).toBe(1);
+    await expect.poll(() => proxy.connections).toBe(1);
   });
 
   test('many inserts send few notifications, and never with the insert', async () => {
@@ -194,6 +194,30 @@ withService('postgres', () => {
     await woken;
     await store.close();
     await expect.poll(() => listeners(client, channel)).toEqual([]);
+  });
+
+  // Regression: a watched store told nothing as long as it was refused a connection for LISTEN.
+  test('a watched store that gets no connection for LISTEN notifies over its pool', async () => {
+    const [schema, client] = [ownSchema(), await openClient()];
+    const role = `one_${schema.slice(2, 20)}`;
+    await client.query(`CREATE ROLE ${role} LOGIN PASSWORD 'only-here' CONNECTION LIMIT 1`);
+    atEnd(() => client.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`));
+    const { rows } = await client.query('SELECT current_database() AS name');
+    await client.query(`GRANT CREATE ON DATABASE "${rows[0].name}" TO ${role}`);
+    const url = new URL(await serverUrl());
+    url.username = role;
+    url.password = 'only-here';
+    const { clock, count } = holdTimers(1_000);
+    const store = await openStore({ schema, url: url.href, connections: 1 }, { clock });
+    const { channel } = namesOf(schema, '');
+    const heard = new Promise((resolve) => client.once('notification', resolve));
+    await client.query(`LISTEN "${channel}"`);
+    watching(store);
+    // Refused, and not tried again before this timer, which is held.
+    await expect.poll(count).toBeGreaterThan(0);
+    await store.insert([sampleEntry('a')]);
+    await heard;
+    expect(await listeners(client, channel)).toEqual([]);
   });
 
   // Regression: a replica at "listenUrl" was left with one more connection by every try.
