@@ -41,6 +41,7 @@ import { MIGRATE_OPTIONS } from '../../src/rabbit/migrate/migrate.ts';
 import { PUBLISHER_OPTIONS } from '../../src/rabbit/publish/options.ts';
 import { SINK_OPTIONS } from '../../src/rabbit/publish/sink.ts';
 import { DRAIN_OPTIONS } from '../../src/rabbit/queues/drain.ts';
+import { LETTERS_OPTIONS } from '../../src/rabbit/queues/options.ts';
 import { SWEEP_OPTIONS, SWEEP_QUEUES_OPTIONS } from '../../src/rabbit/queues/sweep.ts';
 import { SPOOL_OPTIONS } from '../../src/spool/options.ts';
 import {
@@ -147,6 +148,11 @@ const INTERFACES: readonly WrittenInterface[] = [
     name: 'ConnectionOptions',
     table: CONNECTION_OPTIONS,
   },
+  {
+    file: 'src/rabbit/queues/options.ts',
+    name: 'QueueLettersOptions',
+    table: LETTERS_OPTIONS,
+  },
   { file: REPORTS_FILE, name: 'DrainOptions', table: DRAIN_OPTIONS },
   { file: REPORTS_FILE, name: 'MigrateOptions', table: MIGRATE_OPTIONS },
   {
@@ -251,6 +257,7 @@ const PAGES: readonly WrittenPage[] = [
   optionsPage(RABBIT_PAGE, 'Options of drainQueue', DRAIN_OPTIONS),
   optionsPage(RABBIT_PAGE, 'Options of migrateTopology', MIGRATE_OPTIONS),
   optionsPage(RABBIT_PAGE, 'Options of rabbitSink', SINK_OPTIONS),
+  optionsPage(LETTERS_PAGE, 'Options of createQueueLetters', LETTERS_OPTIONS),
   optionsPage(LETTERS_PAGE, 'Options of a sweep', { ...SWEEP_QUEUES_OPTIONS, ...SWEEP_OPTIONS }),
   optionsPage(LETTERS_PAGE, 'Options of a replay', REPLAY_OPTIONS),
   optionsPage('docs/reference/outbox.md', 'Options of createOutbox', {

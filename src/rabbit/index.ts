@@ -16,7 +16,8 @@ export {
 export { type Consumer, type ConsumerLoad, createConsumer } from './consume/consumer.ts';
 export { type DelayFunction, RabbitDelivery, type RabbitHandler } from './consume/delivery.ts';
 export type { ConsumerOptions, Declare, QueueDeclareOptions } from './consume/options.ts';
-export { createQueueLetters, type QueueLettersOptions } from './queues/queue-letters.ts';
+export { createQueueLetters } from './queues/queue-letters.ts';
+export type { QueueLettersOptions } from './queues/options.ts';
 export {
   type QueueSweep,
   type SweepDetails,

@@ -13,11 +13,10 @@
 import { MINUTE_MS } from '../../core/duration.ts';
 import { isRespoolError, RespoolError, show, textOf, unreachable } from '../../core/errors.ts';
 import { fitsLetter } from '../../core/letter-query.ts';
-import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
+import { checkNumber } from '../../core/limits.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type * as door from '../../ports/dead-letters.ts';
 import type {
-  Caution,
   LetterVerdict,
   LetterTakeOptions,
   OpenLetter,
@@ -35,27 +34,25 @@ import {
   refusalCode,
   versionOf,
 } from '../connection/amqp.ts';
-import type { Management } from '../management/management.ts';
-import { type HistoryWire, queuePlaceOf } from '../message-history.ts';
-import {
-  type AnyConnection,
-  connectionOf,
-  type RabbitConnection,
-} from '../connection/connection.ts';
+import { queuePlaceOf } from '../message-history.ts';
+import { connectionOf, type RabbitConnection } from '../connection/connection.ts';
 import { ConfirmPublisher, isNack } from '../publish/confirm-publisher.ts';
 import { explainRefusal } from '../topology/explain.ts';
-import { checkName, type QueuePlan } from '../topology/model.ts';
 import { cautionOf, hasNoOtherConsumer } from './delivery-limit.ts';
 import { archiveCopyOf, parkedCopy, sentCopy } from './letter-copy.ts';
 import { type LetterPlace, readLetter, type ReadLetter } from './letter.ts';
 import { lockQueue, type QueueLock } from './lock.ts';
 import { type CarryResult, type DrainRemoval, openDrain, type QueueDrain } from './queue-drain.ts';
 import { ensureTarget } from './discover.ts';
+import {
+  checkLettersOptions,
+  type QueueLettersOptions,
+  type QueueLettersValues,
+} from './options.ts';
 import type { WalkOptions } from './queue-pass.ts';
 
 type QueueRoute = Extract<door.LetterRoute, { readonly kind: 'queue' }>;
 
-const LOOK_MAX = 100_000;
 /** Held by one walk, unacked; the broker keeps a note of each. */
 const HELD_MAX = 1_000_000;
 /** Maximum number of letters in memory with their content while none is in hand. */
@@ -70,13 +67,13 @@ const FORBIDDEN = 403;
 
 /** The dead letters of one queue; nothing is opened before the first question. */
 export function createQueueLetters(options: QueueLettersOptions): door.DeadLetters {
-  checkLettersOptions(options);
-  return new QueueLetters(options);
+  return new QueueLetters(options, checkLettersOptions(options));
 }
 
 class QueueLetters implements door.DeadLetters {
   readonly name: string;
   readonly #options: QueueLettersOptions;
+  readonly #lookMax: number;
   readonly #queue: string;
   readonly #place: LetterPlace;
   readonly #clock: Clock;
@@ -93,9 +90,10 @@ class QueueLetters implements door.DeadLetters {
   #cautionAt = 0;
   #isTold = false;
 
-  constructor(options: QueueLettersOptions) {
+  constructor(options: QueueLettersOptions, { lookMax }: QueueLettersValues) {
     const { queue, plans = [], wire, clock = systemClock, connection, url } = options;
     this.#options = options;
+    this.#lookMax = lookMax;
     this.#queue = queue;
     this.name = `queue "${queue}"`;
     const place = queuePlaceOf(queue, plans);
@@ -195,7 +193,7 @@ class QueueLetters implements door.DeadLetters {
 
   async *#looking(options: door.LetterLookOptions): AsyncGenerator<door.OpenLetter> {
     await this.#careful('look at');
-    const { query = {}, max = this.#options.lookMax ?? LOOK_MAX, signal } = options;
+    const { query = {}, max = this.#lookMax, signal } = options;
     checkNumber('max', max, { min: 1, max: Number.MAX_SAFE_INTEGER });
     const amqp = await this.#amqp();
     const lock = await this.#lockForLook(amqp);
@@ -398,61 +396,6 @@ class QueueLetters implements door.DeadLetters {
         'wait until that one is done, or stop it',
     );
   }
-}
-
-// What the dead letters of a queue are told at the beginning.
-
-/** Which queue, and what is known of it. */
-export interface QueueLettersOptions {
-  /** Either this or `url`. One that was passed in is not closed. */
-  readonly connection?: AnyConnection;
-  readonly url?: string | readonly string[];
-  /** Tells what looking costs; without it quorum queues are refused unless `isTrusted`. */
-  readonly management?: Management | undefined;
-  readonly queue: string;
-  /** Default: by its role in `plans`, else `parked` where the name ends so, else `dead`. */
-  readonly kind?: 'dead' | 'parked';
-  /** Tell which queues its messages belong to, and where they are parked. */
-  readonly plans?: readonly QueuePlan[];
-  /** How the past of messages is written; default: our own headers. */
-  readonly wire?: HistoryWire;
-  /**
-   * Where messages are parked; default: the parked queue of the plan, else the name with `.dlq`
-   * turned into `.parked`. Declared as a durable quorum queue where it is not there.
-   */
-  readonly parkedQueue?: string;
-  /** Looks even if the queue's delivery limit is unknown; default: false. */
-  readonly isTrusted?: boolean;
-  /** A look goes through this many at most, unless it says so itself; default 100,000. */
-  readonly lookMax?: number;
-  readonly clock?: Clock;
-  /** Told once, before the first look, where looking is not free. */
-  readonly onCaution?: (caution: Exclude<Caution, { kind: 'free' }>) => void;
-}
-
-const NAMES = [
-  'connection',
-  'url',
-  'management',
-  'queue',
-  'kind',
-  'plans',
-  'wire',
-  'parkedQueue',
-  'isTrusted',
-  'lookMax',
-  'clock',
-  'onCaution',
-];
-
-/** Refuses what could not be. */
-function checkLettersOptions(options: QueueLettersOptions): void {
-  checkNames('createQueueLetters', options, NAMES);
-  const { queue, kind, parkedQueue, lookMax } = options;
-  checkName('queue', queue);
-  if (kind !== undefined) checkOneOf('kind', kind, ['dead', 'parked']);
-  if (parkedQueue !== undefined) checkName('parkedQueue', parkedQueue);
-  if (lookMax !== undefined) checkNumber('lookMax', lookMax, { min: 1, max: 1_000_000 });
 }
 
 // A message that lies open as a letter.
