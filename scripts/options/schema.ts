@@ -26,6 +26,7 @@ import {
   NATS_ENTRY_OPTIONS,
   NATS_OPTIONS,
 } from '../../src/stores/nats/options.ts';
+import { EXTRA_WAITS_MAX } from '../../src/rabbit/topology/parts.ts';
 import { POSTGRES_OPTIONS } from '../../src/stores/postgres/options.ts';
 import { S3_OPTIONS } from '../../src/stores/s3/options.ts';
 import { CODEC_NAMES } from '../../src/transforms/compress.ts';
@@ -230,7 +231,7 @@ const DEFINITIONS: Readonly<Record<string, Schema>> = {
     description: 'A span of time such as 250ms, 15m, 1h30m or 7d.',
   },
   duration: anyOf({ type: 'number', minimum: 0 }, ref('span')),
-  durations: { ...listOf(DURATION), maxItems: 64 },
+  durations: { ...listOf(DURATION), maxItems: EXTRA_WAITS_MAX },
   texts: anyOf(TEXT, TEXT_LIST),
   textList: TEXT_LIST,
   textMap: mapOf(TEXT),

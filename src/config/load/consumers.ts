@@ -32,6 +32,7 @@ import { deliverHandlerOf, type RouteContext, routePolicy } from './routes.ts';
 import { goqueue } from '../../rabbit/compat/goqueue.ts';
 import { outbox } from '../../rabbit/compat/outbox.ts';
 import { spring } from '../../rabbit/compat/spring.ts';
+import { EXTRA_WAITS_MAX } from '../../rabbit/topology/parts.ts';
 import { perAttempt, perDelay, shared } from '../../rabbit/topology/styles.ts';
 
 /** A consumer that is checked, with its defaults. */
@@ -73,7 +74,7 @@ const EXCHANGE_TYPES = ['direct', 'topic', 'fanout', 'headers'] as const;
 
 const CONSUMERS_MAX = 1_000;
 const BINDINGS_MAX = 1_000;
-const WAITS_MAX = 64;
+
 /** Checks the consumers of a configuration and makes their handlers. */
 export function consumersOf(value: unknown, parts: ConsumerContext): readonly EffectiveConsumer[] {
   if (value === undefined) return [];
@@ -208,7 +209,7 @@ function policyOfConsumer(
 
 function waitsOf(value: unknown, key: string): readonly Duration[] | undefined {
   if (value === undefined) return undefined;
-  return listOf(value, key, WAITS_MAX, 'durations').map((one, at) => {
+  return listOf(value, key, EXTRA_WAITS_MAX, 'durations').map((one, at) => {
     durationMs(one as Duration, `${key}[${at}]`, { minMs: 1 });
     return one as Duration;
   });

@@ -29,7 +29,7 @@ import {
 /** Delays of one policy that each need a wait queue. */
 export const RUNGS_MAX = 64;
 /** Wait queues beyond those of the policy. */
-const EXTRA_WAITS_MAX = 64;
+export const EXTRA_WAITS_MAX = 64;
 /**
  * The longest wait in one queue; what is left is waited for in another round. The broker counts
  * a TTL in 32 bits of milliseconds, 49.7 days.
