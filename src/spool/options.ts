@@ -359,12 +359,8 @@ export function spoolSettingsOf(options: SpoolOptions): SpoolSettings {
     settlesDurably: own.settle === 'durable',
     retention: {
       ...readGroup('retention', options.retention, Retained),
-      deliveredMs: keepMs(
-        'retention.delivered',
-        options.retention?.delivered ?? 'remove',
-        'remove',
-      ),
-      bouncedMs: keepMs('retention.bounced', options.retention?.bounced ?? 'keep', 'keep'),
+      deliveredMs: keepMs('delivered', options.retention),
+      bouncedMs: keepMs('bounced', options.retention),
     },
     bodyMaxBytes: bodyBytes,
     headerMaxBytes: headerBytes,
@@ -435,7 +431,14 @@ function destinationLimits(limits: DestinationLimits | undefined): DestinationLi
   return { ...limits };
 }
 
-function keepMs(what: string, keep: Keep, word: 'remove' | 'keep'): number | null {
+/** How long an archive keeps what has ended so; null: it is never archived. */
+function keepMs(
+  name: 'delivered' | 'bounced',
+  retention: SpoolOptions['retention'],
+): number | null {
+  const what = `retention.${name}`;
+  const word = SPOOL.retention.options[name].default;
+  const keep: Keep = retention?.[name] ?? word;
   if (keep === word) return null;
   if (typeof keep === 'object' && keep !== null && 'archive' in keep) {
     return durationMs(keep.archive, `${what}.archive`);
