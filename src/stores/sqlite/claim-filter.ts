@@ -291,8 +291,6 @@ class Crowd {
   /** The flows that may have something due, by when. */
   due(priority: number, until: number, permit: Permit): Iterable<FlowLeaf> {
     const { takes, exceptDestinations } = permit;
-    // What a walk that failed has left may not be true any more: entries may have come since.
-    this.#learnt.length = 0;
     const walk = { lane: 'delivery', states: [this.#state], priority } as const;
     return this.#tree.due({ ...walk, takes, exceptDestinations }, until);
   }

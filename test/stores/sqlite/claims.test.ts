@@ -8,12 +8,10 @@ import { type EntryOp, type EntryReplies, tallyRows } from '../../../src/stores/
 import { envelopeColumns, type EntryRow, statusColumns } from '../../../src/stores/sqlite/row.ts';
 import { atEnd, makeFolder } from './setup.ts';
 
-/** Opens databases that count the rows their statements hand out, and fail where a test says. */
-async function counting() {
+/** Opens databases that count the rows their statements hand out. */
+async function counting(): Promise<{ openDatabase: OpenDatabase; rows: { count: number } }> {
   const open = await loadSqlite();
   const rows = { count: 0 };
-  /** The number of looks at the first entry of a flow after which one fails. */
-  const trouble = { after: Number.POSITIVE_INFINITY };
   const openDatabase: OpenDatabase = (file, options) => {
     const database = open(file, options);
     const prepare = database.prepare.bind(database);
@@ -25,25 +23,15 @@ async function counting() {
         rows.count += found.length;
         return found;
       };
-      if (sql.startsWith('SELECT due_at FROM entries INDEXED BY entries_by_flow')) {
-        const get = statement.get.bind(statement);
-        statement.get = (...values) => {
-          trouble.after -= 1;
-          if (trouble.after === -1) {
-            throw Object.assign(new Error('busy'), { code: 'SQLITE_BUSY' });
-          }
-          return get(...values);
-        };
-      }
       return statement;
     };
     return database;
   };
-  return { openDatabase, rows, trouble };
+  return { openDatabase, rows };
 }
 
 async function setup() {
-  const { openDatabase, rows, trouble } = await counting();
+  const { openDatabase, rows } = await counting();
   const file = new StoreFile('entries', openDatabase, {
     path: path.join(await makeFolder(), 'x.db'),
     cacheBytes: 64 * 1024 * 1024,
@@ -52,7 +40,7 @@ async function setup() {
     standstillMs: 100,
   });
   atEnd(async () => file.close());
-  return { file, rows, trouble };
+  return { file, rows };
 }
 
 function batch(file: StoreFile, ops: readonly EntryOp[]) {
@@ -151,41 +139,6 @@ describe('a claim', () => {
     expect(() => batch(file, [{ kind: 'claim', request }, fails])).toThrow();
     expect(claim(file, ALL_BUT_CROWD, 2)).toEqual(['mine0-00000', 'mine0-00001']);
     expect(claim(file, ALL_BUT_CROWD, 2)).toEqual(['mine0-00002']);
-  });
-
-  describe('behind an excluded crowd, when a look has failed in its middle', () => {
-    const ONLY_B = { topics: [{ pattern: 'b', take: true }] } as const;
-
-    /** The next look meets that the flow of "a" has nothing left, and then fails. */
-    async function setupFailing() {
-      const { file, trouble } = await setup();
-      insert(file, 5_000, 'crowd', { topic: 'crowd', dueAt: SAMPLE_AT - 100 });
-      insert(file, 1, 'a', { topic: 'a', dueAt: SAMPLE_AT - 50 });
-      insert(file, 1, 'b', { topic: 'b', dueAt: SAMPLE_AT - 40 });
-      expect(claim(file, ALL_BUT_CROWD)).toEqual(['a0-00000']);
-      trouble.after = 1;
-      return { file, trouble };
-    }
-
-    test('finds what has come since, also after looks that did not meet it', async () => {
-      const { file, trouble } = await setupFailing();
-      const filter = { ...DELIVERY, states: ['incoming'], ...ALL_BUT_CROWD } as const;
-      expect(() => file.handle({ kind: 'nextDueAt', filter })).toThrow('busy');
-      expect(trouble.after).toBe(-1);
-      insert(file, 1, 'more', { topic: 'a', dueAt: SAMPLE_AT - 30 });
-      expect(claim(file, ONLY_B)).toEqual(['b0-00000']);
-      expect(claim(file, ALL_BUT_CROWD, 5)).toEqual(['more0-00000']);
-    });
-
-    test('takes each entry once', async () => {
-      const { file, trouble } = await setupFailing();
-      expect(() => claim(file, ALL_BUT_CROWD)).toThrow('busy');
-      expect(trouble.after).toBe(-1);
-      insert(file, 1, 'more', { topic: 'a', dueAt: SAMPLE_AT - 30 });
-      expect(claim(file, ONLY_B)).toEqual(['b0-00000']);
-      insert(file, 1, 'most', { topic: 'a', dueAt: SAMPLE_AT - 35 });
-      expect(claim(file, ALL_BUT_CROWD, 5)).toEqual(['most0-00000', 'more0-00000']);
-    });
   });
 
   test('finds lost leases behind lost leases that it may not take', async () => {
