@@ -37,25 +37,18 @@ export interface Walk {
   readonly lane: Lane;
   readonly states: readonly ClaimableState[];
   readonly topics?: readonly TopicRule[];
-  /** In place of `topics`, where the answers are remembered. */
-  readonly takes?: (topic: string) => boolean;
   readonly exceptDestinations?: readonly string[];
-  /** Only of this priority. */
-  readonly priority?: number;
 }
-
-/** What decides about the groups that a walk meets. */
-type Rules = Pick<Walk, 'topics' | 'takes' | 'exceptDestinations'>;
 
 interface Group<Member extends DueItem> extends DueItem {
   readonly name: string | undefined;
   readonly parent: Group<DueItem> | undefined;
   readonly members: Heap<Member>;
-  /** The groups below, by name, once there is one; entries are not listed here. */
-  below: Map<string | undefined, Group<DueItem>> | undefined;
+  /** The groups below, by name; entries are not listed here. */
+  readonly below: Map<string | undefined, Group<DueItem>>;
 }
 
-const PRIORITIES: readonly number[] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+const PRIORITIES = 10;
 
 /** Entries by what a claim asks for. */
 export class DueTree<Entry extends Leaf> {
@@ -70,8 +63,8 @@ export class DueTree<Entry extends Leaf> {
       rootKey(entry.lane, entry.state, entry.priority),
       undefined,
     );
-    const topic = getOrMake(belowOf(root), entry.topic, root);
-    const group = getOrMake(belowOf(topic), entry.destination, topic);
+    const topic = getOrMake(root.below, entry.topic, root);
+    const group = getOrMake(topic.below, entry.destination, topic);
     entry.group = group;
     group.members.add(entry);
     freshen(group);
@@ -88,7 +81,7 @@ export class DueTree<Entry extends Leaf> {
 
   /** Entries due by `now`, by priority, then due time, then id. */
   *due(walk: Walk, now: Millis): Generator<Entry> {
-    for (const priority of prioritiesOf(walk)) {
+    for (let priority = 0; priority < PRIORITIES; priority += 1) {
       const roots = walk.states.map((state) => rootKey(walk.lane, state, priority));
       yield* this.#inOrder(roots, walk, now);
     }
@@ -96,9 +89,10 @@ export class DueTree<Entry extends Leaf> {
 
   /** When the first of all is due, past or future. */
   nextDueAt(walk: Walk): Millis | null {
-    const roots = prioritiesOf(walk).flatMap((priority) =>
-      walk.states.map((state) => rootKey(walk.lane, state, priority)),
-    );
+    const roots: string[] = [];
+    for (let priority = 0; priority < PRIORITIES; priority += 1) {
+      for (const state of walk.states) roots.push(rootKey(walk.lane, state, priority));
+    }
     for (const entry of this.#inOrder(roots, walk)) return entry.due;
     return null;
   }
@@ -106,7 +100,7 @@ export class DueTree<Entry extends Leaf> {
   /** Entries of these states by due time, then id, whatever their lane, topic and priority. */
   *byDueTime(states: readonly State[]): Generator<Entry> {
     const roots: string[] = [];
-    for (const priority of PRIORITIES) {
+    for (let priority = 0; priority < PRIORITIES; priority += 1) {
       for (const state of states) {
         roots.push(rootKey('delivery', state, priority), rootKey('notice', state, priority));
       }
@@ -116,7 +110,7 @@ export class DueTree<Entry extends Leaf> {
 
   *#inOrder(
     roots: readonly string[],
-    walk: Rules,
+    walk: Pick<Walk, 'topics' | 'exceptDestinations'>,
     until: Millis = Number.POSITIVE_INFINITY,
   ): Generator<Entry> {
     const frontier = new Frontier();
@@ -161,24 +155,19 @@ interface Waiting extends DueItem {
   readonly at: number;
 }
 
-function createJudge(walk: Rules): (group: Group<DueItem>) => boolean {
+function createJudge(
+  walk: Pick<Walk, 'topics' | 'exceptDestinations'>,
+): (group: Group<DueItem>) => boolean {
   const except = new Set<string | undefined>(walk.exceptDestinations);
-  const takes = walk.takes ?? ((topic) => takesTopic(walk.topics, topic));
   return (group) => {
     const isTopic = group.parent?.parent === undefined;
-    if (isTopic) return takes(group.name ?? '');
+    if (isTopic) return takesTopic(walk.topics, group.name ?? '');
     return group.name === undefined || !except.has(group.name);
   };
 }
 
 function isGroup(item: DueItem): item is Group<DueItem> {
   return 'members' in item;
-}
-
-/** n.b. Most groups have none, and an empty map takes as much memory as the group. */
-function belowOf(group: Group<DueItem>): Map<string | undefined, Group<DueItem>> {
-  group.below ??= new Map();
-  return group.below;
 }
 
 function getOrMake(
@@ -196,7 +185,7 @@ function getOrMake(
       name,
       parent,
       members: new Heap(isBefore),
-      below: undefined,
+      below: new Map(),
     };
     all.set(name, group);
   }
@@ -211,7 +200,7 @@ function freshen(changed: Group<DueItem>): void {
     if (first === undefined) {
       if (parent === undefined) return;
       if (group.place >= 0) parent.members.remove(group);
-      parent.below?.delete(group.name);
+      parent.below.delete(group.name);
     } else {
       const isSame = group.place >= 0 && group.due === first.due && group.id === first.id;
       if (isSame) return;
@@ -226,10 +215,6 @@ function freshen(changed: Group<DueItem>): void {
 
 function isBefore(one: DueItem, other: DueItem): boolean {
   return one.due < other.due || (one.due === other.due && one.id < other.id);
-}
-
-function prioritiesOf({ priority }: Walk): readonly number[] {
-  return priority === undefined ? PRIORITIES : [priority];
 }
 
 function rootKey(lane: Lane, state: State, priority: number): string {

@@ -3,9 +3,8 @@
  *
  * Every probe goes through an index, and that of a claim ends at `now`, so what is not due costs
  * nothing. What a filter leaves out is passed over a few rows at a time; when that is not enough,
- * those flows are asked that the filter permits and that may have something due (claim-filter.ts).
- * So neither a claim nor `nextDueAt` reads the backlog of others, whether it is due, as that of a
- * paused topic, or not.
+ * the flows that the filter permits are asked (claim-filter.ts). So neither a claim nor
+ * `nextDueAt` reads the backlog of others, whether it is due, as that of a paused topic, or not.
  */
 
 import { stateNumber } from '../../core/state.ts';
@@ -49,6 +48,9 @@ interface Probe {
   readonly isLook: boolean;
 }
 
+/** A longer scan than this, again and again, is worth an index. */
+const SCAN_MAX = 100;
+
 /** How many more than it takes a claim looks at, where some may wait for their turn. */
 const AHEAD = 64;
 /** How far the next due time is looked for past those that wait for their turn. */
@@ -68,8 +70,8 @@ export class Claims {
     this.#flows = flows;
     this.#order = order;
     this.#sql = prepare(connection.database);
-    this.#byFlow = new ByFlow(connection, flows);
-    this.#permits = new Permits();
+    this.#byFlow = new ByFlow(connection);
+    this.#permits = new Permits(flows);
   }
 
   /** In a transaction; see `claimed` in core/next-status.ts for what it writes. */
@@ -206,9 +208,8 @@ export class Claims {
     if (glance.isEnough) return glance.fit;
     // Those that are active are few: as many as there are leases.
     if (!WAITING_KEYS.includes(slot)) return this.#dueByScan(probe, permit);
-    const passing = this.#byFlow.worthPassing(slot);
-    if (passing > 0) {
-      const scan = this.#glance(probe, permit, passing);
+    if (!this.#byFlow.isMade()) {
+      const scan = this.#glance(probe, permit, SCAN_MAX);
       if (scan.isEnough) return scan.fit;
     }
     if (this.#byFlow.isReady()) {

@@ -70,8 +70,6 @@ export class Changes {
     if (duplicate !== null) return duplicate;
     if (envelope[6] !== undefined) this.#order.noteKey();
     this.#flows.count(flow, status[0], 1);
-    // One that is put behind another of its key is due later than that, which does no harm.
-    this.#flows.onDue?.(flow, status[0], status[1]);
     this.#connection.wrote(1);
     return null;
   }
@@ -91,7 +89,6 @@ export class Changes {
       const next = op.envelope === null ? flow : this.#setEnvelope(seq, op.envelope, body);
       this.#sql.update.run(op.status, seq);
       this.#flows.count(next, op.status[0], 1);
-      this.#flows.onDue?.(next, op.status[0], op.status[1]);
     }
     this.#flows.count(flow, slot, -1);
     this.#connection.wrote(1);

@@ -93,13 +93,7 @@ export class KeyOrder {
 
   /** Lets the first of a key go, if it waited; called when one of the key has ended. */
   wake(orderKey: string): void {
-    const { changes } = this.#sql.wake.run(orderKey);
-    this.#connection.wrote(changes);
-    if (changes === 0 || this.#flows.onDue === undefined) return;
-    const woken = this.#sql.woken.get(orderKey) as
-      | readonly [flow: number, slot: StateKey, dueAt: number | null]
-      | undefined;
-    if (woken !== undefined) this.#flows.onDue(...woken);
+    this.#connection.wrote(this.#sql.wake.run(orderKey).changes);
   }
 
   /** The first ones of keys with others behind them; those that hold them up for long first. */
@@ -151,7 +145,6 @@ function prepare(database: SqliteDatabase) {
       `UPDATE {entries} SET due_at = min(due_at, updated_at), behind = 0
       WHERE seq = (SELECT seq ${ofKey} ORDER BY seq LIMIT 1) AND behind = 1`,
     ),
-    woken: database.prepare(`SELECT flow, slot, due_at ${ofKey} ORDER BY seq LIMIT 1`).raw(),
     heads: database
       .prepare(
         `SELECT h.order_key, e.id, e.slot, e.due_at, h.number - 1 FROM

@@ -24,7 +24,7 @@ export interface TopicFlow {
 
 /** How many new flows may come before those that count nothing are removed. */
 const SWEEP_AFTER = 10_000;
-/** Flows whose numbers are remembered; past it the memory starts afresh. */
+/** TopicFlows whose numbers are remembered; past it the memory starts afresh. */
 const REMEMBERED_MAX = 10_000;
 
 /** The flows of one file. */
@@ -36,13 +36,13 @@ export class TopicFlows {
   readonly #deltas = new Map<number, number[]>();
   /** The one asked for last: most batches are of one kind. */
   #last: TopicFlow | undefined;
+  /** All flows in the order of their numbers, once they were asked for. */
+  #listed: TopicFlow[] = [];
   #generation = 0;
   #priorities: readonly number[] | undefined;
   #seenVersion = -1;
   #epoch = -1;
   #added = 0;
-  /** Told when an entry comes into a slot, or when its due time there becomes earlier. */
-  onDue: ((flow: number, slot: StateKey, dueAt: number | null) => void) | undefined;
 
   constructor(connection: Connection) {
     this.#connection = connection;
@@ -148,6 +148,7 @@ export class TopicFlows {
   #forget(): void {
     this.#numbers.clear();
     this.#known.clear();
+    this.#listed = [];
     this.#generation += 1;
     this.#last = undefined;
   }
@@ -183,6 +184,16 @@ export class TopicFlows {
   counts(flows?: ReadonlySet<number>): readonly number[] {
     if (flows === undefined) return this.#sql.counts.get() as number[];
     return this.#sql.countsOf.get(JSON.stringify([...flows])) as number[];
+  }
+
+  /** All there are, in the order of their numbers; read once, then only what is new. */
+  list(): readonly TopicFlow[] {
+    const last = this.#listed.at(-1)?.flow ?? 0;
+    const rows = this.#sql.since.all(last) as [number, string, string, number][];
+    for (const [flow, topic, destination, priority] of rows) {
+      this.#listed.push(this.#known.get(flow) ?? { flow, topic, destination, priority });
+    }
+    return this.#listed;
   }
 
   /** Another one when numbers of flows that were known may mean something else. */
@@ -227,5 +238,10 @@ function prepare(database: SqliteDatabase) {
     counts: database.prepare(counts).raw(),
     countsOf: database.prepare(`${counts} WHERE flow IN (SELECT value FROM json_each(?))`).raw(),
     adjust: database.prepare(`UPDATE {flows} SET ${adjust} WHERE flow = ?`),
+    since: database
+      .prepare(
+        'SELECT flow, topic, destination, priority FROM {flows} WHERE flow > ? ORDER BY flow',
+      )
+      .raw(),
   };
 }

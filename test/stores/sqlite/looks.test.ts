@@ -8,7 +8,6 @@ import {
   type ClaimFilter,
   type ClaimRequest,
   createSpool,
-  type Entry,
   type EntryStore,
   type Spool,
   type SpoolOptions,
@@ -17,13 +16,11 @@ import { memoryBodies } from 'respool/stores/memory';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { sampleEntries, sampleEntry, type SampleParts } from 'respool/testkit';
 import { makeGate } from '../../spool/setup.ts';
-import { claimOf } from './requests.ts';
 import { atEnd, makeApp, makeFolder, openFile, openStore } from './setup.ts';
 import { countVisitedRows, type VisitedRows } from './visited-rows.ts';
 
 const CROWD = 30_000;
 const POSTS = 5;
-const LOOKS = 5;
 /** The rows that a claim or a look may visit; it reads more of its own the more it may take. */
 const VISITED_MAX = 100;
 /** A second after its start a spool lists the first 500 that are due: here, if this is slow. */
@@ -206,62 +203,6 @@ describe('posts beside a crowd of 30,000', () => {
     const made = makeSpool(store);
     addRoutes(made.spool, 2);
     expect(await visitedPerQuestion(made)).toBeLessThan(VISITED_MAX);
-  });
-});
-
-/** The rows that a claim and a look visit on the average, once their index has been made. */
-async function visitedPerLook(store: EntryStore, filter: ClaimFilter, due: readonly string[]) {
-  const look = () => store.nextDueAt(filter);
-  const claim = () => store.claim(claimOf(store, { ...filter, now: Date.now(), max: 10 }));
-  await claim().then((first) => expect(ids(first)).toEqual(due));
-  await look();
-  rows.count = 0;
-  for (let round = 0; round < LOOKS; round += 1) {
-    // What is due next is a post of this moment, or in a day.
-    await store.insert([sampleEntry(`post-${round}`, { dueAt: Date.now(), topic: 'live' })]);
-    expect(await look()).toBeLessThanOrEqual(Date.now());
-    expect(ids(await claim())).toEqual([`post-${round}`]);
-    expect(await look()).toBe(FUTURE.dueAt);
-  }
-  return rows.count / (3 * LOOKS);
-}
-
-function ids(entries: readonly Entry[]): string[] {
-  return entries.map(({ envelope: { id } }) => id);
-}
-
-// Regression: each look read the first message of every flow, once messages that are due and left
-// out had filled its first glance.
-describe('looks beside 30,000 destinations of which nothing is due', () => {
-  const FILTERS: Readonly<Record<string, Partial<ClaimFilter>>> = {
-    paused: {
-      topics: [
-        { pattern: 'big.#', take: false },
-        { pattern: '#', take: true },
-      ],
-    },
-    full: { exceptDestinations: ['down'] },
-  };
-  const cases = Object.keys(FILTERS).flatMap((why) =>
-    [0, 3].flatMap((due) => [200, 20_000].map((out) => ({ why, due, out }))),
-  );
-  test.each(cases)('and $out due but $why, $due others due, read none of them', async (parts) => {
-    const store = await openStore({ path: await makeFolder() });
-    await insertCrowd(store, (index) => ({
-      ...FUTURE,
-      topic: `mail.${index % 100}`,
-      destination: `d${index}`,
-    }));
-    const big = { ...PAST, topic: 'big.a', destination: 'down' };
-    await store.insert(sampleEntries(parts.out, 'big', big));
-    const due = sampleEntries(parts.due, 'live', { dueAt: Date.now(), topic: 'live' });
-    await store.insert(due);
-    const filter: ClaimFilter = {
-      lane: 'delivery',
-      states: ['deferred', 'incoming'],
-      ...FILTERS[parts.why],
-    };
-    expect(await visitedPerLook(store, filter, ids(due))).toBeLessThan(VISITED_MAX);
   });
 });
 
