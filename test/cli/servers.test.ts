@@ -123,7 +123,7 @@ describe('doctor', () => {
     expect(found['store.entries.version']?.text).toMatch(/^PostgreSQL \d+/);
     expect(found['store.entries.primary']?.level).toBe('ok');
     expect(found['store.entries.tables']?.text).toContain('tables of version');
-    expect(found['store.entries.listen']).toMatchObject({ level: 'note' });
+    expect(found['store.entries.listen']).toMatchObject({ level: 'ok' });
     expect(found['store.entries.pooler']?.level).toBe('ok');
     expect(found['store.entries.connections']?.text).toMatch(/^\d+ of \d+ connections/);
     expect(found['messages.waiting']?.text).toContain('1 wait');
