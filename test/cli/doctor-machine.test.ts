@@ -62,7 +62,7 @@ describe('docs/reference/doctor.md', () => {
 
 /** First arguments of what makes a finding, and the ids that are kept in a constant before. */
 const MADE =
-  /(?:\b(?:ok|note|unsafe|fine|worthKnowing|danger|find)\(\s*|\b(?:id|full|key)(?: =|:) )(['`])([^'`\n]+)\1/g;
+  /(?:\b(?:okFinding|infoFinding|note|unsafe|fine|noteFinding|danger|find)\(\s*|\b(?:id|full|key)(?: =|:) )(['`])([^'`\n]+)\1/g;
 
 function literalsOf(file: string): readonly string[] {
   const source = readFileSync(path.join(ROOT, 'src', file), 'utf8');
