@@ -15,8 +15,8 @@ import type { FallbackSpool } from './fallback.ts';
 import type { ConfirmPublisherLimits } from './confirm-publisher.ts';
 import { checkShort, type PublishMiddleware } from './message.ts';
 
-/** The options of every publisher, in the order of its error texts. */
-const PUBLISHER = {
+/** Which broker a publisher or a sink uses. */
+export const BROKER_OPTIONS: Readonly<Record<'url' | 'connection' | 'tls', Option>> = {
   url: {
     kind: 'data',
     type: '`amqp://…`, `amqps://…`, or a list',
@@ -36,6 +36,11 @@ const PUBLISHER = {
     defaultText: "Node's certificate authorities",
     about: 'for `amqps://`',
   },
+};
+
+/** The options of every publisher, in the order of its error texts. */
+const PUBLISHER = {
+  ...BROKER_OPTIONS,
   exchange: {
     kind: 'text',
     type: 'a name',

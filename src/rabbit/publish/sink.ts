@@ -32,28 +32,11 @@ import {
 } from './confirm-publisher.ts';
 import { ConnectionGate } from './connection-gate.ts';
 import { badKeyList, checkShort } from './message.ts';
+import { BROKER_OPTIONS } from './options.ts';
 
 /** The options of a sink, in the order of its error texts. */
 const SINK = {
-  url: {
-    kind: 'data',
-    type: '`amqp://…`, `amqps://…`, or a list',
-    ts: 'string | readonly string[]',
-    about: 'the broker; of a list one that answers. Either this or `connection`',
-  },
-  connection: {
-    kind: 'code',
-    type: 'the result of `createConnection` or of amqplib',
-    ts: 'RabbitConnection | AmqpConnection',
-    about: "shared with others, and left open. amqplib's own does not reconnect",
-  },
-  tls: {
-    kind: 'data',
-    type: '`{ ca, cert, key, passphrase, servername, rejectUnauthorized }`',
-    ts: 'TlsOptions',
-    defaultText: "Node's certificate authorities",
-    about: 'for `amqps://`',
-  },
+  ...BROKER_OPTIONS,
   exchange: {
     kind: 'text',
     type: 'a name',
