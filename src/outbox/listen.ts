@@ -139,7 +139,7 @@ function keysOf(bindingKey: unknown): readonly string[] {
   );
 }
 
-/** Thrown by a handler: the message goes to the dead queue at once, whatever delays are left. */
+/** Thrown by a handler: the message goes to the dead queue at once, without further attempts. */
 export class Reject extends PermanentError {
   override readonly name: string = 'Reject';
 

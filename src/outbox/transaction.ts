@@ -50,7 +50,7 @@ export class GuardedTx<Client extends object = object> {
     known.set(this.tx, this);
   }
 
-  /** Whether what is sent now is in the transaction, whatever is sent after it. */
+  /** Whether a statement sent now is in the transaction, regardless of later statements. */
   get isSure(): boolean {
     return !this.#isOver && !this.#isEndedInside;
   }

@@ -217,7 +217,7 @@ export function fromPrisma(tx: PrismaTx): SqlTx {
   };
 }
 
-/** Whatever has query(text, values), as a client of pg has. */
+/** Any object with query(text, values), such as a client of pg. */
 function fromQuery(tx: SqlTx): SqlTx {
   return {
     async query(text, values) {

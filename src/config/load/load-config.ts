@@ -456,7 +456,7 @@ export async function addDotEnv(folder: string, env: Environment): Promise<Reado
   KEPT.set(env, kept);
   for (const [name, value] of Object.entries(parseEnv(text))) {
     if (value !== undefined) kept.add(value);
-    // Also one that another source overtakes: clients read it, and it lies there in plain.
+    // Also one that another source overrides: clients read it, and it is stored in clear text.
     const isToken = TOKEN_NAMES.includes(name) && value !== '';
     if (isToken) checkTokenAtRest(value, `${name} in ${DOT_ENV}`);
     const isOurs = before.get(name) === file && env[name] === value;

@@ -526,7 +526,7 @@ function actionsOnFiring({ actions }: AlertRule): readonly string[] {
   );
 }
 
-/** What is to be done at its end: the topics it has paused are resumed, whatever it says now. */
+/** Actions at its end: topics that it paused are resumed even if the rule has changed since. */
 function actionsOnEnd({ actions }: AlertRule, paused: readonly string[]): readonly string[] {
   const replays = actions.flatMap((one) => (one.kind === 'replay' ? [`replay ${one.rule}`] : []));
   return [...paused.map((topic) => `resume ${topic}`), ...replays];

@@ -134,7 +134,7 @@ const SWEEP = {
     kind: 'code',
     type: 'a function',
     ts: '((progress: SweepProgress) => void) | undefined',
-    about: 'is told how far each queue is',
+    about: 'called with the progress of each queue',
   },
   onEvent: {
     kind: 'code',
@@ -233,7 +233,7 @@ export interface SweepSettings {
   readonly isTrusted?: boolean | undefined;
   /** Ends it. */
   readonly signal?: AbortSignal | undefined;
-  /** Is told how far each queue is. */
+  /** Called with the progress of each queue. */
   readonly onProgress?: ((progress: SweepProgress) => void) | undefined;
   /**
    * Gets an event `sweep` for each queue, also for one that failed, except in dry runs; what it

@@ -332,7 +332,7 @@ export interface ServeMetrics extends Pick<Metrics, 'text'> {
   /** All consumers of the configuration, in its order. */
   readonly watchConsumers: (consumers: readonly ConfiguredConsumer[]) => Promise<void>;
   readonly watchRelay: (relay: OpenRelay) => void;
-  /** From now on forecasts are told. */
+  /** Starts reporting forecasts. */
   readonly watchMeters: (meters: Meters) => void;
 }
 
@@ -400,7 +400,7 @@ async function standingOf(
 
 type Config = LoadedConfig['config'];
 
-/** Watches them all, in the order of the configuration; `atEnd` is told what ends with it. */
+/** Watches them all, in the order of the configuration; `atEnd` receives what to close. */
 async function watchConsumers(
   metrics: Pick<Metrics, 'watchConsumer'>,
   config: Config,

@@ -4,7 +4,7 @@
  * What a queue or the broker does is part of the run and not thrown, so that the next round tries
  * again. The store of the audit record is opened before the first message is moved, made where it
  * is missing, and closed with the run: between runs it is free for other processes. Event
- * listeners there are told of the queues of a run that moved something.
+ * listeners there receive the queues of each run that moved something.
  */
 
 import type { Millis } from '../../../../core/duration.ts';
