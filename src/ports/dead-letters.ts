@@ -161,6 +161,19 @@ export interface Since {
    * removed, or sent again by others; absent if the place does not know.
    */
   readonly gone?: readonly string[];
+  /** Letters that were not looked at, since there are more than one look goes through. */
+  readonly unseen?: number;
+}
+
+/** A destination of letters that were sent, as it is now. */
+export interface DestinationState {
+  /** As people call it: `queue "orders"`. */
+  readonly name: string;
+  /** Messages that no consumer has taken yet. */
+  readonly ready: number;
+  readonly consumers: number;
+  /** Messages that consumers have taken and not settled; absent: nobody tells. */
+  readonly unacked?: number;
 }
 
 /** Messages that were given up, in one place. */
@@ -189,10 +202,13 @@ export interface DeadLetters {
   /** What became of those that this replay sent, as far as can be seen from here. */
   since(replay: string, ids: readonly string[]): Promise<Since>;
   /**
-   * How many messages no consumer has taken yet where these routes lead; undefined: that cannot be
-   * known, as where none is left and there is no consumer. Only at a place whose `since` does not
-   * detect deliveries.
+   * What waits where these routes lead; undefined: that cannot be known. `isFull`: also what
+   * consumers have taken, as far as that can be told. Only at a place whose `since` does not detect
+   * deliveries.
    */
-  waitingAt?(routes: readonly LetterRoute[]): Promise<number | undefined>;
+  waitingAt?(
+    routes: readonly LetterRoute[],
+    options?: { readonly isFull?: boolean },
+  ): Promise<readonly DestinationState[] | undefined>;
   close(): Promise<void>;
 }

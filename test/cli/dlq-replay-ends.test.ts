@@ -18,6 +18,7 @@ async function setup(change: (carried: ReplayResult) => ReplayResult = (carried)
   const io = {
     clock,
     isTTY: () => false,
+    stderr: { write: () => true },
     onSignal: (listener: Raise) => {
       listeners.add(listener);
       return () => listeners.delete(listener);

@@ -16,7 +16,7 @@ function replayOf(ran: Ran): Replay {
 }
 
 async function replay(ground: DeadQueue, argv: readonly string[] = []): Promise<Ran> {
-  const quick = ['--canary', '0', '--yes', '--json'];
+  const quick = ['--canary', '0', '--end-wait', '1s', '--yes', '--json'];
   return ground.cli(['dlq', 'replay', '--queue', ground.dead, ...quick, ...argv]);
 }
 
@@ -46,10 +46,13 @@ test('plan, canary, rest: everything goes where it came from, in order, with a m
     arrived.push(message);
     ground.channel.ack(message);
   });
-  const argv = ['--canary', '5', '--canary-wait', '1s', '--window', '1', '--yes', '--json'];
+  const waits = ['--canary-wait', '1s', '--end-wait', '1s'];
+  const argv = ['--canary', '5', ...waits, '--window', '1', '--yes', '--json'];
   const ran = await ground.cli(['dlq', 'replay', '--queue', ground.dead, ...argv]);
   expect(ran.code, ran.stderr).toBe(0);
-  const { id, state, counts, plan, canaries } = replayOf(ran);
+  const { id, state, because, counts, plan, canaries } = replayOf(ran);
+  // All were taken, and none came back: it is plainly done.
+  expect([because, counts.again]).toEqual([undefined, 0]);
   expect([state, counts.sent, plan.routes]).toEqual(['done', 25, [{ to: ground.main, count: 25 }]]);
   expect(canaries).toEqual({ passed: 5, failed: 0, waiting: 0 });
   expect(await ground.depth(ground.dead)).toBe(0);
@@ -235,6 +238,35 @@ test('Ctrl-C pauses, and says how to go on', async () => {
   expect([left, await ground.depth(ground.main)]).toEqual([60 - counts.sent, counts.sent]);
 });
 
+test('letters that came back at the end are said, with exit code 1, and are in the report', async () => {
+  const ground = await deadQueue();
+  await ground.declareLoop();
+  await ground.die(names(12));
+  await ground.rejectAll();
+  const how = ['--canary', '0', '--stop-above', '100', '--end-wait', '2s', '--yes'];
+  const ran = await ground.cli(['dlq', 'replay', '--queue', ground.dead, ...how]);
+  expect(ran.code, ran.stderr).toBe(1);
+  const [, id = '', said] = /^replay (\S+) is (.*)$/m.exec(ran.stdout) ?? [];
+  expect(said).toBe('done: 12 of 12 letters that were sent failed again within 2s');
+  expect(ran.stdout).toContain('sent 12 of 12, failed again 12\n');
+  expect(ran.stderr).toContain(`which, and why: respool dlq replays report ${id}`);
+  const report = await ground.cli(['dlq', 'replays', 'report', id, '--result', 'again', '--json']);
+  expect(report.objects()).toHaveLength(12);
+});
+
+test('a destination that no consumer reads is said, without a wait, and is no failure', async () => {
+  const ground = await deadQueue();
+  await ground.declare(ground.main);
+  await ground.die(names(3));
+  const how = ['--canary', '0', '--end-wait', '1d', '--yes'];
+  const ran = await ground.cli(['dlq', 'replay', '--queue', ground.dead, ...how]);
+  expect(ran.code, ran.stderr).toBe(0);
+  expect(ran.stdout).toContain(
+    `is done: queue "${ground.main}" has no consumer, and 3 messages wait there\n`,
+  );
+  expect(ran.stdout).toContain('sent 3 of 3, not attempted yet 3\n');
+});
+
 test('what dies again and again is parked after three replays', async () => {
   const ground = await deadQueue();
   await ground.declareLoop();
@@ -242,7 +274,8 @@ test('what dies again and again is parked after three replays', async () => {
   await ground.rejectAll();
   for (const round of [1, 2, 3]) {
     const ran = await replay(ground, ['--stop-above', '100']);
-    expect([round, replayOf(ran).counts.sent]).toEqual([round, 1]);
+    const { sent, again } = replayOf(ran).counts;
+    expect([round, ran.code, sent, again]).toEqual([round, 1, 1, 1]);
     await expect.poll(() => ground.depth(ground.dead)).toBe(1);
   }
   const ran = await replay(ground, ['--stop-above', '100']);

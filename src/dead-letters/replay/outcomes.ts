@@ -8,7 +8,12 @@
 import { SECOND_MS } from '../../core/duration.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
-import type { DeadLetters, LetterRoute, Since } from '../../ports/dead-letters.ts';
+import type {
+  DeadLetters,
+  DestinationState,
+  LetterRoute,
+  Since,
+} from '../../ports/dead-letters.ts';
 import { sleep } from '../../system/wait.ts';
 import type { LetterProgress, ReplayJournal, ReplayLease } from './progress.ts';
 import type { ReplayCanaries } from '../../spool/operator/replays.ts';
@@ -21,6 +26,10 @@ const IDS_MAX = 1_000;
 /** Canaries are looked for after this, and then after twice as long each time. */
 const CANARY_FIRST_MS = 250;
 const CANARY_EVERY_MS: number = 5 * SECOND_MS;
+/** What waits at more destinations than this is not asked for. */
+const ROUTES_MAX = 100;
+/** Destinations without a consumer that are named. */
+const NAMED_MAX = 3;
 
 interface NewsOptions {
   readonly id: string;
@@ -37,8 +46,10 @@ export class OutcomeListener {
   /** By id, in the order they were sent; two copies may share one. */
   readonly #silent = new Map<string, number[]>();
   readonly #canaries = new Map<number, keyof ReplayCanaries>();
-  /** Where the canaries went, each once. */
-  readonly #routes = new Map<string, LetterRoute>();
+  /** Where letters went, each once, and how many of this run. */
+  readonly #routes = new Map<string, { readonly route: LetterRoute; sent: number }>();
+  /** Letters that earlier runs have sent: where is not known any more. */
+  #isElsewhere = false;
   /** What waits there, as it was asked last; undefined: that is not known. */
   #waitingThere: number | undefined;
   #tenure: ReplayLease | undefined;
@@ -78,9 +89,9 @@ export class OutcomeListener {
     const id = ledger.idOf(item);
     if (this.isOfCanaries) {
       this.#canaries.set(item, 'waiting');
-      if (route !== undefined) this.#routes.set(JSON.stringify(route), route);
       this.#tally();
     }
+    if (route !== undefined) this.#countRoute(route);
     const items = this.#silent.get(id);
     if (items === undefined) this.#silent.set(id, [item]);
     else items.push(item);
@@ -104,6 +115,7 @@ export class OutcomeListener {
       hasRead = hasRead || (await this.#isAllTaken());
       // In this order: what came back after a consumer took it is heard of.
       await this.#ask(tenure, isAskedAgain);
+      return this.#silent.size === 0;
     });
     if (!tenure.isHeld) return;
     if (hasRead) this.#mark([...this.#silent.values()].flat(), 'passed');
@@ -122,21 +134,50 @@ export class OutcomeListener {
         () => true,
         () => false,
       );
+      return this.#silent.size === 0;
     });
     if (!tenure.isHeld || !hasAnswer) return;
     const because = this.#undecided('');
     if (because !== undefined) tenure.halt.stop({ kind: 'end', state: 'stopped', because });
   }
 
-  /** A last question, of no consequence for the run; the text says when it has no answer. */
-  async last(): Promise<string | undefined> {
-    if (this.#silent.size === 0) return undefined;
+  /** A last question, of no consequence for the run; the texts say what has no answer. */
+  async last(): Promise<readonly string[]> {
+    const { letters, ledger } = this.#parts;
+    if (this.#silent.size === 0) return [];
     try {
-      await this.#hear([...this.#silent.keys()]);
-      return undefined;
+      const unseen = await this.#hear([...this.#silent.keys()]);
+      if (this.hearsDeliveries) ledger.waiting = this.waiting;
+      if (unseen === 0) return [];
+      const where = `${unseen} letters of ${letters.name} are beyond the limit of one look`;
+      return [`${where}: what failed again may be among them`];
     } catch (error) {
-      return `cannot tell whether letters failed again: ${textOf(error)}`;
+      return [`cannot tell whether letters failed again: ${textOf(error)}`];
     }
+  }
+
+  /**
+   * Where deliveries are not told: the last question after this time, and what still waits where
+   * letters went. Nothing is waited for that no consumer can take.
+   */
+  async watchEnd(tenure: ReplayLease, waitMs: number): Promise<readonly string[]> {
+    const { ledger } = this.#parts;
+    for (const item of ledger.sentItems()) this.#expectEarlier(item);
+    if (this.#silent.size === 0) return [];
+    await this.#poll(tenure, waitMs, () => this.#isUntouched());
+    if (!tenure.isHeld) return [];
+    const texts = await this.last();
+    const there = await this.#there(true);
+    if (there === undefined) {
+      const isUnknown = texts.length === 0 && this.#silent.size > 0;
+      return isUnknown ? ['how many of them wait for a consumer is unknown'] : texts;
+    }
+    const waiting = there.reduce((sum, { ready, unacked = 0 }) => sum + ready + unacked, 0);
+    ledger.waiting = Math.min(waiting, this.waiting);
+    const idle = there.filter(({ consumers }) => consumers === 0).map(textOfIdle);
+    const more = idle.length - NAMED_MAX;
+    const others = more > 0 ? [`${more} more destinations have none`] : [];
+    return [...texts, ...idle.slice(0, NAMED_MAX), ...others];
   }
 
   /**
@@ -155,11 +196,11 @@ export class OutcomeListener {
     }
   }
 
-  /** Asks rarely, and less rarely at first, until all is heard of or the span is over. */
+  /** Asks rarely, and less rarely at first, until the answer is true or the span is over. */
   async #poll(
     tenure: ReplayLease,
     waitMs: number,
-    ask: (isAskedAgain: boolean) => Promise<void>,
+    ask: (isAskedAgain: boolean) => Promise<boolean>,
   ): Promise<void> {
     const { clock } = this.#parts;
     const untilMs = clock.monotonic() + waitMs;
@@ -168,23 +209,57 @@ export class OutcomeListener {
       const restMs = untilMs - clock.monotonic();
       await sleep(clock, Math.max(0, Math.min(spanMs, restMs)), tenure.halt.signal);
       if (!tenure.isHeld) return;
-      await ask(clock.monotonic() < untilMs);
-      if (!tenure.isHeld || this.#silent.size === 0 || clock.monotonic() >= untilMs) return;
+      const isOver = await ask(clock.monotonic() < untilMs);
+      if (!tenure.isHeld || isOver || clock.monotonic() >= untilMs) return;
       spanMs = Math.min(2 * spanMs, CANARY_EVERY_MS);
     }
   }
 
   /** Where deliveries are not told: whether consumers have taken all that was sent. */
   async #isAllTaken(): Promise<boolean> {
-    const { letters } = this.#parts;
-    if (letters.waitingAt === undefined || this.#routes.size === 0) return false;
-    try {
-      this.#waitingThere = await letters.waitingAt([...this.#routes.values()]);
-    } catch {
-      // Asked again; without an answer nothing else is sent.
-      this.#waitingThere = undefined;
-    }
+    const there = await this.#there();
+    // Purged, expired, or taken by a consumer that has left since: unknown.
+    const isKnown = there?.every(({ ready, consumers }) => ready + consumers > 0) ?? false;
+    const count = there?.reduce((sum, { ready }) => sum + ready, 0);
+    this.#waitingThere = isKnown ? count : undefined;
     return this.#waitingThere === 0;
+  }
+
+  /** Whether all that was sent still waits, and no consumer is there to take it. */
+  async #isUntouched(): Promise<boolean> {
+    if (this.#isElsewhere) return false;
+    const there = await this.#there();
+    const sent = [...this.#routes.values()];
+    const isSo = ({ ready, consumers }: DestinationState, at: number): boolean =>
+      consumers === 0 && ready >= (sent[at]?.sent ?? 0);
+    return there?.length === sent.length && there.every(isSo);
+  }
+
+  /** What waits where letters of this run went, in their order; undefined: that is not known. */
+  async #there(isFull = false): Promise<readonly DestinationState[] | undefined> {
+    const { letters } = this.#parts;
+    const { size } = this.#routes;
+    if (letters.waitingAt === undefined || size === 0 || size > ROUTES_MAX) return undefined;
+    const routes = [...this.#routes.values()].map(({ route }) => route);
+    // Asked again; without an answer nothing is known.
+    return letters.waitingAt(routes, { isFull }).catch(() => undefined);
+  }
+
+  #countRoute(route: LetterRoute): void {
+    const key = JSON.stringify(route);
+    const known = this.#routes.get(key);
+    if (known !== undefined) known.sent += 1;
+    // One more than is asked for says that it is too many.
+    else if (this.#routes.size <= ROUTES_MAX) this.#routes.set(key, { route, sent: 1 });
+  }
+
+  #expectEarlier(item: number): void {
+    const id = this.#parts.ledger.idOf(item);
+    const items = this.#silent.get(id);
+    if (items?.includes(item) === true) return;
+    this.#isElsewhere = true;
+    if (items === undefined) this.#silent.set(id, [item]);
+    else items.push(item);
   }
 
   #mark(items: readonly number[], fate: keyof ReplayCanaries): void {
@@ -231,7 +306,8 @@ export class OutcomeListener {
     return tally;
   }
 
-  async #hear(ids: readonly string[]): Promise<void> {
+  /** How many letters were not looked at. */
+  async #hear(ids: readonly string[]): Promise<number> {
     const { id, letters, clock, guard } = this.#parts;
     const beganMs = clock.monotonic();
     const since = await letters.since(id, ids);
@@ -252,6 +328,7 @@ export class OutcomeListener {
       this.#silent.delete(name);
       this.#silent.set(name, items);
     }
+    return since.unseen ?? 0;
   }
 
   /**
@@ -298,6 +375,11 @@ export class OutcomeListener {
     const because = this.#parts.guard.verdict(isWhole);
     if (because !== undefined) tenure.halt.stop({ kind: 'end', state: 'stopped', because });
   }
+}
+
+function textOfIdle({ name, ready }: DestinationState): string {
+  const what = ready === 0 ? 'is empty' : `${ready} messages wait there`;
+  return `${name} has no consumer, and ${what}`;
 }
 
 /** Minimum count for a share to mean anything. */

@@ -301,6 +301,15 @@ const REPLAY = {
     default: '10s',
     about: 'the time limit for an attempt of each canary',
   },
+  endWait: {
+    kind: 'duration',
+    min: '0s',
+    max: '1d',
+    default: '10s',
+    about:
+      'of a queue: the time from the last letter to the look whether any came back ' +
+      '([the end](#the-end)); 0s: no look',
+  },
   rate: {
     kind: 'data',
     type: 'above 0, up to 1,000,000',
@@ -342,6 +351,8 @@ export interface ReplaySettings {
   readonly max: number;
   readonly canary: number;
   readonly canaryWaitMs: number;
+  /** Of a queue: from the last letter to the look at what came back; 0: no look. */
+  readonly endWaitMs: number;
   /** Letters per second; undefined: as fast as it goes. */
   readonly rate: number | undefined;
   readonly window: number;

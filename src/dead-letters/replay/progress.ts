@@ -195,6 +195,13 @@ export class LetterProgress {
     return sent;
   }
 
+  /** Letters that were sent, in any run, and are not known to have failed again. */
+  *sentItems(): Iterable<number> {
+    for (const [item, standing] of this.#standings.entries()) {
+      if (standing === 'sent' && !this.#again.has(item)) yield item;
+    }
+  }
+
   /** Whether a letter of this key is still to be looked for. */
   isWanted(key: string): boolean {
     return this.#find(key) !== undefined;

@@ -8,7 +8,7 @@
  * happens, each is where it was or where it should be, and the record tells how far it is.
  */
 
-import { SECOND_MS } from '../../core/duration.ts';
+import { formatDuration, SECOND_MS } from '../../core/duration.ts';
 import { RespoolError, textOf } from '../../core/errors.ts';
 import {
   auditReplay,
@@ -109,8 +109,8 @@ async function carryOut(action: 'run' | 'resume', order: Order): Promise<Replay>
   if (signal?.aborted === true) onAbort();
   try {
     ledger = await LetterProgress.load(records, id);
-    const doubt = await sendAll(order, { before, ledger, tenure, transform, clock });
-    return await finish(tenure, id, endText(ledger, doubt));
+    const news = await sendAll(order, { before, ledger, tenure, transform, clock });
+    return await finish(tenure, id, endText(ledger, news));
   } catch (error) {
     // Told on record where that is possible; where it is not, the lease runs out.
     const because = `it broke off: ${textOf(error)}`;
@@ -132,12 +132,20 @@ function progressOf(
   return canaries === undefined ? { counts } : { counts, canaries };
 }
 
+/** What the last look of a run found. */
+interface EndNews {
+  /** After this time; undefined: the place does not need any. */
+  readonly withinMs?: number;
+  readonly texts: readonly string[];
+}
+
 /** What has to be said of a replay that is done; undefined: nothing. */
-function endText({ counts }: LetterProgress, doubt: string | undefined): string | undefined {
+function endText({ counts }: LetterProgress, { withinMs, texts }: EndNews): string | undefined {
   const { again, sent } = counts;
-  const texts = again === 0 ? [] : [`${again} of ${sent} letters that were sent failed again`];
-  if (doubt !== undefined) texts.push(doubt);
-  return texts.length === 0 ? undefined : texts.join('; ');
+  const within = withinMs === undefined ? '' : ` within ${formatDuration(withinMs)}`;
+  const failed = `${again} of ${sent} letters that were sent failed again${within}`;
+  const all = again === 0 ? texts : [failed, ...texts];
+  return all.length === 0 ? undefined : all.join('; ');
 }
 
 interface Scene {
@@ -148,8 +156,8 @@ interface Scene {
   readonly clock: Clock;
 }
 
-/** Canaries, watch, rest; a text when the last look had no answer. */
-async function sendAll(order: Order, scene: Scene): Promise<string | undefined> {
+/** Canaries, watch, rest, the last look. */
+async function sendAll(order: Order, scene: Scene): Promise<EndNews> {
   const { operator, letters, id, tools } = order;
   const { before, ledger, tenure, transform, clock } = scene;
   const { unsure, canary } = tools;
@@ -178,14 +186,20 @@ async function sendAll(order: Order, scene: Scene): Promise<string | undefined> 
   await news.quiet();
   if (mayLinger && tenure.isHeld) await removeLeftovers({ id, by, letters, ledger, tenure });
   if (tenure.halt.reason?.kind === 'broken') throw tenure.halt.reason.error;
-  const isAsked = (guard.isOn || news.hearsDeliveries) && !tenure.halt.isSet;
-  const doubt = isAsked ? await news.last() : undefined;
-  if (isAsked && news.hearsDeliveries && doubt === undefined) ledger.waiting = news.waiting;
+  const end = tenure.halt.isSet ? { texts: [] } : await lookAtEnd(parts);
   const { reason } = tenure.halt;
   if (reason?.kind === 'end' && reason.state === 'cancelled')
     notTheSameLetter(ledger, journal, now());
   await journal.step([]);
-  return doubt;
+  return end;
+}
+
+/** What failed again by the end, and what was not attempted. */
+async function lookAtEnd({ news, tenure, settings }: PassParts): Promise<EndNews> {
+  if (news.hearsDeliveries) return { texts: await news.last() };
+  const { endWaitMs } = settings;
+  if (endWaitMs === 0) return { texts: [] };
+  return { withinMs: endWaitMs, texts: await news.watchEnd(tenure, endWaitMs) };
 }
 
 /** Sends the canaries, and watches them; what halts the tenure keeps the rest where it is. */

@@ -157,30 +157,42 @@ class QueueLetters implements door.DeadLetters {
     const asked = new Set(ids);
     const failed = new Map<string, door.Since['failed'][number]>();
     // Cheap, and mostly the answer: nothing came back.
-    if (asked.size === 0 || (await this.count()) === 0) return { failed: [], delivered: [] };
+    const count = asked.size === 0 ? 0 : await this.count();
+    if (count === 0) return { failed: [], delivered: [] };
+    let looked = 0;
     for await (const { letter } of this.look()) {
       const { id, code, reason } = letter;
+      looked += 1;
       if (letter.replayedBy === replay && asked.has(id)) failed.set(id, { id, code, reason });
+      if (failed.size === asked.size) break;
     }
-    return { failed: [...failed.values()], delivered: [] };
+    const isCut = looked === this.#lookMax && count > looked && failed.size < asked.size;
+    const unseen = isCut ? { unseen: count - looked } : {};
+    return { failed: [...failed.values()], delivered: [], ...unseen };
   }
 
-  async waitingAt(routes: readonly door.LetterRoute[]): Promise<number | undefined> {
+  async waitingAt(
+    routes: readonly door.LetterRoute[],
+    { isFull = false }: { readonly isFull?: boolean } = {},
+  ): Promise<readonly door.DestinationState[] | undefined> {
     const queues = new Set<string>();
     for (const route of routes) {
       // Where an exchange leads is not known here.
       if (route.kind !== 'queue' || route.exchange !== '') return undefined;
       queues.add(route.key);
     }
-    let waiting = 0;
-    for (const answer of (await passiveQueues(await this.#amqp(), [...queues])).values()) {
+    const { management } = this.#options;
+    if (isFull) management?.forget();
+    const states: door.DestinationState[] = [];
+    for (const [queue, answer] of await passiveQueues(await this.#amqp(), [...queues])) {
       if (!('found' in answer) || answer.found === undefined) return undefined;
-      const { messageCount, consumerCount } = answer.found;
-      // Purged, expired, or taken by a consumer that has left since: unknown.
-      if (messageCount === 0 && consumerCount === 0) return undefined;
-      waiting += messageCount;
+      const { messageCount: ready, consumerCount: consumers } = answer.found;
+      // Only the management API tells, and it need not answer.
+      const told = isFull ? await management?.queue(queue).catch(() => undefined) : undefined;
+      const held = told?.unacked === undefined ? {} : { unacked: told.unacked };
+      states.push({ name: `queue ${show(queue)}`, ready, consumers, ...held });
     }
-    return waiting;
+    return states;
   }
 
   async close(): Promise<void> {

@@ -37,6 +37,11 @@ export interface ReplayOptions {
   readonly canary?: number;
   /** The time limit for an attempt of each canary. 0s to 1d; default 10s. */
   readonly canaryWait?: Duration;
+  /**
+   * Of a queue: the time from the last letter to the look whether any came back (the end); 0s: no
+   * look. 0s to 1d; default 10s.
+   */
+  readonly endWait?: Duration;
   /** Letters per second. Default unlimited. */
   readonly rate?: number;
   /** In flight at once. 1 to 1,000; default 100. */

@@ -42,6 +42,11 @@ export interface MemoryPlace {
   isAlone: boolean;
   /** Messages that no consumer has taken where they are sent; undefined: that is not known. */
   waiting: number | undefined;
+  /** Consumers of the queue that letters are sent to, and what they hold. */
+  consumers: number;
+  unacked: number | undefined;
+  /** Letters that one question whether they failed again goes through. */
+  lookMax: number;
   /** Answers instead of what would be done. */
   refuse: ((letter: Letter, fate: LetterVerdict) => SettleResult | undefined) | undefined;
   /** Waited for before anything is sent. */
@@ -67,6 +72,9 @@ export function createPlace(name = 'dead'): MemoryPlace {
     sinces: 0,
     isAlone: true,
     waiting: 0,
+    consumers: 1,
+    unacked: undefined,
+    lookMax: Number.POSITIVE_INFINITY,
     refuse: undefined,
     hold: undefined,
     passMax: Number.POSITIVE_INFINITY,
@@ -190,16 +198,23 @@ function createDoor(
     async since(replay, ids) {
       place.sinces += 1;
       const asked = new Set(ids);
-      const back = place.items.filter(({ letter }) => letter.replayedBy === replay);
+      const seen = place.items.slice(0, place.lookMax);
+      const back = seen.filter(({ letter }) => letter.replayedBy === replay);
       const failed = back.map(({ letter }) => letter.id).filter((id) => asked.has(id));
       for (const id of place.again) if (asked.has(id) && !failed.includes(id)) failed.push(id);
       const delivered = place.sent.filter((one) => one.replay === replay).map(({ id }) => id);
       return {
         failed: failed.map((id) => ({ id, code: 'suite.failed', reason: 'it failed again' })),
         delivered: delivered.filter((id) => asked.has(id) && place.delivered.has(id)),
+        ...(seen.length < place.items.length ? { unseen: place.items.length - seen.length } : {}),
       };
     },
-    waitingAt: async () => place.waiting,
+    waitingAt: async (_, { isFull = false } = {}) => {
+      const { waiting: ready, consumers, unacked } = place;
+      if (ready === undefined) return undefined;
+      const held = isFull && unacked !== undefined ? { unacked } : {};
+      return [{ name: 'queue "home"', ready, consumers, ...held }];
+    },
     async close() {
       giveBack();
     },

@@ -6,6 +6,7 @@ import {
   planReplay,
   type Replay,
   type ReplayOperator,
+  type ReplayOptions,
   runReplay,
 } from 'respool/dead-letters';
 import { withService } from '../../services/index.ts';
@@ -24,7 +25,9 @@ interface Setup {
   /** What the consumer at home had, oldest first. */
   readonly had: readonly string[];
   readonly mend: () => void;
-  readonly begin: () => Promise<Replay>;
+  readonly begin: (options?: ReplayOptions) => Promise<Replay>;
+  /** The consumer leaves. */
+  readonly leave: () => Promise<void>;
   readonly run: (id: string) => Promise<Replay>;
 }
 
@@ -35,7 +38,7 @@ async function setup(type: (typeof TYPES)[number]): Promise<Setup> {
   let isBroken = true;
   const had: string[] = [];
   const channel = await hands.connection.createChannel();
-  await channel.consume(home, (message) => {
+  const { consumerTag } = await channel.consume(home, (message) => {
     if (message === null) return;
     had.push(message.properties.messageId ?? '');
     const { headers } = message.properties;
@@ -62,12 +65,51 @@ async function setup(type: (typeof TYPES)[number]): Promise<Setup> {
     mend: () => {
       isBroken = false;
     },
-    begin: () => planReplay(operator, letters, source, { canary: 5, canaryWait: '2s' }),
+    begin: (options = {}) =>
+      planReplay(operator, letters, source, {
+        canary: 5,
+        canaryWait: '2s',
+        endWait: '1s',
+        ...options,
+      }),
+    leave: async () => {
+      await channel.cancel(consumerTag);
+    },
     run: (id) => runReplay(operator, letters, id),
   };
 }
 
 withService('rabbitmq', () => {
+  test.each(TYPES)(
+    'what came back into a %s queue after the last letter was sent is counted at the end',
+    async (type) => {
+      const { ground, had, begin, run } = await setup(type);
+      const { id } = await begin({ canary: 0, stopAbove: 100, endWait: '3s', max: 50 });
+      const done = await run(id);
+      expect(had).toHaveLength(50);
+      expect(done).toMatchObject({ state: 'done', counts: { sent: 50, again: 50 } });
+      expect(done.because).toBe('50 of 50 letters that were sent failed again within 3s');
+      const left = await ground.lying(ground.queue, COUNT);
+      const marks = left.map(({ properties }) => properties.headers?.['respool-replay']);
+      expect(marks.filter((mark) => mark === id)).toHaveLength(50);
+    },
+  );
+
+  test.each(TYPES)(
+    'at the end of a replay of a %s queue a destination without a consumer is said',
+    async (type) => {
+      const { ground, begin, run, leave } = await setup(type);
+      await leave();
+      const { id } = await begin({ canary: 0, endWait: '1d' });
+      const done = await run(id);
+      expect(done).toMatchObject({
+        state: 'done',
+        counts: { sent: COUNT, again: 0, waiting: COUNT },
+        because: `queue "${ground.home}" has no consumer, and ${COUNT} messages wait there`,
+      });
+    },
+  );
+
   test.each(TYPES)(
     'canaries that come back into a %s queue stop it, and the rest goes when it is mended',
     async (type) => {

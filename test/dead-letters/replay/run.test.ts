@@ -208,7 +208,7 @@ describe('a run', () => {
 
   test('tells its progress about every second, and at the end', async () => {
     const { plan, run } = await setup(50);
-    const { id } = await plan({ ...NO_CANARY, rate: 10 });
+    const { id } = await plan({ ...NO_CANARY, rate: 10, endWait: '0s' });
     const seen: number[] = [];
     await run(id, { onProgress: ({ counts }) => void seen.push(counts.sent) });
     expect(seen.length).toBeGreaterThanOrEqual(4);
@@ -247,7 +247,7 @@ describe('canaries', () => {
   test('that are all delivered let the rest go at once', async () => {
     const { place, plan, run, clock } = await setup(50);
     for (let at = 0; at < 50; at += 1) place.delivered.add(idOf(at));
-    const { id } = await plan({ canary: 5, canaryWait: '10m' });
+    const { id } = await plan({ canary: 5, canaryWait: '10m', endWait: '0s' });
     expect(await run(id)).toMatchObject({ state: 'done' });
     expect(clock.monotonic()).toBeLessThan(2_000);
   });
@@ -264,7 +264,7 @@ describe('canaries', () => {
 
   test('are sent anew after a stop, and not after a pause', async () => {
     const { place, plan, run, resume, clock } = await setup(60);
-    const { id } = await plan({ canary: 10, canaryWait: '10s' });
+    const { id } = await plan({ canary: 10, canaryWait: '10s', endWait: '0s' });
     place.again.add(idOf(1)).add(idOf(3)).add(idOf(4));
     expect((await run(id)).state).toBe('stopped');
     place.again.clear();

@@ -146,7 +146,7 @@ function createProcess({ place, records, audit, kept, dies }: ProcessParts): Pro
     settle: through((taken, fate) => door.settle(taken, fate)),
     isAlone: through(() => door.isAlone()),
     since: through((replay, ids) => door.since(replay, ids)),
-    waitingAt: through(async (routes) => door.waitingAt?.(routes)),
+    waitingAt: through(async (routes, options) => door.waitingAt?.(routes, options)),
     close: () => door.close(),
   };
   const operator: ReplayOperator = {

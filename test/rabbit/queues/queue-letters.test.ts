@@ -243,13 +243,24 @@ withService('rabbitmq', () => {
     expect(bodiesOf(await ground.lying(ground.queue, 3))).toEqual(['a', 'b', 'c']);
   });
 
-  test('waitingAt tells what no consumer has taken, and nothing of an empty queue without one', async () => {
+  test('since says how many letters are beyond the limit of one look', async () => {
+    const ground = await setup();
+    await ground.put(['a', 'b', 'c'], { headers: { 'respool-replay': 'r1' } });
+    const door = ground.open({ lookMax: 2 });
+    const since = await door.since('r1', ['b', 'c']);
+    expect(since).toMatchObject({ failed: [{ id: 'b' }], unseen: 1 });
+    // Nothing else is asked for.
+    expect(await door.since('r1', ['a', 'b'])).not.toHaveProperty('unseen');
+  });
+
+  test('waitingAt tells what no consumer has taken, and who could', async () => {
     const ground = await setup();
     const { home, hands } = ground;
     const door = ground.open();
+    const name = `queue "${home}"`;
     const routes = [{ kind: 'queue', exchange: '', key: home }] as const;
     await hands.publish('', home, Buffer.from('a'));
-    expect(await door.waitingAt?.(routes)).toBe(1);
+    expect(await door.waitingAt?.(routes)).toEqual([{ name, ready: 1, consumers: 0 }]);
     const channel = await hands.connection.createChannel();
     const taken = Promise.withResolvers<void>();
     const { consumerTag } = await channel.consume(home, (message) => {
@@ -257,12 +268,31 @@ withService('rabbitmq', () => {
       taken.resolve();
     });
     await taken.promise;
-    await expect.poll(() => door.waitingAt?.(routes)).toBe(0);
-    // Whether they were taken, purged or over cannot be known any more.
+    await expect.poll(() => door.waitingAt?.(routes)).toEqual([{ name, ready: 0, consumers: 1 }]);
     await channel.cancel(consumerTag);
-    expect(await door.waitingAt?.(routes)).toBeUndefined();
+    expect(await door.waitingAt?.(routes)).toEqual([{ name, ready: 0, consumers: 0 }]);
+    const missing = [{ kind: 'queue', exchange: '', key: `${home}.none` }] as const;
+    expect(await door.waitingAt?.(missing)).toBeUndefined();
     const elsewhere = [{ kind: 'queue', exchange: 'shop', key: home }] as const;
     expect(await door.waitingAt?.(elsewhere)).toBeUndefined();
+  });
+
+  test('waitingAt tells on request what consumers hold, where the management API does', async () => {
+    const ground = await setup();
+    const { home, hands } = ground;
+    const routes = [{ kind: 'queue', exchange: '', key: home }] as const;
+    await Promise.all(['a', 'b'].map((body) => hands.publish('', home, Buffer.from(body))));
+    // Takes both, and never answers.
+    const channel = await hands.connection.createChannel();
+    await channel.consume(home, () => undefined);
+    const door = ground.open();
+    await expect
+      .poll(() => door.waitingAt?.(routes, { isFull: true }))
+      .toMatchObject([{ ready: 0, unacked: 2 }]);
+    const blind = ground.open({ management: undefined, isTrusted: true });
+    const [state] = (await blind.waitingAt?.(routes, { isFull: true })) ?? [];
+    expect([state?.ready, state?.unacked]).toEqual([0, undefined]);
+    await channel.close();
   });
 
   test.each(TYPES)(

@@ -35,6 +35,10 @@ const HOW_OPTIONS: readonly OptionSpec[] = [
     flags: '--canary-wait <span>',
     description: 'time limit for the attempts of the canaries; default 10s',
   },
+  {
+    flags: '--end-wait <span>',
+    description: 'of a queue: time from the last letter to the look at what came back; default 10s',
+  },
   { flags: '--rate <count>', description: 'messages per second; default: as fast as it goes' },
   {
     flags: '--window <count>',
@@ -64,7 +68,8 @@ const replay: CommandSpec = {
     'Finds matching letters, shows how many there are, where each would go and which cannot be ' +
     'sent, and asks. Then sends the canaries, and the rest when they were delivered: it stops ' +
     'when too many fail again, and when no attempt of one has ended within --canary-wait. In a ' +
-    'queue a canary counts when a consumer has taken it and it did not come back. On record is ' +
+    'queue a canary counts when a consumer has taken it and it did not come back; what came back ' +
+    'within --end-wait after the last message has failed again (0s: not looked at). On record is ' +
     'the plan and what became of each message: after a crash it is resumed, and nothing is sent ' +
     'twice. Each message goes where it came from, with a counter: replayed too often, it is ' +
     'parked. Ctrl-C pauses. Without --queue it is about the spool; several queues are replayed ' +

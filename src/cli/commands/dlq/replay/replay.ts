@@ -245,7 +245,10 @@ export function onlyChosen(letters: DeadLetters, fits: (letter: Letter) => boole
     close: () => letters.close(),
     ...(letters.waitingAt === undefined
       ? {}
-      : { waitingAt: (routes) => letters.waitingAt?.(routes) ?? Promise.resolve(undefined) }),
+      : {
+          waitingAt: (routes, how) =>
+            letters.waitingAt?.(routes, how) ?? Promise.resolve(undefined),
+        }),
   };
 }
 
@@ -279,6 +282,7 @@ function replayOptionsOf(
     max: options.number('limit', REPLAY_RANGES.max),
     canary: options.number('canary', REPLAY_RANGES.canary),
     canaryWait: options.span('canaryWait'),
+    endWait: options.span('endWait'),
     rate: options.number('rate', REPLAY_RANGES.rate),
     window: options.number('window', REPLAY_RANGES.window),
     stopAbove: options.number('stopAbove', REPLAY_RANGES.stopAbove),
