@@ -2,9 +2,9 @@
  * message-history — the history of a message, read from its headers and written into those of its
  * successor; which main queue it belongs to; and the copy of it that goes to another queue.
  *
- * The names are our own, or those of another system that shares the queues (compat/). None of ours
- * begins with `x-`: such headers belong to the broker, which overwrites, ignores or evaluates them,
- * differently in every version.
+ * The names are our own, or those of another system that shares the queues (compat/). None that we
+ * write begins with `x-`: such headers belong to the broker, which overwrites, ignores or evaluates
+ * them, differently in every version. `x-retry-policy` is only read: publishers set it.
  *
  * Why: docs/decisions/0019-our-headers-have-no-x-prefix.md
  */
@@ -141,7 +141,7 @@ const NO_HEADERS: Headers = Object.freeze({});
  * fits: a Java consumer that reads an Integer would throw at a Byte. A whole number that was
  * written as a float becomes an integer.
  */
-export function wide(headers: AmqpTable): AmqpTable {
+export function asInt32Numbers(headers: AmqpTable): AmqpTable {
   const typed: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(headers)) {
     const isInt = typeof value === 'number' && Number.isInteger(value) && value === (value | 0);
@@ -216,7 +216,7 @@ function stripped(headers: AmqpTable | undefined): Record<string, unknown> {
  * Headers of a message that is put back as it was, without those of the broker: a copied `x-death`
  * makes some releases drop the message when it dies again. Its content is kept in our own header.
  */
-export function withoutBrokers(headers: AmqpTable | undefined): Record<string, unknown> {
+export function withoutBrokerHeaders(headers: AmqpTable | undefined): Record<string, unknown> {
   const kept = Object.entries(headers ?? {}).filter(([name]) => !BROKERS.test(name));
   const clean: Record<string, unknown> = Object.fromEntries(kept);
   const deaths = headers?.['x-death'];
@@ -280,7 +280,7 @@ function pastHeaders(message: AmqpMessage, successor: Successor): AmqpTable {
 function writeSuccessor(message: AmqpMessage, successor: Successor): Properties {
   return {
     ...keptProperties(message, successor.id),
-    headers: wide(pastHeaders(message, successor)),
+    headers: asInt32Numbers(pastHeaders(message, successor)),
   };
 }
 
@@ -387,11 +387,11 @@ export interface QueuePlace {
 /** The role of a queue in the plans; undefined if none of them has it. */
 export function queuePlaceOf(queue: string, plans: readonly QueuePlan[]): QueuePlace {
   const owners = plans.filter((plan) => plan.topology.queues.some((one) => one.name === queue));
-  // A dead queue of another system may be named by the road only.
-  const byRoad = plans.filter((plan) => isStraight(plan.dead, queue));
-  const all = owners.length > 0 ? owners : byRoad;
+  // A dead queue of another system may be named only by the route to it.
+  const byRoute = plans.filter((plan) => isDefaultRouteTo(plan.dead, queue));
+  const all = owners.length > 0 ? owners : byRoute;
   const spec = owners[0]?.topology.queues.find((one) => one.name === queue);
-  const role = spec?.role ?? (byRoad.length > 0 ? 'dead' : undefined);
+  const role = spec?.role ?? (byRoute.length > 0 ? 'dead' : undefined);
   return { queue, role, of: all.map((plan) => plan.queue) };
 }
 
@@ -484,6 +484,6 @@ function endingOf(headers: AmqpTable | undefined): AmqpTable {
   return Object.fromEntries(Object.entries(headers ?? {}).filter(([name]) => ENDING.has(name)));
 }
 
-function isStraight({ exchange, key }: Route, queue: string): boolean {
+function isDefaultRouteTo({ exchange, key }: Route, queue: string): boolean {
   return exchange === '' && key === queue;
 }

@@ -1,5 +1,5 @@
 /**
- * What is at a broker is as it was: exchanges, queues, bindings, policies and roads of every style
+ * What is at a broker is as it was: exchanges, queues, bindings, policies and routes of every style
  * and compat mode, and the headers that carry the past of a message. Another declaration of a queue
  * that exists is refused by the broker, and a header under another name loses what was counted.
  */
@@ -141,7 +141,7 @@ function planText(style: TopologyStyle, type: QueueType): string {
     { delayMs: 86_400_000, attempt: 1 },
   ].map((wait) => ({
     ...wait,
-    road: plan.wait({ ...wait, routingKey: 'order.created' }),
+    route: plan.wait({ ...wait, routingKey: 'order.created' }),
   }));
   return compactJson({
     style: style.name,

@@ -1,4 +1,4 @@
-/** outlet — a resolved send is in a queue; what is not known to be there is told as not known. */
+/** confirm-publisher — a resolved send is in a queue; what is not known to be there is told as not known. */
 
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { createConnection } from 'respool/rabbit';
@@ -19,7 +19,7 @@ withService('rabbitmq', (url) => {
     clock: Clock = systemClock,
   ) {
     const connection = createConnection({ url: at });
-    const outlet = new ConfirmPublisher(connection.publishing, clock, limits);
+    const publisher = new ConfirmPublisher(connection.publishing, clock, limits);
     const hands = await Hands.open();
     const queue = ownName();
     await hands.channel.assertQueue(queue, { durable: true });
@@ -28,8 +28,8 @@ withService('rabbitmq', (url) => {
       await hands.channel.deleteQueue(queue);
     });
     const send = (key = queue, exchange = '', messageId?: string): Promise<void> =>
-      outlet.send({ exchange, key, content: Buffer.from('x'), properties: { messageId } });
-    return { connection, outlet, hands, queue, send };
+      publisher.send({ exchange, key, content: Buffer.from('x'), properties: { messageId } });
+    return { connection, publisher, hands, queue, send };
   }
 
   const codeOf = (work: Promise<unknown>): Promise<string> =>
@@ -64,7 +64,7 @@ withService('rabbitmq', (url) => {
   });
 
   test('an exchange that is deleted later ends the channel, and sending goes on', async () => {
-    const { send, hands, queue, outlet } = await setup();
+    const { send, hands, queue, publisher } = await setup();
     const exchange = ownName('ex');
     await hands.channel.assertExchange(exchange, 'fanout', { durable: true });
     await hands.channel.bindQueue(queue, exchange, '');
@@ -73,22 +73,22 @@ withService('rabbitmq', (url) => {
     expect(await codeOf(send('', exchange))).toBe('broker.unroutable');
     await send();
     expect(await hands.depth(queue)).toBe(2);
-    expect(outlet.load).toEqual({ inFlight: 0, waiting: 0, waitingBytes: 0 });
+    expect(publisher.load).toEqual({ inFlight: 0, waiting: 0, waitingBytes: 0 });
   });
 
   // Regression: it asked again at once for ever, and nothing else ran in the process.
   test('a message to another exchange does not hold up a connection that is closing', async () => {
-    const { send, connection, outlet } = await setup();
+    const { send, connection, publisher } = await setup();
     await send();
     const closed = connection.close();
     const code = codeOf(send('k', 'amq.topic'));
     await closed;
-    await outlet.close({ waits: false });
+    await publisher.close({ waits: false });
     expect(await code).toBe('engine.stopping');
   });
 
   test('a thousand and one in flight keep their order and their window', async () => {
-    const { outlet, hands, queue } = await setup({ windowMax: 7 });
+    const { publisher, hands, queue } = await setup({ windowMax: 7 });
     const seen: number[] = [];
     await hands.channel.consume(queue, (message) => {
       if (message !== null) seen.push(Number(message.content.toString()));
@@ -96,10 +96,10 @@ withService('rabbitmq', (url) => {
     let most = 0;
     const sends = Array.from({ length: 1_001 }, (_, at) => {
       const content = Buffer.from(String(at));
-      const sent = outlet.send({ exchange: '', key: queue, content, properties: {} });
-      most = Math.max(most, outlet.load.inFlight);
+      const sent = publisher.send({ exchange: '', key: queue, content, properties: {} });
+      most = Math.max(most, publisher.load.inFlight);
       return sent.then(() => {
-        most = Math.max(most, outlet.load.inFlight);
+        most = Math.max(most, publisher.load.inFlight);
       });
     });
     await Promise.all(sends);
@@ -111,12 +111,12 @@ withService('rabbitmq', (url) => {
 
   describe('while the broker is away', () => {
     test('messages wait within their bounds, and time out as not sent', async () => {
-      const { outlet } = await setup(
+      const { publisher } = await setup(
         { confirmTimeoutMs: 200, waitingMax: 2, waitingMaxBytes: 1_000 },
         'amqp://127.0.0.1:1',
       );
       const send = (bytes: number): Promise<void> =>
-        outlet.send({ exchange: '', key: 'q', content: Buffer.alloc(bytes), properties: {} });
+        publisher.send({ exchange: '', key: 'q', content: Buffer.alloc(bytes), properties: {} });
       const first = codeOf(send(1));
       expect(await codeOf(send(1_000))).toBe('limit.exceeded');
       const second = codeOf(send(1));
@@ -125,7 +125,7 @@ withService('rabbitmq', (url) => {
         'broker.unavailable',
         'broker.unavailable',
       ]);
-      expect(outlet.load).toEqual({ inFlight: 0, waiting: 0, waitingBytes: 0 });
+      expect(publisher.load).toEqual({ inFlight: 0, waiting: 0, waitingBytes: 0 });
     });
 
     test('what was on its way is not known, what waited goes later', async () => {
@@ -158,9 +158,9 @@ withService('rabbitmq', (url) => {
   });
 
   test('closing waits for what was handed over, and takes no more', async () => {
-    const { outlet, hands, queue, send } = await setup();
+    const { publisher, hands, queue, send } = await setup();
     const sent = Array.from({ length: 50 }, () => send());
-    await outlet.close();
+    await publisher.close();
     await Promise.all(sent);
     expect(await hands.depth(queue)).toBe(50);
     expect(await codeOf(send())).toBe('engine.stopping');

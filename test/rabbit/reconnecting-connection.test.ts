@@ -1,4 +1,4 @@
-/** link — a connection that comes back by itself, and can be given up at any time. */
+/** reconnecting-connection — a connection that comes back by itself, and can be given up at any time. */
 
 import { EventEmitter } from 'node:events';
 import { createServer } from 'node:net';
@@ -21,7 +21,7 @@ class FakeConnection extends EventEmitter {
 function setup(opens: (() => Promise<FakeConnection>)[], isOwned = true) {
   const clock = new SimClock();
   let tries = 0;
-  const link = new ReconnectingConnection({
+  const connection = new ReconnectingConnection({
     clock,
     dice: { random: () => 0.999 },
     isOwned,
@@ -32,8 +32,8 @@ function setup(opens: (() => Promise<FakeConnection>)[], isOwned = true) {
     },
   });
   const events: string[] = [];
-  link.on(({ kind }) => events.push(kind));
-  return { clock, link, events, tries: () => tries };
+  connection.on(({ kind }) => events.push(kind));
+  return { clock, connection, events, tries: () => tries };
 }
 
 const up =
@@ -44,10 +44,10 @@ const down = () => Promise.reject(new Error('refused'));
 
 test('a lost connection is opened again, after waits that grow', async () => {
   const first = new FakeConnection();
-  const { clock, link, events, tries } = setup([up(first), down, down, up()]);
-  await link.connected();
+  const { clock, connection, events, tries } = setup([up(first), down, down, up()]);
+  await connection.connected();
   first.emit('close', new Error('gone'));
-  expect(link.isUp).toBe(false);
+  expect(connection.isUp).toBe(false);
   await clock.advance(100);
   expect(tries()).toBe(2);
   await clock.advance(100);
@@ -60,55 +60,55 @@ test('a lost connection is opened again, after waits that grow', async () => {
 });
 
 test('a wait for the connection ends with its signal, however long a try takes', async () => {
-  const { link } = setup([() => new Promise(() => undefined)]);
+  const { connection } = setup([() => new Promise(() => undefined)]);
   const abort = new AbortController();
-  const waiting = link.connected(abort.signal);
+  const waiting = connection.connected(abort.signal);
   abort.abort();
   await expect(waiting).rejects.toThrow(/connection to RabbitMQ/);
 });
 
 test('a close ends every wait, and what opens afterwards is closed again', async () => {
   let open: (connection: FakeConnection) => void = () => undefined;
-  const { link } = setup([
+  const { connection } = setup([
     () =>
       new Promise((resolve) => {
         open = resolve;
       }),
   ]);
-  const waiting = link.connected();
-  await link.close();
+  const waiting = connection.connected();
+  await connection.close();
   await expect(waiting).rejects.toThrow('closed by us');
   const late = new FakeConnection();
   open(late);
   await new Promise((resolve) => setImmediate(resolve));
   expect(late.closed).toBe(1);
-  await expect(link.connected()).rejects.toThrow('closed by us');
+  await expect(connection.connected()).rejects.toThrow('closed by us');
 });
 
 test('a connection that was passed in is neither opened again nor closed', async () => {
   const given = new FakeConnection();
-  const { link, events, tries } = setup([up(given)], false);
-  await link.connected();
+  const { connection, events, tries } = setup([up(given)], false);
+  await connection.connected();
   given.emit('close', new Error('gone'));
   expect(events).toEqual(['up', 'down']);
-  const error: unknown = await link.connected().catch((thrown: unknown) => thrown);
+  const error: unknown = await connection.connected().catch((thrown: unknown) => thrown);
   expect(isRespoolError(error, 'broker.unavailable')).toBe(true);
   expect(tries()).toBe(1);
-  await link.close();
+  await connection.close();
   expect(given.closed).toBe(0);
 });
 
 test('alarms of the broker are told, and forgotten with the connection', async () => {
   const first = new FakeConnection();
-  const { link, events } = setup([up(first), up()]);
-  await link.connected();
+  const { connection, events } = setup([up(first), up()]);
+  await connection.connected();
   first.emit('blocked', 'low on memory');
-  expect(link.isBlocked).toBe(true);
+  expect(connection.isBlocked).toBe(true);
   first.emit('unblocked');
-  expect(link.isBlocked).toBe(false);
+  expect(connection.isBlocked).toBe(false);
   first.emit('blocked', 'low on memory');
   first.emit('close');
-  expect(link.isBlocked).toBe(false);
+  expect(connection.isBlocked).toBe(false);
   expect(events).toEqual(['up', 'blocked', 'unblocked', 'blocked', 'down']);
 });
 

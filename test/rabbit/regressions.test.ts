@@ -43,9 +43,9 @@ withService('rabbitmq', (url) => {
       await hands.channel.deleteQueue(queue);
       await hands.channel.deleteExchange(exchange);
     });
-    const outlet = new ConfirmPublisher(connection.publishing, systemClock);
+    const publisher = new ConfirmPublisher(connection.publishing, systemClock);
     const send = (road: string): Promise<string> =>
-      outlet
+      publisher
         .send({
           exchange,
           key: 'same',

@@ -87,7 +87,7 @@ const CASES: Readonly<Record<string, RuleCase>> = {
     ],
     good: [
       "const url = await serverUrl(); openStore({ url, statementTimeout: '60s' });",
-      'makeOutlet({ confirmTimeoutMs: 30 });',
+      'makePublisher({ confirmTimeoutMs: 30 });',
       "withService('nats', (url) => nats({ url, timeoutMs: LIMIT_MS }));",
     ],
     exceptions: {

@@ -219,7 +219,7 @@ function needsOf(plans: readonly QueuePlan[], { queues, exchanges, bindings }: T
   const leads = deadLetters.filter((name): name is string => typeof name === 'string');
   return [
     { right: 'read', names: plans.map(({ queue }) => queue), isVital: true },
-    { right: 'write', names: unique(plans.flatMap(roadsOf)), isVital: true },
+    { right: 'write', names: unique(plans.flatMap(exchangesOf)), isVital: true },
     { right: 'configure', names: unique([...queueNames, ...exchangeNames]), isVital: false },
     { right: 'write', names: unique([...queueNames, ...leads.map(named)]), isVital: false },
     { right: 'read', names: unique([...queueNames, ...bound]), isVital: false },
@@ -227,7 +227,7 @@ function needsOf(plans: readonly QueuePlan[], { queues, exchanges, bindings }: T
 }
 
 /** The exchanges that messages of a plan are published to. */
-function roadsOf(plan: QueuePlan): string[] {
+function exchangesOf(plan: QueuePlan): string[] {
   const waits = plan.waitsMs.map((delayMs) =>
     plan.wait({ delayMs, attempt: 1, routingKey: plan.queue }),
   );

@@ -119,8 +119,8 @@ export function dumpText(dump: TopologyDump): string {
     ),
     ...dump.queues.map(queueText),
     ...dump.bindings.map(({ exchange, queue, key, arguments: args, isPlanned, isThere }) => {
-      const road = `${exchange} -> ${queue} by ${JSON.stringify(key)}`;
-      return line('binding', road, isPlanned ? thereText(isThere) : 'NOT PLANNED', tableText(args));
+      const text = `${exchange} -> ${queue} by ${JSON.stringify(key)}`;
+      return line('binding', text, isPlanned ? thereText(isThere) : 'NOT PLANNED', tableText(args));
     }),
     ...dump.policies.map(({ name, pattern, priority, definition }) =>
       line('policy', name, `pattern ${pattern} priority ${priority}`, tableText(definition)),

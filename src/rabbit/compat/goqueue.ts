@@ -26,7 +26,7 @@ import {
   readPast,
   respoolWire,
   type Successor,
-  wide,
+  asInt32Numbers,
   type HistoryWire,
 } from '../message-history.ts';
 import { checkOrder, delayLabel, type TopologyRoute } from '../topology/styles.ts';
@@ -298,7 +298,7 @@ function write(message: AmqpMessage, successor: Successor): Properties {
   }
   return {
     ...properties,
-    headers: wide(headers),
+    headers: asInt32Numbers(headers),
     ...(expiration === undefined ? {} : { expiration }),
   };
 }
@@ -312,7 +312,7 @@ function plan(order: QueueOrder, amount: number | undefined): QueuePlan {
   const back = `${queue}__retry_dlx`;
   const deadLetters = { to: `${queue}.dlx`, key: parts.deadName(queue) };
   const levels = levelsOf(order, retries);
-  const extra = extraRoads(order, into, levels);
+  const extra = extraRoutes(order, into, levels);
   const pastLast = `${queue}.past-last-retry`;
   const foreign: parts.TopologyPart = {
     exchanges: [
@@ -337,7 +337,7 @@ function plan(order: QueueOrder, amount: number | undefined): QueuePlan {
     order,
     mainArguments: {},
     foreign,
-    roads: [...levels.filter(({ waitMs }) => waitMs > 0), ...extra],
+    routes: [...levels.filter(({ waitMs }) => waitMs > 0), ...extra],
     policies: [compat.compatPolicyOf(queue, `^${compat.literal(queue)}$`, deadLettering(order))],
   });
 }
@@ -375,7 +375,7 @@ function levelsOf(order: QueueOrder, retries: number): Level[] {
 }
 
 /** Waits beyond their levels get queues of our own, with a TTL, that lead back by the same way. */
-function extraRoads(order: QueueOrder, into: string, levels: readonly Level[]): Level[] {
+function extraRoutes(order: QueueOrder, into: string, levels: readonly Level[]): Level[] {
   const covered = new Set(levels.map(({ waitMs }) => waitMs));
   return parts
     .extraWaits(order)

@@ -25,7 +25,7 @@ import {
   readPast,
   respoolWire,
   type Successor,
-  wide,
+  asInt32Numbers,
   type HistoryWire,
 } from '../message-history.ts';
 import { checkOrder, type TopologyRoute } from '../topology/styles.ts';
@@ -115,7 +115,7 @@ function write(message: AmqpMessage, successor: Successor): Properties {
   const properties = respoolWire.write(message, successor);
   return {
     ...properties,
-    headers: wide({
+    headers: asInt32Numbers({
       ...properties.headers,
       [COUNT]: String(past.attempts + 1),
       [ROUTING_KEY]: past.routingKey,
@@ -147,7 +147,7 @@ function plan(order: QueueOrder, base: string): QueuePlan {
       parts.binding(parts.deadName(queue), deadLetters, queue),
     ],
   };
-  const roads = waits.map(
+  const routes = waits.map(
     (waitMs): TopologyRoute => ({
       waitMs,
       route: () => ({ exchange: nameOf(waitMs), key: queue }),
@@ -161,7 +161,7 @@ function plan(order: QueueOrder, base: string): QueuePlan {
       'x-queue-type': 'quorum',
     },
     foreign,
-    roads,
+    routes,
     policies: policiesOf(queue, base),
     deadArguments: { 'x-queue-type': 'quorum' },
   });

@@ -68,7 +68,7 @@ export interface SharedQueue {
   /** Arguments of the main queue in their code; the user's `queueArguments` are laid over them. */
   readonly mainArguments: AmqpTable;
   readonly foreign: parts.TopologyPart;
-  readonly roads: readonly TopologyRoute[];
+  readonly routes: readonly TopologyRoute[];
   readonly policies: readonly PolicySpec[];
   /** The queue of their own that dead messages go to; undefined: ours, `{queue}.dlq`. */
   readonly deadQueue?: string | undefined;
@@ -78,7 +78,7 @@ export interface SharedQueue {
 
 /** Their main queue and wait queues, with a dead and a parked queue. */
 export function planShared(shared: SharedQueue): QueuePlan {
-  const { order, mainArguments, foreign, roads, policies, deadQueue, deadArguments } = shared;
+  const { order, mainArguments, foreign, routes, policies, deadQueue, deadArguments } = shared;
   const { queue } = order;
   const args = { ...mainArguments, ...order.queueArguments };
   const main: QueueSpec = { ...queueOf(queue, 'main', args), ...lifeOf(order) };
@@ -92,13 +92,13 @@ export function planShared(shared: SharedQueue): QueuePlan {
     queues: [main, ...dead, ...added],
     bindings: (own.bindings ?? []).filter((one) => one.exchange !== NOWHERE),
   };
-  const plan = assemble(order, [home, foreign], roads);
-  const route: Route = { exchange: '', key: deadQueue ?? parts.deadName(queue) };
+  const plan = assemble(order, [home, foreign], routes);
+  const deadRoute: Route = { exchange: '', key: deadQueue ?? parts.deadName(queue) };
   return {
     ...plan,
     type: args['x-queue-type'] === 'quorum' ? 'quorum' : 'classic',
     topology: { ...plan.topology, policies },
-    dead: route,
+    dead: deadRoute,
   };
 }
 

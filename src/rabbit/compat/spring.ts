@@ -19,7 +19,7 @@ import {
   readPast,
   respoolWire,
   type Successor,
-  wide,
+  asInt32Numbers,
   type HistoryWire,
 } from '../message-history.ts';
 import { checkOrder, type TopologyRoute } from '../topology/styles.ts';
@@ -131,7 +131,7 @@ function read(message: AmqpMessage, returnExchange: string): Past {
 function write(message: AmqpMessage, successor: Successor): Properties {
   const properties = respoolWire.write(message, successor);
   const headers = { ...properties.headers, [COUNT]: successor.past.attempts };
-  return { ...properties, headers: wide(headers) };
+  return { ...properties, headers: asInt32Numbers(headers) };
 }
 
 function plan(order: QueueOrder, names: Names): QueuePlan {
@@ -157,7 +157,7 @@ function plan(order: QueueOrder, names: Names): QueuePlan {
       parts.binding(queue, returnExchange, '', { [RETURN_TO]: queue }),
     ],
   };
-  const roads = waits.map(
+  const routes = waits.map(
     (waitMs): TopologyRoute => ({
       waitMs,
       route: ({ routingKey }) => ({
@@ -172,7 +172,7 @@ function plan(order: QueueOrder, names: Names): QueuePlan {
     mainArguments:
       deadLetterExchange === false ? {} : { 'x-dead-letter-exchange': deadLetterExchange },
     foreign,
-    roads,
+    routes,
     policies: policiesOf(order, names),
     deadQueue,
   });

@@ -85,7 +85,7 @@ export interface ConnectionOptions {
   readonly dice?: Dice;
 }
 
-/** Two links to one broker; opened when they are first needed. */
+/** Two connections to one broker; opened when they are first needed. */
 export interface RabbitConnection extends AsyncDisposable {
   readonly consuming: ReconnectingConnection;
   readonly publishing: ReconnectingConnection;
@@ -127,7 +127,7 @@ export function createConnection(options: ConnectionOptions): RabbitConnection {
     }
     throw failures.length === 1 ? failures[0] : noneAnswers(failures);
   };
-  const linkOf = (duty: string): ReconnectingConnection => {
+  const connectionFor = (duty: string): ReconnectingConnection => {
     const settings = { tls, timeoutMs, heartbeatMs, name: `${name} ${duty}` };
     return new ReconnectingConnection({
       clock,
@@ -136,10 +136,10 @@ export function createConnection(options: ConnectionOptions): RabbitConnection {
       open: () => openAny(settings),
     });
   };
-  return pairOf(linkOf('consuming'), linkOf('publishing'));
+  return pairOf(connectionFor('consuming'), connectionFor('publishing'));
 }
 
-/** The links that were chosen, and whether they are ours to close. */
+/** The connections that were chosen, and whether they are ours to close. */
 export function connectionOf(
   choice: ConnectionChoice,
   what: string,
@@ -167,13 +167,13 @@ export function connectionOf(
         'createConnection() or connect() of amqplib returns',
     );
   }
-  const link = new ReconnectingConnection({
+  const reconnecting = new ReconnectingConnection({
     clock,
     dice,
     isOwned: false,
     open: () => Promise.resolve(given),
   });
-  return { connection: pairOf(link, link), isOwned: true };
+  return { connection: pairOf(reconnecting, reconnecting), isOwned: true };
 }
 
 function isOurs(connection: unknown): connection is RabbitConnection {

@@ -3,7 +3,7 @@
  *
  *   idle ─connected()─▶ opening ─▶ up ─lost─▶ opening (waits longer each time) … ─close()─▶ closed
  *
- * A connection that was passed in is used as it is: when it ends, so does the link.
+ * A connection that was passed in is used as it is: when it ends, so does this one.
  */
 
 import { asError, RespoolError, textOf } from '../../core/errors.ts';
@@ -11,7 +11,7 @@ import type { Clock, Dice } from '../../ports/clock.ts';
 import { backoff, endsWithin, Sleeper } from '../../system/wait.ts';
 import { type AmqpConnection, CLOSE_TIMEOUT_MS } from './amqp.ts';
 
-/** What happens to a link. */
+/** What happens to a connection. */
 export type ConnectionEvent =
   | { readonly kind: 'up' }
   | { readonly kind: 'down'; readonly error: Error }
@@ -32,7 +32,7 @@ const RETRY = { firstMs: 100, maxMs: 5_000 };
 
 const guarded = new WeakSet<AmqpConnection>();
 
-/** n.b. Without a listener an error of a connection ends the process, also after the link. */
+/** n.b. Without a listener an error of a connection ends the process, also once it is given up. */
 function guard(connection: AmqpConnection): void {
   if (guarded.has(connection)) return;
   guarded.add(connection);
@@ -115,7 +115,7 @@ export class ReconnectingConnection {
     this.#connection = undefined;
     this.#tell({ kind: 'down', error: closedError() });
     this.#listeners.clear();
-    // One that was passed in lives on, and may be passed to many links.
+    // One that was passed in lives on, and may be passed in many times.
     if (!this.#parts.isOwned) this.#unlisten();
     if (!this.#parts.isOwned || connection === undefined) return;
     // n.b. Already closed by the other side: there is nothing left to end.
@@ -128,7 +128,7 @@ export class ReconnectingConnection {
     if (!isClosed) connection.connection?.stream?.destroy();
   }
 
-  /** Ends the connection if it is ours, without an end of the link: it can be opened again. */
+  /** Ends the connection if it is ours, without closing this: it can be opened again. */
   async hangUp(): Promise<void> {
     const connection = this.#connection;
     if (!this.#parts.isOwned || connection === undefined) return;

@@ -129,22 +129,24 @@ export async function migrateTopology(options: MigrateOptions): Promise<MigrateR
   const { window, dryRun } = readOptions({ what: 'migrateTopology' }, options, MIGRATE);
   const { clock = systemClock } = options;
   const move = moveOf(options);
-  const links = connectionOf({ connection: options.connection, clock }, 'a migration');
-  const outlet = new ConfirmPublisher(links.connection.publishing, clock, { windowMax: window });
+  const chosen = connectionOf({ connection: options.connection, clock }, 'a migration');
+  const publisher = new ConfirmPublisher(chosen.connection.publishing, clock, {
+    windowMax: window,
+  });
   try {
-    const connection = await links.connection.consuming.tryConnect();
+    const connection = await chosen.connection.consuming.tryConnect();
     const migration: Migration = { options, move, connection, clock, steps: [], todo: [] };
     await checkAsDescribed(migration);
-    const isDone = dryRun ? await foretell(migration) : await carryOut(migration, outlet);
+    const isDone = dryRun ? await foretell(migration) : await carryOut(migration, publisher);
     const { steps, todo } = migration;
     return { isDryRun: dryRun, isDone, steps, todo };
   } finally {
-    await outlet.close();
-    if (links.isOwned) await links.connection.close();
+    await publisher.close();
+    if (chosen.isOwned) await chosen.connection.close();
   }
 }
 
-async function carryOut(migration: Migration, outlet: ConfirmPublisher): Promise<boolean> {
+async function carryOut(migration: Migration, publisher: ConfirmPublisher): Promise<boolean> {
   const { move, options, connection, steps } = migration;
   const applied = await applyTopology(connection, move.topology, {
     management: options.management,
@@ -157,7 +159,7 @@ async function carryOut(migration: Migration, outlet: ConfirmPublisher): Promise
   }
   await unbindMains(migration);
   const there = await stillThere(migration);
-  for (const queue of there) await empty(queue, migration, outlet);
+  for (const queue of there) await empty(queue, migration, publisher);
   if (options.signal?.aborted === true) {
     migration.todo.push('it was stopped: run it again');
     return false;
@@ -243,7 +245,7 @@ async function boundNow(
 async function empty(
   queue: LeavingQueue,
   migration: Migration,
-  outlet: ConfirmPublisher,
+  publisher: ConfirmPublisher,
 ): Promise<void> {
   const { options, connection, clock, move, steps, todo } = migration;
   const { window = MOVE.window.default, signal, onProgress, wire } = options;
@@ -262,7 +264,7 @@ async function empty(
         onProgress,
         signal,
       },
-      { connection, outlet, clock },
+      { connection, publisher, clock },
     );
     moved += report.moved;
     if (report.homeless > 0) {

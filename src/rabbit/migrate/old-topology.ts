@@ -222,7 +222,7 @@ export function newPlaceOf(
   if (plan === undefined || oldMain === undefined) return undefined;
   if (queue.role === 'wait') return waitCopy(message, queue, { plan, oldMain, wire, id });
   const keepsEnding = queue.role === 'dead' || queue.role === 'parked';
-  const to = roadOf(queue.role, plan);
+  const to = routeFor(queue.role, plan);
   return changedCopy(message, { to, owner: plan.queue, from: oldMain, id, keepsEnding, wire });
 }
 
@@ -255,7 +255,7 @@ function waitCopy(
   return changedCopy(message, { to, owner: plan.queue, from: oldMain, id, past: { restMs }, wire });
 }
 
-function roadOf(role: QueueRole, plan: QueuePlan): Route {
+function routeFor(role: QueueRole, plan: QueuePlan): Route {
   if (role === 'dead') return plan.dead;
   if (role === 'parked') return plan.parked;
   const unrouted = plan.topology.queues.find((queue) => queue.role === 'unrouted');
@@ -277,7 +277,7 @@ export interface Migration {
   readonly todo: string[];
 }
 
-/** Roads between the old queues: they are needed until nothing can come back any more. */
+/** Exchanges between the old queues: they are needed until nothing can come back any more. */
 export function isInner(exchange: string, { exchanges, leaving }: Move): boolean {
   return (
     exchange === '' ||

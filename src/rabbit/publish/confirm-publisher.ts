@@ -4,9 +4,11 @@
  *   send() ─▶ waiting ─room in the window─▶ on its way ─confirm─▶ resolved
  *                        │ returned, nacked, time over, channel lost ─▶ rejected
  *
- * Everything is mandatory: a message that no queue takes comes back before its confirm. What is on
- * its way when the channel is lost may or may not be there (`broker.unconfirmed`); what was still
- * waiting goes over the next channel, until its time is over. Window and memory are bounded.
+ * Nothing is sent to an exchange that was not seen on the present channel: a missing one would end
+ * the channel for all. Everything is mandatory: a message that no queue takes comes back before its
+ * confirm. What is on its way when the channel is lost may or may not be there
+ * (`broker.unconfirmed`); what still waited goes over the next channel, until its time is over.
+ * Window and memory are bounded.
  */
 
 import { RespoolError, textOf } from '../../core/errors.ts';
@@ -23,7 +25,7 @@ import {
 import type { ReconnectingConnection } from '../connection/reconnecting-connection.ts';
 import { HEADER } from '../message-history.ts';
 
-// The messages of an outlet in their order: those that wait, those on their way, and
+// The messages of a confirm publisher in their order: those that wait, those on their way, and
 // when the time of each is over. One timer for all: they have the same limit, so the oldest is the
 // first.
 
@@ -56,7 +58,7 @@ const NOTHING: Outgoing = { exchange: '', key: '', content: Buffer.alloc(0), pro
 /** Past this many settled ones at its head a list is cut. */
 const CUT_AT = 1_024;
 
-/** All messages of one outlet. */
+/** All messages of one confirm publisher. */
 class ConfirmWindow {
   readonly #clock: Clock;
   readonly #whyWaiting: () => RespoolError;
@@ -67,7 +69,7 @@ class ConfirmWindow {
   #waiting: PendingConfirm[] = [];
   #waitingHead = 0;
   readonly #inFlight = new Set<PendingConfirm>();
-  /** The first of those on their way that look alike, by road and id. */
+  /** The first of those on their way that look alike, by route and id. */
   readonly #firsts = new Map<string, PendingConfirm>();
   #tokens = 0;
   /** Settled ones that are still in the list of all. */
@@ -125,9 +127,9 @@ class ConfirmWindow {
     this.#leave(sending);
     sending.place = 'in-flight';
     this.#inFlight.add(sending);
-    const look = lookOf(sending.outgoing);
-    if (this.#firsts.has(look)) sending.token = this.#tokens += 1;
-    else this.#firsts.set(look, sending);
+    const returnKey = returnKeyOf(sending.outgoing);
+    if (this.#firsts.has(returnKey)) sending.token = this.#tokens += 1;
+    else this.#firsts.set(returnKey, sending);
     this.inFlightBytes += sending.outgoing.content.length;
   }
 
@@ -158,8 +160,8 @@ class ConfirmWindow {
 
   /** The broker gave one back: by its token, or the first that looks like it. */
   markReturned({ exchange, key, messageId, token }: ReturnedRoute, text: string): void {
-    const look = lookOf({ exchange, key, properties: { messageId } });
-    let found = this.#firsts.get(look);
+    const returnKey = returnKeyOf({ exchange, key, properties: { messageId } });
+    let found = this.#firsts.get(returnKey);
     if (token !== undefined) {
       for (const one of this.#inFlight) if (one.token === token) found = one;
     }
@@ -211,8 +213,8 @@ class ConfirmWindow {
       this.waitingBytes -= bytes;
     } else if (this.#inFlight.delete(sending)) {
       this.inFlightBytes -= bytes;
-      const look = lookOf(sending.outgoing);
-      if (this.#firsts.get(look) === sending) this.#firsts.delete(look);
+      const returnKey = returnKeyOf(sending.outgoing);
+      if (this.#firsts.get(returnKey) === sending) this.#firsts.delete(returnKey);
     }
   }
 
@@ -243,7 +245,7 @@ class ConfirmWindow {
 }
 
 /** What a returned message is known by, unless it has a token. */
-function lookOf({ exchange, key, properties }: Omit<Outgoing, 'content'>): string {
+function returnKeyOf({ exchange, key, properties }: Omit<Outgoing, 'content'>): string {
   return `${exchange}\n${key}\n${properties.messageId ?? ''}`;
 }
 
@@ -294,7 +296,7 @@ function tooLargeIn(reason: Error | undefined, bytes: number): string | undefine
   return `the body has ${size} bytes, and the broker takes at most ${max} (max_message_size)`;
 }
 
-/** Bounds of an outlet. */
+/** Bounds of a confirm publisher. */
 export interface ConfirmPublisherLimits {
   /** How long a message may take until its confirm. */
   readonly confirmTimeoutMs: number;
@@ -322,18 +324,18 @@ const FORBIDDEN_MS = 5_000;
 /** Exchanges that are remembered to be there. */
 const KNOWN_EXCHANGES_MAX = 1_000;
 
-/** What an outlet is doing. */
+/** What a confirm publisher is doing. */
 export interface ConfirmPublisherLoad {
   readonly inFlight: number;
   readonly waiting: number;
   readonly waitingBytes: number;
 }
 
-/** Publishes with confirms over one channel of a link. */
+/** Publishes with confirms over one channel of a connection. */
 export class ConfirmPublisher {
-  readonly #link: ReconnectingConnection;
+  readonly #connection: ReconnectingConnection;
   readonly #clock: Clock;
-  readonly #line: ConfirmWindow;
+  readonly #window: ConfirmWindow;
   readonly #limits: ConfirmPublisherLimits;
   #channel: AmqpConfirmChannel | undefined;
   #isOpening = false;
@@ -347,51 +349,51 @@ export class ConfirmPublisher {
   readonly #whenIdle: WhenIdle;
 
   constructor(
-    link: ReconnectingConnection,
+    connection: ReconnectingConnection,
     clock: Clock,
     limits: Partial<ConfirmPublisherLimits> = {},
   ) {
-    this.#link = link;
+    this.#connection = connection;
     this.#clock = clock;
     this.#limits = { ...CONFIRM_PUBLISHER_LIMITS, ...limits };
     const onLate = (): void => {
       this.#pump();
       this.#whenIdle.check();
     };
-    this.#line = new ConfirmWindow(clock, () => this.#whyWaiting(), onLate);
-    this.#whenIdle = new WhenIdle(() => this.#line.inFlight + this.#line.waiting === 0);
-    this.#unlisten = link.on((event) => {
+    this.#window = new ConfirmWindow(clock, () => this.#whyWaiting(), onLate);
+    this.#whenIdle = new WhenIdle(() => this.#window.inFlight + this.#window.waiting === 0);
+    this.#unlisten = connection.on((event) => {
       if (event.kind === 'up' || event.kind === 'unblocked') this.#pump();
     });
   }
 
   /** Whether a message would go at once. */
   get isReady(): boolean {
-    return this.#link.isUp && !this.#link.isBlocked;
+    return this.#connection.isUp && !this.#connection.isBlocked;
   }
 
   get load(): ConfirmPublisherLoad {
-    const { inFlight, waiting, waitingBytes } = this.#line;
+    const { inFlight, waiting, waitingBytes } = this.#window;
     return { inFlight, waiting, waitingBytes };
   }
 
   /** Resolves when the message is confirmed and was not returned. */
   send(outgoing: Outgoing): Promise<void> {
     if (this.#isClosing) {
-      const text = `cannot publish to ${roadOf(outgoing)}: the publisher is closed`;
+      const text = `cannot publish to ${routeText(outgoing)}: the publisher is closed`;
       return Promise.reject(new RespoolError('engine.stopping', text));
     }
     if (this.#forbidden.size > 0 && this.#isForbidden(outgoing.exchange)) {
-      const text = `cannot publish to ${roadOf(outgoing)}: ${forbiddenText(outgoing.exchange)}`;
+      const text = `cannot publish to ${routeText(outgoing)}: ${forbiddenText(outgoing.exchange)}`;
       return Promise.reject(new RespoolError('broker.unroutable', text));
     }
-    const line = this.#line;
+    const window = this.#window;
     const isFull =
-      line.waiting >= this.#limits.waitingMax ||
-      line.waitingBytes + outgoing.content.length > this.#limits.waitingMaxBytes;
-    if (isFull && line.waiting > 0) return Promise.reject(this.#full(outgoing));
+      window.waiting >= this.#limits.waitingMax ||
+      window.waitingBytes + outgoing.content.length > this.#limits.waitingMaxBytes;
+    if (isFull && window.waiting > 0) return Promise.reject(this.#full(outgoing));
     return new Promise((resolve, reject) => {
-      line.add({
+      window.add({
         outgoing,
         resolve,
         reject,
@@ -403,7 +405,7 @@ export class ConfirmPublisher {
 
   /** Gives up what waits and was never sent; what is on its way goes on. */
   dismissWaiting(): void {
-    this.#line.failWaiting(undefined, this.#whyWaiting());
+    this.#window.failWaiting(undefined, this.#whyWaiting());
     this.#whenIdle.check();
   }
 
@@ -412,35 +414,35 @@ export class ConfirmPublisher {
     this.#isClosing = true;
     if (!waits) {
       const text = 'cannot publish: the publisher was closed; it was not sent';
-      this.#line.failInFlight((sending) => this.#unconfirmed(sending, new Error('closed by us')));
-      this.#line.failAll(new RespoolError('engine.stopping', text));
+      this.#window.failInFlight((sending) => this.#unconfirmed(sending, new Error('closed by us')));
+      this.#window.failAll(new RespoolError('engine.stopping', text));
     } else await this.#whenIdle.wait();
     this.#unlisten();
-    this.#line.end();
+    this.#window.end();
     const channel = this.#channel;
     this.#channel = undefined;
     if (channel === undefined) return;
     // n.b. A broker under an alarm does not answer: it reads nothing from this connection.
     const closed = closeChannel(channel);
-    if (!this.#link.isBlocked) await endsWithin(this.#clock, CLOSE_TIMEOUT_MS, closed);
+    if (!this.#connection.isBlocked) await endsWithin(this.#clock, CLOSE_TIMEOUT_MS, closed);
   }
 
   /** Publishes what waits, as far as the window allows. */
   #pump(): void {
-    const line = this.#line;
-    if (line.waiting === 0 || this.#link.isBlocked) return;
+    const window = this.#window;
+    if (window.waiting === 0 || this.#connection.isBlocked) return;
     if (this.#channel === undefined) {
       if (!this.#isOpening) void this.#open();
       return;
     }
-    while (line.inFlight < this.#limits.windowMax && line.inFlightBytes < WINDOW_MAX_BYTES) {
-      const next = line.peek();
+    while (window.inFlight < this.#limits.windowMax && window.inFlightBytes < WINDOW_MAX_BYTES) {
+      const next = window.peek();
       if (next === undefined) return;
       if (!this.#known.has(next.outgoing.exchange)) {
-        void this.#meet(next.outgoing.exchange);
+        void this.#checkExchange(next.outgoing.exchange);
         return;
       }
-      line.take();
+      window.take();
       this.#publish(this.#channel, next);
     }
   }
@@ -463,60 +465,60 @@ export class ConfirmPublisher {
       if (isClosedError(error)) {
         // Not sent: it waits for the next channel.
         this.#lose(channel, undefined);
-        this.#line.putBack(sending);
+        this.#window.putBack(sending);
         return;
       }
-      const text = `cannot publish to ${roadOf(sending.outgoing)}: ${textOf(error)}`;
-      this.#line.fail(sending, new RespoolError('message.invalid', text, { cause: error }));
+      const text = `cannot publish to ${routeText(sending.outgoing)}: ${textOf(error)}`;
+      this.#window.fail(sending, new RespoolError('message.invalid', text, { cause: error }));
       this.#whenIdle.check();
     }
   }
 
   #confirmed(sending: PendingConfirm): void {
     const { returned } = sending;
-    if (returned === undefined) this.#line.done(sending);
+    if (returned === undefined) this.#window.done(sending);
     else {
       const text =
-        `cannot publish to ${roadOf(sending.outgoing)}: no queue takes it (${returned}); ` +
+        `cannot publish to ${routeText(sending.outgoing)}: no queue takes it (${returned}); ` +
         'bind a queue with this key';
-      this.#line.fail(sending, new RespoolError('broker.unroutable', text));
+      this.#window.fail(sending, new RespoolError('broker.unroutable', text));
     }
   }
 
   #unconfirmed(sending: PendingConfirm, error: unknown): void {
     const isRefused = isNack(error);
-    const road = roadOf(sending.outgoing);
+    const route = routeText(sending.outgoing);
     const why = noRouteReason(this.#closeReason, sending.outgoing.exchange);
     if (why !== undefined) {
-      const text = `cannot publish to ${road}: ${why}`;
-      this.#line.fail(sending, new RespoolError('broker.unroutable', text, { cause: error }));
+      const text = `cannot publish to ${route}: ${why}`;
+      this.#window.fail(sending, new RespoolError('broker.unroutable', text, { cause: error }));
       return;
     }
     const large = tooLargeIn(this.#closeReason, sending.outgoing.content.length);
     if (large !== undefined) {
-      const text = `cannot publish to ${road}: ${large}`;
-      this.#line.fail(sending, new RespoolError('message.invalid', text, { cause: error }));
+      const text = `cannot publish to ${route}: ${large}`;
+      this.#window.fail(sending, new RespoolError('message.invalid', text, { cause: error }));
       return;
     }
     const text = isRefused
-      ? `cannot publish to ${road}: the broker refused it; its queue is full or cannot be written`
-      : `cannot tell whether the message to ${road} arrived: the channel was lost before the ` +
+      ? `cannot publish to ${route}: the broker refused it; its queue is full or cannot be written`
+      : `cannot tell whether the message to ${route} arrived: the channel was lost before the ` +
         `confirm (${textOf(this.#closeReason ?? error)}); publish it again with the same id`;
-    this.#line.fail(sending, new RespoolError('broker.unconfirmed', text, { cause: error }));
+    this.#window.fail(sending, new RespoolError('broker.unconfirmed', text, { cause: error }));
   }
 
   async #open(): Promise<void> {
     this.#isOpening = true;
     try {
-      const connection = await this.#link.connected();
+      const connection = await this.#connection.connected();
       const channel = await connection.createConfirmChannel();
       this.#listen(channel);
       this.#closeReason = undefined;
       this.#channel = channel;
     } catch {
-      // The link comes back, and tells; what waits has its time limit. A link that was closed does
-      // not: then nothing that waits can ever go.
-      if (!this.#link.isUp && this.#isClosing) this.#line.failAll(this.#whyWaiting());
+      // The connection comes back, and says so; what waits has its time limit. One that was closed
+      // does not: then nothing that waits can ever go.
+      if (!this.#connection.isUp && this.#isClosing) this.#window.failAll(this.#whyWaiting());
     } finally {
       this.#isOpening = false;
     }
@@ -532,8 +534,8 @@ export class ConfirmPublisher {
     channel.on('return', (message: ReturnedMessage) => {
       const { exchange, routingKey, replyText } = message.fields;
       const { messageId, headers } = message.properties;
-      const road = { exchange, key: routingKey, messageId, token: headers?.[HEADER.send] };
-      this.#line.markReturned(road, replyText ?? 'NO_ROUTE');
+      const returned = { exchange, key: routingKey, messageId, token: headers?.[HEADER.send] };
+      this.#window.markReturned(returned, replyText ?? 'NO_ROUTE');
     });
   }
 
@@ -545,8 +547,8 @@ export class ConfirmPublisher {
     this.#closeReason = why ?? this.#closeReason;
     this.#noteForbidden();
     // n.b. With a socket that was cut on this side no callback ever comes: told here, later.
-    this.#line.failInFlight((sending) => this.#unconfirmed(sending, new Error('channel closed')));
-    if (this.#link.isUp) this.#pump();
+    this.#window.failInFlight((sending) => this.#unconfirmed(sending, new Error('channel closed')));
+    if (this.#connection.isUp) this.#pump();
     this.#whenIdle.check();
   }
 
@@ -567,11 +569,11 @@ export class ConfirmPublisher {
   }
 
   /** Asks on a channel of its own whether an exchange is there, before the first message to it. */
-  async #meet(exchange: string): Promise<void> {
+  async #checkExchange(exchange: string): Promise<void> {
     const channel = this.#channel;
     if (this.#isOpening || channel === undefined) return;
     this.#isOpening = true;
-    const answer = await isReachable(this.#link.current, exchange);
+    const answer = await exchangeExists(this.#connection.current, exchange);
     this.#isOpening = false;
     if (answer === undefined) {
       // n.b. Not at once: a connection that is closing could never say that it is closed.
@@ -583,7 +585,7 @@ export class ConfirmPublisher {
       if (answer) this.#known.add('').add(exchange);
       else {
         const text = `there is no exchange "${exchange}"; declare it`;
-        this.#line.failWaiting(exchange, new RespoolError('broker.unroutable', text));
+        this.#window.failWaiting(exchange, new RespoolError('broker.unroutable', text));
       }
     }
     this.#pump();
@@ -591,16 +593,16 @@ export class ConfirmPublisher {
   }
 
   #whyWaiting(): RespoolError {
-    const { whyAway } = this.#link;
+    const { whyAway } = this.#connection;
     return new RespoolError('broker.unavailable', `cannot publish: ${whyAway}; it was not sent`);
   }
 
   #full(outgoing: Outgoing): RespoolError {
-    const { waiting, waitingBytes } = this.#line;
-    const why = this.#link.isUp && !this.#link.isBlocked ? 'is slow' : 'is away';
+    const { waiting, waitingBytes } = this.#window;
+    const why = this.#connection.isUp && !this.#connection.isBlocked ? 'is slow' : 'is away';
     return new RespoolError(
       'limit.exceeded',
-      `cannot publish to ${roadOf(outgoing)}: ${waiting} messages with ${waitingBytes} bytes ` +
+      `cannot publish to ${routeText(outgoing)}: ${waiting} messages with ${waitingBytes} bytes ` +
         `wait already, and the broker ${why}; try again later, or give a fallback`,
     );
   }
@@ -615,7 +617,7 @@ interface ReturnedMessage {
   readonly properties: Properties;
 }
 
-function roadOf({ exchange, key }: Outgoing): string {
+function routeText({ exchange, key }: Outgoing): string {
   return exchange === '' ? `queue "${key}"` : `exchange "${exchange}" with key "${key}"`;
 }
 
@@ -628,7 +630,7 @@ function optionsOf({ outgoing, token }: PendingConfirm): object {
 }
 
 /** Whether an exchange is there; undefined when it cannot be told now. */
-export async function isReachable(
+export async function exchangeExists(
   connection: AmqpConnection | undefined,
   exchange: string,
 ): Promise<boolean | undefined> {

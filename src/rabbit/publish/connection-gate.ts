@@ -24,8 +24,8 @@ import type { ConfirmPublisher, ConfirmPublisherLimits } from './confirm-publish
 
 /** What the gate needs. */
 export interface ConnectionGateOptions {
-  readonly link: ReconnectingConnection;
-  readonly outlet: ConfirmPublisher;
+  readonly connection: ReconnectingConnection;
+  readonly publisher: ConfirmPublisher;
   readonly clock: Clock;
   readonly limits: ConfirmPublisherLimits;
   /** The exchange to declare, if any. */
@@ -50,12 +50,12 @@ export class ConnectionGate {
 
   constructor(parts: ConnectionGateOptions) {
     this.#parts = parts;
-    this.#unlisten = parts.link.on((event) => this.#onLink(event));
+    this.#unlisten = parts.connection.on((event) => this.#onConnection(event));
   }
 
   get isAway(): boolean {
-    const { link } = this.#parts;
-    return !link.isUp || link.isBlocked;
+    const { connection } = this.#parts;
+    return !connection.isUp || connection.isBlocked;
   }
 
   get waiting(): number {
@@ -79,7 +79,7 @@ export class ConnectionGate {
   }
 
   #pass(outgoing: Outgoing): Promise<void> {
-    return this.#isOpen ? this.#parts.outlet.send(outgoing) : this.#sendLater(outgoing);
+    return this.#isOpen ? this.#parts.publisher.send(outgoing) : this.#sendLater(outgoing);
   }
 
   /** The exchange may have been deleted: it is declared once more before that is an error. */
@@ -95,7 +95,7 @@ export class ConnectionGate {
   }
 
   async #sendLater(outgoing: Outgoing): Promise<void> {
-    const { limits, outlet } = this.#parts;
+    const { limits, publisher } = this.#parts;
     const bytes = outgoing.content.length;
     const isFull =
       this.#heldBack >= limits.waitingMax ||
@@ -114,7 +114,7 @@ export class ConnectionGate {
       this.#heldBackBytes -= bytes;
     }
     if (standstills !== this.#standstills) throw this.#stuck(false);
-    await outlet.send(outgoing);
+    await publisher.send(outgoing);
   }
 
   async #open(): Promise<void> {
@@ -126,22 +126,22 @@ export class ConnectionGate {
     this.#isOpen = true;
   }
 
-  /** One try is enough to know what will not fix itself; an outlet waits for the rest. */
+  /** One try shows what will not fix itself; the confirm publisher waits for the rest. */
   async #connect(isNeeded: boolean): Promise<AmqpConnection | undefined> {
-    const { link, clock, limits } = this.#parts;
+    const { connection, clock, limits } = this.#parts;
     try {
-      return await link.tryConnect();
+      return await connection.tryConnect();
     } catch (error) {
       if (!isRespoolError(error, 'broker.unavailable')) throw error;
       if (!isNeeded) {
         // Only one probe at a time: messages published meanwhile go to the fallback.
-        link.connected().catch(() => undefined);
+        connection.connected().catch(() => undefined);
         return undefined;
       }
     }
     const limit = new TimeLimit(clock, limits.confirmTimeoutMs);
     try {
-      return await link.connected(limit.signal);
+      return await connection.connected(limit.signal);
     } finally {
       limit.stop();
     }
@@ -163,7 +163,7 @@ export class ConnectionGate {
     });
   }
 
-  #onLink({ kind }: ConnectionEvent): void {
+  #onConnection({ kind }: ConnectionEvent): void {
     const { stuckAfterMs, declare } = this.#parts;
     // A broker that comes back may have come back empty.
     if (kind === 'down' && declare !== undefined) this.#isOpen = false;
@@ -184,7 +184,7 @@ export class ConnectionGate {
       this.#isStuck = true;
       this.#standstills += 1;
       // What was not sent is not sent any more: it would arrive twice.
-      this.#parts.outlet.dismissWaiting();
+      this.#parts.publisher.dismissWaiting();
       for (const reject of this.#waiting) reject(this.#stuck(true));
       this.#waiting.clear();
     });
@@ -194,7 +194,7 @@ export class ConnectionGate {
     // Messages handed to the channel may have been sent: that is unknown.
     return new RespoolError(
       isHandedOver ? 'broker.unconfirmed' : 'broker.unavailable',
-      `cannot publish: ${this.#parts.link.whyAway}`,
+      `cannot publish: ${this.#parts.connection.whyAway}`,
     );
   }
 
@@ -207,7 +207,7 @@ export class ConnectionGate {
   }
 }
 
-/** n.b. An outlet tells a missing exchange from a missing queue by its text only. */
+/** n.b. A confirm publisher tells a missing exchange from a missing queue by its text only. */
 function saysMissing(error: unknown): boolean {
   return (
     isRespoolError(error, 'broker.unroutable') && /there is no (such )?exchange/.test(error.message)

@@ -1,7 +1,7 @@
 /**
  * fallback — a durable spool that keeps what the broker cannot take now, and forwards it later.
  *
- *   publish ─broker away, blocked or unknown─▶ spool ─handler, when the broker is back─▶ outlet
+ *   publish ─broker away, blocked or unknown─▶ spool ─broker is back: handler─▶ confirm publisher
  *
  * The message id stays the same, whatever id the spool gives: what got through after all is
  * recognised as a duplicate. The room knows a spool by its shape only.

@@ -1,7 +1,7 @@
 /**
  * publisher — resolves only when the broker has the message in a queue, or the fallback has it.
  *
- *   publish() ─▶ check ─▶ middleware ─▶ encode ─▶ gate ─▶ outlet ─confirmed, not returned─▶ broker
+ *   publish() ─▶ check ─▶ middleware ─▶ encode ─▶ gate ─▶ confirm publisher ─confirmed─▶ broker
  *                                                   └─ away, blocked, unknown ─▶ fallback ─▶ spool
  */
 
@@ -63,9 +63,9 @@ export class Publisher {
   readonly #settings: PublisherSettings;
   readonly #connection: RabbitConnection;
   readonly #isOwned: boolean;
-  readonly #door: Door;
+  readonly #channel: PublishChannel;
   /** For what may end its channel; opened when it is first needed. */
-  #sideDoor: Door | undefined;
+  #separateChannel: PublishChannel | undefined;
   readonly #fallback: Fallback | undefined;
   readonly #defaults: Defaults;
   #fellBack = 0;
@@ -82,7 +82,7 @@ export class Publisher {
     const chosen = connectionOf({ url, connection, tls, name, clock, dice }, 'a publisher');
     this.#connection = chosen.connection;
     this.#isOwned = chosen.isOwned;
-    this.#door = openDoor(chosen.connection.publishing, settings);
+    this.#channel = openPublishChannel(chosen.connection.publishing, settings);
     this.#defaults = {
       exchange,
       headers: id === undefined ? settings.headers : { 'publisher-id': id, ...settings.headers },
@@ -95,8 +95,8 @@ export class Publisher {
       spool: fallback,
       topic: settings.fallbackTopic,
       policy: settings.fallbackPolicy,
-      send: (outgoing) => this.#during(() => this.#door.gate.send(outgoing)),
-      sendAlone: (outgoing) => this.#during(() => this.#aside().gate.send(outgoing)),
+      send: (outgoing) => this.#during(() => this.#channel.gate.send(outgoing)),
+      sendAlone: (outgoing) => this.#during(() => this.#openSeparateChannel().gate.send(outgoing)),
       broker: url === undefined ? connection : [url].flat().map(shownUrl).sort().join(' '),
       now: () => clock.now(),
     });
@@ -135,10 +135,10 @@ export class Publisher {
   get load(): PublisherLoad {
     const { isUp, isBlocked } = this.#connection.publishing;
     const load = { isConnected: isUp, isBlocked, inFlight: 0, waiting: 0, waitingBytes: 0 };
-    for (const { outlet, gate } of this.#doors()) {
-      load.inFlight += outlet.load.inFlight;
-      load.waiting += outlet.load.waiting + gate.waiting;
-      load.waitingBytes += outlet.load.waitingBytes;
+    for (const { confirmPublisher, gate } of this.#channels()) {
+      load.inFlight += confirmPublisher.load.inFlight;
+      load.waiting += confirmPublisher.load.waiting + gate.waiting;
+      load.waitingBytes += confirmPublisher.load.waitingBytes;
     }
     return { ...load, fellBack: this.#fellBack };
   }
@@ -156,7 +156,7 @@ export class Publisher {
   async #close(): Promise<void> {
     this.#fallback?.close();
     await this.#inFlight.idle();
-    await Promise.all(this.#doors().map(closeDoor));
+    await Promise.all(this.#channels().map(closePublishChannel));
     if (this.#isOwned) await this.#connection.close();
   }
 
@@ -235,7 +235,7 @@ export class Publisher {
           '("maxBytes"); keep large bodies elsewhere and publish where they are',
       );
     }
-    const sent = this.#door.gate.send(outgoing).then(() => ({ id, via: 'broker' as const }));
+    const sent = this.#channel.gate.send(outgoing).then(() => ({ id, via: 'broker' as const }));
     const fallback = this.#fallback;
     if (fallback === undefined) return sent;
     return sent.catch(async (error: unknown) => {
@@ -245,13 +245,15 @@ export class Publisher {
     });
   }
 
-  #aside(): Door {
-    this.#sideDoor ??= openDoor(this.#connection.publishing, this.#settings);
-    return this.#sideDoor;
+  #openSeparateChannel(): PublishChannel {
+    this.#separateChannel ??= openPublishChannel(this.#connection.publishing, this.#settings);
+    return this.#separateChannel;
   }
 
-  #doors(): readonly Door[] {
-    return this.#sideDoor === undefined ? [this.#door] : [this.#door, this.#sideDoor];
+  #channels(): readonly PublishChannel[] {
+    return this.#separateChannel === undefined
+      ? [this.#channel]
+      : [this.#channel, this.#separateChannel];
   }
 
   async #keep(fallback: Fallback, outgoing: Outgoing, why: RespoolError): Promise<void> {
@@ -299,30 +301,33 @@ function sentOf({ id }: PublishedMessage): { readonly id: string } {
   return { id };
 }
 
-/** A channel of the broker, and what a message passes before it. */
-interface Door {
-  readonly outlet: ConfirmPublisher;
+/** A confirm publisher, which has a channel of its own, and the gate before it. */
+interface PublishChannel {
+  readonly confirmPublisher: ConfirmPublisher;
   readonly gate: ConnectionGate;
 }
 
-function openDoor(link: ReconnectingConnection, settings: PublisherSettings): Door {
+function openPublishChannel(
+  connection: ReconnectingConnection,
+  settings: PublisherSettings,
+): PublishChannel {
   const { clock, limits, exchange, declareAs, fallback, fallbackAfterMs } = settings;
-  const outlet = new ConfirmPublisher(link, clock, limits);
+  const confirmPublisher = new ConfirmPublisher(connection, clock, limits);
   const gate = new ConnectionGate({
-    link,
-    outlet,
+    connection,
+    publisher: confirmPublisher,
     clock,
     limits,
     declare: declareAs === undefined ? undefined : { exchange, type: declareAs },
     stuckAfterMs: fallback === undefined ? undefined : fallbackAfterMs,
   });
-  return { outlet, gate };
+  return { confirmPublisher, gate };
 }
 
-async function closeDoor({ outlet, gate }: Door): Promise<void> {
+async function closePublishChannel({ confirmPublisher, gate }: PublishChannel): Promise<void> {
   gate.close();
-  const { inFlight, waiting } = outlet.load;
-  const closed = outlet.close();
+  const { inFlight, waiting } = confirmPublisher.load;
+  const closed = confirmPublisher.close();
   // The rest is in the fallback already and is not awaited.
   if (inFlight + waiting === 0) await closed;
 }

@@ -26,7 +26,7 @@ import { CONTENT_TYPE_BYTES } from './codecs.ts';
 import type { ReconnectingConnection } from '../connection/reconnecting-connection.ts';
 import {
   isNack,
-  isReachable,
+  exchangeExists,
   ConfirmPublisher,
   CONFIRM_PUBLISHER_LIMITS,
 } from './confirm-publisher.ts';
@@ -148,11 +148,11 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
   const { key, clock = systemClock } = options;
   const { connection, isOwned } = connectionOf({ name: 'respool sink', ...options }, 'a sink');
   const limits = { ...CONFIRM_PUBLISHER_LIMITS, ...NO_LIMIT, confirmTimeoutMs };
-  const link = connection.publishing;
-  const outlet = new ConfirmPublisher(link, clock, limits);
+  const { publishing } = connection;
+  const publisher = new ConfirmPublisher(publishing, clock, limits);
   const gate = new ConnectionGate({
-    link,
-    outlet,
+    connection: publishing,
+    publisher,
     clock,
     limits,
     declare: undefined,
@@ -191,7 +191,7 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
     isClosed = true;
     if (waits) await inFlight.idle();
     gate.close();
-    await outlet.close({ waits });
+    await publisher.close({ waits });
     if (isOwned) await connection.close();
   };
   let isClosed = false;
@@ -206,21 +206,21 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
       return inFlight.track(Promise.all(parcels.map(sendOne)));
     },
     onBack: (call) =>
-      link.on(({ kind }) => {
+      publishing.on(({ kind }) => {
         if (kind === 'up' || kind === 'unblocked') call();
       }),
-    reach: () => reach(link, exchange),
+    reach: () => reach(publishing, exchange),
     close: ({ waits = true } = {}) => (closing ??= close(waits)),
   };
 }
 
-async function reach(link: ReconnectingConnection, exchange: string): Promise<void> {
-  const connection = await link.tryConnect().catch((error: unknown) => {
+async function reach(publishing: ReconnectingConnection, exchange: string): Promise<void> {
+  const connection = await publishing.tryConnect().catch((error: unknown) => {
     // Goes on, so that it is there when the first parcel comes; what no waiting fixes ends here.
-    if (isRespoolError(error, 'broker.unavailable')) link.connected().catch(() => undefined);
+    if (isRespoolError(error, 'broker.unavailable')) publishing.connected().catch(() => undefined);
     throw error;
   });
-  if (exchange === '' || (await isReachable(connection, exchange)) !== false) return;
+  if (exchange === '' || (await exchangeExists(connection, exchange)) !== false) return;
   const text = `there is no exchange "${exchange}"; declare it`;
   throw new RespoolError('broker.unroutable', text);
 }

@@ -58,7 +58,7 @@ export async function findPairs(
       problems.push({ pattern: glob.pattern, text, isSkipped: false });
     }
   }
-  const targets = new Set([...found.values()].filter(isRoad).map((pair) => pair.target));
+  const targets = new Set([...found.values()].filter(hasOtherTarget).map((pair) => pair.target));
   const pairs = [...found.values()].filter((pair) => {
     const problem = problemOf(pair, targets, infos?.get(pair.queue));
     if (problem !== undefined) problems.push(problem);
@@ -116,7 +116,7 @@ function pairsOf(glob: Glob, target: string, infos: Infos | undefined): SweepPai
   });
 }
 
-function isRoad({ queue, target }: SweepPair): boolean {
+function hasOtherTarget({ queue, target }: SweepPair): boolean {
   return queue !== target;
 }
 

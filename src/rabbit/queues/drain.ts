@@ -146,18 +146,18 @@ export async function drainQueue(options: DrainOptions): Promise<DrainReport> {
   const place = queuePlaceOf(queue, plans);
   const given = { connection: options.connection, clock };
   const { connection, isOwned } = connectionOf(given, 'a drain');
-  const outlet = new ConfirmPublisher(connection.publishing, clock, { windowMax: window });
+  const publisher = new ConfirmPublisher(connection.publishing, clock, { windowMax: window });
   const makeId = createIdMaker(systemDice);
   const decide = (message: AmqpMessage): MoveErrand =>
     errandOf(message, { ...options, place, id: makeId(clock.now()) });
   try {
     return await moveMessages(
       { queue, decide, max, window, onProgress, signal },
-      { connection: await connection.consuming.tryConnect(), outlet, clock },
+      { connection: await connection.consuming.tryConnect(), publisher, clock },
     );
   } finally {
-    await outlet.close();
-    // n.b. Our links over a connection that was passed in: that one stays open.
+    await publisher.close();
+    // n.b. Our channels on a connection that was passed in: that one stays open.
     if (isOwned) await connection.close();
   }
 }
@@ -170,14 +170,14 @@ function errandOf(
   if (match !== undefined && !match(message)) return 'skip';
   if (to === 'discard') return 'discard';
   const owner = ownerQueueOf(message, place);
-  const road = roadOf(to, message, owner);
-  if (road === undefined) return 'homeless';
+  const route = routeOf(to, message, owner);
+  if (route === undefined) return 'homeless';
   const past = isFresh(place, options) ? { attempts: 0, lost: 0, restMs: 0 } : { restMs: 0 };
   const taken = place.role === 'wait' ? outOfWait(message) : message;
-  return changedCopy(taken, { to: road, owner: owner ?? place.queue, id, past, wire });
+  return changedCopy(taken, { to: route, owner: owner ?? place.queue, id, past, wire });
 }
 
-function roadOf(
+function routeOf(
   to: DrainOptions['to'],
   message: AmqpMessage,
   owner: string | undefined,

@@ -27,8 +27,8 @@ import {
   HEADER,
   type HistoryWire,
   type Past,
-  wide,
-  withoutBrokers,
+  asInt32Numbers,
+  withoutBrokerHeaders,
 } from '../message-history.ts';
 import { codeText, reasonText } from '../../core/failure.ts';
 import type { ReadLetter } from './letter.ts';
@@ -77,9 +77,9 @@ export function archiveCopyOf(
 /** Publishes a kept copy into its queue again; resolves when the broker has it there. */
 export async function restoreArchived(
   copy: Pick<KeptCopy, 'headers' | 'body'>,
-  outlet: { send(outgoing: Outgoing): Promise<void> },
+  publisher: { send(outgoing: Outgoing): Promise<void> },
 ): Promise<void> {
-  await outlet.send(restoredOf(copy));
+  await publisher.send(restoredOf(copy));
 }
 
 /** What is published to put it back. */
@@ -117,7 +117,7 @@ function restorable({ userId, headers, ...properties }: Properties): Properties 
   return {
     ...properties,
     deliveryMode: 2,
-    headers: wide({ ...withoutBrokers(headers), ...said }),
+    headers: asInt32Numbers({ ...withoutBrokerHeaders(headers), ...said }),
   };
 }
 

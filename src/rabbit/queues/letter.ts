@@ -60,7 +60,7 @@ export interface ReadLetter {
   readonly past: Past;
 }
 
-/** The road that a message came by at first. */
+/** The route by which a message came at first. */
 export interface BodyStart {
   readonly exchange: string;
   readonly routingKey: string;

@@ -61,18 +61,18 @@ export interface QueueDrainOrder extends PassOrder {
 export interface QueueDrainTools {
   readonly connection: AmqpConnection;
   readonly clock: Clock;
-  readonly outlet: Pick<ConfirmPublisher, 'send'>;
+  readonly publisher: Pick<ConfirmPublisher, 'send'>;
 }
 
 /** Begins to go through a queue; close it in any case. */
 export async function openDrain(
   { see, signal, ...order }: QueueDrainOrder,
-  { connection, clock, outlet }: QueueDrainTools,
+  { connection, clock, publisher }: QueueDrainTools,
 ): Promise<QueueDrain> {
   // n.b. A signal that comes later ends the walk, not the pass: see pass.ts.
   const isOff = signal?.aborted === true ? { signal } : {};
   const pass = await openPass({ ...order, ...isOff }, { connection, clock });
-  return new QueueDrain(order.queue, pass, { max: see, signal }, outlet);
+  return new QueueDrain(order.queue, pass, { max: see, signal }, publisher);
 }
 
 /** One way through a queue. */
@@ -80,7 +80,7 @@ export class QueueDrain {
   readonly pass: QueuePass;
   readonly #queue: string;
   readonly #walk: QueueWalk;
-  readonly #outlet: QueueDrainTools['outlet'];
+  readonly #publisher: QueueDrainTools['publisher'];
   readonly #carrying = new InFlight();
   #hasAcked = false;
   #isStopped = false;
@@ -91,12 +91,12 @@ export class QueueDrain {
     queue: string,
     pass: QueuePass,
     options: WalkOptions,
-    outlet: QueueDrainTools['outlet'],
+    publisher: QueueDrainTools['publisher'],
   ) {
     this.#queue = queue;
     this.pass = pass;
     this.#walk = new QueueWalk(pass, options);
-    this.#outlet = outlet;
+    this.#publisher = publisher;
   }
 
   /** The first error of `run`, or the first that was reported with `fail`. */
@@ -206,7 +206,7 @@ export class QueueDrain {
     if (this.pass.isLost) return { kind: 'stays', error: wentBack() };
     if (removal.kind === 'publish') {
       try {
-        await this.#outlet.send(removal.outgoing);
+        await this.#publisher.send(removal.outgoing);
       } catch (error) {
         // Makes room, so that the caller that waits for the next message sees the error.
         this.leave(message);

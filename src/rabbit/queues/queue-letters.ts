@@ -79,7 +79,7 @@ class QueueLetters implements door.DeadLetters {
   readonly #clock: Clock;
   readonly #connection: RabbitConnection;
   readonly #isOwned: boolean;
-  readonly #outlet: ConfirmPublisher;
+  readonly #publisher: ConfirmPublisher;
   readonly #takings = new Set<LetterBatch>();
   /** What is open; it ends with the door. */
   readonly #drains = new Set<QueueDrain>();
@@ -104,7 +104,7 @@ class QueueLetters implements door.DeadLetters {
     const chosen = connectionOf({ connection, url, clock }, 'a door to dead letters');
     this.#connection = chosen.connection;
     this.#isOwned = chosen.isOwned;
-    this.#outlet = new ConfirmPublisher(chosen.connection.publishing, clock);
+    this.#publisher = new ConfirmPublisher(chosen.connection.publishing, clock);
   }
 
   async caution(): Promise<door.Caution> {
@@ -197,7 +197,7 @@ class QueueLetters implements door.DeadLetters {
 
   async close(): Promise<void> {
     // What is on its way first: its messages are acked when it is confirmed.
-    await this.#outlet.close();
+    await this.#publisher.close();
     await Promise.all([...this.#drains].map((drain) => drain.close()));
     await Promise.all([...this.#locks].map((lock) => lock.release()));
     if (this.#isOwned) await this.#connection.close();
@@ -373,7 +373,11 @@ class QueueLetters implements door.DeadLetters {
     { max, signal }: WalkOptions,
   ): Promise<QueueDrain> {
     const order = { queue: this.#queue, window, heldMax: HELD_MAX, see: max, signal };
-    const drain = await openDrain(order, { connection, clock: this.#clock, outlet: this.#outlet });
+    const drain = await openDrain(order, {
+      connection,
+      clock: this.#clock,
+      publisher: this.#publisher,
+    });
     this.#drains.add(drain);
     return drain;
   }

@@ -96,7 +96,7 @@ export interface SweepRule {
 export interface SweepTools {
   /** The connection that consumes, as it is now. */
   connect(): Promise<AmqpConnection>;
-  readonly outlet: ConfirmPublisher;
+  readonly publisher: ConfirmPublisher;
   readonly management: Management | undefined;
   readonly clock: Clock;
   readonly journal: SweepJournal | undefined;
@@ -275,14 +275,14 @@ class Sweep {
 
   async #sweep(connection: AmqpConnection): Promise<void> {
     const { queue, target } = this.#pair;
-    const { clock, journal, outlet } = this.#tools;
+    const { clock, journal, publisher } = this.#tools;
     const { window, signal, createsTarget } = this.#rule;
     if (!createsTarget) await requireTarget(connection, target);
     const averageBytes = await this.#averageBytes();
     const onArrival =
       journal === undefined ? undefined : (message: AmqpMessage): void => this.#meet(message);
     const order = { queue, window, heldMax: HELD_MAX, averageBytes, onArrival, signal };
-    const drain = await openDrain(order, { connection, clock, outlet });
+    const drain = await openDrain(order, { connection, clock, publisher });
     this.#drain = drain;
     if (this.#error !== undefined) drain.stop();
     try {

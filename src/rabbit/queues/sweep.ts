@@ -348,7 +348,7 @@ async function sweepPairs(
   const given = { url, connection: options.connection, tls, clock, name: 'respool sweep' };
   const { connection, isOwned } = connectionOf(given, 'a sweep');
   const windowMax = rule.window * Math.min(parallel, pairs.length);
-  const outlet = new ConfirmPublisher(connection.publishing, clock, {
+  const publisher = new ConfirmPublisher(connection.publishing, clock, {
     windowMax,
     // No more is ever handed over: the windows of the queues are the bound.
     waitingMax: windowMax,
@@ -360,7 +360,7 @@ async function sweepPairs(
     // A broker that cannot be reached at all is no failure of one queue.
     await connect();
     await journal?.open();
-    const tools = { connect, outlet, management, clock, journal, budget };
+    const tools = { connect, publisher, management, clock, journal, budget };
     const reports = new Map<string, QueueSweep>();
     const waiting = pairs.values();
     // n.b. All workers take from one list: a slow queue delays no other.
@@ -376,7 +376,7 @@ async function sweepPairs(
     return pairs.flatMap(({ queue }) => reports.get(queue) ?? []);
   } finally {
     await journal?.close();
-    await outlet.close();
+    await publisher.close();
     if (isOwned) await connection.close();
   }
 }

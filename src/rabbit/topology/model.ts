@@ -96,7 +96,7 @@ export interface Route {
   readonly headers?: AmqpTable;
 }
 
-/** A wait queue, by the road that leads into it. */
+/** A wait queue, by the route that leads into it. */
 export interface WaitRoute extends Route {
   /**
    * How long it waits there before it comes back. May be shorter than what was asked for: then
@@ -114,7 +114,7 @@ export interface WaitRequest {
   readonly routingKey: string;
 }
 
-/** The topology of one queue, and the roads in it. */
+/** The topology of one queue, and the routes in it. */
 export interface QueuePlan {
   readonly queue: string;
   readonly type: QueueType;

@@ -66,7 +66,7 @@ function planShared(order: QueueOrder, prefix: string): QueuePlan {
       parts.binding(queue, back, '', match({ 'return-to': queue })),
     ],
   };
-  const roads = waits.map(
+  const routes = waits.map(
     (waitMs): TopologyRoute => ({
       waitMs,
       route: ({ routingKey }) => ({
@@ -78,7 +78,7 @@ function planShared(order: QueueOrder, prefix: string): QueuePlan {
   );
   const ways = { [back]: 'headers', [deadLetters]: 'direct' } as const;
   const way = parts.wayBack(type, ways, `${prefix}.unrouted`);
-  return assemble(order, [parts.home(order, deadLetters), way, waiting], roads);
+  return assemble(order, [parts.home(order, deadLetters), way, waiting], routes);
 }
 
 function match(headers: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
@@ -134,11 +134,11 @@ function planByQueue(order: QueueOrder): QueuePlan {
     ),
     bindings: [parts.binding(queue, back, queue)],
   };
-  const roads = waits.map(
+  const routes = waits.map(
     (waitMs): TopologyRoute => ({ waitMs, route: () => ({ exchange: '', key: nameOf(waitMs) }) }),
   );
   const way = parts.wayBack(type, { [back]: 'direct' }, `${queue}.unrouted`);
-  return assemble(order, [parts.home(order, back), way, waiting], roads);
+  return assemble(order, [parts.home(order, back), way, waiting], routes);
 }
 
 function planByExchange(order: QueueOrder, text: string | undefined): QueuePlan {
@@ -156,14 +156,14 @@ function planByExchange(order: QueueOrder, text: string | undefined): QueuePlan 
       parts.binding(queue, back, queue),
     ],
   };
-  const roads = waits.map(
+  const routes = waits.map(
     (waitMs): TopologyRoute => ({
       waitMs,
       route: () => ({ exchange: nameOf(waitMs), key: queue }),
     }),
   );
   const way = parts.wayBack(type, { [back]: 'direct' }, `${base}.unrouted`);
-  return assemble(order, [parts.home(order, back), way, waiting], roads);
+  return assemble(order, [parts.home(order, back), way, waiting], routes);
 }
 
 function exchangeOf({ queue, bindings }: QueueOrder): string {
@@ -211,14 +211,14 @@ function planPerAttempt(order: QueueOrder): QueuePlan {
       parts.binding(queue, back, queue),
     ],
   };
-  const roads = levels.map(
+  const routes = levels.map(
     ({ name, ...level }): TopologyRoute => ({
       ...level,
       route: () => ({ exchange: into, key: name }),
     }),
   );
   const way = parts.wayBack(type, { [back]: 'direct' }, `${queue}__unrouted`);
-  return assemble(order, [parts.home(order, back), way, waiting], roads);
+  return assemble(order, [parts.home(order, back), way, waiting], routes);
 }
 
 /** A custom policy may ask for any of its rungs at any attempt: its queues are named by delay. */
@@ -286,7 +286,7 @@ export function checkOrder(order: QueueOrder): void {
 export function assemble(
   order: QueueOrder,
   parts: readonly TopologyPart[],
-  roads: readonly TopologyRoute[],
+  routes: readonly TopologyRoute[],
 ): QueuePlan {
   const { queue, type } = order;
   const topology = mergeTopologies(
@@ -298,18 +298,18 @@ export function assemble(
     })),
   );
   checkNamesOf(topology, queue);
-  const sorted = roads.toSorted((a, b) => a.waitMs - b.waitMs);
+  const sorted = routes.toSorted((a, b) => a.waitMs - b.waitMs);
   const again = straightTo(queue);
   return {
     queue,
     type,
     topology,
-    waitsMs: [...new Set(sorted.map((road) => road.waitMs))],
+    waitsMs: [...new Set(sorted.map((route) => route.waitMs))],
     wait(request): WaitRoute {
       if (request.delayMs <= 0) return { ...again, waitMs: 0 };
-      const road = chooseRoad(sorted, request);
-      if (road === undefined) throw nowhereToWait(queue, request.delayMs);
-      return { ...road.route(request), waitMs: road.waitMs };
+      const route = chooseRoute(sorted, request);
+      if (route === undefined) throw nowhereToWait(queue, request.delayMs);
+      return { ...route.route(request), waitMs: route.waitMs };
     },
     again,
     dead: straightTo(deadName(queue)),
@@ -326,13 +326,13 @@ function straightTo(queue: string): Route {
 }
 
 /** Among equally long waits the one of the attempt itself. */
-function chooseRoad(
+function chooseRoute(
   sorted: readonly TopologyRoute[],
   request: WaitRequest,
 ): TopologyRoute | undefined {
-  const waitMs = (sorted.find((road) => road.waitMs >= request.delayMs) ?? sorted.at(-1))?.waitMs;
-  const fitting = sorted.filter((road) => road.waitMs === waitMs);
-  return fitting.find((road) => road.attempt === request.attempt) ?? fitting[0];
+  const waitMs = (sorted.find((route) => route.waitMs >= request.delayMs) ?? sorted.at(-1))?.waitMs;
+  const fitting = sorted.filter((route) => route.waitMs === waitMs);
+  return fitting.find((route) => route.attempt === request.attempt) ?? fitting[0];
 }
 
 /** Not "at once instead": a message that must wait and cannot would go round and round. */

@@ -107,7 +107,7 @@ withService('rabbitmq', () => {
     const queue = await queues.declare('classic');
     await queues.fill(queue, 50);
     const limit = new OwnLimit();
-    const outlet = {
+    const publisher = {
       send: async () => {
         await queues.fill(queue, 5);
         limit.isOver();
@@ -122,7 +122,7 @@ withService('rabbitmq', () => {
         onProgress: undefined,
         signal: undefined,
       },
-      { connection, outlet, clock: limit.clock },
+      { connection, publisher, clock: limit.clock },
     );
     expect(limit.passes).toBe(2);
     expect(report).toMatchObject({ total: 50, moved: 1, homeless: 49, end: 'done' });

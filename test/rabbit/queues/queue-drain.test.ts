@@ -33,7 +33,7 @@ withService('rabbitmq', () => {
       const matches = some(0.5);
       const lost = some(0.2);
       const max = chance.happens(0.5) ? chance.between(1, count + 1) : undefined;
-      const outlet = new ConfirmPublisher(connection.publishing, systemClock);
+      const publisher = new ConfirmPublisher(connection.publishing, systemClock);
       const decide = (message: AmqpMessage): MoveErrand => {
         const number = numberOf(message);
         if (!matches.has(number)) return 'skip';
@@ -43,9 +43,9 @@ withService('rabbitmq', () => {
       };
       const report = await moveMessages(
         { queue, decide, max, window: chance.between(1, 60) },
-        { connection: await connection.consuming.tryConnect(), outlet, clock: systemClock },
+        { connection: await connection.consuming.tryConnect(), publisher, clock: systemClock },
       );
-      await outlet.close();
+      await publisher.close();
       const list = drainedList(count, { matches, lost, max });
       expect(report).toEqual({ queue, ...list.report });
       await look.expect(queue, list.stays);

@@ -115,17 +115,17 @@ interface OnConfirm {
   before: (() => Promise<'lost' | void>) | undefined;
 }
 
-/** Two links of which the one that publishes tells its confirms when the test wants it. */
+/** Two connections of which the one that publishes tells its confirms when the test wants it. */
 async function faulty(): Promise<{
   readonly connection: RabbitConnection;
   readonly onConfirm: OnConfirm;
 }> {
   const url = await service('rabbitmq');
   const onConfirm: OnConfirm = { before: undefined };
-  const linkOf = (open: () => Promise<AmqpConnection>): ReconnectingConnection =>
+  const connectionFor = (open: () => Promise<AmqpConnection>): ReconnectingConnection =>
     new ReconnectingConnection({ clock: systemClock, dice: systemDice, isOwned: true, open });
-  const consuming = linkOf(() => connectAmqp(url));
-  const publishing = linkOf(async () => held(await connectAmqp(url), onConfirm));
+  const consuming = connectionFor(() => connectAmqp(url));
+  const publishing = connectionFor(async () => held(await connectAmqp(url), onConfirm));
   const close = async (): Promise<void> => {
     await Promise.all([consuming.close(), publishing.close()]);
   };
@@ -157,16 +157,16 @@ function heldChannel(channel: AmqpConfirmChannel, onConfirm: OnConfirm): AmqpCon
   return channel;
 }
 
-/** Ends the socket of a link, and waits until the link knows. */
-function cut(link: ReconnectingConnection): Promise<void> {
+/** Ends the socket of a connection, and waits until it knows. */
+function cut(reconnecting: ReconnectingConnection): Promise<void> {
   return new Promise((resolve) => {
-    const undo = link.on(({ kind }) => {
+    const undo = reconnecting.on(({ kind }) => {
       if (kind !== 'down') return;
       undo();
       resolve();
     });
     // n.b. Without an error nobody is told before the heartbeat is missed.
-    const socket = link.current?.connection?.stream as Socket | undefined;
+    const socket = reconnecting.current?.connection?.stream as Socket | undefined;
     socket?.destroy(new Error('cut by the test'));
   });
 }

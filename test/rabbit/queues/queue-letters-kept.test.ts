@@ -116,9 +116,9 @@ withService('rabbitmq', () => {
       await door.settle(taken, REMOVE);
     }
     await ground.lying(queue, 0);
-    const outlet = new ConfirmPublisher(connection.publishing, systemClock);
-    for (const one of kept) await restoreArchived(one, outlet);
-    await outlet.close();
+    const publisher = new ConfirmPublisher(connection.publishing, systemClock);
+    for (const one of kept) await restoreArchived(one, publisher);
+    await publisher.close();
     const [after] = await ground.lying(queue, 1);
     expect(after?.content).toEqual(before?.content);
     const { 'x-death': deaths, ...others } = before?.properties.headers ?? {};

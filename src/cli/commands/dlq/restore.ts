@@ -109,7 +109,7 @@ function* batchesOf(all: readonly ArchivedCopy[]): Generator<readonly ArchivedCo
 type Put = (copy: Parameters<typeof restoreArchived>[0]) => Promise<void>;
 
 /** Where copies of one queue go, or why they cannot. */
-type Road = ConfirmPublisher | RespoolError;
+type QueuePublisher = ConfirmPublisher | RespoolError;
 
 /**
  * Reaches every broker that is needed, before anything is done, and takes the queues for itself:
@@ -118,61 +118,64 @@ type Road = ConfirmPublisher | RespoolError;
  */
 async function putter(context: LettersContext, copies: readonly ArchivedCopy[]): Promise<Put> {
   const isAny = context.options.flag('anyBroker');
-  const doors = new Map<Broker['url'], Door>();
-  const roads = new Map<string, Road>();
+  const reached = new Map<Broker['url'], ReachedBroker>();
+  const publishers = new Map<string, QueuePublisher>();
   for (const { isCopy: isOfQueue, broker, queue } of copies) {
-    const name = roadName(queue, broker);
-    if (!isOfQueue || roads.has(name)) continue;
-    roads.set(name, await roadTo(context, doors, { queue, broker: isAny ? undefined : broker }));
+    const name = queueAt(queue, broker);
+    if (!isOfQueue || publishers.has(name)) continue;
+    publishers.set(
+      name,
+      await publisherFor(context, reached, { queue, broker: isAny ? undefined : broker }),
+    );
   }
   return async (copy) => {
     const { [ARCHIVED_QUEUE_HEADER]: queue = '', [BROKER_HEADER]: broker } = copy.headers;
-    const road = roads.get(roadName(queue, broker));
-    if (road === undefined) throw refusal('it was changed meanwhile; run it again');
-    if (road instanceof RespoolError) throw road;
-    await restoreArchived(copy, road);
+    const publisher = publishers.get(queueAt(queue, broker));
+    if (publisher === undefined) throw refusal('it was changed meanwhile; run it again');
+    if (publisher instanceof RespoolError) throw publisher;
+    await restoreArchived(copy, publisher);
   };
 }
 
-function roadName(queue: string, broker: string | undefined): string {
+function queueAt(queue: string, broker: string | undefined): string {
   return JSON.stringify([queue, broker]);
 }
 
 /** A broker that was reached. */
-interface Door {
-  readonly outlet: ConfirmPublisher;
+interface ReachedBroker {
+  readonly publisher: ConfirmPublisher;
   readonly amqp: AmqpConnection;
   /** Queues that are ours already. */
   readonly queues: Set<string>;
 }
 
-async function roadTo(
+async function publisherFor(
   context: LettersContext,
-  doors: Map<Broker['url'], Door>,
+  reached: Map<Broker['url'], ReachedBroker>,
   { queue, broker }: Pick<ArchivedCopy, 'queue' | 'broker'>,
-): Promise<Road> {
+): Promise<QueuePublisher> {
   const there = await brokerFor(context, broker).catch((error: unknown) => {
     if (isRespoolError(error, 'move.refused')) return error;
     throw error;
   });
   if (there instanceof RespoolError) return there;
-  const door = doors.get(there.url) ?? (await openDoor(context, there));
-  doors.set(there.url, door);
-  if (door.queues.has(queue)) return door.outlet;
-  const lock = await lockQueue(door.amqp, `${LOCK_PREFIX}${queue}`);
+  const at = reached.get(there.url) ?? (await openPublisher(context, there));
+  reached.set(there.url, at);
+  if (at.queues.has(queue)) return at.publisher;
+  const lock = await lockQueue(at.amqp, `${LOCK_PREFIX}${queue}`);
   if (lock === 'taken') {
     return refusal('another restore puts letters into its queue; wait until that one is done');
   }
   context.atEnd(() => lock.release());
-  door.queues.add(queue);
-  return door.outlet;
+  at.queues.add(queue);
+  return at.publisher;
 }
 
-async function openDoor(context: LettersContext, broker: Broker): Promise<Door> {
+async function openPublisher(context: LettersContext, broker: Broker): Promise<ReachedBroker> {
   const { connection, amqp } = await reachBroker(context, broker);
-  const outlet = new ConfirmPublisher(connection.publishing, context.io.clock);
-  context.atEnd(() => outlet.close());
-  return { outlet, amqp, queues: new Set() };
+  const publisher = new ConfirmPublisher(connection.publishing, context.io.clock);
+  context.atEnd(() => publisher.close());
+  return { publisher, amqp, queues: new Set() };
 }
 
 function refusal(text: string): RespoolError {

@@ -114,10 +114,10 @@ function brokerWith(
   return brokers.find((one) => one.url === url) ?? brokerAt(url, [], rabbit);
 }
 
-/** n.b. The dead queue of another system is only named by the road to it. */
+/** n.b. The dead queue of another system is only named by the route to it. */
 function isOf({ topology, dead }: QueuePlan, name: string): boolean {
-  const isRoad = dead.exchange === '' && dead.key === name;
-  return isRoad || topology.queues.some((one) => one.name === name);
+  const isDeadRoute = dead.exchange === '' && dead.key === name;
+  return isDeadRoute || topology.queues.some((one) => one.name === name);
 }
 
 function usage(text: string): CommandError {

@@ -156,15 +156,15 @@ export async function healthOf(
 
 async function ofUrl(url: string, { clock, hide }: RuleHealthOptions): Promise<RuleHealth> {
   const limit = new TimeLimit(clock, ANSWERS_WITHIN_MS);
-  const road = urlWithHeaders(url);
+  const target = urlWithHeaders(url);
   try {
-    const answer = await fetch(road.url, { signal: limit.signal, headers: road.headers });
+    const answer = await fetch(target.url, { signal: limit.signal, headers: target.headers });
     await answer.body?.cancel();
     if (answer.ok) return 'well';
-    return { why: hide(`GET ${road.url} answered ${answer.status}`) };
+    return { why: hide(`GET ${target.url} answered ${answer.status}`) };
   } catch (error) {
     const said = limit.isOver ? 'no answer within 5s' : causeOf(error);
-    return { why: hide(`GET ${road.url} failed: ${said}`) };
+    return { why: hide(`GET ${target.url} failed: ${said}`) };
   } finally {
     limit.stop();
   }

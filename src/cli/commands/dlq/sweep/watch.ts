@@ -387,8 +387,8 @@ export function hookOf({ options, io }: CommandContext): Hook | undefined {
       'cannot use what was given as --webhook: allowed is a URL like https://host/path',
     );
   }
-  const road = urlWithHeaders(address);
-  return { name: `webhook ${url}`, tell: (alert) => post(road, alert, io.clock) };
+  const target = urlWithHeaders(address);
+  return { name: `webhook ${url}`, tell: (alert) => post(target, alert, io.clock) };
 }
 
 /** Runs work that is called off when it takes too long. */
