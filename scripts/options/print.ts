@@ -37,6 +37,7 @@ function tsType(option: Option): string {
   if (option.ts !== undefined) return option.ts;
   switch (option.kind) {
     case 'number':
+    case 'decimal':
     case 'bytes':
       return 'number';
     case 'duration':
@@ -63,7 +64,7 @@ function commentOf(option: Option, indent: string): string {
 }
 
 function rangeOf(option: Option): string {
-  const isRange = ['number', 'bytes', 'duration'].includes(option.kind);
+  const isRange = ['number', 'decimal', 'bytes', 'duration'].includes(option.kind);
   return isRange ? plain(typeText(option)).replace(/^duration(?:, )?/, '') : '';
 }
 
@@ -97,7 +98,8 @@ export function rowsOf(table: OptionTable): readonly string[] {
   );
 }
 
-function typeOf(option: Option): string {
+/** The type of an option for people. */
+export function typeOf(option: Option): string {
   return option.kind === 'group' ? 'object' : typeText(option);
 }
 

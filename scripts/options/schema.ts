@@ -16,7 +16,7 @@ import {
 import { CONFIG_KEYS } from '../../src/config/schema/options.ts';
 import { CATEGORIES } from '../../src/core/category.ts';
 import { durationMs } from '../../src/core/duration.ts';
-import { ATTEMPTS_MAX } from '../../src/core/policy.ts';
+import { ATTEMPTS_MAX, POLICY_TABLES } from '../../src/core/policy.ts';
 import { bytesOf, defaultOf, type Option, type OptionTable } from '../../src/core/option-table.ts';
 import { EXEC_OPTIONS } from '../../src/deliver/exec/exec.ts';
 import { HTTP_OPTIONS } from '../../src/deliver/http/options.ts';
@@ -54,7 +54,7 @@ export function configSchema(): Schema {
     $schema: 'http://json-schema.org/draft-07/schema#',
     title: 'respool.config',
     description: 'A configuration of Respool, for `respool serve` and the other commands.',
-    ...object(CONFIG_KEYS, { $schema: { type: 'string', description: 'This schema.' } }),
+    ...object(CONFIG_KEYS, { $schema: { type: 'string', description: 'This schema.' } }, true),
     definitions: DEFINITIONS,
   };
 }
@@ -96,23 +96,30 @@ function fields(
   };
 }
 
-/** An object with the options of a table; code cannot be written in JSON. */
-function object(table: OptionTable, more: Readonly<Record<string, Schema>> = {}): Schema {
+/**
+ * An object with the options of a table; code cannot be written in JSON. `isFilled`: a text that is
+ * filled in from the environment becomes a number or a boolean there.
+ */
+function object(
+  table: OptionTable,
+  more: Readonly<Record<string, Schema>> = {},
+  isFilled = false,
+): Schema {
   const required = Object.entries(table).filter(
     ([, option]) => option.required === true && option.kind !== 'code',
   );
   return fields(
-    { ...propertiesOf(table), ...more },
+    { ...propertiesOf(table, isFilled), ...more },
     required.map(([name]) => name),
   );
 }
 
-function propertiesOf(table: OptionTable): Readonly<Record<string, Schema>> {
+function propertiesOf(table: OptionTable, isFilled = false): Readonly<Record<string, Schema>> {
   const options = Object.entries(table).filter(([, option]) => option.kind !== 'code');
-  return Object.fromEntries(options.map(([name, option]) => [name, described(option)]));
+  return Object.fromEntries(options.map(([name, option]) => [name, described(option, isFilled)]));
 }
 
-function described(option: Option): Schema {
+function described(option: Option, isFilled: boolean): Schema {
   const value = defaultOf(option);
   const words = defaultText(option);
   const isPlainDefault = value !== undefined && option.defaultText === undefined;
@@ -120,7 +127,7 @@ function described(option: Option): Schema {
     isPlainDefault || option.kind === 'group' || words === 'none' || words === 'required'
       ? ''
       : ` Default: ${plain(words)}.`;
-  const schema = schemaOf(option);
+  const schema = schemaOf(option, isFilled);
   return {
     description: `${plain(option.about)}.${byDefault}`,
     ...(isPlainDefault ? { default: value } : {}),
@@ -129,24 +136,26 @@ function described(option: Option): Schema {
   };
 }
 
-function schemaOf(option: Option): Schema {
+function schemaOf(option: Option, isFilled: boolean): Schema {
+  const orVariable = (schema: Schema): Schema => (isFilled ? anyOf(schema, VARIABLE) : schema);
   switch (option.kind) {
     case 'group':
-      return object(option.options);
+      return object(option.options, {}, isFilled);
     case 'number':
-      return anyOf({ type: 'integer', minimum: option.min, maximum: option.max }, VARIABLE);
-    case 'bytes':
-      return anyOf(
-        { type: 'integer', minimum: bytesOf(option.min), maximum: bytesOf(option.max) },
-        VARIABLE,
-      );
+      return orVariable({ type: 'integer', minimum: option.min, maximum: option.max });
+    case 'decimal':
+      return orVariable({ type: 'number', minimum: option.min, maximum: option.max });
+    case 'bytes': {
+      const [minimum, maximum] = [bytesOf(option.min), bytesOf(option.max)];
+      return orVariable({ type: 'integer', minimum, maximum });
+    }
     case 'duration': {
       const minimum = option.min === undefined ? 0 : durationMs(option.min, 'min');
       const maximum = option.max === undefined ? {} : { maximum: durationMs(option.max, 'max') };
       return anyOf({ type: 'number', minimum, ...maximum }, ref('span'));
     }
     case 'boolean':
-      return anyOf({ type: 'boolean' }, VARIABLE);
+      return orVariable({ type: 'boolean' });
     case 'choice':
       return anyOf(words(...option.choices), VARIABLE);
     default:
@@ -154,41 +163,42 @@ function schemaOf(option: Option): Schema {
   }
 }
 
-const POLICY_OPTIONS: Readonly<Record<string, Schema>> = {
-  attempts: { type: 'integer', minimum: 1, maximum: ATTEMPTS_MAX },
-  maxAge: DURATION,
-  jitter: { type: 'number', minimum: 0, maximum: 1 },
+/** What may stand alone in the place of the options, as in `{ fixed: '5s' }`. */
+const ALONE: Readonly<Record<string, Schema>> = {
+  fixed: DURATION,
+  ladder: listOf(DURATION),
+  custom: TEXT,
 };
 
-const { attempts: _, ...LADDER_OPTIONS } = POLICY_OPTIONS;
-
 /** Every constructor of a policy, as data. */
-const POLICIES: readonly Schema[] = [
-  one('fixed', anyOf(DURATION, fields({ delay: DURATION, ...POLICY_OPTIONS }, ['delay'])), {
-    delay: DURATION,
-    ...POLICY_OPTIONS,
-  }),
-  one('linear', growing({ step: DURATION }), POLICY_OPTIONS),
-  one(
-    'exponential',
-    growing({ factor: { type: 'number', minimum: 1, maximum: 100 } }),
-    POLICY_OPTIONS,
-  ),
-  one(
-    'ladder',
-    anyOf(listOf(DURATION), fields({ delays: listOf(DURATION), ...LADDER_OPTIONS }, ['delays'])),
-    LADDER_OPTIONS,
-  ),
-  one('postfix', anyOf(fields(POLICY_OPTIONS), NOTHING, words(true)), POLICY_OPTIONS),
-  one('noRetry', anyOf(fields({}), NOTHING, words(true))),
-  one('custom', anyOf(TEXT, fields({ name: TEXT, rungs: listOf(DURATION), ...POLICY_OPTIONS })), {
-    rungs: listOf(DURATION),
-    ...POLICY_OPTIONS,
-  }),
-];
+const POLICIES: readonly Schema[] = Object.entries(POLICY_TABLES).map(([name, table]) =>
+  policy(name, table),
+);
 
-function growing(own: Readonly<Record<string, Schema>>): Schema {
-  return fields({ first: DURATION, max: DURATION, ...own, ...POLICY_OPTIONS }, ['first']);
+/** The options of a policy stand below its name, beside it, or some here and some there. */
+function policy(name: string, table: OptionTable): Schema {
+  const options = propertiesOf(table);
+  const { [name]: alone } = ALONE;
+  const short = alone === undefined ? [] : [alone];
+  const needed = Object.keys(table).filter((one) => table[one]?.required === true);
+  const isThere = (one: string, at: number): Schema =>
+    anyOf(
+      { properties: { [one]: {} }, required: [one] },
+      {
+        properties: {
+          [name]: anyOf(
+            { type: 'object', properties: { [one]: {} }, required: [one] },
+            ...(at === 0 ? short : []),
+          ),
+        },
+      },
+    );
+  return {
+    ...fields({ [name]: anyOf(...short, fields(options), NOTHING, words(true)), ...options }, [
+      name,
+    ]),
+    ...(needed.length === 0 ? {} : { allOf: needed.map(isThere) }),
+  };
 }
 
 const HTTP = one('http', object(HTTP_OPTIONS));
@@ -256,10 +266,11 @@ const DEFINITIONS: Readonly<Record<string, Schema>> = {
   transforms: anyOf(TRANSFORM, listOf(TRANSFORM)),
   keys: anyOf(mapOf(TEXT), VARIABLE),
   seal: anyOf(object(SEAL_OPTIONS), VARIABLE),
+  delays: { ...listOf(DURATION), maxItems: ATTEMPTS_MAX },
   policy: anyOf(TEXT, ...POLICIES),
   policies: mapOf(ref('policy')),
   deliver: anyOf(HTTP, EXEC),
-  routes: listOf(object(ROUTE_KEYS)),
+  routes: listOf(object(ROUTE_KEYS, {}, true)),
   bindings: listOf(
     fields(
       {
@@ -283,7 +294,7 @@ const DEFINITIONS: Readonly<Record<string, Schema>> = {
     one('spring', anyOf({ type: 'object' }, NOTHING)),
     one('outbox', anyOf(fields({ exchange: TEXT }), NOTHING)),
   ),
-  consumers: listOf(object(CONSUMER_KEYS)),
+  consumers: listOf(object(CONSUMER_KEYS, {}, true)),
   relayTarget: anyOf(
     fields({ amqp: TEXT, exchange: TEXT }, ['exchange']),
     one('spool', words(true)),
@@ -309,7 +320,7 @@ const DEFINITIONS: Readonly<Record<string, Schema>> = {
     minProperties: 1,
   },
   healthy: anyOf(words('consumers'), one('http', TEXT)),
-  replayRules: listOf(object(REPLAY_RULE_KEYS, { name: NAME })),
+  replayRules: listOf(object(REPLAY_RULE_KEYS, { name: NAME }, true)),
   tokens: listOf(object(TOKEN_KEYS)),
   metricAliases: listOf(words(...METRIC_ALIASES)),
   receivers: mapOf(anyOf(HTTP, EXEC, one('log', words('error', 'warn', 'info')))),

@@ -8,6 +8,7 @@ import type { Option, OptionTable } from '../../src/core/option-table.ts';
 import { environmentName, isScalar, KEYS } from '../../src/config/schema/keys.ts';
 import * as items from '../../src/config/schema/items.ts';
 import { CONFIG_KEYS, RELAY_KEYS } from '../../src/config/schema/options.ts';
+import { POLICY_TABLES } from '../../src/core/policy.ts';
 import { REPLAY_OPTIONS } from '../../src/dead-letters/replay/plan.ts';
 import { EXEC_OPTIONS } from '../../src/deliver/exec/exec.ts';
 import { HTTP_OPTIONS } from '../../src/deliver/http/options.ts';
@@ -63,7 +64,7 @@ import {
   ENCRYPT_OPTIONS,
   SEAL_OPTIONS,
 } from '../../src/transforms/options.ts';
-import { defaultText, rowOf, rowsOf, withInterface, withTable } from './print.ts';
+import { defaultText, rowOf, rowsOf, typeOf, withInterface, withTable } from './print.ts';
 import { configSchema } from './schema.ts';
 
 /** An interface, and the table that its members are written from. */
@@ -127,7 +128,22 @@ const MIDDLEWARE: readonly (readonly [file: string, name: string, table: OptionT
   ['retry-budget', 'RetryBudgetOptions', RETRY_BUDGET_OPTIONS],
 ];
 
+const POLICY_FILE = 'src/core/policy.ts';
+const POLICY_COMMON = POLICY_TABLES.postfix;
+const OF_EVERY_POLICY = Object.keys(POLICY_COMMON);
+
 const INTERFACES: readonly WrittenInterface[] = [
+  { file: POLICY_FILE, name: 'PolicyOptions', table: POLICY_COMMON },
+  {
+    file: POLICY_FILE,
+    name: 'LinearOptions',
+    table: without(POLICY_TABLES.linear, OF_EVERY_POLICY),
+  },
+  {
+    file: POLICY_FILE,
+    name: 'ExponentialOptions',
+    table: without(POLICY_TABLES.exponential, OF_EVERY_POLICY),
+  },
   ...MIDDLEWARE.map(([file, name, table]) => ({ file: `src/middleware/${file}.ts`, name, table })),
   ...Object.entries(CONFIG_TABLES).map(([name, table]) => ({ file: DEFINE_CONFIG, name, table })),
   { file: 'src/spool/options.ts', name: 'SpoolOptions', table: SPOOL_OPTIONS },
@@ -243,6 +259,12 @@ const PAGES: readonly WrittenPage[] = [
   optionsPage(OPTIONS_PAGE, 'filesystem', FILESYSTEM_OPTIONS),
   optionsPage(OPTIONS_PAGE, 'filesystemBodies', FILESYSTEM_BODY_OPTIONS),
   optionsPage(OPTIONS_PAGE, 'memory', MEMORY_OPTIONS),
+  {
+    file: OPTIONS_PAGE,
+    heading: 'policies',
+    head: ['Option', 'Of', 'Type', 'Default', 'Meaning'],
+    rows: policyRows(),
+  },
   optionsPage('docs/reference/stores/postgres.md', 'Options', POSTGRES_OPTIONS),
   optionsPage('docs/reference/stores/nats.md', 'Options', {
     ...NATS_OPTIONS,
@@ -275,6 +297,17 @@ const PAGES: readonly WrittenPage[] = [
   optionsPage('docs/how-to/deliver-over-http.md', 'Options', HTTP_OPTIONS),
   optionsPage('docs/how-to/run-a-command.md', 'Options', EXEC_OPTIONS),
 ];
+
+/** Each option once, with the policies that take it. */
+function policyRows(): readonly string[] {
+  const tables = Object.entries(POLICY_TABLES);
+  const all: OptionTable = Object.assign({}, ...tables.map(([, table]) => table));
+  return Object.entries(all).map(([name, option]) => {
+    const takers = tables.filter(([, table]) => table[name] !== undefined);
+    const of = takers.map(([policy]) => `\`${policy}\``).join(', ');
+    return rowOf([`\`${name}\``, of, typeOf(option), defaultText(option), option.about]);
+  });
+}
 
 function keyDefault(key: string): string {
   if (key === 'entries' || key === 'bodies') return 'see `store`';

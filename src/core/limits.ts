@@ -135,13 +135,18 @@ export function checkIds(ids: unknown): void {
 const IDS_ALLOWED = "a list of message ids, such as ['id']";
 
 /** Refuses a setting outside its range, by its name. */
-export function checkNumber(what: string, value: unknown, { min, max }: NumberRange): number {
-  if (typeof value === 'number' && Number.isInteger(value) && value >= min && value <= max) {
-    return value;
-  }
+export function checkNumber(
+  what: string,
+  value: unknown,
+  { min, max }: NumberRange,
+  isWhole = true,
+): number {
+  const isNumber = typeof value === 'number' && (!isWhole || Number.isInteger(value));
+  if (isNumber && value >= min && value <= max) return value;
   throw new RespoolError(
     'config.invalid',
-    `cannot use ${show(value)} as "${what}": allowed is a whole number ${min} to ${max}`,
+    `cannot use ${show(value)} as "${what}": allowed is a ${isWhole ? 'whole ' : ''}number ` +
+      `${min} to ${max}`,
   );
 }
 

@@ -39,6 +39,14 @@ export interface NumberOption extends OptionBase {
   readonly default?: number;
 }
 
+/** A number that need not be whole. */
+export interface DecimalOption extends OptionBase {
+  readonly kind: 'decimal';
+  readonly min: number;
+  readonly max: number;
+  readonly default?: number;
+}
+
 /** A number of bytes; the table writes it like `64 MiB`. */
 export interface BytesOption extends OptionBase {
   readonly kind: 'bytes';
@@ -88,6 +96,7 @@ export interface OwnOption extends OptionBase {
 /** One option. */
 export type Option =
   | NumberOption
+  | DecimalOption
   | BytesOption
   | DurationOption
   | BooleanOption
@@ -101,11 +110,11 @@ export type OptionTable = Readonly<Record<string, Option>>;
 /** The names of checked options; spans of time are milliseconds, and end in `Ms`. */
 type NameOf<Name extends string, One> = One extends { readonly kind: 'duration' }
   ? `${Name}Ms`
-  : One extends { readonly kind: 'number' | 'bytes' | 'boolean' | 'choice' }
+  : One extends { readonly kind: 'number' | 'decimal' | 'bytes' | 'boolean' | 'choice' }
     ? Name
     : never;
 
-type ValueOf<One> = One extends { readonly kind: 'number' | 'bytes' | 'duration' }
+type ValueOf<One> = One extends { readonly kind: 'number' | 'decimal' | 'bytes' | 'duration' }
   ? number
   : One extends { readonly kind: 'boolean' }
     ? boolean
@@ -139,13 +148,24 @@ export function readOptions<const Table extends OptionTable>(
   table: Table,
 ): OptionValues<Table> {
   checkNames(what, input, Object.keys(table));
+  return valuesOf(input, table, (name, value, option) =>
+    checkOption(`${prefix}${name}`, value, option),
+  );
+}
+
+/** The checked options of a table, with its defaults; `check` refuses a value or returns it. */
+export function valuesOf<const Table extends OptionTable>(
+  input: object,
+  table: Table,
+  check: (name: string, value: unknown, option: Option) => unknown,
+): OptionValues<Table> {
   const values: Record<string, unknown> = {};
   for (const [name, option] of Object.entries(table)) {
     if (!isChecked(option)) continue;
     const value: unknown = Reflect.get(input, name) ?? defaultOf(option);
     const key = option.kind === 'duration' ? `${name}Ms` : name;
     const isLeftOut = value === undefined && option.required !== true;
-    values[key] = isLeftOut ? undefined : checkOption(`${prefix}${name}`, value, option);
+    values[key] = isLeftOut ? undefined : check(name, value, option);
   }
   return values as OptionValues<Table>;
 }
@@ -161,7 +181,7 @@ export function readGroup<const Table extends OptionTable>(
 
 /** Whether the table alone decides which values are allowed. */
 function isChecked({ kind }: Option): boolean {
-  return ['number', 'bytes', 'duration', 'boolean', 'choice'].includes(kind);
+  return ['number', 'decimal', 'bytes', 'duration', 'boolean', 'choice'].includes(kind);
 }
 
 /** The options that may follow the question mark of a store's address. */
@@ -189,6 +209,8 @@ export function checkOption(what: string, value: unknown, option: Option): unkno
   switch (option.kind) {
     case 'number':
       return checkNumber(what, value, option);
+    case 'decimal':
+      return checkNumber(what, value, option, false);
     case 'bytes':
       return checkNumber(what, value, { min: bytesOf(option.min), max: bytesOf(option.max) });
     case 'duration':
@@ -243,6 +265,7 @@ export function typeText(option: Option): string {
   if (option.type !== undefined) return option.type;
   switch (option.kind) {
     case 'number':
+    case 'decimal':
       return `${option.min.toLocaleString('en')} to ${option.max.toLocaleString('en')}`;
     case 'bytes':
       return `${SHORT[option.min] ?? option.min} to ${option.max}`;

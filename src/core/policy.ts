@@ -15,6 +15,8 @@ import {
 } from './duration.ts';
 import { isRespoolError, RespoolError, show, unreachable } from './errors.ts';
 import type { Failure } from './failure.ts';
+import type { NumberRange } from './limits.ts';
+import { type Option, type OptionTable, type OptionValues, valuesOf } from './option-table.ts';
 
 /** How the delay grows from retry to retry. */
 export type PolicyBackoff =
@@ -48,53 +50,153 @@ export interface RetryPolicy {
 /** A registered delay function: the attempt that just failed (1, 2, …) and why → the wait. */
 export type BackoffFunction = (attempt: number, failure: Failure) => Duration;
 
+export const ATTEMPTS_MAX = 1_000;
+
+/** What every policy takes. */
+const COMMON = {
+  attempts: {
+    kind: 'number',
+    min: 1,
+    max: ATTEMPTS_MAX,
+    default: 10,
+    about: 'number of attempts, including the first; a ladder has its length plus one',
+  },
+  maxAge: { kind: 'duration', about: 'no attempt later than this after the enqueue' },
+  jitter: {
+    kind: 'decimal',
+    min: 0,
+    max: 1,
+    default: 0,
+    about: 'adds up to this share of the wait at random',
+  },
+} as const satisfies OptionTable;
+
+const FIRST = { kind: 'duration', required: true, about: 'the first wait' } as const;
+const LONGEST = { kind: 'duration', default: '1d', about: 'the longest wait' } as const;
+
+const FIXED = {
+  delay: { kind: 'duration', required: true, about: 'every wait' },
+  ...COMMON,
+} as const satisfies OptionTable;
+
+const LINEAR = {
+  first: FIRST,
+  step: { kind: 'duration', defaultText: '`first`', about: 'what each wait adds' },
+  max: LONGEST,
+  ...COMMON,
+} as const satisfies OptionTable;
+
+const EXPONENTIAL = {
+  first: FIRST,
+  factor: {
+    kind: 'decimal',
+    min: 1,
+    max: 100,
+    default: 2,
+    about: 'what each wait is multiplied by',
+  },
+  max: LONGEST,
+  ...COMMON,
+} as const satisfies OptionTable;
+
+const LADDER = {
+  delays: {
+    kind: 'data',
+    type: `a list of up to ${ATTEMPTS_MAX - 1} durations`,
+    ts: 'readonly Duration[]',
+    schema: 'delays',
+    required: true,
+    about: 'the waits, one after the other',
+  },
+  maxAge: COMMON.maxAge,
+  jitter: COMMON.jitter,
+} as const satisfies OptionTable;
+
+const CUSTOM = {
+  name: { kind: 'text', type: 'a name', required: true, about: 'of the function in `backoffs`' },
+  rungs: {
+    kind: 'data',
+    type: 'a list of 1 to 1,000 durations',
+    ts: 'readonly Duration[]',
+    schema: 'delays',
+    required: true,
+    about: 'every wait that the function can ask for',
+  },
+  ...COMMON,
+} as const satisfies OptionTable;
+
+/** The constructors of policies. */
+export type PolicyName =
+  | 'fixed'
+  | 'linear'
+  | 'exponential'
+  | 'ladder'
+  | 'postfix'
+  | 'noRetry'
+  | 'custom';
+
+/** The options of each constructor, those that it takes as arguments first. */
+export const POLICY_TABLES: Readonly<Record<PolicyName, OptionTable>> = {
+  fixed: FIXED,
+  linear: LINEAR,
+  exponential: EXPONENTIAL,
+  ladder: LADDER,
+  postfix: COMMON,
+  noRetry: {},
+  custom: CUSTOM,
+};
+
 /** What every policy constructor takes. */
 export interface PolicyOptions {
-  /** Attempts in all, the first included; default 10, at most 1,000. */
+  /**
+   * Number of attempts, including the first; a ladder has its length plus one. 1 to 1,000; default
+   * 10.
+   */
   readonly attempts?: number;
-  /** No attempt later than this after the enqueue; default: no limit. */
+  /** No attempt later than this after the enqueue. */
   readonly maxAge?: Duration;
-  /** Adds up to this share of the delay by chance; default 0, at most 1. */
+  /** Adds up to this share of the wait at random. 0 to 1; default 0. */
   readonly jitter?: number;
 }
 
-export const ATTEMPTS_MAX = 1_000;
-const ATTEMPTS_DEFAULT = 10;
+/** What `linear` takes. */
+export interface LinearOptions extends PolicyOptions {
+  /** The first wait. */
+  readonly first: Duration;
+  /** What each wait adds. Default `first`. */
+  readonly step?: Duration;
+  /** The longest wait. Default 1d. */
+  readonly max?: Duration;
+}
+
+/** What `exponential` takes. */
+export interface ExponentialOptions extends PolicyOptions {
+  /** The first wait. */
+  readonly first: Duration;
+  /** What each wait is multiplied by. 1 to 100; default 2. */
+  readonly factor?: number;
+  /** The longest wait. Default 1d. */
+  readonly max?: Duration;
+}
 
 /** The same wait before every retry. */
 export function fixed(delay: Duration, options: PolicyOptions = {}): RetryPolicy {
-  return policyOf({ kind: 'fixed', delayMs: spanMs(delay, 'delay') }, options);
+  const { delayMs, ...common } = readPolicy({ ...options, delay }, FIXED);
+  return policyOf({ kind: 'fixed', delayMs }, common);
 }
 
-/** First, first + step, first + 2 × step … up to max (default 24h). */
-export function linear(
-  options: PolicyOptions & {
-    readonly first: Duration;
-    readonly step?: Duration;
-    readonly max?: Duration;
-  },
-): RetryPolicy {
-  const firstMs = spanMs(options.first, 'first');
-  const stepMs = options.step === undefined ? firstMs : spanMs(options.step, 'step');
-  const maxMs = spanMs(options.max ?? DAY_MS, 'max');
+/** First, first + step, first + 2 × step … up to max. */
+export function linear(options: LinearOptions): RetryPolicy {
+  const { firstMs, stepMs = firstMs, maxMs, ...common } = readPolicy(options, LINEAR);
   refuseCapBelowFirst(firstMs, maxMs);
-  return policyOf({ kind: 'linear', firstMs, stepMs, maxMs }, options);
+  return policyOf({ kind: 'linear', firstMs, stepMs, maxMs }, common);
 }
 
-/** First, first × factor, first × factor² … up to max (default 24h); factor defaults to 2. */
-export function exponential(
-  options: PolicyOptions & {
-    readonly first: Duration;
-    readonly factor?: number;
-    readonly max?: Duration;
-  },
-): RetryPolicy {
-  const firstMs = spanMs(options.first, 'first');
-  const factor = options.factor ?? 2;
-  const maxMs = spanMs(options.max ?? DAY_MS, 'max');
-  refuseOutside('factor', factor, 1, 100);
+/** First, first × factor, first × factor² … up to max. */
+export function exponential(options: ExponentialOptions): RetryPolicy {
+  const { firstMs, factor, maxMs, ...common } = readPolicy(options, EXPONENTIAL);
   refuseCapBelowFirst(firstMs, maxMs);
-  return policyOf({ kind: 'exponential', firstMs, factor, maxMs }, options);
+  return policyOf({ kind: 'exponential', firstMs, factor, maxMs }, common);
 }
 
 /** An explicit list of waits: attempts are its length plus one; an empty list means no retry. */
@@ -106,7 +208,8 @@ export function ladder(
     throw invalid('delays', delays, `a list of at most ${ATTEMPTS_MAX - 1} durations`);
   }
   const delaysMs = delays.map((delay, at) => spanMs(delay, `delays[${at}]`));
-  return policyOf({ kind: 'ladder', delaysMs }, { ...options, attempts: delaysMs.length + 1 });
+  const common = readPolicy(options, LADDER);
+  return policyOf({ kind: 'ladder', delaysMs }, { ...common, attempts: delaysMs.length + 1 });
 }
 
 /** 15m 30m 1h 2h 4h 8h 16h 24h 24h …, ten attempts: how a mail server waits, and our default. */
@@ -133,7 +236,8 @@ export function custom(
     throw invalid('rungs', rungs, `a list of 1 to ${ATTEMPTS_MAX} durations`);
   }
   const rungsMs = rungs.map((rung, at) => spanMs(rung, `rungs[${at}]`));
-  return policyOf({ kind: 'custom', name, rungsMs: distinct(rungsMs) }, options);
+  const common = readPolicy(options, CUSTOM);
+  return policyOf({ kind: 'custom', name, rungsMs: distinct(rungsMs) }, common);
 }
 
 /** Checks a policy that came from outside as data; returns it or throws `policy.invalid`. */
@@ -143,12 +247,12 @@ export function checkPolicy(policy: RetryPolicy, name: string): RetryPolicy {
     throw invalid(name, policy, `a policy made by ${known.join(', ')} or postfix`);
   }
   const { backoff, maxAgeMs } = policy;
-  refuseOutside(`${name}.maxAttempts`, policy.maxAttempts, 1, ATTEMPTS_MAX, true);
-  refuseOutside(`${name}.jitter`, policy.jitter, 0, 1);
-  if (maxAgeMs !== null) refuseOutside(`${name}.maxAgeMs`, maxAgeMs, 0, DURATION_MAX_MS, true);
+  checkPart(`${name}.maxAttempts`, policy.maxAttempts, COMMON.attempts);
+  checkPart(`${name}.jitter`, policy.jitter, COMMON.jitter);
+  if (maxAgeMs !== null) refuseOutside(`${name}.maxAgeMs`, maxAgeMs, SPAN);
   if (backoff.kind === 'ladder') refuseNoList(`${name}.delaysMs`, backoff.delaysMs, 0);
   if (backoff.kind === 'custom') refuseNoList(`${name}.rungsMs`, backoff.rungsMs, 1);
-  for (const rung of rungs(policy)) refuseOutside(`${name} delay`, rung, 0, DURATION_MAX_MS, true);
+  for (const rung of rungs(policy)) refuseOutside(`${name} delay`, rung, SPAN);
   return policy;
 }
 
@@ -267,14 +371,29 @@ function customDelayMs(
   return rungsMs.find((rung) => rung >= askedMs) ?? longestMs;
 }
 
-function policyOf(backoff: PolicyBackoff, options: PolicyOptions): RetryPolicy {
-  const maxAttempts = options.attempts ?? ATTEMPTS_DEFAULT;
-  const jitter = options.jitter ?? 0;
-  refuseOutside('attempts', maxAttempts, 1, ATTEMPTS_MAX, true);
-  refuseOutside('jitter', jitter, 0, 1);
-  const maxAgeMs = options.maxAge === undefined ? null : spanMs(options.maxAge, 'maxAge');
-  return { maxAttempts, maxAgeMs, backoff, jitter };
+function policyOf(
+  backoff: PolicyBackoff,
+  { attempts, maxAgeMs, jitter }: OptionValues<typeof COMMON>,
+): RetryPolicy {
+  return { maxAttempts: attempts, maxAgeMs: maxAgeMs ?? null, backoff, jitter };
 }
+
+/** Fills in the defaults. n.b. Unknown names are refused by the types, and in a configuration. */
+function readPolicy<const Table extends OptionTable>(
+  options: object,
+  table: Table,
+): OptionValues<Table> {
+  return valuesOf(options, table, checkPart);
+}
+
+function checkPart(what: string, value: unknown, option: Option): unknown {
+  if (option.kind === 'duration') return spanMs(value as Duration, what);
+  if (option.kind === 'number') return refuseOutside(what, value, option);
+  return option.kind === 'decimal' ? refuseOutside(what, value, option, false) : value;
+}
+
+/** Whole milliseconds of a policy that came as data. */
+const SPAN: NumberRange = { min: 0, max: DURATION_MAX_MS };
 
 /** A duration of a policy: refused with the policy's code, so that one code covers a bad policy. */
 function spanMs(duration: Duration, what: string): number {
@@ -291,14 +410,15 @@ function refuseNoList(what: string, value: unknown, min: number): void {
   throw invalid(what, value, `a list of ${min} to ${ATTEMPTS_MAX} delays in milliseconds`);
 }
 
-function refuseOutside(what: string, value: number, min: number, max: number, whole = false): void {
-  const fits =
-    typeof value === 'number' &&
-    value >= min &&
-    value <= max &&
-    (!whole || Number.isInteger(value));
-  if (!fits)
-    throw invalid(what, value, `${whole ? 'a whole number' : 'a number'} ${min} to ${max}`);
+function refuseOutside(
+  what: string,
+  value: unknown,
+  { min, max }: NumberRange,
+  isWhole = true,
+): number {
+  const isNumber = typeof value === 'number' && (!isWhole || Number.isInteger(value));
+  if (isNumber && value >= min && value <= max) return value;
+  throw invalid(what, value, `${isWhole ? 'a whole number' : 'a number'} ${min} to ${max}`);
 }
 
 function refuseCapBelowFirst(firstMs: number, maxMs: number): void {

@@ -107,6 +107,42 @@ describe('the JSON Schema of a configuration', () => {
     }
   });
 
+  const policies: readonly object[] = [
+    { exponential: { first: '5s', factor: 1.5, jitter: 0.2 } },
+    { exponential: { first: '5s' }, attempts: 3 },
+    { exponential: {}, first: '5s' },
+    { exponential: null, first: '5s' },
+    { fixed: {}, delay: '5s' },
+    { ladder: ['2s'], jitter: 1 },
+    { custom: 'mine', rungs: ['1s'] },
+    { custom: { name: 'mine' }, rungs: ['1s'] },
+    { custom: { rungs: ['1s'] }, name: 'mine' },
+    { postfix: null, attempts: 3 },
+    { noRetry: true },
+  ];
+
+  test.each(policies)('takes a policy that loads, wherever its options stand: %j', async (one) => {
+    await load({ config: { policies: { one } } });
+    expect(problems({ policies: { one } })).toEqual([]);
+  });
+
+  const badPolicies: readonly object[] = [
+    { exponential: {} },
+    { exponential: { first: '5s', attempts: 0 } },
+    { exponential: { first: '5s', attempts: '${ATTEMPTS}' } },
+    { exponential: { first: '5s', factor: 101 } },
+    { fixed: '5s', jitter: 2 },
+    { ladder: ['5s'], attempts: 3 },
+    { ladder: {} },
+    { custom: 'mine' },
+    { noRetry: true, attempts: 2 },
+  ];
+
+  test.each(badPolicies)('refuses a policy that does not load: %j', async (one) => {
+    await expect(load({ config: { policies: { one } } })).rejects.toThrow('policies.one');
+    expect(problems({ policies: { one } })).not.toEqual([]);
+  });
+
   const wrong: readonly (readonly [object, string])[] = [
     [{ serve: { prot: 1 } }, '/serve must NOT have additional properties'],
     [{ serve: { port: 65_536 } }, '/serve/port must be <= 65535'],

@@ -10,11 +10,14 @@ import {
   checkPolicy,
   custom,
   exponential,
+  type ExponentialOptions,
   fixed,
   ladder,
   linear,
+  type LinearOptions,
   noRetry,
-  type PolicyOptions,
+  POLICY_TABLES,
+  type PolicyName,
   postfix,
   type RetryPolicy,
 } from '../../core/policy.ts';
@@ -25,42 +28,32 @@ type Data = Readonly<Record<string, unknown>>;
 interface Maker {
   /** What its first argument is called when it is written among the options. */
   readonly first?: string;
-  readonly options: readonly string[];
   make(options: Data): RetryPolicy;
 }
 
-const COMMON = ['attempts', 'maxAge', 'jitter'] as const satisfies readonly (keyof PolicyOptions)[];
-
-const MAKERS: Readonly<Record<string, Maker>> = {
+const MAKERS: Readonly<Record<PolicyName, Maker>> = {
   fixed: {
     first: 'delay',
-    options: ['delay', ...COMMON],
     make: ({ delay, ...options }) => fixed(delay as Duration, options),
   },
-  linear: {
-    options: ['first', 'step', 'max', ...COMMON],
-    make: (options) => linear(options as unknown as Parameters<typeof linear>[0]),
-  },
-  exponential: {
-    options: ['first', 'factor', 'max', ...COMMON],
-    make: (options) => exponential(options as unknown as Parameters<typeof exponential>[0]),
-  },
+  linear: { make: (options) => linear(options as unknown as LinearOptions) },
+  exponential: { make: (options) => exponential(options as unknown as ExponentialOptions) },
   ladder: {
     first: 'delays',
-    options: ['delays', 'maxAge', 'jitter'],
     make: ({ delays, ...options }) => ladder(delays as readonly Duration[], options),
   },
-  postfix: { options: COMMON, make: (options) => postfix(options) },
-  noRetry: { options: [], make: () => noRetry() },
+  postfix: { make: (options) => postfix(options) },
+  noRetry: { make: () => noRetry() },
   custom: {
     first: 'name',
-    options: ['name', 'rungs', ...COMMON],
     make: ({ name, rungs, ...options }) =>
       custom(name as string, rungs as readonly Duration[], options),
   },
 };
 
-const ALLOWED = `one of ${Object.keys(MAKERS).join(', ')} with its options`;
+const NAMES = Object.keys(POLICY_TABLES);
+const COMMON = Object.keys(POLICY_TABLES.postfix);
+const ALLOWED = `one of ${NAMES.join(', ')} with its options`;
 
 /** The policies of a configuration, by name. */
 export function policiesOf(value: unknown, key = 'policies'): Record<string, RetryPolicy> {
@@ -86,17 +79,21 @@ export function configPolicyOf(value: unknown, key: string): RetryPolicy {
   if (typeof value !== 'object' || value === null) throw configError(key, value, ALLOWED);
   if ('backoff' in value) return inSection(key, () => checkPolicy(value as RetryPolicy, key));
   const data = isPlainObject(value) ? value : { ...value };
-  const names = Object.keys(data).filter((name) => Object.hasOwn(MAKERS, name));
-  const [name = '', second] = names;
-  const maker = MAKERS[name];
-  if (maker === undefined || second !== undefined) {
-    checkKeys(key, data, [...Object.keys(MAKERS), ...COMMON]);
+  const [name, second] = Object.keys(data).filter(isPolicyName);
+  if (name === undefined || second !== undefined) {
+    checkKeys(key, data, [...NAMES, ...COMMON]);
     throw configError(key, value, ALLOWED);
   }
-  return make(name, maker, data, key);
+  return make(name, data, key);
 }
 
-function make(name: string, maker: Maker, data: Data, key: string): RetryPolicy {
+function isPolicyName(name: string): name is PolicyName {
+  return NAMES.includes(name);
+}
+
+function make(name: PolicyName, data: Data, key: string): RetryPolicy {
+  const maker = MAKERS[name];
+  const names = Object.keys(POLICY_TABLES[name]);
   const { [name]: inner, ...beside } = data;
   const options = isPlainObject(inner) ? { ...inner } : {};
   const isShort = !isPlainObject(inner) && inner !== null && inner !== true;
@@ -106,7 +103,7 @@ function make(name: string, maker: Maker, data: Data, key: string): RetryPolicy 
       throw configError(`${key}.${name}`, inner, 'an object of options');
     options[maker.first] = inner;
   }
-  checkKeys(`${key}.${name}`, options, maker.options);
-  checkKeys(key, beside, maker.options);
+  checkKeys(`${key}.${name}`, options, names);
+  checkKeys(key, beside, names);
   return inSection(`${key}.${name}`, () => maker.make({ ...beside, ...options }));
 }

@@ -9,8 +9,8 @@ import type { CategoryRule } from '../../core/category.ts';
 import type { Duration } from '../../core/duration.ts';
 import type {
   BackoffFunction,
-  exponential,
-  linear,
+  ExponentialOptions,
+  LinearOptions,
   PolicyOptions,
   RetryPolicy,
 } from '../../core/policy.ts';
@@ -426,8 +426,8 @@ export type PolicyConfig = RetryPolicy | string | PolicyData;
 /** A policy as data: the name of a constructor, what it takes, and its options. */
 export type PolicyData =
   | (PolicyOptions & { readonly fixed: Duration | (PolicyOptions & { readonly delay: Duration }) })
-  | (PolicyOptions & { readonly linear: Parameters<typeof linear>[0] })
-  | (PolicyOptions & { readonly exponential: Parameters<typeof exponential>[0] })
+  | (PolicyOptions & { readonly linear: LinearOptions })
+  | (PolicyOptions & { readonly exponential: ExponentialOptions })
   | (LadderOptions & {
       readonly ladder:
         | readonly Duration[]

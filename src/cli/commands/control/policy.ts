@@ -14,7 +14,13 @@ import { tableOf } from '../../ui/table.ts';
 import { formatDuration } from '../../../core/duration.ts';
 import { RespoolError } from '../../../core/errors.ts';
 import { failure } from '../../../core/failure.ts';
-import { type BackoffFunction, delayMs, type RetryPolicy } from '../../../core/policy.ts';
+import type { Option, OptionTable } from '../../../core/option-table.ts';
+import {
+  type BackoffFunction,
+  delayMs,
+  POLICY_TABLES,
+  type RetryPolicy,
+} from '../../../core/policy.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
 import type { NamedPolicy } from '../../../spool/operator/operator.ts';
 
@@ -205,16 +211,9 @@ function customNote(name: string, backoffs: Known['backoffs']): string {
     : `The function "${safe(name)}" is not known here; shown is its longest wait each time.`;
 }
 
-/** What stands alone is the value of this option; a ladder takes several. */
-const ALONE: Readonly<Record<string, string>> = {
-  exponential: 'first',
-  linear: 'first',
-  fixed: 'delay',
-  ladder: 'delays',
-};
-
-const WORDS = [...Object.keys(ALONE), 'postfix', 'noRetry'];
-const NUMBERS = ['attempts', 'factor', 'jitter'];
+const { custom: _, ...SPELLABLE } = POLICY_TABLES;
+const TABLES: Readonly<Record<string, OptionTable>> = SPELLABLE;
+const WORDS = Object.keys(TABLES);
 
 /** Whether a text can only be a spec: no policy's name has a colon. */
 function isPolicySpec(text: string): boolean {
@@ -239,14 +238,16 @@ async function readPolicySpec(text: string): Promise<RetryPolicy> {
 }
 
 function optionsOf(word: string, parts: readonly string[]): Record<string, unknown> {
+  const table = TABLES[word] ?? {};
   const options: Record<string, unknown> = {};
   const alone: string[] = [];
   for (const part of parts.map((one) => one.trim())) {
     const [, name, value] = /^(\w+)=(.*)$/.exec(part) ?? [];
     if (name === undefined || value === undefined) alone.push(part);
-    else options[name] = NUMBERS.includes(name) && value !== '' ? Number(value) : value;
+    else options[name] = isNumber(table[name]) && value !== '' ? Number(value) : value;
   }
-  const name = ALONE[word];
+  // What stands alone is the value of a required option; a ladder takes several.
+  const name = Object.keys(table).find((one) => table[one]?.required === true);
   if (word === 'ladder') options['delays'] = alone;
   else if (alone.length > (name === undefined ? 0 : 1)) {
     throw new CommandError(
@@ -256,6 +257,10 @@ function optionsOf(word: string, parts: readonly string[]): Record<string, unkno
     );
   } else if (name !== undefined && alone.length === 1) options[name] = alone[0];
   return options;
+}
+
+function isNumber(option: Option | undefined): boolean {
+  return option?.kind === 'number' || option?.kind === 'decimal';
 }
 
 /** One attempt of a message that always fails at once. */
