@@ -13,7 +13,7 @@ import {
   ROUTE_KEYS,
   TOKEN_KEYS,
 } from '../../src/config/schema/items.ts';
-import { CONFIG_KEYS } from '../../src/config/schema/options.ts';
+import { CONFIG_KEYS, EXCHANGE_TARGET_KEYS } from '../../src/config/schema/options.ts';
 import { CATEGORIES } from '../../src/core/category.ts';
 import { durationMs } from '../../src/core/duration.ts';
 import { ATTEMPTS_MAX, POLICY_TABLES } from '../../src/core/policy.ts';
@@ -26,6 +26,8 @@ import {
   NATS_ENTRY_OPTIONS,
   NATS_OPTIONS,
 } from '../../src/stores/nats/options.ts';
+import { COMPAT_TABLES } from '../../src/rabbit/consume/options.ts';
+import { STYLE_TABLES } from '../../src/rabbit/topology/styles.ts';
 import { EXTRA_WAITS_MAX } from '../../src/rabbit/topology/parts.ts';
 import { POSTGRES_OPTIONS } from '../../src/stores/postgres/options.ts';
 import { S3_OPTIONS } from '../../src/stores/s3/options.ts';
@@ -201,6 +203,14 @@ function policy(name: string, table: OptionTable): Schema {
   };
 }
 
+/** One of several by its name, with its options or without. */
+function family(tables: Readonly<Record<string, OptionTable>>): Schema {
+  const withOptions = Object.entries(tables).map(([name, table]) =>
+    one(name, anyOf(object(table), NOTHING)),
+  );
+  return anyOf(words(...Object.keys(tables)), ...withOptions);
+}
+
 const HTTP = one('http', object(HTTP_OPTIONS));
 const COMMAND = listOf(TEXT);
 const EXEC = one(
@@ -282,26 +292,11 @@ const DEFINITIONS: Readonly<Record<string, Schema>> = {
       ['exchange'],
     ),
   ),
-  topology: anyOf(
-    words('shared', 'perDelay', 'perAttempt'),
-    one('shared', anyOf(fields({ prefix: TEXT }), NOTHING)),
-    one('perDelay', anyOf(fields({ by: words('queue', 'exchange'), exchange: TEXT }), NOTHING)),
-    one('perAttempt', anyOf(fields({}), NOTHING)),
-  ),
-  compat: anyOf(
-    words('goqueue', 'spring', 'outbox'),
-    one('goqueue', anyOf(fields({ maxRetries: { type: 'integer', minimum: 0 } }), NOTHING)),
-    one('spring', anyOf({ type: 'object' }, NOTHING)),
-    one('outbox', anyOf(fields({ exchange: TEXT }), NOTHING)),
-  ),
+  topology: family(STYLE_TABLES),
+  compat: family(COMPAT_TABLES),
+  nameOrFalse: anyOf(TEXT, words(false)),
   consumers: listOf(object(CONSUMER_KEYS, {}, true)),
-  relayTarget: anyOf(
-    fields({ amqp: TEXT, exchange: TEXT }, ['exchange']),
-    one('spool', words(true)),
-    HTTP,
-    EXEC,
-    VARIABLE,
-  ),
+  relayTarget: anyOf(object(EXCHANGE_TARGET_KEYS), one('spool', words(true)), HTTP, EXEC, VARIABLE),
   cleanUp: anyOf(words('at once', 'never'), DURATION, ref('partitions')),
   categories: listOf(
     fields({ category: words(...CATEGORIES), code: TEXT, reason: TEXT, topic: TEXT, queue: TEXT }, [

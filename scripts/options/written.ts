@@ -7,7 +7,7 @@
 import type { Option, OptionTable } from '../../src/core/option-table.ts';
 import { environmentName, isScalar, KEYS } from '../../src/config/schema/keys.ts';
 import * as items from '../../src/config/schema/items.ts';
-import { CONFIG_KEYS, RELAY_KEYS } from '../../src/config/schema/options.ts';
+import { CONFIG_KEYS, EXCHANGE_TARGET_KEYS, RELAY_KEYS } from '../../src/config/schema/options.ts';
 import { POLICY_TABLES } from '../../src/core/policy.ts';
 import { REPLAY_OPTIONS } from '../../src/dead-letters/replay/plan.ts';
 import { EXEC_OPTIONS } from '../../src/deliver/exec/exec.ts';
@@ -20,6 +20,7 @@ import { LOGGING_OPTIONS } from '../../src/middleware/logging.ts';
 import { RATE_LIMIT_OPTIONS } from '../../src/middleware/rate-limit.ts';
 import { RETRY_BUDGET_OPTIONS } from '../../src/middleware/retry-budget.ts';
 import { HEALTH_OPTIONS } from '../../src/observe/health.ts';
+import { PRETTY_OPTIONS } from '../../src/observe/logs/pretty.ts';
 import * as watched from '../../src/observe/metrics/options.ts';
 import {
   OPEN_TELEMETRY_API_OPTIONS,
@@ -36,7 +37,7 @@ import { ONCE_OPTIONS } from '../../src/outbox/once.ts';
 import { SPOOL_SINK_OPTIONS } from '../../src/outbox/spool-sink.ts';
 import { RELAY_OPTIONS } from '../../src/outbox/types.ts';
 import { CONNECTION_OPTIONS } from '../../src/rabbit/connection/connection.ts';
-import { CONSUMER_OPTIONS } from '../../src/rabbit/consume/options.ts';
+import { COMPAT_TABLES, CONSUMER_OPTIONS } from '../../src/rabbit/consume/options.ts';
 import { MANAGEMENT_OPTIONS } from '../../src/rabbit/management/http.ts';
 import { MIGRATE_OPTIONS } from '../../src/rabbit/migrate/migrate.ts';
 import { PUBLISHER_OPTIONS } from '../../src/rabbit/publish/options.ts';
@@ -44,6 +45,8 @@ import { SINK_OPTIONS } from '../../src/rabbit/publish/sink.ts';
 import { DRAIN_OPTIONS } from '../../src/rabbit/queues/drain.ts';
 import { LETTERS_OPTIONS } from '../../src/rabbit/queues/options.ts';
 import { SWEEP_OPTIONS, SWEEP_QUEUES_OPTIONS } from '../../src/rabbit/queues/sweep.ts';
+import { TOPOLOGY_OPTIONS } from '../../src/rabbit/topology/declare.ts';
+import { STYLE_TABLES } from '../../src/rabbit/topology/styles.ts';
 import { SPOOL_OPTIONS } from '../../src/spool/options.ts';
 import {
   FILESYSTEM_BODY_OPTIONS,
@@ -92,6 +95,7 @@ const CONFIG_TABLES: Readonly<Record<string, OptionTable>> = {
   ConsumerConfig: items.CONSUMER_KEYS,
   OutboxConfig: group(CONFIG_KEYS, 'outbox'),
   RelayConfig: RELAY_KEYS,
+  ExchangeTarget: EXCHANGE_TARGET_KEYS,
   DeadLettersConfig: group(CONFIG_KEYS, 'deadLetters'),
   ServeConfig: group(CONFIG_KEYS, 'serve'),
   TokenConfig: items.TOKEN_KEYS,
@@ -109,6 +113,7 @@ function without(table: OptionTable, names: readonly string[]): OptionTable {
 /** What every consumer inherits from `ConnectionChoice`. */
 const CHOICE = ['url', 'connection', 'tls', 'name', 'clock', 'dice'];
 const CONSUMER_FILE = 'src/rabbit/consume/options.ts';
+const STYLES_FILE = 'src/rabbit/topology/styles.ts';
 const REPORTS_FILE = 'src/rabbit/admin/reports.ts';
 const PUBLISHER_FILE = 'src/rabbit/publish/options.ts';
 const FILESYSTEM_FILE = 'src/stores/filesystem/options.ts';
@@ -158,6 +163,22 @@ const INTERFACES: readonly WrittenInterface[] = [
   { file: NATS_FILE, name: 'NatsBodyOptions', table: NATS_BODY_OPTIONS },
   { file: 'src/stores/s3/options.ts', name: 'S3Options', table: S3_OPTIONS },
   { file: 'src/deliver/http/options.ts', name: 'HttpOptions', table: HTTP_OPTIONS },
+  { file: STYLES_FILE, name: 'SharedOptions', table: STYLE_TABLES.shared },
+  { file: STYLES_FILE, name: 'PerDelayOptions', table: STYLE_TABLES.perDelay },
+  { file: 'src/rabbit/compat/goqueue.ts', name: 'GoqueueOptions', table: COMPAT_TABLES.goqueue },
+  { file: 'src/rabbit/compat/spring.ts', name: 'SpringOptions', table: COMPAT_TABLES.spring },
+  { file: 'src/rabbit/compat/outbox.ts', name: 'OutboxCompatOptions', table: COMPAT_TABLES.outbox },
+  { file: 'src/rabbit/topology/declare.ts', name: 'ApplyOptions', table: TOPOLOGY_OPTIONS },
+  {
+    file: CONSUMER_FILE,
+    name: 'QueueDeclareOptions',
+    table: group(CONSUMER_OPTIONS, 'queueOptions'),
+  },
+  {
+    file: 'src/observe/logs/pretty.ts',
+    name: 'PrettyOptions',
+    table: without(PRETTY_OPTIONS, ['names']),
+  },
   { file: CONSUMER_FILE, name: 'ConsumerOptions', table: without(CONSUMER_OPTIONS, CHOICE) },
   {
     file: 'src/rabbit/connection/connection.ts',
@@ -219,6 +240,21 @@ function optionsPage(file: string, heading: string, table: OptionTable): Written
   return { file, heading, head: ['Option', 'Type', 'Default', 'Meaning'], rows: rowsOf(table) };
 }
 
+/** The options of several functions: each once, with the functions that take it. */
+function familyPage(
+  file: string,
+  heading: string,
+  tables: Readonly<Record<string, OptionTable>>,
+): WrittenPage {
+  const all: OptionTable = Object.assign({}, ...Object.values(tables));
+  const rows = Object.entries(all).map(([name, option]) => {
+    const takers = Object.keys(tables).filter((one) => tables[one]?.[name] !== undefined);
+    const of = takers.map((one) => `\`${one}\``).join(', ');
+    return rowOf([`\`${name}\``, of, typeOf(option), defaultText(option), option.about]);
+  });
+  return { file, heading, head: ['Option', 'Of', 'Type', 'Default', 'Meaning'], rows };
+}
+
 function keysPage(heading: string, table: OptionTable): WrittenPage {
   return {
     ...optionsPage(CONFIG_PAGE, heading, table),
@@ -259,12 +295,11 @@ const PAGES: readonly WrittenPage[] = [
   optionsPage(OPTIONS_PAGE, 'filesystem', FILESYSTEM_OPTIONS),
   optionsPage(OPTIONS_PAGE, 'filesystemBodies', FILESYSTEM_BODY_OPTIONS),
   optionsPage(OPTIONS_PAGE, 'memory', MEMORY_OPTIONS),
-  {
-    file: OPTIONS_PAGE,
-    heading: 'policies',
-    head: ['Option', 'Of', 'Type', 'Default', 'Meaning'],
-    rows: policyRows(),
-  },
+  familyPage(OPTIONS_PAGE, 'policies', POLICY_TABLES),
+  familyPage(RABBIT_PAGE, 'Options of styles', STYLE_TABLES),
+  familyPage(RABBIT_PAGE, 'Options of other systems', COMPAT_TABLES),
+  optionsPage(RABBIT_PAGE, 'queueOptions', group(CONSUMER_OPTIONS, 'queueOptions')),
+  optionsPage('docs/reference/logs.md', 'prettyLogger', PRETTY_OPTIONS),
   optionsPage('docs/reference/stores/postgres.md', 'Options', POSTGRES_OPTIONS),
   optionsPage('docs/reference/stores/nats.md', 'Options', {
     ...NATS_OPTIONS,
@@ -297,17 +332,6 @@ const PAGES: readonly WrittenPage[] = [
   optionsPage('docs/how-to/deliver-over-http.md', 'Options', HTTP_OPTIONS),
   optionsPage('docs/how-to/run-a-command.md', 'Options', EXEC_OPTIONS),
 ];
-
-/** Each option once, with the policies that take it. */
-function policyRows(): readonly string[] {
-  const tables = Object.entries(POLICY_TABLES);
-  const all: OptionTable = Object.assign({}, ...tables.map(([, table]) => table));
-  return Object.entries(all).map(([name, option]) => {
-    const takers = tables.filter(([, table]) => table[name] !== undefined);
-    const of = takers.map(([policy]) => `\`${policy}\``).join(', ');
-    return rowOf([`\`${name}\``, of, typeOf(option), defaultText(option), option.about]);
-  });
-}
 
 function keyDefault(key: string): string {
   if (key === 'entries' || key === 'bodies') return 'see `store`';

@@ -161,6 +161,9 @@ describe('the JSON Schema of a configuration', () => {
     [{ routes: [{ topic: 'a', deliver: { http: { ulr: 'x' } } }] }, '/http must NOT have'],
     [{ routes: [{ topic: 'a', deliver: { exec: 'x' } }] }, '/routes/0/deliver/exec must be array'],
     [{ consumers: [{ queue: 'q', deliver: { exec: ['x'] }, prefetch: 0 }] }, '/prefetch must be'],
+    [consumer({ compat: { goqueue: { maxRetries: 65 } } }), '/maxRetries must be <= 64'],
+    [consumer({ compat: { spring: { waitExchang: 'x' } } }), '/compat/spring must NOT have'],
+    [consumer({ topology: { perDelay: { by: 'hour' } } }), '/perDelay/by must be equal to one of'],
     [{ outbox: { store: 'sqlite:x', relay: { to: { spol: true } } } }, '/outbox/relay/to must NOT'],
     [{ deadLetters: { rules: [{ name: 'a b', when: { topic: '#' } }] } }, '/name must match'],
     [{ alerts: { rules: [{ name: 'a' }] } }, "must have required property 'when'"],
@@ -178,6 +181,10 @@ test('a configuration may name its schema, as editors have it', async () => {
   const { warnings } = await load({ config: { $schema } });
   expect(warnings).toEqual([]);
 });
+
+function consumer(keys: object): object {
+  return { consumers: [{ queue: 'q', deliver: { exec: ['x'] }, ...keys }] };
+}
 
 function nested(key: string, value: unknown): unknown {
   const [name = '', ...rest] = key.split('.');

@@ -113,6 +113,7 @@ test('a spool writes through it', async () => {
 
 test.each([
   [{ write: 'x' }, /as "write" of prettyLogger/],
+  [{ color: 'yes' }, /"yes" as "color": allowed is true or false/],
   [{ level: 'loud' }, /as "level"/],
   [{ colour: true }, /there is no option "colour"/],
 ])('%j is refused', (options, text) => {

@@ -49,6 +49,11 @@ describe('createConsumer refuses', () => {
     ['a schema that is none', { schema: {} }, /Standard Schema/],
     ['a custom policy without its function', { policy: custom() }, /"backoffs"/],
     ['unknown options of the queue', { queueOptions: { ttl: 1 } }, /"ttl" of queueOptions/],
+    [
+      'an option of the queue that is neither true nor false',
+      { queueOptions: { durable: 'yes' } },
+      /"yes" as "queueOptions.durable": allowed is true or false/,
+    ],
     ['a queue without a name', { queue: '' }, /queue/],
   ])('%s', (_, options, text) => {
     const all = { url: URL_ANY, queue: 'q', ...options } as ConsumerOptions;

@@ -6,11 +6,14 @@
 import { type Duration, durationMs } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import { checkOneOf, isPlainObject } from '../../core/limits.ts';
+import type { OptionTable } from '../../core/option-table.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import type { ReadyHandler } from '../../deliver/index.ts';
 import type { Handler } from '../../ports/handler.ts';
 import type { Compat } from '../../rabbit/compat/shared.ts';
 import {
+  COMPAT_TABLES,
+  COMPATS,
   type ConsumerOptions,
   consumerSettings,
   type Declare,
@@ -29,11 +32,8 @@ import { CONSUMER_KEYS } from '../schema/items.ts';
 import { checkKeys, configError, didYouMean, inSection, itemReader } from './config-errors.ts';
 import { checkBrokerUrl } from '../schema/keys.ts';
 import { deliverHandlerOf, type RouteContext, routePolicy } from './routes.ts';
-import { goqueue } from '../../rabbit/compat/goqueue.ts';
-import { outbox } from '../../rabbit/compat/outbox.ts';
-import { spring } from '../../rabbit/compat/spring.ts';
 import { EXTRA_WAITS_MAX } from '../../rabbit/topology/parts.ts';
-import { perAttempt, perDelay, shared } from '../../rabbit/topology/styles.ts';
+import { perAttempt, perDelay, shared, STYLE_TABLES } from '../../rabbit/topology/styles.ts';
 
 /** A consumer that is checked, with its defaults. */
 export interface EffectiveConsumer {
@@ -116,8 +116,8 @@ function consumerOf(value: unknown, key: string, parts: ConsumerContext): Effect
   const consumer = value as Readonly<Record<string, unknown>>;
   const { filled } = parts;
   const read = itemReader({ table: CONSUMER_KEYS, item: consumer, key, filled });
-  const compat = compatOf(consumer['compat'], `${key}.compat`);
-  const topology = styleOf(consumer['topology'], `${key}.topology`);
+  const compat = madeOf(consumer['compat'], `${key}.compat`, COMPAT);
+  const topology = madeOf(consumer['topology'], `${key}.topology`, STYLE);
   const waits = waitsOf(consumer['waits'], `${key}.waits`);
   const settled = {
     url: urlOf(consumer['url'], `${key}.url`, parts),
@@ -221,85 +221,65 @@ function listOf(value: unknown, key: string, max: number, what: string): readonl
   throw configError(key, value, `a list of at most ${max} ${what}`);
 }
 
-const COMPAT_NAMES = ['goqueue', 'spring', 'outbox'] as const satisfies Compat['name'][];
-
-type CompatOptions = Readonly<Record<string, unknown>>;
-
-const COMPAT_MAKERS: Readonly<Record<Compat['name'], (options: CompatOptions) => Compat>> = {
-  goqueue: (options) => goqueue(options),
-  spring: (options) => spring(options),
-  outbox: (options) => outbox(options),
-};
-
-const COMPAT_TEXT = `${COMPAT_NAMES.join(' | ')}, one of them with its options, or what they make`;
-
-/** The system that a configuration names, or undefined. */
-function compatOf(value: unknown, key: string): Compat | undefined {
-  if (value === undefined) return undefined;
-  if (typeof value === 'string') {
-    if (isCompatName(value)) return COMPAT_MAKERS[value]({});
-    throw configError(key, value, `${COMPAT_TEXT}${didYouMean(value, COMPAT_NAMES)}`);
-  }
-  if (isCompat(value)) return value;
-  if (!isPlainObject(value)) throw configError(key, value, COMPAT_TEXT);
-  checkKeys(key, value, COMPAT_NAMES);
-  const [name, second] = Object.keys(value).filter(isCompatName);
-  if (name === undefined || second !== undefined) throw configError(key, value, COMPAT_TEXT);
-  const options = value[name] ?? {};
-  if (!isPlainObject(options)) throw configError(`${key}.${name}`, options, 'an object of options');
-  return inSection(`${key}.${name}`, () => COMPAT_MAKERS[name](options));
+/** What a configuration names, with options or without, or a program has made. */
+interface Makers<Name extends string, Made> {
+  readonly tables: Readonly<Record<Name, OptionTable>>;
+  /** What they are called together when a program has made one. */
+  readonly made: string;
+  readonly isMade: (value: unknown) => value is Made;
+  readonly make: (name: Name, options: object) => Made;
 }
 
-function isCompatName(name: string): name is Compat['name'] {
-  return (COMPAT_NAMES as readonly string[]).includes(name);
+const COMPAT: Makers<Compat['name'], Compat> = {
+  tables: COMPAT_TABLES,
+  made: 'what they make',
+  isMade: isCompat,
+  make: (name, options) => COMPATS[name](options),
+};
+
+const STYLE: Makers<keyof typeof STYLE_TABLES, TopologyStyle> = {
+  tables: STYLE_TABLES,
+  made: 'a style',
+  isMade: isStyle,
+  make: (name, options) => STYLES[name](options),
+};
+
+const STYLES: Readonly<Record<keyof typeof STYLE_TABLES, (options: object) => TopologyStyle>> = {
+  shared,
+  perDelay,
+  perAttempt,
+};
+
+/** What a configuration names, or undefined. */
+function madeOf<Name extends string, Made>(
+  value: unknown,
+  key: string,
+  { tables, made, isMade, make }: Makers<Name, Made>,
+): Made | undefined {
+  if (value === undefined) return undefined;
+  const names = Object.keys(tables);
+  const isName = (name: string): name is Name => names.includes(name);
+  const allowed = `${names.join(' | ')}, one of them with its options, or ${made}`;
+  if (typeof value === 'string') {
+    if (isName(value)) return make(value, {});
+    throw configError(key, value, `${allowed}${didYouMean(value, names)}`);
+  }
+  if (isMade(value)) return value;
+  if (!isPlainObject(value)) throw configError(key, value, allowed);
+  checkKeys(key, value, names);
+  const [name, second] = Object.keys(value).filter(isName);
+  if (name === undefined || second !== undefined) throw configError(key, value, allowed);
+  const options = value[name] ?? {};
+  const whole = `${key}.${name}`;
+  if (!isPlainObject(options)) throw configError(whole, options, 'an object of options');
+  checkKeys(whole, options, Object.keys(tables[name]));
+  return inSection(whole, () => make(name, options));
 }
 
 function isCompat(value: unknown): value is Compat {
   if (typeof value !== 'object' || value === null) return false;
   const { wire, style } = value as Partial<Compat>;
   return typeof wire === 'object' && typeof style === 'object';
-}
-
-type StyleName = (typeof STYLE_NAMES)[number];
-
-const STYLE_NAMES = ['shared', 'perDelay', 'perAttempt'] as const;
-
-interface StyleMaker {
-  readonly options: readonly string[];
-  make(options: Readonly<Record<string, unknown>>): TopologyStyle;
-}
-
-const STYLE_MAKERS: Readonly<Record<StyleName, StyleMaker>> = {
-  shared: { options: ['prefix'], make: (options) => shared(options) },
-  perDelay: { options: ['by', 'exchange'], make: (options) => perDelay(options) },
-  perAttempt: { options: [], make: () => perAttempt() },
-};
-
-const STYLE_TEXT = `${STYLE_NAMES.join(' | ')}, one of them with its options, or a style`;
-
-/** The style that a configuration names, or undefined. */
-function styleOf(value: unknown, key: string): TopologyStyle | undefined {
-  if (value === undefined) return undefined;
-  if (typeof value === 'string') {
-    if (!isStyleName(value)) {
-      throw configError(key, value, `${STYLE_TEXT}${didYouMean(value, STYLE_NAMES)}`);
-    }
-    return STYLE_MAKERS[value].make({});
-  }
-  if (isStyle(value)) return value;
-  if (!isPlainObject(value)) throw configError(key, value, STYLE_TEXT);
-  checkKeys(key, value, STYLE_NAMES);
-  const [name, second] = Object.keys(value).filter(isStyleName);
-  if (name === undefined || second !== undefined) throw configError(key, value, STYLE_TEXT);
-  const options = value[name] ?? {};
-  const whole = `${key}.${name}`;
-  if (!isPlainObject(options)) throw configError(whole, options, 'an object of options');
-  checkKeys(whole, options, STYLE_MAKERS[name].options);
-  return inSection(whole, () => STYLE_MAKERS[name].make(options));
-}
-
-function isStyleName(name: string): name is StyleName {
-  return (STYLE_NAMES as readonly string[]).includes(name);
 }
 
 function isStyle(value: unknown): value is TopologyStyle {

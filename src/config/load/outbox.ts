@@ -18,7 +18,7 @@ import { namesOf } from '../../stores/postgres/options.ts';
 import { PG_OPTIONS } from '../open/server-stores.ts';
 import { checkBrokerUrl } from '../schema/keys.ts';
 import { checkKeys, configError, inSection, itemReader } from './config-errors.ts';
-import { OUTBOX_KEYS, RELAY_KEYS } from '../schema/options.ts';
+import { EXCHANGE_TARGET_KEYS, OUTBOX_KEYS, RELAY_KEYS } from '../schema/options.ts';
 import { describeHandler, deliverHandlerOf, routePolicy } from './routes.ts';
 import { parseStore } from './store-url.ts';
 
@@ -227,7 +227,7 @@ function targetOf(value: unknown, key: string, parts: RelayContext): EffectiveTa
   if ('http' in value || 'exec' in value) {
     return { kind: 'deliver', deliver: deliverHandlerOf(value, key, parts) };
   }
-  checkKeys(key, value, ['amqp', 'exchange', 'spool', 'http', 'exec']);
+  checkKeys(key, value, [...Object.keys(EXCHANGE_TARGET_KEYS), 'spool', 'http', 'exec']);
   const { exchange, amqp: url = parts.url } = value;
   if (typeof exchange !== 'string') {
     throw configError(

@@ -22,6 +22,7 @@ import type { CleanUp } from '../../outbox/types.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
 import type { Durability, EntryStore } from '../../ports/entry-store.ts';
 import type { Handler, Middleware } from '../../ports/handler.ts';
+import type { LogLevel } from '../../ports/logger.ts';
 import type { Sink } from '../../ports/sink.ts';
 import type { Transform } from '../../ports/transform.ts';
 import type { GoqueueOptions } from '../../rabbit/compat/goqueue.ts';
@@ -274,11 +275,7 @@ export interface OutboxConfig {
 /** Where a relay sends to, and how. */
 export interface RelayConfig {
   /** Where the relay sends to; see outbox. */
-  readonly to:
-    | { readonly amqp?: string; readonly exchange: string }
-    | { readonly spool: true }
-    | RouteConfig['deliver']
-    | Sink;
+  readonly to: ExchangeTarget | { readonly spool: true } | RouteConfig['deliver'] | Sink;
   /**
    * Maximum messages in one send; to an exchange several sends are in flight at once, to a sink
    * one. 1 to 10,000; default 100.
@@ -313,6 +310,14 @@ export interface RelayConfig {
   readonly poll?: Duration;
   /** The first pause after a target does not answer; doubles to 30s. 1ms to 1h; default 1s. */
   readonly pauseAfter?: Duration;
+}
+
+/** An exchange that a relay sends to. */
+export interface ExchangeTarget {
+  /** The broker, with `rabbit.tls`. Default `rabbit.url`. */
+  readonly amqp?: string;
+  /** The exchange; an empty name is the default one. */
+  readonly exchange: string;
 }
 
 /** Entries and bodies on a server, with the options of both. */
@@ -392,7 +397,7 @@ export interface LogConfig {
   /** `auto`: pretty on a terminal, JSON elsewhere. Default `auto`. */
   readonly format?: 'pretty' | 'json' | 'auto';
   /** The lowest level that is printed. Default `info`. */
-  readonly level?: 'error' | 'warn' | 'info' | 'debug';
+  readonly level?: LogLevel;
   /** Fields whose values are not printed. Default none besides those that are always hidden. */
   readonly redact?: readonly string[];
 }

@@ -9,6 +9,7 @@
 
 import { PORT_MAX, REPLAY_RANGES } from '../../core/limits.ts';
 import type { OptionTable } from '../../core/option-table.ts';
+import { PRETTY_OPTIONS } from '../../observe/logs/pretty.ts';
 import { METRICS_OPTIONS } from '../../observe/metrics/options.ts';
 import { RELAY_OPTIONS } from '../../outbox/types.ts';
 import { SPOOL_OPTIONS } from '../../spool/options.ts';
@@ -51,14 +52,28 @@ const RABBIT_KEYS: OptionTable = {
 
 const EXPIRES_ABOUT = 'how long after their emit messages without their own expiry are given up';
 
+/** An exchange as the target of a relay. */
+export const EXCHANGE_TARGET_KEYS: OptionTable = {
+  amqp: {
+    kind: 'text',
+    type: '`amqp://…` or `amqps://…`',
+    defaultText: '`rabbit.url`',
+    about: 'the broker, with `rabbit.tls`',
+  },
+  exchange: {
+    kind: 'text',
+    type: 'a name',
+    required: true,
+    about: 'the exchange; an empty name is the default one',
+  },
+};
+
 /** Keys of the relay of an outbox. */
 export const RELAY_KEYS: OptionTable = {
   to: {
     kind: 'json',
     type: '`{ amqp, exchange }`, `{ spool: true }`, or a handler as in routes',
-    ts:
-      '| { readonly amqp?: string; readonly exchange: string } | { readonly spool: true } ' +
-      "| RouteConfig['deliver'] | Sink",
+    ts: "ExchangeTarget | { readonly spool: true } | RouteConfig['deliver'] | Sink",
     schema: 'relayTarget',
     required: true,
     about: 'where the relay sends to; see [outbox](#outbox)',
@@ -308,9 +323,7 @@ const LOG_KEYS: OptionTable = {
     about: '`auto`: pretty on a terminal, JSON elsewhere',
   },
   level: {
-    kind: 'choice',
-    choices: ['error', 'warn', 'info', 'debug'],
-    default: 'info',
+    ...PRETTY_OPTIONS.level,
     flag: '--log-level',
     about: 'the lowest level that is printed',
   },

@@ -8,26 +8,66 @@
 
 import { styleText } from 'node:util';
 import { RespoolError, show, textOf } from '../../core/errors.ts';
-import { checkNames, checkOneOf } from '../../core/limits.ts';
+import { type Option, type OptionTable, readOptions } from '../../core/option-table.ts';
 import { createRedactor, type RedactOptions } from '../../core/redact.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Logger, LogLevel } from '../../ports/logger.ts';
 import { systemClock } from '../../system/clock.ts';
 import { fieldText, jsonLine, safe } from './safe-text.ts';
 
+const PRETTY = {
+  write: {
+    kind: 'code',
+    type: 'a function of one line',
+    ts: '(line: string) => unknown',
+    defaultText: 'to stderr',
+    about: 'receives each line, with its end',
+  },
+  color: {
+    kind: 'boolean',
+    defaultText: 'on if stderr is a terminal, unless `NO_COLOR` is set',
+    about: 'styles the time and the level',
+  },
+  level: {
+    kind: 'choice',
+    choices: ['error', 'warn', 'info', 'debug'],
+    ts: 'LogLevel',
+    default: 'info',
+    about: 'the lowest level that is written',
+  },
+  clock: {
+    kind: 'code',
+    type: 'Clock',
+    ts: 'Clock',
+    defaultText: 'the system clock',
+    about: 'for lines without `at`',
+  },
+  names: {
+    kind: 'data',
+    type: 'a list of names',
+    ts: 'readonly string[]',
+    about: 'additional fields that are hidden',
+  },
+} as const satisfies OptionTable;
+
+/** The options of `prettyLogger`. */
+export const PRETTY_OPTIONS: Readonly<Record<keyof PrettyOptions, Option>> = PRETTY;
+
 /** What `prettyLogger()` takes. */
 export interface PrettyOptions extends RedactOptions {
-  /** Takes each line, with its end; default: to stderr. */
+  /** Receives each line, with its end. Default to stderr. */
   readonly write?: (line: string) => unknown;
-  /** Default: only to a stderr that is a terminal, without NO_COLOR. */
+  /**
+   * Styles the time and the level. Default on if stderr is a terminal, unless `NO_COLOR` is set.
+   */
   readonly color?: boolean;
-  /** The least that is written; default `info`. */
+  /** The lowest level that is written. Default `info`. */
   readonly level?: LogLevel;
-  /** The machine's unless given. */
+  /** For lines without `at`. Default the system clock. */
   readonly clock?: Clock;
 }
 
-const LEVELS: readonly LogLevel[] = ['error', 'warn', 'info', 'debug'];
+const LEVELS: readonly LogLevel[] = PRETTY.level.choices;
 const STYLES = { error: 'red', warn: 'yellow', info: 'green', debug: 'dim' } as const;
 const LEVEL_COLUMNS = 6;
 /** Fields within fields are written as `because.code`, down to here. */
@@ -35,10 +75,9 @@ const DOTS_MAX = 2;
 
 /** A logger that writes lines for people; give it to `createSpool`, a consumer, an outbox. */
 export function prettyLogger(options: PrettyOptions = {}): Logger {
-  checkNames('prettyLogger', options, ['write', 'color', 'level', 'clock', 'names']);
-  const { write = toStderr, level: least = 'info', clock = systemClock } = options;
-  const { color = options.write === undefined && isColorful() } = options;
-  checkOneOf('level', least, LEVELS);
+  const values = readOptions({ what: 'prettyLogger' }, options, PRETTY);
+  const { level: least, color = options.write === undefined && isColorful() } = values;
+  const { write = toStderr, clock = systemClock } = options;
   if (typeof write !== 'function') {
     throw new RespoolError(
       'config.invalid',

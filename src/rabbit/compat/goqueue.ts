@@ -16,9 +16,7 @@
  */
 
 import { RespoolError, show } from '../../core/errors.ts';
-import type { Failure } from '../../core/failure.ts';
-import { checkNames, checkNumber } from '../../core/limits.ts';
-import { delayMs, type RetryPolicy } from '../../core/policy.ts';
+import { type OptionTable, readOptions } from '../../core/option-table.ts';
 import type { AmqpMessage, Properties, AmqpTable } from '../connection/amqp.ts';
 import {
   HEADER,
@@ -29,7 +27,7 @@ import {
   asInt32Numbers,
   type HistoryWire,
 } from '../message-history.ts';
-import { checkOrder, delayLabel, type TopologyRoute } from '../topology/styles.ts';
+import { checkOrder, delayLabel, plainDelayMs, type TopologyRoute } from '../topology/styles.ts';
 import type { QueueOrder, QueuePlan } from '../topology/model.ts';
 import * as parts from '../topology/parts.ts';
 import * as compat from './shared.ts';
@@ -167,11 +165,24 @@ export function goqueueEnvelope(message: GoqueueMessage): {
   };
 }
 
+const GOQUEUE = {
+  maxRetries: {
+    kind: 'number',
+    min: 0,
+    max: parts.RUNGS_MAX,
+    defaultText: 'the attempts of the policy less one',
+    about: 'their `MaxRetryFailedMessage`: how many level queues there are',
+  },
+} as const satisfies OptionTable;
+
+/** The options of `goqueue`. */
+export const GOQUEUE_OPTIONS: OptionTable = GOQUEUE;
+
 /** What their consumers were given. */
 export interface GoqueueOptions {
   /**
-   * Their `MaxRetryFailedMessage`: how many level queues there are; default: the attempts of the
-   * policy less one.
+   * Their `MaxRetryFailedMessage`: how many level queues there are. 0 to 64; default the attempts
+   * of the policy less one.
    */
   readonly maxRetries?: number;
 }
@@ -197,11 +208,7 @@ const EXPIRATION = 'respool-expiration';
  * createConsumer({ connection, queue: 'orders', compat: goqueue() }, async () => {});
  */
 export function goqueue(options: GoqueueOptions = {}): compat.Compat {
-  checkNames('goqueue()', options, ['maxRetries']);
-  const { maxRetries } = options;
-  if (maxRetries !== undefined) {
-    checkNumber('maxRetries', maxRetries, { min: 0, max: parts.RUNGS_MAX });
-  }
+  const { maxRetries } = readOptions({ what: 'goqueue()' }, options, GOQUEUE);
   return {
     name: 'goqueue',
     wire,
@@ -403,11 +410,3 @@ function checkRetries({ queue, policy }: QueueOrder, retries: number): void {
       `use at most ${retries + 1} attempts`,
   );
 }
-
-/** The delay after an attempt as the policy has it, without chance. */
-function plainDelayMs(policy: RetryPolicy, attempt: number): number {
-  return delayMs({ policy: { ...policy, jitter: 0 }, attempt, failure: ANY_FAILURE, random: 0 });
-}
-
-/** The delay of a plain policy does not depend on the failure. */
-const ANY_FAILURE: Failure = { permanence: 'transient', code: 'any', reason: '', fingerprint: '' };

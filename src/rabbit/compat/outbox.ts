@@ -17,6 +17,7 @@
  */
 
 import { checkNames } from '../../core/limits.ts';
+import type { OptionTable } from '../../core/option-table.ts';
 import type { AmqpMessage, Properties } from '../connection/amqp.ts';
 import {
   countOf,
@@ -33,9 +34,21 @@ import { checkName, type PolicySpec, type QueueOrder, type QueuePlan } from '../
 import * as parts from '../topology/parts.ts';
 import * as compat from './shared.ts';
 
+const OUTBOX = {
+  exchange: {
+    kind: 'text',
+    type: 'a name',
+    default: 'outbox',
+    about: 'their `exchange_name`, which begins most names',
+  },
+} as const satisfies OptionTable;
+
+/** The options of `outbox`. */
+export const OUTBOX_COMPAT_OPTIONS: OptionTable = OUTBOX;
+
 /** What their workers were given. */
 export interface OutboxCompatOptions {
-  /** Their `exchange_name`, which begins most names; default `outbox`. */
+  /** Their `exchange_name`, which begins most names. Default `outbox`. */
   readonly exchange?: string;
 }
 
@@ -44,8 +57,8 @@ const ROUTING_KEY = 'x-original-routing-key';
 
 /** Shares queues with outbox workers. The policy's delays are their `retry_delays`. */
 export function outbox(options: OutboxCompatOptions = {}): compat.Compat {
-  checkNames('outbox()', options, ['exchange']);
-  const exchange = checkName('exchange', options.exchange ?? 'outbox');
+  checkNames('outbox()', options, Object.keys(OUTBOX));
+  const exchange = checkName('exchange', options.exchange ?? OUTBOX.exchange.default);
   const wire: HistoryWire = {
     name: 'outbox',
     read: (message) => read(message, exchange),

@@ -13,6 +13,7 @@
  */
 
 import { checkNames } from '../../core/limits.ts';
+import type { OptionTable } from '../../core/option-table.ts';
 import type { AmqpMessage, Properties, AmqpTable } from '../connection/amqp.ts';
 import {
   type Past,
@@ -27,25 +28,74 @@ import { checkName, type PolicySpec, type QueueOrder, type QueuePlan } from '../
 import * as parts from '../topology/parts.ts';
 import * as compat from './shared.ts';
 
+const SPRING = {
+  waitExchange: {
+    kind: 'text',
+    type: 'a name',
+    default: 'wait',
+    about: 'the headers exchange before the wait queues',
+  },
+  returnExchange: {
+    kind: 'text',
+    type: 'a name',
+    default: 'return',
+    about: 'the headers exchange behind them',
+  },
+  waitQueuePrefix: {
+    kind: 'text',
+    type: 'a name',
+    default: 'wait.',
+    about: 'what names of the wait queues begin with; the delay in milliseconds follows',
+  },
+  deadLetterExchange: {
+    kind: 'data',
+    type: 'a name or `false`',
+    ts: 'string | false',
+    schema: 'nameOrFalse',
+    default: 'dead-letter',
+    about:
+      '`x-dead-letter-exchange` of the queue; `false`: it has none. It is not declared: that ' +
+      'belongs to those who know its type',
+  },
+  deadQueue: {
+    kind: 'text',
+    type: 'a name',
+    defaultText: 'a queue of ours, `{queue}.dlq`',
+    about: 'their queue behind it, for our dead messages too; it is not declared',
+  },
+  waitArguments: {
+    kind: 'data',
+    type: 'a table',
+    ts: 'AmqpTable',
+    schema: 'anyObject',
+    about: 'arguments of their wait queues beyond TTL and dead-letter exchange',
+  },
+} as const satisfies OptionTable;
+
+/** The options of `spring`. */
+export const SPRING_OPTIONS: OptionTable = SPRING;
+
 /** How things are called in their code, where nothing says what these names have to be. */
 export interface SpringOptions {
-  /** The headers exchange before the wait queues; default `wait`. */
+  /** The headers exchange before the wait queues. Default `wait`. */
   readonly waitExchange?: string;
-  /** The headers exchange behind them; default `return`. */
+  /** The headers exchange behind them. Default `return`. */
   readonly returnExchange?: string;
-  /** Begins the names of the wait queues, the delay in milliseconds follows; default `wait.`. */
+  /**
+   * What names of the wait queues begin with; the delay in milliseconds follows. Default `wait.`.
+   */
   readonly waitQueuePrefix?: string;
   /**
-   * `x-dead-letter-exchange` of the queue, default `dead-letter`; `false`: it has none. It is not
-   * declared: that belongs to those who know its type.
+   * `x-dead-letter-exchange` of the queue; `false`: it has none. It is not declared: that belongs
+   * to those who know its type. Default dead-letter.
    */
   readonly deadLetterExchange?: string | false;
   /**
-   * Their queue behind it, for our dead messages too; it is not declared. Default: a queue of
-   * ours, `{queue}.dlq`.
+   * Their queue behind it, for our dead messages too; it is not declared. Default a queue of ours,
+   * `{queue}.dlq`.
    */
   readonly deadQueue?: string;
-  /** Arguments of their wait queues beyond TTL and dead-letter exchange; default: none. */
+  /** Arguments of their wait queues beyond TTL and dead-letter exchange. */
   readonly waitArguments?: AmqpTable;
 }
 
@@ -78,14 +128,14 @@ type Names = Omit<Required<SpringOptions>, 'deadQueue'> & Pick<SpringOptions, 'd
 
 function namesOf(options: SpringOptions): Names {
   const names: Names = {
-    waitExchange: 'wait',
-    returnExchange: 'return',
-    waitQueuePrefix: 'wait.',
-    deadLetterExchange: 'dead-letter',
+    waitExchange: SPRING.waitExchange.default,
+    returnExchange: SPRING.returnExchange.default,
+    waitQueuePrefix: SPRING.waitQueuePrefix.default,
+    deadLetterExchange: SPRING.deadLetterExchange.default,
     waitArguments: {},
     ...options,
   };
-  checkNames('spring()', options, [...KNOWN]);
+  checkNames('spring()', options, Object.keys(SPRING));
   for (const what of ['waitExchange', 'returnExchange', 'waitQueuePrefix'] as const) {
     checkName(what, names[what]);
   }
@@ -93,15 +143,6 @@ function namesOf(options: SpringOptions): Names {
   if (names.deadQueue !== undefined) checkName('deadQueue', names.deadQueue);
   return names;
 }
-
-const KNOWN: readonly (keyof SpringOptions)[] = [
-  'waitExchange',
-  'returnExchange',
-  'waitQueuePrefix',
-  'deadLetterExchange',
-  'deadQueue',
-  'waitArguments',
-];
 
 const UNSAFE: readonly string[] = [
   'Queue and wait queues are classic and have one copy, unless their arguments say quorum: ' +

@@ -2,8 +2,8 @@
 
 import { type Duration, durationMs } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
-import { checkNames, checkOneOf } from '../../core/limits.ts';
-import { type Option, readOptions } from '../../core/option-table.ts';
+import { checkOneOf } from '../../core/limits.ts';
+import { type Option, type OptionTable, readGroup, readOptions } from '../../core/option-table.ts';
 import {
   type BackoffFunction,
   checkPolicy,
@@ -16,10 +16,10 @@ import type { Middleware } from '../../ports/handler.ts';
 import type { Logger } from '../../ports/logger.ts';
 import type { StandardSchema } from '../../ports/schema.ts';
 import type { Tracer } from '../../ports/tracer.ts';
-import { goqueue } from '../compat/goqueue.ts';
-import { outbox } from '../compat/outbox.ts';
+import { goqueue, GOQUEUE_OPTIONS } from '../compat/goqueue.ts';
+import { outbox, OUTBOX_COMPAT_OPTIONS } from '../compat/outbox.ts';
 import type { Compat } from '../compat/shared.ts';
-import { spring } from '../compat/spring.ts';
+import { spring, SPRING_OPTIONS } from '../compat/spring.ts';
 import type { AmqpTable } from '../connection/amqp.ts';
 import { type ContentCodec, type Decode, decodersOf } from '../publish/codecs.ts';
 import type { ConnectionChoice } from '../connection/connection.ts';
@@ -33,15 +33,6 @@ import type {
   UserBinding,
 } from '../topology/model.ts';
 import { shared } from '../topology/styles.ts';
-
-/** How the main queue is declared, beyond what its style needs. */
-export interface QueueDeclareOptions {
-  /** Default true. */
-  readonly durable?: boolean;
-  readonly exclusive?: boolean;
-  readonly autoDelete?: boolean;
-  readonly arguments?: AmqpTable;
-}
 
 /** The options of every consumer, in the order of its error texts. */
 const CONSUMER = {
@@ -221,11 +212,32 @@ const CONSUMER = {
     about: 'of the subscription: higher ones are served first',
   },
   queueOptions: {
-    kind: 'data',
-    type: '`{ durable, exclusive, autoDelete, arguments }`',
+    kind: 'group',
     ts: 'QueueDeclareOptions',
-    defaultText: '`true`, `false`, `false`, none',
-    about: 'of the main queue; for a quorum queue the first three cannot be changed',
+    about: 'how the [main queue](#queueoptions) is declared',
+    options: {
+      durable: {
+        kind: 'boolean',
+        default: true,
+        about: 'survives a restart of the broker; a quorum queue always does',
+      },
+      exclusive: {
+        kind: 'boolean',
+        default: false,
+        about: 'belongs to the connection alone; a quorum queue never does',
+      },
+      autoDelete: {
+        kind: 'boolean',
+        default: false,
+        about: 'is deleted with its last consumer; a quorum queue never is',
+      },
+      arguments: {
+        kind: 'data',
+        type: 'a table',
+        ts: 'AmqpTable',
+        about: 'further arguments of its declaration',
+      },
+    },
   },
   tracing: { kind: 'code', type: 'a tracer', ts: 'Tracer', about: 'writes [spans](traces.md)' },
   logger: {
@@ -238,6 +250,18 @@ const CONSUMER = {
 
 /** Every option of `createConsumer`. */
 export const CONSUMER_OPTIONS: Readonly<Record<keyof ConsumerOptions, Option>> = CONSUMER;
+
+/** How the main queue is declared, beyond what its style needs. */
+export interface QueueDeclareOptions {
+  /** Survives a restart of the broker; a quorum queue always does. Default true. */
+  readonly durable?: boolean;
+  /** Belongs to the connection alone; a quorum queue never does. Default false. */
+  readonly exclusive?: boolean;
+  /** Is deleted with its last consumer; a quorum queue never is. Default false. */
+  readonly autoDelete?: boolean;
+  /** Further arguments of its declaration. */
+  readonly arguments?: AmqpTable;
+}
 
 /** Which queue is consumed, and how. */
 export interface ConsumerOptions<Body = unknown> extends ConnectionChoice {
@@ -301,10 +325,7 @@ export interface ConsumerOptions<Body = unknown> extends ConnectionChoice {
   readonly exclusive?: boolean;
   /** Of the subscription: higher ones are served first. Default 0. */
   readonly priority?: number;
-  /**
-   * Of the main queue; for a quorum queue the first three cannot be changed. Default `true`,
-   * `false`, `false`, none.
-   */
+  /** How the main queue is declared. */
   readonly queueOptions?: QueueDeclareOptions;
   /** Writes spans. */
   readonly tracing?: Tracer;
@@ -377,14 +398,14 @@ function planOf(
   policies: readonly RetryPolicy[],
   compat: Compat | undefined,
 ): QueuePlan {
-  const { topology, queueOptions = {} } = options;
+  const { topology, queueOptions } = options;
   if (compat !== undefined && topology !== undefined) {
     throw new RespoolError(
       'config.invalid',
       'cannot use "topology" together with "compat": the other system decides over the queues',
     );
   }
-  checkNames('queueOptions', queueOptions, ['durable', 'exclusive', 'autoDelete', 'arguments']);
+  const declared = readGroup('queueOptions', queueOptions, CONSUMER.queueOptions);
   const style = compat?.style ?? topology ?? shared();
   if (typeof style.plan !== 'function') {
     throw invalid('topology', style, 'shared(), perDelay() or perAttempt()');
@@ -395,10 +416,8 @@ function planOf(
     policy: policies[0] ?? POLICY_DEFAULT,
     extraWaitsMs: extraWaits(options.waits, policies, compat !== undefined),
     bindings: options.bindings ?? [],
-    durable: queueOptions.durable ?? true,
-    exclusive: queueOptions.exclusive ?? false,
-    autoDelete: queueOptions.autoDelete ?? false,
-    queueArguments: queueOptions.arguments ?? {},
+    ...declared,
+    queueArguments: queueOptions?.arguments ?? {},
   };
   return style.plan(order);
 }
@@ -455,10 +474,22 @@ function invalid(what: string, value: unknown, allowed: string): RespoolError {
   );
 }
 
-const BY_NAME = { goqueue, spring, outbox } as const;
+/** The other systems, by their names. */
+export const COMPATS: Readonly<Record<Compat['name'], (options?: object) => Compat>> = {
+  goqueue,
+  spring,
+  outbox,
+};
+
+/** Their options. */
+export const COMPAT_TABLES: Readonly<Record<Compat['name'], OptionTable>> = {
+  goqueue: GOQUEUE_OPTIONS,
+  spring: SPRING_OPTIONS,
+  outbox: OUTBOX_COMPAT_OPTIONS,
+};
 
 /** A compat by its name, with all its defaults, or the one that was given. */
 export function compatOf(compat: Compat | Compat['name']): Compat {
   if (typeof compat === 'object' && compat !== null) return compat;
-  return BY_NAME[checkOneOf('compat', compat, ['goqueue', 'spring', 'outbox'])]();
+  return COMPATS[checkOneOf('compat', compat, ['goqueue', 'spring', 'outbox'])]();
 }

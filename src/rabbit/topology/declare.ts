@@ -7,15 +7,31 @@
 
 import { RespoolError } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
+import type { Option } from '../../core/option-table.ts';
 import { type AmqpConnection, onParallelChannels } from '../connection/amqp.ts';
 import type { Management } from '../management/management.ts';
 import { policyDifferences } from './broker-state.ts';
 import { describeDifference, explainRefusal, inFull } from './explain.ts';
 import type { BindingSpec, ExchangeSpec, PolicySpec, QueueSpec, Topology } from './model.ts';
 
+/** What `planTopology`, `applyTopology` and `verifyTopology` take. */
+export const TOPOLOGY_OPTIONS: Readonly<Record<keyof ApplyOptions, Option>> = {
+  management: {
+    kind: 'code',
+    type: 'the result of `createManagement`',
+    ts: 'Management | undefined',
+    about:
+      'sees and sets policies, and sees what is there beyond the topology; without it that stays ' +
+      'unknown, or is reported as not applied',
+  },
+};
+
 /** Options of `applyTopology`. */
 export interface ApplyOptions {
-  /** Sets the policies; without it they are reported as not applied. */
+  /**
+   * Sees and sets policies, and sees what is there beyond the topology; without it that stays
+   * unknown, or is reported as not applied.
+   */
   readonly management?: Management | undefined;
 }
 
@@ -36,7 +52,7 @@ export async function applyTopology(
   topology: Topology,
   options: ApplyOptions = {},
 ): Promise<ApplyResult> {
-  checkNames('applyTopology', options, ['management']);
+  checkNames('applyTopology', options, Object.keys(TOPOLOGY_OPTIONS));
   const { management } = options;
   const { exchanges, queues, bindings, policies } = topology;
   await declareExchanges(connection, exchanges);

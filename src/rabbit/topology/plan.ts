@@ -11,6 +11,7 @@ import { checkNames } from '../../core/limits.ts';
 import type { BindingInfo, QueueInfo, Management } from '../management/management.ts';
 import { type AmqpConnection, onParallelChannels, refusalCode } from '../connection/amqp.ts';
 import * as compare from './broker-state.ts';
+import { type ApplyOptions, TOPOLOGY_OPTIONS } from './declare.ts';
 import { isSameBinding, type Snapshot, takeSnapshot } from './broker-state.ts';
 import {
   describeDifference,
@@ -67,9 +68,9 @@ export interface Plan {
 export async function planTopology(
   connection: AmqpConnection,
   topology: Topology,
-  options: { readonly management?: Management | undefined } = {},
+  options: ApplyOptions = {},
 ): Promise<Plan> {
-  checkNames('planTopology', options, ['management']);
+  checkNames('planTopology', options, Object.keys(TOPOLOGY_OPTIONS));
   const { management } = options;
   const items =
     management === undefined

@@ -5,7 +5,8 @@
  */
 
 import * as parts from './parts.ts';
-import { checkNames, checkOneOf } from '../../core/limits.ts';
+import { checkNames } from '../../core/limits.ts';
+import { type OptionTable, readOptions } from '../../core/option-table.ts';
 import {
   checkName,
   checkNamesOf,
@@ -23,13 +24,42 @@ import { delayMs, type RetryPolicy } from '../../core/policy.ts';
 import { formatDuration, SECOND_MS } from '../../core/duration.ts';
 import { deadName, type TopologyPart, parkedName } from './parts.ts';
 
+const SHARED = {
+  prefix: {
+    kind: 'text',
+    type: 'a name',
+    default: 'respool',
+    about: 'what names of the shared queues and exchanges begin with',
+  },
+} as const satisfies OptionTable;
+
+const PER_DELAY = {
+  by: {
+    kind: 'choice',
+    choices: ['queue', 'exchange'],
+    default: 'queue',
+    about: 'wait queues for each queue, or for all queues of an exchange',
+  },
+  exchange: {
+    kind: 'text',
+    type: 'a name',
+    defaultText: 'the one exchange of the bindings',
+    about: "with `by: 'exchange'`: whose name they carry",
+  },
+} as const satisfies OptionTable;
+
+/** The options of each style. */
+export const STYLE_TABLES: Readonly<Record<'shared' | 'perDelay' | 'perAttempt', OptionTable>> = {
+  shared: SHARED,
+  perDelay: PER_DELAY,
+  perAttempt: {},
+};
+
 /** How the shared queues and exchanges are called. */
 export interface SharedOptions {
-  /** Begins their names; default `respool`. */
+  /** What names of the shared queues and exchanges begin with. Default `respool`. */
   readonly prefix?: string;
 }
-
-const PREFIX_DEFAULT = 'respool';
 
 /**
  * One wait queue per distinct delay, for all queues that use the same prefix.
@@ -41,8 +71,8 @@ const PREFIX_DEFAULT = 'respool';
  * do not begin with `x-`: a headers exchange would overlook them, and match everything.
  */
 export function shared(options: SharedOptions = {}): TopologyStyle {
-  checkNames('shared()', options, ['prefix']);
-  const prefix = checkName('prefix', options.prefix ?? PREFIX_DEFAULT);
+  checkNames('shared()', options, Object.keys(SHARED));
+  const prefix = checkName('prefix', options.prefix ?? SHARED.prefix.default);
   return { name: 'shared', plan: (order) => planShared(order, prefix) };
 }
 
@@ -87,9 +117,9 @@ function match(headers: Readonly<Record<string, string>>): Readonly<Record<strin
 
 /** Whose wait queues they are. */
 export interface PerDelayOptions {
-  /** Wait queues for each queue (`queue`, default), or for all queues of an exchange. */
+  /** Wait queues for each queue, or for all queues of an exchange. Default `queue`. */
   readonly by?: 'queue' | 'exchange';
-  /** With `by: 'exchange'`: whose name they carry; default: the one exchange of the bindings. */
+  /** With `by: 'exchange'`: whose name they carry. Default the one exchange of the bindings. */
   readonly exchange?: string;
 }
 
@@ -103,8 +133,7 @@ export interface PerDelayOptions {
  * The routing key that a message first came with is in its headers only.
  */
 export function perDelay(options: PerDelayOptions = {}): TopologyStyle {
-  checkNames('perDelay()', options, ['by', 'exchange']);
-  const by = checkOneOf('by', options.by ?? 'queue', ['queue', 'exchange']);
+  const { by } = readOptions({ what: 'perDelay()' }, options, PER_DELAY);
   const { exchange } = options;
   if (exchange !== undefined) checkName('exchange', exchange);
   if (exchange !== undefined && by === 'queue') {
@@ -257,7 +286,7 @@ function attemptLevels({ queue, policy }: QueueOrder): Level[] {
 }
 
 /** The delay after an attempt as the policy has it, without chance. */
-function plainDelayMs(policy: RetryPolicy, attempt: number): number {
+export function plainDelayMs(policy: RetryPolicy, attempt: number): number {
   return delayMs({ policy: { ...policy, jitter: 0 }, attempt, failure: ANY_FAILURE, random: 0 });
 }
 

@@ -9,8 +9,8 @@
 import { show } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
 import { type AmqpConnection, onParallelChannels, refusalCode } from '../connection/amqp.ts';
-import type { Management } from '../management/management.ts';
 import * as compare from './broker-state.ts';
+import { type ApplyOptions, TOPOLOGY_OPTIONS } from './declare.ts';
 import { appliedPolicy, hazardOf, overruledSettings } from './effective.ts';
 import { type Difference, describeDifference, explainRefusal, inFull } from './explain.ts';
 import type { BindingSpec, QueueSpec, Topology } from './model.ts';
@@ -42,9 +42,9 @@ export type ProblemKind =
 export async function verifyTopology(
   connection: AmqpConnection,
   topology: Topology,
-  options: { readonly management?: Management | undefined } = {},
+  options: ApplyOptions = {},
 ): Promise<readonly Problem[]> {
-  checkNames('verifyTopology', options, ['management']);
+  checkNames('verifyTopology', options, Object.keys(TOPOLOGY_OPTIONS));
   const problems = await checkExistence(connection, topology);
   const { management } = options;
   if (management === undefined) return problems;
