@@ -63,16 +63,20 @@ describe('an outbox', () => {
 
   test('has the policies of the configuration, and its own over them', async () => {
     const policies = { default: { fixed: '7s' }, slow: { fixed: '9s' } };
-    expect((await outboxOf({}, { policies })).policies).toEqual({
-      default: fixed('7s'),
-      slow: fixed('9s'),
-    });
     const own = { default: 'slow', urgent: { exponential: { first: '1s' } } };
     expect((await outboxOf({ policies: own }, { policies })).policies).toEqual({
       default: fixed('9s'),
       slow: fixed('9s'),
       urgent: exponential({ first: '1s' }),
     });
+  });
+
+  // A default for the spool silently governed committed events: dead after two quick attempts.
+  test('has its own default unless its policies name one', async () => {
+    const policies = { default: { fixed: { delay: '100ms', attempts: 2 } }, slow: { fixed: '9s' } };
+    expect((await outboxOf({}, { policies })).policies).toEqual({ slow: fixed('9s') });
+    const named = await outboxOf({ policies: { default: 'default' } }, { policies });
+    expect(named.policies['default']).toEqual(fixed('100ms', { attempts: 2 }));
   });
 
   test('keeps what the package pg understands in its address', async () => {

@@ -62,7 +62,7 @@ export interface EffectiveOutbox {
   readonly tables?: string;
   readonly listenUrl?: string;
   readonly expires?: Duration;
-  /** Those of the configuration, and its own over them. */
+  /** Those of the configuration but `default`, and its own over them. */
   readonly policies: Readonly<Record<string, RetryPolicy>>;
   /** Undefined: no relay runs here. */
   readonly relay?: EffectiveRelay;
@@ -118,7 +118,7 @@ export function outboxOf(value: unknown, parts: OutboxConfigContext): EffectiveO
     ...(tables === undefined ? {} : { tables }),
     ...(listenUrl === undefined ? {} : { listenUrl: listenUrl as string }),
     ...(expires === undefined ? {} : { expires }),
-    policies: { ...parts.policies, ...policiesOf(said['policies'], parts) },
+    policies: { ...inherited(parts.policies), ...policiesOf(said['policies'], parts) },
     ...(hasRelay ? { relay: relayOf(relay as Data, { ...parts, place, expires }) } : {}),
   };
 }
@@ -167,6 +167,17 @@ function onlyPostgres(key: string): RespoolError {
     'config.invalid',
     `cannot use "${key}": it is of PostgreSQL, and "outbox.store" is SQLite; take it out`,
   );
+}
+
+/**
+ * The policies that the outbox knows by name. Not `default`: it was written for the messages of the
+ * spool, and two quick attempts there would be two for committed events, too.
+ */
+function inherited({
+  default: _default,
+  ...named
+}: Readonly<Record<string, RetryPolicy>>): Readonly<Record<string, RetryPolicy>> {
+  return named;
 }
 
 /** Its own policies by name: as data, or one of the configuration by its name. */

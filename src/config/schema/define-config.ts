@@ -264,8 +264,9 @@ export interface OutboxConfig {
   /** How long after their emit messages without their own expiry are given up. */
   readonly expires?: Duration;
   /**
-   * The policies that messages name; `default` is for those that name none. Programs that emit need
-   * the same. Default those of `policies`.
+   * The policies that messages name; `default` is for those that name none, and if it is not named
+   * here the default of the outbox applies. Programs that emit need the same. Default those of
+   * `policies` but `default`.
    */
   readonly policies?: Readonly<Record<string, PolicyConfig>>;
   /** Sends on what is committed; default: nothing here does. */

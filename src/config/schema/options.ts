@@ -125,10 +125,12 @@ export const OUTBOX_KEYS: OptionTable = {
     type: 'policies, or their names, by name',
     ts: 'Readonly<Record<string, PolicyConfig>>',
     schema: 'policies',
-    defaultText: 'those of `policies`',
+    defaultText: 'those of `policies` but `default`',
     about:
-      'the policies that messages name; `default` is for those that name none. Programs that ' +
-      'emit need [the same](../how-to/transactional-outbox.md#policies-the-relays-own-count)',
+      'the policies that messages name; `default` is for those that name none, and if it is not ' +
+      'named here the [default of the outbox](outbox.md#options-of-createoutbox) applies. ' +
+      'Programs that emit need ' +
+      '[the same](../how-to/transactional-outbox.md#policies-the-relays-own-count)',
   },
   relay: {
     kind: 'group',
