@@ -418,11 +418,13 @@ export class Runtime implements ActionParts, RekeyContext {
 
   async #onForeignWrite(): Promise<void> {
     try {
-      if (await this.pauses.refresh()) this.engine.poke();
-      this.source.alarm();
+      await this.pauses.refresh();
     } catch (error) {
       this.trouble('looking at what another process wrote', error);
     }
+    this.source.alarm();
+    // It may wait after trouble with the store, which is back if it tells something.
+    this.engine.poke();
   }
 
   #every(ms: number, doing: string, duty: () => Promise<unknown>): void {

@@ -1,7 +1,7 @@
 /** The engine sleeps until something is due; nothing polls for its living (R71, R73, R74). */
 import { describe, expect, test } from 'vitest';
 import { failing, HOUR, makeGate, MINUTE, SECOND, setup } from '../spool/setup.ts';
-import { fixed } from 'respool';
+import { fixed, RespoolError } from 'respool';
 
 describe('an engine with nothing to do', () => {
   test('calls the store for a slow safety poll and the caretaker only', async () => {
@@ -120,6 +120,49 @@ describe('a due time', () => {
     await other.spool.enqueue({ topic: 'a' });
     await one.clock.advance(SECOND);
     expect(attempts).toEqual([]);
+    tell();
+    await one.clock.settle();
+    expect(attempts).toEqual([1]);
+  });
+
+  // Regression: after an outage a store that had found it again woke only a sleep without trouble.
+  test('that a watching store tells of ends the wait after trouble with the store', async () => {
+    let tell = (): void => undefined;
+    let isAway = false;
+    const away = (): void => {
+      if (isAway) throw new RespoolError('store.unavailable', 'it is away');
+    };
+    const one = await setup({
+      extras: (store) => ({
+        watch: (onDue) => {
+          tell = onDue;
+          return () => undefined;
+        },
+        claim: async (request) => {
+          away();
+          return store.claim(request);
+        },
+        records: {
+          ...store.records,
+          list: async (kind) => {
+            away();
+            return store.records.list(kind);
+          },
+        },
+      }),
+    });
+    const { handler, attempts } = failing(0);
+    one.spool.handle('a', handler);
+    await one.clock.settle();
+    isAway = true;
+    // The waits double: the last one lasts half of all of them.
+    await one.clock.advance('2m');
+    const other = await setup({ with: one, isStarted: false });
+    await other.spool.enqueue({ topic: 'a' });
+    // Pauses cannot be read: nothing is known, and what was told must not be lost with that.
+    tell();
+    await one.clock.settle();
+    isAway = false;
     tell();
     await one.clock.settle();
     expect(attempts).toEqual([1]);
