@@ -10,9 +10,10 @@
 
 import { assert, RespoolError, textOf } from '../../core/errors.ts';
 import type { Change } from '../../ports/entry-store.ts';
-import { type BrokenRow, checkInline } from '../shared/sql-row.ts';
+import { type BrokenRow, checkInline, WAITING_KEYS } from '../shared/sql-row.ts';
 import { type QueryRequest, NOW_SQL } from './connection.ts';
 import { codeOf } from './errors.ts';
+import type { WriteTracker } from './notify.ts';
 import type { Names } from './options.ts';
 import { blockingSql, DUE_KEYS_SQL, firstSql, letGoSql, type OrderKeys } from './order-keys.ts';
 import {
@@ -47,6 +48,8 @@ interface ChangesOptions {
   /** What was delivered goes to the table of what was sent. */
   readonly keepsSent: boolean;
   readonly orderKeys: OrderKeys;
+  /** Our own writes, which are no news to us. */
+  readonly writes: WriteTracker;
 }
 
 /** Changes over the tables of one store. */
@@ -56,15 +59,28 @@ export class Changes {
   readonly #durable: Commit;
   readonly #orderKeys: OrderKeys;
   readonly #keepsSent: boolean;
+  readonly #writes: WriteTracker;
   /** Remaining batches that handle order keys; such a statement takes 1.5 times as long. */
   #keyedLeft = KEYED_BATCHES;
 
-  constructor(names: Names, { isForced, keepsSent, orderKeys }: ChangesOptions) {
+  constructor(names: Names, { isForced, keepsSent, orderKeys, writes }: ChangesOptions) {
     this.#names = names;
     this.#sql = fixedSql(names);
     this.#durable = isForced ? 'on' : null;
     this.#orderKeys = orderKeys;
     this.#keepsSent = keepsSent;
+    this.#writes = writes;
+  }
+
+  /** Sends a statement that writes; what it made due is noted as our own. */
+  #write(
+    ask: QueryRequest,
+    text: string,
+    values: Values,
+    items: readonly NumberedChange[],
+  ): Promise<unknown[][]> {
+    const write = (): Promise<unknown[][]> => ask(text, values.list);
+    return items.some(makesDue) ? this.#writes.counted(1, write) : write();
   }
 
   /**
@@ -141,7 +157,7 @@ export class Changes {
     }
     if (updates.length > 0) {
       const rows = addStatuses(addGuards(new Rows(values), updates), updates);
-      parts.push(updateSql(this.#names, rows, mode));
+      parts.push(updateSql(this.#names, rows, updates, mode));
     }
     if (removals.length > 0) {
       const rows = addGuards(new Rows(values), removals);
@@ -156,7 +172,7 @@ export class Changes {
       ...(removals.length > 0 ? (['gone'] as const) : []),
     ];
     const text = `WITH ${parts.join(', ')}${answerSql(this.#names, sources, mode, values)}`;
-    const stale = readAnswer(await ask(text, values.list), mode.ended);
+    const stale = readAnswer(await this.#write(ask, text, values, updates), mode.ended);
     const staying = sent.filter(([, index]) => stale.includes(index));
     if (staying.length === 0) return stale;
     const others = stale.filter((index) => !staying.some(([, at]) => at === index));
@@ -176,8 +192,9 @@ export class Changes {
     const values = new Values();
     const rows = addStatuses(addGuards(new Rows(values), items), items);
     const answer = answerSql(this.#names, ['changed'], mode, values);
-    const text = `WITH ${updateSql(this.#names, rows, mode)}${copySql(this.#names)}${answer}`;
-    return readAnswer(await ask(text, values.list), mode.ended);
+    const update = updateSql(this.#names, rows, items, mode);
+    const text = `WITH ${update}${copySql(this.#names)}${answer}`;
+    return readAnswer(await this.#write(ask, text, values, items), mode.ended);
   }
 
   /** The indexes of those that were stale; false when they have to go one by one. */
@@ -207,13 +224,13 @@ export class Changes {
     );
     const more = ENVELOPE.map(([name]) => `, ${name} = g.to_${name}`).join('');
     const refs = 'SELECT g.ref FROM changed c JOIN wanted g ON g.n = c.n WHERE g.ref IS NOT NULL';
-    const text = `WITH ${updateSql(this.#names, rows, mode, more)}, rewritten AS (
+    const text = `WITH ${updateSql(this.#names, rows, items, mode, more)}, rewritten AS (
   UPDATE ${this.#names.table.contents} k SET envelope = g.to_text, body = NULL
   FROM changed c JOIN wanted g ON g.n = c.n
   WHERE k.seq = ANY(ARRAY(SELECT seq FROM changed)) AND k.seq = c.seq
 )${dropBodiesSql(this.#names, refs)}${answerSql(this.#names, ['changed'], mode, values)}`;
     try {
-      return new Set(readAnswer(await ask(text, values.list), mode.ended));
+      return new Set(readAnswer(await this.#write(ask, text, values, items), mode.ended));
     } catch (error) {
       if (codeOf(error) !== '23505') throw error;
       return false;
@@ -226,7 +243,8 @@ export class Changes {
     assert(envelope !== undefined, 'a change of an envelope has one');
     const values = new Values();
     const { bind } = values;
-    const rows = addStatuses(addGuards(new Rows(values), [[row, 0]]), [[row, 0]]);
+    const items: readonly NumberedChange[] = [[row, 0]];
+    const rows = addStatuses(addGuards(new Rows(values), items), items);
     const more = ENVELOPE.map(
       ([name, type, read]) => `, ${name} = ${bind(read(envelope), type)}`,
     ).join('');
@@ -235,12 +253,12 @@ export class Changes {
       bodyRef === null
         ? ''
         : dropBodiesSql(this.#names, `SELECT ${bind(bodyRef, 'text')} FROM changed`);
-    const text = `WITH ${updateSql(this.#names, rows, mode, more)}, rewritten AS (
+    const text = `WITH ${updateSql(this.#names, rows, items, mode, more)}, rewritten AS (
   UPDATE ${this.#names.table.contents} k SET envelope = ${bind(envelope.text, 'text')}${bytes}
   FROM changed WHERE k.seq = changed.seq
 )${dropped}${answerSql(this.#names, ['changed'], mode, values)}`;
     try {
-      const stale = readAnswer(await ask(text, values.list), mode.ended);
+      const stale = readAnswer(await this.#write(ask, text, values, items), mode.ended);
       return stale.length === 0 ? 'done' : 'stale';
     } catch (error) {
       if (codeOf(error) !== '23505') throw error;
@@ -414,16 +432,31 @@ function guardSql(text: string, { isOrdered }: ChangeMode): string {
  * Whether the commit waits for the disk is said in the statement: one round trip, and nothing is
  * left behind on a connection that another call uses next.
  */
-function commitSql({ commit }: ChangeMode): string {
-  return commit === null
-    ? ''
-    : ` WHERE (SELECT set_config('synchronous_commit', '${commit}', true)) IS NOT NULL`;
+function commitSql({ commit }: ChangeMode, more: readonly string[] = []): string {
+  const set = commit === null ? [] : [`set_config('synchronous_commit', '${commit}', true)`];
+  const first = [...set, ...more].map((call) => `(SELECT ${call}) IS NOT NULL`);
+  return first.length === 0 ? '' : ` WHERE ${first.join(' AND ')}`;
 }
 
-/** Writes `wanted`; those it found as they should be are in `changed`. */
-function updateSql({ table }: Names, rows: Rows, mode: ChangeMode, more = ''): string {
+/** Whether a change makes something due, now or later. */
+function makesDue([{ status }]: NumberedChange): boolean {
+  return status !== null && WAITING_KEYS.some((slot) => slot === status.slot);
+}
+
+/**
+ * Writes `wanted`; those it found as they should be are in `changed`. If they make something due,
+ * it draws a number, so that others notice (notify.ts).
+ */
+function updateSql(
+  { table, sequence }: Names,
+  rows: Rows,
+  items: readonly NumberedChange[],
+  mode: ChangeMode,
+  more = '',
+): string {
+  const draw = items.some(makesDue) ? [`nextval('${sequence}')`] : [];
   const behind = mode.isOrdered ? BEHIND_SQL : '';
-  return `wanted AS MATERIALIZED (${rows.sql}${commitSql(mode)}), changed AS (
+  return `wanted AS MATERIALIZED (${rows.sql}${commitSql(mode, draw)}), changed AS (
   UPDATE ${table.entries} e SET ${SET_SQL}${behind}${more} FROM wanted g
   WHERE ${guardSql('wanted', mode)}
   RETURNING g.n, e.seq${mode.isOrdered ? ', e.order_key, e.slot' : ''}

@@ -182,7 +182,7 @@ async function openAll(
   const server = new Server(options, clock);
   await server.open();
   const lowerBounds = new DueLowerBounds(names, clock);
-  const notifications = new Notifications(options, server, { clock, instance, lowerBounds });
+  const notifications = new Notifications(options, server, { clock, instance });
   const orderKeys = new OrderKeys(names);
   const sent = new SentPartitions(server, options, clock);
   try {
@@ -207,6 +207,7 @@ async function openAll(
       isForced,
       orderKeys,
       keepsSent: options.sent !== undefined,
+      writes: notifications.writes,
     });
     return {
       server,
@@ -275,12 +276,11 @@ function createWrites(
       }),
     claim: (request) =>
       busy(use, async (opened) => {
-        const { server, claims, notifications, operations } = opened;
+        const { server, claims, operations } = opened;
         if (request.max <= 0) return [];
         const rows = await operations.time('claim', itemsOf, () =>
           server.run('claim entries', (ask, isUnknown) => claims.claim(ask, request, isUnknown)),
         );
-        if (rows.length > 0) notifications.writes.noteWrite();
         const { entries, broken } = decodeAll(rows, decodeRow);
         // A row that could not be moved is leased by this claim, and is found again afterwards.
         await quarantine(opened, broken).catch(() => undefined);
@@ -435,21 +435,17 @@ async function insertRows(
 ): Promise<readonly InsertResult[]> {
   const receipt = receipts.next();
   let isDoubtful = false;
-  if (rows.some(isKeyed)) {
-    orderKeys.note();
-    notifications.writes.noteOrderKey();
-  }
-  notifications.writes.beginInsert(rows.length);
-  const results = await server
-    .run('insert entries', (ask, isUnknown) => {
+  if (rows.some(isKeyed)) orderKeys.note();
+  const results = await notifications.writes.counted(rows.length, () =>
+    server.run('insert entries', (ask, isUnknown) => {
       isDoubtful = isUnknown;
       return inserts.insert(ask, rows, { receipt, isUnknown });
-    })
-    .finally(() => notifications.writes.endInsert(rows.length));
+    }),
+  );
   // A receipt that stays is removed after a day.
   if (!isDoubtful) void receipts.answered(receipt).catch(() => undefined);
   // Entries inserted as active are already being delivered.
-  if (rows.some(({ status }) => !isActiveKey(status.slot))) noteDue(notifications);
+  if (rows.some(({ status }) => !isActiveKey(status.slot))) notifications.notify();
   return results;
 }
 
@@ -464,7 +460,7 @@ async function commitRows(
   );
   if (rows.every(({ isDurable }) => !isDurable)) lazy.note();
   if (rows.some(({ status }) => status !== null && !isActiveKey(status.slot)))
-    noteDue(notifications);
+    notifications.notify();
   await letNextGo(parts, ended);
   return results;
 }
@@ -480,14 +476,9 @@ async function letNextGo(
       orderKeys.letGo(ask, [...ended]),
     );
     if (count === 0) return;
-    notifications.writes.noteOrderKey();
-    noteDue(notifications);
+    notifications.writes.noteDrawn();
+    notifications.notify();
   } catch {
     // The end is committed. A message that still waits behind it is found at its due time.
   }
-}
-
-function noteDue(notifications: Notifications): void {
-  notifications.writes.noteWrite();
-  notifications.notify();
 }

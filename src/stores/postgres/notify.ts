@@ -5,13 +5,13 @@
  * goes by itself, afterwards, at most every 20 ms. A store that is watched has one connection for
  * LISTEN: to `listenUrl`, otherwise to `url` unless that leads through a pool. Beside it, and
  * without it, the store polls: every 50 ms while others write, up to every second while they do
- * not, since no NOTIFY follows what a transaction of the caller inserts.
+ * not, since no NOTIFY follows what a transaction of the caller inserts. A look reads one sequence,
+ * from which every write draws that makes something due.
  *
  * Why: docs/decisions/0048-a-watched-store-listens.md
  */
 
 import type { Clock } from '../../ports/clock.ts';
-import { ARCHIVED_KEY, WAITING_KEYS } from '../shared/sql-row.ts';
 import {
   type QueryRequest,
   loadPg,
@@ -21,8 +21,7 @@ import {
   Sockets,
   TYPES,
 } from './connection.ts';
-import type { DueLowerBounds } from './claim.ts';
-import type { CheckedOptions, PgAnswer } from './options.ts';
+import type { CheckedOptions, Names, PgAnswer } from './options.ts';
 
 const TELL_EVERY_MS = 20;
 const LOOK_MIN_MS = 50;
@@ -38,7 +37,6 @@ interface NotificationOptions {
   readonly clock: Clock;
   /** Tells our own news from those of others. */
   readonly instance: string;
-  readonly lowerBounds: DueLowerBounds;
 }
 
 /** The notifications of one open store, and the polling beside them. */
@@ -63,18 +61,16 @@ export class Notifications {
   #isTelling = false;
   #hasNews = false;
   #lookMs = LOOK_MIN_MS;
+  /** The last look failed. */
+  #wasAway = false;
 
-  constructor(
-    options: CheckedOptions,
-    server: Server,
-    { clock, instance, lowerBounds }: NotificationOptions,
-  ) {
+  constructor(options: CheckedOptions, server: Server, { clock, instance }: NotificationOptions) {
     this.#options = options;
     this.#server = server;
     this.#clock = clock;
     this.#sockets = new Sockets(clock);
     this.#instance = instance;
-    this.writes = new WriteTracker(options.names, lowerBounds);
+    this.writes = new WriteTracker(options.names);
   }
 
   async open(): Promise<void> {
@@ -234,101 +230,120 @@ export class Notifications {
 
   async #look(): Promise<void> {
     try {
-      const isNews = await this.#server.run('look for what others wrote', (ask) =>
+      const found = await this.#server.run('look for what others wrote', (ask) =>
         this.writes.look(ask),
       );
+      // What waits for the server must hear that it is back, also if nothing was written.
+      const isNews = found === 'news' || this.#wasAway;
+      const isTime = found === 'unsure' && this.#lookMs === LOOK_MAX_MS;
+      this.#wasAway = false;
       this.#lookMs = isNews ? LOOK_MIN_MS : Math.min(2 * this.#lookMs, LOOK_MAX_MS);
-      if (isNews && this.#isOpen) this.#wake();
+      if ((isNews || isTime) && this.#isOpen) {
+        this.writes.told();
+        this.#wake();
+      }
     } catch {
       // Anyone who uses the store hears of it there; the watch only goes on.
+      this.#wasAway = true;
     }
     if (this.#isOpen && this.#calls.size > 0) this.#lookSoon(this.#lookMs);
   }
 }
 
+/** What a look tells; unsure: writes of our own were on their way. */
+type Finding = 'news' | 'unsure' | 'nothing';
+
+/** What a look has seen. */
+interface Sight {
+  /** How many numbers others have drawn: at least, and at most. */
+  readonly least: number;
+  readonly most: number;
+  /** Open transactions that may have drawn some of them. */
+  readonly open: ReadonlySet<string>;
+}
+
 /**
- * Tells the writes of other processes from our own, by the sequences that inserts and releases of
- * order keys draw from, and by the first due row of each state.
+ * Tells the writes of other processes from our own, by the sequence of entries: an insert draws a
+ * number for each row, and a change that makes something due draws one. A number is seen before the
+ * transaction that drew it is committed. So the end of a transaction that was open when its number
+ * was seen is news as well.
  */
-class WriteTracker {
-  readonly #names: CheckedOptions['names'];
-  readonly #lowerBounds: DueLowerBounds;
-  /** Rows of our own inserts: sent, and answered. */
+export class WriteTracker {
+  readonly #sql: string;
+  /** Numbers that our own writes draw: of those that were sent, and of those that were answered. */
   #sent = 0;
   #answered = 0;
-  /** Our own draws from the sequence of order keys. */
-  #draws = 0;
-  /** Whether we have changed what is due since the last look. */
-  #hasWritten = false;
-  /** What was due first has moved while we wrote: perhaps others moved it as well. */
-  #isDoubtful = false;
-  /** What the last look found: the least that others inserted and drew, and the first rows. */
-  #last: { readonly inserts: number; readonly draws: number; readonly heads: string } | undefined;
+  #drawn = -1;
+  /** What was told, and what the last look has seen. */
+  #told: Sight | undefined;
+  #seen: Sight | undefined;
 
-  constructor(names: CheckedOptions['names'], lowerBounds: DueLowerBounds) {
-    this.#names = names;
-    this.#lowerBounds = lowerBounds;
+  constructor(names: Names) {
+    this.#sql = lookSql(names);
   }
 
-  /** An insert of this many rows is about to be sent. */
-  beginInsert(rows: number): void {
-    this.#sent += rows;
+  /**
+   * Runs a write of our own that draws so many numbers. One that failed counts as one of others:
+   * whether it has drawn is unknown, and a needless wake-up does no harm.
+   */
+  async counted<T>(numbers: number, write: () => Promise<T>): Promise<T> {
+    this.#sent += numbers;
+    try {
+      const result = await write();
+      this.#answered += numbers;
+      return result;
+    } catch (error) {
+      this.#sent -= numbers;
+      throw error;
+    }
   }
 
-  endInsert(rows: number): void {
-    this.#answered += rows;
+  /** One of our own has drawn a number. */
+  noteDrawn(): void {
+    this.#sent += 1;
+    this.#answered += 1;
   }
 
-  /** We draw from the sequence of order keys. */
-  noteOrderKey(): void {
-    this.#draws += 1;
+  /** Whether others have written something since it was last told. */
+  async look(ask: QueryRequest): Promise<Finding> {
+    const answered = this.#answered;
+    const before = this.#told;
+    const isWaiting = (before?.open.size ?? 0) > 0;
+    const [[number, writing] = []] = await ask(this.#sql, [this.#drawn, isWaiting]);
+    const drawn = Number(number);
+    this.#drawn = drawn;
+    const open = new Set(typeof writing === 'string' ? writing.split(' ') : []);
+    const now = { least: drawn - this.#sent, most: drawn - answered, open };
+    this.#seen = now;
+    if (before === undefined) {
+      this.told();
+      return 'nothing';
+    }
+    const left = new Set([...before.open].filter((one) => open.has(one)));
+    const isDrawn = now.most > before.least;
+    // Then there are no more of others than before; after a failover there may be fewer.
+    if (!isDrawn) this.#seen = { least: now.most, most: now.most, open: left };
+    if (now.least > before.most || left.size < before.open.size) return 'news';
+    if (!isDrawn) this.told();
+    else this.#told = { least: before.least, most: Math.min(before.most, now.most), open };
+    return isDrawn ? 'unsure' : 'nothing';
   }
 
-  /** We have changed what is due. */
-  noteWrite(): void {
-    this.#hasWritten = true;
-  }
-
-  /** Whether others have written something since the last look. */
-  async look(ask: QueryRequest): Promise<boolean> {
-    const hadWritten = this.#hasWritten || this.#sent !== this.#answered;
-    this.#hasWritten = false;
-    const [[inserted, found, drawn] = []] = await ask(lookSql(this.#names, this.#lowerBounds));
-    // Of the numbers drawn so far at most `#sent` are ours, so at least the rest are of others.
-    const inserts = Number(inserted) - this.#sent;
-    const draws = Number(drawn) - this.#draws;
-    const heads = String(found);
-    const last = this.#last;
-    const isForeign = last !== undefined && (inserts > last.inserts || draws > last.draws);
-    const isMoved = last !== undefined && heads !== last.heads;
-    this.#last = {
-      inserts: Math.max(last?.inserts ?? inserts, inserts),
-      draws: Math.max(last?.draws ?? draws, draws),
-      heads,
-    };
-    // Our own writes move the first rows too: a move counts where we wrote nothing meanwhile.
-    const isOurs = hadWritten || this.#hasWritten;
-    const isDoubtful = isMoved || this.#isDoubtful;
-    this.#isDoubtful = isDoubtful && isOurs;
-    return isForeign || (isDoubtful && !isOurs);
+  /** Whoever watches knows of all that the last look has seen. */
+  told(): void {
+    this.#told = this.#seen;
   }
 }
 
-export function lookSql(
-  { table, sequence, turns }: CheckedOptions['names'],
-  lowerBounds: DueLowerBounds,
-): string {
-  const heads = WAITING_KEYS.map(
-    (slot) => `(SELECT string_agg(e.due_at::text || e.id, ' ') FROM generate_series(0, 9) AS p(n)
-  CROSS JOIN LATERAL (
-    SELECT due_at, id FROM ${table.entries}
-    WHERE slot = ${slot} AND slot < ${ARCHIVED_KEY} AND priority = p.n::int2${lowerBounds.sql(slot)}
-    ORDER BY due_at, id LIMIT 1
-  ) e)`,
-  );
-  return `SELECT (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM ${sequence}),
-  concat_ws('|', ${heads.join(', ')}),
-  (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM ${turns})`;
+/**
+ * The last number drawn; and, if it is not `$1` or `$2` says so, the transactions that are writing
+ * entries.
+ */
+export function lookSql({ sequence, table }: Names): string {
+  return `SELECT n, CASE WHEN n <> $1::int8 OR $2::boolean THEN (
+  SELECT string_agg(virtualtransaction, ' ') FROM pg_locks
+  WHERE relation = '${table.entries}'::regclass AND mode = 'RowExclusiveLock' AND granted
+) END FROM (SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS n FROM ${sequence}) s`;
 }
 
 async function end(listener: PgListener): Promise<void> {

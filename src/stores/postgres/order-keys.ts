@@ -157,7 +157,7 @@ ORDER BY ${STANDING_SQL}, h.seq LIMIT $1::int4`,
 //
 // The sequence `turns` tells: every insert with a key draws from it before the row becomes visible,
 // and it never goes back. So a statement that finds it untouched may ignore order keys, and stores
-// without keys pay next to nothing. Releases draw from it too, so that other processes notice.
+// without keys pay next to nothing. Releases draw from that of entries, so that others notice.
 
 /**
  * True in a statement of a store without keys. n.b. A function call, since one more table has to be
@@ -218,7 +218,7 @@ heads AS MATERIALIZED (
     ${firstSql(names, 'k.key')}
   ) h WHERE h.slot IN (${DUE_KEYS_SQL})
 ), woken AS (${letGoSql(names, ids, '$2::int8')} RETURNING 1)
-SELECT n, CASE WHEN n > 0 THEN nextval('${names.turns}') END FROM (
+SELECT n, CASE WHEN n > 0 THEN nextval('${names.sequence}') END FROM (
   SELECT count(*)::int4 AS n FROM heads WHERE (SELECT count(*) FROM woken) >= 0
 ) c`,
       [textArray(keys), this.#lastNow],

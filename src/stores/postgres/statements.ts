@@ -28,7 +28,7 @@ import { lazyWriteSql, readDurability } from './durability.ts';
 import { insertWithin } from './insert-within.ts';
 import { Inserts, newRow, ownersSql, Receipts, sweepReceipts } from './insert.ts';
 import { Lists } from './list.ts';
-import { lookSql } from './notify.ts';
+import { lookSql, WriteTracker } from './notify.ts';
 import { type Names, namesOf } from './options.ts';
 import { findKeyHeads, OrderKeys } from './order-keys.ts';
 import { createRecordStore } from './records.ts';
@@ -356,7 +356,8 @@ async function listClaimHelpers(list: StatementList, names: Names): Promise<void
   await list.record('Release the next row of order keys', (ask) => orderKeys.letGo(ask, ['k']), {
     given: ['order_keys', 'last_claim_at'],
   });
-  list.add('Look for what other processes wrote', lookSql(names, new DueLowerBounds(names, CLOCK)));
+  const looked = ['last_number', 'is_waiting'];
+  list.add('Look for what other processes wrote', lookSql(names), [1, true], looked);
 }
 
 function changeOf(id: string, more: Partial<Change> = {}) {
@@ -365,10 +366,11 @@ function changeOf(id: string, more: Partial<Change> = {}) {
 }
 
 async function listCommits(list: StatementList, names: Names): Promise<void> {
+  const writes = new WriteTracker(names);
   const changesOf = (keepsSent: boolean, isOrdered = false): Changes => {
     const orderKeys = new OrderKeys(names);
     if (isOrdered) orderKeys.note();
-    return new Changes(names, { isForced: false, keepsSent, orderKeys });
+    return new Changes(names, { isForced: false, keepsSent, orderKeys, writes });
   };
   const record = (title: string, changes: Changes, ...rows: ReturnType<typeof changeRow>[]) =>
     list.record(title, (ask) => changes.change(ask, rows, false, new Set()));

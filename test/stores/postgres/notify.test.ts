@@ -281,28 +281,6 @@ withService('postgres', () => {
     expect(watch.calls()).toBe(1);
   });
 
-  test('without LISTEN a store finds what another released while it wrote itself', async () => {
-    const schema = ownSchema();
-    const one = await openStore({ schema });
-    const held = sampleEntry('a', { state: 'hold', dueAt: null });
-    const own = sampleEntry('b', { dueAt: later(60_000) });
-    await one.insert([held, own]);
-    const clock = countingClock();
-    const two = await openStore({ schema, ...(await withPool()) }, { clock });
-    const watch = watching(two);
-    const looks = () => clock.spans.filter((ms) => ms >= 50 && ms <= 1_000).length;
-    await expect.poll(looks).toBeGreaterThan(3);
-    watch.reset();
-    const woken = watch.next();
-    // Both between two looks.
-    await one.commit([
-      entryChange(held, steppedStatus(held, { state: 'incoming', dueAt: later(0) })),
-    ]);
-    await two.commit([entryChange(own, steppedStatus(own, { dueAt: later(90_000) }))]);
-    await woken;
-    expect(watch.calls()).toBeGreaterThan(0);
-  });
-
   test('a message of a transaction is found once it is committed', async () => {
     const store = await openStore();
     const client = await openClient();
