@@ -56,67 +56,115 @@ function meet(one: readonly string[], other: readonly string[]): boolean {
   return false;
 }
 
-/** Maximum number of steps of one comparison; beyond it patterns count as different. */
-const COVER_STEPS_MAX = 10_000;
+/**
+ * Maximum number of places in patterns that one comparison goes through, which takes some
+ * milliseconds; beyond it a pattern counts as not covered.
+ */
+const COVER_PLACES_MAX = 100_000;
+/** Maximum number of patterns that are looked at together; those behind them are left out. */
+const COVER_PATTERNS_MAX = 100;
 
-/** Whether every topic that fits `later` fits `earlier` as well; a few absurd patterns: false. */
-export function patternCovers(earlier: string, later: string): boolean {
-  if (earlier === later || earlier === '#') return true;
-  if (!startsAlike(earlier, later)) return false;
-  const pattern = earlier.split('.');
+/**
+ * Which earlier patterns take every topic that fits `later`: the first that does so alone, else
+ * several of which none can be left out; undefined: some topic is left to `later`.
+ *
+ * n.b. A wildcard of `later` stands for a word that nobody names, since all that takes such a topic
+ * takes it with every other word there as well. So a pattern without `#` is one topic here, and is
+ * taken by one pattern or by none.
+ */
+export function patternsCovering(
+  earlier: readonly string[],
+  later: string,
+): readonly number[] | undefined {
+  if (!later.includes('#')) {
+    const at = earlier.findIndex((one) => startsAlike(one, later) && topicMatches(one, later));
+    return at === -1 ? undefined : [at];
+  }
   const words = later.split('.');
-  // The places in `earlier` that can be reached where `later` stands. A `*` of `later` is a word
-  // that `earlier` does not name, since every other word fits at least as well.
-  const open = [{ at: 0, places: closed(pattern, [0]), isTopic: false }];
+  const named = new Set(words);
+  const isPossible = (one: string): boolean =>
+    startsAlike(one, later) && one.split('.').every((word) => isPattern(word) || named.has(word));
+  const possible = earlier.flatMap((one, at) => (isPossible(one) ? [at] : []));
+  const cover = (places: readonly number[]): boolean =>
+    coverTogether(
+      places.map((at) => earlier[at] ?? ''),
+      words,
+    );
+  const alone = possible.find((at) => cover([at]));
+  if (alone !== undefined) return [alone];
+  let needed = possible.slice(0, COVER_PATTERNS_MAX);
+  if (needed.length < 2 || !cover(needed)) return undefined;
+  for (const at of needed.toReversed()) {
+    const rest = needed.filter((one) => one !== at);
+    if (cover(rest)) needed = rest;
+  }
+  return needed;
+}
+
+/** Whether each topic of these words fits one of the patterns at least. */
+function coverTogether(patterns: readonly string[], words: readonly string[]): boolean {
+  // One behind the other, each with its end: undefined.
+  const parts = patterns.flatMap((one) => [...one.split('.'), undefined]);
+  const starts = [...parts.keys()].filter((at) => at === 0 || parts[at - 1] === undefined);
+  // The places in the patterns that can be reached where the words stand.
+  const open = [{ at: 0, places: closed(parts, starts), isTopic: false }];
   const seen = new Set<string>();
+  let steps = 0;
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
     const { at, places, isTopic } = next;
     const key = `${at} ${places.join()} ${isTopic}`;
     if (seen.has(key)) continue;
-    if (seen.size >= COVER_STEPS_MAX) return false;
+    steps += places.length + 1;
+    if (steps > COVER_PLACES_MAX) return false;
     seen.add(key);
     const word = words[at];
     if (word === undefined) {
       // No topic is without words.
-      if (isTopic && !places.includes(pattern.length)) return false;
+      if (isTopic && !places.some((place) => parts[place] === undefined)) return false;
       continue;
     }
     const isMany = word === '#';
     if (isMany) open.push({ at: at + 1, places, isTopic });
-    const after = stepOver(pattern, places, isMany || word === '*' ? undefined : word);
+    const after = stepOver(parts, places, isMany || word === '*' ? undefined : word);
     open.push({ at: isMany ? at : at + 1, places: after, isTopic: true });
   }
   return true;
 }
 
 /** Whether they agree up to the first wildcard: thousands of routes are compared in pairs. */
-function startsAlike(pattern: string, other: string): boolean {
-  for (let at = 0; at < pattern.length; at += 1) {
-    const character = pattern[at];
-    if (character === '*' || character === '#') return true;
-    if (character !== other[at]) return character === '.' && at === other.length;
+function startsAlike(one: string, other: string): boolean {
+  const length = Math.min(one.length, other.length);
+  for (let at = 0; at < length; at += 1) {
+    const a = one[at];
+    const b = other[at];
+    if (a === '*' || a === '#' || b === '*' || b === '#') return true;
+    if (a !== b) return false;
   }
-  return false;
+  // Where one is over, the other may go on with a wildcard for no word.
+  const next = one[length] ?? other[length];
+  return next === undefined || next === '.';
 }
+
+type Parts = readonly (string | undefined)[];
 
 /** The places after one word; undefined: one that no pattern names. */
 function stepOver(
-  pattern: readonly string[],
+  parts: Parts,
   places: readonly number[],
   word: string | undefined,
 ): readonly number[] {
   const after = places.flatMap((place) => {
-    const part = pattern[place];
+    const part = parts[place];
     if (part === '#') return [place];
     return part !== undefined && (part === '*' || part === word) ? [place + 1] : [];
   });
-  return closed(pattern, after);
+  return closed(parts, after);
 }
 
 /** With the places behind each `#`, since it may stand for no word. */
-function closed(pattern: readonly string[], places: readonly number[]): readonly number[] {
+function closed(parts: Parts, places: readonly number[]): readonly number[] {
   const all = new Set(places);
-  for (const place of all) if (pattern[place] === '#') all.add(place + 1);
+  for (const place of all) if (parts[place] === '#') all.add(place + 1);
   return [...all].toSorted((one, other) => one - other);
 }
 

@@ -11,7 +11,7 @@
 
 import type { Millis } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
-import { patternCovers } from '../core/topic.ts';
+import { patternsCovering } from '../core/topic.ts';
 import type { Events } from '../engine/events.ts';
 import type { HandlerRoute, Routes } from '../engine/handler-slots.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -95,16 +95,19 @@ export class MissingHandlers {
     this.#warn('policy-unknown', `${text}the default policy is used`);
   }
 
-  /** A handler is about to be registered: one before it may take all its messages. */
+  /** A handler is about to be registered: those before it may take all its messages. */
   registering({ lane, pattern }: Pick<HandlerRoute, 'lane' | 'pattern'>): void {
     const { events, source, routes } = this.#parts;
-    const covers = (route: HandlerRoute): boolean => patternCovers(route.pattern, pattern);
-    const earlier = routes.of(lane).find((route) => route.picks === undefined && covers(route));
-    if (earlier === undefined) return;
+    const whole = routes.of(lane).filter((route) => route.picks === undefined);
+    const patterns = whole.map((route) => route.pattern);
+    const covering = patternsCovering(patterns, pattern);
+    if (covering === undefined) return;
     const name = lane === 'delivery' ? 'handler' : 'bounce handler';
+    const names = covering.map((at) => `"${patterns[at] ?? ''}"`).join(' and ');
+    const earlier = covering.length === 1 ? `the one for ${names} was` : `those for ${names} were`;
     const text =
-      `the ${name} for "${pattern}" gets no message: the one for "${earlier.pattern}" was ` +
-      'registered before, and the first match wins';
+      `the ${name} for "${pattern}" gets no message: ${earlier} registered before, and the ` +
+      'first match wins';
     if (!events.hears('trouble')) return this.#warn('handler-unreachable', text);
     const error = new RespoolError('config.invalid', text);
     events.emit({ at: source.now(), kind: 'trouble', doing: `registering a ${name}`, error });

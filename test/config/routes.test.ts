@@ -86,6 +86,17 @@ describe.each(['routes', 'bounces'] as const)('%s', (key) => {
     expect(warnings).toEqual([`${key}[2] "b.*" gets nothing: ${key}[1] "#" before it takes all`]);
   });
 
+  test('behind several that take all together are a warning that names them', async () => {
+    const warningsOf = async (...topics: string[]) => {
+      const routes = topics.map((topic) => ({ topic, deliver: http }));
+      return (await load({ config: { [key]: routes } })).warnings;
+    };
+    expect(await warningsOf('x', 'a', 'a.*.#', 'a.#')).toEqual([
+      `${key}[3] "a.#" gets nothing: ${key}[1] "a" and ${key}[2] "a.*.#" before it take all together`,
+    ]);
+    expect(await warningsOf('x', 'a', 'a.*.*.#', 'a.#')).toEqual([]);
+  });
+
   test.each([
     ['a.#', 'a.b'],
     ['a.#', 'a.*'],

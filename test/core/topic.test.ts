@@ -1,7 +1,8 @@
 /** Topics and the patterns over them. */
+import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { topicMatches, type TopicRule } from 'respool';
-import { isPattern, patternCovers, takesTopic, wordsMatch } from '../../src/core/topic.ts';
+import { isPattern, patternsCovering, takesTopic, wordsMatch } from '../../src/core/topic.ts';
 
 describe('a pattern', () => {
   test.each<[string, string, boolean]>([
@@ -133,43 +134,105 @@ describe('an earlier pattern covers a later one', () => {
     ['mail.*', 'mailbox.x', false],
     ['a', 'b', false],
   ])('%j over %j: %j', (earlier, later, covers) => {
-    expect(patternCovers(earlier, later)).toBe(covers);
-  });
-
-  /** Everything of one word up to `most` words, each from these letters. */
-  const everyText = (letters: string, most: number): readonly string[] => {
-    const longer = (texts: readonly string[]): readonly string[] =>
-      texts.flatMap((text) => [...letters].map((letter) => `${text}.${letter}`));
-    let last: readonly string[] = [...letters];
-    const all = [...last];
-    for (let length = 2; length <= most; length += 1) {
-      last = longer(last);
-      all.push(...last);
-    }
-    return all;
-  };
-
-  // All pairs and no sample: two patterns of five words may differ in topics of eight words alone.
-  test('exactly if each topic of the later fits the earlier', () => {
-    const topics = everyText('abx', 6);
-    const fitting = everyText('ab*#', 4).map(
-      (pattern) => [pattern, topics.map((topic) => topicMatches(pattern, topic))] as const,
-    );
-    const wrong: string[] = [];
-    for (const [earlier, fitsEarlier] of fitting) {
-      for (const [later, fitsLater] of fitting) {
-        const missed = fitsLater.findIndex((fits, at) => fits && fitsEarlier[at] === false);
-        if (patternCovers(earlier, later) !== (missed === -1)) {
-          wrong.push(`${earlier} over ${later}, as of ${topics[missed]}`);
-        }
-      }
-    }
-    expect(wrong).toEqual([]);
+    expect(patternsCovering([earlier], later)).toEqual(covers ? [0] : undefined);
   });
 
   test('patterns of very many wildcards are no trouble', () => {
     const many = Array.from({ length: 60 }, (_, at) => (at % 2 === 0 ? '#' : 'a')).join('.');
-    expect(patternCovers(many, `${many}.b`)).toBe(false);
-    expect(patternCovers(`${many}.#`, `${many}.b`)).toBe(true);
+    expect(patternsCovering([many], `${many}.b`)).toBeUndefined();
+    expect(patternsCovering([`${many}.#`], `${many}.b`)).toEqual([0]);
+  });
+});
+
+describe('several earlier patterns cover a later one together', () => {
+  test.each<[readonly string[], string, readonly number[] | undefined]>([
+    [['a', 'a.*', 'a.*.*.#'], 'a.#', [0, 1, 2]],
+    [['a', 'a.*.*.#'], 'a.#', undefined],
+    [['*', 'x', '*.*.#'], '#', [0, 2]],
+    [['a', '*.#.b', 'a.*', 'a.#.*.*'], 'a.#', [0, 2, 3]],
+    // Even and odd counts of words are not to be told apart by patterns: none of these is whole.
+    [['*', '*.*', '*.*.*'], '#', undefined],
+    // The first one that does alone is named, however many do so together.
+    [['a', 'a.*.#', 'a.#', '#'], 'a.#', [2]],
+    [['b.#', '*.#'], 'a.b.#', [1]],
+    // Without a # in it a pattern is taken by one or by none: a word that nobody names tells.
+    [['mail.#', '*.welcome'], 'mail.welcome', [0]],
+    [['a.*', '*.b'], '*.*', undefined],
+    [[], 'a.#', undefined],
+  ])('%j over %j: %j', (earlier, later, covering) => {
+    expect(patternsCovering(earlier, later)).toEqual(covering);
+  });
+
+  test('of a hundred patterns that might, and of no more', () => {
+    const words = (count: number): string => Array.from({ length: count }, () => '*').join('.');
+    const parts = (count: number): string[] => [
+      ...Array.from({ length: count - 1 }, (_, at) => words(at + 1)),
+      `${words(count)}.#`,
+    ];
+    expect(patternsCovering(parts(100), '#')).toHaveLength(100);
+    expect(patternsCovering(parts(101), '#')).toBeUndefined();
+    // Those with a word of their own are none of them.
+    const others = Array.from({ length: 1_000 }, (_, at) => `#.topic-${at}`);
+    expect(patternsCovering([...others, ...parts(3)], '#')).toEqual([1_000, 1_001, 1_002]);
+  });
+
+  test('what has too many places to go through is not covered, though it is', () => {
+    // An a with this many words behind it; where each of many such may be is a state of its own.
+    const earlier = (words: number): string => `#.a.${'*.'.repeat(words)}#`;
+    const later = (times: number, words: number): string =>
+      `${'#.a.'.repeat(times)}${'*.'.repeat(words)}#`;
+    expect(patternsCovering([earlier(6)], later(3, 6))).toEqual([0]);
+    expect(patternsCovering([earlier(30)], later(10, 30))).toBeUndefined();
+  });
+
+  const word = fc.constantFrom('a', 'b', '*', '#');
+  const pattern = fc.array(word, { minLength: 1, maxLength: 4 }).map((words) => words.join('.'));
+  /** All topics of up to six words of three, one of which no pattern names. */
+  const topics = [1, 2, 3, 4, 5, 6].flatMap((length) =>
+    Array.from({ length: 3 ** length }, (_, at) =>
+      at
+        .toString(3)
+        .padStart(length, '0')
+        .replaceAll(/./g, (digit) => '.' + 'abx'.charAt(+digit))
+        .slice(1),
+    ),
+  );
+  /** The same sample each time: topics of six words do not tell apart every two sets of patterns. */
+  const SAMPLE = { numRuns: 2_000, seed: 5 };
+  const missedBy = (earlier: readonly string[], later: string): string | undefined =>
+    topics.find(
+      (topic) => topicMatches(later, topic) && !earlier.some((one) => topicMatches(one, topic)),
+    );
+
+  test('exactly if each topic of the later fits one of them, and then none can be left out', () => {
+    fc.assert(
+      fc.property(fc.array(pattern, { maxLength: 6 }), pattern, (earlier, later) => {
+        const covering = patternsCovering(earlier, later);
+        const missed = missedBy(earlier, later);
+        expect([covering === undefined, missed]).toEqual([missed !== undefined, missed]);
+        if (covering === undefined) return;
+        const named = covering.map((at) => earlier[at] ?? '');
+        expect(missedBy(named, later)).toBeUndefined();
+        for (const one of named) {
+          expect(missedBy(named.toSpliced(named.indexOf(one), 1), later)).toBeDefined();
+        }
+        const alone = earlier.findIndex((one) => missedBy([one], later) === undefined);
+        if (alone >= 0) expect(covering).toEqual([alone]);
+      }),
+      SAMPLE,
+    );
+  });
+
+  test('also where the later is of many words, and the earlier ones of wildcards', () => {
+    const wild = fc.constantFrom('*', '#', 'a');
+    const few = fc.array(wild, { minLength: 1, maxLength: 4 }).map((words) => words.join('.'));
+    fc.assert(
+      fc.property(fc.array(few, { minLength: 2, maxLength: 8 }), few, (earlier, later) => {
+        const missed = missedBy(earlier, later);
+        const covering = patternsCovering(earlier, later);
+        expect([covering === undefined, missed]).toEqual([missed !== undefined, missed]);
+      }),
+      SAMPLE,
+    );
   });
 });

@@ -157,6 +157,28 @@ test('a second handler for a pattern is told, unless the first picks by envelope
   expect(troubles()).toBe(2);
 });
 
+test('a handler that gets nothing since several before it take all is told, with all of them', async () => {
+  const { spool, events } = await setup({ policies: { default: fixed('1h') } });
+  const texts = (): string[] =>
+    events.flatMap((event) => (event.kind === 'trouble' ? [String(event.error)] : []));
+  for (const pattern of ['mail', 'mail.*', 'sms.#']) spool.handle(pattern, () => undefined);
+  const undo = spool.handle('mail.*.*.#', () => undefined);
+  expect(texts()).toEqual([]);
+  const undoLast = spool.handle('mail.#', () => undefined);
+  expect(texts()).toEqual([
+    expect.stringContaining(
+      'the handler for "mail.#" gets no message: those for "mail" and "mail.*" and "mail.*.*.#" ' +
+        'were registered before, and the first match wins',
+    ),
+  ]);
+  // Without one of them it gets something.
+  undo();
+  undoLast();
+  spool.handle('mail.#', () => undefined);
+  expect(texts()).toHaveLength(1);
+  await spool.stop();
+});
+
 test.each([
   ['mail.*', 'mail.welcome'],
   ['a.#', 'a.*'],

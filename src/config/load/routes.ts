@@ -5,7 +5,7 @@
 
 import type { Duration } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
-import { patternCovers } from '../../core/topic.ts';
+import { patternsCovering } from '../../core/topic.ts';
 import { checkTopicPattern, isPlainObject } from '../../core/limits.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import {
@@ -67,13 +67,15 @@ export function routesOf(value: unknown, parts: RouteContext): readonly Effectiv
   });
 }
 
-/** Sentences about routes that never get a message, because one before them takes all of theirs. */
+/** Sentences about routes that never get a message: those before them take all of theirs. */
 export function unreachedRoutes(routes: readonly EffectiveRoute[], key: string): string[] {
-  return routes.flatMap(({ topic }, at) => {
-    const before = routes.slice(0, at).findIndex((route) => patternCovers(route.topic, topic));
-    if (before === -1) return [];
-    const first = `${key}[${before}] "${routes[before]?.topic ?? ''}"`;
-    return [`${key}[${at}] "${topic}" gets nothing: ${first} before it takes all`];
+  const topics = routes.map(({ topic }) => topic);
+  return topics.flatMap((topic, at) => {
+    const before = patternsCovering(topics.slice(0, at), topic);
+    if (before === undefined) return [];
+    const names = before.map((one) => `${key}[${one}] "${topics[one] ?? ''}"`).join(' and ');
+    const take = before.length === 1 ? 'takes all' : 'take all together';
+    return [`${key}[${at}] "${topic}" gets nothing: ${names} before it ${take}`];
   });
 }
 
