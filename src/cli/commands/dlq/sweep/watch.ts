@@ -7,11 +7,10 @@
  * a restart tells nothing twice, a hook that failed is called again at the next round. Only an end
  * in the moment between the two can tell something a second time. No message is ever looked at.
  *
- * Why it is not a rule of observe/alerts: a rule is one condition of a configuration with one
- * state, and its notifications are messages of the spool that are retried for days. Here options
- * name queues by pattern, each queue that matches has a state of its own, the hook is called in the
- * round itself, and a queue is resolved at the first look below its limit; nothing has to be
- * configured, and no service has to run. Shared with alerts is how the depth of queues is asked.
+ * It is no rule of alerts: each queue that matches has a state of its own, and the hook is called
+ * in the round itself. Shared with alerts is how the depth of queues is asked.
+ *
+ * Why: docs/decisions/0043-an-alert-is-a-record-and-a-message.md
  */
 
 import { type ReachedOnce, reachOnce } from '../../rabbit/reach.ts';
