@@ -365,7 +365,7 @@ function customDelayMs(
     if (ask === undefined) return longestMs;
     askedMs = durationMs(ask(attempt, failure), `backoff "${backoff.name}"`);
   } catch {
-    // User code that throws must not decide the fate of a message: wait the longest rung.
+    // User code that throws must not decide what becomes of a message: wait the longest rung.
     return longestMs;
   }
   return rungsMs.find((rung) => rung >= askedMs) ?? longestMs;

@@ -3,7 +3,7 @@
  *
  * Over an Operator, so the same on a store and through a service. Nothing is locked: every write is
  * a compare-and-swap, and who was quicker wins. Settles that come together go in one call for each
- * fate. A call without an answer, and a refusal, are looked into before they are reported: what
+ * verdict. A call without an answer, and a refusal, are looked into before they are reported: what
  * carries the mark of this replay was sent by it, whatever the answer was.
  */
 
@@ -146,10 +146,13 @@ class SpoolLetters implements DeadLetters {
     }
   }
 
-  async settle({ letter, token }: TakenLetter, fate: SettleOrder['fate']): Promise<SettleResult> {
+  async settle(
+    { letter, token }: TakenLetter,
+    verdict: SettleOrder['verdict'],
+  ): Promise<SettleResult> {
     try {
-      if (fate.kind === 'leave') return { kind: 'done' };
-      return await this.#line.add([{ letter, fate }], ([settled]) => settled ?? GONE);
+      if (verdict.kind === 'leave') return { kind: 'done' };
+      return await this.#line.add([{ letter, verdict }], ([settled]) => settled ?? GONE);
     } finally {
       (token as Token).inHand.done(token);
     }
@@ -164,10 +167,10 @@ class SpoolLetters implements DeadLetters {
       const found = new Map(page.entries.map((entry) => [entry.envelope.id, entry]));
       for (const id of some) {
         const entry = found.get(id);
-        const fate = entry === undefined ? 'gone' : fateOf(entry, replay);
-        if (fate === 'delivered') delivered.push(id);
-        if (fate === 'gone') gone.push(id);
-        if (fate !== 'failed' || entry === undefined) continue;
+        const result = entry === undefined ? 'gone' : sendResultOf(entry, replay);
+        if (result === 'delivered') delivered.push(id);
+        if (result === 'gone') gone.push(id);
+        if (result !== 'failed' || entry === undefined) continue;
         const { code, reason } = whyOf(entry.status);
         failed.push({ id, code, reason });
       }
@@ -277,7 +280,7 @@ function chunksOf(ids: readonly string[]): (readonly string[])[] {
 
 type Found = Awaited<ReturnType<Operator['page']>>['entries'][number];
 
-function fateOf(
+function sendResultOf(
   { envelope, status }: Found,
   replay: string,
 ): 'failed' | 'delivered' | 'gone' | undefined {
@@ -293,13 +296,13 @@ function fateOf(
   return lastFailure !== undefined && ended > 0 ? 'failed' : undefined;
 }
 
-/** A letter and its fate. */
+/** A letter and its verdict. */
 export interface SettleOrder {
   readonly letter: Letter;
-  readonly fate: LetterVerdict;
+  readonly verdict: LetterVerdict;
 }
 
-type SendFate = Extract<LetterVerdict, { kind: 'send' }>;
+type SendVerdict = Extract<LetterVerdict, { kind: 'send' }>;
 
 /** Ids that can be asked for at once. */
 const ASKED_MAX = 500;
@@ -327,11 +330,11 @@ async function settleTogether(
 }
 
 /** The same for those that can go in one call; a body of its own makes a call of its own. */
-function nameOf({ letter, fate }: SettleOrder, at: number): string {
-  if (fate.kind !== 'send') return JSON.stringify(fate);
-  if (fate.change?.body !== undefined) return String(at);
-  const { replay, isCanary, change } = fate;
-  return JSON.stringify([replay, isCanary, topicOf(letter, fate.to), change, letter.replays]);
+function nameOf({ letter, verdict }: SettleOrder, at: number): string {
+  if (verdict.kind !== 'send') return JSON.stringify(verdict);
+  if (verdict.change?.body !== undefined) return String(at);
+  const { replay, isCanary, change } = verdict;
+  return JSON.stringify([replay, isCanary, topicOf(letter, verdict.to), change, letter.replays]);
 }
 
 function settleAlike(
@@ -340,25 +343,25 @@ function settleAlike(
 ): Promise<readonly SettleResult[]> {
   const [first] = orders;
   const letters = orders.map(({ letter }) => letter);
-  const fate: LetterVerdict = first?.fate ?? { kind: 'leave' };
-  switch (fate.kind) {
+  const verdict: LetterVerdict = first?.verdict ?? { kind: 'leave' };
+  switch (verdict.kind) {
     case 'leave':
       return Promise.resolve(letters.map(() => ({ kind: 'done' })));
     case 'send':
-      return send(operator, letters, fate);
+      return send(operator, letters, verdict);
     case 'park':
-      return park(operator, letters, fate);
+      return park(operator, letters, verdict);
     case 'remove':
-      return remove(operator, letters, fate);
+      return remove(operator, letters, verdict);
     default:
-      return unreachable(fate);
+      return unreachable(verdict);
   }
 }
 
 async function send(
   operator: Operator,
   letters: readonly Letter[],
-  { to, replay, isCanary, change: repair }: SendFate,
+  { to, replay, isCanary, change: repair }: SendVerdict,
 ): Promise<readonly SettleResult[]> {
   if (to?.kind === 'queue') {
     const reason =

@@ -198,7 +198,7 @@ export interface DeadLetters {
    * this place, so that what was not seen is not here. Asked after a take has ended.
    */
   isAlone(): Promise<boolean>;
-  settle(letter: TakenLetter, fate: LetterVerdict): Promise<SettleResult>;
+  settle(letter: TakenLetter, verdict: LetterVerdict): Promise<SettleResult>;
   /** What became of those that this replay sent, as far as can be seen from here. */
   since(replay: string, ids: readonly string[]): Promise<Since>;
   /**

@@ -6,7 +6,7 @@
  */
 
 import assert from 'node:assert/strict';
-import { fateCases, takeCases } from './letter-cases.ts';
+import { settleCases, takeCases } from './letter-cases.ts';
 import { lookCases } from './letter-cases.ts';
 import type { LetterCase, LettersAbilities, LettersMaker } from './letter-cases.ts';
 import type { SuiteCase } from './suite.ts';
@@ -19,7 +19,7 @@ export type {
   LettersUnderTest,
 } from './letter-cases.ts';
 
-const CASES: readonly LetterCase[] = [...lookCases, ...takeCases, ...fateCases];
+const CASES: readonly LetterCase[] = [...lookCases, ...takeCases, ...settleCases];
 
 /**
  * The cases this place has to pass, by what it can be asked.

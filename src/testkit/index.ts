@@ -42,7 +42,7 @@ export {
   type SinkUnderTest,
 } from './sink-suite.ts';
 export {
-  type MessageFate,
+  type MessagePlace,
   type SourceAbilities,
   type SourceMaker,
   sourceSuite,

@@ -137,7 +137,7 @@ function letterIds(list: readonly { readonly id: string }[]): string[] {
   return list.map(({ id }) => id);
 }
 
-/** A fate that sends home, under a replay of this name. */
+/** A verdict that sends home, under a replay of this name. */
 function sendBy(
   replay: string,
   parts: Partial<Extract<LetterVerdict, { kind: 'send' }>> = {},
@@ -145,15 +145,15 @@ function sendBy(
   return { kind: 'send', replay, by: 'suite', ...parts };
 }
 
-/** Takes what is wanted and gives each the fate; what came of each, by id. */
+/** Takes what is wanted and settles each with the verdict; what came of each, by id. */
 async function settleAll(
   letters: DeadLetters,
-  fate: LetterVerdict,
+  verdict: LetterVerdict,
   options: Partial<LetterTakeOptions> = {},
 ): Promise<Map<string, SettleResult>> {
   const settled = new Map<string, SettleResult>();
   for await (const taken of letters.take({ isWanted: () => true, ...options })) {
-    settled.set(taken.letter.id, await letters.settle(taken, fate));
+    settled.set(taken.letter.id, await letters.settle(taken, verdict));
   }
   return settled;
 }
@@ -447,7 +447,7 @@ async function takeUntilAborted(letters: DeadLetters, stop: AbortController): Pr
   assert.ok(taken <= 3, `${taken} were given after the signal`);
 }
 
-export const fateCases: readonly LetterCase[] = [
+export const settleCases: readonly LetterCase[] = [
   {
     name: 'what is sent arrives at home as it was, marked and counted, and is gone from here',
     async run({ letters, put, arrived }) {
@@ -540,14 +540,14 @@ export const fateCases: readonly LetterCase[] = [
     name: 'what is parked is gone from here and lies among the parked',
     async run({ letters, put, parked, arrived }) {
       await put(samplesOf(3));
-      const fate: LetterVerdict = {
+      const verdict: LetterVerdict = {
         kind: 'park',
         code: 'replay.limit',
         reason: 'enough',
         by: 'suite',
       };
       const isWanted = ({ id }: { readonly id: string }) => id !== idOf(1);
-      assertAll(await settleAll(letters, fate, { isWanted }), [idOf(0), idOf(2)], 'done');
+      assertAll(await settleAll(letters, verdict, { isWanted }), [idOf(0), idOf(2)], 'done');
       assert.deepEqual([...(await parked())].sort(), [idOf(0), idOf(2)]);
       assert.equal((await arrived(0)).length, 0);
       const dead = [];

@@ -25,7 +25,7 @@ export interface SuiteMessage {
 }
 
 /** Where a message is, in words that fit every place: `gone` is delivered and let go. */
-export type MessageFate = 'waiting' | 'gone' | 'dead' | 'held';
+export type MessagePlace = 'waiting' | 'gone' | 'dead' | 'held';
 
 /** A fresh, empty source and what the suite may do with it. */
 export interface SourceUnderTest {
@@ -34,8 +34,8 @@ export interface SourceUnderTest {
   readonly put: (messages: readonly SuiteMessage[]) => Promise<void>;
   /** Lets this much time pass, and what is due by then come due. */
   readonly pass: (ms: number) => Promise<void>;
-  /** What became of a message; waits until it is so, and rejects if it never is. */
-  readonly fated: (id: string, fate: MessageFate) => Promise<void>;
+  /** Waits until a message is at this place; rejects if it never is. */
+  readonly reaches: (id: string, place: MessagePlace) => Promise<void>;
   /** Ends every claim that is open, as a crash or a cut connection does; for `canLose`. */
   readonly loseClaims?: () => Promise<void>;
   /** Closes everything that was opened and removes the data. */
@@ -309,7 +309,7 @@ const settleCases: readonly SourceCase[] = [
     async run(world) {
       const claim = await putAndClaim(world);
       await settle(world, claim, ACK);
-      await world.fated(claim.id, 'gone');
+      await world.reaches(claim.id, 'gone');
       await assertNothing(world, 'it was delivered');
     },
   },
@@ -320,7 +320,7 @@ const settleCases: readonly SourceCase[] = [
       const claim = await putAndClaim(world);
       const settledAt = source.now();
       await settle(world, claim, deferBy(delayMs));
-      await world.fated(claim.id, 'waiting');
+      await world.reaches(claim.id, 'waiting');
       await assertNothing(world, 'its wait is not over');
       await pass(delayMs);
       const again = await claimOne(world);
@@ -332,7 +332,7 @@ const settleCases: readonly SourceCase[] = [
       assert.equal(again.lastFailure?.code, FAILURE.code);
       assert.equal(again.lastFailure?.reason, FAILURE.reason);
       await settle(world, again, ACK);
-      await world.fated(claim.id, 'gone');
+      await world.reaches(claim.id, 'gone');
     },
   },
   {
@@ -387,7 +387,7 @@ const settleCases: readonly SourceCase[] = [
     async run(world) {
       const claim = await putAndClaim(world);
       await settle(world, claim, BOUNCE);
-      await world.fated(claim.id, 'dead');
+      await world.reaches(claim.id, 'dead');
       await assertNothing(world, 'it bounced');
     },
   },
@@ -396,7 +396,7 @@ const settleCases: readonly SourceCase[] = [
     async run(world) {
       const claim = await putAndClaim(world);
       await settle(world, claim, HOLD);
-      await world.fated(claim.id, 'held');
+      await world.reaches(claim.id, 'held');
       await assertNothing(world, 'it is held');
     },
   },
@@ -412,7 +412,7 @@ const settleCases: readonly SourceCase[] = [
       assert.equal(again.attempt, 1, 'an attempt was charged for the crash');
       assert.equal(await world.source.settle(claim, { verdict: ACK }), 'stale');
       await settle(world, again, ACK);
-      await world.fated(claim.id, 'gone');
+      await world.reaches(claim.id, 'gone');
     },
   },
   {

@@ -91,7 +91,7 @@ test('rules are listed with where they stand, also through a service', async () 
   const [, url = ''] = await running.printed(/listening on (http:[^,"]+)/);
   await expect
     .poll(async () => (await shell.cli(['alerts', 'list', '--json', '--url', url])).objects())
-    .toMatchObject([{ rule: 'held', phase: 'firing', episode: 1, owedTo: [] }, { rule: 'disk' }]);
+    .toMatchObject([{ rule: 'held', phase: 'firing', episode: 1, pendingTo: [] }, { rule: 'disk' }]);
   const text = (await shell.cli(['alerts', 'list', 'held'])).stdout;
   expect(text).toMatch(/held +count held > 0 +firing +.* 1 +.*/);
   expect(text).not.toContain('disk');
@@ -181,15 +181,15 @@ test('a test tells every receiver that it is one, says what came back, and ends 
   const all = await shell.cli(['alerts', 'test', '--json']);
   expect(all.code).toBe(1);
   expect(all.objects()).toMatchObject([
-    { receiver: 'ops', by: 'http', result: 'told' },
-    { receiver: 'page', by: 'exec', result: 'told' },
+    { receiver: 'ops', by: 'http', result: 'notified' },
+    { receiver: 'page', by: 'exec', result: 'notified' },
     {
       receiver: 'broken',
       by: 'exec',
       result: 'failed',
       why: expect.stringContaining('no modem') as string,
     },
-    { receiver: 'here', by: 'log', result: 'told' },
+    { receiver: 'here', by: 'log', result: 'notified' },
   ]);
   expect(all.stderr).toContain('warn: alert fired: this is a test of the alerts');
   const told = JSON.parse(await readFile(path.join(shell.folder, 'told.json'), 'utf8')) as object;
@@ -199,11 +199,11 @@ test('a test tells every receiver that it is one, says what came back, and ends 
   ]);
   const one = await shell.cli(['alerts', 'test', 'held']);
   expect(one.code, one.stderr).toBe(0);
-  expect(one.stdout).toMatch(/ops +http +told/);
+  expect(one.stdout).toMatch(/ops +http +notified/);
   expect(one.stdout).not.toContain('page');
   expect(ear.heard[1]).toMatchObject({ rule: 'held', when: 'count held > 0', test: true });
   const only = await shell.cli(['alerts', 'test', 'held', '--to', 'page', '--json']);
-  expect(only.objects()).toMatchObject([{ receiver: 'page', result: 'told' }]);
+  expect(only.objects()).toMatchObject([{ receiver: 'page', result: 'notified' }]);
 });
 
 test.each([

@@ -73,7 +73,7 @@ async function removed(
     },
     count,
     operator: { keep: keep ?? (async () => undefined) },
-    fate: { kind: 'remove', hard: false, reason: 'x', by: 'ada' },
+    verdict: { kind: 'remove', hard: false, reason: 'x', by: 'ada' },
     tally,
     isFitting: () => true,
     tell: () => undefined,

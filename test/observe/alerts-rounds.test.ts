@@ -145,13 +145,13 @@ test('a process that dies between the state and the message is made up for by th
     });
   await make('dies', false).alerts.round();
   expect(deaths).toBe(1);
-  expect((await state('r'))?.owed).toMatchObject([{ to: ['ops'] }]);
+  expect((await state('r'))?.pendingNotices).toMatchObject([{ to: ['ops'] }]);
   expect(phases()).toEqual([]);
   await clock.advance(MINUTE);
   await make('next', true).alerts.round();
   await clock.settle();
   expect(phases()).toEqual(['fired 1']);
-  expect((await state('r'))?.owed).toBeUndefined();
+  expect((await state('r'))?.pendingNotices).toBeUndefined();
 });
 
 test('a process that dies between the message and its mark tells nobody twice', async () => {
@@ -233,7 +233,7 @@ test('a rule that fires while the store is away is told directly, and written do
   expect(phases()).toEqual(['fired 1']);
   const written = await state('r');
   expect(written).toMatchObject({ phase: 'firing', episode: 1 });
-  expect(written?.owed).toBeUndefined();
+  expect(written?.pendingNotices).toBeUndefined();
   dials.reading = { value: 50 };
   await rounds(3);
   expect(phases()).toEqual(['fired 1', 'resolved 1']);
@@ -268,7 +268,7 @@ test('when the message cannot be put down, receivers are told directly and not a
   await rounds(5);
   expect(phases()).toEqual(['fired 1']);
   expect(told.filter(({ kind }) => kind === 'trouble').length).toBe(1);
-  expect((await state('r'))?.owed).toBeUndefined();
+  expect((await state('r'))?.pendingNotices).toBeUndefined();
 });
 
 test('a receiver that cannot be told directly is told again in the next round', async () => {
@@ -314,7 +314,7 @@ test('each action is done once for an episode, and what fails is told and tried 
   const fired = ['pause mail.# by alert:r', 'pause sms.# by alert:r', 'hold fax by alert:r'];
   expect(done).toEqual(fired);
   await rounds(1);
-  expect(await state('r')).toMatchObject({ todo: ['hold fax'] });
+  expect(await state('r')).toMatchObject({ pendingActions: ['hold fax'] });
   isBroken = false;
   await rounds(3);
   expect(done.slice(3)).toContain('hold fax by alert:r');

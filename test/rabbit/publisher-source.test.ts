@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { connect } from 'amqplib';
 import { fixed } from 'respool';
-import { type MessageFate, sourceSuite, type SourceUnderTest } from 'respool/testkit';
+import { type MessagePlace, sourceSuite, type SourceUnderTest } from 'respool/testkit';
 import { applyTopology, createConnection, perDelay, type QueueRole } from 'respool/rabbit';
 import { consumerSettings } from '../../src/rabbit/consume/options.ts';
 import { RabbitSource } from '../../src/rabbit/consume/source.ts';
@@ -11,7 +11,7 @@ import { runSuite } from '../suite.ts';
 import { systemClock } from '../time.ts';
 
 const DELAY_MS = 200;
-/** How often a queue is looked at before a fate is taken for missed. */
+/** How often a queue is looked at before a place is taken for missed. */
 const LOOKS_MAX = 2_000;
 
 withService('rabbitmq', (url) => {
@@ -52,11 +52,11 @@ withService('rabbitmq', (url) => {
       for (const queue of queuesOf(role)) sum += (await channel.checkQueue(queue)).messageCount;
       return sum;
     };
-    const isFated = async (fate: MessageFate): Promise<boolean> => {
-      if (fate === 'dead') return (await depth('dead')) > 0;
-      if (fate === 'held') return (await depth('parked')) > 0;
+    const isAt = async (place: MessagePlace): Promise<boolean> => {
+      if (place === 'dead') return (await depth('dead')) > 0;
+      if (place === 'held') return (await depth('parked')) > 0;
       const waiting = (await depth('wait')) + (await depth('main'));
-      return fate === 'waiting' ? waiting > 0 : waiting === 0;
+      return place === 'waiting' ? waiting > 0 : waiting === 0;
     };
     return {
       source,
@@ -68,9 +68,9 @@ withService('rabbitmq', (url) => {
         await channel.waitForConfirms();
       },
       pass: (ms) => new Promise((resolve) => systemClock.after(ms, resolve)),
-      fated: async (_, fate) => {
-        for (let looks = 0; looks < LOOKS_MAX; looks += 1) if (await isFated(fate)) return;
-        throw new Error(`the message is not ${fate}`);
+      reaches: async (_, place) => {
+        for (let looks = 0; looks < LOOKS_MAX; looks += 1) if (await isAt(place)) return;
+        throw new Error(`the message is not ${place}`);
       },
       loseClaims: async () => {
         await connection.consuming.current?.close();

@@ -3,7 +3,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { AmqpMessage } from 'respool/rabbit';
-import { DeliveryChannel } from '../../src/rabbit/consume/subscription.ts';
+import { DeliveryChannel } from '../../src/rabbit/connection/delivery-channel.ts';
 import type { AmqpChannel } from './amqp.ts';
 
 /** A broker that counts what it has no answer for, and closes the broker as a real one does. */

@@ -7,7 +7,7 @@ import { Enqueuer } from '../../src/spool/enqueue.ts';
 import { Runtime } from '../../src/spool/runtime.ts';
 import { runSuite } from '../suite.ts';
 
-const FATES: Readonly<Record<string, readonly string[]>> = {
+const STATES_AT: Readonly<Record<string, readonly string[]>> = {
   waiting: ['incoming', 'deferred'],
   gone: ['archived', 'removed'],
   dead: ['bounce'],
@@ -30,9 +30,9 @@ async function makeSpool(change = (source: Source): Source => source): Promise<S
     source: change(source),
     put: async (messages) => void (await entrance.enqueueMany(messages)),
     pass: (ms) => clock.advance(ms),
-    fated: async (id, fate) => {
+    reaches: async (id, place) => {
       const state = (await runtime.entries.get(id))?.status.state ?? 'removed';
-      expect(FATES[fate]).toContain(state);
+      expect(STATES_AT[place]).toContain(state);
     },
     loseClaims: () => clock.advance(source.leaseMs),
     dispose: () => runtime.stop(0),

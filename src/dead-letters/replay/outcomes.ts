@@ -262,8 +262,8 @@ export class OutcomeListener {
     else items.push(item);
   }
 
-  #mark(items: readonly number[], fate: keyof ReplayCanaries): void {
-    for (const item of items) if (this.#canaries.has(item)) this.#canaries.set(item, fate);
+  #mark(items: readonly number[], standing: keyof ReplayCanaries): void {
+    for (const item of items) if (this.#canaries.has(item)) this.#canaries.set(item, standing);
     this.#tally();
   }
 
@@ -300,7 +300,7 @@ export class OutcomeListener {
   #tally(): Required<ReplayCanaries> {
     const all = [...this.#canaries.values()];
     const tally = { passed: 0, failed: 0, waiting: 0, removed: 0 };
-    for (const fate of all) tally[fate] += 1;
+    for (const standing of all) tally[standing] += 1;
     const { removed, ...others } = tally;
     if (all.length > 0) this.#parts.ledger.canaryTally = removed === 0 ? others : tally;
     return tally;

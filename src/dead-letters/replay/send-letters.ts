@@ -299,7 +299,7 @@ class Pass {
     if (plan.kind !== 'act') return;
     const { letters, guard, news, ledger } = this.#parts;
     const settled = await letters
-      .settle(taken, plan.fate)
+      .settle(taken, plan.verdict)
       .catch((error: unknown): SettleResult => ({ kind: 'unsure', reason: textOf(error) }));
     const isBack = settled.kind === 'failed' && settled.code === BACK_CODE;
     if (isBack || (settled.kind === 'gone' && ledger.miss(claim.item))) {
@@ -311,7 +311,7 @@ class Pass {
     this.#note(claim.item, outcome);
     if (outcome.result === 'sent') {
       guard.countSent();
-      news.expect(claim.item, routeOf(taken, plan.fate));
+      news.expect(claim.item, routeOf(taken, plan.verdict));
     } else if (settled.kind === 'failed' || settled.kind === 'unsure') {
       guard.countFailed(outcome.code ?? settled.kind, settled.reason);
     }
@@ -331,8 +331,8 @@ class Pass {
   }
 }
 
-function routeOf({ letter }: TakenLetter, fate: LetterVerdict): LetterRoute | undefined {
-  return (fate.kind === 'send' ? fate.to : undefined) ?? letter.home;
+function routeOf({ letter }: TakenLetter, verdict: LetterVerdict): LetterRoute | undefined {
+  return (verdict.kind === 'send' ? verdict.to : undefined) ?? letter.home;
 }
 
 function outcomeOf(settled: SettleResult, done: LetterOutcome): LetterOutcome {
@@ -357,12 +357,12 @@ export interface PlannedLetter {
   readonly plan: Decision;
 }
 
-/** `leave`: stays, with this outcome. `act`: the fate, and the outcome when it is done. */
+/** `leave`: stays, with this outcome. `act`: the verdict, and the outcome when it is done. */
 export type Decision =
   | { readonly kind: 'leave'; readonly outcomes: readonly LetterOutcome[] }
   | {
       readonly kind: 'act';
-      readonly fate: LetterVerdict;
+      readonly verdict: LetterVerdict;
       readonly outcome: LetterOutcome;
       /** The original, to be kept first. */
       readonly copy?: KeptCopy;
@@ -420,14 +420,14 @@ async function decide(
     ...(settings.to === undefined ? {} : { to: route }),
   };
   const outcome: LetterOutcome = { result: 'sent', to };
-  if (transform === undefined) return { kind: 'act', fate: send, outcome };
+  if (transform === undefined) return { kind: 'act', verdict: send, outcome };
   const repaired = await repairLetter(transform, takenLetter);
   if (repaired.kind === 'skip') return left('transform.skipped', 'the transform leaves it');
   if (repaired.kind === 'failed') return failed('transform.failed', repaired.reason);
-  if (repaired.kind === 'same') return { kind: 'act', fate: send, outcome };
+  if (repaired.kind === 'same') return { kind: 'act', verdict: send, outcome };
   try {
     const copy = await takenLetter.copy(`changed by replay ${id}`);
-    return { kind: 'act', fate: { ...send, change: repaired.change }, outcome, copy };
+    return { kind: 'act', verdict: { ...send, change: repaired.change }, outcome, copy };
   } catch (error) {
     // Without its original kept it is not changed.
     return failed(isRespoolError(error) ? error.code : 'unknown', textOf(error));
@@ -448,7 +448,7 @@ function parked({ letter }: TakenLetter, by: string): Decision {
   if (letter.kind === 'parked') return left(LIMIT_CODE, reason);
   return {
     kind: 'act',
-    fate: { kind: 'park', code: LIMIT_CODE, reason, by },
+    verdict: { kind: 'park', code: LIMIT_CODE, reason, by },
     outcome: { result: 'parked', code: LIMIT_CODE, reason },
   };
 }

@@ -4,9 +4,10 @@
  *   round: take the turn ─▶ read states ─▶ for each rule: measure ─step─▶ record ─▶ message ─▶ mark
  *                └─ the store is away: in memory, notified without the spool
  *
- * Promise: a firing and a resolution are each notified once, also across a crash and with several
- * processes. The state is stored with what is pending before a notification goes out; it has an
- * id made of rule and episode, so enqueueing it again after a crash is a duplicate.
+ * Promise: for a firing and a resolution one notification each is enqueued, also across a crash and
+ * with several processes: the state is stored with what is pending before it goes out, and the id
+ * is made of rule and episode, so enqueueing it again is a duplicate. Like every message it is
+ * delivered at least once. While the store is away it is sent directly, and may come twice.
  *
  * Why: docs/decisions/0043-an-alert-is-a-record-and-a-message.md
  */
@@ -35,7 +36,7 @@ import {
   endedState,
   isFiring,
   nextAlertState,
-  type OwedNotice,
+  type PendingNotice,
   withWhen,
   withWhy,
 } from './state.ts';
@@ -47,23 +48,23 @@ import type { AlertActionCall, AlertOptions, AlertRule } from './types.ts';
 /** Problems that were reported and are not over. */
 class ErrorOnce {
   readonly #parts: Pick<AlertOptions, 'tell' | 'now'>;
-  readonly #told = new Map<string, string>();
+  readonly #reported = new Map<string, string>();
 
   constructor(parts: Pick<AlertOptions, 'tell' | 'now'>) {
     this.#parts = parts;
   }
 
-  /** Tells of it, unless it is the same as before. */
+  /** Reports it, unless it is the same as before. */
   tell(doing: string, thrown: unknown): void {
     const error = asError(thrown);
-    if (this.#told.get(doing) === error.message) return;
-    this.#told.set(doing, error.message);
+    if (this.#reported.get(doing) === error.message) return;
+    this.#reported.set(doing, error.message);
     this.#parts.tell({ at: this.#parts.now(), kind: 'trouble', doing, error });
   }
 
   /** It worked: the next failure is reported again. */
   over(doing: string): void {
-    this.#told.delete(doing);
+    this.#reported.delete(doing);
   }
 }
 
@@ -101,7 +102,7 @@ class Evaluation implements Alerts {
   readonly #parts: AlertOptions;
   readonly #standing: SavedStates;
   readonly #flows: SharedRates;
-  readonly #acts: AlertActions;
+  readonly #actions: AlertActions;
   readonly #troubles: ErrorOnce;
   readonly #fingerprint: string;
   #rounds: Promise<void> = Promise.resolve();
@@ -116,7 +117,7 @@ class Evaluation implements Alerts {
     this.#standing = new SavedStates(parts);
     this.#flows = new SharedRates(parts);
     this.#fingerprint = fingerprintOf(parts.rules);
-    this.#acts = new AlertActions(parts);
+    this.#actions = new AlertActions(parts);
     this.#troubles = new ErrorOnce(parts);
   }
 
@@ -133,7 +134,7 @@ class Evaluation implements Alerts {
     this.#isOver = true;
     this.#callOff();
     await this.#rounds;
-    await this.#acts.ended();
+    await this.#actions.ended();
     // What was done meanwhile is put on record.
     await this.#rounds;
     if (!this.#isOurs) return;
@@ -199,7 +200,7 @@ class Evaluation implements Alerts {
       this.#isOurs = turn !== 'taken';
       if (turn === 'taken') {
         this.#isAway = false;
-        await this.#leave(now);
+        await this.#yieldTurn(now);
         return turn;
       }
       await this.#standing.load(now);
@@ -215,14 +216,14 @@ class Evaluation implements Alerts {
   }
 
   /** Another process takes over; firings that only this one notified are resolved by this one. */
-  async #leave(now: Millis): Promise<void> {
+  async #yieldTurn(now: Millis): Promise<void> {
     for (const rule of this.#parts.rules) {
       const known = this.#standing.get(rule.name);
       if (known === undefined || !known.isDirty || !isFiring(known.state)) continue;
       if (rule.when.measure.name !== 'store') continue;
       known.state = this.#changed(rule, known.state, { phase: 'resolved', now, value: 0 });
       this.#tellEvent(known.state, 'resolved');
-      await this.#tellDirect(known);
+      await this.#notifyDirectly(known);
     }
     this.#standing.clear();
   }
@@ -263,8 +264,9 @@ class Evaluation implements Alerts {
   /** A rule that left the configuration is resolved here: no other code would do so. */
   async #end(name: string, now: Millis): Promise<void> {
     const known = this.#standing.of(name, now);
-    const { phase, when, to = [], owed, todo } = known.state;
-    const isAtRest = phase === 'quiet' && owed === undefined && todo === undefined;
+    const { phase, when, to = [], pendingNotices, pendingActions } = known.state;
+    const isAtRest =
+      phase === 'quiet' && pendingNotices === undefined && pendingActions === undefined;
     if (isAtRest || when === undefined) return;
     const rule: AlertRule = { name, when: parseCondition(when), to, actions: [] };
     const next = phase === 'quiet' ? { state: known.state } : endedState(known.state, now);
@@ -280,7 +282,7 @@ class Evaluation implements Alerts {
     await this.#carryOut(rule, known, next.change);
   }
 
-  /** Record, message, mark, deeds: in this order. */
+  /** Record, message, mark, actions: in this order. */
   async #carryOut(
     rule: AlertRule,
     savedState: SavedState,
@@ -288,8 +290,8 @@ class Evaluation implements Alerts {
   ): Promise<void> {
     if (!(await this.#save(rule.name, savedState))) return;
     if (change !== undefined) this.#tellEvent(savedState.state, change);
-    await this.#tellOwed(rule, savedState);
-    this.#act(rule);
+    await this.#notifyPending(rule, savedState);
+    this.#beginActions(rule);
   }
 
   async #read({ when }: AlertRule): Promise<MeasureReading> {
@@ -326,14 +328,14 @@ class Evaluation implements Alerts {
     const made = noticeOf({ ...about, value, why, forecast, host });
     const notice = { ...made, text: hide(made.text) };
     // What was to be done at the firing is not begun any more once it is over.
-    const { todo: _todo, to = rule.to, pauses = [], ...rest } = state;
+    const { pendingActions: _pendingActions, to = rule.to, pauses = [], ...rest } = state;
     const isFired = phase === 'fired';
-    const todo = isFired ? actionsOnFiring(rule) : actionsOnEnd(rule, pauses);
+    const pendingActions = isFired ? actionsOnFiring(rule) : actionsOnEnd(rule, pauses);
     return {
       ...rest,
-      owed: [...(state.owed ?? []), { notice, to: isFired ? rule.to : to }],
+      pendingNotices: [...(state.pendingNotices ?? []), { notice, to: isFired ? rule.to : to }],
       ...(isFired ? { to: rule.to, pauses: pausedBy(rule) } : {}),
-      ...(todo.length === 0 ? {} : { todo }),
+      ...(pendingActions.length === 0 ? {} : { pendingActions }),
     };
   }
 
@@ -352,19 +354,19 @@ class Evaluation implements Alerts {
   }
 
   #tellEvent(state: AlertState, phase: 'fired' | 'resolved'): void {
-    const notice = state.owed?.at(-1)?.notice;
+    const notice = state.pendingNotices?.at(-1)?.notice;
     if (notice === undefined) return;
     const { rule, episode, text } = notice;
     this.#parts.tell({ at: this.#parts.now(), kind: 'alert', rule, phase, episode, text });
   }
 
-  /** Puts down what is owed, and then that it is; directly where the store is the trouble. */
-  async #tellOwed(rule: AlertRule, savedState: SavedState): Promise<void> {
-    if (savedState.state.owed === undefined) return;
+  /** Enqueues what is pending, then records that; sends directly if the store is the trouble. */
+  async #notifyPending(rule: AlertRule, savedState: SavedState): Promise<void> {
+    if (savedState.state.pendingNotices === undefined) return;
     if (!this.#isAway) {
       const { state, error } = await enqueueNotice(this.#parts, savedState.state);
       savedState.state = state;
-      const doing = `putting down a notification of the alert "${rule.name}"`;
+      const doing = `enqueueing a notification of the alert "${rule.name}"`;
       if (error === undefined) this.#troubles.over(doing);
       else this.#troubles.tell(doing, error);
       if (error === undefined || !isOfStore(error)) {
@@ -373,16 +375,16 @@ class Evaluation implements Alerts {
         return;
       }
     }
-    await this.#tellDirect(savedState);
+    await this.#notifyDirectly(savedState);
     await this.#save(rule.name, savedState);
   }
 
-  async #tellDirect(savedState: SavedState): Promise<void> {
+  async #notifyDirectly(savedState: SavedState): Promise<void> {
     savedState.state = await notifyWithoutSpool(
       this.#parts,
       savedState.state,
       (receiver, rule, failure) => {
-        const doing = `telling "${receiver}" of the alert "${rule}"`;
+        const doing = `notifying "${receiver}" of the alert "${rule}"`;
         if (failure === undefined) this.#troubles.over(doing);
         else this.#troubles.tell(doing, new Error(failure));
       },
@@ -391,17 +393,17 @@ class Evaluation implements Alerts {
   }
 
   /** Begins what is to be done; rounds go on meanwhile. */
-  #act(rule: AlertRule): void {
+  #beginActions(rule: AlertRule): void {
     if (this.#isAway) return;
     const { name } = rule;
-    const { todo = [], episode } = this.#standing.get(name)?.state ?? {};
-    for (const key of todo.filter((one) => isStillWanted(one, rule))) {
+    const { pendingActions = [], episode } = this.#standing.get(name)?.state ?? {};
+    for (const key of pendingActions.filter((one) => isStillWanted(one, rule))) {
       const onDone = (): void => this.#done(name, key, episode);
       const doing = doingOf(name, key);
       if (this.#isWanted(name, key)) onDone();
       else {
         const onFailure = (error: unknown): void => this.#troubles.tell(doing, error);
-        this.#acts.begin({ rule: name, key, onDone, onFailure });
+        this.#actions.begin({ rule: name, key, onDone, onFailure });
       }
     }
   }
@@ -420,10 +422,10 @@ class Evaluation implements Alerts {
     this.#troubles.over(doingOf(name, key));
     this.#rounds = this.#rounds.then(async () => {
       const known = this.#standing.get(name);
-      if (known?.state.episode !== episode || known?.state.todo === undefined) return;
-      const { todo, ...rest } = known.state;
-      const left = todo.filter((one) => one !== key);
-      known.state = left.length === 0 ? rest : { ...rest, todo: left };
+      if (known?.state.episode !== episode || known?.state.pendingActions === undefined) return;
+      const { pendingActions, ...rest } = known.state;
+      const left = pendingActions.filter((one) => one !== key);
+      known.state = left.length === 0 ? rest : { ...rest, pendingActions: left };
       known.isDirty = true;
       await this.#save(name, known);
     });
@@ -441,14 +443,14 @@ function doingOf(rule: string, key: string): string {
 /** Timeout of a receiver that is notified without the spool. */
 const DIRECT_WITHIN_MS = 35_000;
 
-/** Puts messages down for all that is owed; with an error, the state has what is left. */
+/** Enqueues all pending notifications; with an error, the state has what is left. */
 async function enqueueNotice(
   { clock, enqueue, now, receivers }: Pick<AlertOptions, 'clock' | 'enqueue' | 'now' | 'receivers'>,
   state: AlertState,
 ): Promise<{ readonly state: AlertState; readonly error?: unknown }> {
-  const left: OwedNotice[] = [];
+  const left: PendingNotice[] = [];
   let error: unknown;
-  for (const { notice, to } of state.owed ?? []) {
+  for (const { notice, to } of state.pendingNotices ?? []) {
     const missing: string[] = [];
     for (const receiver of to) {
       // Removed from the configuration meanwhile: it could not be delivered.
@@ -470,36 +472,36 @@ async function enqueueNotice(
     }
     left.push({ notice, to: missing });
   }
-  const paid = paidState(state, left, now());
-  return error === undefined ? { state: paid } : { state: paid, error };
+  const rest = withoutDelivered(state, left, now());
+  return error === undefined ? { state: rest } : { state: rest, error };
 }
 
 /** Notifies without the spool; the state keeps the receivers that failed. */
 async function notifyWithoutSpool(
   parts: Pick<AlertOptions, 'receivers' | 'clock' | 'now'>,
   state: AlertState,
-  onTold: (receiver: string, rule: string, failure: string | undefined) => void,
+  onResult: (receiver: string, rule: string, failure: string | undefined) => void,
 ): Promise<AlertState> {
   const { receivers, clock, now } = parts;
-  const left: OwedNotice[] = [];
-  for (const { notice, to } of state.owed ?? []) {
+  const left: PendingNotice[] = [];
+  for (const { notice, to } of state.pendingNotices ?? []) {
     // All at once: one that hangs does not keep the others waiting.
     const missing = await Promise.all(
       to.map(async (receiver): Promise<readonly string[]> => {
         const handler = receivers.get(receiver);
         if (handler === undefined) return [];
         const tell = () => notifyDirectly(handler, notice, receiver, now());
-        const told = await withinTime(clock, tell, DIRECT_WITHIN_MS).catch((error: unknown) => ({
+        const answer = await withinTime(clock, tell, DIRECT_WITHIN_MS).catch((error: unknown) => ({
           result: 'failed' as const,
           why: textOf(error),
         }));
-        onTold(receiver, notice.rule, told.result === 'told' ? undefined : told.why);
-        return told.result === 'told' ? [] : [receiver];
+        onResult(receiver, notice.rule, answer.result === 'notified' ? undefined : answer.why);
+        return answer.result === 'notified' ? [] : [receiver];
       }),
     );
     left.push({ notice, to: missing.flat() });
   }
-  return paidState(state, left, now());
+  return withoutDelivered(state, left, now());
 }
 
 /** Whether the store is the trouble, and not what was to be written. */
@@ -507,17 +509,21 @@ function isOfStore(error: unknown): boolean {
   return isRespoolError(error) && /^(?:store|body|key)\./.test(error.code);
 }
 
-/** The state with what is still owed. */
-function paidState(state: AlertState, all: readonly OwedNotice[], now: Millis): AlertState {
+/** The state with what is still pending. */
+function withoutDelivered(
+  state: AlertState,
+  all: readonly PendingNotice[],
+  now: Millis,
+): AlertState {
   const left = all.filter(({ to }) => to.length > 0);
-  if (left.length > 0) return { ...state, owed: left };
-  const { owed: _owed, ...rest } = state;
-  return { ...rest, toldAt: now };
+  if (left.length > 0) return { ...state, pendingNotices: left };
+  const { pendingNotices: _pendingNotices, ...rest } = state;
+  return { ...rest, notifiedAt: now };
 }
 
 // What a rule does when it fires and when it is resolved.
 //
-// On record a deed is its key, so that it is done also when its rule is no longer there.
+// On record an action is its key, so that it is done also when its rule is no longer there.
 
 /** What is to be done when it fires, in the order of the actions. */
 function actionsOnFiring({ actions }: AlertRule): readonly string[] {
@@ -539,7 +545,7 @@ function pausedBy({ actions }: AlertRule): readonly string[] {
   );
 }
 
-/** The deed of a key, of one of these rules. */
+/** The action of a key, of one of these rules. */
 function actionOf(key: string, name: string, rules: readonly AlertRule[]): AlertActionCall {
   const [kind = ''] = key.split(' ', 1);
   const of = key.slice(kind.length + 1);
@@ -557,18 +563,18 @@ function isStillWanted(key: string, rule: AlertRule): boolean {
   return [...actionsOnFiring(rule), ...actionsOnEnd(rule, [])].includes(key);
 }
 
-/** Deeds that keep out of each other's way: a pause that is slow does not outlast its end. */
-function laneOf(rule: string, deed: AlertActionCall): string {
-  if (deed.kind === 'replay') return `${rule} replay ${deed.rule}`;
-  return `${rule} ${deed.kind === 'hold' ? 'hold' : 'pause'} ${deed.topic}`;
+/** Actions that keep out of each other's way: a pause that is slow does not outlast its end. */
+function laneOf(rule: string, action: AlertActionCall): string {
+  if (action.kind === 'replay') return `${rule} replay ${action.rule}`;
+  return `${rule} ${action.kind === 'hold' ? 'hold' : 'pause'} ${action.topic}`;
 }
 
 /** Longest wait before a failed action is tried again, unless rounds are further apart. */
 const RETRY_MAX_MS: number = 5 * MINUTE_MS;
 
-type ActParts = Pick<AlertOptions, 'act' | 'rules' | 'clock' | 'everyMs'>;
+type ActionOptions = Pick<AlertOptions, 'act' | 'rules' | 'clock' | 'everyMs'>;
 
-/** One deed of a rule, and what becomes of it. */
+/** One action of a rule, and who hears of its result. */
 interface RunAction {
   readonly rule: string;
   readonly key: string;
@@ -576,25 +582,25 @@ interface RunAction {
   readonly onFailure: (error: unknown) => void;
 }
 
-/** Deeds that are on their way. */
+/** Actions that are on their way. */
 class AlertActions {
-  readonly #parts: ActParts;
+  readonly #parts: ActionOptions;
   readonly #running = new Map<string, Promise<void>>();
   /** By lane, what has failed: its back-off, and when it may begin again. */
   readonly #failed = new Map<string, { readonly wait: Backoff; readonly until: number }>();
 
-  constructor(parts: ActParts) {
+  constructor(parts: ActionOptions) {
     this.#parts = parts;
   }
 
   /** Begins one, unless it or its opposite is on its way: then the next round does. */
   begin({ rule, key, onDone, onFailure }: RunAction): void {
     const { act, rules, clock } = this.#parts;
-    const deed = actionOf(key, rule, rules);
-    const lane = laneOf(rule, deed);
+    const action = actionOf(key, rule, rules);
+    const lane = laneOf(rule, action);
     const until = this.#failed.get(lane)?.until ?? Number.NEGATIVE_INFINITY;
     if (this.#running.has(lane) || clock.monotonic() < until) return;
-    const done = act(deed, `alert:${rule}`).then(
+    const done = act(action, `alert:${rule}`).then(
       () => {
         this.#failed.delete(lane);
         onDone();

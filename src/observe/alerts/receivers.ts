@@ -19,7 +19,7 @@ import { type Notice, noticeId, topicOf } from './notice.ts';
 export type Receivers = ReadonlyMap<string, Handler>;
 
 /** How long one attempt may take. */
-const TOLD_WITHIN_MS = 60_000;
+const ATTEMPT_TIMEOUT_MS = 60_000;
 /** Notifications for one receiver that are on their way at once. */
 const CONCURRENCY = 4;
 /** The process that delivers alerts goes first. */
@@ -40,7 +40,7 @@ export function registerReceivers(spool: Spool, receivers: Receivers): () => voi
   const undo = [...receivers].map(([name, handler]) =>
     spool.handle(topicOf(name), handler, {
       policy: ALERT_POLICY,
-      timeout: TOLD_WITHIN_MS,
+      timeout: ATTEMPT_TIMEOUT_MS,
       concurrency: CONCURRENCY,
     }),
   );
@@ -63,12 +63,12 @@ export function messageOf(notice: Notice, receiver: string): Message {
   };
 }
 
-/** What came of telling without the spool. */
+/** The result of notifying without the spool. */
 export type ReceiverResult =
-  | { readonly result: 'told' }
+  | { readonly result: 'notified' }
   | { readonly result: 'failed'; readonly why: string };
 
-/** Tells at once, without a store; never throws. */
+/** Notifies at once, without a store; never throws. */
 export async function notifyDirectly(
   handler: Handler,
   notice: Notice,
@@ -81,7 +81,7 @@ export async function notifyDirectly(
   try {
     const delivery = new EngineDelivery(claim, source);
     const outcome = await runHandler(route as unknown as HandlerRoute, delivery);
-    if (outcome.kind === 'delivered') return { result: 'told' };
+    if (outcome.kind === 'delivered') return { result: 'notified' };
     const why = outcome.kind === 'failed' ? outcome.failure.reason : outcome.reason;
     return { result: 'failed', why };
   } catch (error) {

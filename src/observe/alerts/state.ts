@@ -26,14 +26,14 @@ export interface AlertState {
   readonly clearSince?: Millis;
   readonly firedAt?: Millis;
   readonly resolvedAt?: Millis;
-  /** The pending notification and its receivers. */
-  readonly owed?: readonly OwedNotice[];
+  /** Notifications that are not enqueued yet, and their receivers. */
+  readonly pendingNotices?: readonly PendingNotice[];
   /** The time of the last notification. */
-  readonly toldAt?: Millis;
+  readonly notifiedAt?: Millis;
   /** Why it could not be measured, at the last look. */
   readonly why?: string;
   /** Actions of this episode that are still to be done. */
-  readonly todo?: readonly string[];
+  readonly pendingActions?: readonly string[];
   /** The condition as text, from when it was not quiet last. */
   readonly when?: string;
   /** While it fires: the receivers that were notified, and will be when it is resolved. */
@@ -43,7 +43,7 @@ export interface AlertState {
 }
 
 /** A notification that is not stored yet. */
-export interface OwedNotice {
+export interface PendingNotice {
   readonly notice: Notice;
   readonly to: readonly string[];
 }

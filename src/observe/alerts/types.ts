@@ -19,7 +19,7 @@ export interface AlertRule {
   readonly actions: readonly AlertAction[];
 }
 
-/** What a rule does besides telling. */
+/** What a rule does besides notifying. */
 export type AlertAction =
   | { readonly kind: 'pause'; readonly topic: string; readonly until: 'resolved' | 'operator' }
   | { readonly kind: 'hold'; readonly topic: string }
@@ -48,8 +48,8 @@ export interface AlertOptions {
   /** The receivers by name. */
   readonly receivers: ReadonlyMap<string, Handler>;
   /** Runs an action as `alert:<rule>`; what it throws is reported, and retried. */
-  readonly act: (deed: AlertActionCall, by: string) => Promise<void>;
-  /** Hears of what happens. */
+  readonly act: (action: AlertActionCall, by: string) => Promise<void>;
+  /** Receives the events. */
   readonly tell: (event: SpoolEvent) => void;
   readonly host?: string | undefined;
   /** Cuts secrets out of a text. */

@@ -85,13 +85,13 @@ export class OutboxMetrics {
     const { families, core, clock } = this.#ground;
     const failures = core.scrapeFailures.row(source);
     const course = new Trend(TREND_MS);
-    let told: OutboxBacklog | undefined;
+    let backlogReport: OutboxBacklog | undefined;
     const look = families.look({
       read: async () => {
         // Until it is answered nothing is known: an old backlog would look like a present one.
-        told = undefined;
-        told = await askOutbox(outbox);
-        course.add(clock.monotonic(), backlogOf(told.counts));
+        backlogReport = undefined;
+        backlogReport = await askOutbox(outbox);
+        course.add(clock.monotonic(), backlogOf(backlogReport.counts));
       },
       onFailure: () => {
         failures.value += 1;
@@ -105,8 +105,8 @@ export class OutboxMetrics {
     };
     const stop = families.atScrape(() => {
       forget();
-      if (told === undefined) return;
-      const { counts, lagMs } = told;
+      if (backlogReport === undefined) return;
+      const { counts, lagMs } = backlogReport;
       for (const state of STATES) core.messages.row(source, state).value = counts.get(state) ?? 0;
       const backlog = backlogOf(counts);
       this.#backlog.row(source).value = backlog;
@@ -140,7 +140,7 @@ export function backlogOf(counts: Iterable<readonly [state: string, count: numbe
 /** Of those that wait to be tried again, this many are looked at for the oldest. */
 const LOOKED_AT_MAX = 100;
 
-/** What the tables told. */
+/** What the tables reported. */
 export interface OutboxBacklog {
   readonly counts: ReadonlyMap<string, number>;
   readonly lagMs: number;

@@ -35,7 +35,7 @@ interface Watched {
   readonly management: Management | undefined;
   readonly exchange: string;
   /** The last report, and whether the consumer was connected then; undefined without a source. */
-  told: { readonly report: StatsReport; readonly wasUp: boolean } | undefined;
+  last: { readonly report: StatsReport; readonly wasUp: boolean } | undefined;
   /** How the depth of each queue went, by its name. */
   readonly courses: Map<string, Trend>;
 }
@@ -70,7 +70,7 @@ export class RabbitMetrics {
     const { management, exchange = '' } = options;
     const { client, close } = clientOf(management);
     const courses = new Map<string, Trend>();
-    const watched: Watched = { consumer, management: client, exchange, told: undefined, courses };
+    const watched: Watched = { consumer, management: client, exchange, last: undefined, courses };
     const source = `queue:${this.#ground.queueOf(consumer.queue)}`;
     const failures = this.#ground.core.scrapeFailures.row(source);
     const look = this.#ground.families.look({
@@ -170,12 +170,12 @@ export class RabbitMetrics {
   #collectQueues(): void {
     for (const family of Object.values(this.#families.queue)) family.clear();
     const seen = new Set<string>();
-    for (const { consumer, management, told, courses } of this.#watched) {
-      if (told === undefined) continue;
+    for (const { consumer, management, last, courses } of this.#watched) {
+      if (last === undefined) continue;
       // What was reported before the connection was lost is no longer known.
-      const isLost = told.wasUp && !consumer.load.isUp;
+      const isLost = last.wasUp && !consumer.load.isUp;
       if (isLost && management === undefined) continue;
-      for (const queue of told.report.queues) {
+      for (const queue of last.report.queues) {
         // Two consumers of one queue look at the same.
         const key = JSON.stringify([consumer.queue, queue.name]);
         if (seen.has(key)) continue;
@@ -222,26 +222,26 @@ export class RabbitMetrics {
 
 /**
  * Asks; until an answer comes, nothing is known. A management API that is slow or away takes
- * with it only what it alone tells, and its failure is told.
+ * with it only what it alone tells, and its failure is reported.
  */
 async function read(watched: Watched): Promise<void> {
   const { consumer, management } = watched;
-  watched.told = undefined;
+  watched.last = undefined;
   const plain = consumer.stats().then((report) => {
-    watched.told ??= toldOf(consumer, report);
+    watched.last ??= reportOf(consumer, report);
   });
   if (management === undefined) return plain;
   const full = consumer.stats({ management }).then((report) => {
-    watched.told = toldOf(consumer, report);
+    watched.last = reportOf(consumer, report);
   });
   const [, answer] = await Promise.allSettled([plain, full]);
   if (answer.status === 'rejected') throw answer.reason;
 }
 
 /** Records the reported depths; a queue that left the plan has no forecast. */
-function noteCourses({ told, courses }: Watched, now: number): void {
-  if (told === undefined) return;
-  const depths = new Map(told.report.queues.map(({ name, ready }) => [name, ready]));
+function noteCourses({ last, courses }: Watched, now: number): void {
+  if (last === undefined) return;
+  const depths = new Map(last.report.queues.map(({ name, ready }) => [name, ready]));
   for (const name of courses.keys()) if (!depths.has(name)) courses.delete(name);
   for (const [name, ready] of depths) {
     if (ready === undefined) continue;
@@ -251,7 +251,7 @@ function noteCourses({ told, courses }: Watched, now: number): void {
   }
 }
 
-function toldOf(consumer: WatchedConsumer, report: StatsReport): Watched['told'] {
+function reportOf(consumer: WatchedConsumer, report: StatsReport): Watched['last'] {
   return { report, wasUp: consumer.load.isUp };
 }
 

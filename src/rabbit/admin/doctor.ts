@@ -52,7 +52,7 @@ export async function doctor(options: DoctorOptions): Promise<readonly BrokerFin
   const connection = await amqpOf(options.connection);
   const topology = mergeTopologies(plans);
   const queues = plannedQueues(plans);
-  const version = versionOf(connection) ?? (await toldVersion(management));
+  const version = versionOf(connection) ?? (await managementVersion(management));
   const at: At = { options, connection, topology };
   return [
     ...versionFindings(version, queues),
@@ -95,9 +95,9 @@ const DELETED = okBroker(
     'rabbit topology migrate or drain empty a queue before',
 );
 
-async function toldVersion(management: Management | undefined): Promise<string | undefined> {
-  const told = await management?.overview().catch(() => undefined);
-  return told?.version;
+async function managementVersion(management: Management | undefined): Promise<string | undefined> {
+  const overview = await management?.overview().catch(() => undefined);
+  return overview?.version;
 }
 
 async function alarms(management: Management): Promise<readonly BrokerFinding[]> {

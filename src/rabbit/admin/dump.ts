@@ -133,10 +133,10 @@ export function dumpText(dump: TopologyDump): string {
 function queueText(queue: DumpedQueue): string {
   const { role, name, waitMs, type = '', isThere } = queue;
   const counts = [
-    `ready ${told(queue.ready)}`,
-    `unacked ${told(queue.unacked)}`,
-    `dead-lettering ${told(queue.deadLettering)}`,
-    `consumers ${told(queue.consumers)}`,
+    `ready ${countText(queue.ready)}`,
+    `unacked ${countText(queue.unacked)}`,
+    `dead-lettering ${countText(queue.deadLettering)}`,
+    `consumers ${countText(queue.consumers)}`,
   ];
   const policies = [queue.policy, queue.operatorPolicy].filter((one) => one !== undefined);
   return line(
@@ -154,7 +154,7 @@ function line(...parts: readonly string[]): string {
   return parts.filter((part) => part !== '').join(' ');
 }
 
-function told(count: number | undefined): string {
+function countText(count: number | undefined): string {
   return count === undefined ? '?' : String(count);
 }
 

@@ -26,14 +26,14 @@ export async function queueStats(options: StatsOptions): Promise<StatsReport> {
   const { connection, management, plans, previous, clock = systemClock } = options;
   const planned = plannedQueues(plans);
   const names = planned.map((one) => one.spec.name);
-  const told = management === undefined ? undefined : await queuesOf(management, names);
+  const infos = management === undefined ? undefined : await queuesOf(management, names);
   // Counts of the management API are up to 5 s old, and absent for a new queue.
   const counted =
     connection === undefined ? undefined : await passiveQueues(await amqpOf(connection), names);
   const at = clock.now();
   const queues = planned.map((one) => {
     const { name } = one.spec;
-    return statsOf(one, { told: told?.get(name), counted: counted?.get(name), at });
+    return statsOf(one, { info: infos?.get(name), counted: counted?.get(name), at });
   });
   return {
     at,
@@ -45,12 +45,12 @@ export async function queueStats(options: StatsOptions): Promise<StatsReport> {
 }
 
 interface Known {
-  readonly told: QueueInfo | undefined;
+  readonly info: QueueInfo | undefined;
   readonly counted: PassiveQueue<QueueState> | undefined;
   readonly at: number;
 }
 
-function statsOf({ spec, of, waitMs }: PlannedQueue, { told, counted, at }: Known): QueueStats {
+function statsOf({ spec, of, waitMs }: PlannedQueue, { info, counted, at }: Known): QueueStats {
   const state = counted !== undefined && 'found' in counted ? counted.found : undefined;
   const isHidden = counted !== undefined && 'problem' in counted;
   return {
@@ -58,17 +58,17 @@ function statsOf({ spec, of, waitMs }: PlannedQueue, { told, counted, at }: Know
     role: spec.role,
     of,
     waitMs,
-    isThere: told !== undefined || state !== undefined || isHidden,
-    type: told?.type,
-    ready: state?.messageCount ?? told?.ready,
-    unacked: told?.unacked,
-    deadLettering: told?.deadLettering,
-    consumers: state?.consumerCount ?? told?.consumers,
-    publishRate: told?.publishRate,
-    deliverRate: told?.deliverRate,
-    ackRate: told?.ackRate,
-    published: publishedOf(told),
-    oldestAgeMs: told?.headAt === undefined ? undefined : Math.max(0, at - told.headAt),
+    isThere: info !== undefined || state !== undefined || isHidden,
+    type: info?.type,
+    ready: state?.messageCount ?? info?.ready,
+    unacked: info?.unacked,
+    deadLettering: info?.deadLettering,
+    consumers: state?.consumerCount ?? info?.consumers,
+    publishRate: info?.publishRate,
+    deliverRate: info?.deliverRate,
+    ackRate: info?.ackRate,
+    published: publishedOf(info),
+    oldestAgeMs: info?.headAt === undefined ? undefined : Math.max(0, at - info.headAt),
   };
 }
 

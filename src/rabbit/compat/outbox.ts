@@ -93,9 +93,9 @@ function read(message: AmqpMessage, exchange: string): Past {
   const waited = waitsTold(headers['x-death'], `${exchange}.delay_`);
   // Our own last republish took `x-death` off: its wait is the first that is told since.
   const isOurs = headers[HEADER.attempts] !== undefined;
-  const told = isOurs ? own.attempts + Math.max(0, waited - 1) : waited;
+  const attempts = isOurs ? own.attempts + Math.max(0, waited - 1) : waited;
   return compat.continuedHeaders(own, {
-    attempts: Math.max(foreignAttempts(message), told),
+    attempts: Math.max(foreignAttempts(message), attempts),
     ...compat.originOf(message, {
       // Only what came back through the default exchange has a key in the header.
       exchange: routingKey === undefined ? undefined : exchange,

@@ -19,7 +19,7 @@ import type { Decode } from '../publish/codecs.ts';
 import { createHash } from 'node:crypto';
 import { PRIORITY_DEFAULT, PRIORITY_MAX } from '../../core/limits.ts';
 import type { Claim } from '../../ports/source.ts';
-import type { DeliveryChannel } from './subscription.ts';
+import type { DeliveryChannel } from '../connection/delivery-channel.ts';
 import type { Past, HistoryWire } from '../message-history.ts';
 
 /** The wait before the next attempt, by the number of the attempt that has just failed. */

@@ -21,7 +21,7 @@ const KEEP_BACK_MS = 50;
 const KEEP_BACKS_MAX = 20;
 
 /** What becomes of a suspect that was kept back. */
-type SuspectFate = 'begin' | 'give back' | 'lost';
+type SuspectDecision = 'begin' | 'give back' | 'lost';
 
 /** The one suspect of a consumer. */
 export class Isolation {
@@ -35,7 +35,7 @@ export class Isolation {
   }
 
   /** Keeps a suspect back and says what becomes of it; undefined while there is another one. */
-  admit(claim: RabbitClaim): Promise<SuspectFate> | undefined {
+  admit(claim: RabbitClaim): Promise<SuspectDecision> | undefined {
     if (this.#claim?.channel.isOpen === true) return undefined;
     this.#claim = claim;
     return this.#keepBack(claim);
@@ -46,7 +46,7 @@ export class Isolation {
     if (this.#claim === claim) this.#claim = undefined;
   }
 
-  async #keepBack(claim: RabbitClaim): Promise<SuspectFate> {
+  async #keepBack(claim: RabbitClaim): Promise<SuspectDecision> {
     const subscription = this.#subscription;
     const settler = this.#settler;
     for (let times = 0; times < KEEP_BACKS_MAX && subscription.isWanted; times += 1) {

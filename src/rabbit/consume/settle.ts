@@ -10,7 +10,11 @@
  * A message that cannot be written again as it is (headers that a client cannot write) is rejected:
  * the broker has all of it, and moves it to the dead queue by the arguments of its queue.
  *
- * Called by the source of a queue (source.ts) and by its isolation of suspects (isolation.ts).
+ * Without a verdict: `waitOn` and `postpone` forward to a wait queue, `writeCount` publishes a
+ * redelivered message again with its raised count, `giveBack` returns one to the queue. A suspect
+ * is a redelivered message that may have ended its consumer; it is handled alone (isolation.ts).
+ *
+ * Called by the source of a queue (source.ts) and by isolation.ts.
  */
 
 import { type Millis, MINUTE_MS } from '../../core/duration.ts';

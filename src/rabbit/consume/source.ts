@@ -20,7 +20,8 @@ import type { RabbitConnection } from '../connection/connection.ts';
 import type { ConfirmPublisherLoad } from '../publish/confirm-publisher.ts';
 import type { QueuePlan } from '../topology/model.ts';
 import { brokerCount, payloadOf, RabbitClaim } from './delivery.ts';
-import { type DeliveryChannel, type SubscribeOptions, Subscription } from './subscription.ts';
+import { type SubscribeOptions, Subscription } from './subscription.ts';
+import type { DeliveryChannel } from '../connection/delivery-channel.ts';
 import { Isolation } from './isolation.ts';
 import { generatedId, type HistoryWire } from '../message-history.ts';
 import { Settler } from './settle.ts';
@@ -209,9 +210,9 @@ export class RabbitSource implements Source {
   async #isolate(claim: RabbitClaim): Promise<void> {
     const admitted = this.#isolation.admit(claim);
     if (admitted === undefined) return this.#settler.postpone(claim);
-    const fate = await admitted;
-    if (fate === 'begin') this.#begin(claim);
-    else if (fate === 'give back') await this.#giveBack(claim);
+    const decision = await admitted;
+    if (decision === 'begin') this.#begin(claim);
+    else if (decision === 'give back') await this.#giveBack(claim);
   }
 
   #begin(claim: RabbitClaim): void {

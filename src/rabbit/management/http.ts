@@ -1,6 +1,6 @@
 /**
- * http — where the management API is and who asks, checked at the door; and one question and its
- * answer, with a limit on time and size.
+ * http — the options of the management API, checked; and a client that sends one request, limited
+ * in time and size.
  *
  * No text of this file ever shows a URL as it was given: it may hold a password.
  */
@@ -194,7 +194,7 @@ export interface ManagementAnswer {
 }
 
 export interface ManagementClient {
-  ask(question: ManagementRequest): Promise<ManagementAnswer>;
+  request(request: ManagementRequest): Promise<ManagementAnswer>;
   close(): Promise<void>;
 }
 
@@ -202,12 +202,12 @@ export function createManagementClient(settings: ManagementSettings): Management
   let agent: Promise<undici.Agent> | undefined;
   const closing = new AbortController();
   return {
-    async ask(question) {
-      if (closing.signal.aborted) throw unavailable(settings, question, 'the client was closed');
+    async request(request) {
+      if (closing.signal.aborted) throw unavailable(settings, request, 'the client was closed');
       agent ??= openAgent(settings);
       const limit = new TimeLimit(settings.clock, settings.timeoutMs, closing.signal);
       try {
-        return await send(await agent, { settings, question, signal: limit.signal });
+        return await send(await agent, { settings, request, signal: limit.signal });
       } finally {
         limit.stop();
       }
@@ -221,15 +221,15 @@ export function createManagementClient(settings: ManagementSettings): Management
 
 const CLOSED = 'the client was closed';
 
-/** Pages are asked for one after the other; a few callers may ask side by side. */
+/** Pages are requested one after the other; a few callers may send requests side by side. */
 const CONNECTIONS_MAX = 4;
 
-/** n.b. undici is loaded with the first question. */
+/** n.b. undici is loaded with the first request. */
 async function openAgent({ tls, timeoutMs }: ManagementSettings): Promise<undici.Agent> {
   const { Agent } = (await importPeer('undici', 'the management API')) as typeof undici;
   return new Agent({
     connections: CONNECTIONS_MAX,
-    // One limit over the whole of a question is enough; ours is exact, theirs is by the second.
+    // One limit over the whole of a request is enough; ours is exact, theirs is by the second.
     headersTimeout: 0,
     bodyTimeout: 0,
     connect: {
@@ -243,13 +243,13 @@ async function openAgent({ tls, timeoutMs }: ManagementSettings): Promise<undici
 
 interface Sending {
   readonly settings: ManagementSettings;
-  readonly question: ManagementRequest;
+  readonly request: ManagementRequest;
   readonly signal: AbortSignal;
 }
 
 async function send(
   agent: undici.Agent,
-  { settings, question, signal }: Sending,
+  { settings, request, signal }: Sending,
 ): Promise<ManagementAnswer> {
   let status: number;
   let text: string;
@@ -257,28 +257,28 @@ async function send(
     const answer = await agent.request({
       origin: settings.origin,
       // Not through a URL: the parts are encoded already, and stay as they are.
-      path: `${settings.prefix}/api${question.path}`,
-      method: question.method ?? 'GET',
+      path: `${settings.prefix}/api${request.path}`,
+      method: request.method ?? 'GET',
       headers: {
         authorization: settings.authorization,
         accept: 'application/json',
-        ...(question.json === undefined ? {} : { 'content-type': 'application/json' }),
+        ...(request.json === undefined ? {} : { 'content-type': 'application/json' }),
       },
-      body: question.json === undefined ? null : JSON.stringify(question.json),
+      body: request.json === undefined ? null : JSON.stringify(request.json),
       signal,
     });
     status = answer.statusCode;
-    text = await wholeText(answer, { settings, question });
+    text = await wholeText(answer, { settings, request });
   } catch (error) {
     if (error instanceof RespoolError) throw error;
-    throw unavailable(settings, question, whyNot(settings, error, signal), error);
+    throw unavailable(settings, request, whyNot(settings, error, signal), error);
   }
-  return judged({ status, text }, settings, question);
+  return judged({ status, text }, settings, request);
 }
 
 async function wholeText(
   { body }: undici.Dispatcher.ResponseData,
-  { settings, question }: Pick<Sending, 'settings' | 'question'>,
+  { settings, request }: Pick<Sending, 'settings' | 'request'>,
 ): Promise<string> {
   const parts: Buffer[] = [];
   let bytes = 0;
@@ -287,7 +287,7 @@ async function wholeText(
     if (bytes > ANSWER_MAX_BYTES) {
       throw new RespoolError(
         'limit.exceeded',
-        `cannot ${question.doing}: the answer of ${settings.address} is longer than ` +
+        `cannot ${request.doing}: the answer of ${settings.address} is longer than ` +
           `${ANSWER_MAX_BYTES} bytes; ask for fewer columns or a smaller page`,
       );
     }
@@ -326,20 +326,20 @@ function codeOf(error: unknown): string {
 function judged(
   { status, text }: { readonly status: number; readonly text: string },
   settings: ManagementSettings,
-  question: ManagementRequest,
+  request: ManagementRequest,
 ): ManagementAnswer {
   const json = parsed(text);
-  const isFine = (status >= 200 && status < 300) || question.expected?.includes(status) === true;
+  const isFine = (status >= 200 && status < 300) || request.expected?.includes(status) === true;
   if (isFine && json !== NOT_JSON) return { status, json };
   const reason = reasonOf(json);
   const said = reason === '' ? '' : ` (${reason})`;
   if (status >= 500 || status === 429 || status === 408) {
-    throw unavailable(settings, question, `it answered ${status}${said}; try again later`);
+    throw unavailable(settings, request, `it answered ${status}${said}; try again later`);
   }
   const why = isFine
     ? `what answers at ${settings.address} is not the management API`
     : refusal(settings, status, said);
-  throw new RespoolError('config.invalid', `cannot ${question.doing}: ${why}`);
+  throw new RespoolError('config.invalid', `cannot ${request.doing}: ${why}`);
 }
 
 function refusal(settings: ManagementSettings, status: number, text: string): string {

@@ -28,7 +28,7 @@ const PAGE_SIZE_MAX = 500;
 const LISTED_MAX = 200_000;
 
 export interface QueueQuery {
-  /** How many per question, 1 to 500; default 500. */
+  /** How many per request, 1 to 500; default 500. */
   readonly pageSize?: number;
   /**
    * `totals`: names, types, arguments and how many messages, which costs the broker least (3.12
@@ -44,7 +44,7 @@ export interface QueueQuery {
 /** What a user may do in the virtual host, as regular expressions over names. */
 export type Permissions =
   | {
-      readonly kind: 'told';
+      readonly kind: 'known';
       readonly configure: string;
       readonly write: string;
       readonly read: string;
@@ -91,19 +91,19 @@ export interface Management extends AsyncDisposable {
   close(): Promise<void>;
 }
 
-/** Opens nothing: the first question does. */
+/** Opens nothing: the first request does. */
 export function createManagement(options: ManagementOptions): Management {
   const settings = checkManagementOptions(options);
-  const asker = createManagementClient(settings);
+  const client = createManagementClient(settings);
   const cache = memo(settings.clock, NUMBERS);
   const { address, vhost, username } = settings;
-  const at = { asker, vhost: encodeURIComponent(vhost) };
-  const one = async (question: ManagementRequest): Promise<unknown> =>
-    (await asker.ask(question)).json;
-  const close = (): Promise<void> => asker.close();
-  const change = async (question: ManagementRequest): Promise<number> => {
+  const at = { client, vhost: encodeURIComponent(vhost) };
+  const one = async (request: ManagementRequest): Promise<unknown> =>
+    (await client.request(request)).json;
+  const close = (): Promise<void> => client.close();
+  const change = async (request: ManagementRequest): Promise<number> => {
     try {
-      return (await asker.ask(question)).status;
+      return (await client.request(request)).status;
     } finally {
       cache.clear();
     }
@@ -136,7 +136,7 @@ export function createManagement(options: ManagementOptions): Management {
     policies: () => look(`/policies/${at.vhost}`, 'list the policies', each(policyInfo)),
     operatorPolicies: () => cache.get('operator policies', () => askOperatorPolicies(at)),
     putPolicy: async (policy) => {
-      await change(policyQuestion(at.vhost, policy));
+      await change(policyRequest(at.vhost, policy));
     },
     deletePolicy: async (name) => {
       const path = `/policies/${at.vhost}/${encodeURIComponent(name)}`;
@@ -145,7 +145,7 @@ export function createManagement(options: ManagementOptions): Management {
     },
     whoAmI: () => look('/whoami', 'ask who we are', userOf),
     permissions: (user = username) => cache.get(`permissions ${user}`, () => askUser(at, user)),
-    alarms: () => cache.get('alarms', () => askAlarms(asker)),
+    alarms: () => cache.get('alarms', () => askAlarms(client)),
     definitions: () =>
       look(`/definitions/${at.vhost}`, `export the virtual host ${show(vhost)}`, record),
     forget: () => cache.clear(),
@@ -154,9 +154,9 @@ export function createManagement(options: ManagementOptions): Management {
   };
 }
 
-/** Whom to ask, and the virtual host as it is written in a path. */
+/** The client, and the virtual host as it is written in a path. */
 interface Place {
-  readonly asker: ManagementClient;
+  readonly client: ManagementClient;
   readonly vhost: string;
 }
 
@@ -189,7 +189,7 @@ interface Paging {
 }
 
 async function paged<T>(
-  { asker, vhost }: Place,
+  { client, vhost }: Place,
   { what, rest, size = PAGE_SIZE_MAX }: Paging,
   form: (value: unknown) => T,
 ): Promise<readonly T[]> {
@@ -199,7 +199,7 @@ async function paged<T>(
   for (let page = 1; ; page += 1) {
     const path = `/${what}/${vhost}?page=${page}&page_size=${size}${rest}`;
     // A page past the last is refused with 400: things were deleted while we read.
-    const { json, status } = await asker.ask({ path, doing, expected: page > 1 ? [400] : [] });
+    const { json, status } = await client.request({ path, doing, expected: page > 1 ? [400] : [] });
     if (status === 400) return found;
     for (const item of list(record(json)['items'])) found.push(form(item));
     if (page >= (number(record(json)['page_count']) ?? 0)) return found;
@@ -209,8 +209,8 @@ async function paged<T>(
   }
 }
 
-async function oneQueue({ asker, vhost }: Place, name: string): Promise<QueueInfo | undefined> {
-  const { status, json } = await asker.ask({
+async function oneQueue({ client, vhost }: Place, name: string): Promise<QueueInfo | undefined> {
+  const { status, json } = await client.request({
     path: `/queues/${vhost}/${encodeURIComponent(name)}`,
     doing: `look at the queue ${show(name)}`,
     expected: [404],
@@ -218,8 +218,8 @@ async function oneQueue({ asker, vhost }: Place, name: string): Promise<QueueInf
   return status === 404 ? undefined : queueInfo(json);
 }
 
-async function askOperatorPolicies({ asker, vhost }: Place): Promise<readonly PolicyInfo[]> {
-  const { json } = await asker.ask({
+async function askOperatorPolicies({ client, vhost }: Place): Promise<readonly PolicyInfo[]> {
+  const { json } = await client.request({
     path: `/operator-policies/${vhost}`,
     doing: 'list the operator policies',
     expected: [401, 403],
@@ -227,7 +227,7 @@ async function askOperatorPolicies({ asker, vhost }: Place): Promise<readonly Po
   return each(policyInfo)(json);
 }
 
-function policyQuestion(vhost: string, policy: Omit<PolicyInfo, 'applyTo'>): ManagementRequest {
+function policyRequest(vhost: string, policy: Omit<PolicyInfo, 'applyTo'>): ManagementRequest {
   const { name, pattern, definition, priority } = policy;
   return {
     method: 'PUT',
@@ -244,29 +244,29 @@ function userOf(value: unknown): { readonly name: string; readonly tags: readonl
   return { name: text(name) ?? '', tags: words.filter((tag) => tag !== '') };
 }
 
-async function askUser({ asker, vhost }: Place, user: string): Promise<Permissions> {
-  const { status, json } = await asker.ask({
+async function askUser({ client, vhost }: Place, user: string): Promise<Permissions> {
+  const { status, json } = await client.request({
     path: `/permissions/${vhost}/${encodeURIComponent(user)}`,
     doing: `ask for the permissions of ${show(user)}`,
     expected: [401, 403, 404],
   });
   if (status === 404) return { kind: 'none' };
   if (status !== 200) {
-    // A wrong password gets the same status; this question is refused for that reason only.
-    await asker.ask({ path: '/whoami', doing: 'ask who we are' });
+    // A wrong password gets the same status; this request is refused for that reason only.
+    await client.request({ path: '/whoami', doing: 'ask who we are' });
     return { kind: 'hidden' };
   }
   const { configure, write, read } = record(json);
   return {
-    kind: 'told',
+    kind: 'known',
     configure: text(configure) ?? '',
     write: text(write) ?? '',
     read: text(read) ?? '',
   };
 }
 
-async function askAlarms(asker: ManagementClient): Promise<AlarmReport> {
-  const { status, json } = await asker.ask({
+async function askAlarms(client: ManagementClient): Promise<AlarmReport> {
+  const { status, json } = await client.request({
     path: '/health/checks/alarms',
     doing: 'ask for alarms',
     // 503 is how it says that there is one.

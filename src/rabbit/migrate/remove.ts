@@ -93,7 +93,7 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
   management.forget();
   const mains = [...migration.move.mains.keys()];
   const names = [...new Set([...queues.map(({ name }) => name), ...mains])];
-  const [passive, told, world] = await Promise.all([
+  const [passive, infos, world] = await Promise.all([
     passiveQueues(migration.connection, names),
     queuesOf(management, names),
     worldOf(management),
@@ -101,7 +101,7 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
   const { bindings } = world;
   const sharedWait = await sharedWaitOf(migration, management, bindings);
   const counts = new Map(
-    names.map((name) => [name, messageCountOf(passive.get(name), told.get(name))]),
+    names.map((name) => [name, messageCountOf(passive.get(name), infos.get(name))]),
   );
   const busy = mains.filter((name) => (counts.get(name)?.consumers ?? 0) > 0);
   const stays = (name: string): boolean => migration.move.mains.get(name) === name;
@@ -120,7 +120,7 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
   const isCrowdOld = [...counts.values()].some((count) => count.isConsumersOld);
   return queues.map((queue) => {
     const count = counts.get(queue.name);
-    const { type } = told.get(queue.name) ?? {};
+    const { type } = infos.get(queue.name) ?? {};
     const held = whyHeld(queue, facts);
     const why = whyUsed(queue, facts) ?? held ?? whyNeeded(facts);
     const isOld = count?.ready === 0 && count.messages !== 0;

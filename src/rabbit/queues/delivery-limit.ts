@@ -38,13 +38,15 @@ export interface CautionOptions {
 export async function cautionOf(options: CautionOptions): Promise<Caution> {
   const { queue, management, isTrusted = false } = options;
   if (management === undefined) {
-    return isTrusted ? TRUSTED : untold(queue, 'there is no management API to ask', 'give its URL');
+    return isTrusted
+      ? TRUSTED
+      : unknownCaution(queue, 'there is no management API to ask', 'give its URL');
   }
   const info = await management.queue(queue);
   if (info === undefined) {
     const vhost = inFull(management.vhost);
     const why = `the management API has no such queue in the virtual host ${vhost}`;
-    return isTrusted ? TRUSTED : untold(queue, why, 'check both');
+    return isTrusted ? TRUSTED : unknownCaution(queue, why, 'check both');
   }
   if (info.type !== 'quorum') return judgeCaution({ info, vhost: management.vhost, ...NOTHING });
   const [version, [policies, operatorPolicies]] = await Promise.all([
@@ -149,8 +151,8 @@ function remedyOf(facts: CautionFacts, limits: Limits): string {
   }
   if (limits.operator !== undefined && limits.operator < LIMIT_SAFE) {
     const [operators] = appliedPolicy(info, [], operatorPolicies).names;
-    const told = `lift "delivery-limit" in the operator policy ${show(operators)}`;
-    return `${told}\nrun: rabbitmqctl set_operator_policy`;
+    const remedy = `lift "delivery-limit" in the operator policy ${show(operators)}`;
+    return `${remedy}\nrun: rabbitmqctl set_operator_policy`;
   }
   const present = appliedPolicy(info, policies ?? [], []);
   const [name] = present.names;
@@ -175,7 +177,7 @@ const TRUSTED: Caution = {
   text: 'the delivery limit of this queue is unknown; it was declared to be high enough',
 };
 
-function untold(queue: string, why: string, todo: string): Caution {
+function unknownCaution(queue: string, why: string, todo: string): Caution {
   return {
     kind: 'refused',
     text:
@@ -217,8 +219,8 @@ export async function hasNoOtherConsumer({
   await sleep(clock, TOLD_LATE_MS);
   for (;;) {
     management.forget();
-    const told = await management.queue(queue);
-    if ((told?.unacked ?? 0) === 0) return told !== undefined;
+    const info = await management.queue(queue);
+    if ((info?.unacked ?? 0) === 0) return info !== undefined;
     if (clock.monotonic() >= deadline) return false;
     await sleep(clock, ASK_EVERY_MS);
   }

@@ -120,7 +120,9 @@ export function readLetter(message: AmqpMessage, place: LetterPlace): ReadLetter
 }
 
 /** What is known of a message without its body: a letter may be kept for long. */
-interface Told extends Pick<Known, 'headers' | 'past' | 'deaths'>, Omit<GroupParts, keyof Cause> {
+interface LetterRecord
+  extends Pick<Known, 'headers' | 'past' | 'deaths'>,
+    Omit<GroupParts, keyof Cause> {
   /** In which it lies. */
   readonly queue: string;
 }
@@ -131,31 +133,31 @@ interface Told extends Pick<Known, 'headers' | 'past' | 'deaths'>, Omit<GroupPar
  * n.b. `at` is the queue, not the routing key: those may have the id of an order in them.
  */
 class Later {
-  readonly #told: Told;
+  readonly #record: LetterRecord;
   #cause: Cause | undefined;
   #group: string | undefined;
   #headers: Headers | undefined;
   #deaths: number | undefined;
 
-  constructor(report: Told) {
-    this.#told = report;
+  constructor(report: LetterRecord) {
+    this.#record = report;
   }
 
   get cause(): Cause {
-    return (this.#cause ??= causeOf(this.#told));
+    return (this.#cause ??= causeOf(this.#record));
   }
 
   get group(): string {
-    const { at, origin } = this.#told;
+    const { at, origin } = this.#record;
     return (this.#group ??= groupOf({ ...this.cause, at, origin }));
   }
 
   get headers(): Headers {
-    return (this.#headers ??= shownHeaders(this.#told.headers));
+    return (this.#headers ??= shownHeaders(this.#record.headers));
   }
 
   get deaths(): number {
-    const { headers, queue } = this.#told;
+    const { headers, queue } = this.#record;
     return (this.#deaths ??= deathsOf(headers, { sweptQueue: queue }));
   }
 }
@@ -200,11 +202,11 @@ function queueName({ queue }: Death): string {
 function beginningOf({ message, headers, past, deaths }: Known): BodyStart | undefined {
   const { fields } = message;
   const { exchange, routingKey } = past;
-  const isTold =
+  const isKnown =
     headers[HEADER.routingKey] !== undefined ||
     routingKey !== fields.routingKey ||
     exchange !== fields.exchange;
-  if (isTold) return { exchange, routingKey };
+  if (isKnown) return { exchange, routingKey };
   const oldest = deaths.at(-1);
   if (oldest === undefined) return undefined;
   return { exchange: oldest.exchange, routingKey: oldest.keys[0] ?? routingKey };
@@ -231,7 +233,7 @@ interface Cause {
   readonly diedAt: number | undefined;
 }
 
-function causeOf({ headers, past, deaths }: Told): Cause {
+function causeOf({ headers, past, deaths }: LetterRecord): Cause {
   const death = deaths[0];
   const endedAt = countOf(headers[HEADER.endedAt]) || undefined;
   const ended = wordOf(headers[HEADER.endedCode]);
@@ -366,8 +368,8 @@ export function xDeathsOf(headers: AmqpTable): readonly Death[] {
 
 /** The first lines as they are, the newest first: whatever is in them. */
 function xDeathLines(headers: AmqpTable, max: number): readonly unknown[] {
-  const told = headers['x-death'] ?? kept(headers[HEADER.deaths]);
-  return Array.isArray(told) ? told.slice(0, max) : [];
+  const deaths = headers['x-death'] ?? kept(headers[HEADER.deaths]);
+  return Array.isArray(deaths) ? deaths.slice(0, max) : [];
 }
 
 /** What we kept of it when the message was last published without it. */

@@ -1,5 +1,5 @@
 /**
- * queue-letters — a dead or parked queue of RabbitMQ behind the door to dead letters.
+ * queue-letters — a dead or parked queue of RabbitMQ as `DeadLetters`.
  *
  *   look ─▶ a pass that leaves everything            take ─▶ the queue's lock, then a pass:
  *
@@ -8,6 +8,9 @@
  *
  * Promise: confirmed where it goes before it is acked here; a kill at any point leaves a
  * message here, there, or in both places, never in none. What is left keeps its order.
+ *
+ * `remove` only acks, with `hard` or without: a queue archives nothing. Who wants to be able to
+ * undo it archives `letter.copy()` first, as `dlq remove` does.
  */
 
 import { MINUTE_MS } from '../../core/duration.ts';
@@ -15,7 +18,7 @@ import { isRespoolError, RespoolError, show, textOf, unreachable } from '../../c
 import { fitsLetter } from '../../core/letter-query.ts';
 import { checkNumber } from '../../core/limits.ts';
 import type { Clock } from '../../ports/clock.ts';
-import type * as door from '../../ports/dead-letters.ts';
+import type * as port from '../../ports/dead-letters.ts';
 import type {
   LetterVerdict,
   LetterTakeOptions,
@@ -51,7 +54,7 @@ import {
 } from './options.ts';
 import type { WalkOptions } from './queue-pass.ts';
 
-type QueueRoute = Extract<door.LetterRoute, { readonly kind: 'queue' }>;
+type QueueRoute = Extract<port.LetterRoute, { readonly kind: 'queue' }>;
 
 /** Held by one walk, unacked; the broker keeps a note of each. */
 const HELD_MAX = 1_000_000;
@@ -66,11 +69,11 @@ const TAKE = 'take messages out of';
 const FORBIDDEN = 403;
 
 /** The dead letters of one queue; nothing is opened before the first question. */
-export function createQueueLetters(options: QueueLettersOptions): door.DeadLetters {
+export function createQueueLetters(options: QueueLettersOptions): port.DeadLetters {
   return new QueueLetters(options, checkLettersOptions(options));
 }
 
-class QueueLetters implements door.DeadLetters {
+class QueueLetters implements port.DeadLetters {
   readonly name: string;
   readonly #options: QueueLettersOptions;
   readonly #lookMax: number;
@@ -80,15 +83,15 @@ class QueueLetters implements door.DeadLetters {
   readonly #connection: RabbitConnection;
   readonly #isOwned: boolean;
   readonly #publisher: ConfirmPublisher;
-  readonly #takings = new Set<LetterBatch>();
-  /** What is open; it ends with the door. */
+  readonly #batches = new Set<LetterBatch>();
+  /** What is open; it ends with the port. */
   readonly #drains = new Set<QueueDrain>();
   readonly #locks = new Set<QueueLock>();
   readonly #parkedQueues = new Map<string, Promise<void>>();
-  #caution: door.Caution | undefined;
+  #caution: port.Caution | undefined;
   /** When it was asked for (monotonic). */
   #cautionAt = 0;
-  #isTold = false;
+  #isReported = false;
 
   constructor(options: QueueLettersOptions, { lookMax }: QueueLettersValues) {
     const { queue, plans = [], wire, clock = systemClock, connection, url } = options;
@@ -101,15 +104,15 @@ class QueueLetters implements door.DeadLetters {
       place.role === 'parked' || (place.role === undefined && queue.endsWith(PARKED));
     this.#place = { ...place, kind: options.kind ?? (isParked ? 'parked' : 'dead'), wire };
     this.#clock = clock;
-    const chosen = connectionOf({ connection, url, clock }, 'a door to dead letters');
+    const chosen = connectionOf({ connection, url, clock }, 'dead letters of a queue');
     this.#connection = chosen.connection;
     this.#isOwned = chosen.isOwned;
     this.#publisher = new ConfirmPublisher(chosen.connection.publishing, clock);
   }
 
-  async caution(): Promise<door.Caution> {
+  async caution(): Promise<port.Caution> {
     const now = this.#clock.monotonic();
-    // Policies change; a door may be open for days.
+    // Policies change; this may be open for days.
     if (this.#caution === undefined || now - this.#cautionAt > CAUTION_MS) {
       this.#caution = await this.#askCaution();
       this.#cautionAt = now;
@@ -128,16 +131,16 @@ class QueueLetters implements door.DeadLetters {
     }
   }
 
-  look(options: door.LetterLookOptions = {}): AsyncIterable<door.OpenLetter> {
+  look(options: port.LetterLookOptions = {}): AsyncIterable<port.OpenLetter> {
     return this.#looking(options);
   }
 
-  take(options: door.LetterTakeOptions): AsyncIterable<door.TakenLetter> {
+  take(options: port.LetterTakeOptions): AsyncIterable<port.TakenLetter> {
     const inHand = checkNumber('inHand', options.inHand ?? IN_HAND_DEFAULT, {
       min: 1,
       max: IN_HAND_MAX,
     });
-    return this.#taking(options, inHand);
+    return this.#takeBatch(options, inHand);
   }
 
   async isAlone(): Promise<boolean> {
@@ -146,16 +149,16 @@ class QueueLetters implements door.DeadLetters {
     return hasNoOtherConsumer({ queue: this.#queue, connection, management, clock: this.#clock });
   }
 
-  async settle(letter: door.TakenLetter, fate: door.LetterVerdict): Promise<door.SettleResult> {
-    const held = openMessageOf(letter);
-    const taking = held && [...this.#takings].find((one) => one.has(held));
-    if (held === undefined || taking === undefined) return notInHand(held);
-    return taking.settle(held, fate);
+  async settle(letter: port.TakenLetter, verdict: port.LetterVerdict): Promise<port.SettleResult> {
+    const openMessage = openMessageOf(letter);
+    const batch = openMessage && [...this.#batches].find((one) => one.has(openMessage));
+    if (openMessage === undefined || batch === undefined) return notInHand(openMessage);
+    return batch.settle(openMessage, verdict);
   }
 
-  async since(replay: string, ids: readonly string[]): Promise<door.Since> {
+  async since(replay: string, ids: readonly string[]): Promise<port.Since> {
     const asked = new Set(ids);
-    const failed = new Map<string, door.Since['failed'][number]>();
+    const failed = new Map<string, port.Since['failed'][number]>();
     // Cheap, and mostly the answer: nothing came back.
     const count = asked.size === 0 ? 0 : await this.count();
     if (count === 0) return { failed: [], delivered: [] };
@@ -172,9 +175,9 @@ class QueueLetters implements door.DeadLetters {
   }
 
   async waitingAt(
-    routes: readonly door.LetterRoute[],
+    routes: readonly port.LetterRoute[],
     { isFull = false }: { readonly isFull?: boolean } = {},
-  ): Promise<readonly door.DestinationState[] | undefined> {
+  ): Promise<readonly port.DestinationState[] | undefined> {
     const queues = new Set<string>();
     for (const route of routes) {
       // Where an exchange leads is not known here.
@@ -183,7 +186,7 @@ class QueueLetters implements door.DeadLetters {
     }
     const { management } = this.#options;
     if (isFull) management?.forget();
-    const states: door.DestinationState[] = [];
+    const states: port.DestinationState[] = [];
     for (const [queue, answer] of await passiveQueues(await this.#amqp(), [...queues])) {
       if (!('found' in answer) || answer.found === undefined) return undefined;
       const { messageCount: ready, consumerCount: consumers } = answer.found;
@@ -203,8 +206,8 @@ class QueueLetters implements door.DeadLetters {
     if (this.#isOwned) await this.#connection.close();
   }
 
-  async *#looking(options: door.LetterLookOptions): AsyncGenerator<door.OpenLetter> {
-    await this.#careful('look at');
+  async *#looking(options: port.LetterLookOptions): AsyncGenerator<port.OpenLetter> {
+    await this.#refuseIfDropping('look at');
     const { query = {}, max = this.#lookMax, signal } = options;
     checkNumber('max', max, { min: 1, max: Number.MAX_SAFE_INTEGER });
     const amqp = await this.#amqp();
@@ -215,11 +218,11 @@ class QueueLetters implements door.DeadLetters {
       for (;;) {
         const message = await drain.next();
         if (message === undefined) return;
-        const held = new OpenMessage(readLetter(message, this.#place), message);
+        const openMessage = new OpenMessage(readLetter(message, this.#place), message);
         try {
-          if (fitsLetter(held.read.letter, query)) yield held.letter();
+          if (fitsLetter(openMessage.read.letter, query)) yield openMessage.letter();
         } finally {
-          held.end();
+          openMessage.end();
           drain.leave(message);
         }
       }
@@ -258,69 +261,69 @@ class QueueLetters implements door.DeadLetters {
     await lock.release();
   }
 
-  async *#taking(
-    options: door.LetterTakeOptions,
+  async *#takeBatch(
+    options: port.LetterTakeOptions,
     inHand: number,
-  ): AsyncGenerator<door.TakenLetter> {
-    await this.#careful(TAKE);
+  ): AsyncGenerator<port.TakenLetter> {
+    await this.#refuseIfDropping(TAKE);
     // One connection for both: the lock goes with the one that has the messages.
     const amqp = await this.#amqp();
     const lock = await this.#lock(amqp, TAKE);
-    let taking: LetterBatch | undefined;
+    let batch: LetterBatch | undefined;
     try {
       // Twice as many, so that the next ones are here while those in hand are settled.
       const drain = await this.#drain(amqp, 2 * inHand, { signal: options.signal });
-      taking = this.#takingOf(drain, inHand);
-      this.#takings.add(taking);
-      yield* taking.letters(options);
+      batch = this.#batchOf(drain, inHand);
+      this.#batches.add(batch);
+      yield* batch.letters(options);
     } finally {
-      if (taking !== undefined) {
-        this.#takings.delete(taking);
-        this.#drains.delete(taking.drain);
+      if (batch !== undefined) {
+        this.#batches.delete(batch);
+        this.#drains.delete(batch.drain);
       }
       await this.#unlock(lock);
     }
   }
 
-  #takingOf(drain: QueueDrain, inHand: number): LetterBatch {
+  #batchOf(drain: QueueDrain, inHand: number): LetterBatch {
     return new LetterBatch({
       drain,
       inHand,
       read: (message) => readLetter(message, this.#place),
-      actionOf: (message, read, fate) => this.#actionOf(message, read, fate),
+      actionOf: (message, read, verdict) => this.#actionOf(message, read, verdict),
     });
   }
 
   async #actionOf(
     message: AmqpMessage,
     read: ReadLetter,
-    fate: door.LetterVerdict,
+    verdict: port.LetterVerdict,
   ): Promise<Action> {
     const parts = { message, read, wire: this.#options.wire, now: this.#clock.now() };
-    switch (fate.kind) {
+    switch (verdict.kind) {
       case 'leave':
         return { kind: 'leave' };
       case 'remove':
         return { kind: 'ack' };
       case 'send': {
-        const to = this.#routeOf(read, fate.to);
-        return 'code' in to ? to : { kind: 'publish', outgoing: sentCopy(parts, to, fate) };
+        const to = this.#routeOf(read, verdict.to);
+        return 'code' in to ? to : { kind: 'publish', outgoing: sentCopy(parts, to, verdict) };
       }
       case 'park': {
         const queue = this.#parkedQueueOf(read);
         // It lies among the parked already.
         if (queue === this.#queue) return { kind: 'leave' };
         await this.#ensureParked(queue);
-        return { kind: 'publish', outgoing: parkedCopy(parts, queue, fate) };
+        return { kind: 'publish', outgoing: parkedCopy(parts, queue, verdict) };
       }
       default:
-        return unreachable(fate);
+        return unreachable(verdict);
     }
   }
 
   #routeOf(
     { letter }: ReadLetter,
-    route: door.LetterRoute | undefined,
+    route: port.LetterRoute | undefined,
   ): QueueRoute | Extract<Action, { kind: 'refuse' }> {
     const to = route ?? letter.home;
     const name = show(letter.id);
@@ -386,17 +389,17 @@ class QueueLetters implements door.DeadLetters {
     return this.#connection.consuming.tryConnect();
   }
 
-  async #askCaution(): Promise<door.Caution> {
+  async #askCaution(): Promise<port.Caution> {
     const { management, isTrusted = false } = this.#options;
     const version = versionOf(await this.#amqp());
     return cautionOf({ queue: this.#queue, management, version, isTrusted });
   }
 
-  /** Tells what looking costs, and refuses where the broker may drop what is looked at. */
-  async #careful(act: string): Promise<void> {
+  /** Reports what looking costs, and refuses where the broker may drop what is looked at. */
+  async #refuseIfDropping(act: string): Promise<void> {
     const caution = await this.caution();
-    if (caution.kind !== 'free' && !this.#isTold) {
-      this.#isTold = true;
+    if (caution.kind !== 'free' && !this.#isReported) {
+      this.#isReported = true;
       this.#options.onCaution?.(caution);
     }
     if (caution.kind !== 'refused') return;
@@ -475,7 +478,7 @@ function openMessageOf(open: OpenLetter): OpenMessage | undefined {
   return token instanceof OpenMessage ? token : undefined;
 }
 
-/** What becomes of a message by its fate. */
+/** What a verdict does with a message. */
 export type Action =
   | { readonly kind: 'leave' }
   | DrainRemoval
@@ -486,8 +489,8 @@ interface LetterBatchOptions {
   readonly drain: QueueDrain;
   readonly inHand: number;
   read(message: AmqpMessage): ReadLetter;
-  /** What a fate means for a message; may throw, and then it is left. */
-  actionOf(message: AmqpMessage, read: ReadLetter, fate: LetterVerdict): Promise<Action>;
+  /** What a verdict means for a message; may throw, and then it is left. */
+  actionOf(message: AmqpMessage, read: ReadLetter, verdict: LetterVerdict): Promise<Action>;
 }
 
 /** Letters in hand, until its loop ends. */
@@ -519,14 +522,14 @@ class LetterBatch {
       for (;;) {
         const message = await this.drain.next();
         if (message === undefined) return;
-        const known = this.#parts.read(message);
-        if (!isWanted(known.letter)) {
+        const read = this.#parts.read(message);
+        if (!isWanted(read.letter)) {
           this.drain.leave(message);
           continue;
         }
-        const held = new OpenMessage(known, message);
-        this.#open.add(held);
-        yield held.letter();
+        const openMessage = new OpenMessage(read, message);
+        this.#open.add(openMessage);
+        yield openMessage.letter();
         await this.#room(signal);
       }
     } catch (error) {
@@ -540,11 +543,11 @@ class LetterBatch {
   }
 
   /** Settles one of its own. */
-  async settle(openMessage: OpenMessage, fate: LetterVerdict): Promise<SettleResult> {
+  async settle(openMessage: OpenMessage, verdict: LetterVerdict): Promise<SettleResult> {
     const message = openMessage.begin();
     if (message === undefined) return notInHand(openMessage);
     try {
-      return await this.#settling.track(this.#carryOut(openMessage, message, fate));
+      return await this.#settling.track(this.#carryOut(openMessage, message, verdict));
     } finally {
       openMessage.end();
       this.#open.delete(openMessage);
@@ -555,11 +558,11 @@ class LetterBatch {
   async #carryOut(
     openMessage: OpenMessage,
     message: AmqpMessage,
-    fate: LetterVerdict,
+    verdict: LetterVerdict,
   ): Promise<SettleResult> {
     let action: Action;
     try {
-      action = await this.#parts.actionOf(message, openMessage.read, fate);
+      action = await this.#parts.actionOf(message, openMessage.read, verdict);
     } catch (error) {
       action = { kind: 'refuse', code: codeOf(error), reason: textOf(error) };
     }
@@ -585,10 +588,10 @@ class LetterBatch {
 
   /** Waits for pending settlements; letters that were not settled go back. */
   async #end(): Promise<void> {
-    for (const held of this.#open) {
-      if (held.wasSettled) continue;
-      this.drain.leave(held.message);
-      held.end();
+    for (const openMessage of this.#open) {
+      if (openMessage.wasSettled) continue;
+      this.drain.leave(openMessage.message);
+      openMessage.end();
     }
     await this.#settling.idle();
     this.#open.clear();

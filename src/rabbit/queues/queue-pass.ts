@@ -19,7 +19,7 @@ import {
   closeChannel,
   openChannel,
 } from '../connection/amqp.ts';
-import { Acks } from '../consume/subscription.ts';
+import { Acks } from '../connection/delivery-channel.ts';
 import { explainRefusal } from '../topology/explain.ts';
 import { type RequeueBlock, RequeueBlocks } from './requeue-order.ts';
 
@@ -197,7 +197,7 @@ class OpenQueuePass implements QueuePass {
 
   leave(message: AmqpMessage): void {
     const block = this.#settle(message);
-    this.#acks.hold(message);
+    this.#acks.keepUnacked(message);
     this.#blocks.hold(block, message.fields.deliveryTag);
     if (this.#blocks.held >= this.#heldMax) this.#finish('held');
     else this.#widen();

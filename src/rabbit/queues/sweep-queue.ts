@@ -301,8 +301,8 @@ class Sweep {
   async #averageBytes(): Promise<number> {
     // Asked a moment ago for its limit: the answer is at hand. Without one it goes as well.
     const { management } = this.#tools;
-    const told = await management?.queue(this.#pair.queue).catch(() => undefined);
-    const { bytes, messages = 0 } = told ?? {};
+    const info = await management?.queue(this.#pair.queue).catch(() => undefined);
+    const { bytes, messages = 0 } = info ?? {};
     return bytes === undefined || messages === 0 ? AVERAGE_BYTES : bytes / messages;
   }
 

@@ -57,7 +57,7 @@ function answer(request: FileRequest | null): ThreadAnswer[] {
   }
 }
 
-/** One transaction; all that shared it have the same fate. */
+/** One transaction; all that shared it succeed or fail together. */
 function runBatch(first: AnyBatch): ThreadAnswer[] {
   const joined: AnyBatch[] = [];
   try {

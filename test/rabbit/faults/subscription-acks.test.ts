@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest';
 import type { AmqpMessage } from 'respool/rabbit';
-import { DeliveryChannel } from '../../../src/rabbit/consume/subscription.ts';
+import { DeliveryChannel } from '../../../src/rabbit/connection/delivery-channel.ts';
 import type { AmqpChannel } from '../amqp.ts';
 import { systemClock } from '../../time.ts';
 

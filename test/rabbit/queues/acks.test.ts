@@ -3,7 +3,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { AmqpMessage } from 'respool/rabbit';
-import { Acks } from '../../../src/rabbit/consume/subscription.ts';
+import { Acks } from '../../../src/rabbit/connection/delivery-channel.ts';
 import type { AmqpChannel } from '../amqp.ts';
 import { systemClock } from '../../time.ts';
 
@@ -33,7 +33,7 @@ test('one that fills a gap before acked ones is named itself, since those are un
 test('behind one that is held each is acked by itself, and before it together', async () => {
   const ledger = new Ledger(6);
   ledger.acks.add(message(1));
-  ledger.acks.hold(message(4));
+  ledger.acks.keepUnacked(message(4));
   ledger.acks.add(message(2));
   ledger.acks.add(message(5));
   await turn();
@@ -59,7 +59,7 @@ test('whatever is done in whatever order, that is acked, once, and nothing else'
         else {
           // Mostly the oldest, as confirms come.
           const [tag = 0] = left.splice(pick % Math.min(3, left.length), 1);
-          if (act === 'hold') ledger.acks.hold(message(tag));
+          if (act === 'hold') ledger.acks.keepUnacked(message(tag));
           else {
             done.push(tag);
             ledger.acks.add(message(tag));

@@ -83,7 +83,7 @@ withService('rabbitmq', () => {
         seed,
       );
       const wanted = some(0.5);
-      const fates = range(count).map(() => chance.between(SENT, LEFT));
+      const draws = range(count).map(() => chance.between(SENT, LEFT));
       const home = await look.declare();
       const door = createQueueLetters({ connection, queue, parkedQueue: target, isTrusted: true });
       const isEager = chance.happens(0.5);
@@ -93,16 +93,16 @@ withService('rabbitmq', () => {
         inHand: chance.between(1, 50),
       });
       for await (const letter of letters) {
-        const fate = fateOf(fates[indexOf(letter.letter.id)] ?? LEFT, home);
-        const settled = door.settle(letter, fate);
+        const verdict = verdictOf(draws[indexOf(letter.letter.id)] ?? LEFT, home);
+        const settled = door.settle(letter, verdict);
         settling.push(settled);
         if (!isEager) await settled;
       }
       for (const settled of await Promise.all(settling)) expect(settled).toEqual({ kind: 'done' });
       await door.close();
       const went = (number: number): number[] =>
-        range(count).filter((at) => wanted.has(at) && fates[at] === number);
-      const isGone = (at: number): boolean => wanted.has(at) && (fates[at] ?? 0) < LEFT;
+        range(count).filter((at) => wanted.has(at) && draws[at] === number);
+      const isGone = (at: number): boolean => wanted.has(at) && (draws[at] ?? 0) < LEFT;
       await look.expect(
         queue,
         range(count).filter((at) => !isGone(at)),
@@ -115,7 +115,7 @@ withService('rabbitmq', () => {
 
 const [SENT, PARKED, REMOVED, LEFT] = [0, 1, 2, 3] as const;
 
-function fateOf(number: number, home: string): LetterVerdict {
+function verdictOf(number: number, home: string): LetterVerdict {
   const to = { kind: 'queue', exchange: '', key: home } as const;
   if (number === SENT) return { kind: 'send', to, replay: 'r', by: 'test' };
   if (number === PARKED) return { kind: 'park', code: 'test', reason: 'test', by: 'test' };

@@ -134,14 +134,15 @@ export async function lettersOf(
   return letters;
 }
 
-/** Takes everything that is wanted, and gives each a fate; what came of each, in order. */
+/** Takes everything that is wanted, and gives each a verdict; what came of each, in order. */
 export async function settleAll(
   door: DeadLetters,
-  fate: LetterVerdict,
+  verdict: LetterVerdict,
   isWanted: (letter: Letter) => boolean = () => true,
 ): Promise<SettleResult[]> {
   const settled: SettleResult[] = [];
-  for await (const taken of door.take({ isWanted })) settled.push(await door.settle(taken, fate));
+  for await (const taken of door.take({ isWanted }))
+    settled.push(await door.settle(taken, verdict));
   return settled;
 }
 

@@ -134,11 +134,11 @@ function stateOf(relay: RelayService): 'up' | 'down' {
   return state === 'sending' && downSince === undefined ? 'up' : 'down';
 }
 
-// What rules of the alerts do besides telling, in the name of `alert:<rule>`.
+// What rules of the alerts do besides notifying, in the name of `alert:<rule>`.
 //
 // Promise: everything is in the audit record; a pause made by someone else stays.
 
-/** What deeds are done with. */
+/** What actions are done with. */
 interface AlertActionOptions {
   readonly spool: Spool;
   readonly signal: AbortSignal;
@@ -150,42 +150,42 @@ interface AlertActionOptions {
 
 /** Does what rules want done. */
 function alertActions(parts: AlertActionOptions): AlertOptions['act'] {
-  return (deed, by) => doOne(parts, deed, by);
+  return (action, by) => doOne(parts, action, by);
 }
 
-async function doOne(parts: AlertActionOptions, deed: AlertActionCall, by: string): Promise<void> {
+async function doOne(parts: AlertActionOptions, call: AlertActionCall, by: string): Promise<void> {
   const operator = parts.spool.operator({ by });
-  switch (deed.kind) {
+  switch (call.kind) {
     case 'pause': {
-      const isPaused = (await operator.pauses()).some(({ topic }) => topic === deed.topic);
-      if (!isPaused) await operator.pause(deed.topic);
+      const isPaused = (await operator.pauses()).some(({ topic }) => topic === call.topic);
+      if (!isPaused) await operator.pause(call.topic);
       return;
     }
     case 'resume': {
       const pauses = await operator.pauses();
       const isOurs = pauses.some(
-        (pause) => pause.topic === deed.topic && deed.madeBy.includes(pause.by),
+        (pause) => pause.topic === call.topic && call.madeBy.includes(pause.by),
       );
-      if (isOurs) await operator.resume(deed.topic);
+      if (isOurs) await operator.resume(call.topic);
       return;
     }
     case 'hold': {
       const action = { kind: 'hold', reason: `held by ${by}` } as const;
-      const bulk = await operator.prepare(action, { topic: deed.topic });
+      const bulk = await operator.prepare(action, { topic: call.topic });
       if (bulk.count === 0) return;
       for await (const _ of bulk.run({ signal: parts.signal }));
       return;
     }
     default:
-      await operator.recordAction('alert.replay', { rule: deed.rule });
-      await replay(parts, deed.rule);
+      await operator.recordAction('alert.replay', { rule: call.rule });
+      await replay(parts, call.rule);
   }
 }
 
 async function replay({ rules, tools }: AlertActionOptions, name: string): Promise<void> {
   const { runRulesOnce } = await import('../../../dead-letters/rules/run.ts');
-  const meant = rules.filter((rule) => rule.name === name);
-  const [news] = await runRulesOnce(meant, await tools());
+  const chosen = rules.filter((rule) => rule.name === name);
+  const [news] = await runRulesOnce(chosen, await tools());
   // Another process has it in hand: it is replayed all the same.
   if (news === undefined || (news.result !== 'failed' && news.result !== 'stopped')) return;
   throw new RespoolError(

@@ -108,8 +108,15 @@ function objectOf(
   { turn, isSame }: Looked,
 ): object {
   const known: Partial<AlertState> = state ?? {};
-  const { owed = [], todo = [], phase = 'quiet', since = null, episode = 0, why } = known;
-  const { firedAt = null, resolvedAt = null, toldAt = null } = known;
+  const {
+    pendingNotices = [],
+    pendingActions = [],
+    phase = 'quiet',
+    since = null,
+    episode = 0,
+    why,
+  } = known;
+  const { firedAt = null, resolvedAt = null, notifiedAt = null } = known;
   return {
     rule: name,
     when: printCondition(when),
@@ -119,9 +126,9 @@ function objectOf(
     episode,
     firedAt,
     resolvedAt,
-    toldAt,
-    owedTo: owed.flatMap((one) => one.to),
-    todo,
+    notifiedAt,
+    pendingTo: pendingNotices.flatMap((one) => one.to),
+    pendingActions,
     lookedAt: isSame ? (turn?.at ?? null) : null,
     why,
   };
@@ -137,14 +144,14 @@ function rowOf(
     const phase = look.isSame ? 'quiet' : 'not evaluated yet';
     return [safe(name), safe(printCondition(when)), phase, '', '0', 'never', ''];
   }
-  const { phase, since, episode, toldAt, why, firedAt } = state;
+  const { phase, since, episode, notifiedAt, why, firedAt } = state;
   return [
     safe(name),
     safe(printCondition(when)),
     phase,
     relative(isFiring(state) ? (firedAt ?? since) : since, now),
     numberText(episode),
-    toldAt === undefined ? 'never' : relative(toldAt, now),
+    notifiedAt === undefined ? 'never' : relative(notifiedAt, now),
     safe(why ?? ''),
   ];
 }
@@ -179,8 +186,8 @@ export async function checkAlerts(context: CommandContext): Promise<ExitCode> {
     const holds = value === undefined ? undefined : fulfils(when, value);
     if (out.json) {
       const number = value === undefined || !Number.isFinite(value) ? null : value;
-      const told = { rule: name, when: printCondition(when), value: number, unit: when.unit };
-      await out.object({ ...told, holds: holds ?? null, forMs: when.forMs, why });
+      const row = { rule: name, when: printCondition(when), value: number, unit: when.unit };
+      await out.object({ ...row, holds: holds ?? null, forMs: when.forMs, why });
       continue;
     }
     const shown = value === undefined ? '' : printReading(value, when.unit);
@@ -230,12 +237,12 @@ export async function testAlerts(context: CommandContext): Promise<ExitCode> {
   for (const name of names) {
     const handler = receivers.byName.get(name);
     if (handler === undefined) continue;
-    const told = await notifyDirectly(handler, notice, name, io.clock.now());
-    if (told.result === 'failed') code = EXIT.refused;
-    const why = told.result === 'failed' ? loaded.hide(told.why) : '';
+    const answer = await notifyDirectly(handler, notice, name, io.clock.now());
+    if (answer.result === 'failed') code = EXIT.refused;
+    const why = answer.result === 'failed' ? loaded.hide(answer.why) : '';
     const kind = alerts.to[name]?.kind ?? '';
-    if (out.json) await out.object({ receiver: name, by: kind, result: told.result, why });
-    else rows.push([safe(name), kind, told.result, safe(why)]);
+    if (out.json) await out.object({ receiver: name, by: kind, result: answer.result, why });
+    else rows.push([safe(name), kind, answer.result, safe(why)]);
   }
   for (const line of lines) out.note(safe(line));
   if (!out.json) await out.line(tableOf(out, TEST_COLUMNS, rows));

@@ -171,14 +171,14 @@ async function carryOut(
     hard: isHard,
     reason,
   });
-  const fate = { kind: 'remove' as const, hard: isHard, reason, by: operator.by };
+  const verdict = { kind: 'remove' as const, hard: isHard, reason, by: operator.by };
   await moveWith(context, total, async (signal, onProgress) => {
     for (const one of counted) {
       const { place, count } = one;
       const isFitting = matchingLetters(look, ids, one);
       const tell = (moved: number, skipped: number): void =>
         onProgress({ queue: place.name, moved, skipped, total: count });
-      await new Removal({ place, count, operator, fate, tally, isFitting, tell }).run(signal);
+      await new Removal({ place, count, operator, verdict, tally, isFitting, tell }).run(signal);
     }
   });
 }
@@ -293,7 +293,7 @@ interface RemovalOptions {
   /** At most this many. */
   readonly count: number;
   readonly operator: Pick<Operator, 'keep'>;
-  readonly fate: LetterVerdict & { readonly kind: 'remove' };
+  readonly verdict: LetterVerdict & { readonly kind: 'remove' };
   readonly tally: RemovalTally;
   readonly isFitting: (letter: Letter) => boolean;
   /** Hears how many are away, and how many are left. */
@@ -365,8 +365,8 @@ export class Removal {
 
   /** Copied while it lies open; undefined: it cannot be kept, and stays. */
   async #inHandOf(letter: TakenLetter): Promise<InHand | undefined> {
-    const { place, fate } = this.#parts;
-    if (place.source.kind === 'spool' || fate.hard) return { taken: letter, copy: undefined };
+    const { place, verdict } = this.#parts;
+    if (place.source.kind === 'spool' || verdict.hard) return { taken: letter, copy: undefined };
     try {
       const copy = await letter.copy(`${REMOVED_FROM} ${place.letters.name}`);
       return { taken: letter, copy: withBrokerHeader(copy, place.source) };
@@ -379,11 +379,11 @@ export class Removal {
   /** Keeps the copies, then settles. */
   async #remove(batch: readonly InHand[]): Promise<void> {
     if (batch.length === 0) return;
-    const { place, fate, tally, tell } = this.#parts;
+    const { place, verdict, tally, tell } = this.#parts;
     const kept = await this.#keep(batch);
     await Promise.all(
       kept.map(async ({ taken }) => {
-        const settled = await place.letters.settle(taken, fate);
+        const settled = await place.letters.settle(taken, verdict);
         if (isAway(settled)) {
           this.#away += 1;
           tally[settled.kind === 'done' ? 'removed' : 'gone'] += 1;

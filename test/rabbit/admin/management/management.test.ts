@@ -76,7 +76,7 @@ withService('rabbitmq', () => {
         name: management.username,
         tags: ['administrator'],
       });
-      expect(await management.permissions()).toMatchObject({ kind: 'told', configure: '.*' });
+      expect(await management.permissions()).toMatchObject({ kind: 'known', configure: '.*' });
       expect(await management.permissions(freshName('nobody'))).toEqual({ kind: 'none' });
       expect(await management.alarms()).toEqual({ isWell: true, alarms: [] });
       expect(Object.keys(await management.definitions())).toContain('queues');

@@ -239,7 +239,7 @@ export function onlyChosen(letters: DeadLetters, fits: (letter: Letter) => boole
       for await (const open of letters.look(options)) if (fits(open.letter)) yield open;
     },
     take: (options) => letters.take(options),
-    settle: (item, fate) => letters.settle(item, fate),
+    settle: (item, verdict) => letters.settle(item, verdict),
     isAlone: () => letters.isAlone(),
     since: (replay, ids) => letters.since(replay, ids),
     close: () => letters.close(),

@@ -143,8 +143,8 @@ withService('rabbitmq', () => {
     ];
     const door = ground.open();
     for (const [to, code, reason] of table) {
-      const fate = to === undefined ? SEND : { ...SEND, to };
-      const [settled] = await settleAll(door, fate);
+      const verdict = to === undefined ? SEND : { ...SEND, to };
+      const [settled] = await settleAll(door, verdict);
       expect(settled).toEqual({ kind: 'failed', code, reason: expect.stringMatching(reason) });
     }
     expect(await lettersOf(door)).toMatchObject([{ id: 'homeless' }]);
