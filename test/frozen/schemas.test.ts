@@ -4,23 +4,29 @@ import { createOutbox, migrateInbox } from 'respool/outbox';
 import { postgres, postgresBodies } from 'respool/stores/postgres';
 import { once, sqliteBodies } from 'respool/stores/sqlite';
 import { describe, expect, test } from 'vitest';
-import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntry } from 'respool/testkit';
+import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntries, type SampleParts } from 'respool/testkit';
 import { namesOf } from '../../src/stores/postgres/options.ts';
 import { withService } from '../services/index.ts';
 import { openClient, ownSchema, serverUrl } from '../stores/postgres/setup.ts';
 import { makeFolder, openFile, openStore } from '../stores/sqlite/setup.ts';
 import { catalogOf } from './postgres-catalog.ts';
 
-/** A crowd of one topic: by claims of another the index of flows is made, which is not at first. */
+/**
+ * A crowd of one topic, and others that are not due: by claims that leave the crowd out the index of
+ * flows is made, and the table of due bounds, which are not there at first.
+ */
 const CROWD = 200;
+const OTHERS = 300;
 
 async function makeStore(file: string): Promise<void> {
   const store = await openStore({ path: file });
-  await store.insert(Array.from({ length: CROWD }, (_, at) => sampleEntry(`m${at}`)));
+  await store.insert(sampleEntries(CROWD, 'm', { topic: 'crowd' }));
+  const other = (at: number): SampleParts => ({ topic: `other.${at}`, dueAt: SAMPLE_AT + 1 });
+  await store.insert(sampleEntries(OTHERS, 'other', other));
   await store.claim({
     lane: 'delivery',
     states: ['incoming'],
-    topics: [{ pattern: 'other', take: true }],
+    topics: [{ pattern: 'other.#', take: true }],
     max: 1,
     now: SAMPLE_AT,
     leaseMs: SAMPLE_LEASE_MS,

@@ -22,6 +22,33 @@ CREATE TABLE chunks (
 
 CREATE TABLE contents (seq INTEGER PRIMARY KEY, envelope TEXT NOT NULL, body BLOB) STRICT;
 
+CREATE TABLE due_bounds (
+  flow INTEGER NOT NULL,
+  slot INTEGER NOT NULL,
+  priority INTEGER NOT NULL,
+  due_at INTEGER NOT NULL,
+  id TEXT NOT NULL,
+  PRIMARY KEY (flow, slot)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX due_bounds_in_order ON due_bounds (slot, priority, due_at, id);
+
+CREATE TRIGGER due_bounds_insert AFTER INSERT ON entries
+  WHEN NEW.slot IN (0, 4, 9) AND NEW.due_at IS NOT NULL BEGIN
+    INSERT INTO due_bounds (flow, slot, priority, due_at, id)
+    VALUES (NEW.flow, NEW.slot, NEW.priority, NEW.due_at, NEW.id)
+    ON CONFLICT (flow, slot) DO UPDATE SET due_at = excluded.due_at, id = excluded.id
+    WHERE (excluded.due_at, excluded.id) < (due_at, id);
+  END;
+
+CREATE TRIGGER due_bounds_update AFTER UPDATE OF slot, due_at, flow, priority ON entries
+  WHEN NEW.slot IN (0, 4, 9) AND NEW.due_at IS NOT NULL BEGIN
+    INSERT INTO due_bounds (flow, slot, priority, due_at, id)
+    VALUES (NEW.flow, NEW.slot, NEW.priority, NEW.due_at, NEW.id)
+    ON CONFLICT (flow, slot) DO UPDATE SET due_at = excluded.due_at, id = excluded.id
+    WHERE (excluded.due_at, excluded.id) < (due_at, id);
+  END;
+
 CREATE TABLE entries (
   seq INTEGER PRIMARY KEY,
   id TEXT NOT NULL,
@@ -55,6 +82,10 @@ CREATE INDEX entries_due ON entries (slot, priority, due_at, id) WHERE slot < 10
 CREATE INDEX entries_ended ON entries (due_at, id) WHERE slot >= 10;
 
 CREATE UNIQUE INDEX entries_id ON entries (id);
+
+CREATE TRIGGER due_bounds_remove AFTER DELETE ON flows BEGIN
+  DELETE FROM due_bounds WHERE flow = OLD.flow;
+END;
 
 CREATE TABLE flows (
   flow INTEGER PRIMARY KEY,

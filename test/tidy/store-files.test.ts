@@ -44,10 +44,11 @@ const OWN_FILES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
     'upload.ts': 'bodies in parts',
   },
   sqlite: {
-    'claim-filter.ts': 'which flows a claim may take, as index probes',
+    'claim-filter.ts': 'which flows a claim may take',
     'file.ts': 'the synchronous side of a file, in whatever thread',
     'file-client.ts': 'the line of batches to a file, and its questions',
     'file-thread.ts': "whether a file is used in the caller's thread or in its own",
+    'flow-looks.ts': 'looks for what is due by flow, through index probes and due bounds',
     'topic-flows.ts': 'the numbers of topic, destination and priority in every row',
     'instances.ts': 'which processes share a file, and where their service answers',
     'once.ts': "the handler's own write in its own database",

@@ -3,8 +3,8 @@
  *
  * Every probe goes through an index, and that of a claim ends at `now`, so what is not due costs
  * nothing. What a filter leaves out is passed over a few rows at a time; when that is not enough,
- * the flows that the filter permits are asked (claim-filter.ts). So neither a claim nor
- * `nextDueAt` reads the backlog of others, whether it is due, as that of a paused topic, or not.
+ * flows are asked instead of entries (flow-looks.ts). So neither a claim nor `nextDueAt` reads the
+ * backlog of others, whether it is due, as that of a paused topic, or not.
  */
 
 import { stateNumber } from '../../core/state.ts';
@@ -18,15 +18,9 @@ import {
   stateOfKey,
   WAITING_KEYS,
 } from '../shared/sql-row.ts';
-import {
-  byDueAtAndId,
-  ByFlow,
-  type Candidate,
-  CANDIDATE_SQL,
-  type Permit,
-  Permits,
-} from './claim-filter.ts';
+import { type Permit, Permits } from './claim-filter.ts';
 import type { Connection } from './connection.ts';
+import { byDueAtAndId, type Candidate, CANDIDATE_SQL, FlowLooks } from './flow-looks.ts';
 import type { TopicFlows } from './topic-flows.ts';
 import type { KeyOrder } from './order-keys.ts';
 import { type EntryRow, STATUS_SQL } from './row.ts';
@@ -62,7 +56,7 @@ export class Claims {
   readonly #flows: TopicFlows;
   readonly #order: KeyOrder;
   readonly #sql: ReturnType<typeof prepare>;
-  readonly #byFlow: ByFlow;
+  readonly #byFlow: FlowLooks;
   readonly #permits: Permits;
 
   constructor(connection: Connection, flows: TopicFlows, order: KeyOrder) {
@@ -70,13 +64,12 @@ export class Claims {
     this.#flows = flows;
     this.#order = order;
     this.#sql = prepare(connection.database);
-    this.#byFlow = new ByFlow(connection);
+    this.#byFlow = new FlowLooks(connection, flows);
     this.#permits = new Permits(flows);
   }
 
   /** In a transaction; see `claimed` in core/next-status.ts for what it writes. */
   claim(request: ClaimRequest): EntryRow[] {
-    this.#byFlow.begin();
     const picked = this.#pick(request);
     const bySlot = new Map<StateKey, number[]>();
     for (const [seq, , , slot] of picked) {
@@ -213,8 +206,7 @@ export class Claims {
       if (scan.isEnough) return scan.fit;
     }
     if (this.#byFlow.isReady()) {
-      if (!isLook || isOrdered) return this.#byFlow.due(probe, permit);
-      return this.#byFlow.first(probe, permit);
+      return this.#byFlow.due(probe, permit, isLook && !isOrdered);
     }
     return isLook ? this.#firstRows(probe, permit) : this.#dueByScan(probe, permit);
   }

@@ -71,7 +71,15 @@ const PAGE_BYTES = 8_192;
 const JOURNAL_MAX_BYTES = 64 * 1024 * 1024;
 /** After the disk was full once, the log is moved to the file when it has this many pages. */
 const SHORT_LOG_PAGES = 250;
-const CHECKED_TABLES = ['{entries}', '{contents}', '{flows}', '{maps}', '{bodies}', '{chunks}'];
+const CHECKED_TABLES = [
+  '{entries}',
+  '{contents}',
+  '{flows}',
+  '{due_bounds}',
+  '{maps}',
+  '{bodies}',
+  '{chunks}',
+];
 const SYNC_LEVELS = { full: 2, normal: 1 } as const;
 
 /** Opens the file, creates or migrates its tables, and checks it when asked to. */

@@ -25,7 +25,7 @@ import type { Connection } from './connection.ts';
 import type { TopicFlows } from './topic-flows.ts';
 import type { EntryReply, ListReply } from './protocol.ts';
 import { decodeRow, type EntryRow, STATUS_SQL } from './row.ts';
-import { ACTIVE_SQL, hasFlowIndex, WAITING_SQL } from './schema.ts';
+import { ACTIVE_SQL, flowIndexIn, WAITING_SQL } from './schema.ts';
 
 /** Rows that one page may read as a whole, to look into headers and texts. */
 const READ_MAX = 5_000;
@@ -313,7 +313,8 @@ function scanPage(
       ? walkIds(search, query.idPrefix)
       : { places: pass(search, '{entries} INDEXED BY {entries_id}') };
   }
-  const byFlow = conditions.flows !== undefined && hasFlowIndex(database) ? WAITING_KEYS : [];
+  const hasIndex = conditions.flows !== undefined && flowIndexIn(database) === 'made';
+  const byFlow = hasIndex ? WAITING_KEYS : [];
   if (costOf(conditions, flows, byFlow) <= SCAN_MAX) {
     return { places: pass(search, `(${shortSources(conditions, byFlow)})`) };
   }

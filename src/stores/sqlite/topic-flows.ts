@@ -96,13 +96,26 @@ export class TopicFlows {
   }
 
   get(flow: number): TopicFlow | undefined {
-    const known = this.#known.get(flow);
+    const known = this.#known.get(flow) ?? this.#inList(flow);
     if (known !== undefined) return known;
     const row = this.#sql.look.get(flow) as Omit<TopicFlow, 'flow'> | undefined;
     if (row === undefined) return undefined;
     const found = { flow, ...row };
     this.#remember(found);
     return found;
+  }
+
+  /** Of the list, which is in the order of numbers. */
+  #inList(flow: number): TopicFlow | undefined {
+    const listed = this.#listed;
+    let from = 0;
+    let to = listed.length;
+    while (from < to) {
+      const middle = (from + to) >> 1;
+      if ((listed[middle]?.flow ?? 0) < flow) from = middle + 1;
+      else to = middle;
+    }
+    return listed[from]?.flow === flow ? listed[from] : undefined;
   }
 
   #remember(flow: TopicFlow): void {

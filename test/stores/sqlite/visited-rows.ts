@@ -1,7 +1,8 @@
 /**
- * visited-rows — counts the rows of `entries` and `flows` that SQLite visits, whether or not a
- * statement hands them out: each condition on one of these tables begins with a function that
- * counts. SQLite asks it for every row that its index brings up.
+ * visited-rows — counts the rows of `entries`, `flows` and `due_bounds` that SQLite visits, whether
+ * or not a statement hands them out, and the flows that it looks up in an index: each condition on
+ * one of these tables begins with a function that counts. SQLite asks it for every row that its
+ * index brings up.
  */
 
 import Sqlite from 'better-sqlite3';
@@ -16,6 +17,9 @@ const HAS_WHERE = new RegExp(
   `((?:FROM|UPDATE) ${TABLES}( [eh])?(?: INDEXED BY \\w+)?(?:\\s+SET [^;]*?)?\\s+WHERE )`,
   'g',
 );
+const BOUNDS = /(FROM (?:outbox_)?due_bounds(?: INDEXED BY \w+)?\s+WHERE )/g;
+/** A probe of an index for each number of a flow, also where it finds nothing. */
+const PROBES = /FROM json_each\(\?\) f(?: WHERE|$)/g;
 const NO_WHERE = new RegExp(`(FROM ${TABLES})(?= ORDER|$)`, 'g');
 
 function counted(sql: string): string {
@@ -24,6 +28,11 @@ function counted(sql: string): string {
       const row = alias === '' ? 'rowid' : `${alias.trim()}.rowid`;
       return `${head}visited(${row}) AND `;
     })
+    .replace(BOUNDS, '$1visited(flow) AND ')
+    .replace(
+      PROBES,
+      (found) => `FROM json_each(?) f WHERE visited(f.value)${found.endsWith('E') ? ' AND' : ''}`,
+    )
     .replace(NO_WHERE, '$1 WHERE visited(rowid)');
 }
 
