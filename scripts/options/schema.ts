@@ -15,7 +15,7 @@ import {
 } from '../../src/config/schema/items.ts';
 import { CONFIG_KEYS, EXCHANGE_TARGET_KEYS } from '../../src/config/schema/options.ts';
 import { CATEGORIES } from '../../src/core/category.ts';
-import { durationMs } from '../../src/core/duration.ts';
+import { DURATION_MAX_MS, durationMs } from '../../src/core/duration.ts';
 import { ATTEMPTS_MAX, POLICY_TABLES } from '../../src/core/policy.ts';
 import { bytesOf, defaultOf, type Option, type OptionTable } from '../../src/core/option-table.ts';
 import { EXEC_OPTIONS } from '../../src/deliver/exec/exec.ts';
@@ -133,6 +133,7 @@ function described(option: Option, isFilled: boolean): Schema {
   return {
     description: `${plain(option.about)}.${byDefault}`,
     ...(isPlainDefault ? { default: value } : {}),
+    ...(option.secret === true ? { writeOnly: true } : {}),
     // Keywords beside a $ref are ignored in draft 7.
     ...('$ref' in schema ? { allOf: [schema] } : schema),
   };
@@ -153,8 +154,8 @@ function schemaOf(option: Option, isFilled: boolean): Schema {
     }
     case 'duration': {
       const minimum = option.min === undefined ? 0 : durationMs(option.min, 'min');
-      const maximum = option.max === undefined ? {} : { maximum: durationMs(option.max, 'max') };
-      return anyOf({ type: 'number', minimum, ...maximum }, ref('span'));
+      const maximum = durationMs(option.max ?? DURATION_MAX_MS, 'max');
+      return anyOf({ type: 'number', minimum, maximum }, ref('span'));
     }
     case 'boolean':
       return orVariable({ type: 'boolean' });
@@ -250,7 +251,7 @@ const DEFINITIONS: Readonly<Record<string, Schema>> = {
     pattern: String.raw`^\s*0\s*$|^\s*(\d+(\.\d+)? *(ms|s|m|h|d) *)+$|\$\{[^}]+\}`,
     description: 'A span of time such as 250ms, 15m, 1h30m or 7d.',
   },
-  duration: anyOf({ type: 'number', minimum: 0 }, ref('span')),
+  duration: anyOf({ type: 'number', minimum: 0, maximum: DURATION_MAX_MS }, ref('span')),
   durations: { ...listOf(DURATION), maxItems: EXTRA_WAITS_MAX },
   texts: anyOf(TEXT, TEXT_LIST),
   textList: TEXT_LIST,

@@ -228,6 +228,15 @@ const INTERFACES: readonly WrittenInterface[] = [
   { file: TRANSFORMS_FILE, name: 'SealOptions', table: SEAL_OPTIONS },
 ];
 
+/** Every table, by the name of the interface that is written from it, or of its function. */
+export const TABLES: Readonly<Record<string, OptionTable>> = {
+  ...Object.fromEntries(INTERFACES.map(({ name, table }) => [name, table])),
+  ...POLICY_TABLES,
+  ReplayRuleConfig: items.REPLAY_RULE_KEYS,
+  ConsumerOptions: CONSUMER_OPTIONS,
+  OutboxDatabases: OUTBOX_DATABASES,
+};
+
 /** A table of a page, by the heading above it. */
 interface WrittenPage {
   readonly file: string;

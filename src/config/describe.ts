@@ -30,7 +30,7 @@ export function describeConfig(loaded: LoadedConfig): ConfigLine[] {
     if (key.key.startsWith('outbox.')) return outboxLines(loaded, key.key);
     const value = valueAt(loaded.config, key.key);
     if (value === undefined) return [];
-    if (key.isSecret === true) return [lineOf(loaded, key.key, SECRET_MARK)];
+    if (key.secret === true) return [lineOf(loaded, key.key, SECRET_MARK)];
     if (key.key === 'routes' || key.key === 'bounces') {
       return (value as readonly EffectiveRoute[]).flatMap((route, at) =>
         routeLines(loaded, `${key.key}[${at}]`, route),
@@ -55,7 +55,7 @@ export function describeConfig(loaded: LoadedConfig): ConfigLine[] {
       return flatLines(loaded, key.key, shownRules(loaded.config.alerts));
     }
     if (isStoreData(value)) return flatLines(loaded, key.key, value);
-    if (key.kind === 'json') return flatLines(loaded, key.key, withoutKeys(value));
+    if (key.secret === 'keys') return flatLines(loaded, key.key, withoutKeys(value));
     if (key.kind === 'data' || key.kind === 'code') return flatLines(loaded, key.key, value);
     return [lineOf(loaded, key.key, shownValue(loaded, value))];
   });

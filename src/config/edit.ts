@@ -80,13 +80,13 @@ interface Changed {
 }
 
 function settable(name: string): KeyKind {
-  const names = KEYS.filter((key) => isScalar(key) && key.isSecret !== true).map(({ key }) => key);
+  const names = KEYS.filter((key) => isScalar(key) && key.secret !== true).map(({ key }) => key);
   const known = configKeyOf(name);
   if (known !== undefined && names.includes(name)) return known;
   const reason =
     known === undefined
       ? `there is no such key${didYouMean(name, names)}`
-      : known.isSecret === true
+      : known.secret === true
         ? 'a secret does not belong on the command line; see: respool token create --help'
         : 'it is more than one value; edit the file';
   throw new RespoolError('config.invalid', `cannot set "${name}": ${reason}`);

@@ -25,8 +25,12 @@ interface OptionBase {
   readonly ts?: string;
   /** The flag of `respool serve`; only for keys of a configuration. */
   readonly flag?: string;
-  /** Never shown, and never taken from a command line. */
-  readonly secret?: true;
+  /**
+   * `true`: never shown, and never taken from a command line; `password`: an address that may hold
+   * one, which is not shown; `keys`: data in which keys are shown by their places. False, as by
+   * default: no secret, though its name may sound like one.
+   */
+  readonly secret?: boolean | 'password' | 'keys';
   /** May follow the question mark of a store's address. */
   readonly inUrl?: true;
 }

@@ -101,6 +101,7 @@ export const POSTGRES_OUTBOX_OPTIONS: Readonly<
   listenUrl: {
     kind: 'text',
     type: 'a URL',
+    secret: 'password',
     about:
       'a direct connection to the server, for relays with a `pool` or behind a pooler: they ' +
       'listen there for wake-ups; others listen at `url`. Without either, relays of other ' +
@@ -117,7 +118,12 @@ export const OUTBOX_DATABASES: Readonly<Record<'pool' | 'url' | 'database', Opti
     defaultText: 'one of the three is required',
     about: 'your own `pg.Pool`; it stays open when the outbox closes',
   },
-  url: { kind: 'text', type: '`postgres://…`', about: 'the outbox opens its own pool' },
+  url: {
+    kind: 'text',
+    type: '`postgres://…`',
+    secret: 'password',
+    about: 'the outbox opens its own pool',
+  },
   database: {
     kind: 'code',
     type: 'a better-sqlite3 database',

@@ -3,13 +3,16 @@ import { readFileSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { Ajv } from 'ajv';
+import { redact } from 'respool/observe';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { writtenFiles } from '../../scripts/options/written.ts';
+import { TABLES, writtenFiles } from '../../scripts/options/written.ts';
 import { configText } from '../../src/cli/commands/start/init-templates.ts';
 import { KEYS } from '../../src/config/schema/keys.ts';
+import { durationMs } from '../../src/core/duration.ts';
 import { CONFIRM_PUBLISHER_LIMITS } from '../../src/rabbit/publish/confirm-publisher.ts';
 import { publisherSettingsOf } from '../../src/rabbit/publish/options.ts';
+import { bytesOf, type Option, type OptionTable } from '../../src/core/option-table.ts';
 import { load } from '../config/setup.ts';
 import { ROOT, readPages } from './pages.ts';
 
@@ -28,9 +31,131 @@ describe('what follows from the tables of options', () => {
   });
 });
 
+describe('whether an option is a secret', () => {
+  const rows = Object.entries(TABLES).flatMap(([name, table]) => rowsIn(name, table));
+  const isHidden = (name: string): boolean => redact({ [name]: 'canary' })[name] !== 'canary';
+
+  test('is stated where its name sounds like one', () => {
+    const open = rows.filter(([, name, { secret }]) => isHidden(name) && secret === undefined);
+    expect(open.map(([key]) => key)).toEqual([]);
+  });
+
+  test('is stated for every address', () => {
+    const open = rows.filter(([, name, { secret }]) => /url$/i.test(name) && secret === undefined);
+    expect(open.map(([key]) => key)).toEqual([]);
+  });
+
+  test('is known to the log, too: the value of a secret is hidden by its name', () => {
+    const shown = rows.filter(([, name, { secret }]) => secret === true && !isHidden(name));
+    expect(shown.map(([key]) => key)).toEqual([]);
+  });
+});
+
 test('a publisher by its table and one by its own limits are the same', () => {
   expect(publisherSettingsOf({ url: 'amqp://localhost' }).limits).toEqual(CONFIRM_PUBLISHER_LIMITS);
 });
+
+const DELIVER = { exec: ['true'] };
+const POSTGRES_URL = 'postgres://u@localhost/db';
+
+/** What a policy cannot be without. */
+const NEEDED: Readonly<Record<string, object>> = {
+  fixed: { delay: '1s' },
+  linear: { first: '1s' },
+  exponential: { first: '1s' },
+  ladder: { delays: ['1s'] },
+  postfix: {},
+  noRetry: {},
+  custom: { name: 'mine', rungs: ['1s'] },
+};
+
+const PLACES: readonly (readonly [string, OptionPlace])[] = [
+  [
+    'the configuration',
+    {
+      table: table('Config'),
+      // Only in a program, or below.
+      besides: ['outbox', 'consumers', 'backoffs', 'middleware'],
+      config: (options) => options,
+    },
+  ],
+  [
+    'the outbox',
+    {
+      table: table('OutboxConfig'),
+      besides: [],
+      config: (options) => ({ outbox: { store: POSTGRES_URL, ...options } }),
+    },
+  ],
+  [
+    'a route',
+    {
+      table: table('RouteConfig'),
+      besides: ['topic', 'deliver'],
+      config: (options) => ({ routes: [{ topic: 'a', deliver: DELIVER, ...options }] }),
+    },
+  ],
+  [
+    'a consumer',
+    { table: table('ConsumerConfig'), besides: ['queue', 'deliver'], config: consumer },
+  ],
+  [
+    'a rule of dead letters',
+    {
+      table: table('ReplayRuleConfig'),
+      besides: ['name', 'when'],
+      config: (options) => ({
+        deadLetters: { rules: [{ name: 'a', when: { topic: '#' }, ...options }] },
+      }),
+    },
+  ],
+  [
+    'a delivery over HTTP',
+    {
+      table: table('HttpOptions'),
+      besides: [],
+      config: (options) => ({
+        routes: [{ topic: 'a', deliver: { http: { url: 'https://h/', ...options } } }],
+      }),
+    },
+  ],
+  [
+    'a delivery by a command',
+    {
+      table: table('ExecOptions'),
+      besides: [],
+      config: (options) => ({
+        routes: [{ topic: 'a', deliver: { exec: { command: ['true'], ...options } } }],
+      }),
+    },
+  ],
+  [
+    'a store on PostgreSQL',
+    {
+      table: table('PostgresOptions'),
+      besides: ['pool'],
+      config: (options) => ({ store: { postgres: { url: POSTGRES_URL, ...options } } }),
+    },
+  ],
+  [
+    'bodies on S3',
+    {
+      table: table('S3Options'),
+      besides: ['client'],
+      config: (options) => ({ bodies: { s3: { bucket: 'b', ...options } } }),
+    },
+  ],
+  ...Object.keys(NEEDED).map((name): readonly [string, OptionPlace] => [
+    `a policy ${name}`,
+    {
+      table: table(name),
+      besides: [],
+      config: (options) => ({
+        policies: { p: { [name]: { ...NEEDED[name], ...options } } },
+      }),
+    },
+  ]),
+];
 
 describe('the JSON Schema of a configuration', () => {
   const validate = new Ajv({ allErrors: true, strict: true, allowUnionTypes: true }).compile(
@@ -48,14 +173,23 @@ describe('the JSON Schema of a configuration', () => {
     expect(files).toContain('respool.schema.json');
   });
 
+  /** Whether an example is a configuration: all its keys are keys of one. */
+  const isConfig = (text: string): boolean => {
+    const names = Object.keys(Object(parse(text, { merge: true })));
+    return names.length > 0 && names.every((name) => Object.hasOwn(table('Config'), name));
+  };
+
   const examples = readPages().flatMap(({ file, blocks }) =>
     blocks
-      .filter(({ marks }) => marks.includes('load'))
+      .filter(
+        ({ language, marks, text }) =>
+          marks.includes('load') || (/^(?:yaml|json)$/.test(language) && isConfig(text)),
+      )
       .map(({ line, text }) => [`${file}:${line}`, text] as const),
   );
 
   test('there are examples to check', () => {
-    expect(examples.length).toBeGreaterThan(10);
+    expect(examples.length).toBeGreaterThan(20);
   });
 
   test.each(examples)('takes the example in %s', (_, text) => {
@@ -143,6 +277,29 @@ describe('the JSON Schema of a configuration', () => {
     expect(problems({ policies: { one } })).not.toEqual([]);
   });
 
+  test.each(PLACES)(
+    'refuses in %s what loading refuses, and takes what loads',
+    async (_, place) => {
+      const table = Object.entries(place.table).filter(([name]) => !place.besides.includes(name));
+      for (const [name, option] of table.flatMap(([key, one]) => leavesOf(key, one))) {
+        for (const value of badValues(option)) {
+          const config = place.config(nested(name, value));
+          const said = `${name}: ${JSON.stringify(value)}`;
+          await expect(load({ config }), said).rejects.toThrow('config');
+          expect(problems(config), said).not.toEqual([]);
+        }
+        for (const value of goodValues(option)) {
+          const config = place.config(nested(name, value));
+          const isLoaded = await load({ config }).then(
+            () => true,
+            () => false,
+          );
+          if (isLoaded) expect(problems(config), JSON.stringify(config)).toEqual([]);
+        }
+      }
+    },
+  );
+
   const wrong: readonly (readonly [object, string])[] = [
     [{ serve: { prot: 1 } }, '/serve must NOT have additional properties'],
     [{ serve: { port: 65_536 } }, '/serve/port must be <= 65535'],
@@ -183,10 +340,85 @@ test('a configuration may name its schema, as editors have it', async () => {
 });
 
 function consumer(keys: object): object {
-  return { consumers: [{ queue: 'q', deliver: { exec: ['x'] }, ...keys }] };
+  const one = { url: 'amqp://localhost', queue: 'q', deliver: DELIVER, ...keys };
+  return { consumers: [one] };
 }
 
-function nested(key: string, value: unknown): unknown {
+function table(name: string): OptionTable {
+  const { [name]: found } = TABLES;
+  if (found === undefined) throw new Error(`there is no table "${name}"`);
+  return found;
+}
+
+/** Where options stand in a configuration. */
+interface OptionPlace {
+  readonly table: OptionTable;
+  /** What has a check of its own kind, with a test of its own. */
+  readonly besides: readonly string[];
+  readonly config: (options: object) => object;
+}
+
+function leavesOf(key: string, option: Option): readonly (readonly [string, Option])[] {
+  if (option.kind !== 'group') return [[key, option]];
+  return Object.entries(option.options).flatMap(([name, one]) => leavesOf(`${key}.${name}`, one));
+}
+
+/** Values that a table refuses; none for what its owner checks. */
+function badValues(option: Option): readonly unknown[] {
+  switch (option.kind) {
+    case 'number':
+      return [option.min - 1, option.max + 1, option.min + 0.5, 'many', true];
+    case 'decimal':
+      return [option.min - 1, option.max + 1, 'many', true];
+    case 'bytes':
+      return [bytesOf(option.min) - 1, bytesOf(option.max) + 1, 'many'];
+    case 'duration':
+      return ['soon', -1, true, ...outside(option)];
+    case 'boolean':
+      return ['yes', 1];
+    case 'choice':
+      return ['no such word', 5];
+    default:
+      return [];
+  }
+}
+
+function outside({ min = '0s', max = '36525d' }: { min?: string; max?: string }): number[] {
+  return [durationMs(min, 'min') - 1, durationMs(max, 'max') + 1];
+}
+
+function goodValues(option: Option): readonly unknown[] {
+  switch (option.kind) {
+    case 'number':
+    case 'decimal':
+      return [option.min, option.max];
+    case 'bytes':
+      return [bytesOf(option.min), bytesOf(option.max)];
+    case 'duration':
+      return [option.min ?? 0, option.max ?? '1d', 1_500].filter((one) => one !== undefined);
+    case 'boolean':
+      return [true, false];
+    case 'choice':
+      return option.choices;
+    case 'code':
+      return [];
+    default:
+      return ['text', 5, true, ['text'], { a: 'text' }];
+  }
+}
+
+/** Every option of a table, those of groups too: its key, its name, and what is stated. */
+function rowsIn(
+  prefix: string,
+  table: OptionTable,
+): readonly (readonly [key: string, name: string, option: Option])[] {
+  return Object.entries(table).flatMap(([name, option]) => {
+    const key = `${prefix}.${name}`;
+    return option.kind === 'group' ? rowsIn(key, option.options) : [[key, name, option] as const];
+  });
+}
+
+function nested(key: string, value: unknown): object {
   const [name = '', ...rest] = key.split('.');
   return { [name]: rest.length === 0 ? value : nested(rest.join('.'), value) };
 }

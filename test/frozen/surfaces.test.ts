@@ -33,7 +33,7 @@ test('commands with their arguments and options, and exit codes', async () => {
 
 test('keys of a configuration, with their defaults, variables and flags', async () => {
   const rows = KEYS.map((key) => {
-    const { key: name, kind, type, byDefault, defaultText, flag, isSecret } = key;
+    const { key: name, kind, type, byDefault, defaultText, flag, secret } = key;
     return [
       name,
       `  ${kind}: ${type}`,
@@ -41,7 +41,9 @@ test('keys of a configuration, with their defaults, variables and flags', async 
       ...(defaultText === undefined ? [] : [`  default: ${defaultText}`]),
       ...(isScalar(key) ? [`  ${environmentName(name)}`] : []),
       ...(flag === undefined ? [] : [`  ${flag}`]),
-      ...(isSecret === true ? ['  secret'] : []),
+      ...(secret === undefined || secret === false
+        ? []
+        : [secret === true ? '  secret' : `  secret: ${secret}`]),
     ].join('\n');
   });
   await expect(`${rows.join('\n\n')}\n`).toMatchFileSnapshot('config.txt');

@@ -35,7 +35,7 @@ import { isProgram, type RawConfig } from './read-file.ts';
 import { describeHandler, type EffectiveRoute, routesOf, unreachedRoutes } from './routes.ts';
 import { checkTokenAtRest, checkTokenHash, hostsOf, tlsOf, tokensOf } from './serve.ts';
 import { STORE_DEFAULTS } from '../open/stores.ts';
-import { KEY_HOLDERS, withKeyFiles } from './encryption-keys.ts';
+import { withKeyFiles } from './encryption-keys.ts';
 
 /** A value and the name of where it stood. */
 export interface NamedVariable {
@@ -185,7 +185,7 @@ function ofFlags(configuredValues: ConfiguredValues): Values {
       );
       continue;
     }
-    if (key.isSecret === true) {
+    if (key.secret === true) {
       throw new RespoolError(
         'config.invalid',
         `cannot take "${name}" from the command line, where every user of this machine can read ` +
@@ -420,11 +420,11 @@ const STORES: readonly string[] = ['store', 'entries', 'bodies', 'outbox.store']
 
 /** A value that was said in the working directory, so that it means the same in the folder. */
 function resolvePath(
-  { key, kind }: KeyKind,
+  { key, kind, secret }: KeyKind,
   value: unknown,
   { cwd, folder }: BaseFolders,
 ): unknown {
-  if (KEY_HOLDERS.includes(key)) return withKeyFiles(value, cwd);
+  if (secret === 'keys') return withKeyFiles(value, cwd);
   if (typeof value !== 'string' || value.includes('\0')) return value;
   const [, scheme = '', place = '', options = ''] = STORES.includes(key)
     ? (/^((?:sqlite|file):)([^?]*)(.*)$/is.exec(value) ?? [])

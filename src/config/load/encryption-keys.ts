@@ -23,9 +23,6 @@ const VARIABLE = /^\$\{[^}]+\}$/;
 
 type Change = (value: unknown, isKey: boolean) => unknown;
 
-/** The keys of the configuration that hold keys. */
-export const KEY_HOLDERS: readonly string[] = ['transforms', 'seal'];
-
 /** Remembers every key that is there, and those of variables; returns the variables' names. */
 export function collectKeys(value: unknown, secrets: KnownSecrets, env: Environment): string[] {
   const names: string[] = [];

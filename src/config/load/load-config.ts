@@ -18,8 +18,8 @@ import {
   type EffectiveConfig,
   type Flags,
 } from './effective-config.ts';
-import { collectKeys, KEY_HOLDERS } from './encryption-keys.ts';
-import { environmentName, isScalar, KEYS, valueOfText } from '../schema/keys.ts';
+import { collectKeys } from './encryption-keys.ts';
+import { environmentName, isScalar, KEYS, keysWith, valueOfText } from '../schema/keys.ts';
 import { didYouMean, type Origin, withOrigin } from './config-errors.ts';
 import { type Environment, type RawConfig, readConfigFile } from './read-file.ts';
 import { storesOf } from '../open/stores.ts';
@@ -65,18 +65,6 @@ export interface LoadedConfig {
   /** Data as it may be shown. */
   readonly redact: (value: unknown, name?: string) => unknown;
 }
-
-/** Keys of addresses, which may hold a password. */
-const ADDRESSES = [
-  'store',
-  'entries',
-  'bodies',
-  'rabbit.url',
-  'rabbit.managementUrl',
-  'outbox.store',
-  'outbox.listenUrl',
-  'outbox.relay.to',
-];
 
 /** Shorter ones are words like `bearer` more often than secrets. */
 const ENV_SECRET_MIN_CHARS = 8;
@@ -151,18 +139,18 @@ export async function completeConfig({
     secrets.collect(name === 'consumers' ? withoutRoutingKeys(value) : value, name);
   }
   const environment = valuesOfEnvironment(env, added);
-  for (const key of ADDRESSES) {
+  for (const key of keysWith('password')) {
     secrets.collect(flags[key]);
     secrets.collect(environment.get(key)?.value);
   }
   const named = new Set<string>();
-  for (const key of KEY_HOLDERS) {
+  for (const key of keysWith('keys')) {
     for (const said of [raw.value[key], environment.get(key)?.value, flags[key]]) {
       const value = typeof said === 'string' ? valueOfText({ kind: 'json' }, said) : said;
       for (const name of collectKeys(value, secrets, env)) named.add(name);
     }
   }
-  for (const { key, isSecret } of KEYS) if (isSecret === true) secrets.add(flags[key]);
+  for (const { key, secret } of KEYS) if (secret === true) secrets.add(flags[key]);
   try {
     const { config, origins, warnings } = effectiveConfig({
       flags,

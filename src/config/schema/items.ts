@@ -61,6 +61,7 @@ export const CONSUMER_KEYS: OptionTable = {
     kind: 'text',
     type: '`amqp://…` or `amqps://…`',
     defaultText: '`rabbit.url`',
+    secret: 'password',
     about:
       'its broker; what follows the host is the virtual host, which must already exist ' +
       '(`rabbitmqctl add_vhost shop`)',
@@ -238,6 +239,7 @@ export const TOKEN_KEYS: OptionTable = {
     kind: 'text',
     type: '64 hex digits',
     required: true,
+    secret: true,
     about: 'the SHA-256 of the token in hex',
   },
 };

@@ -38,7 +38,7 @@ export interface KeyKind {
   readonly defaultText?: string;
   /** What the command line calls it, if it has it. */
   readonly flag?: string;
-  readonly isSecret?: true;
+  readonly secret?: Option['secret'];
   readonly check?: KeyCheck;
 }
 
@@ -104,7 +104,7 @@ function keyKindOf(key: string, option: Exclude<Option, { readonly kind: 'group'
     ...(words !== undefined || byDefault === undefined ? {} : { byDefault }),
     ...(words === undefined ? {} : { defaultText: words }),
     ...(flag === undefined ? {} : { flag }),
-    ...(secret === undefined ? {} : { isSecret: secret }),
+    ...(secret === undefined ? {} : { secret }),
     ...(check === undefined ? {} : { check }),
   };
 }
@@ -140,6 +140,11 @@ function names(value: unknown, what: string): void {
   const isName = (one: unknown): boolean => typeof one === 'string' && one.trim() !== '';
   if (Array.isArray(value) && value.every(isName)) return;
   throw configError(what, value, 'a list of names');
+}
+
+/** The keys with this kind of secret. */
+export function keysWith(secret: 'password' | 'keys'): readonly string[] {
+  return KEYS.filter((one) => one.secret === secret).map(({ key }) => key);
 }
 
 const BY_NAME: ReadonlyMap<string, KeyKind> = new Map(KEYS.map((key) => [key.key, key]));

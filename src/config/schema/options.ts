@@ -20,12 +20,14 @@ const RABBIT_KEYS: OptionTable = {
     kind: 'text',
     type: '`amqp://…` or `amqps://…`',
     defaultText: 'none',
+    secret: 'password',
     about: 'the broker of [consumers](#consumers) without their own, and of `respool rabbit`',
   },
   managementUrl: {
     kind: 'text',
     type: '`http://…` or `https://…`',
     defaultText: 'the host of `rabbit.url`, port 15672, over TLS 15671',
+    secret: 'password',
     about: 'its management API, for `respool rabbit`',
   },
   tls: {
@@ -33,7 +35,11 @@ const RABBIT_KEYS: OptionTable = {
     about: 'for `amqps:` and `https:`; files in PEM',
     options: {
       ca: { kind: 'file', about: 'additional trusted certificate authorities, in PEM' },
-      key: { kind: 'file', about: "the client's private key in PEM, if the broker requires one" },
+      key: {
+        kind: 'file',
+        secret: false,
+        about: "the client's private key in PEM, if the broker requires one",
+      },
       cert: { kind: 'file', about: "the client's certificate in PEM" },
       passphrase: { kind: 'text', secret: true, about: 'of the private key; never a flag' },
       servername: {
@@ -58,6 +64,7 @@ export const EXCHANGE_TARGET_KEYS: OptionTable = {
     kind: 'text',
     type: '`amqp://…` or `amqps://…`',
     defaultText: '`rabbit.url`',
+    secret: 'password',
     about: 'the broker, with `rabbit.tls`',
   },
   exchange: {
@@ -76,6 +83,7 @@ export const RELAY_KEYS: OptionTable = {
     ts: "ExchangeTarget | { readonly spool: true } | RouteConfig['deliver'] | Sink",
     schema: 'relayTarget',
     required: true,
+    secret: 'password',
     about: 'where the relay sends to; see [outbox](#outbox)',
   },
   batch: RELAY_OPTIONS.batch,
@@ -100,6 +108,7 @@ export const OUTBOX_KEYS: OptionTable = {
     kind: 'text',
     type: '`postgres://…` or `sqlite:FILE`',
     required: true,
+    secret: 'password',
     about: 'the database of your application that contains the [outbox](#outbox)',
   },
   schema: {
@@ -117,6 +126,7 @@ export const OUTBOX_KEYS: OptionTable = {
   listenUrl: {
     kind: 'text',
     type: '`postgres://…`',
+    secret: 'password',
     about: 'a direct connection to the server, if `outbox.store` goes through a pooler',
   },
   expires: { kind: 'duration', min: '1ms', type: 'duration', about: EXPIRES_ABOUT },
@@ -204,6 +214,7 @@ const SERVE_KEYS: OptionTable = {
     type: 'a list of `{ name, role, sha256 }`',
     ts: 'readonly TokenConfig[]',
     schema: 'tokens',
+    secret: false,
     about:
       'more tokens: role `post`, `read`, `operate` or `admin`, and the SHA-256 of the token in hex',
   },
@@ -215,6 +226,7 @@ const SERVE_KEYS: OptionTable = {
       key: {
         kind: 'file',
         flag: '--tls-key',
+        secret: false,
         about: 'the private key in PEM; needs `serve.tls.cert` too',
       },
       cert: { kind: 'file', flag: '--tls-cert', about: 'the certificate in PEM' },
@@ -346,6 +358,7 @@ export const CONFIG_KEYS: OptionTable = {
     type: '`sqlite:DIR`, `file:DIR`, `memory:`, `postgres://…` or `nats://…`',
     ts: 'string | StoreData',
     schema: 'store',
+    secret: 'password',
     default: 'sqlite:./respool',
     flag: '--store',
     about: 'where messages are stored; [addresses](#stores) below',
@@ -355,6 +368,7 @@ export const CONFIG_KEYS: OptionTable = {
     type: 'the same, or an entry store',
     ts: 'string | EntriesData | EntryStore',
     schema: 'entries',
+    secret: 'password',
     flag: '--entries',
     about: 'where entries are stored, if separate from bodies; not together with `store`',
   },
@@ -363,6 +377,7 @@ export const CONFIG_KEYS: OptionTable = {
     type: 'the same, `s3://…`, or a body store',
     ts: 'string | BodiesData | BodyStore',
     schema: 'bodies',
+    secret: 'password',
     flag: '--bodies',
     about:
       'where bodies above the inline limit are stored, if separate from entries; not together ' +
@@ -373,6 +388,7 @@ export const CONFIG_KEYS: OptionTable = {
     type: 'a codec such as `zstd`, or a list of [transforms](#transforms)',
     ts: 'TransformConfig | readonly TransformConfig[]',
     schema: 'transforms',
+    secret: 'keys',
     defaultText: 'none',
     about: 'transforms of bodies before they are stored: compression, then encryption',
   },
@@ -381,6 +397,7 @@ export const CONFIG_KEYS: OptionTable = {
     type: '`{ keys, primary }`',
     ts: 'SealOptions',
     schema: 'seal',
+    secret: 'keys',
     defaultText: 'none',
     about:
       'encrypts headers, destinations, notes and failures in the entry store; keys as for ' +

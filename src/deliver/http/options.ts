@@ -14,6 +14,7 @@ const HTTP = {
   url: {
     kind: 'text',
     type: '`http://…` or `https://…`',
+    secret: 'password',
     about: 'where every message goes; without user and password, for which there is `headers`',
   },
   urls: {

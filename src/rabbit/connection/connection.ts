@@ -24,6 +24,7 @@ const CONNECTION = {
     kind: 'data',
     type: '`amqp://…`, `amqps://…`, or a list',
     ts: 'string | readonly string[]',
+    secret: 'password',
     required: true,
     about: 'such as `amqp://user:password@host:5672/vhost`; of a list one that answers',
   },

@@ -40,6 +40,7 @@ const CONSUMER = {
     kind: 'data',
     type: '`amqp://…`, `amqps://…`, or a list',
     ts: 'string | readonly string[] | undefined',
+    secret: 'password',
     about: 'the broker; of a list one that answers. Either this or `connection`',
   },
   connection: {

@@ -21,6 +21,7 @@ const MANAGEMENT = {
     kind: 'text',
     type: 'a URL',
     required: true,
+    secret: 'password',
     about: '`http://user:password@host:15672`; a path before `/api` may follow',
   },
   tls: {

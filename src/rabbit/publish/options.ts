@@ -21,6 +21,7 @@ export const BROKER_OPTIONS: Readonly<Record<'url' | 'connection' | 'tls', Optio
     kind: 'data',
     type: '`amqp://…`, `amqps://…`, or a list',
     ts: 'string | readonly string[]',
+    secret: 'password',
     about: 'the broker; of a list one that answers. Either this or `connection`',
   },
   connection: {

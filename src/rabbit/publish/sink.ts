@@ -47,6 +47,7 @@ const SINK = {
     kind: 'code',
     type: 'text, or a function of the parcel',
     ts: 'string | ((parcel: OutgoingMessage) => string)',
+    secret: false,
     defaultText: 'its topic',
     about: 'the routing key of a parcel',
   },

@@ -19,6 +19,7 @@ const LETTERS = {
     kind: 'data',
     type: '`amqp://…`, `amqps://…`, or a list',
     ts: 'string | readonly string[]',
+    secret: 'password',
     about: 'the broker; of a list one that answers',
   },
   management: {

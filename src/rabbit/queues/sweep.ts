@@ -49,6 +49,7 @@ const SWEEP = {
     kind: 'data',
     type: '`amqp://…`, `amqps://…`, or a list',
     ts: 'string | readonly string[] | undefined',
+    secret: 'password',
     about: 'the broker; of a list one that answers',
   },
   tls: {

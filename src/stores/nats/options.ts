@@ -11,6 +11,7 @@ const NATS = {
   url: {
     kind: 'text',
     type: '`nats://…`',
+    secret: 'password',
     about: "the server's address; several addresses separated by commas. Reconnects forever",
   },
   connection: {
@@ -64,6 +65,7 @@ const NATS = {
   monitoringUrl: {
     kind: 'text',
     type: '`http://…`',
+    secret: 'password',
     inUrl: true,
     about:
       "the server's monitoring address, to find out whether it syncs every write; for a cluster " +

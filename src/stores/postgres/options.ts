@@ -25,6 +25,7 @@ const POSTGRES = {
   url: {
     kind: 'text',
     type: '`postgres://…`',
+    secret: 'password',
     about:
       'instead of `pool`: `postgres://user:password@host/database`; the store opens its own pool',
   },
@@ -52,6 +53,7 @@ const POSTGRES = {
   listenUrl: {
     kind: 'text',
     type: '`postgres://…`',
+    secret: 'password',
     inUrl: true,
     about:
       'a URL of the server itself, for one LISTEN connection (entries only), where `url` leads ' +

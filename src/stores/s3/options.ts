@@ -23,6 +23,7 @@ const S3 = {
   url: {
     kind: 'text',
     type: '`s3://…`',
+    secret: false,
     about:
       '`s3://bucket/prefix?…`; after the question mark the options below, from `region` on. ' +
       'Explicit options take precedence',
