@@ -5,6 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { describeConfig } from '../../src/config/describe.ts';
 import { loadConfig } from '../../src/config/load/load-config.ts';
 import { createConfiguredSpool } from '../../src/config/open/open-spool.ts';
+import { KEYS } from '../../src/config/schema/keys.ts';
 import { setConfig } from '../../src/config/edit.ts';
 import { KnownSecrets, redactUrls } from '../../src/core/redact.ts';
 import { folderWith, load, refusal, textOf } from './setup.ts';
@@ -65,6 +66,36 @@ test('describeConfig shows no secret, and the rest', async () => {
   expect(lines).toContainEqual(
     expect.objectContaining({ key: 'serve.tokens[0].name', value: 'ci' }) as object,
   );
+});
+
+/** A value of each key that states a secret, with one in it. */
+const SECRETS: Readonly<Record<string, unknown>> = {
+  store: `postgres://u:${CANARY}@h/db`,
+  entries: `postgres://u:${CANARY}@h/db`,
+  bodies: `postgres://u:${CANARY}@h/db`,
+  transforms: [{ encrypt: { keys: { k: 'c4'.repeat(32) } } }],
+  seal: { keys: { k: 'c4'.repeat(32) } },
+  'rabbit.url': `amqp://u:${CANARY}@h/`,
+  'rabbit.managementUrl': `http://u:${CANARY}@h/`,
+  'rabbit.tls.passphrase': CANARY,
+  'outbox.store': `postgres://u:${CANARY}@h/db`,
+  'outbox.listenUrl': `postgres://u:${CANARY}@h/db`,
+  'outbox.relay.to': { amqp: `amqp://u:${CANARY}@h/`, exchange: 'shop' },
+  'serve.token': '${WORD_SECRET}',
+};
+
+const WITH_SECRETS = KEYS.filter(({ secret }) => secret !== undefined && secret !== false);
+
+test.each(WITH_SECRETS)('the secret of $key is not shown', async ({ key }) => {
+  const keys = key.split('.').toReversed();
+  const nested = (value: unknown): object =>
+    keys.reduce<unknown>((inner, name) => ({ [name]: inner }), value) as object;
+  const config: Readonly<Record<string, object>> = { ...nested(SECRETS[key]) };
+  const { outbox } = config;
+  const others = outbox === undefined ? {} : { outbox: { store: 'postgres://h/db', ...outbox } };
+  const lines = describeConfig(await load({ config: { ...config, ...others }, env }));
+  expect(lines.map((line) => line.key).join(' ')).toContain(key);
+  hasNoCanary(JSON.stringify(lines));
 });
 
 test('a spool tells its routes without secrets', async () => {
