@@ -8,7 +8,8 @@
 
 import type * as Crypto from 'node:crypto';
 import type { BodyInfo, Entry, Envelope, Status } from '../core/entry.ts';
-import { RespoolError, show } from '../core/errors.ts';
+import type { Millis } from '../core/duration.ts';
+import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
 import { REF_PATTERN } from '../core/limits.ts';
 import type { BodyStore, SettledAs } from '../ports/body-store.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
@@ -108,13 +109,17 @@ export function readBody(entry: Entry, parts: ReadArguments): AsyncIterable<Uint
 interface ReadArguments {
   readonly bodies: BodyStore;
   readonly chain: Chain;
+  readonly entries?: Pick<EntryStore, 'traits' | 'onTrouble'>;
+  /** When the entry store last found that it had gone back. */
+  readonly wentBackAt?: () => Millis | undefined;
 }
 
 async function* verifiedParts(
   entry: Entry,
-  { bodies, chain }: ReadArguments,
+  parts: ReadArguments,
   window: ReadWindow,
 ): AsyncGenerator<Uint8Array> {
+  const { bodies, chain } = parts;
   const { id } = entry.envelope;
   const body = checkBodyRecord(entry.envelope);
   if (body.place === 'none') throw missing(entry);
@@ -128,17 +133,42 @@ async function* verifiedParts(
   const plain = reading?.stream(shareWindow(stored, measured(entry, stored))) ?? stored;
   setReadWindow(plain, window.maxBytes);
   let running: Running | undefined;
-  for await (const part of plain) {
-    // The key of the digest is known with the first byte.
-    running ??= new Running(reading?.digestKey);
-    running.add(part);
-    if (running.size > body.size) throw corrupt(entry);
-    yield part;
-    // Half: a caller's stream leaves more than its parts, and a codec what it made of them.
-    if (reading !== undefined) countStreamed(part.byteLength / 2);
+  try {
+    for await (const part of plain) {
+      // The key of the digest is known with the first byte.
+      running ??= new Running(reading?.digestKey);
+      running.add(part);
+      if (running.size > body.size) throw corrupt(entry);
+      yield part;
+      // Half: a caller's stream leaves more than its parts, and a codec what it made of them.
+      if (reading !== undefined) countStreamed(part.byteLength / 2);
+    }
+  } catch (error) {
+    throw explained(error, parts);
   }
   running ??= new Running(reading?.digestKey);
   if (running.size !== body.size || running.digest() !== body.digest) throw corrupt(entry);
+}
+
+/** What was thrown; of a body that is missing, with why that may be, where there is a reason. */
+function explained(error: unknown, parts: ReadArguments): unknown {
+  const why = isRespoolError(error, 'body.missing') ? whyMissing(parts) : undefined;
+  if (why === undefined) return error;
+  return new RespoolError('body.missing', `${textOf(error)}; ${why}`, { cause: error });
+}
+
+/** A store of entries that shows older states shows messages that have ended, without a body. */
+function whyMissing({ entries, wentBackAt }: ReadArguments): string | undefined {
+  const foundAt = wentBackAt?.();
+  const may = 'so the message may have ended before';
+  if (foundAt !== undefined) {
+    const at = new Date(foundAt).toISOString();
+    return `the server of its entry went back, as was found at ${at}, ${may}`;
+  }
+  if (entries?.onTrouble === undefined) return undefined;
+  const { durability } = entries.traits;
+  if (durability !== 'process' && durability !== 'server') return undefined;
+  return `its entry is on a server that may go back (durability "${durability}"), ${may}`;
 }
 
 /** Refuses stored bytes that are more or fewer than were stored: a decoder may not look at all. */

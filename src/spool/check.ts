@@ -65,6 +65,7 @@ export interface CheckArguments {
   readonly bodies: BodyStore;
   readonly chain: Chain;
   readonly now: () => Millis;
+  readonly wentBackAt: () => Millis | undefined;
   readonly leaseMs: number;
   readonly orphanGraceMs: number;
   readonly repair: boolean;
@@ -289,8 +290,9 @@ export async function checkAll(
   { repair = false, onProgress }: CheckOptions = {},
 ): Promise<CheckReport> {
   await runtime.ready();
-  const { entries, bodies, chain, now, settings } = runtime;
+  const { entries, bodies, chain, now, wentBackAt, settings } = runtime;
   const record: CheckArguments['record'] = ({ ids, details }) =>
     audit(runtime, { by, action: 'check', ids, details: { ...details } });
-  return check({ ...settings, entries, bodies, chain, repair, record, onProgress, now });
+  const parts = { entries, bodies, chain, now, wentBackAt, repair, record, onProgress };
+  return check({ ...settings, ...parts });
 }

@@ -9,7 +9,7 @@
 
 import { join } from 'node:path';
 import { durationMs, type Millis, SECOND_MS } from '../core/duration.ts';
-import { RespoolError } from '../core/errors.ts';
+import { isRespoolError, RespoolError } from '../core/errors.ts';
 import type { Entry } from '../core/entry.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import { Engine } from '../engine/engine.ts';
@@ -75,9 +75,12 @@ export class Runtime implements ActionParts, RekeyContext {
   readonly makeId: (now: Millis) => string;
   /** The time of the store. */
   readonly now = (): Millis => this.#storeClock.now();
+  /** When the entry store last found that it had gone back. */
+  readonly wentBackAt = (): Millis | undefined => this.#wentBackAt;
   readonly #storeClock: StoreClock;
   #delivery: Delivery | undefined;
   #phase: Phase = 'closed';
+  #wentBackAt: Millis | undefined;
   /** From the call of stop() until the next start(). */
   #isStopped = false;
   #opening: Promise<void> | undefined;
@@ -100,7 +103,10 @@ export class Runtime implements ActionParts, RekeyContext {
     this.makeId = createIdMaker(this.dice);
     this.#storeClock = new StoreClock(this.clock, this.entries);
     this.pauses = new Pauses(this.entries.records, () => this.#delivery?.source.restart());
-    this.entries.onTrouble?.((error) => this.trouble('following the store', error));
+    this.entries.onTrouble?.((error) => {
+      if (isRespoolError(error, 'store.corrupt')) this.#wentBackAt = this.now();
+      this.trouble('following the store', error);
+    });
     const { logger } = options;
     if (logger !== undefined) this.events.on('*', (event) => logEvent(logger, event));
   }
@@ -337,6 +343,7 @@ export class Runtime implements ActionParts, RekeyContext {
       clock: this.clock,
       storeClock: this.#storeClock,
       announces: (topic) => routes.serves('notice', topic),
+      wentBackAt: this.wentBackAt,
       recordSettledAgain: (id, settledAs) => {
         const details = { settledAs, because: 'it came back without its body' };
         return audit(this, { by: 'engine', action: 'settle-again', ids: [id], details });

@@ -567,6 +567,7 @@ interface SourceOptions {
   /** Puts on record that a message which had ended came back and is ended again. */
   recordSettledAgain(id: string, settledAs: SettledAs): Promise<void>;
   onClockJump(byMs: number): void;
+  readonly wentBackAt: () => Millis | undefined;
 }
 
 // A claimed entry, as the engine holds it; follows its heartbeats.

@@ -35,6 +35,7 @@ async function setup(): Promise<{ source: SpoolSource; clock: SimClock }> {
     announces: () => false,
     recordSettledAgain: async () => undefined,
     onClockJump: () => undefined,
+    wentBackAt: () => undefined,
   });
   return { source, clock };
 }

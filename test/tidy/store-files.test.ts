@@ -28,6 +28,7 @@ const OWN_FILES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
     'entry-writes.ts': 'the guarded single steps that insert, claim and commit are made of',
     'feed.ts': 'the messages of a stream in their order',
     'stream.ts': 'requests to one stream',
+    'stream-journal.ts': 'what was seen of the stream, in files beside the process',
     'tombstones.ts': 'what is removed for good, and that it is not written again',
     'watcher.ts': 'follows the stream into the catalog',
   },

@@ -150,7 +150,7 @@ async function natsBodyOptions(parsed: StoreUrl, key: string): Promise<NatsBodyO
   const known = key === 'store' ? [...NATS_BODY_NAMES, ...NATS_ENTRY_NAMES] : NATS_BODY_NAMES;
   const all: NatsEntryOptions & NatsBodyOptions = await natsOptions(parsed, key, known);
   if (key !== 'store') return all;
-  const { maxValueSize: _, entriesMax: __, cacheBytes: ___, ...options } = all;
+  const { maxValueSize: _, entriesMax: __, cacheBytes: ___, journal: ____, ...options } = all;
   return options;
 }
 

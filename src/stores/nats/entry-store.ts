@@ -54,6 +54,7 @@ import { type EntrySettings, type NatsEntryOptions, readEntryOptions } from './o
 import { PendingInserts } from './entry-writes.ts';
 import { createRecords } from './records.ts';
 import type { Stream } from './stream.ts';
+import { type JournalOptions, StreamJournal } from './stream-journal.ts';
 import { Tombstones } from './tombstones.ts';
 import { Watcher, type WatcherOptions } from './watcher.ts';
 
@@ -371,14 +372,13 @@ async function openEntries(
   // A store that is opened again has the same instance, and must not use its tokens again.
   const session = randomName(systemDice);
   const makeToken = createTokenMaker(`${instance}.${session}`);
-  const tombstones = new Tombstones({
-    stream,
-    clock,
-    makeToken,
-    makeSubject: (tombstone) => `${prefix}g.${session}.${tombstone}`,
-  });
+  const makeSubject = (tombstone: string) => `${prefix}g.${session}.${tombstone}`;
+  const tombstones = new Tombstones({ stream, clock, makeToken, makeSubject });
   const restartsForget = bucket.replicas === 1;
-  const rewind = createRewind(settings, { stream, cache, onTrouble, keeper: () => keeper });
+  const tell = logged(settings, stream, onTrouble);
+  const position = () => watcher.position;
+  const journal = createJournal(settings, { stream, session, position, tell });
+  const rewind = createRewind({ stream, cache, journal, tell }, () => keeper);
   const watcher = new Watcher({
     stream,
     catalog,
@@ -407,42 +407,83 @@ async function openEntries(
     maxPayload,
     maxValueSize: settings.maxValueSize,
     births,
+    onWritten: () => journal?.noteWrite(),
     onRemoved: (id, birth) => rewind.noteRemoval(id, birth),
     caughtUp: () => watcher.caughtUp(),
   });
   const close = async (): Promise<void> => {
     await tombstones.close().catch(() => undefined);
+    await journal?.close();
     watcher.close();
     await bucket.close();
   };
-  await watcher.open().catch(async (error: unknown) => {
-    await close();
-    throw error;
-  });
+  await orClose(readBucket({ stream, watcher, journal, rewind }), close);
   const room = { maxBytes, bytes: () => watcher.bytes };
   return { stream, keeper, watcher, prefix, durability, restartsForget, room, makeToken, close };
+}
+
+/** What could not be opened is closed. */
+async function orClose(opening: Promise<void>, close: () => Promise<void>): Promise<void> {
+  try {
+    await opening;
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** What goes to the log as well as to those who listen. */
+function logged({ logger }: EntrySettings, { name }: Stream, tell: Heard['onTrouble']) {
+  return (error: RespoolError): void => {
+    logger?.error({ stream: name }, error.message);
+    tell(error);
+  };
+}
+
+function createJournal(
+  { journal: folder, clock }: EntrySettings,
+  parts: Omit<JournalOptions, 'folder' | 'clock'>,
+): StreamJournal | undefined {
+  return folder === undefined ? undefined : new StreamJournal({ ...parts, folder, clock });
+}
+
+interface Readers {
+  readonly stream: Stream;
+  readonly watcher: Watcher;
+  readonly journal: StreamJournal | undefined;
+  readonly rewind: Rewind;
+}
+
+/** Reads all there is, and compares it with what earlier processes of this machine have seen. */
+async function readBucket({ stream, watcher, journal, rewind }: Readers): Promise<void> {
+  if (journal === undefined) return watcher.open();
+  await stream.info();
+  const { seq: seenSeq, at: seenAt, isAnother, removals } = await journal.read();
+  rewind.recall(removals);
+  // Asked afterwards: what others write meanwhile is in the stream before it is in their journal.
+  const lastSeq = (await stream.info())?.state.last_seq ?? 0;
+  await watcher.open({ lastSeq, seenSeq, seenAt, isAnother });
+  await journal.tidy();
 }
 
 interface RewindNeeds {
   readonly stream: Stream;
   readonly cache: Cache;
-  readonly onTrouble: Heard['onTrouble'];
-  readonly keeper: () => EntryWrites;
+  readonly journal: StreamJournal | undefined;
+  readonly tell: (error: RespoolError) => void;
 }
 
 function createRewind(
-  { logger }: EntrySettings,
-  { stream, cache, onTrouble, keeper }: RewindNeeds,
+  { stream, cache, journal, tell }: RewindNeeds,
+  keeper: () => EntryWrites,
 ): Rewind {
   return new Rewind({
     cache,
+    journal,
+    tell,
     streamName: stream.name,
     write: (content, expected) => keeper().write(keeper().encode(content), expected),
     remove: ({ id, seq, key }) => keeper().remove(id, seq, key),
-    tell(error) {
-      logger?.error({ stream: stream.name }, error.message);
-      onTrouble(error);
-    },
   });
 }
 

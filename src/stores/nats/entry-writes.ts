@@ -64,6 +64,8 @@ export interface EntryWritesOptions {
   readonly maxPayload: number;
   readonly maxValueSize: number | undefined;
   readonly births: PendingInserts;
+  /** The server has acknowledged a write of an entry. */
+  readonly onWritten: () => void;
   /** The server has acknowledged the removal of this life of an id. */
   readonly onRemoved: (id: string, birth: number) => void;
   /** Resolves when the catalog and the births are up to the stream. */
@@ -163,6 +165,7 @@ export class EntryWrites {
     const headers = [[FACTS, header]] as const;
     const seq = await this.#parts.stream.write(this.#subjectOf(id), value, { ...parts, headers });
     if (seq === undefined || seq === MOVED_ON) return seq;
+    this.#parts.onWritten();
     this.catalog.put(id, seq, facts);
     this.cache.set(id, seq, content);
     return seq;

@@ -8,6 +8,7 @@
 import { RespoolError } from '../../core/errors.ts';
 import type { Cache, FallenRow, Row } from './catalog.ts';
 import { BrokenConnection, type NatsHeaders, type NatsMessage } from './connection.ts';
+import type { StreamJournal } from './stream-journal.ts';
 import type { Content } from './row.ts';
 import type { Stream } from './stream.ts';
 
@@ -303,19 +304,28 @@ function placeOf(reply: string): Place | undefined {
 // entry counts as settled only when the server had acknowledged or shown the removal of this very
 // life of its id (PendingInserts). Everything found is told.
 //
-// In memory only. When all processes end together with the server, only the markers of removed
-// bodies still tell that a message has ended (body-store.ts).
+// In memory, and in a journal where there is one (stream-journal.ts). Without it, when all
+// processes end together with the server, only the markers of removed bodies still tell that a
+// message has ended (body-store.ts).
 
 /** Removals that are remembered; the oldest are forgotten first. */
 const REMOVALS_MAX = 200_000;
 /** Writes on their way at once; each that is refused found a newer state there. */
 const WRITES_AT_ONCE = 64;
 
-/** What was found when the stream was read again. */
-export interface RewindFindings {
+/** Where a stream ends, and where it ended before. */
+export interface StreamEnds {
   /** Where the stream ends now, and the last sequence of it that was seen before. */
   readonly lastSeq: number;
   readonly seenSeq: number;
+  /** When that was seen, where an earlier process did. */
+  readonly seenAt?: number | undefined;
+  /** The stream that was seen is not there any more: this one was made since. */
+  readonly isAnother?: boolean;
+}
+
+/** What was found when the stream was read again. */
+export interface RewindFindings extends StreamEnds {
   /** Entries whose last write was lost, and that are not there. */
   readonly gone: number;
   readonly fallen: readonly FallenRow[];
@@ -332,6 +342,8 @@ export interface RewindOptions {
   /** Removes an entry of the sequence it has; false: it has moved on. */
   readonly remove: (row: Row) => Promise<boolean>;
   readonly tell: (error: RespoolError) => void;
+  /** Keeps removals for processes that are started later. */
+  readonly journal: Pick<StreamJournal, 'noteRemoval'> | undefined;
 }
 
 /** Remembers removals and contents, and compares them with a stream that is read again. */
@@ -348,6 +360,16 @@ export class Rewind {
   /** The server acknowledged or showed that this life of an id is over. */
   noteRemoval(id: string, birth: number): void {
     if (birth === 0) return;
+    if (!this.wasRemoved(id, birth)) this.#parts.journal?.noteRemoval(id, birth);
+    this.#remember(id, birth);
+  }
+
+  /** Takes in what earlier processes have seen removed. */
+  recall(removals: ReadonlyMap<string, number>): void {
+    for (const [id, birth] of removals) this.#remember(id, birth);
+  }
+
+  #remember(id: string, birth: number): void {
     this.#removals.delete(id);
     this.#removals.set(id, birth);
     if (this.#removals.size <= REMOVALS_MAX) return;
@@ -369,11 +391,14 @@ export class Rewind {
 
   /** Restores entries that fell back from the cache, and reports everything. */
   async finish(findings: RewindFindings): Promise<void> {
-    const { gone, fallen, returned } = findings;
+    const { gone, fallen, returned, lastSeq, seenSeq, isAnother = false } = findings;
     const contents = this.#contents;
     this.#contents = new Map();
-    if (gone + fallen.length + returned.length === 0) return;
+    const isShorter = lastSeq < seenSeq || isAnother;
+    if (!isShorter && gone + fallen.length + returned.length === 0) return;
     let restored = 0;
+    // The journal takes in their second removal as well: the server may lose that, too.
+    for (const { id } of returned) this.#removals.delete(id);
     await inParts(returned, (row) => this.#parts.remove(row));
     await inParts(fallen, async ({ row, seen }) => {
       const known = contents.get(row.id);
@@ -395,7 +420,12 @@ async function inParts<Item>(
 }
 
 function wentBack(name: string, findings: RewindFindings, restored: number): RespoolError {
-  const { lastSeq, seenSeq, gone, fallen, returned } = findings;
+  const { lastSeq, seenSeq, seenAt, isAnother, gone, fallen, returned } = findings;
+  const at = seenAt === undefined ? '' : ` at ${new Date(seenAt).toISOString()}`;
+  const ends =
+    isAnother === true
+      ? `stream "${name}" is not the one that was seen${at} and ended at ${seenSeq}`
+      : `stream "${name}" ends at ${lastSeq}, and ${seenSeq} was seen${at}`;
   const parts = [
     ...(gone > 0 ? [`${gone} of its messages are gone`] : []),
     ...(fallen.length > 0
@@ -407,8 +437,8 @@ function wentBack(name: string, findings: RewindFindings, restored: number): Res
   ];
   return new RespoolError(
     'store.corrupt',
-    `the NATS server lost writes that it had acknowledged: stream "${name}" ends at ${lastSeq}, ` +
-      `and ${seenSeq} was seen; ${parts.join('; ')}. Use NATS 2.10 or newer with ` +
-      'sync_interval: always, and look for messages that are missing or came twice',
+    `the NATS server lost writes that it had acknowledged: ${[ends, ...parts].join('; ')}. Use ` +
+      'NATS 2.10 or newer with sync_interval: always, and look for messages that are missing or ' +
+      'came twice',
   );
 }

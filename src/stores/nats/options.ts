@@ -1,5 +1,6 @@
 /** options — how the NATS stores are made, with every value checked. */
 
+import { resolve } from 'node:path';
 import { RespoolError, show } from '../../core/errors.ts';
 import { type Option, type OptionTable, readOptions } from '../../core/option-table.ts';
 import type { Clock } from '../../ports/clock.ts';
@@ -129,6 +130,16 @@ const NATS_ENTRY = {
     about:
       'entries kept in memory, so that our own claims and changes need not read them. Entries only',
   },
+  journal: {
+    kind: 'text',
+    type: 'a folder',
+    defaultText: 'none',
+    inUrl: true,
+    about:
+      'a folder on a disk of this machine, one for each bucket, where processes note once a ' +
+      'second how far the stream was and what was removed: one that is started later notices a ' +
+      'server that went back, and does not deliver settled messages again. Entries only',
+  },
 } as const;
 
 /** What only entries have. */
@@ -213,6 +224,12 @@ export interface NatsEntryOptions extends NatsOptions {
    * to 64 GiB; default 32 MiB.
    */
   readonly cacheBytes?: number;
+  /**
+   * A folder on a disk of this machine, one for each bucket, where processes note once a second how
+   * far the stream was and what was removed: one that is started later notices a server that went
+   * back, and does not deliver settled messages again. Entries only.
+   */
+  readonly journal?: string;
 }
 
 /** What only bodies have. */
@@ -245,6 +262,7 @@ export interface EntrySettings extends Settings {
   readonly maxValueSize: number | undefined;
   readonly entriesMax: number;
   readonly cacheBytes: number;
+  readonly journal: string | undefined;
 }
 
 /** Options of the body store after the checks. */
@@ -276,7 +294,8 @@ export function refuseUnsafe(options: object): void {
 export function readEntryOptions(options: NatsEntryOptions): EntrySettings {
   refuseUnsafe(options);
   const table = { ...NATS, ...NATS_ENTRY };
-  return { ...readOptions({ what: 'nats' }, options, table), ...ownOptions(options) };
+  const journal = checkJournal(options.journal);
+  return { ...readOptions({ what: 'nats' }, options, table), ...ownOptions(options), journal };
 }
 
 /** Checks the options of a body store. */
@@ -322,6 +341,15 @@ function checkDescription(text: unknown): string | undefined {
     'config.invalid',
     `cannot use ${show(text)} as "description": allowed is a text of up to ` +
       `${DESCRIPTION_MAX_CHARS} characters`,
+  );
+}
+
+function checkJournal(folder: unknown): string | undefined {
+  if (folder === undefined) return undefined;
+  if (typeof folder === 'string' && folder !== '' && !folder.includes('\0')) return resolve(folder);
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${show(folder)} as "journal": allowed is the path of a folder`,
   );
 }
 

@@ -36,6 +36,8 @@ export interface StoredMessage {
 
 /** What the server says of a stream. */
 export interface StreamInfo {
+  /** When the stream was made, as ISO text. */
+  readonly created: string;
   readonly config: Readonly<Record<string, unknown>>;
   readonly state: {
     readonly last_seq: number;
@@ -65,6 +67,8 @@ export class Stream {
   writtenSeq = 0;
   /** A server of one replica whose machine failed uses sequences again after its restart. */
   restartsForget = false;
+  /** When the stream was made that the server told of last, as ISO text. */
+  created = '';
 
   constructor(line: ServerConnection, name: string) {
     this.line = line;
@@ -142,8 +146,10 @@ export class Stream {
   }
 
   async info(ask: object = {}): Promise<StreamInfo | undefined> {
-    const found = await this.api('STREAM.INFO', ask, ({ err_code }) => err_code === NO_STREAM);
-    return found as StreamInfo | undefined;
+    const answer = await this.api('STREAM.INFO', ask, ({ err_code }) => err_code === NO_STREAM);
+    const found = answer as StreamInfo | undefined;
+    this.created = found?.created ?? this.created;
+    return found;
   }
 
   /** A request about this stream; undefined for an error that is expected. `check` may refuse. */

@@ -13,7 +13,7 @@ import { RespoolError } from '../../core/errors.ts';
 import { createBatchLine } from '../shared/batching.ts';
 import type { Catalog, Row } from './catalog.ts';
 import { INSERT_MARK, FACTS, TOMBSTONE, HOLDS, OPERATION, readFacts } from './row.ts';
-import { type FedMessage, type Feed, openFeed, type Rewind } from './feed.ts';
+import { type FedMessage, type Feed, openFeed, type Rewind, type StreamEnds } from './feed.ts';
 import { type PendingTombstone, readTombstone, Sweeper, TOMBSTONE_KEPT_MS } from './tombstones.ts';
 import { type Stream, TOKEN } from './stream.ts';
 
@@ -23,6 +23,8 @@ const AGAIN_MS = 250;
 const LOOK_AFTER_MS = 25;
 /** Away for longer, tombstones may have been missed. */
 const AWAY_MAX_MS = TOMBSTONE_KEPT_MS / 2;
+/** Nobody has seen the stream before. */
+const NOT_SEEN: StreamEnds = { lastSeq: 0, seenSeq: 0 };
 
 /** What a watcher needs. */
 export interface WatcherOptions {
@@ -68,7 +70,7 @@ export class Watcher {
   /** Of this round: what may go once it is old. */
   #dated: (PendingTombstone & { readonly storedAt: number })[] = [];
   /** Of this round: where the stream ended, and the last sequence of it that was seen before. */
-  #ends = { lastSeq: 0, seenSeq: 0 };
+  #ends: StreamEnds = NOT_SEEN;
   /** When the server stored the last message. */
   #newestAt = 0;
   #bytes = 0;
@@ -87,8 +89,14 @@ export class Watcher {
     return this.#bytes;
   }
 
-  /** Reads all there is; resolves when the catalog is complete. */
-  async open(): Promise<void> {
+  /** The last sequence that was acknowledged or seen; 0 while the stream is read anew. */
+  get position(): number {
+    return this.#isReady ? Math.max(this.#applied, this.#parts.stream.writtenSeq) : 0;
+  }
+
+  /** Reads all there is; resolves when the catalog is complete. `ends`: what was seen before. */
+  async open(ends: StreamEnds = NOT_SEEN): Promise<void> {
+    this.#ends = ends;
     await this.#begin(1);
     await this.#until(() => this.#isReady);
   }
@@ -216,7 +224,7 @@ export class Watcher {
       bury(this.#leftovers);
       this.#leftovers = [];
       const ends = this.#ends;
-      this.#ends = { lastSeq: 0, seenSeq: 0 };
+      this.#ends = NOT_SEEN;
       const breaks = this.#breaks;
       await this.#parts.rewind.finish({ ...ends, ...found, returned: this.#returned() });
       this.#sweeper.start();
@@ -278,7 +286,7 @@ export class Watcher {
       const isAnew = isForgetful || wasAway || isShorter || this.#isRound;
       if (isAnew) {
         // A round that broke has not told yet what was seen before it.
-        this.#ends = { lastSeq, seenSeq: Math.max(before, this.#ends.seenSeq) };
+        this.#ends = { ...this.#ends, lastSeq, seenSeq: Math.max(before, this.#ends.seenSeq) };
         stream.writtenSeq = 0;
         this.#parts.onRestart();
       }

@@ -92,7 +92,7 @@ withService('nats', (url) => {
 describe('what a stream says of itself', () => {
   const state = { last_seq: 0, bytes: 900, messages: 3 };
   const levels = (config: Readonly<Record<string, unknown>>, name = 'KV_x'): string[] =>
-    examineStream(name, { config: { storage: 'file', ...config }, state }).map(
+    examineStream(name, { created: '', config: { storage: 'file', ...config }, state }).map(
       ({ id, level }) => `${id}: ${level}`,
     );
 

@@ -1,12 +1,17 @@
 /** What only a server before 2.10 does, on the installed one; skipped where that is newer. */
 
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { sampleEntry } from 'respool/testkit';
 import { thisMachine } from '../../../scripts/services/machine.ts';
 import { natsVersion } from '../../../scripts/services/nats.ts';
 import { isBefore } from '../../../src/stores/nats/schema.ts';
 import { diagnoseNats } from '../../../src/stores/nats/diagnose.ts';
 import { nats, natsBodies } from 'respool/stores/nats';
 import { privateServer, skipReason } from '../../services/index.ts';
+import { rewindableServer } from './rewindable-server.ts';
 import { bucketName } from './setup.ts';
 
 /** The installed server, or why these tests do not run. */
@@ -49,6 +54,38 @@ describe.skipIf(reason !== '')(reason === '' ? title : `${title} (skipped: ${rea
     expect(sync?.level).toBe('note');
     expect(sync?.text).toContain('cannot be configured to do it at once');
     expect(sync?.todo).toContain('sync_interval: always');
+  });
+
+  test('that went back is noticed by a process that is started later with a journal', async () => {
+    await using server = await rewindableServer(command);
+    const journal = await mkdtemp(path.join(tmpdir(), 'respool-journal-'));
+    const options = { url: server.url, bucket: bucketName(), journal };
+    const open = async () => {
+      const store = nats(options);
+      const heard: string[] = [];
+      store.onTrouble?.(({ message }) => heard.push(message));
+      await store.open();
+      return { store, heard };
+    };
+    try {
+      const first = await open();
+      await first.store.insert([sampleEntry('a'), sampleEntry('b')]);
+      await first.store.close();
+      await server.save();
+      const second = await open();
+      expect(second.heard).toEqual([]);
+      const { revision = 0 } = (await second.store.get('a'))?.status ?? {};
+      await second.store.commit([{ id: 'a', revision, to: 'remove' }]);
+      await second.store.close();
+      await server.goBack();
+      const third = await open();
+      expect(third.heard.join()).toMatch(/was seen at 2.*1 that were settled came back/);
+      expect(await third.store.get('a')).toBeUndefined();
+      expect(await third.store.get('b')).toBeDefined();
+      await third.store.close();
+    } finally {
+      await rm(journal, { recursive: true });
+    }
   });
 
   test('keeps the marker of a settled message over a kill', async () => {
