@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
+import { LongFilesFirst } from './scripts/long-files-first.ts';
 
 // `import … from 'respool'` in a test means the source, not the last build.
 // Without `module`: it is for bundlers, and in Node the SDK of AWS does not load with it.
@@ -14,6 +15,10 @@ export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
     pool: 'forks',
+    // A worker runs many files; what makes each of them independent is in the setup file.
+    isolate: false,
+    setupFiles: ['./test/fresh-modules.ts'],
+    sequence: { sequencer: LongFilesFirst },
     execArgv: ['--conditions=respool-source'],
     // More than cores: much of a test is waiting for servers, disks and clocks.
     maxWorkers: 3,

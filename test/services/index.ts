@@ -101,6 +101,13 @@ export async function privateServer(
 
 let connected: Promise<Link> | undefined;
 
+/** Ends what was started for a test file; its process goes on with the next one. */
+export async function leaveServers(): Promise<void> {
+  const link = connected;
+  connected = undefined;
+  (await link)?.close();
+}
+
 /** One connection for a test file: what is started over it ends with it. */
 function broker(): Promise<Link> {
   const door = process.env[BROKER_VARIABLE];
