@@ -1,13 +1,14 @@
 /**
- * A busy spool is killed with SIGKILL at random moments, 25 times on each pair of stores; the ledger
+ * A busy spool is killed with SIGKILL at random moments, on each pair of stores; the ledger
  * outside knows what was accepted and what happened. `npm run torture -- crash` kills 500 times.
  */
 import { expect, test } from 'vitest';
 import { freshSeed } from '../torture/chance.ts';
 import { crash } from '../torture/crash.ts';
 import { PLACES } from '../torture/places.ts';
+import { longOr } from '../long.ts';
 
-const KILLS = 25;
+const KILLS = longOr(25, 8);
 
 test.concurrent.each(PLACES)(
   'a spool on %s loses nothing and repeats little when it is killed again and again',

@@ -3,13 +3,14 @@
  * with `npm run torture -- points` at every single one.
  */
 import { expect, test } from 'vitest';
+import { longOr } from '../long.ts';
 import { PLACES } from '../torture/places.ts';
 import { points } from '../torture/points.ts';
 import { reopening } from '../torture/reopening.ts';
 import { lacking } from '../torture/tools.ts';
 
-const POINTS = 24;
-const MOMENTS = 6;
+const POINTS = longOr(24, 12);
+const MOMENTS = longOr(6, 3);
 const reason = await lacking('strace');
 
 test.for(PLACES)(

@@ -3,13 +3,14 @@
  * spoiled in every way. `npm run torture -- servers` does the same with larger numbers.
  */
 import { expect, test } from 'vitest';
+import { longOr } from '../long.ts';
 import { skipReason } from '../services/index.ts';
 import { freshSeed } from '../torture/chance.ts';
 import { faults } from './faults.ts';
 import { SERVERS_OF } from './ground.ts';
 import { SPOILS } from './proxy.ts';
 
-const RESTARTS = 3;
+const RESTARTS = longOr(3, 1);
 const CUTS = SPOILS.length;
 const LONGEST_MS = 700;
 const TIMEOUT_MS = 600_000;

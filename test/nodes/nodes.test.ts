@@ -3,6 +3,7 @@
  * nothing while they are killed. `npm run torture -- nodes` does the same with larger numbers.
  */
 import { describe, expect, test } from 'vitest';
+import { longOr } from '../long.ts';
 import { skipReason } from '../services/index.ts';
 import { freshSeed } from '../torture/chance.ts';
 import { pause } from '../torture/pause.ts';
@@ -11,9 +12,9 @@ import { spread } from './spread.ts';
 
 /** How often nodes are killed, and how many there are. */
 const PLACES = [
-  { place: 'sqlite', count: 5, nodes: 2 },
-  { place: 'postgres', count: 25, nodes: 4 },
-  { place: 'nats', count: 10, nodes: 2 },
+  { place: 'sqlite', count: longOr(5, 3), nodes: 2 },
+  { place: 'postgres', count: longOr(25, 8), nodes: 4 },
+  { place: 'nats', count: longOr(10, 4), nodes: 2 },
 ] as const;
 const TIMEOUT_MS = 600_000;
 

@@ -1,9 +1,10 @@
 /** simulation — many small worlds, each from its seed, each seen to its end. */
 import { describe, expect, test } from 'vitest';
 import { commandFor, type SimReport, simulate } from 'respool/testkit';
+import { longOr } from '../long.ts';
 import regressions from './regressions.json' with { type: 'json' };
 
-const SEEDS = Number(process.env['RESPOOL_SIM_SEEDS'] ?? 300);
+const SEEDS = Number(process.env['RESPOOL_SIM_SEEDS'] ?? longOr(300, 100));
 const FIRST = Number(process.env['SEED'] ?? 1);
 const SEEDS_PER_TEST = 50;
 

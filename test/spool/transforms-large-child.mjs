@@ -1,5 +1,5 @@
 /**
- * transforms-large-child — 1 GiB through zstd and AES-256-GCM into files and back, in a process of
+ * transforms-large-child — so many MiB through zstd and AES-256-GCM into files and back, in a process of
  * its own, so that its memory can be measured. Prints what it found as JSON.
  *
  * Of the built package, and no TypeScript itself: Node takes 30 MB to read that.
@@ -7,11 +7,11 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 
-const [path, built] = process.argv.slice(2);
+const [path, built, mebibytes] = process.argv.slice(2);
 const { createSpool } = await import(`${built}/index.js`);
 const { compress, encrypt } = await import(`${built}/transforms/index.js`);
 
-const BODY_BYTES = 2 ** 30;
+const BODY_BYTES = mebibytes * 2 ** 20;
 const PART_BYTES = 2 ** 16;
 
 /** Half of it text, half of it noise. */

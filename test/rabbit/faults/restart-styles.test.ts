@@ -12,6 +12,7 @@ import {
   shared,
   type TopologyStyle,
 } from 'respool/rabbit';
+import { isLongRun } from '../../long.ts';
 import { type PrivateServer, privateServer, skipReason } from '../../services/index.ts';
 import { consume, Hands, ownName, Tray } from '../ground.ts';
 import { until } from '../until.ts';
@@ -21,7 +22,8 @@ const TIMEOUT_MS = 600_000;
 const MESSAGES = 10;
 /** Longer than the broker takes to be killed. */
 const WAIT_MS = 3_000;
-const reason = skipReason('rabbitmq');
+const reason = isLongRun ? skipReason('rabbitmq') : 'see npm run test:rabbit';
+const skipped = reason === undefined ? '' : ` (skipped: ${reason})`;
 
 const STYLES: readonly ((name: string) => TopologyStyle)[] = [
   (name) => shared({ prefix: name }),
@@ -38,7 +40,7 @@ interface Line {
   readonly done: Tray<string>;
 }
 
-describe.skipIf(reason !== undefined)('with a rabbitmq of its own', () => {
+describe.skipIf(reason !== undefined)(`with a rabbitmq of its own${skipped}`, () => {
   let server: PrivateServer;
   beforeAll(async () => {
     server = await privateServer('rabbitmq');
