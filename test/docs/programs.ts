@@ -101,9 +101,13 @@ export async function makeFolder(): Promise<string> {
   return folder;
 }
 
+/** What commands say every five seconds while they work, which they do on a busy machine. */
+const PROGRESS = /^(?:[\d,]+(?: of [\d,]+)? done|\{"progress":.*\})\n?/gm;
+
 /** Output without what differs from run to run: ids, times, names of processes. */
 export function alike(text: string): string {
   return text
+    .replaceAll(PROGRESS, '')
     .replaceAll(/[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}/g, '<id>')
     .replaceAll(/…[0-9a-f]{6,12}\b/g, '…<id>')
     .replaceAll(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/g, '<time>')

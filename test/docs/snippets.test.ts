@@ -54,6 +54,11 @@ describe.concurrent('the programs of', () => {
   });
 });
 
+test('what a command says while a busy machine lets it wait is no difference', () => {
+  const waited = 'id  a\n0 done\n1,000 of 2,000 done\n{"progress":{"done":0}}\nstate  hold';
+  expect(alike(waited)).toBe('id  a\nstate  hold');
+});
+
 test('every how-to page has a program that runs', () => {
   const howTo = readPages().filter(({ file }) => file.startsWith('docs/how-to/'));
   const without = howTo.filter(({ blocks }) => !blocks.some(isRun)).map(({ file }) => file);
