@@ -49,7 +49,7 @@ export type SpoolEvent =
   | { readonly at: Millis; readonly kind: 'clock-jumped'; readonly byMs: number }
   | {
       readonly at: Millis;
-      readonly kind: 'swept';
+      readonly kind: 'cleaned-up';
       readonly forgotten: number;
       readonly orphans: number;
     }
@@ -188,7 +188,7 @@ const KINDS: Readonly<Record<EventKind, true>> = {
   'engine-started': true,
   'engine-stopped': true,
   'clock-jumped': true,
-  swept: true,
+  'cleaned-up': true,
   topology: true,
   relay: true,
   sweep: true,

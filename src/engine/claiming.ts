@@ -428,7 +428,7 @@ export class LateClaims {
 }
 
 /** The abort reason of a wait that ends early; never read. */
-const POKED = 'poked';
+const WOKEN = 'woken';
 
 /** Sleeps of one engine. */
 export class Wake {
@@ -440,18 +440,18 @@ export class Wake {
   }
 
   /** Ends the present sleep, or the next one that uses the present signal. */
-  poke(): void {
+  wake(): void {
     // n.b. Without a reason each call makes an error with its stack: 4 % of a busy service.
-    this.#controller.abort(POKED);
+    this.#controller.abort(WOKEN);
   }
 
-  /** A signal that fires with the next poke. */
+  /** A signal that fires with the next wake-up. */
   fresh(): AbortSignal {
     if (this.#controller.signal.aborted) this.#controller = new AbortController();
     return this.#controller.signal;
   }
 
-  /** Waits for the span, or until poked. */
+  /** Waits for the span, or until it is woken. */
   pause(ms: number): Promise<void> {
     return sleep(this.#clock, ms, this.fresh());
   }

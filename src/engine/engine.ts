@@ -125,7 +125,7 @@ export class Engine {
   async stop(withinMs: number): Promise<void> {
     if (this.#phase === 'stopping') return;
     this.#phase = 'stopping';
-    this.poke();
+    this.wake();
     this.#room.fire();
     await this.#loop;
     for (const one of this.#parked.take(this.#parked.size)) this.#release(one);
@@ -145,8 +145,8 @@ export class Engine {
   }
 
   /** Looks again what can be claimed: routes, pauses or the store changed. */
-  poke(): void {
-    this.#wake.poke();
+  wake(): void {
+    this.#wake.wake();
   }
 
   /**
@@ -286,7 +286,7 @@ export class Engine {
         retry.reset();
       } catch (error) {
         this.trouble('claiming messages', error);
-        // A stop that came meanwhile has poked already; a pause would not hear of it.
+        // A stop that came meanwhile has woken it already; a pause would not hear of it.
         if (this.#phase !== 'running') break;
         await this.#wake.pause(retry.next());
       }
@@ -431,6 +431,6 @@ export class Engine {
     this.#room.fire();
     this.#unparkSoon();
     // With limits, room for one route or destination may be what a sleeping claim waits for.
-    if (this.#parked.size > 0 || this.#rounds.hasLimits) this.poke();
+    if (this.#parked.size > 0 || this.#rounds.hasLimits) this.wake();
   }
 }

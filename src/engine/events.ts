@@ -5,6 +5,7 @@
  */
 
 import type { Millis } from '../core/duration.ts';
+import type { Envelope, Status } from '../core/entry.ts';
 import { codeIn, unreachable } from '../core/errors.ts';
 import {
   type EventKind,
@@ -61,6 +62,17 @@ export class Events {
       }
     }
   }
+}
+
+/** Reports that a message has come to be archived, if it has; call it once that is on record. */
+export function emitArchived(
+  events: Events,
+  { id, topic }: Pick<Envelope, 'id' | 'topic'>,
+  to: Status | 'remove',
+): void {
+  if (to === 'remove' || to.state !== 'archived' || !events.hears('archived')) return;
+  const { updatedAt: at, ending = 'removed' } = to;
+  events.emit({ at, kind: 'archived', id, topic, ending });
 }
 
 const KIND_OF: Readonly<Record<Verdict['kind'], EventKind>> = {
@@ -248,7 +260,7 @@ const LEVEL_OF: Readonly<Partial<Record<EventKind | 'missed', LogLevel>>> = {
   accepted: 'debug',
   duplicate: 'debug',
   archived: 'debug',
-  swept: 'debug',
+  'cleaned-up': 'debug',
 };
 
 /** How much an event matters; what is not said above is `info`. */

@@ -17,10 +17,10 @@ import {
 } from '../core/operator.ts';
 import { printable } from '../core/failure.ts';
 import type { State } from '../core/state.ts';
-import type { Events } from '../engine/events.ts';
+import { emitArchived, type Events } from '../engine/events.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
 import { goingBody, type BodyRemover } from './body.ts';
-import { emitArchived, type SpoolSource } from './source.ts';
+import type { SpoolSource } from './source.ts';
 
 /** What became of one message. */
 export interface ActionResult {
@@ -34,7 +34,7 @@ export interface ActionResult {
 export interface ActionParts {
   readonly entries: EntryStore;
   readonly source: Pick<SpoolSource, 'noteDue' | 'alarm'>;
-  readonly reaper: BodyRemover;
+  readonly bodyRemover: BodyRemover;
   readonly events: Events;
   /** The time of the store. */
   readonly now: () => Millis;
@@ -291,9 +291,9 @@ async function readable(
   }
 }
 
-function afterwards({ reaper, source }: ActionParts, entry: Entry, change: Change): void {
+function afterwards({ bodyRemover, source }: ActionParts, entry: Entry, change: Change): void {
   const { to, bodyRef } = change;
-  if (bodyRef !== undefined) reaper.add(bodyRef, to === 'remove' ? 'removed' : 'replaced');
+  if (bodyRef !== undefined) bodyRemover.add(bodyRef, to === 'remove' ? 'removed' : 'replaced');
   if (to !== 'remove' && to.dueAt !== null && to.state !== 'archived') source.noteDue(to.dueAt);
   // It may be the turn of another now; which one, only the store knows.
   if (entry.envelope.orderKey !== undefined) source.alarm();

@@ -1,9 +1,10 @@
 /**
  * body — from what the caller passes to bytes or a stream, and from what is stored back to bytes
- * whose digest is that of the accepted body (invariant 11); how the message of a missing
- * body ended before, and the removal of bodies that are no longer needed.
+ * whose digest is that of the accepted body (invariant 11); whether a message whose body is missing
+ * had already ended (a store that lost writes); and the removal of bodies nobody needs any more.
  *
- * Nothing above the inline limit is ever held whole in memory by us.
+ * A stream above the inline limit is never held whole in memory by us. Text, bytes and JSON are
+ * copied once, whole: the caller may use its buffer again.
  */
 
 import type * as Crypto from 'node:crypto';
@@ -132,11 +133,11 @@ async function* verifiedParts(
   const stored = bodies.get(body.ref);
   const plain = reading?.stream(shareWindow(stored, measured(entry, stored))) ?? stored;
   setReadWindow(plain, window.maxBytes);
-  let running: Running | undefined;
+  let running: RunningDigest | undefined;
   try {
     for await (const part of plain) {
       // The key of the digest is known with the first byte.
-      running ??= new Running(reading?.digestKey);
+      running ??= new RunningDigest(reading?.digestKey);
       running.add(part);
       if (running.size > body.size) throw corrupt(entry);
       yield part;
@@ -146,7 +147,7 @@ async function* verifiedParts(
   } catch (error) {
     throw explained(error, parts);
   }
-  running ??= new Running(reading?.digestKey);
+  running ??= new RunningDigest(reading?.digestKey);
   if (running.size !== body.size || running.digest() !== body.digest) throw corrupt(entry);
 }
 
@@ -216,7 +217,7 @@ function bytesOf(input: unknown): Uint8Array {
   if (ArrayBuffer.isView(input)) {
     return copyOf(new Uint8Array(input.buffer, input.byteOffset, input.byteLength));
   }
-  if (saysNothing(input)) throw notABody(undefined);
+  if (isEmptyAsJson(input)) throw notABody(undefined);
   let text: string | undefined;
   try {
     text = JSON.stringify(input);
@@ -228,7 +229,7 @@ function bytesOf(input: unknown): Uint8Array {
 }
 
 /** A promise, a map, an error, NaN: what JSON would turn into `{}` or null without a word. */
-function saysNothing(input: unknown): boolean {
+function isEmptyAsJson(input: unknown): boolean {
   if (typeof input === 'number') return !Number.isFinite(input);
   if (typeof input !== 'object' || input === null || Array.isArray(input)) return false;
   const prototype: unknown = Object.getPrototypeOf(input);
@@ -305,7 +306,7 @@ async function store(
   let isStored = false;
   try {
     const writing = chain.writing(id);
-    const running = new Running(writing?.digestKey);
+    const running = new RunningDigest(writing?.digestKey);
     const plain = shareWindow(parts, measuredBy(running, head, parts));
     const stream = writing?.stream(shareWindow(plain, counted(plain))) ?? plain;
     const storedSize = (await bodies.put(ref, stream)).size;
@@ -325,7 +326,7 @@ async function store(
 }
 
 async function* measuredBy(
-  running: Running,
+  running: RunningDigest,
   head: Uint8Array[],
   parts: AsyncGenerator<Uint8Array, undefined>,
 ): AsyncGenerator<Uint8Array> {
@@ -347,7 +348,7 @@ async function* counted(plain: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8A
 }
 
 /** Size and digest of a body that goes by. */
-class Running {
+class RunningDigest {
   readonly #hash: { update(part: Uint8Array): unknown; digest(form: 'hex'): string };
   readonly #name: string;
   size = 0;

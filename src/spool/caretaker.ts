@@ -39,7 +39,7 @@ interface CaretakerOptions {
   readonly entries: EntryStore;
   readonly bodies: BodyStore;
   readonly source: SpoolSource;
-  readonly reaper: BodyRemover;
+  readonly bodyRemover: BodyRemover;
   readonly routes: Routes;
   readonly events: Events;
   readonly orphanGraceMs: number;
@@ -61,7 +61,7 @@ const PAGE_MAX = 500;
 /** A body must be without entry in two looks at least this far apart. */
 const ORPHAN_LOOKS_APART_MS: number = 10 * MINUTE_MS;
 /** With several processes: how long a topic is unclaimed before it is reported, in ms. */
-const TOLD_AFTER_MS: number = MINUTE_MS;
+const REPORTED_AFTER_MS: number = MINUTE_MS;
 /** And held only after this long. */
 const UNHANDLED_AFTER_MS: number = 5 * MINUTE_MS;
 /** Messages of one topic that a round holds, about: a spool that stops waits for its round. */
@@ -77,7 +77,7 @@ const ORPHANS_MAX = 50_000;
 export class Caretaker {
   readonly #parts: CaretakerOptions;
   /** Bodies that had no entry when they were first looked at, and when that was. */
-  readonly #suspects = new Map<string, Millis>();
+  readonly #candidates = new Map<string, Millis>();
   /** Entries that could not be read at the last look: each is told once. */
   #damaged: ReadonlySet<string> = new Set();
 
@@ -86,7 +86,7 @@ export class Caretaker {
   }
 
   /** One round of all duties. */
-  async sweep(): Promise<CleanupResult> {
+  async cleanUp(): Promise<CleanupResult> {
     const { source, events, entries } = this.#parts;
     await entries.expireLost?.(source.now());
     const forgotten = await this.#forget();
@@ -94,12 +94,12 @@ export class Caretaker {
     const orphans = await this.#collectOrphans();
     await this.#trimAudit();
     const at = source.now();
-    if (forgotten + orphans > 0) events.emit({ at, kind: 'swept', forgotten, orphans });
+    if (forgotten + orphans > 0) events.emit({ at, kind: 'cleaned-up', forgotten, orphans });
     return { forgotten, orphans, unhandled };
   }
 
   async #forget(): Promise<number> {
-    const { entries, source, reaper } = this.#parts;
+    const { entries, source, bodyRemover } = this.#parts;
     let forgotten = 0;
     for (;;) {
       const { entries: page, corrupt } = await entries.list({
@@ -124,7 +124,7 @@ export class Caretaker {
       for (const [at, { envelope }] of page.entries()) {
         if (answers[at] !== 'done') continue;
         done += 1;
-        if (envelope.body.place === 'store') reaper.add(envelope.body.ref, 'removed');
+        if (envelope.body.place === 'store') bodyRemover.add(envelope.body.ref, 'removed');
       }
       forgotten += done;
       // If nothing of a page could be removed, another process is at work: leave it.
@@ -154,12 +154,12 @@ export class Caretaker {
     for await (const { ref } of bodies.refs(now - orphanGraceMs)) {
       if (!(await isOrphan(this.#parts.entries, ref))) continue;
       seen.add(ref);
-      const since = this.#suspects.get(ref);
+      const since = this.#candidates.get(ref);
       if (since === undefined) {
-        if (this.#suspects.size < ORPHANS_MAX) this.#suspects.set(ref, now);
+        if (this.#candidates.size < ORPHANS_MAX) this.#candidates.set(ref, now);
       } else if (now - since >= ORPHAN_LOOKS_APART_MS) sure.push(ref);
     }
-    for (const ref of this.#suspects.keys()) if (!seen.has(ref)) this.#suspects.delete(ref);
+    for (const ref of this.#candidates.keys()) if (!seen.has(ref)) this.#candidates.delete(ref);
     return this.#removeOrphans(sure);
   }
 
@@ -169,7 +169,7 @@ export class Caretaker {
       // Asked once more right before: what is referenced must never go.
       if (!(await isOrphan(this.#parts.entries, ref))) continue;
       await this.#parts.bodies.remove([ref]);
-      this.#suspects.delete(ref);
+      this.#candidates.delete(ref);
       removed += 1;
     }
     return removed;
@@ -186,7 +186,7 @@ export class Caretaker {
     const unserved = topics.filter(({ key }) => !routes.serves('delivery', key));
     if (unserved.length === 0) return 0;
     const names = unserved.map(({ key }) => key);
-    await this.#parts.unserved.look(names, source.now() - TOLD_AFTER_MS);
+    await this.#parts.unserved.look(names, source.now() - REPORTED_AFTER_MS);
     const dueBefore = source.now() - UNHANDLED_AFTER_MS;
     const served = routes.of('delivery').map(({ pattern }) => ({ pattern, take: false }));
     if (!(await this.#hasOverdue([...served, { pattern: '#', take: true }], dueBefore))) return 0;

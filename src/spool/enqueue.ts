@@ -317,7 +317,7 @@ function prepare(runtime: Runtime, ready: ReadyMessage, now: number): Prepared {
     status.state === 'incoming' &&
     message.dueAt <= source.earliest() &&
     envelope.orderKey === undefined &&
-    source.isDry(now)
+    source.mayHandOff(now)
       ? engine.reserve(envelope)
       : undefined;
   const { plain } = body;

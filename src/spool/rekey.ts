@@ -1,7 +1,7 @@
 /**
  * rekey — brings every body to the current encryption: another key, another cipher, none any more.
  *
- *   read by its record ─▶ stored under another ref ─▶ guarded commit ─▶ old ref to the reaper
+ *   read by its record ─▶ stored under another ref ─▶ guarded commit ─▶ old ref to the remover
  *
  * The engine may deliver meanwhile: what is active is left alone and looked at again. A crash loses
  * nothing: the new body is durable before the entry names it, and the old one goes only after that
@@ -224,7 +224,7 @@ class Rekeying {
 
   /** False if another process has it, or was faster. */
   async #bring(entry: Entry): Promise<boolean> {
-    const { entries, now, retention, reaper, bodySettings } = this.#parts;
+    const { entries, now, retention, bodyRemover, bodySettings } = this.#parts;
     const { id, body } = entry.envelope;
     const context = { now: now(), by: this.#by, retention };
     const answer = operatorMove(entry, { kind: 'touch' }, context);
@@ -245,7 +245,7 @@ class Rekeying {
     ]);
     if (kept === undefined) return done === 'done';
     if (done === 'done') {
-      if (body.place === 'store') reaper.add(body.ref, 'replaced');
+      if (body.place === 'store') bodyRemover.add(body.ref, 'replaced');
       return true;
     }
     const { ref, place } = kept.info;

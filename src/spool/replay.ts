@@ -1,7 +1,7 @@
 /**
  * replay — sends messages that had ended, or are held, once more: as they were, or repaired.
  *
- *   audited ─▶ new body kept, under another ref ─▶ guarded commit ─▶ old ref to the reaper
+ *   audited ─▶ new body kept, under another ref ─▶ guarded commit ─▶ old ref to the remover
  *
  * Promise: until the commit is durable the message has its old body, and after it the new one.
  */

@@ -51,7 +51,7 @@ interface Sealed {
 /** What delivers and looks after the store. */
 interface Delivery {
   readonly routes: Routes;
-  readonly reaper: BodyRemover;
+  readonly bodyRemover: BodyRemover;
   readonly source: SpoolSource;
   readonly engine: Engine;
   readonly unserved: MissingHandlers;
@@ -87,9 +87,9 @@ export class Runtime implements ActionParts, RekeyContext {
   #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
   #timers: (() => void)[] = [];
-  #sweeping: Promise<unknown> | undefined;
+  #cleaning: Promise<unknown> | undefined;
   /** A round that waits for the one before it. */
-  #nextSweep: ReturnType<Caretaker['sweep']> | undefined;
+  #nextCleanup: ReturnType<Caretaker['cleanUp']> | undefined;
 
   constructor(options: SpoolOptions) {
     const settings = spoolSettingsOf(options);
@@ -120,8 +120,8 @@ export class Runtime implements ActionParts, RekeyContext {
     return this.#made.routes;
   }
 
-  get reaper(): BodyRemover {
-    return this.#made.reaper;
+  get bodyRemover(): BodyRemover {
+    return this.#made.bodyRemover;
   }
 
   get source(): SpoolSource {
@@ -201,7 +201,7 @@ export class Runtime implements ActionParts, RekeyContext {
 
   /** Something changed that may have made anything due. */
   alarm(): void {
-    this.#delivery?.engine.poke();
+    this.#delivery?.engine.wake();
     this.#delivery?.source.alarm();
   }
 
@@ -293,38 +293,38 @@ export class Runtime implements ActionParts, RekeyContext {
    * One round of the caretaker. Rounds do not overlap, and those who ask while one runs share the
    * next: a stop waits for two at most, however many were asked for.
    */
-  sweep(): ReturnType<Caretaker['sweep']> {
-    if (this.#nextSweep !== undefined) return this.#nextSweep;
-    if (this.#sweeping === undefined) return this.#sweepNow();
-    this.#nextSweep = this.#sweeping
+  cleanUp(): ReturnType<Caretaker['cleanUp']> {
+    if (this.#nextCleanup !== undefined) return this.#nextCleanup;
+    if (this.#cleaning === undefined) return this.#cleanUpNow();
+    this.#nextCleanup = this.#cleaning
       .catch(() => undefined)
       .then(() => {
-        this.#nextSweep = undefined;
-        return this.#sweepNow();
+        this.#nextCleanup = undefined;
+        return this.#cleanUpNow();
       });
-    return this.#nextSweep;
+    return this.#nextCleanup;
   }
 
-  #sweepNow(): ReturnType<Caretaker['sweep']> {
-    const work = this.#made.caretaker.sweep().finally(() => {
-      this.#sweeping = undefined;
+  #cleanUpNow(): ReturnType<Caretaker['cleanUp']> {
+    const work = this.#made.caretaker.cleanUp().finally(() => {
+      this.#cleaning = undefined;
     });
-    this.#sweeping = work;
+    this.#cleaning = work;
     return work;
   }
 
   #makeDelivery(): Delivery {
     const { settings, entries, bodies, events, clock } = this;
     const routes = new Routes();
-    const reaper = new BodyRemover(entries, bodies, (error) =>
+    const bodyRemover = new BodyRemover(entries, bodies, (error) =>
       this.trouble('removing bodies', error),
     );
-    const source = this.#makeSource(routes, reaper);
-    const shared = { ...settings, entries, bodies, source, reaper, routes, events, clock };
+    const source = this.#makeSource(routes, bodyRemover);
+    const shared = { ...settings, entries, bodies, source, bodyRemover, routes, events, clock };
     const unserved = new MissingHandlers(shared);
     return {
       routes,
-      reaper,
+      bodyRemover,
       source,
       engine: this.#makeEngine(routes, source),
       unserved,
@@ -332,13 +332,13 @@ export class Runtime implements ActionParts, RekeyContext {
     };
   }
 
-  #makeSource(routes: Routes, reaper: BodyRemover): SpoolSource {
+  #makeSource(routes: Routes, bodyRemover: BodyRemover): SpoolSource {
     return new SpoolSource({
       ...this.settings,
       entries: this.entries,
       bodies: this.bodies,
       chain: this.chain,
-      reaper,
+      bodyRemover,
       events: this.events,
       clock: this.clock,
       storeClock: this.#storeClock,
@@ -407,7 +407,7 @@ export class Runtime implements ActionParts, RekeyContext {
   #watch(): void {
     const unwatch = this.entries.watch?.(() => void this.#onForeignWrite());
     if (unwatch !== undefined) this.#timers.push(unwatch);
-    this.#every(this.settings.caretakerEveryMs, 'looking after the store', () => this.sweep());
+    this.#every(this.settings.caretakerEveryMs, 'looking after the store', () => this.cleanUp());
     if (this.entries.expireLost !== undefined) {
       this.#every(LOST_EVERY_MS, 'looking for dead processes', async () => {
         const freed = (await this.entries.expireLost?.(this.now())) ?? 0;
@@ -418,7 +418,7 @@ export class Runtime implements ActionParts, RekeyContext {
       // Not every store has a watch, and a call of one that has may come while it cannot be read:
       // without another look a process would stay paused, or not be, for good.
       this.#every(PAUSES_EVERY_MS, 'looking for pauses', async () => {
-        if (await this.pauses.refresh()) this.engine.poke();
+        if (await this.pauses.refresh()) this.engine.wake();
       });
     }
   }
@@ -431,7 +431,7 @@ export class Runtime implements ActionParts, RekeyContext {
     }
     this.source.alarm();
     // It may wait after trouble with the store, which is back if it tells something.
-    this.engine.poke();
+    this.engine.wake();
   }
 
   #every(ms: number, doing: string, duty: () => Promise<unknown>): void {
@@ -464,8 +464,8 @@ export class Runtime implements ActionParts, RekeyContext {
       delivery?.unserved.stop();
       const reason = new RespoolError('engine.stopping', 'the spool is stopping');
       await Promise.all([delivery?.engine.stop(withinMs), this.intake.end(withinMs, reason)]);
-      await (this.#nextSweep ?? this.#sweeping)?.catch(() => undefined);
-      await delivery?.reaper.idle();
+      await (this.#nextCleanup ?? this.#cleaning)?.catch(() => undefined);
+      await delivery?.bodyRemover.idle();
       await this.entries.close();
       await this.bodies.close();
     } finally {

@@ -1,8 +1,11 @@
 /**
  * source — the spool as a Source: claims from the entry store, settles back into it.
  *
- *   next(): one round of claims, fair between kinds     wait(): until due, noted, watched, or poked
+ *   next(): one round of claims, fair between kinds     wait(): until something may be due
  *   settle(): verdict ─nextStatus()─▶ commit            extend(): heartbeat as a commit
+ *
+ * A wait ends when something is due, when `noteDue` or `alarm` is called, when its signal fires, or
+ * when the poll interval is over.
  *
  * Kinds of work in order (claim-fairness.ts): due deferred (and lost leases), incoming, bounce
  * notices.
@@ -29,7 +32,7 @@ import {
 } from '../core/next-status.ts';
 import type { ClaimableState, Lane } from '../core/state.ts';
 import type { Verdict } from '../core/verdict.ts';
-import type { Events } from '../engine/events.ts';
+import { emitArchived, type Events } from '../engine/events.ts';
 import type { BodyStore, SettledAs } from '../ports/body-store.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
@@ -54,22 +57,6 @@ import {
   CLAIM_ORDER,
 } from './claim-fairness.ts';
 import type { StoreClock } from '../system/clock.ts';
-
-// The event of a message that has come to its end and is kept for a while.
-// Built only if there is a listener.
-//
-// Promise: told after it is on record, and only by its writer.
-
-/** Tells that a message has come to be archived, if that is what it has come to. */
-export function emitArchived(
-  events: Events,
-  { id, topic }: Pick<Envelope, 'id' | 'topic'>,
-  to: Status | 'remove',
-): void {
-  if (to === 'remove' || to.state !== 'archived' || !events.hears('archived')) return;
-  const { updatedAt: at, ending = 'removed' } = to;
-  events.emit({ at, kind: 'archived', id, topic, ending });
-}
 
 /** After a round that took everything due, hand-offs go on this long until a wait knows more. */
 const CLEAR_MS = 50;
@@ -145,7 +132,7 @@ export class SpoolSource implements Source {
   }
 
   /** Whether nothing older is due, so that a new message may be handed over with its insert. */
-  isDry(now: Millis): boolean {
+  mayHandOff(now: Millis): boolean {
     return now >= this.#clearSince && now < this.#clearUntil;
   }
 
@@ -224,8 +211,8 @@ export class SpoolSource implements Source {
   /** A round that left slots free took all that was due; hand-offs need not wait for more. */
   #noteRound(isExhaustive: boolean): void {
     const now = this.now();
-    const isNews = this.#alarms !== this.#seenAlarms || this.#notedDueAt <= now;
-    if (!isExhaustive || isNews) return;
+    const hasChangedSince = this.#alarms !== this.#seenAlarms || this.#notedDueAt <= now;
+    if (!isExhaustive || hasChangedSince) return;
     this.#clearSince = now;
     this.#clearUntil = Math.min(now + CLEAR_MS, this.#notedDueAt);
   }
@@ -260,8 +247,8 @@ export class SpoolSource implements Source {
     await this.#parts.storeClock.measure();
     const dueAt = await this.#nextDueAt(demand);
     const now = this.earliest();
-    const isNews = this.#alarms !== this.#seenAlarms || this.#notedDueAt <= now;
-    if (signal.aborted || isNews) return;
+    const hasChangedSince = this.#alarms !== this.#seenAlarms || this.#notedDueAt <= now;
+    if (signal.aborted || hasChangedSince) return;
     this.#quietUntil = Math.min(dueAt ?? Number.POSITIVE_INFINITY, this.#notedDueAt);
     this.#clearSince = now;
     this.#clearUntil = this.#quietUntil;
@@ -439,10 +426,10 @@ export class SpoolSource implements Source {
 
   /** What follows once a verdict is carried out. */
   #afterwards({ envelope }: Entry, to: Status | 'remove'): void {
-    const { retention, reaper, events } = this.#parts;
+    const { retention, bodyRemover, events } = this.#parts;
     const isGone = to === 'remove' || !keepsBody(to, retention);
     if (envelope.body.place === 'store' && isGone) {
-      reaper.add(envelope.body.ref, to === 'remove' ? 'removed' : 'delivered');
+      bodyRemover.add(envelope.body.ref, to === 'remove' ? 'removed' : 'delivered');
     }
     if (to !== 'remove' && to.dueAt !== null && to.state !== 'archived') {
       this.noteDue(to.dueAt);
@@ -553,7 +540,7 @@ interface SourceOptions {
   readonly entries: EntryStore;
   readonly bodies: BodyStore;
   readonly chain: Chain;
-  readonly reaper: BodyRemover;
+  readonly bodyRemover: BodyRemover;
   readonly events: Events;
   readonly clock: Clock;
   readonly storeClock: StoreClock;

@@ -180,7 +180,7 @@ export class Spool {
     const undo = routes.add(route);
     const changed = (): void => {
       source.restart();
-      engine.poke();
+      engine.wake();
     };
     changed();
     return () => {
@@ -214,9 +214,9 @@ async function processOne(
   if (!isReady) {
     // The engine is not told that it is due: it would be there first.
     const quiet = { noteDue: () => undefined, alarm: () => undefined };
-    const { reaper, events, retention, now } = runtime;
+    const { bodyRemover, events, retention, now } = runtime;
     const announces = (topic: string): boolean => runtime.announces(topic);
-    const parts = { entries, reaper, events, retention, announces, now, source: quiet };
+    const parts = { entries, bodyRemover, events, retention, announces, now, source: quiet };
     throwUnlessDone((await act(parts, [id], { kind: 'retry' }, by))[0]);
   }
   const route = routeOf('delivery', entry.envelope.topic, handler, {}, settings);

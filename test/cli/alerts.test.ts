@@ -91,7 +91,10 @@ test('rules are listed with where they stand, also through a service', async () 
   const [, url = ''] = await running.printed(/listening on (http:[^,"]+)/);
   await expect
     .poll(async () => (await shell.cli(['alerts', 'list', '--json', '--url', url])).objects())
-    .toMatchObject([{ rule: 'held', phase: 'firing', episode: 1, pendingTo: [] }, { rule: 'disk' }]);
+    .toMatchObject([
+      { rule: 'held', phase: 'firing', episode: 1, pendingTo: [] },
+      { rule: 'disk' },
+    ]);
   const text = (await shell.cli(['alerts', 'list', 'held'])).stdout;
   expect(text).toMatch(/held +count held > 0 +firing +.* 1 +.*/);
   expect(text).not.toContain('disk');

@@ -22,7 +22,7 @@ test('an event of a hostile service has nothing that a terminal obeys', () => {
   const io = { env: {}, isTTY: () => false } as unknown as Io;
   const out = createOut(io, { json: false, quiet: false, verbose: false, color: true });
   const evil = '\u001b[2J';
-  for (const kind of [evil, 'constructor', 'accepted', 'delivered', 'missed', 'swept']) {
+  for (const kind of [evil, 'constructor', 'accepted', 'delivered', 'missed', 'cleaned-up']) {
     const fields = { count: evil, tookMs: evil, dueAt: evil, forgotten: evil, orphans: [evil] };
     const event = { at: evil, kind, id: [evil], topic: evil, attempt: evil, ...fields };
     const line = eventLine(out, event as unknown as SerializedEvent);
@@ -131,7 +131,7 @@ test.each<[SerializedEvent, string]>([
     'operator action=hold by=me messages=2',
   ],
   [{ at: 1, kind: 'clock-jumped', byMs: -90_000 }, 'clock-jumped by=-1m30s'],
-  [{ at: 1, kind: 'swept', forgotten: 1, orphans: 0 }, 'swept forgotten=1 orphans=0'],
+  [{ at: 1, kind: 'cleaned-up', forgotten: 1, orphans: 0 }, 'cleaned-up forgotten=1 orphans=0'],
   [
     { at: 1, kind: 'trouble', doing: 'claiming', error: 'disk gone' },
     'trouble doing=claiming error="disk gone"',

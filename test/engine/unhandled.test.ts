@@ -126,8 +126,8 @@ describe('with several processes on one store', () => {
       await spool.enqueueMany(Array.from({ length: size }, () => ({ topic: 'other' })));
     }
     await clock.advance('6m');
-    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ unhandled: 601 });
-    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ unhandled: 0 });
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ unhandled: 601 });
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ unhandled: 0 });
   });
 
   test('nothing is listed by topic while nothing without a handler is due for long', async () => {
@@ -135,7 +135,7 @@ describe('with several processes on one store', () => {
     spool.handle('a', () => undefined);
     await spool.enqueue({ topic: 'other', delay: '1h' });
     await clock.advance('6m');
-    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ unhandled: 0 });
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ unhandled: 0 });
     const lists = calls.filter(({ operation }) => operation === 'list');
     expect(lists.filter(({ args }) => 'topic' in (args[0] as object))).toEqual([]);
   });

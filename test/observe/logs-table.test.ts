@@ -49,7 +49,7 @@ const EVENTS: { readonly [K in EventKind]: Required<EventOf<K>> } = {
   'engine-started': { at, kind: 'engine-started' },
   'engine-stopped': { at, kind: 'engine-stopped' },
   'clock-jumped': { at, kind: 'clock-jumped', byMs: 1 },
-  swept: { at, kind: 'swept', forgotten: 1, orphans: 1 },
+  'cleaned-up': { at, kind: 'cleaned-up', forgotten: 1, orphans: 1 },
   topology: {
     at,
     kind: 'topology',

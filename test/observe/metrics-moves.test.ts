@@ -186,8 +186,8 @@ const MOVES: Readonly<Record<string, Move>> = {
     does: async ({ spool }) => {
       internalsOf(spool).emit({ kind: 'trouble', at: 0, doing: 'x', error: new Error('y') });
       internalsOf(spool).emit({ kind: 'clock-jumped', at: 0, byMs: 5_000 });
-      internalsOf(spool).emit({ kind: 'swept', at: 0, forgotten: 3, orphans: 2 });
-      internalsOf(spool).emit({ kind: 'swept', at: 0, forgotten: 4, orphans: 0 });
+      internalsOf(spool).emit({ kind: 'cleaned-up', at: 0, forgotten: 3, orphans: 2 });
+      internalsOf(spool).emit({ kind: 'cleaned-up', at: 0, forgotten: 4, orphans: 0 });
     },
     says: [
       ['trouble_total', SPOOL, 1],

@@ -176,13 +176,13 @@ test('a clock that is set back while the caretaker looks does not end a running 
   await one.spool.enqueue({ topic: 'mail.other', delay: '1d' });
   await one.clock.advance('1s');
   other.store.faults.plan = (operation) => (operation === 'list' ? { delayMs: 2 * SECOND } : 'ok');
-  const sweeping = other.spool.operator({ by: 'ops' }).sweep();
+  const cleaning = other.spool.operator({ by: 'ops' }).cleanUp();
   // The first list is for what is past its retention, the second for what nobody handles.
   await one.clock.advance('3s');
   one.clock.jump(-60 * 60 * SECOND);
   const { id } = await one.spool.enqueue({ topic: 'mail.other' });
   await one.clock.advance('5s');
-  await sweeping;
+  await cleaning;
   expect(gate.began).toEqual([id]);
   expect(await one.status(id)).toMatchObject({ state: 'active' });
   gate.open();

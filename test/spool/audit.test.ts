@@ -54,7 +54,7 @@ describe('the audit record', () => {
     await spool.operator({ by: 'bob' }).pause('a.*');
     await spool.operator({ by: 'bob' }).resume('a.*');
     await spool.process(id, () => undefined, { by: 'bob' });
-    await spool.operator({ by: 'bob' }).sweep();
+    await spool.operator({ by: 'bob' }).cleanUp();
     const { id: last } = await spool.enqueue({ topic: 'a' });
     await spool.operator({ by: 'ops' }).remove([last], { hard: true, reason: 'gone' });
     const lines = await spool.operator({ by: 'ops' }).audit();
@@ -78,7 +78,7 @@ describe('the audit record', () => {
       'resume',
       'process',
       'retry',
-      'sweep',
+      'cleanup',
       'remove',
     ]);
     expect(lines.at(-1)).toMatchObject({ by: 'ops', details: { hard: true, reason: 'gone' } });

@@ -27,15 +27,15 @@ describe('a body without an entry', () => {
     const { spool, clock } = world;
     await orphan(world);
     await clock.advance(HOUR);
-    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 0 });
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ orphans: 0 });
     // Older than its grace only from here on; this is the first look that counts.
     await clock.advance(1);
-    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 0 });
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ orphans: 0 });
     await clock.advance(10 * MINUTE - 1);
-    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 0 });
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ orphans: 0 });
     expect(await refs(world)).toHaveLength(1);
     await clock.advance(1);
-    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 1 });
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ orphans: 1 });
     expect(await refs(world)).toEqual([]);
   });
 
@@ -47,7 +47,7 @@ describe('a body without an entry', () => {
     expect(await refs(world)).toHaveLength(1);
     await clock.advance('3h');
     expect(await refs(world)).toEqual([]);
-    expect(events).toContainEqual(expect.objectContaining({ kind: 'swept', orphans: 1 }));
+    expect(events).toContainEqual(expect.objectContaining({ kind: 'cleaned-up', orphans: 1 }));
   });
 
   test('that finds its entry between the looks stays', async () => {
@@ -57,10 +57,10 @@ describe('a body without an entry', () => {
     store.faults.plan = (operation) => (operation === 'insert' ? { delayMs: HOUR } : 'ok');
     const work = spool.enqueue({ topic: 'a', body: LARGE });
     await clock.advance('30m');
-    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 0 });
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ orphans: 0 });
     await clock.advance('40m');
     const { id } = await work;
-    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 0 });
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ orphans: 0 });
     expect((await bytesOf(await spool.body(id))).equals(LARGE)).toBe(true);
   });
 
@@ -76,7 +76,7 @@ describe('a body without an entry', () => {
     await spool.operator({ by: 'ops' }).remove([ids[3] ?? '']);
     for (let look = 0; look < 4; look += 1) {
       await clock.advance('20m');
-      expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 0 });
+      expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ orphans: 0 });
     }
     expect(await refs(world)).toHaveLength(5);
   });
@@ -89,9 +89,9 @@ describe('a body without an entry', () => {
     data.damage(id);
     await orphan(world);
     await clock.advance('1m');
-    await spool.operator({ by: 'ops' }).sweep();
+    await spool.operator({ by: 'ops' }).cleanUp();
     await clock.advance('10m');
-    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 1 });
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ orphans: 1 });
     expect(await refs(world)).toHaveLength(1);
   });
 
@@ -178,8 +178,8 @@ describe('rounds of the caretaker', () => {
     await spool.count();
     store.faults.plan = (operation) => (operation === 'list' ? { delayMs: 100 } : 'ok');
     const work = Promise.all([
-      spool.operator({ by: 'ops' }).sweep(),
-      spool.operator({ by: 'ops' }).sweep(),
+      spool.operator({ by: 'ops' }).cleanUp(),
+      spool.operator({ by: 'ops' }).cleanUp(),
     ]);
     await clock.settle();
     expect(count('list')).toBe(1);
@@ -198,7 +198,7 @@ describe('rounds of the caretaker', () => {
       after > 1_000 ? [{ sequence: 100_700, record: {} }] : read(kind, after, max);
     records.trim = async (...args) => void trims.push(args);
     await spool.operator({ by: 'ops' }).hold(['x']);
-    await spool.operator({ by: 'ops' }).sweep();
+    await spool.operator({ by: 'ops' }).cleanUp();
     expect(trims).toEqual([['audit', 700]]);
   });
 });
@@ -208,10 +208,10 @@ describe('rounds that operators ask for', () => {
   test('are shared by those who ask while one runs', async () => {
     const { spool, store, clock } = await setup({ isStarted: false, caretaker: { every: '1d' } });
     const operator = spool.operator({ by: 'ops' });
-    await operator.sweep();
+    await operator.cleanUp();
     const inOneRound = store.faults.count('list');
     store.faults.plan = (operation) => (operation === 'list' ? { delayMs: MINUTE } : 'ok');
-    const asked = Array.from({ length: 20 }, () => operator.sweep());
+    const asked = Array.from({ length: 20 }, () => operator.cleanUp());
     await clock.advance(HOUR);
     await Promise.all(asked);
     expect(store.faults.count('list')).toBe(3 * inOneRound);

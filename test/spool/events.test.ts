@@ -72,7 +72,7 @@ describe('events', () => {
     await spool.operator({ by: 'ops' }).resume('x');
     const { id } = await spool.enqueue({ topic: 'fine', delay: '1h' });
     await spool.operator({ by: 'ops' }).remove([id]);
-    await spool.operator({ by: 'ops' }).sweep();
+    await spool.operator({ by: 'ops' }).cleanUp();
     const gone = await spool.enqueue({ topic: 'fine', delay: '1h' });
     await spool.operator({ by: 'ops' }).remove([gone.id], { hard: true });
     // Another holder takes over what waits: its settle comes too late.
@@ -118,7 +118,7 @@ describe('events', () => {
       'engine-started': true,
       'engine-stopped': true,
       'clock-jumped': true,
-      swept: true,
+      'cleaned-up': true,
       trouble: true,
     };
     const missing = Object.keys(all).filter((kind) => !told.has(kind as EventKind));

@@ -58,10 +58,10 @@ describe('a kept copy', () => {
     const { spool, clock } = await setup({ isStarted: false, retention: { removed: '2d' } });
     await spool.operator({ by: 'ops' }).keep([copy(SMALL)]);
     await clock.advance(2 * DAY - 1);
-    await spool.operator({ by: 'ops' }).sweep();
+    await spool.operator({ by: 'ops' }).cleanUp();
     expect(await all(spool.list())).toHaveLength(1);
     await clock.advance(1);
-    await spool.operator({ by: 'ops' }).sweep();
+    await spool.operator({ by: 'ops' }).cleanUp();
     expect(await all(spool.list())).toEqual([]);
   });
 

@@ -352,7 +352,7 @@ describe('a crash in the middle of rekeying', () => {
       .operator({ by: 'ops' })
       .rekey()
       .catch((error: unknown) => error);
-    // What comes after the last write that anybody waits for: the reaper.
+    // What comes after the last write that anybody waits for: the remover of bodies.
     await world.clock.settle();
     const hasCrashed = isDead;
     const dice = seededDice(3);
@@ -366,9 +366,9 @@ describe('a crash in the middle of rekeying', () => {
     expect(await encodingsOf(next)).toEqual(['lock;key=k2']);
     // What was left over is found by the caretaker, and nothing else is.
     await world.clock.advance(DAY + HOUR);
-    await next.spool.operator({ by: 'ops' }).sweep();
+    await next.spool.operator({ by: 'ops' }).cleanUp();
     await world.clock.advance(HOUR);
-    await next.spool.operator({ by: 'ops' }).sweep();
+    await next.spool.operator({ by: 'ops' }).cleanUp();
     expect(await all(next.bodies.refs(Number.MAX_SAFE_INTEGER))).toHaveLength(2);
     await expectReadable(next, world.bodiesOf);
     if (hasCrashed && failure instanceof Error) expect(failure).toBeInstanceOf(RespoolError);

@@ -190,7 +190,7 @@ describe.each<[string, readonly Transform[]]>([
     expect(body?.size).toBe(after.byteLength);
     expect(body?.encodings).toHaveLength(transforms.length);
     expect(body?.digest).not.toBe(old?.digest);
-    // A stop waits for the reaper.
+    // A stop waits for the remover of bodies.
     await spool.stop();
     const kept = await refs(world);
     expect(kept).toEqual(body?.place === 'store' ? [body.ref] : []);

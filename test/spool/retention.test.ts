@@ -37,9 +37,9 @@ describe('a delivered message', () => {
       dueAt: clock.now() + 2 * HOUR,
     });
     await clock.advance(2 * HOUR - 1);
-    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ forgotten: 0 });
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ forgotten: 0 });
     await clock.advance(1);
-    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ forgotten: 1 });
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ forgotten: 1 });
     await clock.settle();
     expect(await spool.get(id)).toBeUndefined();
     expect(await refs(world)).toBe(0);
@@ -98,7 +98,7 @@ describe('a bounced message', () => {
     spool.onBounce('never', () => undefined);
     const { id } = await spool.enqueue({ topic: 'never' });
     await clock.advance('3d');
-    await spool.operator({ by: 'ops' }).sweep();
+    await spool.operator({ by: 'ops' }).cleanUp();
     expect((await status(id)).state).toBe('bounce');
   });
 
@@ -120,7 +120,7 @@ describe('a bounced message', () => {
       lastFailure: { code: 'x' },
     });
     await clock.advance('2h');
-    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ forgotten: 1 });
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ forgotten: 1 });
   });
 
   test('is archived at once when there is no bounce handler', async () => {
@@ -168,7 +168,7 @@ describe('a removed message', () => {
     const { id } = await spool.enqueue({ topic: 'other', delay: '5h' });
     await spool.operator({ by: 'ops' }).remove([id]);
     await clock.advance('1h');
-    expect(await spool.operator({ by: 'ops' }).sweep()).toEqual({
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toEqual({
       forgotten: 1,
       orphans: 0,
       unhandled: 0,
@@ -182,7 +182,7 @@ test('the caretaker forgets more than a page at once', async () => {
   const messages = Array.from({ length: 1_300 }, () => ({ topic: 'other', delay: '5h' }));
   const ids = (await spool.enqueueMany(messages)).map(({ id }) => id);
   await spool.operator({ by: 'ops' }).remove(ids);
-  expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ forgotten: 1_300 });
+  expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ forgotten: 1_300 });
   await clock.settle();
-  expect(events).toContainEqual(expect.objectContaining({ kind: 'swept', forgotten: 1_300 }));
+  expect(events).toContainEqual(expect.objectContaining({ kind: 'cleaned-up', forgotten: 1_300 }));
 });

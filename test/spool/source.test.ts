@@ -24,7 +24,7 @@ async function setup(): Promise<{ source: SpoolSource; clock: SimClock }> {
     entries,
     bodies,
     chain: new Chain([]),
-    reaper: new BodyRemover(entries, bodies, () => undefined),
+    bodyRemover: new BodyRemover(entries, bodies, () => undefined),
     events: new Events(),
     clock,
     storeClock: new StoreClock(clock, entries),
@@ -43,20 +43,20 @@ async function setup(): Promise<{ source: SpoolSource; clock: SimClock }> {
 describe('a source is dry', () => {
   test('after a round that took everything, and while it sleeps and knows of nothing due', async () => {
     const { source, clock } = await setup();
-    const isDry = (): boolean => source.isDry(source.now());
-    expect(isDry()).toBe(false);
+    const mayHandOff = (): boolean => source.mayHandOff(source.now());
+    expect(mayHandOff()).toBe(false);
     await source.next(DEMAND);
     // A round that left slots free took all there was; for a moment that is known.
-    expect(isDry()).toBe(true);
-    expect(source.isDry(source.now() + 1_000)).toBe(false);
+    expect(mayHandOff()).toBe(true);
+    expect(source.mayHandOff(source.now() + 1_000)).toBe(false);
     const wait = source.wait(DEMAND, new AbortController().signal);
     await clock.settle();
-    expect(source.isDry(source.now() + 1_000)).toBe(true);
+    expect(source.mayHandOff(source.now() + 1_000)).toBe(true);
     // From the alarm on, before anybody could wake up.
     source.alarm();
-    expect(isDry()).toBe(false);
+    expect(mayHandOff()).toBe(false);
     await wait;
-    expect(isDry()).toBe(false);
+    expect(mayHandOff()).toBe(false);
   });
 
   test('no longer from the moment the next thing is due', async () => {
@@ -65,8 +65,8 @@ describe('a source is dry', () => {
     source.noteDue(clock.now() + 5_000);
     const wait = source.wait(DEMAND, new AbortController().signal);
     await clock.settle();
-    expect(source.isDry(source.now() + 4_999)).toBe(true);
-    expect(source.isDry(source.now() + 5_000)).toBe(false);
+    expect(source.mayHandOff(source.now() + 4_999)).toBe(true);
+    expect(source.mayHandOff(source.now() + 5_000)).toBe(false);
     await clock.advance(5_000);
     await wait;
   });

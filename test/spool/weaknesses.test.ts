@@ -87,9 +87,9 @@ describe('weakness 10: two writes without a plan for what comes between them', (
       { kind: 'body.orphan' },
     ]);
     await clock.advance('2h');
-    await spool.operator({ by: 'ops' }).sweep();
+    await spool.operator({ by: 'ops' }).cleanUp();
     await clock.advance('10m');
-    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 1 });
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ orphans: 1 });
     const { id } = await spool.enqueue({ topic: 'a', body: Buffer.alloc(50_000) });
     await bodies.remove([(await spool.get(id))?.envelope.body.ref ?? '']);
     spool.handle('a', async (delivery) => void (await delivery.body()));

@@ -115,7 +115,7 @@ async function deliverAll(
   };
   while (!(await isQuiet())) await sleep(5);
   // The caretaker must get along with what is damaged too.
-  await spool.operator({ by: 'ops' }).sweep();
+  await spool.operator({ by: 'ops' }).cleanUp();
   await spool.stop();
   return { delivered, complaints };
 }

@@ -46,7 +46,7 @@ async function main(order: CrashOrder): Promise<void> {
   }
   for (;;) {
     await sleep(SWEEP_EVERY_MS);
-    await spool.operator({ by: 'ops' }).sweep();
+    await spool.operator({ by: 'ops' }).cleanUp();
   }
 }
 

@@ -89,7 +89,7 @@ async function perform(spool: Spool, { name, keys, settling }: Step): Promise<vo
       await Promise.all(keys.map((key) => enqueue(spool, key)));
       return;
     case 'caretaker':
-      await spool.operator({ by: 'ops' }).sweep();
+      await spool.operator({ by: 'ops' }).cleanUp();
       return;
     case 'stop':
       return spool.stop();

@@ -57,7 +57,7 @@ const QUESTIONS: Readonly<Record<string, (far: Operator) => Promise<unknown>>> =
   remove: (far) => far.remove(['x']),
   move: (far) => far.move('x', { from: 'incoming', to: 'hold' }),
   setHeaders: (far) => far.setHeaders('x', {}),
-  sweep: (far) => far.sweep(),
+  cleanUp: (far) => far.cleanUp(),
   setPolicy: (far) => far.setPolicy(['x'], 'p'),
   policies: (far) => far.policies(),
   prepare: (far) => far.prepare({ kind: 'hold' }, {}),

@@ -229,12 +229,12 @@ describe.each(['near', 'far'] as const)('the operator that is %s', (where) => {
     expect(await codeOf(operator.setHeaders('nobody', {}))).toBe('message.unknown');
   });
 
-  test('sweeps what is past its retention, and lists what is left', async () => {
+  test('cleans up what is past its retention, and lists what is left', async () => {
     const { [where]: operator, spool } = await connected();
     const [id = ''] = (await spool.enqueueMany([{ topic: 'a' }, { topic: 'b' }])).map(
       (one) => one.id,
     );
-    const result = await operator.sweep();
+    const result = await operator.cleanUp();
     expect(result).toEqual({ forgotten: 0, orphans: 0, unhandled: 0 });
     expect((await all(operator.list({ topic: 'a' }))).map(({ envelope }) => envelope.id)).toEqual([
       id,

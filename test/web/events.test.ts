@@ -42,7 +42,7 @@ const EVERY: { readonly [K in EventKind]: EventOf<K> } = {
   'engine-started': { at: 1, kind: 'engine-started' },
   'engine-stopped': { at: 1, kind: 'engine-stopped' },
   'clock-jumped': { at: 1, kind: 'clock-jumped', byMs: -5 },
-  swept: { at: 1, kind: 'swept', forgotten: 1, orphans: 2 },
+  'cleaned-up': { at: 1, kind: 'cleaned-up', forgotten: 1, orphans: 2 },
   topology: {
     at: 1,
     kind: 'topology',

@@ -76,7 +76,7 @@ describe('a token', () => {
       ['operate', (as) => ask('/v1/messages/x', { method: 'DELETE', ...as })],
       ['operate', (as) => post('/v1/messages/x/move', { from: 'hold', to: 'incoming' }, as)],
       ['operate', (as) => post('/v1/messages/x/headers', { headers: {} }, as)],
-      ['operate', (as) => post('/v1/sweep', undefined, as)],
+      ['operate', (as) => post('/v1/cleanup', undefined, as)],
       ['operate', (as) => post('/v1/pause', undefined, as)],
       ['operate', (as) => post('/v1/bulk', { action: { kind: 'remove' }, ids: ['y'] }, as)],
       ['admin', (as) => ask('/v1/messages/x?hard=true', { method: 'DELETE', ...as })],

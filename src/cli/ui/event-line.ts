@@ -98,7 +98,7 @@ function detailsOf(event: SerializedEvent): readonly Field[] {
       ];
     case 'clock-jumped':
       return [['by', `${event.byMs < 0 ? '-' : ''}${span(Math.abs(event.byMs))}`]];
-    case 'swept':
+    case 'cleaned-up':
       return [
         ['forgotten', event.forgotten],
         ['orphans', event.orphans],

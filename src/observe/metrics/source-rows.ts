@@ -122,9 +122,9 @@ function recordRare(
         rows[kind].value += 1;
       }),
     ),
-    source.on('swept', (swept) => {
-      forgotten.value += swept.forgotten;
-      orphans.value += swept.orphans;
+    source.on('cleaned-up', (cleanup) => {
+      forgotten.value += cleanup.forgotten;
+      orphans.value += cleanup.orphans;
     }),
     source.on('operator', ({ action }) => {
       core.operatorActions.row(name, wordOf(action)).value += 1;

@@ -280,7 +280,7 @@ export class Consumer implements AsyncDisposable {
       if (this.#phase !== 'running') return;
       if (this.#isHalted) await this.#source.pause();
       else this.#source.resume();
-      this.#engine.poke();
+      this.#engine.wake();
     });
   }
 

@@ -126,7 +126,7 @@ export interface Operator {
    */
   rekey(options?: RekeyOptions): Promise<RekeyProgress>;
   /** One round of the caretaker now: retention, bodies without an entry, unhandled messages. */
-  sweep(): Promise<CleanupResult>;
+  cleanUp(): Promise<CleanupResult>;
   /** Reports a queue that was swept to listeners there; nothing else comes of it. */
   tellSweep(swept: SweptQueue): Promise<void>;
   /** What happens in the process that delivers, until the signal fires. */

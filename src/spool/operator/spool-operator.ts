@@ -27,7 +27,7 @@ import { listAll, type ListFilter } from '../list.ts';
 import { type CheckedMessage, checkMessage, withBody } from '../message.ts';
 import { replay } from '../replay.ts';
 import type { Runtime } from '../runtime.ts';
-import { emitArchived } from '../source.ts';
+import { emitArchived } from '../../engine/events.ts';
 import { actOn, auditBulk, needsReading, prepareBulk, stepBulk } from './bulk.ts';
 import { bulkActions } from './bulk-actions.ts';
 import { type DiskMeter, forecastOf, type ThroughputMeter } from './throughput.ts';
@@ -127,7 +127,7 @@ export function createServiceOperator(
 
 type Changes = Pick<
   Operator,
-  'check' | 'keep' | 'move' | 'rekey' | 'replay' | 'setHeaders' | 'sweep'
+  'check' | 'keep' | 'move' | 'rekey' | 'replay' | 'setHeaders' | 'cleanUp'
 >;
 
 /** What changes messages one by one, or looks after the whole store. */
@@ -155,9 +155,9 @@ function changes(spool: SpoolInternals, by: string): Changes {
       await runtime.ready();
       return (await import('../rekey.ts')).rekey(runtime, by, options);
     },
-    sweep: async () => {
-      await spool.appendAudit({ by, action: 'sweep', ids: [] });
-      return runtime.sweep();
+    cleanUp: async () => {
+      await spool.appendAudit({ by, action: 'cleanup', ids: [] });
+      return runtime.cleanUp();
     },
   };
 }

@@ -3,7 +3,7 @@
  * same world, step by step. At the end everything is healed and must come to rest:
  *
  *   heal ─▶ rest: every message ended or legally waiting ─▶ probes start soon ─▶ stop: no timer
- *   ─▶ retention and orphan grace pass ─▶ two sweeps ─▶ nothing is left that should not be
+ *   ─▶ retention and orphan grace pass ─▶ two cleanups ─▶ nothing is left that should not be
  */
 
 import { createHash } from 'node:crypto';
@@ -120,7 +120,7 @@ async function finish(world: SimWorld, run: (spanMs: number) => Promise<void>): 
   if (isBroken()) return;
   await stopAll(world, run);
   if (isBroken()) return;
-  await sweep(world, run);
+  await cleanUp(world, run);
   checkWhole(world.scene);
 }
 
@@ -245,18 +245,19 @@ async function stopAll(world: SimWorld, run: (spanMs: number) => Promise<void>):
   }
 }
 
-async function sweep(world: SimWorld, run: (spanMs: number) => Promise<void>): Promise<void> {
+async function cleanUp(world: SimWorld, run: (spanMs: number) => Promise<void>): Promise<void> {
   const { timeline, disk, shelf, findings } = world;
   const wall = (): number => world.storeNow();
   const process = new SimProcess(99, 1, { timeline, wall });
   const spool = world.makeSpool(process);
-  const onTrouble = (error: unknown): void => findings.add('liveness', `sweep(): ${String(error)}`);
+  const onTrouble = (error: unknown): void =>
+    findings.add('liveness', `cleanUp(): ${String(error)}`);
   // A clock that was set back has to show again what it had shown before.
   const behindMs = world.scene.latestNow() - world.storeNow();
   await run(behindMs + ORPHAN_GRACE_MS + 2 * HOUR_MS);
   const operator = spool.operator({ by: 'simulator' });
   for (let round = 0; round < 2; round += 1) {
-    operator.sweep().catch(onTrouble);
+    operator.cleanUp().catch(onTrouble);
     await run(20 * MINUTE_MS);
   }
   await world.stop(process, spool, 1_000);
@@ -388,7 +389,7 @@ async function perform(
     look: 2,
     process: 2,
     check: 1,
-    sweep: 1,
+    cleanUp: 1,
   });
   const operator = spool.operator({ by: 'operator' });
   switch (kind) {
@@ -414,8 +415,8 @@ async function perform(
       return spool.process(id, handler);
     case 'check':
       return operator.check({ repair: chance.happens(0.5) });
-    case 'sweep':
-      return operator.sweep();
+    case 'cleanUp':
+      return operator.cleanUp();
     default:
       return spool.count();
   }

@@ -156,7 +156,7 @@ function actions(
       const path = `/v1/messages/${part(id)}/headers`;
       return (await client.ask<GuardedWrite>(path, asking)).result;
     },
-    sweep: () => client.ask<CleanupResult>('/v1/sweep', { method: 'POST', json: {} }),
+    cleanUp: () => client.ask<CleanupResult>('/v1/cleanup', { method: 'POST', json: {} }),
     pause: async (pattern) => {
       const topic = checkTopicPattern(pattern);
       await client.ask('/v1/pause', { method: 'POST', json: { topic } });

@@ -148,13 +148,13 @@ function addChanges(app: App): void {
   });
   addEndpoint(app, {
     method: 'post',
-    path: '/v1/sweep',
+    path: '/v1/cleanup',
     summary: 'Runs one round of the caretaker now: retention, orphaned bodies, unhandled messages.',
     role: 'operate',
     body: noBody,
     isBodyOptional: true,
     answers: { 200: { description: 'What was removed.', schema: cleanupSchema } },
-    answer: async ({ operator }) => Response.json(await operator.sweep()),
+    answer: async ({ operator }) => Response.json(await operator.cleanUp()),
   });
 }
 

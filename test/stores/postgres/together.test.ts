@@ -175,7 +175,7 @@ withService('postgres', () => {
     await spool.enqueue({ topic: 'mail', body: Buffer.alloc(LARGE_BYTES, 'x') });
     await expect.poll(() => delivered).toBe(1);
     const forgotten = async () => {
-      await spool.operator({ by: 'ops' }).sweep();
+      await spool.operator({ by: 'ops' }).cleanUp();
       return [await rows('entries'), await rows('bodies'), await rows('chunks')];
     };
     await expect.poll(forgotten).toEqual([0, 0, 0]);

@@ -111,9 +111,9 @@ describe('a listing that is not true', () => {
     const LastModified = new Date(0);
     listing.untrue = [...keys, keys[0], gone].map((Key) => ({ Key, LastModified }));
     ids.push(await enqueue());
-    await spool.operator({ by: 'ops' }).sweep();
+    await spool.operator({ by: 'ops' }).cleanUp();
     await clock.advance('11m');
-    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ orphans: 1 });
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ orphans: 1 });
     expect(stub.requests.filter(({ input }) => input['Key'] === gone)).toHaveLength(1);
     for (const id of ids) expect((await read(spool, id)).equals(LARGE)).toBe(true);
   });

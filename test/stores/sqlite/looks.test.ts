@@ -217,7 +217,7 @@ describe('a store with a crowd of 30,000 that are not due', () => {
     const { spool } = makeSpool(store);
     spool.handle('live', () => undefined);
     await spool.start();
-    await spool.operator({ by: 'ops' }).sweep();
+    await spool.operator({ by: 'ops' }).cleanUp();
     await spool.stop();
     expect(rows.count).toBeLessThan(CROWD / 10);
   });
@@ -310,7 +310,7 @@ describe('a store with a crowd of 30,000 that are not due', () => {
     const made = makeSpool(store);
     made.spool.handle('#', () => undefined);
     await visitedPerQuestion(made);
-    await made.spool.operator({ by: 'ops' }).sweep();
+    await made.spool.operator({ by: 'ops' }).cleanUp();
     expect(columnsOf(await openFile(join(path, 'respool.db')))).toEqual([]);
   });
 
@@ -321,10 +321,10 @@ describe('a store with a crowd of 30,000 that are not due', () => {
     await store.insert([sampleEntry('zz-last', { ...PAST, topic: 'other' })]);
     const { spool } = makeSpool(store);
     spool.handle('big.#', () => undefined);
-    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ unhandled: 1 });
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ unhandled: 1 });
     expect(await spool.get('zz-last')).toMatchObject({ status: { state: 'hold' } });
     rows.count = 0;
-    expect(await spool.operator({ by: 'ops' }).sweep()).toMatchObject({ unhandled: 0 });
+    expect(await spool.operator({ by: 'ops' }).cleanUp()).toMatchObject({ unhandled: 0 });
     expect(rows.count).toBeLessThan(CROWD / 10);
   });
 
