@@ -8,7 +8,7 @@
  * So entries of other flows are not read, however many wait or are due, and of many flows only
  * those are asked that may have something due. The index and the bounds are made by the first look
  * that needs them. Promise: a bound never comes after what it stands for, so nothing that is due is
- * missed.
+ * missed. Why: docs/decisions/0050-due-bounds-are-kept-by-triggers.md
  */
 
 import { sqliteCode, type SqliteDatabase } from '../shared/client.ts';

@@ -123,7 +123,7 @@ const LOWER_BOUND_SQL = `ON {entries}
  * statement of whatever program writes an entry; the look that finds it too early raises it.
  *
  * Made by the first look that needs it (flow-looks.ts) and kept from then on. It costs an insert
- * and a deferral 2 to 3 µs each, a claim 1 µs. (2026-11-19, SQLite alone, 1,000 and 60,000 flows,
+ * and a deferral 2 to 4 µs each, a claim 1 µs. (2026-11-19, SQLite alone, 1,000 and 60,000 flows,
  * with and without it interleaved)
  *
  * Numbers of flows are used again, so the bounds of one go with it.
