@@ -26,7 +26,7 @@ export {
   type Repair,
   type RepairBody,
   type RepairChange,
-} from './replay/plan.ts';
+} from './replay/transform.ts';
 export type {
   CannotKind,
   Replay,

@@ -66,10 +66,19 @@ describe('dlq replay', () => {
     });
     expect(ran.code, ran.stderr).toBe(0);
     expect(asked).toEqual(['replay 3 messages?']);
-    expect(ran.stderr).toMatch(/^spool: 3 messages of 3 examined$/m);
+    expect(ran.stderr).toMatch(/^spool: 3 of 3 messages$/m);
     expect(ran.stderr).toMatch(/^mail\.send +2$/m);
     expect(ran.stderr).toMatch(/^orders\.created +1$/m);
     expect(ran.stderr).toMatch(/ 2 +smtp\.550 +no such user/);
+  });
+
+  test.each([
+    ['--limit', '1'],
+    ['--code', 'timeout'],
+  ])('with %s %s the plan says how many of the messages that are there', async (...filter) => {
+    const shell = await deadSpool();
+    const ran = await shell.cli(['dlq', 'replay', '--dry-run', ...filter]);
+    expect(ran.stdout).toMatch(/^spool: 1 of 3 messages$/m);
   });
 
   test('a no leaves everything as it was, and no plan on record', async () => {
@@ -96,7 +105,7 @@ describe('dlq replay', () => {
       plan: { count: 3, routes: [{ to: 'mail.send', count: 2 }, { to: 'orders.created' }] },
     });
     const text = await shell.cli(['dlq', 'replay', '--dry-run']);
-    expect(text.stdout).toContain('3 messages of 3');
+    expect(text.stdout).toContain('3 of 3 messages');
     expect(await shell.states()).toMatchObject({ 'dead-1': 'bounce' });
     expect([await listed(shell), await shell.audit()]).toEqual([[], before]);
   });

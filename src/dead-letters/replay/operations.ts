@@ -140,12 +140,12 @@ async function countsOf(
   { operator: { records }, clock }: Pick<Asked, 'operator'> & { readonly clock: Clock },
 ): Promise<ReplayCounts | undefined> {
   if (replay.state === 'planned' || isRunBySomebody(replay, clock.now())) return undefined;
-  const ledger = await LetterProgress.load(records, replay.id);
-  if (target === 'pause') return ledger.counts;
+  const progress = await LetterProgress.load(records, replay.id);
+  if (target === 'pause') return progress.counts;
   const journal = new ReplayJournal(records, replay.id, clock);
-  notTheSameLetter(ledger, journal, clock.now());
+  notTheSameLetter(progress, journal, clock.now());
   await journal.step([]);
-  return ledger.counts;
+  return progress.counts;
 }
 
 function refused(what: string, { id, state }: Replay, remedy: string): RespoolError {
@@ -163,6 +163,6 @@ export async function* reportReplay(
   id: string,
 ): AsyncIterable<ReplayLine> {
   await needReplay(operator.records, id);
-  const ledger = await LetterProgress.load(operator.records, id);
-  yield* ledger.lines();
+  const progress = await LetterProgress.load(operator.records, id);
+  yield* progress.lines();
 }

@@ -34,7 +34,7 @@ const NAMED_MAX = 3;
 interface NewsOptions {
   readonly id: string;
   readonly letters: DeadLetters;
-  readonly ledger: LetterProgress;
+  readonly progress: LetterProgress;
   readonly journal: ReplayJournal;
   readonly guard: FailureGuard;
   readonly clock: Clock;
@@ -52,7 +52,7 @@ export class OutcomeListener {
   #isElsewhere = false;
   /** What waits there, as it was asked last; undefined: that is not known. */
   #waitingThere: number | undefined;
-  #tenure: ReplayLease | undefined;
+  #lease: ReplayLease | undefined;
   #nextMs: number;
   #asking: Promise<void> | undefined;
 
@@ -61,14 +61,14 @@ export class OutcomeListener {
     this.#nextMs = parts.clock.monotonic() + ASK_EVERY_MS;
   }
 
-  /** From now on questions are asked while letters are sent, and bad news halt this tenure. */
-  watch(tenure: ReplayLease): void {
-    this.#tenure = tenure;
+  /** From now on questions are asked while letters are sent, and bad news halt this lease. */
+  watch(lease: ReplayLease): void {
+    this.#lease = lease;
   }
 
   /** Whether what is sent now is a canary. */
   get isOfCanaries(): boolean {
-    return this.#tenure === undefined;
+    return this.#lease === undefined;
   }
 
   /** Whether it can be heard here that a letter was delivered. */
@@ -85,8 +85,8 @@ export class OutcomeListener {
 
   /** This one was sent; before `watch` it is a canary. */
   expect(item: number, route?: LetterRoute): void {
-    const { ledger, guard, clock } = this.#parts;
-    const id = ledger.idOf(item);
+    const { progress, guard, clock } = this.#parts;
+    const id = progress.idOf(item);
     if (this.isOfCanaries) {
       this.#canaries.set(item, 'waiting');
       this.#tally();
@@ -95,9 +95,9 @@ export class OutcomeListener {
     const items = this.#silent.get(id);
     if (items === undefined) this.#silent.set(id, [item]);
     else items.push(item);
-    if (!guard.isOn || this.#tenure === undefined || this.#asking !== undefined) return;
+    if (!guard.isOn || this.#lease === undefined || this.#asking !== undefined) return;
     if (clock.monotonic() >= this.#nextMs)
-      this.#asking = this.#ask(this.#tenure).finally(() => (this.#asking = undefined));
+      this.#asking = this.#ask(this.#lease).finally(() => (this.#asking = undefined));
   }
 
   /** Waits until nothing is being asked. */
@@ -107,27 +107,27 @@ export class OutcomeListener {
 
   /**
    * Watches the canaries until an attempt of each has ended, or the span is over; too many that
-   * failed, or one without an ended attempt, halt this tenure.
+   * failed, or one without an ended attempt, halt this lease.
    */
-  async watchCanaries(tenure: ReplayLease, waitMs: number): Promise<void> {
+  async watchCanaries(lease: ReplayLease, waitMs: number): Promise<void> {
     let hasRead = false;
-    await this.#poll(tenure, waitMs, async (isAskedAgain) => {
+    await this.#poll(lease, waitMs, async (isAskedAgain) => {
       hasRead = hasRead || (await this.#isAllTaken());
       // In this order: what came back after a consumer took it is heard of.
-      await this.#ask(tenure, isAskedAgain);
+      await this.#ask(lease, isAskedAgain);
       return this.#silent.size === 0;
     });
-    if (!tenure.isHeld) return;
+    if (!lease.isHeld) return;
     if (hasRead) this.#mark([...this.#silent.values()].flat(), 'passed');
-    this.#judge(tenure, true);
+    this.#judge(lease, true);
     const because = this.#undecided();
-    if (because !== undefined) tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+    if (because !== undefined) lease.halt.stop({ kind: 'end', state: 'stopped', because });
   }
 
   /** The same where nothing else is left to be sent: failures are counted, and stop nothing. */
-  async watchLast(tenure: ReplayLease, waitMs: number): Promise<void> {
+  async watchLast(lease: ReplayLease, waitMs: number): Promise<void> {
     let hasAnswer = false;
-    await this.#poll(tenure, waitMs, async () => {
+    await this.#poll(lease, waitMs, async () => {
       // What cannot be heard is told by `last`.
       const heard = this.#hear([...this.#silent.keys()]);
       hasAnswer = await heard.then(
@@ -136,18 +136,18 @@ export class OutcomeListener {
       );
       return this.#silent.size === 0;
     });
-    if (!tenure.isHeld || !hasAnswer) return;
+    if (!lease.isHeld || !hasAnswer) return;
     const because = this.#undecided('');
-    if (because !== undefined) tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+    if (because !== undefined) lease.halt.stop({ kind: 'end', state: 'stopped', because });
   }
 
   /** A last question, of no consequence for the run; the texts say what has no answer. */
   async last(): Promise<readonly string[]> {
-    const { letters, ledger } = this.#parts;
+    const { letters, progress } = this.#parts;
     if (this.#silent.size === 0) return [];
     try {
       const unseen = await this.#hear([...this.#silent.keys()]);
-      if (this.hearsDeliveries) ledger.waiting = this.waiting;
+      if (this.hearsDeliveries) progress.waiting = this.waiting;
       if (unseen === 0) return [];
       const where = `${unseen} letters of ${letters.name} are beyond the limit of one look`;
       return [`${where}: what failed again may be among them`];
@@ -160,12 +160,12 @@ export class OutcomeListener {
    * Where deliveries are not told: the last question after this time, and what still waits where
    * letters went. Nothing is waited for that no consumer can take.
    */
-  async watchEnd(tenure: ReplayLease, waitMs: number): Promise<readonly string[]> {
-    const { ledger } = this.#parts;
-    for (const item of ledger.sentItems()) this.#expectEarlier(item);
+  async watchEnd(lease: ReplayLease, waitMs: number): Promise<readonly string[]> {
+    const { progress } = this.#parts;
+    for (const item of progress.sentItems()) this.#expectEarlier(item);
     if (this.#silent.size === 0) return [];
-    await this.#poll(tenure, waitMs, () => this.#isUntouched());
-    if (!tenure.isHeld) return [];
+    await this.#poll(lease, waitMs, () => this.#isUntouched());
+    if (!lease.isHeld) return [];
     const texts = await this.last();
     const there = await this.#there(true);
     if (there === undefined) {
@@ -173,7 +173,7 @@ export class OutcomeListener {
       return isUnknown ? ['how many of them wait for a consumer is unknown'] : texts;
     }
     const waiting = there.reduce((sum, { ready, unacked = 0 }) => sum + ready + unacked, 0);
-    ledger.waiting = Math.min(waiting, this.waiting);
+    progress.waiting = Math.min(waiting, this.waiting);
     const idle = there.filter(({ consumers }) => consumers === 0).map(textOfIdle);
     const more = idle.length - NAMED_MAX;
     const others = more > 0 ? [`${more} more destinations have none`] : [];
@@ -184,21 +184,21 @@ export class OutcomeListener {
    * Never rejects: a guard that cannot see stops the run. `isAskedAgain`: waits for another
    * process that is busy there, such as a look.
    */
-  async #ask(tenure: ReplayLease, isAskedAgain = false): Promise<void> {
+  async #ask(lease: ReplayLease, isAskedAgain = false): Promise<void> {
     const most = this.isOfCanaries ? undefined : IDS_MAX;
     try {
       await this.#hear([...this.#silent.keys()].slice(0, most));
-      this.#judge(tenure, false);
+      this.#judge(lease, false);
     } catch (error) {
       if (isAskedAgain && isRespoolError(error, 'move.refused')) return;
       const because = `cannot tell whether letters failed again: ${textOf(error)}`;
-      tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+      lease.halt.stop({ kind: 'end', state: 'stopped', because });
     }
   }
 
   /** Asks rarely, and less rarely at first, until the answer is true or the span is over. */
   async #poll(
-    tenure: ReplayLease,
+    lease: ReplayLease,
     waitMs: number,
     ask: (isAskedAgain: boolean) => Promise<boolean>,
   ): Promise<void> {
@@ -207,10 +207,10 @@ export class OutcomeListener {
     let spanMs = CANARY_FIRST_MS;
     for (;;) {
       const restMs = untilMs - clock.monotonic();
-      await sleep(clock, Math.max(0, Math.min(spanMs, restMs)), tenure.halt.signal);
-      if (!tenure.isHeld) return;
+      await sleep(clock, Math.max(0, Math.min(spanMs, restMs)), lease.halt.signal);
+      if (!lease.isHeld) return;
       const isOver = await ask(clock.monotonic() < untilMs);
-      if (!tenure.isHeld || isOver || clock.monotonic() >= untilMs) return;
+      if (!lease.isHeld || isOver || clock.monotonic() >= untilMs) return;
       spanMs = Math.min(2 * spanMs, CANARY_EVERY_MS);
     }
   }
@@ -254,7 +254,7 @@ export class OutcomeListener {
   }
 
   #expectEarlier(item: number): void {
-    const id = this.#parts.ledger.idOf(item);
+    const id = this.#parts.progress.idOf(item);
     const items = this.#silent.get(id);
     if (items?.includes(item) === true) return;
     this.#isElsewhere = true;
@@ -302,7 +302,7 @@ export class OutcomeListener {
     const tally = { passed: 0, failed: 0, waiting: 0, removed: 0 };
     for (const standing of all) tally[standing] += 1;
     const { removed, ...others } = tally;
-    if (all.length > 0) this.#parts.ledger.canaryTally = removed === 0 ? others : tally;
+    if (all.length > 0) this.#parts.progress.canaryTally = removed === 0 ? others : tally;
     return tally;
   }
 
@@ -342,7 +342,7 @@ export class OutcomeListener {
     const { gone = [] } = since;
     const isCanary = (name: string): boolean =>
       this.#silent.get(name)?.some((item) => this.#canaries.has(item)) ?? false;
-    const ends = gone.some(isCanary) ? await this.#parts.ledger.canaryEnds() : undefined;
+    const ends = gone.some(isCanary) ? await this.#parts.progress.canaryEnds() : undefined;
     for (const id of gone) {
       const { result, code = 'unknown', reason = '' } = ends?.get(id) ?? {};
       if (!isCanary(id) || result === 'delivered') delivered.push(id);
@@ -354,11 +354,11 @@ export class OutcomeListener {
 
   /** How many letters these are. */
   #noteFailed({ id, code, reason }: Since['failed'][number]): number {
-    const { clock, ledger, journal } = this.#parts;
+    const { clock, progress, journal } = this.#parts;
     const items = this.#forget(id);
     const outcome = { result: 'again', code, reason } as const;
     for (const item of items) {
-      ledger.settle(item, outcome, clock.now());
+      progress.settle(item, outcome, clock.now());
       journal.note(item, outcome);
     }
     this.#mark(items, 'failed');
@@ -371,9 +371,9 @@ export class OutcomeListener {
     return items;
   }
 
-  #judge(tenure: ReplayLease, isWhole: boolean): void {
+  #judge(lease: ReplayLease, isWhole: boolean): void {
     const because = this.#parts.guard.verdict(isWhole);
-    if (because !== undefined) tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+    if (because !== undefined) lease.halt.stop({ kind: 'end', state: 'stopped', because });
   }
 }
 

@@ -5,7 +5,7 @@
  *   open ─claim─▶ busy ─▶ sent · failed · parked · unsure · gone · left
  *    ▲   ▲           └─▶ open          not sent after all
  *    │   └─ failed, where a new run tries once more
- *   meant  an earlier run was about to send it, and it is unknown whether it did
+ *   intended  an earlier run was about to send it, and it is unknown whether it did
  *
  * Two copies of a message may have the same key: each has a place of its own here, and any copy
  * may stand for any of them.
@@ -25,6 +25,8 @@
  *
  *   begin ─▶ beat, beat, … ─▶ end
  *              └─ pause or cancel wanted · the lease is lost ─▶ halt
+ *
+ * `StopReason` is that halt, and why: one for all parts of a run, and the first reason counts.
  *
  * Promise: two processes never run the same replay; one that cannot renew its lease in time sends
  * nothing more.
@@ -47,14 +49,14 @@ import {
 } from '../../spool/operator/replays.ts';
 import { type LeaseOptions, RecordLease } from '../../spool/record-lease.ts';
 
-type Standing = 'open' | 'busy' | 'meant' | Exclude<ReplayLine['result'], 'again'>;
+type Standing = 'open' | 'busy' | 'intended' | Exclude<ReplayLine['result'], 'again'>;
 
 /** A letter's place in the plan, and how it stood when it was claimed. */
 export interface LetterClaim {
   readonly item: number;
   readonly before: Standing;
   /** It may have been sent before. */
-  readonly wasMeant: boolean;
+  readonly wasIntended: boolean;
 }
 
 /** The places of one key; those before `from` are settled for this run. */
@@ -92,7 +94,7 @@ export class LetterProgress {
   /** By id. */
   readonly #canaryEnds = new Map<string, CanaryEnd>();
   #counts: Record<Exclude<keyof ReplayCounts, 'waiting'>, number> = { ...NO_COUNTS };
-  /** Open or meant: still to be looked for. */
+  /** Open or intended: still to be looked for. */
   #wanted = 0;
   #isProven = false;
   #hasBadCanary = false;
@@ -107,12 +109,12 @@ export class LetterProgress {
 
   /** Reads the journal of a replay. */
   static async load(records: RecordStore, id: string): Promise<LetterProgress> {
-    const ledger = new LetterProgress(records, id);
+    const progress = new LetterProgress(records, id);
     for await (const { sequence, record } of readJournal(records, id)) {
-      ledger.#readTo = sequence;
-      ledger.#replay(record);
+      progress.#readTo = sequence;
+      progress.#apply(record);
     }
-    return ledger;
+    return progress;
   }
 
   get counts(): ReplayCounts {
@@ -171,13 +173,13 @@ export class LetterProgress {
     }
     // What may have been sent goes before what surely was not: of two alike that lie here after a
     // crash, one has to be left.
-    const isMeant = (item: number) =>
-      this.#standings[item] === 'meant' || this.#standings[item] === 'unsure';
+    const isIntended = (item: number) =>
+      this.#standings[item] === 'intended' || this.#standings[item] === 'unsure';
     for (const copies of this.#byKey.values()) {
       copies.from = 0;
       if (copies.items.length === 1) continue;
       const { items } = copies;
-      copies.items = [...items.filter(isMeant), ...items.filter((item) => !isMeant(item))];
+      copies.items = [...items.filter(isIntended), ...items.filter((item) => !isIntended(item))];
     }
   }
 
@@ -214,7 +216,7 @@ export class LetterProgress {
     const before = this.#standings[item] ?? 'open';
     this.#retry.delete(item);
     this.#set(item, 'busy');
-    return { item, before, wasMeant: before === 'meant' || before === 'unsure' };
+    return { item, before, wasIntended: before === 'intended' || before === 'unsure' };
   }
 
   /** What came of a letter. */
@@ -242,17 +244,17 @@ export class LetterProgress {
   }
 
   /** Letters that may have been sent; their result is unknown. */
-  meant(): readonly number[] {
-    return [...this.#standings.keys()].filter((item) => this.#standings[item] === 'meant');
+  intended(): readonly number[] {
+    return [...this.#standings.keys()].filter((item) => this.#standings[item] === 'intended');
   }
 
-  /** What was not found by a whole pass: meant ones were sent, the others are gone. */
+  /** What was not found by a whole pass: intended ones were sent, the others are gone. */
   *missing(): Iterable<{ readonly item: number; readonly result: 'sent' | 'gone' }> {
     for (const [item, standing] of this.#standings.entries()) {
       if (!this.#isWantedItem(item)) continue;
       this.#retry.delete(item);
-      const wasMeant = standing === 'meant' || standing === 'unsure';
-      yield { item, result: wasMeant ? 'sent' : 'gone' };
+      const wasIntended = standing === 'intended' || standing === 'unsure';
+      yield { item, result: wasIntended ? 'sent' : 'gone' };
     }
   }
 
@@ -265,20 +267,20 @@ export class LetterProgress {
     }
   }
 
-  #replay(record: JournalRecord): void {
+  #apply(record: JournalRecord): void {
     if (record.kind === 'plan') for (const [key, id = key] of record.items) this.add(key, id);
     else if (record.kind === 'proven') this.#isProven = true;
     else if (record.kind === 'canaries') this.#forgetCanaries();
     else if (record.kind === 'canary') this.#noteEnd(record);
     else {
-      // Results first: they are of what was meant before.
+      // Results first: they are of what was intended before.
       for (const { items, ...outcome } of record.results ?? []) {
         for (const item of items) {
           this.settle(item, outcome, record.at);
           if (!this.#isProven) this.#noteCanary(item, outcome);
         }
       }
-      for (const item of record.intent ?? []) this.#set(item, 'meant');
+      for (const item of record.intent ?? []) this.#set(item, 'intended');
     }
   }
 
@@ -314,7 +316,7 @@ export class LetterProgress {
 
   #isWantedItem(item: number): boolean {
     const standing = this.#standings[item];
-    return standing === 'open' || standing === 'meant' || this.#retry.has(item);
+    return standing === 'open' || standing === 'intended' || this.#retry.has(item);
   }
 
   #isOver(item: number | undefined): boolean {
@@ -331,7 +333,7 @@ export class LetterProgress {
   }
 
   #count(standing: Standing, by: 1 | -1): void {
-    if (standing === 'open' || standing === 'meant') this.#wanted += by;
+    if (standing === 'open' || standing === 'intended') this.#wanted += by;
     else if (standing !== 'busy') this.#counts[standing] += by;
   }
 }
@@ -510,7 +512,7 @@ interface RecordLeaseOptions {
   /** Identifies this runner; unique. */
   readonly name: string;
   /** How far it is. */
-  readonly progress: () => Pick<Replay, 'counts' | 'canaries'>;
+  readonly report: () => Pick<Replay, 'counts' | 'canaries'>;
   readonly onProgress: ((replay: Replay) => void) | undefined;
 }
 
@@ -547,11 +549,11 @@ export class ReplayLease {
 
   /** Gives the lease back, with how it ended. */
   async end(state: ReplayState, because: string | undefined): Promise<Replay> {
-    const { clock, progress, onProgress } = this.#parts;
+    const { clock, report, onProgress } = this.#parts;
     const replay = await this.#lease.release((before) => {
       const { wanted: _, because: __, ...rest } = before;
       const reason = because === undefined ? {} : { because };
-      return { ...rest, ...reason, state, ...progress(), updatedAt: clock.now() };
+      return { ...rest, ...reason, state, ...report(), updatedAt: clock.now() };
     });
     onProgress?.(replay);
     return replay;
@@ -564,7 +566,7 @@ export class ReplayLease {
 }
 
 function leaseOf(parts: RecordLeaseOptions, halt: StopReason): LeaseOptions<Replay> {
-  const { records, clock, id, name, progress, onProgress } = parts;
+  const { records, clock, id, name, report, onProgress } = parts;
   return {
     ...placeOfReplay(records, id),
     name,
@@ -581,7 +583,7 @@ function leaseOf(parts: RecordLeaseOptions, halt: StopReason): LeaseOptions<Repl
       const { runner: _, ...rest } = replay;
       return rest;
     },
-    beat: (replay) => ({ ...replay, ...progress(), updatedAt: clock.now() }),
+    beat: (replay) => ({ ...replay, ...report(), updatedAt: clock.now() }),
     onBeat: (replay) => {
       if (replay.wanted === 'pause') halt.stop({ kind: 'end', state: 'paused' });
       if (replay.wanted === 'cancel') halt.stop({ kind: 'end', state: 'cancelled' });

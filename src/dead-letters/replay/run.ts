@@ -34,7 +34,8 @@ import {
   ReplayJournal,
   ReplayLease,
 } from './progress.ts';
-import { checkCaution, type LetterTransform, replaySettings, sameTransform } from './plan.ts';
+import { checkCaution, replaySettings } from './plan.ts';
+import { type LetterTransform, sameTransform } from './transform.ts';
 
 /** Missing letters that are recorded at once. */
 const MISSING_STEP = 1_000;
@@ -94,41 +95,41 @@ async function carryOut(action: 'run' | 'resume', order: Order): Promise<Replay>
   const transform = await sameTransform(before.options, before.transformDigest, tools.transform);
   await checkCaution(letters);
   await auditReplay(operator, action, before);
-  let ledger: LetterProgress | undefined;
-  const tenure = await ReplayLease.begin({
+  let progress: LetterProgress | undefined;
+  const lease = await ReplayLease.begin({
     records,
     clock,
     id,
     name: `${operator.by}/${randomName(dice)}`,
-    progress: () => progressOf(ledger, before),
+    report: () => reportOf(progress, before),
     onProgress,
   });
   const interrupted = { kind: 'end', state: 'paused', because: INTERRUPTED_REASON } as const;
-  const onAbort = () => tenure.halt.stop(interrupted);
+  const onAbort = () => lease.halt.stop(interrupted);
   signal?.addEventListener('abort', onAbort);
   if (signal?.aborted === true) onAbort();
   try {
-    ledger = await LetterProgress.load(records, id);
-    const news = await sendAll(order, { before, ledger, tenure, transform, clock });
-    return await finish(tenure, id, endText(ledger, news));
+    progress = await LetterProgress.load(records, id);
+    const news = await sendAll(order, { before, progress, lease, transform, clock });
+    return await finish(lease, id, endText(progress, news));
   } catch (error) {
     // Told on record where that is possible; where it is not, the lease runs out.
     const because = `it broke off: ${textOf(error)}`;
-    const isLost = tenure.halt.reason?.kind === 'lost';
-    if (isLost) await tenure.drop();
-    else await tenure.end('stopped', because).catch(() => undefined);
+    const isLost = lease.halt.reason?.kind === 'lost';
+    if (isLost) await lease.drop();
+    else await lease.end('stopped', because).catch(() => undefined);
     throw error;
   } finally {
     signal?.removeEventListener('abort', onAbort);
   }
 }
 
-function progressOf(
-  ledger: LetterProgress | undefined,
+function reportOf(
+  progress: LetterProgress | undefined,
   before: Replay,
 ): Pick<Replay, 'counts' | 'canaries'> {
-  const counts = ledger?.counts ?? before.counts ?? NO_COUNTS;
-  const canaries = ledger?.canaryTally ?? before.canaries;
+  const counts = progress?.counts ?? before.counts ?? NO_COUNTS;
+  const canaries = progress?.canaryTally ?? before.canaries;
   return canaries === undefined ? { counts } : { counts, canaries };
 }
 
@@ -150,8 +151,8 @@ function endText({ counts }: LetterProgress, { withinMs, texts }: EndNews): stri
 
 interface Scene {
   readonly before: Replay;
-  readonly ledger: LetterProgress;
-  readonly tenure: ReplayLease;
+  readonly progress: LetterProgress;
+  readonly lease: ReplayLease;
   readonly transform: LetterTransform | undefined;
   readonly clock: Clock;
 }
@@ -159,7 +160,7 @@ interface Scene {
 /** Canaries, watch, rest, the last look. */
 async function sendAll(order: Order, scene: Scene): Promise<EndNews> {
   const { operator, letters, id, tools } = order;
-  const { before, ledger, tenure, transform, clock } = scene;
+  const { before, progress, lease, transform, clock } = scene;
   const { unsure, canary } = tools;
   const settings = replaySettings({
     ...before.options,
@@ -168,48 +169,48 @@ async function sendAll(order: Order, scene: Scene): Promise<EndNews> {
   });
   const journal = new ReplayJournal(operator.records, id, clock);
   const guard = new FailureGuard(settings.stopAbove);
-  const news = new OutcomeListener({ id, letters, ledger, journal, guard, clock });
+  const news = new OutcomeListener({ id, letters, progress, journal, guard, clock });
   const pace = new Pace(clock, settings.rate);
   const { by } = operator;
   const now = () => clock.now();
   const keep: PassParts['keep'] = (copies) =>
     operator.keep(copies.map((copy) => withBrokerHeader(copy, before.source)));
   const deciding = { id, by, settings, transform };
-  const aids = { guard, pace, news, tenure, clock, now, keep };
-  const parts = { ...deciding, letters, ledger, journal, ...aids };
+  const aids = { guard, pace, news, lease, clock, now, keep };
+  const parts = { ...deciding, letters, progress, journal, ...aids };
   // An earlier run may have lost acks with its connection.
-  const mayLinger = before.source.kind === 'queue' && ledger.counts.sent > 0;
-  ledger.begin(settings.unsure);
+  const mayLinger = before.source.kind === 'queue' && progress.counts.sent > 0;
+  progress.begin(settings.unsure);
   await prove(parts, before);
-  news.watch(tenure);
+  news.watch(lease);
   await passes(parts, Number.POSITIVE_INFINITY);
   await news.quiet();
-  if (mayLinger && tenure.isHeld) await removeLeftovers({ id, by, letters, ledger, tenure });
-  if (tenure.halt.reason?.kind === 'broken') throw tenure.halt.reason.error;
-  const end = tenure.halt.isSet ? { texts: [] } : await lookAtEnd(parts);
-  const { reason } = tenure.halt;
+  if (mayLinger && lease.isHeld) await removeLeftovers({ id, by, letters, progress, lease });
+  if (lease.halt.reason?.kind === 'broken') throw lease.halt.reason.error;
+  const end = lease.halt.isSet ? { texts: [] } : await lookAtEnd(parts);
+  const { reason } = lease.halt;
   if (reason?.kind === 'end' && reason.state === 'cancelled')
-    notTheSameLetter(ledger, journal, now());
+    notTheSameLetter(progress, journal, now());
   await journal.step([]);
   return end;
 }
 
 /** What failed again by the end, and what was not attempted. */
-async function lookAtEnd({ news, tenure, settings }: PassParts): Promise<EndNews> {
+async function lookAtEnd({ news, lease, settings }: PassParts): Promise<EndNews> {
   if (news.hearsDeliveries) return { texts: await news.last() };
   const { endWaitMs } = settings;
   if (endWaitMs === 0) return { texts: [] };
-  return { withinMs: endWaitMs, texts: await news.watchEnd(tenure, endWaitMs) };
+  return { withinMs: endWaitMs, texts: await news.watchEnd(lease, endWaitMs) };
 }
 
-/** Sends the canaries, and watches them; what halts the tenure keeps the rest where it is. */
+/** Sends the canaries, and watches them; what halts the lease keeps the rest where it is. */
 async function prove(parts: PassParts, { state, options, canaries }: Replay): Promise<void> {
-  const { ledger, journal, guard, news, tenure, settings } = parts;
+  const { progress, journal, guard, news, lease, settings } = parts;
   const { canary, canaryWaitMs } = settings;
   // Canaries that did well need not do so again, unless the guard had a reason to stop since.
-  const isUnfit = ledger.isProven || ledger.hasBadCanary || (canaries?.removed ?? 0) > 0;
+  const isUnfit = progress.isProven || progress.hasBadCanary || (canaries?.removed ?? 0) > 0;
   const isAnew = state === 'stopped' && isUnfit;
-  if (ledger.isProven && !isAnew) return;
+  if (progress.isProven && !isAnew) return;
   if (canary === 0) {
     // An operator said so, against the plan: a later resume does not begin with canaries either.
     if (replaySettings(options).canary > 0) await journal.proven();
@@ -218,59 +219,59 @@ async function prove(parts: PassParts, { state, options, canaries }: Replay): Pr
   if (isAnew) await journal.canariesAnew();
   // Those of an earlier run are watched on, where that can be.
   else if (news.hearsDeliveries) {
-    for (const item of ledger.canaries) {
+    for (const item of progress.canaries) {
       guard.countSent();
       news.expect(item);
     }
   }
   // What is parked on the way, or gone, is no canary.
-  while (tenure.isHeld && ledger.wanted > 0 && guard.tried < canary) {
+  while (lease.isHeld && progress.wanted > 0 && guard.tried < canary) {
     await passes(parts, canary - guard.tried);
   }
-  if (tenure.halt.isSet) return;
-  if (ledger.wanted === 0) {
-    if (news.hearsDeliveries) await news.watchLast(tenure, canaryWaitMs);
+  if (lease.halt.isSet) return;
+  if (progress.wanted === 0) {
+    if (news.hearsDeliveries) await news.watchLast(lease, canaryWaitMs);
     return;
   }
-  await news.watchCanaries(tenure, canaryWaitMs);
+  await news.watchCanaries(lease, canaryWaitMs);
   await journal.step([]);
-  if (!tenure.halt.isSet) await journal.proven();
+  if (!lease.halt.isSet) await journal.proven();
 }
 
 /** Passes until the limit is reached, the plan is through, or nothing more is found. */
 async function passes(parts: PassParts, limit: number): Promise<void> {
-  const { letters, tenure, ledger, journal, news, now, clock } = parts;
+  const { letters, lease, progress, journal, news, now, clock } = parts;
   let rest = limit;
   let pauseAt = 0;
   let freeMs = clock.monotonic();
-  while (tenure.isHeld && ledger.wanted > 0 && rest > 0) {
+  while (lease.isHeld && progress.wanted > 0 && rest > 0) {
     // n.b. A question is a look, and a look at a queue has its letters in hand meanwhile: a pass
     // that begins beside it would find nothing, and take them for gone.
     await news.quiet();
     const { found, acted, returned, busy } = await runPass(parts, { limit: rest, pauseAt });
-    if (tenure.halt.reason?.kind === 'broken') throw tenure.halt.reason.error;
+    if (lease.halt.reason?.kind === 'broken') throw lease.halt.reason.error;
     if (busy !== undefined) {
       // Anyone who looks at a queue has it for a moment: that is no reason to stop.
-      await sleep(clock, BUSY_EVERY_MS, tenure.halt.signal);
+      await sleep(clock, BUSY_EVERY_MS, lease.halt.signal);
       if (clock.monotonic() - freeMs < BUSY_MAX_MS) continue;
-      return tenure.halt.stop({ kind: 'end', state: 'stopped', because: busy });
+      return lease.halt.stop({ kind: 'end', state: 'stopped', because: busy });
     }
     rest -= acted;
     // What came back is there for sure: the next pass settles as many before it asks for more.
     pauseAt = returned;
     freeMs = clock.monotonic();
-    if (!tenure.isHeld || found + returned > 0) continue;
+    if (!lease.isHeld || found + returned > 0) continue;
     if (!(await letters.isAlone())) {
       // What others hold is not seen: it is neither gone nor sent.
       const because =
-        `${ledger.wanted} letters of the plan were not seen, and others hold letters of ` +
+        `${progress.wanted} letters of the plan were not seen, and others hold letters of ` +
         `${letters.name}: they may be among them; resume it when no other process works there`;
-      tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+      lease.halt.stop({ kind: 'end', state: 'stopped', because });
       return;
     }
     let noted = 0;
-    for (const { item, result } of ledger.missing()) {
-      ledger.settle(item, { result }, now());
+    for (const { item, result } of progress.missing()) {
+      progress.settle(item, { result }, now());
       journal.note(item, { result });
       noted += 1;
       // A record has its limits, however many are missing.
@@ -279,10 +280,10 @@ async function passes(parts: PassParts, limit: number): Promise<void> {
   }
 }
 
-async function finish(tenure: ReplayLease, id: string, doubt: string | undefined): Promise<Replay> {
-  const { reason } = tenure.halt;
-  if (reason === undefined) return tenure.end('done', doubt);
-  if (reason.kind === 'end') return tenure.end(reason.state, reason.because);
+async function finish(lease: ReplayLease, id: string, doubt: string | undefined): Promise<Replay> {
+  const { reason } = lease.halt;
+  if (reason === undefined) return lease.end('done', doubt);
+  if (reason.kind === 'end') return lease.end(reason.state, reason.because);
   if (reason.kind === 'lost') throw lostError(id);
   throw reason.error instanceof Error
     ? reason.error
@@ -299,14 +300,14 @@ interface TidyOptions {
   readonly id: string;
   readonly by: string;
   readonly letters: DeadLetters;
-  readonly ledger: LetterProgress;
-  readonly tenure: ReplayLease;
+  readonly progress: LetterProgress;
+  readonly lease: ReplayLease;
 }
 
 /** Goes once through the place; never rejects. */
-async function removeLeftovers({ id, by, letters, ledger, tenure }: TidyOptions): Promise<void> {
-  const sent = ledger.sentKeys();
-  const { signal } = tenure.halt;
+async function removeLeftovers({ id, by, letters, progress, lease }: TidyOptions): Promise<void> {
+  const sent = progress.sentKeys();
+  const { signal } = lease.halt;
   const reason = `it was sent by replay ${id}`;
   try {
     const taking = letters.take({
@@ -323,6 +324,6 @@ async function removeLeftovers({ id, by, letters, ledger, tenure }: TidyOptions)
     }
   } catch (error) {
     const because = `cannot remove letters that were already sent: ${textOf(error)}`;
-    tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+    lease.halt.stop({ kind: 'end', state: 'stopped', because });
   }
 }

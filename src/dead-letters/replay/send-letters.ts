@@ -29,17 +29,18 @@ import type {
   ReplayLease,
 } from './progress.ts';
 import { type Millis, SECOND_MS } from '../../core/duration.ts';
-import { type LetterTransform, repairLetter, type ReplaySettings, routeText } from './plan.ts';
+import { type ReplaySettings, routeText } from './plan.ts';
+import { type LetterTransform, repairLetter } from './transform.ts';
 
 /** What a pass works with; the same for all passes of a run. */
 export interface PassParts extends DecisionContext {
   readonly letters: DeadLetters;
-  readonly ledger: LetterProgress;
+  readonly progress: LetterProgress;
   readonly journal: ReplayJournal;
   readonly guard: FailureGuard;
   readonly pace: Pace;
   readonly news: OutcomeListener;
-  readonly tenure: ReplayLease;
+  readonly lease: ReplayLease;
   readonly clock: Clock;
   readonly now: () => number;
   readonly keep: (copies: readonly KeptCopy[]) => Promise<void>;
@@ -113,44 +114,44 @@ class Pass {
   }
 
   async run(): Promise<PassResult> {
-    const { letters, ledger, journal, settings, tenure } = this.#parts;
+    const { letters, progress, journal, settings, lease } = this.#parts;
     const stop = new AbortController();
     const passing = letters.take({
-      isWanted: ({ key }) => ledger.isWanted(key),
+      isWanted: ({ key }) => progress.isWanted(key),
       inHand: Math.min(IN_HAND_MAX, settings.window + 2 * this.#batchMax),
       signal: stop.signal,
     });
     const taking = passing[Symbol.asyncIterator]();
     this.#watch(0);
-    tenure.halt.signal.addEventListener('abort', this.#onHalt);
+    lease.halt.signal.addEventListener('abort', this.#onHalt);
     try {
       await this.#gather(taking);
       if (this.#mayStart) await this.#flush();
     } catch (error) {
-      tenure.halt.stop({ kind: 'broken', error });
+      lease.halt.stop({ kind: 'broken', error });
     }
     this.#endWatch();
-    tenure.halt.signal.removeEventListener('abort', this.#onHalt);
+    lease.halt.signal.removeEventListener('abort', this.#onHalt);
     for (const { claim } of this.#batch) this.#giveBack(claim);
     await this.#dispatching;
     // In this order: what is on its way ends first, then the place may have back what is in hand.
     await Promise.all(this.#active);
     stop.abort();
     // n.b. A place that lost acks at its end says so: a resume takes away what was sent already.
-    await taking.return?.().catch((error: unknown) => tenure.halt.stop({ kind: 'broken', error }));
+    await taking.return?.().catch((error: unknown) => lease.halt.stop({ kind: 'broken', error }));
     try {
       await journal.step([]);
     } catch (error) {
-      tenure.halt.stop({ kind: 'broken', error });
+      lease.halt.stop({ kind: 'broken', error });
     }
     const [found, acted, returned, busy] = [this.#found, this.#acted, this.#returned, this.#busy];
     return { found, acted, returned, busy };
   }
 
   async #gather(taking: AsyncIterator<TakenLetter>): Promise<void> {
-    const { tenure, ledger } = this.#parts;
+    const { lease, progress } = this.#parts;
     const { limit, pauseAt } = this.#order;
-    while (tenure.isHeld && this.#acted < limit && ledger.wanted > 0) {
+    while (lease.isHeld && this.#acted < limit && progress.wanted > 0) {
       const next = await this.#next(taking);
       if (next === undefined) break;
       if (next !== 'lull') await this.#consider(next);
@@ -167,11 +168,11 @@ class Pass {
   }
 
   get #mayStart(): boolean {
-    return this.#parts.tenure.isHeld && !this.#isOver;
+    return this.#parts.lease.isHeld && !this.#isOver;
   }
 
   #giveBack(claim: LetterClaim): void {
-    this.#parts.ledger.release(claim);
+    this.#parts.progress.release(claim);
     this.#found -= 1;
     this.#acted -= 1;
     this.#returned += 1;
@@ -186,7 +187,7 @@ class Pass {
 
   /** The next letter; undefined when there is none, or the run ends. */
   async #next(taking: AsyncIterator<TakenLetter>): Promise<TakenLetter | 'lull' | undefined> {
-    const { letters, tenure } = this.#parts;
+    const { letters, lease } = this.#parts;
     try {
       const asked = (this.#asked ??= taking.next());
       // A dispatch that breaks halts the run, and the caller that waits here hears of it there.
@@ -206,23 +207,23 @@ class Pass {
       this.#isOver = true;
       const because = `cannot continue through ${letters.name}: ${textOf(error)}`;
       if (this.#found === 0 && isRespoolError(error, 'move.refused')) this.#busy = because;
-      else tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+      else lease.halt.stop({ kind: 'end', state: 'stopped', because });
       return undefined;
     }
   }
 
   async #consider(takenLetter: TakenLetter): Promise<void> {
-    const { ledger, guard, tenure, transform } = this.#parts;
-    const claim = ledger.claim(takenLetter.letter.key);
+    const { progress, guard, lease, transform } = this.#parts;
+    const claim = progress.claim(takenLetter.letter.key);
     if (claim === undefined) {
       // A further copy with a key of the plan, which counts copies.
       await this.#leave(takenLetter);
       return;
     }
     // A program of the user may never answer: anyone who pauses or cancels does not wait for it.
-    const signal = transform === undefined ? undefined : tenure.halt.signal;
+    const signal = transform === undefined ? undefined : lease.halt.signal;
     const plan = await unlessAborted(decide(this.#parts, takenLetter, claim), signal);
-    if (plan === undefined) return ledger.release(claim);
+    if (plan === undefined) return progress.release(claim);
     this.#found += 1;
     if (plan.kind === 'act') {
       this.#acted += 1;
@@ -247,25 +248,25 @@ class Pass {
     const batch = this.#batch;
     if (batch.length === 0) return;
     this.#batch = [];
-    const meant = this.#parts.journal.step(batch.map(({ claim }) => claim.item));
+    const intentWritten = this.#parts.journal.step(batch.map(({ claim }) => claim.item));
     // Handled by the dispatch; without this an early failure would be unhandled.
-    meant.catch(() => undefined);
+    intentWritten.catch(() => undefined);
     await this.#dispatching;
-    this.#dispatching = this.#dispatch(batch, meant);
+    this.#dispatching = this.#dispatch(batch, intentWritten);
   }
 
   /** Never rejects. */
-  async #dispatch(batch: readonly PlannedLetter[], meant: Promise<void>): Promise<void> {
-    const { tenure, pace, settings } = this.#parts;
+  async #dispatch(batch: readonly PlannedLetter[], intentWritten: Promise<void>): Promise<void> {
+    const { lease, pace, settings } = this.#parts;
     try {
-      await meant;
+      await intentWritten;
       if (this.#mayStart) await this.#keep(batch);
     } catch (error) {
-      tenure.halt.stop({ kind: 'broken', error });
+      lease.halt.stop({ kind: 'broken', error });
     }
     for (const piece of batch) {
       while (this.#active.size >= settings.window) await this.#room.promise;
-      if (this.#mayStart) await pace.turn(tenure.halt.signal);
+      if (this.#mayStart) await pace.turn(lease.halt.signal);
       if (this.#mayStart) this.#start(piece);
       else this.#unsend(piece.claim);
     }
@@ -274,7 +275,7 @@ class Pass {
   /** It has an intent, and was not sent. */
   #unsend(claim: LetterClaim): void {
     // n.b. What may have been sent before has an intent without a result, and stays so.
-    if (!claim.wasMeant) this.#parts.journal.note(claim.item, { result: 'back' });
+    if (!claim.wasIntended) this.#parts.journal.note(claim.item, { result: 'back' });
     this.#giveBack(claim);
   }
 
@@ -297,12 +298,12 @@ class Pass {
   /** Never rejects. */
   async #act({ claim, taken, plan }: PlannedLetter): Promise<void> {
     if (plan.kind !== 'act') return;
-    const { letters, guard, news, ledger } = this.#parts;
+    const { letters, guard, news, progress } = this.#parts;
     const settled = await letters
       .settle(taken, plan.verdict)
       .catch((error: unknown): SettleResult => ({ kind: 'unsure', reason: textOf(error) }));
     const isBack = settled.kind === 'failed' && settled.code === BACK_CODE;
-    if (isBack || (settled.kind === 'gone' && ledger.miss(claim.item))) {
+    if (isBack || (settled.kind === 'gone' && progress.miss(claim.item))) {
       // The pass may have ended while this one waited for its turn: then it is where it was.
       this.#unsend(claim);
       return;
@@ -319,14 +320,14 @@ class Pass {
   }
 
   #judge(): void {
-    const { guard, tenure } = this.#parts;
+    const { guard, lease } = this.#parts;
     const because = guard.verdict();
-    if (because !== undefined) tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+    if (because !== undefined) lease.halt.stop({ kind: 'end', state: 'stopped', because });
   }
 
   #note(item: number, outcome: LetterOutcome): void {
-    const { ledger, journal, now } = this.#parts;
-    ledger.settle(item, outcome, now());
+    const { progress, journal, now } = this.#parts;
+    progress.settle(item, outcome, now());
     journal.note(item, outcome);
   }
 }
@@ -387,9 +388,13 @@ const UNSURE: LetterOutcome = {
 };
 
 /** What may have been sent is not looked for: it is reported as unsure. */
-export function notTheSameLetter(ledger: LetterProgress, journal: ReplayJournal, at: Millis): void {
-  for (const item of ledger.meant()) {
-    ledger.settle(item, UNSURE, at);
+export function notTheSameLetter(
+  progress: LetterProgress,
+  journal: ReplayJournal,
+  at: Millis,
+): void {
+  for (const item of progress.intended()) {
+    progress.settle(item, UNSURE, at);
     journal.note(item, UNSURE);
   }
 }
@@ -398,14 +403,14 @@ export function notTheSameLetter(ledger: LetterProgress, journal: ReplayJournal,
 async function decide(
   { id, by, settings, transform, news }: DecisionContext,
   takenLetter: TakenLetter,
-  { wasMeant }: LetterClaim,
+  { wasIntended }: LetterClaim,
 ): Promise<Decision> {
   const { letter } = takenLetter;
-  if (wasMeant && letter.replayedBy === id) {
+  if (wasIntended && letter.replayedBy === id) {
     // Only a letter that was sent by this replay bears its name: it went, and came back.
     return { kind: 'leave', outcomes: [{ result: 'sent' }, { result: 'again' }] };
   }
-  if (wasMeant && settings.unsure === 'leave') return { kind: 'leave', outcomes: [UNSURE] };
+  if (wasIntended && settings.unsure === 'leave') return { kind: 'leave', outcomes: [UNSURE] };
   if (letter.replays >= settings.replaysMax) return parked(takenLetter, by);
   const route = settings.to ?? letter.home;
   if (route === undefined) {

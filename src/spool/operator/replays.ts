@@ -67,8 +67,8 @@ export type CannotKind = 'homeless' | 'replayed-too-often' | 'transform-failed' 
 /** What would happen. */
 export interface ReplayPlan {
   readonly plannedAt: Millis;
-  /** Looked at, fitting or not. */
-  readonly seen: number;
+  /** How many letters there were, by the place's own count, whether they fit or not. */
+  readonly total: number;
   readonly count: number;
   readonly bytes: number;
   readonly oldestAt: Millis | null;
@@ -319,9 +319,9 @@ function isSource(source: unknown): boolean {
 
 function isPlan(plan: unknown): boolean {
   if (!isFields(plan)) return false;
-  const { plannedAt, seen, count, bytes, groups, routes, cannot } = plan;
+  const { plannedAt, total, count, bytes, groups, routes, cannot } = plan;
   return (
-    areNumbers([plannedAt, seen, count, bytes]) &&
+    areNumbers([plannedAt, total, count, bytes]) &&
     [groups, routes, cannot].every((rows) => Array.isArray(rows) && rows.every(isFields))
   );
 }

@@ -1,7 +1,7 @@
 /** The small parts of replays: the diff, the guard, the pace. */
 import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { lineDiff } from '../../../src/dead-letters/replay/plan.ts';
+import { lineDiff } from '../../../src/dead-letters/replay/transform.ts';
 import { FailureGuard } from '../../../src/dead-letters/replay/outcomes.ts';
 import { Pace } from '../../../src/dead-letters/replay/send-letters.ts';
 import { SimClock } from 'respool/testkit';

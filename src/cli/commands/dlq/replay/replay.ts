@@ -6,13 +6,12 @@
 import path from 'node:path';
 import { checkTopic, REPLAY_RANGES } from '../../../../core/limits.ts';
 import { removeReplay } from '../../../../dead-letters/replay/operations.ts';
+import { drawPlan, planReplay } from '../../../../dead-letters/replay/plan.ts';
 import {
-  drawPlan,
   type LetterTransform,
   loadTransform,
-  planReplay,
   rehearse,
-} from '../../../../dead-letters/replay/plan.ts';
+} from '../../../../dead-letters/replay/transform.ts';
 import { safe } from '../../../../observe/logs/safe-text.ts';
 import type { Replay, ReplayOperator, ReplayOptions } from '../../../../spool/operator/replays.ts';
 import type {

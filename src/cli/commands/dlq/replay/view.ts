@@ -22,7 +22,7 @@ import { createProgress } from '../../../ui/progress.ts';
 import { safe, numberText } from '../../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../../spec.ts';
 import { stopOnSignal } from '../../../lifetime.ts';
-import type { Rehearsal } from '../../../../dead-letters/replay/plan.ts';
+import type { Rehearsal } from '../../../../dead-letters/replay/transform.ts';
 import type { Millis } from '../../../../core/duration.ts';
 import { pairsOf } from '../../../ui/message-view.ts';
 import type { Out } from '../../../ui/output.ts';
@@ -152,8 +152,8 @@ export function lineRow({ id, result, to = '', code = '', reason = '' }: ReplayL
 
 /** A plan in full; what looking cost was told before (cli/commands/dlq/open-look.ts). */
 export async function planView(out: Out, name: string, plan: ReplayPlan): Promise<string> {
-  const { count, seen, groups, routes, cannot, oldestAt, newestAt } = plan;
-  const parts = [`${safe(name)}: ${countMessages(count)} of ${numberText(seen)} examined`];
+  const { count, total, groups, routes, cannot, oldestAt, newestAt } = plan;
+  const parts = [`${safe(name)}: ${numberText(count)} of ${countMessages(total)}`];
   if (oldestAt !== null && newestAt !== null) {
     parts.push(`died ${exact(oldestAt)} to ${exact(newestAt)}`);
   }
