@@ -1,11 +1,17 @@
 /** Stores on servers by address and by data: options, refusals, what is shown (R202, R219). */
 
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { inspect } from 'node:util';
+import { jetstreamManager } from '@nats-io/jetstream';
+import { connect } from '@nats-io/transport-node';
 import { describe, expect, test } from 'vitest';
 import type { Config } from 'respool';
 import { describeConfig } from '../../src/config/describe.ts';
 import { storesOf } from '../../src/config/open/stores.ts';
 import { redactUrls } from '../../src/core/redact.ts';
+import { withService } from '../services/index.ts';
 import { load, refusal } from './setup.ts';
 
 const CANARY = 'c4nary-Zm9vYmFyYmF6cXV4';
@@ -175,5 +181,24 @@ describe('no password of an address is shown', () => {
     expect(redactUrls('https://h/?back=https%3A%2F%2Fh%2Fa')).toBe(
       'https://h/?back=https%3A%2F%2Fh%2Fa',
     );
+  });
+});
+
+withService('nats', (url) => {
+  test('the journal of a NATS bucket is beside the configuration, as all paths in it', async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), 'respool-config-'));
+    const bucket = path.basename(folder);
+    try {
+      const store = `${url()}?bucket=${bucket}&journal=notes/orders`;
+      const { entries } = await storesOf({ store }, folder);
+      await entries.open();
+      await entries.close();
+      expect(await readdir(path.join(folder, 'notes'))).toEqual(['orders']);
+    } finally {
+      await rm(folder, { recursive: true });
+      const connection = await connect({ servers: url() });
+      await (await jetstreamManager(connection)).streams.delete(`KV_${bucket}`);
+      await connection.close();
+    }
   });
 });

@@ -213,7 +213,7 @@ async function makeEntries(
     return { entries: inSection(key, () => filesystem(options), '?'), place, isThere };
   }
   if (url.kind !== 'memory') {
-    const made = await serverEntries(url, key, logger);
+    const made = await serverEntries(withJournalIn(at, url), key, logger);
     const { store: entries, diagnose, isThere, tables } = made;
     const place = serverPlace(url, made);
     return { entries, place, diagnoseEntries: diagnose, isThere, postgresTables: tables };
@@ -249,6 +249,13 @@ async function makeBodies(
   checkOptions(url, key, []);
   const { memoryBodies } = await import('../../stores/memory/body-store.ts');
   return { bodies: memoryBodies(), bodiesPlace: { kind: 'memory' } };
+}
+
+/** The journal of a NATS bucket is a folder of this machine. */
+function withJournalIn(folder: string, url: StoreUrl): StoreUrl {
+  const { journal } = url.options;
+  if (url.kind !== 'nats' || typeof journal !== 'string' || journal === '') return url;
+  return { ...url, options: { ...url.options, journal: path.resolve(folder, journal) } };
 }
 
 function typedAll(options: StoreUrl['options']): Readonly<Record<string, never>> {

@@ -397,9 +397,10 @@ export class Rewind {
     const isShorter = lastSeq < seenSeq || isAnother;
     if (!isShorter && gone + fallen.length + returned.length === 0) return;
     let restored = 0;
-    // The journal takes in their second removal as well: the server may lose that, too.
-    for (const { id } of returned) this.#removals.delete(id);
-    await inParts(returned, (row) => this.#parts.remove(row));
+    await inParts(returned, async (row) => {
+      // The server may lose the second removal, too, when the file with the first one is gone.
+      if (await this.#parts.remove(row)) this.#parts.journal?.noteRemoval(row.id, row.birth);
+    });
     await inParts(fallen, async ({ row, seen }) => {
       const known = contents.get(row.id);
       if (known?.seq !== seen.seq) return;
