@@ -36,7 +36,7 @@ import { LISTEN_OPTIONS } from '../../src/outbox/listen.ts';
 import { ONCE_OPTIONS } from '../../src/outbox/once.ts';
 import { SPOOL_SINK_OPTIONS } from '../../src/outbox/spool-sink.ts';
 import { RELAY_OPTIONS } from '../../src/outbox/types.ts';
-import { CONNECTION_OPTIONS } from '../../src/rabbit/connection/connection.ts';
+import { CONNECTION_OPTIONS, TLS_OPTIONS } from '../../src/rabbit/connection/connection.ts';
 import { COMPAT_TABLES, CONSUMER_OPTIONS } from '../../src/rabbit/consume/options.ts';
 import { MANAGEMENT_OPTIONS } from '../../src/rabbit/management/http.ts';
 import { MIGRATE_OPTIONS } from '../../src/rabbit/migrate/migrate.ts';
@@ -113,6 +113,7 @@ function without(table: OptionTable, names: readonly string[]): OptionTable {
 /** What every consumer inherits from `ConnectionChoice`. */
 const CHOICE = ['url', 'connection', 'tls', 'name', 'clock', 'dice'];
 const CONSUMER_FILE = 'src/rabbit/consume/options.ts';
+const CONNECTION_FILE = 'src/rabbit/connection/connection.ts';
 const STYLES_FILE = 'src/rabbit/topology/styles.ts';
 const REPORTS_FILE = 'src/rabbit/admin/reports.ts';
 const PUBLISHER_FILE = 'src/rabbit/publish/options.ts';
@@ -180,11 +181,8 @@ const INTERFACES: readonly WrittenInterface[] = [
     table: without(PRETTY_OPTIONS, ['names']),
   },
   { file: CONSUMER_FILE, name: 'ConsumerOptions', table: without(CONSUMER_OPTIONS, CHOICE) },
-  {
-    file: 'src/rabbit/connection/connection.ts',
-    name: 'ConnectionOptions',
-    table: CONNECTION_OPTIONS,
-  },
+  { file: CONNECTION_FILE, name: 'ConnectionOptions', table: CONNECTION_OPTIONS },
+  { file: CONNECTION_FILE, name: 'TlsOptions', table: TLS_OPTIONS },
   {
     file: 'src/rabbit/queues/options.ts',
     name: 'QueueLettersOptions',

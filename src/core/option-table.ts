@@ -111,6 +111,24 @@ export type Option =
 /** Options by their names, in the order of pages and error texts. */
 export type OptionTable = Readonly<Record<string, Option>>;
 
+/** The clock of anything that reads the time. */
+export const CLOCK_OPTION: OwnOption = {
+  kind: 'code',
+  type: 'Clock',
+  ts: 'Clock',
+  defaultText: 'the system clock',
+  about: 'for tests',
+};
+
+/** The randomness of anything that spreads its retries. */
+export const DICE_OPTION: OwnOption = {
+  kind: 'code',
+  type: 'Dice',
+  ts: 'Dice',
+  defaultText: "the system's",
+  about: 'for tests',
+};
+
 /** The names of checked options; spans of time are milliseconds, and end in `Ms`. */
 type NameOf<Name extends string, One> = One extends { readonly kind: 'duration' }
   ? `${Name}Ms`

@@ -16,7 +16,13 @@ import {
 import { isRespoolError, RespoolError, show, unreachable } from './errors.ts';
 import type { Failure } from './failure.ts';
 import type { NumberRange } from './limits.ts';
-import { type Option, type OptionTable, type OptionValues, valuesOf } from './option-table.ts';
+import {
+  type Option,
+  type OptionTable,
+  type OptionValues,
+  type OwnOption,
+  valuesOf,
+} from './option-table.ts';
 
 /** How the delay grows from retry to retry. */
 export type PolicyBackoff =
@@ -124,6 +130,14 @@ const CUSTOM = {
   },
   ...COMMON,
 } as const satisfies OptionTable;
+
+/** The delay functions of a registry, for everything that has policies. */
+export const BACKOFFS_OPTION: OwnOption = {
+  kind: 'code',
+  type: 'functions by name',
+  ts: 'Readonly<Record<string, BackoffFunction>>',
+  about: 'delay functions for `custom` policies',
+};
 
 /** The constructors of policies. */
 export type PolicyName =

@@ -7,6 +7,7 @@
 import type { Headers } from '../core/entry.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { checkHeaders } from '../core/limits.ts';
+import type { OwnOption } from '../core/option-table.ts';
 import type { AttemptSpan, SendSpan, SendResult, SettleSpan, Tracer } from '../ports/tracer.ts';
 
 const SAFE = new WeakSet<Tracer>();
@@ -14,6 +15,14 @@ const METHODS = ['send', 'attempt', 'carries'] as const;
 /** What a tracer may want to be carried: baggage may have 8 KiB, by W3C. */
 const TEXT_MAX_BYTES = 16_384;
 const TEXTS_MAX = 16;
+
+/** The option of everything that writes spans. */
+export const TRACING_OPTION: OwnOption = {
+  kind: 'code',
+  type: 'a tracer',
+  ts: 'Tracer',
+  about: 'writes [spans](traces.md)',
+};
 
 /** Checks the option `tracing`; what it gives never throws. */
 export function checkTracer(tracer: Tracer | undefined): Tracer | undefined {

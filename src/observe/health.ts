@@ -10,7 +10,7 @@
 
 import type { Duration } from '../core/duration.ts';
 import { checkOneOf } from '../core/limits.ts';
-import { type Option, readOptions } from '../core/option-table.ts';
+import { CLOCK_OPTION, type Option, readOptions } from '../core/option-table.ts';
 import type { Clock } from '../ports/clock.ts';
 import { systemClock } from '../system/clock.ts';
 import { withTimeout } from '../system/wait.ts';
@@ -185,13 +185,7 @@ const HEALTH = {
     default: '2s',
     about: 'how long the store may take to answer',
   },
-  clock: {
-    kind: 'code',
-    type: 'a clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
-    about: 'for tests',
-  },
+  clock: CLOCK_OPTION,
 } as const;
 
 /** Every option of `health()`. */

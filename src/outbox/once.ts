@@ -10,7 +10,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Duration } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { checkKey } from '../core/limits.ts';
-import { type Option, readOptions } from '../core/option-table.ts';
+import { CLOCK_OPTION, type Option, readOptions } from '../core/option-table.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery } from '../ports/handler.ts';
 import type { SqlTx } from '../ports/sql.ts';
@@ -66,13 +66,7 @@ const ONCE = {
       'and than a message may be delivered again',
   },
   ...INBOX_OPTIONS,
-  clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
-    about: "for tests, in SQLite; PostgreSQL uses its server's clock",
-  },
+  clock: { ...CLOCK_OPTION, about: "for tests, in SQLite; PostgreSQL uses its server's clock" },
 } as const;
 
 /** The options of `once`. */

@@ -3,9 +3,20 @@
  */
 
 import { checkNames } from '../core/limits.ts';
-import { type Option, type OptionTable, readOptions } from '../core/option-table.ts';
+import {
+  CLOCK_OPTION,
+  DICE_OPTION,
+  type Option,
+  type OptionTable,
+  readOptions,
+} from '../core/option-table.ts';
 import type { Duration } from '../core/duration.ts';
-import { type BackoffFunction, exponential, type RetryPolicy } from '../core/policy.ts';
+import {
+  type BackoffFunction,
+  BACKOFFS_OPTION,
+  exponential,
+  type RetryPolicy,
+} from '../core/policy.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
 import type { Logger } from '../ports/logger.ts';
 import type { Tracer } from '../ports/tracer.ts';
@@ -39,12 +50,7 @@ const OUTBOX = {
       "none. The relay's policies apply: [give both sides the same]" +
       '(../how-to/transactional-outbox.md#policies-the-relays-own-count)',
   },
-  backoffs: {
-    kind: 'code',
-    type: 'functions by name',
-    ts: 'Readonly<Record<string, BackoffFunction>>',
-    about: 'delay functions for `custom` policies',
-  },
+  backoffs: BACKOFFS_OPTION,
   maxBytes: {
     kind: 'bytes',
     min: '1 bytes',
@@ -66,14 +72,8 @@ const OUTBOX = {
     ts: 'Tracer',
     about: 'writes [spans](traces.md) of emits and of relays',
   },
-  clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
-    about: 'for tests',
-  },
-  dice: { kind: 'code', type: 'Dice', ts: 'Dice', defaultText: "the system's", about: 'for tests' },
+  clock: CLOCK_OPTION,
+  dice: DICE_OPTION,
 } as const;
 
 /** What every outbox takes. */

@@ -6,8 +6,20 @@ import { type Duration, durationMs } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
 import { checkNumber } from '../core/limits.ts';
 import type { Retention } from '../core/next-status.ts';
-import { type Option, readGroup, readOptions } from '../core/option-table.ts';
-import { type BackoffFunction, checkPolicy, postfix, type RetryPolicy } from '../core/policy.ts';
+import {
+  CLOCK_OPTION,
+  DICE_OPTION,
+  type Option,
+  readGroup,
+  readOptions,
+} from '../core/option-table.ts';
+import {
+  type BackoffFunction,
+  BACKOFFS_OPTION,
+  checkPolicy,
+  postfix,
+  type RetryPolicy,
+} from '../core/policy.ts';
 import type { DestinationLimits } from '../engine/handler-slots.ts';
 import { checkTracer } from '../engine/tracing.ts';
 import type { BodyStore } from '../ports/body-store.ts';
@@ -59,12 +71,7 @@ const SPOOL = {
       '`default` is for messages that name none, `notice` for bounce notices; names of 1 to 64 ' +
       'letters, digits, `.` `_` `-`',
   },
-  backoffs: {
-    kind: 'code',
-    type: 'functions by name',
-    ts: 'Readonly<Record<string, BackoffFunction>>',
-    about: 'delay functions for `custom` policies',
-  },
+  backoffs: BACKOFFS_OPTION,
   concurrency: { kind: 'number', min: 1, max: 10_000, default: 10, about: 'handlers at once' },
   destinationConcurrency: {
     kind: 'numbers',
@@ -213,14 +220,8 @@ const SPOOL = {
     ts: 'Tracer',
     about: 'writes [spans](traces.md), as `await openTelemetry()` of `respool/observe` does',
   },
-  clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
-    about: 'for tests',
-  },
-  dice: { kind: 'code', type: 'Dice', ts: 'Dice', defaultText: "the system's", about: 'for tests' },
+  clock: CLOCK_OPTION,
+  dice: DICE_OPTION,
 } as const;
 
 /** Every option of `createSpool`. */

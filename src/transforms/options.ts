@@ -5,7 +5,7 @@
  */
 
 import { RespoolError } from '../core/errors.ts';
-import { type Option, readOptions } from '../core/option-table.ts';
+import { CLOCK_OPTION, type Option, readOptions } from '../core/option-table.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Keys } from './key-ring.ts';
 
@@ -80,13 +80,7 @@ const SEAL = {
     ...ENCRYPT.primary,
     about: 'the id of the key that seals; needed with several keys or a function',
   },
-  clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
-    about: 'times how long a key may take',
-  },
+  clock: { ...CLOCK_OPTION, about: 'times how long a key may take' },
 } as const;
 
 /** Every option of `compress()`. */

@@ -12,6 +12,7 @@ import type { OptionTable } from '../../core/option-table.ts';
 import { PRETTY_OPTIONS } from '../../observe/logs/pretty.ts';
 import { METRICS_OPTIONS } from '../../observe/metrics/options.ts';
 import { RELAY_OPTIONS } from '../../outbox/types.ts';
+import { TLS_OPTIONS } from '../../rabbit/connection/connection.ts';
 import { SPOOL_OPTIONS } from '../../spool/options.ts';
 
 /** Keys of the broker. */
@@ -34,24 +35,12 @@ const RABBIT_KEYS: OptionTable = {
     kind: 'group',
     about: 'for `amqps:` and `https:`; files in PEM',
     options: {
-      ca: { kind: 'file', about: 'additional trusted certificate authorities, in PEM' },
-      key: {
-        kind: 'file',
-        secret: false,
-        about: "the client's private key in PEM, if the broker requires one",
-      },
-      cert: { kind: 'file', about: "the client's certificate in PEM" },
-      passphrase: { kind: 'text', secret: true, about: 'of the private key; never a flag' },
-      servername: {
-        kind: 'text',
-        type: 'a host name',
-        about: "the name in the broker's certificate, if it differs from the host",
-      },
-      rejectUnauthorized: {
-        kind: 'boolean',
-        default: true,
-        about: '`false` trusts any certificate; for tests only',
-      },
+      ca: { kind: 'file', about: TLS_OPTIONS.ca.about },
+      key: { kind: 'file', secret: false, about: TLS_OPTIONS.key.about },
+      cert: { kind: 'file', about: TLS_OPTIONS.cert.about },
+      passphrase: TLS_OPTIONS.passphrase,
+      servername: TLS_OPTIONS.servername,
+      rejectUnauthorized: TLS_OPTIONS.rejectUnauthorized,
     },
   },
 };

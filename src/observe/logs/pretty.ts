@@ -8,7 +8,12 @@
 
 import { styleText } from 'node:util';
 import { RespoolError, show, textOf } from '../../core/errors.ts';
-import { type Option, type OptionTable, readOptions } from '../../core/option-table.ts';
+import {
+  CLOCK_OPTION,
+  type Option,
+  type OptionTable,
+  readOptions,
+} from '../../core/option-table.ts';
 import { createRedactor, type RedactOptions } from '../../core/redact.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Logger, LogLevel } from '../../ports/logger.ts';
@@ -35,13 +40,7 @@ const PRETTY = {
     default: 'info',
     about: 'the lowest level that is written',
   },
-  clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
-    about: 'for lines without `at`',
-  },
+  clock: { ...CLOCK_OPTION, about: 'for lines without `at`' },
   names: {
     kind: 'data',
     type: 'a list of names',

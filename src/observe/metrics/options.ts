@@ -4,7 +4,12 @@ import type { Registry } from '@prometheus-io/client';
 import type { Duration } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import { checkNames, checkOneOf } from '../../core/limits.ts';
-import { type Option, type OptionTable, readOptions } from '../../core/option-table.ts';
+import {
+  CLOCK_OPTION,
+  type Option,
+  type OptionTable,
+  readOptions,
+} from '../../core/option-table.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { ManagementOptions } from '../../rabbit/management/http.ts';
 import type { Management } from '../../rabbit/management/management.ts';
@@ -63,13 +68,7 @@ const METRICS = {
     default: false,
     about: 'also memory, CPU, event loop and garbage collection of Node',
   },
-  clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
-    about: 'for tests',
-  },
+  clock: CLOCK_OPTION,
 } as const;
 
 /** Every option of `createMetrics()`. */

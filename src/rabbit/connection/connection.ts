@@ -9,7 +9,13 @@
 
 import { type Duration, durationMs } from '../../core/duration.ts';
 import { isRespoolError, RespoolError, show, textOf } from '../../core/errors.ts';
-import { type Option, readOptions } from '../../core/option-table.ts';
+import {
+  CLOCK_OPTION,
+  DICE_OPTION,
+  type Option,
+  type OwnOption,
+  readOptions,
+} from '../../core/option-table.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
 import type { Claim } from '../../ports/source.ts';
 import type { TracedPlace } from '../../ports/tracer.ts';
@@ -19,22 +25,71 @@ import { ReconnectingConnection } from './reconnecting-connection.ts';
 import { unescape } from 'node:querystring';
 import { importPeer } from '../../system/peer.ts';
 
-const CONNECTION = {
+/** Keys and certificates; a configuration names the files of the first three. */
+export const TLS_OPTIONS: Readonly<Record<keyof TlsOptions, Option>> = {
+  ca: {
+    kind: 'data',
+    type: 'text or bytes, or a list',
+    ts: 'string | Buffer | readonly (string | Buffer)[]',
+    about: 'additional trusted certificate authorities, in PEM',
+  },
+  cert: {
+    kind: 'data',
+    type: 'text or bytes',
+    ts: 'string | Buffer',
+    about: "the client's certificate in PEM",
+  },
+  key: {
+    kind: 'data',
+    type: 'text or bytes',
+    ts: 'string | Buffer',
+    secret: true,
+    about: "the client's private key in PEM, if the broker requires one",
+  },
+  passphrase: { kind: 'text', secret: true, about: 'of the private key; never a flag' },
+  servername: {
+    kind: 'text',
+    type: 'a host name',
+    about: "the name in the broker's certificate, if it differs from the host",
+  },
+  rejectUnauthorized: {
+    kind: 'boolean',
+    default: true,
+    about: '`false` trusts any certificate; for tests only',
+  },
+};
+
+/** Which broker a consumer, a publisher or a sink uses. */
+export const BROKER_OPTIONS: Readonly<Record<'url' | 'connection' | 'tls', OwnOption>> = {
   url: {
     kind: 'data',
     type: '`amqp://…`, `amqps://…`, or a list',
     ts: 'string | readonly string[]',
     secret: 'password',
-    required: true,
-    about: 'such as `amqp://user:password@host:5672/vhost`; of a list one that answers',
+    about: 'the broker; of a list one that answers. Either this or `connection`',
+  },
+  connection: {
+    kind: 'code',
+    type: 'the result of `createConnection` or of amqplib',
+    ts: 'RabbitConnection | AmqpConnection',
+    about: "shared with others, and left open. amqplib's own does not reconnect",
   },
   tls: {
     kind: 'data',
-    type: '`{ ca, cert, key, passphrase, servername, rejectUnauthorized }`',
+    type: `\`{ ${Object.keys(TLS_OPTIONS).join(', ')} }\``,
     ts: 'TlsOptions',
     defaultText: "Node's certificate authorities",
     about: 'for `amqps://`',
   },
+};
+
+const CONNECTION = {
+  url: {
+    ...BROKER_OPTIONS.url,
+    required: true,
+    about: 'such as `amqp://user:password@host:5672/vhost`; of a list one that answers',
+  },
+  tls: BROKER_OPTIONS.tls,
   timeout: {
     kind: 'duration',
     min: '1ms',
@@ -55,14 +110,8 @@ const CONNECTION = {
     default: 'respool',
     about: 'shown by the broker, with `consuming` or `publishing` after it',
   },
-  clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
-    about: 'for tests',
-  },
-  dice: { kind: 'code', type: 'Dice', ts: 'Dice', defaultText: "the system's", about: 'for tests' },
+  clock: CLOCK_OPTION,
+  dice: DICE_OPTION,
 } as const;
 
 /** The options of a connection. */
@@ -231,12 +280,17 @@ export interface ConnectOptions {
 
 /** Keys and certificates, as `tls.connect` of Node takes them. */
 export interface TlsOptions {
+  /** Additional trusted certificate authorities, in PEM. */
   readonly ca?: string | Buffer | readonly (string | Buffer)[];
+  /** The client's certificate in PEM. */
   readonly cert?: string | Buffer;
+  /** The client's private key in PEM, if the broker requires one. */
   readonly key?: string | Buffer;
+  /** Of the private key; never a flag. */
   readonly passphrase?: string;
+  /** The name in the broker's certificate, if it differs from the host. */
   readonly servername?: string;
-  /** `false` trusts any certificate; never in production. */
+  /** `false` trusts any certificate; for tests only. Default true. */
   readonly rejectUnauthorized?: boolean;
 }
 

@@ -3,15 +3,23 @@
 import { type Duration, durationMs } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import { checkOneOf } from '../../core/limits.ts';
-import { type Option, type OptionTable, readGroup, readOptions } from '../../core/option-table.ts';
 import {
+  CLOCK_OPTION,
+  DICE_OPTION,
+  type Option,
+  type OptionTable,
+  readGroup,
+  readOptions,
+} from '../../core/option-table.ts';
+import {
+  BACKOFFS_OPTION,
   type BackoffFunction,
   checkPolicy,
   ladder,
   type RetryPolicy,
   rungs,
 } from '../../core/policy.ts';
-import { checkTracer } from '../../engine/tracing.ts';
+import { checkTracer, TRACING_OPTION } from '../../engine/tracing.ts';
 import type { Middleware } from '../../ports/handler.ts';
 import type { Logger } from '../../ports/logger.ts';
 import type { StandardSchema } from '../../ports/schema.ts';
@@ -22,7 +30,7 @@ import type { Compat } from '../compat/shared.ts';
 import { spring, SPRING_OPTIONS } from '../compat/spring.ts';
 import type { AmqpTable } from '../connection/amqp.ts';
 import { type ContentCodec, type Decode, decodersOf } from '../publish/codecs.ts';
-import type { ConnectionChoice } from '../connection/connection.ts';
+import { BROKER_OPTIONS, type ConnectionChoice } from '../connection/connection.ts';
 import { respoolWire, type HistoryWire } from '../message-history.ts';
 import type { SubscribeOptions } from './subscription.ts';
 import type {
@@ -36,40 +44,15 @@ import { shared } from '../topology/styles.ts';
 
 /** The options of every consumer, in the order of its error texts. */
 const CONSUMER = {
-  url: {
-    kind: 'data',
-    type: '`amqp://…`, `amqps://…`, or a list',
-    ts: 'string | readonly string[] | undefined',
-    secret: 'password',
-    about: 'the broker; of a list one that answers. Either this or `connection`',
-  },
-  connection: {
-    kind: 'code',
-    type: 'the result of `createConnection` or of amqplib',
-    ts: 'RabbitConnection | AmqpConnection | undefined',
-    about: "shared with others, and left open. amqplib's own does not reconnect",
-  },
-  tls: {
-    kind: 'data',
-    type: '`{ ca, cert, key, passphrase, servername, rejectUnauthorized }`',
-    ts: 'TlsOptions | undefined',
-    defaultText: "Node's certificate authorities",
-    about: 'for `amqps://`',
-  },
+  ...BROKER_OPTIONS,
   name: {
     kind: 'text',
     type: 'text',
     default: 'respool',
     about: 'names the connection, and the consumer in `by` of its verdicts',
   },
-  clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
-    about: 'for tests',
-  },
-  dice: { kind: 'code', type: 'Dice', ts: 'Dice', defaultText: "the system's", about: 'for tests' },
+  clock: CLOCK_OPTION,
+  dice: DICE_OPTION,
   queue: { kind: 'text', type: 'a name', required: true, about: 'the queue to consume' },
   bindings: {
     kind: 'data',
@@ -106,12 +89,7 @@ const CONSUMER = {
     ts: 'Readonly<Record<string, RetryPolicy>>',
     about: 'policies that messages can select by the header `respool-policy`',
   },
-  backoffs: {
-    kind: 'code',
-    type: 'functions by name',
-    ts: 'Readonly<Record<string, BackoffFunction>>',
-    about: 'delay functions for `custom` policies',
-  },
+  backoffs: BACKOFFS_OPTION,
   waits: {
     kind: 'data',
     type: 'a list of durations, up to 64',
@@ -240,7 +218,7 @@ const CONSUMER = {
       },
     },
   },
-  tracing: { kind: 'code', type: 'a tracer', ts: 'Tracer', about: 'writes [spans](traces.md)' },
+  tracing: TRACING_OPTION,
   logger: {
     kind: 'code',
     type: 'a [logger](logs.md)',

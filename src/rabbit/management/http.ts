@@ -8,10 +8,10 @@
 import { type Duration, formatDuration } from '../../core/duration.ts';
 import { RespoolError, asError, show, textOf } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
-import { checkOption, type Option } from '../../core/option-table.ts';
+import { CLOCK_OPTION, checkOption, type Option } from '../../core/option-table.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
-import type { TlsOptions } from '../connection/connection.ts';
+import { BROKER_OPTIONS, TLS_OPTIONS, type TlsOptions } from '../connection/connection.ts';
 import type * as undici from 'undici';
 import { importPeer } from '../../system/peer.ts';
 import { TimeLimit } from '../../system/wait.ts';
@@ -24,13 +24,7 @@ const MANAGEMENT = {
     secret: 'password',
     about: '`http://user:password@host:15672`; a path before `/api` may follow',
   },
-  tls: {
-    kind: 'data',
-    type: '`{ ca, cert, key, passphrase, servername, rejectUnauthorized }`',
-    ts: 'TlsOptions',
-    defaultText: "Node's certificate authorities",
-    about: 'for `https://`',
-  },
+  tls: { ...BROKER_OPTIONS.tls, about: 'for `https://`' },
   timeout: {
     kind: 'duration',
     min: '1ms',
@@ -52,13 +46,7 @@ const MANAGEMENT = {
     secret: true,
     about: "the user's password",
   },
-  clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
-    about: 'for tests',
-  },
+  clock: CLOCK_OPTION,
 } as const;
 
 /** The options of the management API. */
@@ -99,19 +87,10 @@ export interface ManagementSettings {
 
 const GUEST = 'guest';
 
-const TLS_OPTIONS = [
-  'ca',
-  'cert',
-  'key',
-  'passphrase',
-  'servername',
-  'rejectUnauthorized',
-] as const;
-
 export function checkManagementOptions(options: ManagementOptions): ManagementSettings {
   checkNames('the management API', options, Object.keys(MANAGEMENT));
   const { tls = {}, timeout = MANAGEMENT.timeout.default, clock = systemClock } = options;
-  checkNames('"tls" of the management API', tls, TLS_OPTIONS);
+  checkNames('"tls" of the management API', tls, Object.keys(TLS_OPTIONS));
   const url = parse(options.url, ['http:', 'https:'], 'http://user:password@host:15672');
   const username = options.username ?? (decoded(url.username) || GUEST);
   const password = options.password ?? (decoded(url.password) || GUEST);

@@ -10,7 +10,7 @@
  */
 
 import { show } from '../../core/errors.ts';
-import { type Option, readOptions } from '../../core/option-table.ts';
+import { CLOCK_OPTION, type Option, readOptions } from '../../core/option-table.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { createIdMaker } from '../../system/ids.ts';
 import { closeChannel, openChannel, passiveQueues } from '../connection/amqp.ts';
@@ -31,7 +31,7 @@ import {
   runOut,
   step,
 } from './old-topology.ts';
-import { MOVE, moveMessages } from '../queues/drain.ts';
+import { MOVE, MOVE_CONNECTION, moveMessages } from '../queues/drain.ts';
 import { removeOld } from './remove.ts';
 import type { MigrateOptions, MigrateReport } from '../admin/reports.ts';
 
@@ -40,7 +40,7 @@ const PASSES_MAX = 3;
 
 /** The options of `migrateTopology`, in the order of error texts. */
 const MIGRATE = {
-  connection: MOVE.connection,
+  connection: MOVE_CONNECTION,
   management: {
     kind: 'code',
     type: 'the result of `createManagement`',
@@ -106,7 +106,7 @@ const MIGRATE = {
   },
   onProgress: MOVE.onProgress,
   signal: MOVE.signal,
-  clock: MOVE.clock,
+  clock: CLOCK_OPTION,
 } as const;
 
 /** The options of `migrateTopology`. */

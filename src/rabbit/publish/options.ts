@@ -2,42 +2,37 @@
 
 import type { Duration } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
-import { type Option, type OptionValues, readOptions } from '../../core/option-table.ts';
+import {
+  CLOCK_OPTION,
+  DICE_OPTION,
+  type Option,
+  type OptionValues,
+  readOptions,
+} from '../../core/option-table.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
-import { checkTracer } from '../../engine/tracing.ts';
+import { checkTracer, TRACING_OPTION } from '../../engine/tracing.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
 import type { Tracer } from '../../ports/tracer.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import type { AmqpConnection, AmqpTable } from '../connection/amqp.ts';
-import type { TlsOptions, RabbitConnection } from '../connection/connection.ts';
+import {
+  BROKER_OPTIONS,
+  type RabbitConnection,
+  type TlsOptions,
+} from '../connection/connection.ts';
 import { type ContentCodec, type Encode, encodersOf } from './codecs.ts';
 import type { FallbackSpool } from './fallback.ts';
 import type { ConfirmPublisherLimits } from './confirm-publisher.ts';
 import { checkShort, type PublishMiddleware } from './message.ts';
 
-/** Which broker a publisher or a sink uses. */
-export const BROKER_OPTIONS: Readonly<Record<'url' | 'connection' | 'tls', Option>> = {
-  url: {
-    kind: 'data',
-    type: '`amqp://…`, `amqps://…`, or a list',
-    ts: 'string | readonly string[]',
-    secret: 'password',
-    about: 'the broker; of a list one that answers. Either this or `connection`',
-  },
-  connection: {
-    kind: 'code',
-    type: 'the result of `createConnection` or of amqplib',
-    ts: 'RabbitConnection | AmqpConnection',
-    about: "shared with others, and left open. amqplib's own does not reconnect",
-  },
-  tls: {
-    kind: 'data',
-    type: '`{ ca, cert, key, passphrase, servername, rejectUnauthorized }`',
-    ts: 'TlsOptions',
-    defaultText: "Node's certificate authorities",
-    about: 'for `amqps://`',
-  },
-};
+/** How long a publisher or a sink waits for the broker. */
+export const CONFIRM_TIMEOUT = {
+  kind: 'duration',
+  min: '1ms',
+  max: '1d',
+  default: '30s',
+  about: 'how long a message may take until its confirm',
+} as const;
 
 /** The options of every publisher, in the order of its error texts. */
 const PUBLISHER = {
@@ -91,13 +86,7 @@ const PUBLISHER = {
     about: 'whether messages survive a restart of the broker',
   },
   priority: { kind: 'number', min: 0, max: 255, about: 'for messages without their own' },
-  confirmTimeout: {
-    kind: 'duration',
-    min: '1ms',
-    max: '1d',
-    default: '30s',
-    about: 'how long a message may take until its confirm',
-  },
+  confirmTimeout: CONFIRM_TIMEOUT,
   window: {
     kind: 'number',
     min: 1,
@@ -163,15 +152,9 @@ const PUBLISHER = {
     defaultText: "the spool's",
     about: 'for forwarded messages that no queue takes, or that close their channel',
   },
-  tracing: { kind: 'code', type: 'a tracer', ts: 'Tracer', about: 'writes [spans](traces.md)' },
-  clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
-    about: 'for tests',
-  },
-  dice: { kind: 'code', type: 'Dice', ts: 'Dice', defaultText: "the system's", about: 'for tests' },
+  tracing: TRACING_OPTION,
+  clock: CLOCK_OPTION,
+  dice: DICE_OPTION,
 } as const;
 
 /** Every option of `createPublisher`. */

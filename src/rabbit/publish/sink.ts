@@ -8,8 +8,8 @@
 import type { Duration } from '../../core/duration.ts';
 import { isRespoolError, RespoolError } from '../../core/errors.ts';
 import { classify, type Failure, failure } from '../../core/failure.ts';
-import { type Option, readOptions } from '../../core/option-table.ts';
-import { checkTracer, sending } from '../../engine/tracing.ts';
+import { CLOCK_OPTION, DICE_OPTION, type Option, readOptions } from '../../core/option-table.ts';
+import { checkTracer, sending, TRACING_OPTION } from '../../engine/tracing.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
 import type { OutgoingMessage, Sink } from '../../ports/sink.ts';
 import type { Tracer } from '../../ports/tracer.ts';
@@ -17,6 +17,7 @@ import { systemClock } from '../../system/clock.ts';
 import { InFlight } from '../../system/wait.ts';
 import type { AmqpConnection, Outgoing } from '../connection/amqp.ts';
 import {
+  BROKER_OPTIONS,
   connectionOf,
   exchangePlace,
   type RabbitConnection,
@@ -32,7 +33,7 @@ import {
 } from './confirm-publisher.ts';
 import { ConnectionGate } from './connection-gate.ts';
 import { badKeyList, checkShort } from './message.ts';
-import { BROKER_OPTIONS } from './options.ts';
+import { CONFIRM_TIMEOUT } from './options.ts';
 
 /** The options of a sink, in the order of its error texts. */
 const SINK = {
@@ -51,13 +52,7 @@ const SINK = {
     defaultText: 'its topic',
     about: 'the routing key of a parcel',
   },
-  confirmTimeout: {
-    kind: 'duration',
-    min: '1ms',
-    max: '1d',
-    default: '30s',
-    about: 'how long a message may take until its confirm',
-  },
+  confirmTimeout: CONFIRM_TIMEOUT,
   awayAfter: {
     kind: 'duration',
     min: '1ms',
@@ -72,15 +67,9 @@ const SINK = {
     default: '16 MiB',
     about: 'the largest body; a larger one is a permanent failure',
   },
-  tracing: { kind: 'code', type: 'a tracer', ts: 'Tracer', about: 'writes [spans](traces.md)' },
-  clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
-    about: 'for tests',
-  },
-  dice: { kind: 'code', type: 'Dice', ts: 'Dice', defaultText: "the system's", about: 'for tests' },
+  tracing: TRACING_OPTION,
+  clock: CLOCK_OPTION,
+  dice: DICE_OPTION,
 } as const;
 
 /** Every option of `rabbitSink`. */

@@ -12,11 +12,11 @@
  */
 
 import { RespoolError, show } from '../../core/errors.ts';
-import { type Option, readOptions } from '../../core/option-table.ts';
+import { CLOCK_OPTION, type Option, type OwnOption, readOptions } from '../../core/option-table.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { createIdMaker } from '../../system/ids.ts';
 import type { AmqpMessage, Outgoing } from '../connection/amqp.ts';
-import { connectionOf } from '../connection/connection.ts';
+import { BROKER_OPTIONS, connectionOf } from '../connection/connection.ts';
 import { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import type { Route } from '../topology/model.ts';
 import {
@@ -27,6 +27,7 @@ import {
   queuePlaceOf,
 } from '../message-history.ts';
 import type { DrainEnd, DrainOptions, DrainReport, MoveProgress } from '../admin/reports.ts';
+import { LETTERS_OPTIONS } from './options.ts';
 import type { PassEnd } from './queue-pass.ts';
 import {
   type CarryResult,
@@ -39,13 +40,6 @@ import {
 
 /** The options that a drain and a migration share. */
 export const MOVE = {
-  connection: {
-    kind: 'code',
-    type: 'the result of `createConnection` or of amqplib',
-    ts: 'AnyConnection',
-    required: true,
-    about: 'the broker; the connection is left open',
-  },
   window: { kind: 'number', min: 1, max: 1_000, default: 100, about: 'messages in flight at once' },
   onProgress: {
     kind: 'code',
@@ -54,18 +48,19 @@ export const MOVE = {
     about: 'called after every 100 messages and at the end of each queue',
   },
   signal: { kind: 'code', type: 'an `AbortSignal`', ts: 'AbortSignal', about: 'ends it' },
-  clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
-    about: 'for tests',
-  },
 } as const;
+
+/** The broker where messages are moved. */
+export const MOVE_CONNECTION: OwnOption = {
+  ...BROKER_OPTIONS.connection,
+  ts: 'AnyConnection',
+  required: true,
+  about: 'the broker; the connection is left open',
+};
 
 /** The options of `drainQueue`, in the order of error texts. */
 const DRAIN = {
-  connection: MOVE.connection,
+  connection: MOVE_CONNECTION,
   queue: {
     kind: 'text',
     type: 'a name',
@@ -112,16 +107,10 @@ const DRAIN = {
     defaultText: '`fresh` from dead and parked queues, else `keep`',
     about: 'whether attempts count from 0 again',
   },
-  wire: {
-    kind: 'code',
-    type: 'of a `compat`',
-    ts: 'HistoryWire',
-    defaultText: "Respool's headers",
-    about: 'how the past of messages is written',
-  },
+  wire: LETTERS_OPTIONS.wire,
   onProgress: MOVE.onProgress,
   signal: MOVE.signal,
-  clock: MOVE.clock,
+  clock: CLOCK_OPTION,
 } as const;
 
 /** The options of `drainQueue`. */

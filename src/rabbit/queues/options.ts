@@ -1,27 +1,20 @@
 /** options — what `createQueueLetters` takes, checked, with its defaults. */
 
-import { type Option, readOptions } from '../../core/option-table.ts';
+import { CLOCK_OPTION, type Option, readOptions } from '../../core/option-table.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Caution } from '../../ports/dead-letters.ts';
-import type { AnyConnection } from '../connection/connection.ts';
+import { type AnyConnection, BROKER_OPTIONS } from '../connection/connection.ts';
 import type { Management } from '../management/management.ts';
 import type { HistoryWire } from '../message-history.ts';
 import { checkName, type QueuePlan } from '../topology/model.ts';
 
 const LETTERS = {
   connection: {
-    kind: 'code',
-    type: 'the result of `createConnection` or of amqplib',
+    ...BROKER_OPTIONS.connection,
     ts: 'AnyConnection',
     about: 'either this or `url`; it is left open',
   },
-  url: {
-    kind: 'data',
-    type: '`amqp://…`, `amqps://…`, or a list',
-    ts: 'string | readonly string[]',
-    secret: 'password',
-    about: 'the broker; of a list one that answers',
-  },
+  url: { ...BROKER_OPTIONS.url, about: 'the broker; of a list one that answers' },
   management: {
     kind: 'code',
     type: 'the result of `createManagement`',
@@ -70,13 +63,7 @@ const LETTERS = {
     about:
       'the maximum that a look goes through, unless the look sets its own; see [limits](#limits)',
   },
-  clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
-    about: 'for tests',
-  },
+  clock: CLOCK_OPTION,
   onCaution: {
     kind: 'code',
     type: 'a function',

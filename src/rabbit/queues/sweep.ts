@@ -9,12 +9,23 @@
 import { RespoolError } from '../../core/errors.ts';
 import type { EventOf } from '../../core/event.ts';
 import { checkNames, checkNumber } from '../../core/limits.ts';
-import { type Option, type OptionTable, readOptions } from '../../core/option-table.ts';
+import {
+  CLOCK_OPTION,
+  type Option,
+  type OptionTable,
+  readOptions,
+} from '../../core/option-table.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
 import type { AmqpConnection } from '../connection/amqp.ts';
-import { type AnyConnection, connectionOf, type TlsOptions } from '../connection/connection.ts';
+import {
+  type AnyConnection,
+  BROKER_OPTIONS,
+  connectionOf,
+  type TlsOptions,
+} from '../connection/connection.ts';
 import type { Management } from '../management/management.ts';
+import { LETTERS_OPTIONS } from './options.ts';
 import { ConfirmPublisher } from '../publish/confirm-publisher.ts';
 import { createDeathCounter } from './letter.ts';
 import { findPairs, type SweepPair, type SweepProblem } from './discover.ts';
@@ -39,26 +50,9 @@ export const SWEEP_RANGES = {
 
 /** The options of every sweep, in the order of error texts. */
 const SWEEP = {
-  connection: {
-    kind: 'code',
-    type: 'the result of `createConnection` or of amqplib',
-    ts: 'AnyConnection | undefined',
-    about: 'either this or `url`; it is left open',
-  },
-  url: {
-    kind: 'data',
-    type: '`amqp://…`, `amqps://…`, or a list',
-    ts: 'string | readonly string[] | undefined',
-    secret: 'password',
-    about: 'the broker; of a list one that answers',
-  },
-  tls: {
-    kind: 'data',
-    type: '`{ ca, cert, key, passphrase, servername, rejectUnauthorized }`',
-    ts: 'TlsOptions | undefined',
-    defaultText: "Node's certificate authorities",
-    about: 'for `amqps://`',
-  },
+  connection: { ...LETTERS_OPTIONS.connection, ts: 'AnyConnection | undefined' },
+  url: { ...LETTERS_OPTIONS.url, ts: 'string | readonly string[] | undefined' },
+  tls: { ...BROKER_OPTIONS.tls, ts: 'TlsOptions | undefined' },
   management: {
     kind: 'code',
     type: 'the result of `createManagement`',
@@ -145,13 +139,7 @@ const SWEEP = {
       'gets an event [`sweep`](events.md) for each queue, also for one that failed, except in ' +
       'dry runs; what it throws is ignored',
   },
-  clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock | undefined',
-    defaultText: 'the system clock',
-    about: 'for tests',
-  },
+  clock: { ...CLOCK_OPTION, ts: 'Clock | undefined' },
   audit: {
     kind: 'code',
     type: 'a function',

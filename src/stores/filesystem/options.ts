@@ -4,7 +4,7 @@
 
 import path from 'node:path';
 import { RespoolError } from '../../core/errors.ts';
-import { type Option, readOptions } from '../../core/option-table.ts';
+import { CLOCK_OPTION, type Option, readOptions } from '../../core/option-table.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { SyncMode } from './disk-protocol.ts';
 
@@ -43,13 +43,7 @@ const FILESYSTEM = {
       'times faster; they hold the bytes of those messages until then, or until the store is ' +
       'closed; with 0 the file of a removed message is removed with it',
   },
-  clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
-    about: 'for tests',
-  },
+  clock: CLOCK_OPTION,
 } as const;
 
 const BODIES = { path: PATH, sync: SYNC } as const;

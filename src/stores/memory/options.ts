@@ -3,7 +3,7 @@
  */
 
 import { RespoolError } from '../../core/errors.ts';
-import { type Option, readOptions } from '../../core/option-table.ts';
+import { CLOCK_OPTION, type Option, readOptions } from '../../core/option-table.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { Data, type MemoryData } from './data.ts';
 
@@ -19,13 +19,7 @@ const MEMORY = {
 
 const BODIES = {
   ...MEMORY,
-  clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
-    about: 'bodies only: when a body was written',
-  },
+  clock: { ...CLOCK_OPTION, about: 'bodies only: when a body was written' },
 } as const;
 
 /** Every option of `memoryBodies()`; `memory()` takes all but `clock`. */

@@ -2,7 +2,12 @@
 
 import { resolve } from 'node:path';
 import { RespoolError, show } from '../../core/errors.ts';
-import { type Option, type OptionTable, readOptions } from '../../core/option-table.ts';
+import {
+  CLOCK_OPTION,
+  type Option,
+  type OptionTable,
+  readOptions,
+} from '../../core/option-table.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Logger } from '../../ports/logger.ts';
 import { systemClock } from '../../system/clock.ts';
@@ -81,10 +86,7 @@ const NATS = {
     about: 'how long an operation is retried, in milliseconds',
   },
   clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
+    ...CLOCK_OPTION,
     about: "for waits and the dates of bodies; due times use the server's clock in any case",
   },
   logger: {

@@ -5,7 +5,7 @@
 import type { Duration } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
-import { type Option, readOptions, urlNames } from '../../core/option-table.ts';
+import { CLOCK_OPTION, type Option, readOptions, urlNames } from '../../core/option-table.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Durability } from '../../ports/entry-store.ts';
 import type { Logger } from '../../ports/logger.ts';
@@ -139,13 +139,7 @@ const S3 = {
     ts: 'Logger',
     about: 'gets warnings about dangers when the store opens',
   },
-  clock: {
-    kind: 'code',
-    type: 'Clock',
-    ts: 'Clock',
-    defaultText: 'the system clock',
-    about: 'for tests',
-  },
+  clock: CLOCK_OPTION,
 } as const;
 
 /** Every option of `s3()`. */
