@@ -67,8 +67,8 @@ export type CannotKind = 'homeless' | 'replayed-too-often' | 'transform-failed' 
 /** What would happen. */
 export interface ReplayPlan {
   readonly plannedAt: Millis;
-  /** How many letters there were, by the place's own count, whether they fit or not. */
-  readonly total: number;
+  /** How many letters the place had, whether they fit or not. On record under this name. */
+  readonly seen: number;
   readonly count: number;
   readonly bytes: number;
   readonly oldestAt: Millis | null;
@@ -319,9 +319,9 @@ function isSource(source: unknown): boolean {
 
 function isPlan(plan: unknown): boolean {
   if (!isFields(plan)) return false;
-  const { plannedAt, total, count, bytes, groups, routes, cannot } = plan;
+  const { plannedAt, seen, count, bytes, groups, routes, cannot } = plan;
   return (
-    areNumbers([plannedAt, total, count, bytes]) &&
+    areNumbers([plannedAt, seen, count, bytes]) &&
     [groups, routes, cannot].every((rows) => Array.isArray(rows) && rows.every(isFields))
   );
 }

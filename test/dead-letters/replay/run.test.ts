@@ -16,8 +16,8 @@ const NO_CANARY = { canary: 0 } as const;
 describe('a plan', () => {
   test('tells how many letters there are, also of those that it does not look at', async () => {
     const { plan } = await setup(5);
-    expect((await plan({ max: 2 })).plan).toMatchObject({ count: 2, total: 5 });
-    expect((await plan({ query: { ids: [idOf(0)] } })).plan).toMatchObject({ count: 1, total: 5 });
+    expect((await plan({ max: 2 })).plan).toMatchObject({ count: 2, seen: 5 });
+    expect((await plan({ query: { ids: [idOf(0)] } })).plan).toMatchObject({ count: 1, seen: 5 });
   });
 
   test('tells count, bytes, groups, destinations and what cannot be sent, and touches nothing', async () => {
@@ -30,7 +30,7 @@ describe('a plan', () => {
     const { plan: found, state, counts, id, options } = await plan({ window: 7 });
     expect(found).toMatchObject({
       count: 6,
-      total: 6,
+      seen: 6,
       bytes: 18,
       oldestAt: 2_000,
       newestAt: 2_000,

@@ -152,8 +152,8 @@ export function lineRow({ id, result, to = '', code = '', reason = '' }: ReplayL
 
 /** A plan in full; what looking cost was told before (cli/commands/dlq/open-look.ts). */
 export async function planView(out: Out, name: string, plan: ReplayPlan): Promise<string> {
-  const { count, total, groups, routes, cannot, oldestAt, newestAt } = plan;
-  const parts = [`${safe(name)}: ${numberText(count)} of ${countMessages(total)}`];
+  const { count, seen, groups, routes, cannot, oldestAt, newestAt } = plan;
+  const parts = [`${safe(name)}: ${numberText(count)} of ${countMessages(seen)}`];
   if (oldestAt !== null && newestAt !== null) {
     parts.push(`died ${exact(oldestAt)} to ${exact(newestAt)}`);
   }
