@@ -18,9 +18,15 @@ import {
   stateOfKey,
   WAITING_KEYS,
 } from '../shared/sql-row.ts';
-import { type Permit, Permits } from './claim-filter.ts';
+import {
+  byDueAtAndId,
+  type Candidate,
+  CANDIDATE_SQL,
+  type Permit,
+  Permits,
+} from './claim-filter.ts';
 import type { Connection } from './connection.ts';
-import { byDueAtAndId, type Candidate, CANDIDATE_SQL, FlowLooks } from './flow-looks.ts';
+import { FlowLooks } from './flow-looks.ts';
 import type { TopicFlows } from './topic-flows.ts';
 import type { KeyOrder } from './order-keys.ts';
 import { type EntryRow, STATUS_SQL } from './row.ts';
@@ -56,7 +62,8 @@ export class Claims {
   readonly #flows: TopicFlows;
   readonly #order: KeyOrder;
   readonly #sql: ReturnType<typeof prepare>;
-  readonly #byFlow: FlowLooks;
+  /** Most stores never need them. */
+  #flowLooks: FlowLooks | undefined;
   readonly #permits: Permits;
 
   constructor(connection: Connection, flows: TopicFlows, order: KeyOrder) {
@@ -64,7 +71,6 @@ export class Claims {
     this.#flows = flows;
     this.#order = order;
     this.#sql = prepare(connection.database);
-    this.#byFlow = new FlowLooks(connection, flows);
     this.#permits = new Permits(flows);
   }
 
@@ -87,7 +93,7 @@ export class Claims {
 
   /** After a rollback: what it made is gone, and if there was no room for it, there is none now. */
   drop(): void {
-    this.#byFlow.drop();
+    this.#flowLooks?.drop();
   }
 
   /** The earliest due time that a claim would see. */
@@ -201,12 +207,13 @@ export class Claims {
     if (glance.isEnough) return glance.fit;
     // Those that are active are few: as many as there are leases.
     if (!WAITING_KEYS.includes(slot)) return this.#dueByScan(probe, permit);
-    if (!this.#byFlow.isMade()) {
+    this.#flowLooks ??= new FlowLooks(this.#connection, this.#flows);
+    if (!this.#flowLooks.isMade()) {
       const scan = this.#glance(probe, permit, SCAN_MAX);
       if (scan.isEnough) return scan.fit;
     }
-    if (this.#byFlow.isReady()) {
-      return this.#byFlow.due(probe, permit, isLook && !isOrdered);
+    if (this.#flowLooks.isReady()) {
+      return this.#flowLooks.due(probe, permit, isLook && !isOrdered);
     }
     return isLook ? this.#firstRows(probe, permit) : this.#dueByScan(probe, permit);
   }

@@ -13,7 +13,7 @@
 
 import { sqliteCode, type SqliteDatabase } from '../shared/client.ts';
 import type { StateKey } from '../shared/sql-row.ts';
-import type { Permit } from './claim-filter.ts';
+import { byDueAtAndId, type Candidate, CANDIDATE_SQL, type Permit } from './claim-filter.ts';
 import type { Connection } from './connection.ts';
 import { isDiskError } from './errors.ts';
 import {
@@ -27,27 +27,6 @@ import {
   WAITING_SQL,
 } from './schema.ts';
 import type { TopicFlows } from './topic-flows.ts';
-
-/** A due entry, not yet claimed; without flow and key where nothing asks for them. */
-export type Candidate = readonly [
-  seq: number,
-  dueAt: number,
-  id: string,
-  slot: StateKey,
-  flow: number | null,
-  orderKey: string | null,
-  behind: number,
-];
-
-/** The same, as a statement selects it. */
-export const CANDIDATE_SQL = 'seq, due_at, id, slot, flow, order_key, behind';
-
-/** The order of claims within one priority. */
-export function byDueAtAndId(a: Candidate, b: Candidate): number {
-  const span = a[1] - b[1];
-  if (span !== 0) return span;
-  return a[2] < b[2] ? -1 : 1;
-}
 
 /** Up to so many permitted flows are all asked: that costs less than the bounds would. */
 const FEW_FLOWS = 256;
