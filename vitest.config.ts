@@ -21,7 +21,7 @@ export default defineConfig({
     sequence: { sequencer: LongFilesFirst },
     execArgv: ['--conditions=respool-source'],
     // More than cores: much of a test is waiting for servers, disks and clocks.
-    maxWorkers: 3,
+    maxWorkers: 4,
     // Only against a test that hangs: no test may depend on the speed of the machine.
     testTimeout: 300_000,
     hookTimeout: 300_000,
