@@ -32,6 +32,7 @@ const PACKAGES = [
   'better-sqlite3',
   'amqplib',
   'pg',
+  'drizzle-orm',
   'kysely',
   '@opentelemetry',
   '@prometheus-io',

@@ -1,6 +1,7 @@
 /** emit — the same in a file of better-sqlite3, synchronous from end to end. */
 
 import Sqlite from 'better-sqlite3';
+import { drizzle } from 'drizzle-orm/better-sqlite3';
 import { expect, expectTypeOf, test } from 'vitest';
 import { custom, delivered, fixed } from 'respool';
 import { createOutbox, type EmitResult } from 'respool/outbox';
@@ -36,6 +37,22 @@ test('messages come and go with the transaction of the database', async () => {
   expect(await entries()).toEqual([]);
   place(2, true);
   expect((await entries()).map(({ envelope }) => envelope.topic)).toEqual(['a', 'b', 'c']);
+  expect(orders(database)).toEqual([2]);
+});
+
+test('in a transaction of Drizzle an emit is given the database, and shares its end', async () => {
+  const { database, outbox, entries } = await openSqliteOutbox();
+  const db = drizzle({ client: database });
+  const place = (id: number, isGood: boolean): void =>
+    db.transaction((tx) => {
+      tx.run(`INSERT INTO orders VALUES (${id})`);
+      outbox.emit(database, 'a', id);
+      if (!isGood) tx.rollback();
+    });
+  expect(() => place(1, false)).toThrow('Rollback');
+  expect(await entries()).toEqual([]);
+  place(2, true);
+  expect((await entries()).map(({ envelope }) => envelope.topic)).toEqual(['a']);
   expect(orders(database)).toEqual([2]);
 });
 
