@@ -108,7 +108,7 @@ export async function drawPlan(
   // A program of the user may never answer; for all else there is nothing to listen for.
   const endless = transform === undefined ? undefined : signal;
   // The place's own count: also of what does not fit, and of what comes after `max`.
-  const seen = await letters.count();
+  const total = await letters.count();
   for await (const open of letters.look(query === undefined ? look : { ...look, query })) {
     const obstacle = await unlessAborted(obstacleOf(open, settings, transform), endless);
     if (signal?.aborted === true) break;
@@ -117,7 +117,7 @@ export async function drawPlan(
     if (draft.count >= settings.max) break;
   }
   signal?.throwIfAborted();
-  return draft.finish(Math.max(seen, draft.count), caution);
+  return draft.finish(Math.max(total, draft.count), caution);
 }
 
 /** What looking costs; a place that refuses is not looked at. */
@@ -222,12 +222,15 @@ class Draft {
     }
   }
 
-  finish(seen: number, caution: string | undefined): { plan: ReplayPlan; items: ReplayPlanItem[] } {
+  finish(
+    total: number,
+    caution: string | undefined,
+  ): { plan: ReplayPlan; items: ReplayPlanItem[] } {
     const groups = [...this.#groups].map(([group, rest]) => ({ group, ...rest }));
     const routes = [...this.#routes].map(([to, count]) => ({ to, count }));
     const plan: ReplayPlan = {
       plannedAt: this.#plannedAt,
-      seen,
+      seen: total,
       count: this.#items.length,
       bytes: this.#bytes,
       oldestAt: this.#oldestAt,
