@@ -7,6 +7,7 @@ import { shownReceivers, shownRules } from './load/alerts.ts';
 import { bindingText, brokerOf } from './load/consumer-view.ts';
 import type { EffectiveConsumer } from './load/consumers.ts';
 import { withoutKeys } from './load/encryption-keys.ts';
+import { CONSUMER_KEYS } from './schema/items.ts';
 import { KEYS } from './schema/keys.ts';
 import type { LoadedConfig } from './load/load-config.ts';
 import { describeTarget } from './load/outbox.ts';
@@ -97,7 +98,6 @@ function consumerLines(
 ): ConfigLine[] {
   const shown: Readonly<Record<string, unknown>> = {
     ...consumer,
-    plan: undefined,
     url: brokerOf(consumer),
     topology: consumer.topology?.name ?? compat?.style.name ?? 'shared',
     policy: policyName ?? (consumer.policy && describePolicy(consumer.policy)),
@@ -105,8 +105,9 @@ function consumerLines(
     compat: compat?.name,
     deliver: deliver === undefined ? undefined : loaded.redact(describeHandler(deliver)),
   };
-  return Object.entries(shown).flatMap(([name, value]) => {
+  return Object.keys(CONSUMER_KEYS).flatMap((name) => {
     const whole = `${key}.${name}`;
+    const { [name]: value } = shown;
     if (value === undefined || (Array.isArray(value) && value.length === 0)) return [];
     const isList = name === 'bindings' || name === 'waits';
     return isList ? flatLines(loaded, whole, value) : [lineOf(loaded, whole, value)];

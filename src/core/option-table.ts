@@ -202,7 +202,7 @@ export function readGroup<const Table extends OptionTable>(
 }
 
 /** Whether the table alone decides which values are allowed. */
-function isChecked({ kind }: Option): boolean {
+export function isChecked({ kind }: Option): boolean {
   return ['number', 'decimal', 'bytes', 'duration', 'boolean', 'choice'].includes(kind);
 }
 

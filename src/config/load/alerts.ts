@@ -11,7 +11,14 @@ import { parseCondition } from '../../observe/alerts/parse.ts';
 import type { AlertAction, AlertRule } from '../../observe/alerts/types.ts';
 import type { Handler } from '../../ports/handler.ts';
 import { ALERT_RULE_KEYS } from '../schema/items.ts';
-import { checkKeys, configError, didYouMean, inSection } from './config-errors.ts';
+import {
+  checkItemName,
+  checkKeys,
+  configError,
+  didYouMean,
+  inSection,
+  refuseTwice,
+} from './config-errors.ts';
 import { describeHandler, deliverHandlerOf } from './routes.ts';
 
 /** Who is told, with the handler made. */
@@ -46,8 +53,6 @@ type Data = Readonly<Record<string, unknown>>;
 const RULES_MAX = 200;
 const RECEIVERS_MAX = 50;
 const LEVELS = ['error', 'warn', 'info'] as const;
-const NAME = /^[A-Za-z0-9._-]{1,64}$/;
-const NAME_ALLOWED = '1 to 64 letters, digits, . _ -';
 const RECEIVER_NAME = /^[A-Za-z0-9_-]{1,64}$/;
 const RECEIVER_NAME_ALLOWED = 'a name of 1 to 64 letters, digits, _ -';
 const RECEIVER_ALLOWED =
@@ -127,24 +132,14 @@ function rulesOf(value: unknown, parts: RuleContext): readonly AlertRule[] {
     throw configError(key, value, `a list of at most ${RULES_MAX} rules`);
   }
   const rules = value.map((one: unknown, at) => ruleOf(one, `${key}[${at}]`, parts));
-  for (const [at, { name }] of rules.entries()) {
-    const before = rules.findIndex((one) => one.name === name);
-    if (before === at) continue;
-    throw new RespoolError(
-      'config.invalid',
-      `cannot use ${show(name)} as "${key}[${at}].name": ${key}[${before}] has it already; give ` +
-        'each rule a name of its own',
-    );
-  }
+  refuseTwice(key, rules, { of: 'name', advice: '; give each rule a name of its own' });
   return rules;
 }
 
 function ruleOf(value: unknown, key: string, parts: RuleContext): AlertRule {
   if (!isPlainObject(value)) throw configError(key, value, '{ name, when, … }');
   checkKeys(key, value, Object.keys(ALERT_RULE_KEYS));
-  const { name } = value;
-  if (typeof name !== 'string' || !NAME.test(name))
-    throw configError(`${key}.name`, name, NAME_ALLOWED);
+  const name = checkItemName(`${key}.name`, value['name']);
   return {
     name,
     when: whenOf(value['when'], `${key}.when`, parts),

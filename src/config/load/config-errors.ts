@@ -3,7 +3,7 @@
  */
 
 import { isRespoolError, RespoolError, show } from '../../core/errors.ts';
-import { checkOption, defaultOf, type OptionTable } from '../../core/option-table.ts';
+import { checkOption, defaultOf, isChecked, type OptionTable } from '../../core/option-table.ts';
 
 /** Who said a value. */
 export interface Origin {
@@ -18,6 +18,37 @@ export function configError(key: string, value: unknown, allowed: string): Respo
     'config.invalid',
     `cannot use ${show(value)} as "${key}": allowed is ${allowed}`,
   );
+}
+
+/** Refuses what is no name of a rule or a policy; `what` stands before what is allowed. */
+export function checkItemName(key: string, name: unknown, what = ''): string {
+  if (typeof name === 'string' && /^[A-Za-z0-9._-]{1,64}$/.test(name)) return name;
+  throw configError(key, name, `${what}1 to 64 letters, digits, . _ -`);
+}
+
+/** Refuses an item that has the same as an earlier one under `id`, by what is under `of`. */
+export function refuseTwice<Item extends object>(
+  key: string,
+  items: readonly Item[],
+  { of, id = [of], advice }: TwiceOptions<Item>,
+): void {
+  const ids = items.map((item) => JSON.stringify(id.map((name) => item[name])));
+  const first = new Map(ids.map((one, at) => [one, at] as const).toReversed());
+  const at = ids.findIndex((one, place) => first.get(one) !== place);
+  const item = items[at];
+  if (item === undefined) return;
+  const before = `${key}[${first.get(ids[at] ?? '')}]`;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${show(item[of])} as "${key}[${at}].${of}": ${before} has it already${advice}`,
+  );
+}
+
+interface TwiceOptions<Item> {
+  readonly of: keyof Item & string;
+  readonly id?: readonly (keyof Item)[];
+  /** What to do about it. */
+  readonly advice: string;
 }
 
 /** Refuses names that are no keys, with the one that was probably meant. */
@@ -163,16 +194,19 @@ interface ItemSource {
   readonly filled?: ReadonlySet<string>;
 }
 
-/** Returns the value of a key as written; refuses one that its table does not allow. */
-export function itemReader({ table, item, key, filled }: ItemSource): <T>(name: string) => T {
-  return <T>(name: string) => {
-    const option = table[name];
+/** The values that a table checks or has a default for, as written; refuses what is not allowed. */
+export function readItem<Values extends object>({ table, item, key, filled }: ItemSource): Values {
+  const values: Record<string, unknown> = {};
+  for (const [name, option] of Object.entries(table)) {
     const whole = `${key}.${name}`;
     const said = item[name];
-    const isNumber = option?.kind === 'number' && typeof said === 'string' && said.trim() !== '';
+    const isNumber = option.kind === 'number' && typeof said === 'string' && said.trim() !== '';
     const given = isNumber && filled?.has(whole) === true ? Number(said) : said;
-    const value = given ?? (option && defaultOf(option));
-    if (option !== undefined && value !== undefined) checkOption(whole, value, option);
-    return value as T;
-  };
+    const value = given ?? defaultOf(option);
+    const isOfTable = isChecked(option) || defaultOf(option) !== undefined;
+    if (value === undefined || !isOfTable) continue;
+    checkOption(whole, value, option);
+    values[name] = value;
+  }
+  return values as Values;
 }

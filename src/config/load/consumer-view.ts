@@ -6,20 +6,13 @@
 import { isPlainObject } from '../../core/limits.ts';
 import { shownUrl } from '../../rabbit/connection/connection.ts';
 import type { UserBinding } from '../../rabbit/topology/model.ts';
+import { CONSUMER_KEYS } from '../schema/items.ts';
 import type { EffectiveConsumer } from './consumers.ts';
 
 /** Keys that a consumer may leave to their defaults, for who wants to say so. */
-export const CONSUMER_DEFAULTS: readonly string[] = [
-  'bindings',
-  'topology',
-  'type',
-  'policy',
-  'prefetch',
-  'concurrency',
-  'timeout',
-  'declare',
-  'maxLost',
-];
+export const CONSUMER_DEFAULTS: readonly string[] = Object.keys(CONSUMER_KEYS).filter(
+  (name) => name !== 'url' && CONSUMER_KEYS[name]?.required !== true,
+);
 
 /** The same data without what goes by the name of a key, and is no secret: where it is bound. */
 export function withoutRoutingKeys(value: unknown): unknown {

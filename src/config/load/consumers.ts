@@ -4,7 +4,7 @@
  */
 
 import { type Duration, durationMs } from '../../core/duration.ts';
-import { RespoolError, show } from '../../core/errors.ts';
+import { RespoolError } from '../../core/errors.ts';
 import { checkOneOf, isPlainObject } from '../../core/limits.ts';
 import type { OptionTable } from '../../core/option-table.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
@@ -16,44 +16,47 @@ import {
   COMPATS,
   type ConsumerOptions,
   consumerSettings,
-  type Declare,
 } from '../../rabbit/consume/options.ts';
 import {
   checkName,
   isBrokersOwn,
   mergeTopologies,
   type QueuePlan,
-  type QueueType,
   type TopologyStyle,
   type UserBinding,
 } from '../../rabbit/topology/model.ts';
-import type { Config } from '../schema/define-config.ts';
+import type { Config, ConsumerConfig } from '../schema/define-config.ts';
 import { CONSUMER_KEYS } from '../schema/items.ts';
-import { checkKeys, configError, didYouMean, inSection, itemReader } from './config-errors.ts';
+import {
+  checkKeys,
+  configError,
+  didYouMean,
+  inSection,
+  readItem,
+  refuseTwice,
+} from './config-errors.ts';
 import { checkBrokerUrl } from '../schema/keys.ts';
 import { deliverHandlerOf, type RouteContext, routePolicy } from './routes.ts';
 import { EXTRA_WAITS_MAX } from '../../rabbit/topology/parts.ts';
 import { perAttempt, perDelay, shared, STYLE_TABLES } from '../../rabbit/topology/styles.ts';
 
+type ConsumerValues = Required<
+  Pick<ConsumerConfig, 'type' | 'prefetch' | 'concurrency' | 'timeout' | 'declare' | 'maxLost'>
+>;
+
 /** A consumer that is checked, with its defaults. */
-export interface EffectiveConsumer {
+export interface EffectiveConsumer extends ConsumerValues {
   readonly url: string;
   readonly queue: string;
   readonly bindings: readonly UserBinding[];
   /** None where `compat` decides. */
   readonly topology?: TopologyStyle;
-  readonly type: QueueType;
   /** Default: the consumer's own. */
   readonly policy?: RetryPolicy;
   /** What the policy goes by in the configuration, if it has a name there. */
   readonly policyName?: string;
-  readonly prefetch: number;
-  readonly concurrency: number;
-  readonly timeout: Duration;
   readonly compat?: Compat;
-  readonly declare: Declare;
   readonly waits?: readonly Duration[];
-  readonly maxLost: number;
   /** None where a tool reads the configuration that does not deliver. */
   readonly deliver?: Handler | ReadyHandler;
   /** What it needs at the broker. */
@@ -81,21 +84,9 @@ export function consumersOf(value: unknown, parts: ConsumerContext): readonly Ef
   if (!Array.isArray(value) || value.length > CONSUMERS_MAX) {
     throw configError('consumers', value, `a list of at most ${CONSUMERS_MAX} consumers`);
   }
-  const places = new Map<string, number>();
-  const consumers = value.map((one: unknown, at) => {
-    const consumer = consumerOf(one, `consumers[${at}]`, parts);
-    const place = `${consumer.url} ${consumer.queue}`;
-    const before = places.get(place);
-    if (before !== undefined) {
-      throw new RespoolError(
-        'config.invalid',
-        `cannot use ${show(consumer.queue)} as "consumers[${at}].queue": consumers[${before}] ` +
-          'has it already; give that one more concurrency instead',
-      );
-    }
-    places.set(place, at);
-    return consumer;
-  });
+  const consumers = value.map((one: unknown, at) => consumerOf(one, `consumers[${at}]`, parts));
+  const advice = '; give that one more concurrency instead';
+  refuseTwice('consumers', consumers, { of: 'queue', id: ['url', 'queue'], advice });
   checkTogether(consumers);
   return consumers;
 }
@@ -115,7 +106,6 @@ function consumerOf(value: unknown, key: string, parts: ConsumerContext): Effect
   checkKeys(key, value, Object.keys(CONSUMER_KEYS));
   const consumer = value as Readonly<Record<string, unknown>>;
   const { filled } = parts;
-  const read = itemReader({ table: CONSUMER_KEYS, item: consumer, key, filled });
   const compat = madeOf(consumer['compat'], `${key}.compat`, COMPAT);
   const topology = madeOf(consumer['topology'], `${key}.topology`, STYLE);
   const waits = waitsOf(consumer['waits'], `${key}.waits`);
@@ -124,15 +114,10 @@ function consumerOf(value: unknown, key: string, parts: ConsumerContext): Effect
     queue: inSection(key, () => checkName('queue', consumer['queue'])),
     bindings: bindingsOf(consumer['bindings'], `${key}.bindings`),
     ...(topology === undefined ? {} : { topology }),
-    type: read<QueueType>('type'),
+    ...readItem<ConsumerValues>({ table: CONSUMER_KEYS, item: consumer, key, filled }),
     ...policyOfConsumer(consumer['policy'], `${key}.policy`, parts),
-    prefetch: read<number>('prefetch'),
-    concurrency: read<number>('concurrency'),
-    timeout: read<Duration>('timeout'),
     ...(compat === undefined ? {} : { compat }),
-    declare: read<Declare>('declare'),
     ...(waits === undefined ? {} : { waits }),
-    maxLost: read<number>('maxLost'),
     ...(parts.hasHandlers
       ? { deliver: deliverHandlerOf(consumer['deliver'], `${key}.deliver`, parts) }
       : {}),

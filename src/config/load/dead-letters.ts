@@ -6,11 +6,11 @@
 import type { ReplayRule } from '../../dead-letters/rules/types.ts';
 import { CATEGORIES, type CategoryRule, checkCategoryRules } from '../../core/category.ts';
 import { type Duration, durationMs } from '../../core/duration.ts';
-import { RespoolError, show } from '../../core/errors.ts';
+import { RespoolError } from '../../core/errors.ts';
 import { compileGlob } from '../../core/glob.ts';
 import { checkOneOf, checkTopicPattern, isPlainObject } from '../../core/limits.ts';
 import { REPLAY_RULE_KEYS } from '../schema/items.ts';
-import { checkKeys, configError, itemReader } from './config-errors.ts';
+import { checkItemName, checkKeys, configError, readItem, refuseTwice } from './config-errors.ts';
 
 /** What holds for dead letters. */
 export interface EffectiveDeadLetters {
@@ -69,41 +69,24 @@ function rulesOf(value: unknown, parts: RuleContext): readonly ReplayRule[] {
   if (!Array.isArray(value) || value.length > RULES_MAX) {
     throw configError(key, value, `a list of at most ${RULES_MAX} rules`);
   }
-  const places = new Map<string, number>();
-  return value.map((one: unknown, at) => {
-    const rule = ruleOf(one, `${key}[${at}]`, parts);
-    const before = places.get(rule.name);
-    if (before !== undefined) {
-      throw new RespoolError(
-        'config.invalid',
-        `cannot use ${show(rule.name)} as "${key}[${at}].name": ${key}[${before}] has it ` +
-          'already; give each rule a name of its own',
-      );
-    }
-    places.set(rule.name, at);
-    return rule;
-  });
+  const rules = value.map((one: unknown, at) => ruleOf(one, `${key}[${at}]`, parts));
+  refuseTwice(key, rules, { of: 'name', advice: '; give each rule a name of its own' });
+  return rules;
 }
 
 function ruleOf(value: unknown, key: string, parts: RuleContext): ReplayRule {
   if (!isPlainObject(value)) throw configError(key, value, '{ name, when, … }');
   checkKeys(key, value, Object.keys(REPLAY_RULE_KEYS));
-  const { name } = value;
-  if (typeof name !== 'string' || !/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
-    throw configError(`${key}.name`, name, '1 to 64 letters, digits, . _ -');
-  }
-  const read = itemReader({ table: REPLAY_RULE_KEYS, item: value, key, filled: parts.filled });
+  const name = checkItemName(`${key}.name`, value['name']);
+  const source = { table: REPLAY_RULE_KEYS, item: value, key, filled: parts.filled };
   const when = whenOf(value['when'], `${key}.when`);
   const healthy = healthyOf(value['healthy'], `${key}.healthy`, when);
   return {
     name,
     when,
     ...(healthy === undefined ? {} : { healthy }),
-    every: read<Duration>('every'),
-    rate: read<number>('rate'),
-    times: read<number | undefined>('times') ?? parts.replaysMax,
-    max: read<number>('max'),
-    canary: read<number>('canary'),
+    times: parts.replaysMax,
+    ...readItem<Pick<ReplayRule, 'every' | 'rate' | 'max' | 'canary'>>(source),
   };
 }
 

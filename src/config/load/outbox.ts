@@ -16,8 +16,9 @@ import type { Sink } from '../../ports/sink.ts';
 import { shownUrl } from '../../rabbit/connection/connection.ts';
 import { namesOf } from '../../stores/postgres/options.ts';
 import { PG_OPTIONS } from '../open/server-stores.ts';
+import type { OutboxConfig, RelayConfig } from '../schema/define-config.ts';
 import { checkBrokerUrl } from '../schema/keys.ts';
-import { checkKeys, configError, inSection, itemReader } from './config-errors.ts';
+import { checkItemName, checkKeys, configError, inSection, readItem } from './config-errors.ts';
 import { EXCHANGE_TARGET_KEYS, OUTBOX_KEYS, RELAY_KEYS } from '../schema/options.ts';
 import { describeHandler, deliverHandlerOf, routePolicy } from './routes.ts';
 import { parseStore } from './store-url.ts';
@@ -36,19 +37,18 @@ export type EffectiveTarget =
   | { readonly kind: 'deliver'; readonly deliver: Handler | ReadyHandler }
   | { readonly kind: 'sink'; readonly sink: Sink };
 
+type RelayValues = Required<Omit<RelayConfig, 'to' | 'expires'>> & Pick<RelayConfig, 'expires'>;
+
+interface OutboxValues extends Pick<OutboxConfig, 'expires'> {
+  readonly schema: unknown;
+}
+
 /** A relay that is checked, with its defaults. */
-export interface EffectiveRelay {
+export interface EffectiveRelay extends RelayValues {
   /** As it was said. */
   readonly to: unknown;
   readonly target: EffectiveTarget;
-  readonly batch: number;
-  readonly concurrency: number;
-  readonly cleanUp: CleanUp;
   readonly topics: readonly string[];
-  readonly expires?: Duration;
-  readonly lease: Duration;
-  readonly poll: Duration;
-  readonly pauseAfter: Duration;
 }
 
 /** An outbox that is checked, with its defaults. */
@@ -96,9 +96,9 @@ export function outboxOf(value: unknown, parts: OutboxConfigContext): EffectiveO
   if (Object.keys(said).length === 0 && !hasRelay) return undefined;
   const place = placeOf(said['store'], parts);
   const { tables, listenUrl } = said;
-  const schema = schemaOf(said, place);
-  const read = itemReader({ table: OUTBOX_KEYS, item: said, key: 'outbox' });
-  const expires = read<Duration | undefined>('expires');
+  const values = readItem<OutboxValues>({ table: OUTBOX_KEYS, item: said, key: 'outbox' });
+  const { expires } = values;
+  const schema = schemaOf(said, values.schema, place);
   if (tables !== undefined && typeof tables !== 'string') {
     throw configError('outbox.tables', tables, 'text');
   }
@@ -152,12 +152,11 @@ function placeOf(value: unknown, { folder }: OutboxConfigContext): OutboxPlace {
 }
 
 /** Names are checked by the store itself, in PostgreSQL and in SQLite alike. */
-function schemaOf(data: Data, { kind }: OutboxPlace): string | undefined {
+function schemaOf(data: Data, schema: unknown, { kind }: OutboxPlace): string | undefined {
   if (kind === 'sqlite') {
     if (data['schema'] === undefined) return undefined;
     throw onlyPostgres('outbox.schema');
   }
-  const schema = itemReader({ table: OUTBOX_KEYS, item: data, key: 'outbox' })<unknown>('schema');
   if (typeof schema === 'string') return schema;
   throw configError('outbox.schema', schema, 'a name');
 }
@@ -189,9 +188,7 @@ function policiesOf(
   if (value === undefined) return {};
   if (!isPlainObject(value)) throw configError(key, value, 'an object of names to policies');
   const pairs = Object.entries(value).flatMap(([name, said]) => {
-    if (!/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
-      throw configError(key, name, 'names of 1 to 64 letters, digits, . _ -');
-    }
+    checkItemName(key, name, 'names of ');
     const found = routePolicy(said, `${key}.${name}`, { policies });
     const policy = typeof found === 'string' ? policies[found] : found;
     // One that is not written down is the outbox's own default.
@@ -208,19 +205,14 @@ interface RelayContext extends OutboxConfigContext {
 
 function relayOf(relay: Data, parts: RelayContext): EffectiveRelay {
   const key = 'outbox.relay';
-  const read = itemReader({ table: RELAY_KEYS, item: relay, key });
-  const expires = read<Duration | undefined>('expires') ?? parts.expires;
+  const values = readItem<RelayValues>({ table: RELAY_KEYS, item: relay, key });
   return {
     to: relay['to'],
     target: targetOf(relay['to'], `${key}.to`, parts),
-    batch: read<number>('batch'),
-    concurrency: read<number>('concurrency'),
-    cleanUp: cleanUpOf(read('cleanUp'), `${key}.cleanUp`, parts),
-    topics: topicsOf(read('topics'), `${key}.topics`),
-    ...(expires === undefined ? {} : { expires }),
-    lease: read<Duration>('lease'),
-    poll: read<Duration>('poll'),
-    pauseAfter: read<Duration>('pauseAfter'),
+    ...(parts.expires === undefined ? {} : { expires: parts.expires }),
+    ...values,
+    cleanUp: cleanUpOf(values.cleanUp, `${key}.cleanUp`, parts),
+    topics: topicsOf(values.topics, `${key}.topics`),
   };
 }
 

@@ -21,7 +21,7 @@ import {
   postfix,
   type RetryPolicy,
 } from '../../core/policy.ts';
-import { checkKeys, configError, inSection } from './config-errors.ts';
+import { checkItemName, checkKeys, configError, inSection } from './config-errors.ts';
 
 type Data = Readonly<Record<string, unknown>>;
 
@@ -61,11 +61,10 @@ export function policiesOf(value: unknown, key = 'policies'): Record<string, Ret
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw configError(key, value, 'an object of names to policies');
   }
-  const pairs = Object.entries(value).map(([name, policy]: [string, unknown]) => {
-    if (/^[A-Za-z0-9._-]{1,64}$/.test(name))
-      return [name, configPolicyOf(policy, `${key}.${name}`)];
-    throw configError(key, name, 'names of 1 to 64 letters, digits, . _ -');
-  });
+  const pairs = Object.entries(value).map(([name, policy]: [string, unknown]) => [
+    checkItemName(key, name, 'names of '),
+    configPolicyOf(policy, `${key}.${name}`),
+  ]);
   return Object.fromEntries(pairs) as Record<string, RetryPolicy>;
 }
 

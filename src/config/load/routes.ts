@@ -3,7 +3,6 @@
  * also for the `deliver` of consumers, alerts and an outbox.
  */
 
-import type { Duration } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import { patternsCovering } from '../../core/topic.ts';
 import { checkTopicPattern, isPlainObject } from '../../core/limits.ts';
@@ -16,17 +15,25 @@ import {
   type ReadyHandler,
 } from '../../deliver/index.ts';
 import type { Handler } from '../../ports/handler.ts';
-import { checkKeys, configError, didYouMean, inSection, itemReader } from './config-errors.ts';
+import {
+  checkKeys,
+  configError,
+  didYouMean,
+  inSection,
+  readItem,
+  refuseTwice,
+} from './config-errors.ts';
+import type { RouteConfig } from '../schema/define-config.ts';
 import { ROUTE_KEYS } from '../schema/items.ts';
 import { configPolicyOf } from './policies.ts';
 
+type RouteValues = Required<Pick<RouteConfig, 'concurrency' | 'timeout'>>;
+
 /** A route that is checked, with its defaults. */
-export interface EffectiveRoute {
+export interface EffectiveRoute extends RouteValues {
   readonly topic: string;
   readonly deliver: Handler | ReadyHandler;
   readonly policy?: RetryPolicy | string;
-  readonly concurrency: number;
-  readonly timeout: Duration;
 }
 
 /** What checking a list of routes needs to know. */
@@ -51,20 +58,10 @@ export function routesOf(value: unknown, parts: RouteContext): readonly Effectiv
   if (!Array.isArray(value) || value.length > ROUTES_MAX) {
     throw configError(key, value, `a list of at most ${ROUTES_MAX} routes`);
   }
-  const places = new Map<string, number>();
-  return value.map((one: unknown, at) => {
-    const route = routeOf(one, `${key}[${at}]`, parts);
-    const before = places.get(route.topic);
-    if (before !== undefined) {
-      throw new RespoolError(
-        'config.invalid',
-        `cannot use "${route.topic}" as "${key}[${at}].topic": ${key}[${before}] has it already, ` +
-          'and the first match wins; take one of them out',
-      );
-    }
-    places.set(route.topic, at);
-    return route;
-  });
+  const routes = value.map((one: unknown, at) => routeOf(one, `${key}[${at}]`, parts));
+  const advice = ', and the first match wins; take one of them out';
+  refuseTwice(key, routes, { of: 'topic', advice });
+  return routes;
 }
 
 /** Sentences about routes that never get a message: those before them take all of theirs. */
@@ -100,14 +97,12 @@ function routeOf(value: unknown, key: string, parts: RouteContext): EffectiveRou
   }
   checkKeys(key, value, Object.keys(ROUTE_KEYS));
   const route = value as Readonly<Record<string, unknown>>;
-  const read = itemReader({ table: ROUTE_KEYS, item: route, key, filled: parts.filled });
   const policy = route['policy'];
   return {
     topic: topicOf(route['topic'], `${key}.topic`),
     deliver: deliverHandlerOf(route['deliver'], `${key}.deliver`, parts),
     ...(policy === undefined ? {} : { policy: routePolicy(policy, `${key}.policy`, parts) }),
-    concurrency: read<number>('concurrency'),
-    timeout: read<Duration>('timeout'),
+    ...readItem<RouteValues>({ table: ROUTE_KEYS, item: route, key, filled: parts.filled }),
   };
 }
 
