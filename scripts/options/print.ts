@@ -100,7 +100,7 @@ export function rowsOf(table: OptionTable): readonly string[] {
 
 /** The type of an option for people. */
 export function typeOf(option: Option): string {
-  return option.kind === 'group' ? 'object' : typeText(option);
+  return option.kind === 'group' && option.type === undefined ? 'object' : typeText(option);
 }
 
 /** One row; a bar within a cell is escaped. */

@@ -10,11 +10,12 @@ import {
   ALERT_RULE_KEYS,
   CONSUMER_KEYS,
   REPLAY_RULE_KEYS,
+  REPLAY_WHEN_KEYS,
   ROUTE_KEYS,
   TOKEN_KEYS,
 } from '../../src/config/schema/items.ts';
 import { CONFIG_KEYS, EXCHANGE_TARGET_KEYS } from '../../src/config/schema/options.ts';
-import { CATEGORIES } from '../../src/core/category.ts';
+import { CATEGORY_OPTIONS } from '../../src/core/category.ts';
 import { DURATION_MAX_MS, durationMs } from '../../src/core/duration.ts';
 import { ATTEMPTS_MAX, POLICY_TABLES } from '../../src/core/policy.ts';
 import { bytesOf, defaultOf, type Option, type OptionTable } from '../../src/core/option-table.ts';
@@ -27,6 +28,7 @@ import {
   NATS_OPTIONS,
 } from '../../src/stores/nats/options.ts';
 import { COMPAT_TABLES } from '../../src/rabbit/consume/options.ts';
+import { BINDING_OPTIONS } from '../../src/rabbit/topology/model.ts';
 import { STYLE_TABLES } from '../../src/rabbit/topology/styles.ts';
 import { EXTRA_WAITS_MAX } from '../../src/rabbit/topology/parts.ts';
 import { POSTGRES_OPTIONS } from '../../src/stores/postgres/options.ts';
@@ -282,41 +284,17 @@ const DEFINITIONS: Readonly<Record<string, Schema>> = {
   policies: mapOf(ref('policy')),
   deliver: anyOf(HTTP, EXEC),
   routes: listOf(object(ROUTE_KEYS, {}, true)),
-  bindings: listOf(
-    fields(
-      {
-        exchange: TEXT,
-        key: TEXT,
-        type: words('direct', 'topic', 'fanout', 'headers', false),
-        arguments: { type: 'object' },
-      },
-      ['exchange'],
-    ),
-  ),
+  bindings: listOf(object(BINDING_OPTIONS)),
   topology: family(STYLE_TABLES),
   compat: family(COMPAT_TABLES),
   nameOrFalse: anyOf(TEXT, words(false)),
   consumers: listOf(object(CONSUMER_KEYS, {}, true)),
   relayTarget: anyOf(object(EXCHANGE_TARGET_KEYS), one('spool', words(true)), HTTP, EXEC, VARIABLE),
   cleanUp: anyOf(words('at once', 'never'), DURATION, ref('partitions')),
-  categories: listOf(
-    fields({ category: words(...CATEGORIES), code: TEXT, reason: TEXT, topic: TEXT, queue: TEXT }, [
-      'category',
-    ]),
-  ),
-  replayWhen: {
-    ...fields({
-      group: TEXT,
-      category: words(...CATEGORIES),
-      code: TEXT,
-      topic: TEXT,
-      queue: TEXT,
-      olderThan: DURATION,
-    }),
-    minProperties: 1,
-  },
+  categories: listOf(object(CATEGORY_OPTIONS)),
+  replayWhen: { ...object(REPLAY_WHEN_KEYS), minProperties: 1 },
   healthy: anyOf(words('consumers'), one('http', TEXT)),
-  replayRules: listOf(object(REPLAY_RULE_KEYS, { name: NAME }, true)),
+  replayRules: listOf(object(REPLAY_RULE_KEYS, { name: NAME, when: ref('replayWhen') }, true)),
   tokens: listOf(object(TOKEN_KEYS)),
   metricAliases: listOf(words(...METRIC_ALIASES)),
   receivers: mapOf(anyOf(HTTP, EXEC, one('log', words('error', 'warn', 'info')))),

@@ -8,6 +8,7 @@ import type { Option, OptionTable } from '../../src/core/option-table.ts';
 import { environmentName, isScalar, KEYS } from '../../src/config/schema/keys.ts';
 import * as items from '../../src/config/schema/items.ts';
 import { CONFIG_KEYS, EXCHANGE_TARGET_KEYS, RELAY_KEYS } from '../../src/config/schema/options.ts';
+import { CATEGORY_OPTIONS } from '../../src/core/category.ts';
 import { POLICY_TABLES } from '../../src/core/policy.ts';
 import { REPLAY_OPTIONS } from '../../src/dead-letters/replay/plan.ts';
 import { EXEC_OPTIONS } from '../../src/deliver/exec/exec.ts';
@@ -46,6 +47,7 @@ import { DRAIN_OPTIONS } from '../../src/rabbit/queues/drain.ts';
 import { LETTERS_OPTIONS } from '../../src/rabbit/queues/options.ts';
 import { SWEEP_OPTIONS, SWEEP_QUEUES_OPTIONS } from '../../src/rabbit/queues/sweep.ts';
 import { TOPOLOGY_OPTIONS } from '../../src/rabbit/topology/declare.ts';
+import { BINDING_OPTIONS } from '../../src/rabbit/topology/model.ts';
 import { STYLE_TABLES } from '../../src/rabbit/topology/styles.ts';
 import { SPOOL_OPTIONS } from '../../src/spool/options.ts';
 import {
@@ -139,6 +141,13 @@ const POLICY_COMMON = POLICY_TABLES.postfix;
 const OF_EVERY_POLICY = Object.keys(POLICY_COMMON);
 
 const INTERFACES: readonly WrittenInterface[] = [
+  { file: 'src/core/category.ts', name: 'CategoryRule', table: CATEGORY_OPTIONS },
+  { file: 'src/rabbit/topology/model.ts', name: 'UserBinding', table: BINDING_OPTIONS },
+  {
+    file: 'src/dead-letters/rules/types.ts',
+    name: 'ReplayRuleConfig',
+    table: items.REPLAY_RULE_KEYS,
+  },
   { file: POLICY_FILE, name: 'PolicyOptions', table: POLICY_COMMON },
   {
     file: POLICY_FILE,
@@ -230,7 +239,6 @@ const INTERFACES: readonly WrittenInterface[] = [
 export const TABLES: Readonly<Record<string, OptionTable>> = {
   ...Object.fromEntries(INTERFACES.map(({ name, table }) => [name, table])),
   ...POLICY_TABLES,
-  ReplayRuleConfig: items.REPLAY_RULE_KEYS,
   ConsumerOptions: CONSUMER_OPTIONS,
   OutboxDatabases: OUTBOX_DATABASES,
 };

@@ -10,6 +10,7 @@
 import { RespoolError, show } from './errors.ts';
 import { compileGlob } from './glob.ts';
 import { checkNames, checkOneOf, checkTopicPattern } from './limits.ts';
+import type { Option, OptionTable } from './option-table.ts';
 import { topicMatches } from './topic.ts';
 
 /** The categories; `other` is what no rule knows. */
@@ -30,6 +31,7 @@ export type Category = (typeof CATEGORIES)[number];
 
 /** A rule of the user; all that is given must fit, and the first rule that fits decides. */
 export interface CategoryRule {
+  /** The category of what fits. */
   readonly category: Category;
   /** The code, with `*` and `?`: `erp.*`. */
   readonly code?: string;
@@ -40,6 +42,29 @@ export interface CategoryRule {
   /** The queue it is in, with `*` and `?`. */
   readonly queue?: string;
 }
+
+/** The conditions of a rule; at least one of them is given. */
+const CONDITION_OPTIONS = {
+  code: { kind: 'text', about: 'the code, with `*` and `?`: `erp.*`' },
+  reason: {
+    kind: 'text',
+    about: 'a text within the reason, in any case; parts around `*` in their order',
+  },
+  topic: { kind: 'text', about: 'a topic or pattern' },
+  queue: { kind: 'text', about: 'the queue it is in, with `*` and `?`' },
+} as const satisfies OptionTable;
+
+/** The options of a rule. */
+export const CATEGORY_OPTIONS: Readonly<Record<keyof CategoryRule, Option>> = {
+  category: {
+    kind: 'choice',
+    choices: CATEGORIES,
+    ts: 'Category',
+    required: true,
+    about: 'the category of what fits',
+  },
+  ...CONDITION_OPTIONS,
+};
 
 /** What a category is found by; a letter is one. */
 export interface CategoryInput {
@@ -112,7 +137,7 @@ function checkRule(rule: unknown, what: string): CategoryRule {
   if (typeof rule !== 'object' || rule === null || Array.isArray(rule)) {
     throw invalid(show(rule), what, 'a rule, such as { category, code }');
   }
-  checkNames(`"${what}"`, rule, ['category', ...CONDITIONS]);
+  checkNames(`"${what}"`, rule, Object.keys(CATEGORY_OPTIONS));
   const { category, ...given } = rule as Readonly<Record<string, unknown>>;
   const conditions = CONDITIONS.filter((name) => given[name] !== undefined);
   if (conditions.length === 0) {
@@ -126,7 +151,7 @@ function checkRule(rule: unknown, what: string): CategoryRule {
   };
 }
 
-const CONDITIONS = ['code', 'reason', 'topic', 'queue'] as const;
+const CONDITIONS = Object.keys(CONDITION_OPTIONS) as readonly (keyof typeof CONDITION_OPTIONS)[];
 
 function checkText(value: unknown, what: string): void {
   const isText = typeof value === 'string' && value.trim() !== '' && value !== '*';

@@ -5,8 +5,8 @@
 
 import { type Duration, durationMs } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
-import { checkOneOf, isPlainObject } from '../../core/limits.ts';
-import type { OptionTable } from '../../core/option-table.ts';
+import { isPlainObject } from '../../core/limits.ts';
+import { checkOption, type OptionTable } from '../../core/option-table.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import type { ReadyHandler } from '../../deliver/index.ts';
 import type { Handler } from '../../ports/handler.ts';
@@ -18,6 +18,7 @@ import {
   consumerSettings,
 } from '../../rabbit/consume/options.ts';
 import {
+  BINDING_OPTIONS,
   checkName,
   isBrokersOwn,
   mergeTopologies,
@@ -71,9 +72,6 @@ export interface ConsumerContext extends Omit<RouteContext, 'key'> {
   readonly hasHandlers: boolean;
   readonly backoffs: Config['backoffs'];
 }
-
-const BINDING_NAMES = ['exchange', 'key', 'type', 'arguments'];
-const EXCHANGE_TYPES = ['direct', 'topic', 'fanout', 'headers'] as const;
 
 const CONSUMERS_MAX = 1_000;
 const BINDINGS_MAX = 1_000;
@@ -164,7 +162,7 @@ function bindingsOf(value: unknown, key: string): readonly UserBinding[] {
   return listOf(value, key, BINDINGS_MAX, 'bindings').map((one, at) => {
     const whole = `${key}[${at}]`;
     if (!isPlainObject(one)) throw configError(whole, one, '{ exchange, key, type, arguments }');
-    checkKeys(whole, one, BINDING_NAMES);
+    checkKeys(whole, one, Object.keys(BINDING_OPTIONS));
     const { exchange, key: routingKey, type, arguments: args } = one;
     if (typeof exchange !== 'string' || !isBrokersOwn(exchange)) {
       inSection(whole, () => checkName('exchange', exchange));
@@ -172,7 +170,7 @@ function bindingsOf(value: unknown, key: string): readonly UserBinding[] {
     if (routingKey !== undefined && typeof routingKey !== 'string') {
       throw configError(`${whole}.key`, routingKey, 'text, with * and # at a topic exchange');
     }
-    if (type !== undefined && type !== false) checkOneOf(`${whole}.type`, type, EXCHANGE_TYPES);
+    if (type !== undefined) checkOption(`${whole}.type`, type, BINDING_OPTIONS.type);
     if (args !== undefined && !isPlainObject(args)) {
       throw configError(`${whole}.arguments`, args, 'an object');
     }

@@ -9,7 +9,7 @@ import { type Duration, durationMs } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import { compileGlob } from '../../core/glob.ts';
 import { checkOneOf, checkTopicPattern, isPlainObject } from '../../core/limits.ts';
-import { REPLAY_RULE_KEYS } from '../schema/items.ts';
+import { REPLAY_RULE_KEYS, REPLAY_WHEN_KEYS } from '../schema/items.ts';
 import { checkItemName, checkKeys, configError, readItem, refuseTwice } from './config-errors.ts';
 
 /** What holds for dead letters. */
@@ -34,7 +34,6 @@ export const RULE_DEFAULTS: readonly string[] = Object.entries(REPLAY_RULE_KEYS)
   .map(([name]) => name);
 
 const RULES_MAX = 100;
-const WHEN_NAMES = ['group', 'category', 'code', 'topic', 'queue', 'olderThan'];
 const TEXT_MAX = 255;
 const HEALTHY_ALLOWED =
   "'consumers' (the destination queue is consumed) or { http: url } (a GET there answers 2xx)";
@@ -96,7 +95,7 @@ function whenOf(input: unknown, key: string): ReplayRule['when'] {
     'at least one of group, category, code, topic, queue and olderThan, such as ' +
     "{ category: 'network' }; { topic: '#' } means every letter";
   if (!isPlainObject(input)) throw configError(key, input, allowed);
-  checkKeys(key, input, WHEN_NAMES);
+  checkKeys(key, input, Object.keys(REPLAY_WHEN_KEYS));
   const { group, category, code, topic, queue, olderThan } = input;
   for (const [name, value] of Object.entries({ group, code })) {
     const isText = typeof value === 'string' && value.trim() !== '' && value.length <= TEXT_MAX;

@@ -3,6 +3,7 @@
  * with the same uses as the table of options.ts.
  */
 
+import { CATEGORIES } from '../../core/category.ts';
 import { REPLAY_RANGES } from '../../core/limits.ts';
 import type { OptionTable } from '../../core/option-table.ts';
 import { CONSUMER_OPTIONS } from '../../rabbit/consume/options.ts';
@@ -136,6 +137,21 @@ export const CONSUMER_KEYS: OptionTable = {
   },
 };
 
+/** The conditions of a rule that replays dead letters. */
+export const REPLAY_WHEN_KEYS: OptionTable = {
+  group: { kind: 'text', about: 'a group, as `respool dlq groups` shows it' },
+  category: {
+    kind: 'choice',
+    choices: CATEGORIES,
+    ts: 'Category',
+    about: 'a category, such as `network`',
+  },
+  code: { kind: 'text', about: 'the code of the last failure' },
+  topic: { kind: 'text', about: 'a topic or pattern' },
+  queue: { kind: 'text', about: 'dead queues by name, with `*` and `?`; default: the spool' },
+  olderThan: { kind: 'duration', about: 'died longer ago than this' },
+};
+
 /** Keys of one rule that replays dead letters. */
 export const REPLAY_RULE_KEYS: OptionTable = {
   name: {
@@ -145,17 +161,18 @@ export const REPLAY_RULE_KEYS: OptionTable = {
     about: 'unique; the audit record has `rule:` and the name',
   },
   when: {
-    kind: 'data',
-    type: '`{ group, category, code, topic, queue, olderThan }`',
-    schema: 'replayWhen',
+    kind: 'group',
+    type: `\`{ ${Object.keys(REPLAY_WHEN_KEYS).join(', ')} }\``,
     required: true,
     about:
       'which letters: all given conditions must match. `queue` names dead queues, `*` and `?` ' +
       'allowed; without it, the bounced messages of the spool',
+    options: REPLAY_WHEN_KEYS,
   },
   healthy: {
     kind: 'data',
     type: '`consumers` or `{ http: url }`',
+    ts: "'consumers' | { readonly http: string }",
     schema: 'healthy',
     defaultText: 'for queues `consumers`; for the spool: the topic is not paused',
     about:

@@ -23,36 +23,49 @@ import { RecordLease } from '../../spool/record-lease.ts';
 
 /** How a configuration writes a rule. */
 export interface ReplayRuleConfig {
-  /** 1 to 64 letters, digits, `.`, `_`, `-`; each once. It goes into the audit record. */
+  /** Unique; the audit record has `rule:` and the name. */
   readonly name: string;
-  /** Which letters; all given conditions hold together. */
+  /**
+   * Which letters: all given conditions must match. `queue` names dead queues, `*` and `?` allowed;
+   * without it, the bounced messages of the spool.
+   */
   readonly when: {
     /** A group, as `respool dlq groups` shows it. */
     readonly group?: string;
     /** A category, such as `network`. */
     readonly category?: Category;
+    /** The code of the last failure. */
     readonly code?: string;
     /** A topic or pattern. */
     readonly topic?: string;
-    /** Dead queues by name, `*` and `?` allowed; default: the spool. */
+    /** Dead queues by name, with `*` and `?`; default: the spool. */
     readonly queue?: string;
     /** Died longer ago than this. */
     readonly olderThan?: Duration;
   };
   /**
-   * When the destination is well. Default for queues `consumers`: the queue it goes to is there and
-   * is consumed; for the spool: its topic is not paused. `{ http }`: a GET there answers with 2xx.
+   * When the destination is healthy: its queue exists and is consumed, or a GET of the URL answers
+   * 2xx. Default for queues `consumers`; for the spool: the topic is not paused.
    */
   readonly healthy?: 'consumers' | { readonly http: string };
-  /** The time between two rounds, 1s to 1d; default 5m. */
+  /**
+   * The time between two rounds; after a stopped round twice as long each time, up to 1h. 1s to 1d;
+   * default 5m.
+   */
   readonly every?: Duration;
-  /** Letters per second, 1 to 100,000; default 10. */
+  /** Messages per second. 1 to 1,000,000; default 10. */
   readonly rate?: number;
-  /** Replayed this often, a letter is parked, 1 to 1,000; default `deadLetters.replaysMax`. */
+  /**
+   * A message that was replayed this many times is parked. 1 to 1,000; default
+   * `deadLetters.replaysMax`.
+   */
   readonly times?: number;
-  /** Letters per round, 1 to 5,000; default 1,000. */
+  /** Messages per round. 1 to 5,000; default 1,000. */
   readonly max?: number;
-  /** This many go first, and the rest only when they do not fail again, 0 to 1,000; default 1. */
+  /**
+   * Letters to send first; the rest follows only when they are delivered (canaries). 0 to 1,000;
+   * default 1.
+   */
   readonly canary?: number;
 }
 

@@ -8,6 +8,7 @@
  */
 
 import { RespoolError, show } from '../../core/errors.ts';
+import type { Option } from '../../core/option-table.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import type { AmqpTable } from '../connection/amqp.ts';
 
@@ -65,13 +66,39 @@ export interface Topology {
 
 /** A binding of a user's exchange to the queue. */
 export interface UserBinding {
+  /** The exchange. */
   readonly exchange: string;
-  /** A routing key, with `*` and `#` at a topic exchange; default `#`. */
+  /** A routing key, with `*` and `#` at a topic exchange. Default `#`. */
   readonly key?: string;
-  /** Declares the exchange with this type; default: `topic`. `false`: it is there already. */
+  /** Declares the exchange with this type; `false`: it is there already. Default `topic`. */
   readonly type?: ExchangeSpec['type'] | false;
+  /** Further arguments of the binding. */
   readonly arguments?: AmqpTable;
 }
+
+/** The options of a binding. */
+export const BINDING_OPTIONS: Readonly<Record<keyof UserBinding, Option>> = {
+  exchange: { kind: 'text', required: true, about: 'the exchange' },
+  key: {
+    kind: 'text',
+    default: '#',
+    secret: false,
+    about: 'a routing key, with `*` and `#` at a topic exchange',
+  },
+  type: {
+    kind: 'choice',
+    choices: ['direct', 'topic', 'fanout', 'headers', false],
+    ts: "ExchangeSpec['type'] | false",
+    default: 'topic',
+    about: 'declares the exchange with this type; `false`: it is there already',
+  },
+  arguments: {
+    kind: 'data',
+    ts: 'AmqpTable',
+    schema: 'anyObject',
+    about: 'further arguments of the binding',
+  },
+};
 
 /** What a style is asked to build for. */
 export interface QueueOrder {
