@@ -8,7 +8,8 @@
  *   bounded    the first few due rows, of which the allowed ones are taken; never walks far
  *   passing    past due rows that are left out, where there are fewer of these than flows
  *   by flow    each combination of topic, destination and priority, through `entries_flow`: beside
- *              100,000 due messages of a paused topic it costs one short scan
+ *              100,000 due messages of a paused topic it costs one short scan. Where these are
+ *              many, only those with something due
  *   head       with order keys: the first due rows, if none of them waits for another of its key
  *
  * The commit does not wait for the disk: a claim that a crash of the server undoes never counted.
@@ -24,6 +25,9 @@ import {
   byOrder,
   claimedRows,
   claimSql,
+  type DueRange,
+  FLOWS_FEW,
+  type FlowScan,
   indexOnlyQuery,
   leavesOut,
   nextDueSql,
@@ -63,8 +67,14 @@ interface Taken {
 interface Earliest {
   readonly dueAt: number | null;
   readonly isWhole: boolean;
-  /** How many rows, or flows, were looked at. */
-  readonly seen: number;
+  /** How many flows a scan by flow walked through. */
+  readonly flows: number;
+}
+
+/** How the earliest due time is looked for. */
+interface EarliestLook extends DueRange {
+  readonly scan: Scan;
+  readonly bound?: number;
 }
 
 /** What claims share with other parts of the store. */
@@ -192,7 +202,21 @@ export class Claims {
       if (isWhole) return rows;
       this.#flowWalks.noteShort(search.request);
     }
-    return (await this.#take(ask, search, 'by-flow', bound)).rows;
+    const scan = this.#flowWalks.scanOf(search.request);
+    const beganAt = this.#clock.monotonic();
+    const walked = await this.#take(ask, search, scan, bound);
+    this.#noteWalk(search.request, scan, { ...walked, flows: walked.leftOut }, beganAt);
+    return walked.isWhole ? walked.rows : (await this.#take(ask, search, 'due-flows', bound)).rows;
+  }
+
+  #noteWalk(
+    filter: ClaimFilter,
+    scan: Scan,
+    { flows, isWhole }: Pick<Earliest, 'flows' | 'isWhole'>,
+    beganAt: number,
+  ): void {
+    if (scan === 'few-flows') this.#flowWalks.noteCount(filter, flows, isWhole);
+    else this.#flowWalks.noteWalk(filter, this.#clock.monotonic() - beganAt);
   }
 
   #notePast(request: ClaimRequest, rows: readonly EntryRow[], part: Taken, tookMs: number): void {
@@ -208,22 +232,44 @@ export class Claims {
     if (slots.length === 0 || filter.ids?.length === 0) return null;
     await this.#lowerBounds.raise(ask);
     const beganAt = this.#clock.monotonic();
-    const first = await this.#earliest(ask, filter, slots, 'bounded');
+    const first = await this.#earliest(ask, filter, slots, { scan: 'bounded' });
     this.#lowerBounds.noteLook(this.#clock.monotonic() - beganAt);
     const { dueAt } = first;
     // Beside dead rows, a row that is already due is enough to know: a scan of all flows for an
     // earlier one would take far longer than claiming them.
     const isDue = dueAt !== null && dueAt <= (this.#orderKeys.lastNow ?? dueAt);
     if (first.isWhole || (isDue && this.#lowerBounds.isRaised)) return dueAt;
-    const passing = this.#flowWalks.worthPassing(filter);
-    if (passing > 0) {
-      const past = await this.#earliest(ask, filter, slots, 'passing', passing);
+    const bound = this.#flowWalks.worthPassing(filter);
+    if (bound > 0) {
+      const past = await this.#earliest(ask, filter, slots, { scan: 'passing', bound });
       if (past.isWhole) return past.dueAt;
       this.#flowWalks.noteShort(filter);
     }
-    const whole = await this.#earliest(ask, filter, slots, 'by-flow');
-    this.#flowWalks.noteWalk(filter, whole.seen);
-    return whole.dueAt;
+    const scan = this.#flowWalks.scanOf(filter);
+    if (scan !== 'due-flows') {
+      const walkAt = this.#clock.monotonic();
+      const walked = await this.#earliest(ask, filter, slots, { scan });
+      this.#noteWalk(filter, scan, walked, walkAt);
+      if (walked.isWhole) return walked.dueAt;
+    }
+    return this.#earliestOfMany(ask, filter, slots);
+  }
+
+  /** The same beside many flows: of those with a due row, then of what is due later. */
+  async #earliestOfMany(
+    ask: QueryRequest,
+    filter: ClaimFilter,
+    slots: readonly StateKey[],
+  ): Promise<number | null> {
+    const now = this.#orderKeys.lastNow ?? this.#clock.now();
+    const due = await this.#earliest(ask, filter, slots, { scan: 'due-flows', until: now });
+    if (due.dueAt !== null) return due.dueAt;
+    const bound = this.#flowWalks.rowsOf(filter);
+    for (const look of [{ scan: 'bounded' }, { scan: 'passing', bound }] as const) {
+      const later = await this.#earliest(ask, filter, slots, { ...look, after: now });
+      if (later.isWhole) return later.dueAt;
+    }
+    return (await this.#earliest(ask, filter, slots, { scan: 'due-flows' })).dueAt;
   }
 
   async #take(
@@ -243,7 +289,8 @@ export class Claims {
     });
     const answer = await indexOnlyQuery(ask, statement.text);
     if (statement.bound === undefined) {
-      return { rows: claimedRows(answer, request), isWhole: true, leftOut: 0, putBehind: 0 };
+      const rows = claimedRows(answer, request);
+      return { rows, isWhole: true, leftOut: 0, putBehind: 0 };
     }
     const [putBehind = 0, leftOut = 0, seen = 0] = (answer[0]?.slice(-3) ?? []).map(Number);
     const rows = claimedRows(
@@ -257,25 +304,23 @@ export class Claims {
     ask: QueryRequest,
     filter: ClaimFilter,
     slots: readonly StateKey[],
-    scan: Scan,
-    bound?: number,
+    look: EarliestLook,
   ): Promise<Earliest> {
     const { isOrdered, lastNow } = this.#orderKeys;
     const statement = nextDueSql(this.#names, filter, {
+      ...look,
       slots,
-      scan,
       isOrdered,
       now: () => lastNow ?? this.#clock.now(),
       lowerBoundSql: (slot) => this.#lowerBounds.sql(slot),
-      ...(bound === undefined ? {} : { bound }),
     });
-    const [[dueAt, seen, isRight] = []] = await indexOnlyQuery(ask, statement.text);
+    const [[dueAt, flows, seen, isRight] = []] = await indexOnlyQuery(ask, statement.text);
     if (isRight === false) {
       this.#orderKeys.note();
-      return this.#earliest(ask, filter, slots, scan, bound);
+      return this.#earliest(ask, filter, slots, look);
     }
     const isWhole = statement.bound === undefined || Number(seen) < statement.bound;
-    return { dueAt: (dueAt ?? null) as number | null, isWhole, seen: Number(seen) };
+    return { dueAt: (dueAt ?? null) as number | null, isWhole, flows: Number(flows) };
   }
 
   /** The rows of a claim that got no answer. */
@@ -311,6 +356,8 @@ const SLOW_MS = 2;
 const SLOW_FACTOR = 3;
 /** Filters that are remembered; full destinations change them all the time. */
 const FILTERS_MAX = 64;
+/** A filter with more full destinations than this is another one at nearly every claim. */
+const EXCEPT_MAX = 64;
 
 interface FilterHistory {
   filled: number;
@@ -324,12 +371,13 @@ export class ClaimStrategy {
 
   /** Whether the next claim with this filter may use a filtered scan. */
   isFiltered(request: ClaimRequest): boolean {
-    return this.#of(request).trustedFor > 0;
+    return (this.#of(request)?.trustedFor ?? 0) > 0;
   }
 
   /** Notes a claim; `isClear`: it was filled, and its filter left nothing out. */
   note(request: ClaimRequest, isClear: boolean, tookMs: number): void {
     const seen = this.#of(request);
+    if (seen === undefined) return;
     if (seen.trustedFor > 0) {
       const isSlow = tookMs > SLOW_MS && tookMs > SLOW_FACTOR * seen.quickestMs;
       seen.trustedFor = isClear && !isSlow ? seen.trustedFor - 1 : 0;
@@ -342,7 +390,9 @@ export class ClaimStrategy {
     seen.quickestMs = Math.min(seen.quickestMs, tookMs);
   }
 
-  #of({ lane, states, topics, exceptDestinations, max }: ClaimRequest): FilterHistory {
+  #of(request: ClaimRequest): FilterHistory | undefined {
+    const { lane, states, topics, exceptDestinations = [], max } = request;
+    if (exceptDestinations.length > EXCEPT_MAX) return undefined;
     // Claims of about the same size take about the same time.
     const size = Math.ceil(Math.log2(max));
     const key = JSON.stringify([lane, states, topics, exceptDestinations, size]);
@@ -357,47 +407,84 @@ export class ClaimStrategy {
 
 // How long a walk through the flows is: it passes through those of which nothing is due too.
 //
-// Where there are many, passing over the due rows that a filter leaves out is mostly shorter. How
-// many flows there are is known from the last walk; a passing scan ends before it takes as long.
+// Where there are many, passing over the due rows that a filter leaves out is mostly shorter, and
+// after that the walk to the flows with a due row alone. A walk that counts finds out, and has an
+// end. Full destinations change all the time, and the number of flows does not depend on them.
 
-/** Walks through fewer flows than this are short. */
-const FLOWS_FEW = 200;
 /** How many due rows are passed over in the time in which a walk finds the next flow. */
 const ROWS_PER_FLOW = 4;
-/** After a passing scan that was too short, this many looks walk through the flows at once. */
+/** After a passing scan that was too short, this many looks do without it. */
 const LOOKS_WITHOUT = 16;
+/** Walks are counted again after this many. */
+const LOOKS_UNCOUNTED = 64;
+/** A walk that is taken for short, and takes this long, is counted the next time. */
+const WALK_SLOW_MS = 10;
+/** Filters whose walks are remembered: some for each route with a limit of its own. */
+const WALKS_MAX = 1_024;
+
+interface FlowWalk {
+  flows: number;
+  isMany: boolean;
+  /** Looks left without a passing scan, and without a count. */
+  passLeft: number;
+  countLeft: number;
+}
 
 /** The walks through the flows of one store, by filter. */
 class FlowWalks {
-  readonly #walks = new Map<string, { flows: number; withoutLeft: number }>();
+  readonly #walks = new Map<string, FlowWalk>();
 
   /** How many due rows to pass over before a walk; 0: none. */
   worthPassing(filter: ClaimFilter): number {
-    const walk = this.#walks.get(keyOf(filter));
-    if (walk === undefined || walk.flows < FLOWS_FEW) return 0;
-    if (walk.withoutLeft === 0) return ROWS_PER_FLOW * walk.flows;
-    walk.withoutLeft -= 1;
+    const walk = this.#of(filter);
+    if (walk.flows < FLOWS_FEW) return 0;
+    if (walk.passLeft === 0) return this.rowsOf(filter);
+    walk.passLeft -= 1;
     return 0;
   }
 
   noteShort(filter: ClaimFilter): void {
-    const walk = this.#walks.get(keyOf(filter));
-    if (walk !== undefined) walk.withoutLeft = LOOKS_WITHOUT;
+    this.#of(filter).passLeft = LOOKS_WITHOUT;
   }
 
-  noteWalk(filter: ClaimFilter, flows: number): void {
+  /** How many rows take as long as the flows. */
+  rowsOf(filter: ClaimFilter): number {
+    return ROWS_PER_FLOW * this.#of(filter).flows;
+  }
+
+  /** The next walk. */
+  scanOf(filter: ClaimFilter): FlowScan {
+    const walk = this.#of(filter);
+    if (walk.countLeft === 0) return 'few-flows';
+    walk.countLeft -= 1;
+    return walk.isMany ? 'due-flows' : 'by-flow';
+  }
+
+  noteCount(filter: ClaimFilter, flows: number, isWhole: boolean): void {
+    const walk = this.#of(filter);
+    walk.flows = flows;
+    walk.isMany = !isWhole;
+    walk.countLeft = isWhole && flows >= FLOWS_FEW ? 0 : LOOKS_UNCOUNTED;
+  }
+
+  noteWalk(filter: ClaimFilter, tookMs: number): void {
+    const walk = this.#of(filter);
+    if (!walk.isMany && tookMs > WALK_SLOW_MS) walk.countLeft = 0;
+  }
+
+  #of(filter: ClaimFilter): FlowWalk {
     const key = keyOf(filter);
-    const walk = this.#walks.get(key);
-    if (walk !== undefined) walk.flows = flows;
-    else {
-      if (this.#walks.size >= FILTERS_MAX) this.#walks.clear();
-      this.#walks.set(key, { flows, withoutLeft: 0 });
-    }
+    const found = this.#walks.get(key);
+    if (found !== undefined) return found;
+    if (this.#walks.size >= WALKS_MAX) this.#walks.clear();
+    const fresh: FlowWalk = { flows: 0, isMany: false, passLeft: 0, countLeft: 0 };
+    this.#walks.set(key, fresh);
+    return fresh;
   }
 }
 
-function keyOf({ lane, states, topics, exceptDestinations }: ClaimFilter): string {
-  return JSON.stringify([lane, states, topics, exceptDestinations]);
+function keyOf({ lane, states, topics }: ClaimFilter): string {
+  return JSON.stringify([lane, states, topics]);
 }
 
 // Lower bounds of due times: where the live rows of each state begin, while dead rows cannot be

@@ -303,10 +303,14 @@ const SCANS: readonly (readonly [scan: Scan, isOrdered: boolean, title: string])
   ['bounded', false, 'bounded scan'],
   ['passing', false, 'passing over due rows, where there are more flows than these'],
   ['by-flow', false, 'by flow, after a bounded scan that found too little'],
+  ['few-flows', false, 'by flow, where their number is not known'],
+  ['due-flows', false, 'by flow with something due, where there are many others'],
   ['head', true, 'head scan, in a store with order keys'],
   ['bounded', true, 'bounded scan that puts rows behind others of their order key'],
   ['passing', true, 'passing over due rows, in a store with order keys'],
   ['by-flow', true, 'by flow, in a store with order keys'],
+  ['few-flows', true, 'by flow, where their number is not known, in a store with order keys'],
+  ['due-flows', true, 'by flow with something due, in a store with order keys'],
 ];
 
 function listClaims(list: StatementList, names: Names): void {
@@ -327,6 +331,8 @@ function listClaims(list: StatementList, names: Names): void {
     ['bounded', 'bounded scan'],
     ['passing', 'passing over due rows'],
     ['by-flow', 'by flow'],
+    ['few-flows', 'by flow, where their number is not known'],
+    ['due-flows', 'by flow with something due'],
   ] as const) {
     for (const isOrdered of [false, true]) {
       const where = isOrdered ? ', in a store with order keys' : '';

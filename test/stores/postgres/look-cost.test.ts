@@ -8,14 +8,17 @@ import { namesOf } from '../../../src/stores/postgres/options.ts';
 import type { QueryRequest } from '../../../src/stores/postgres/connection.ts';
 import { withService } from '../../services/index.ts';
 import { backlog, FILTERS, LEAVING_OUT, LONG_DUE, NOT_DUE } from '../look-samples.ts';
-import { mostRows, type Node } from './plan.ts';
+import { mostRows, type Node, pagesRead } from './plan.ts';
 import { asking, openClient, openStore, ownSchema } from './setup.ts';
 import { systemClock } from '../../time.ts';
-import { claimRequest } from '../requests.ts';
+import { claimRequest, DELIVERY } from '../requests.ts';
 
 const FEW = 500;
 const MANY = 10_000;
 const LEFT_OUT = 500;
+const FLOWS = 2_000;
+const MANY_OUT = 9_000;
+const FULL = Array.from({ length: 50 }, (_, at) => `full${at}`);
 const BATCH = 2_000;
 const MAX = 10;
 const LIVE = sampleEntries(3, 'live', { topic: 'live' });
@@ -33,30 +36,39 @@ async function filled(entries: readonly Entry[], warmUp = 0) {
   const ask = asking(client);
   await ask(`VACUUM ANALYZE "${schema}".entries`);
   let rows = 0;
+  let pages = 0;
+  const texts: string[] = [];
   /** Explains each look before it is made; a claim is then taken back with the rest. */
   const counting: QueryRequest = async (text, values) => {
-    const explained = text.replace('WITH RECURSIVE', 'EXPLAIN (ANALYZE, FORMAT JSON) $&');
+    texts.push(text);
+    const explained = text.replace('WITH RECURSIVE', 'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) $&');
     if (explained === text) return ask(text, values);
     await ask('SAVEPOINT look');
     const [[plan] = []] = await ask(explained, values);
     const [{ Plan }] = JSON.parse(plan as string) as readonly [{ readonly Plan: Node }];
     rows += mostRows(Plan);
+    pages += pagesRead(Plan);
     await ask('ROLLBACK TO look');
     return ask(text, values);
   };
-  /** The rows that the largest steps of a claim and of a look for the next due time read. */
-  return async (filter: ClaimFilter): Promise<{ got: number; rows: number }> => {
+  /**
+   * The rows that the largest steps of a claim and of a look for the next due time read, and the
+   * pages of all steps.
+   */
+  return async (filter: ClaimFilter) => {
     const claims = new Claims(namesOf(schema, ''), systemClock);
     let got: readonly unknown[] = [];
     for (let look = 0; look <= warmUp; look += 1) {
       rows = 0;
+      pages = 0;
+      texts.splice(0);
       await ask('BEGIN');
       const request = claimRequest(store, { ...filter, max: MAX });
       got = await claims.claim(counting, request, false);
       await claims.nextDueAt(counting, filter);
       await ask('ROLLBACK');
     }
-    return { got: got.length, rows };
+    return { got: got.length, rows, pages, texts: [...texts] };
   };
 }
 
@@ -122,51 +134,119 @@ withService('postgres', () => {
     },
   );
 
-  // 300 flows: up to 1,200 due rows are passed over, more are not.
-  test.each([
-    { out: 100, isKeyed: false },
-    { out: 100, isKeyed: true },
-    { out: 1_500, isKeyed: false },
-    { out: 1_500, isKeyed: true },
-  ])('finds what a look through all flows finds, past $out, keyed: $isKeyed', async (parts) => {
-    const { out, isKeyed } = parts;
-    const schema = ownSchema();
-    const store = await openStore({ schema });
-    const spread = sampleEntries(20, 'm', (at) => ({
-      topic: `t${at % 3}`,
-      destination: `d${at % 7}`,
-      priority: at % 2 === 0 ? 5 : 2,
-      dueAt: LONG_DUE + ((at * 37) % 11),
-      ...(isKeyed && at % 5 < 2 ? { orderKey: `k${at % 5}` } : {}),
-    }));
-    const leftOut = (priority: number): Entry[] =>
-      sampleEntries(out, `out-${priority}`, {
+  // Regression: each claim and look walked through every flow, with two searches for each.
+  test.each([0, LIVE.length])(
+    'where more are due and left out than flows wait, and %i others',
+    async (due) => {
+      const out = sampleEntries(MANY_OUT, 'out', (at) => ({
         topic: 'out',
-        destination: 'full',
-        priority,
+        destination: `full${at % FULL.length}`,
         dueAt: LONG_DUE,
-      });
-    for (const batch of [backlog(300, NOT_DUE, true), leftOut(2), leftOut(5), spread]) {
-      await store.insert(batch);
-    }
-    const ask = asking(await openClient());
-    const filter: ClaimFilter = {
-      lane: 'delivery',
-      states: ['deferred', 'incoming'],
-      exceptDestinations: ['full'],
-    };
-    const look = async (claims: Claims, max: number) => {
-      await ask('BEGIN');
-      const next = await claims.nextDueAt(ask, filter);
-      const rows = await claims.claim(ask, claimRequest(store, { ...filter, max }), false);
-      await ask('ROLLBACK');
-      return { next, ids: rows.map(([, id]) => id) };
-    };
-    for (const max of [1, 3, 10, 50]) {
-      const claims = new Claims(namesOf(schema, ''), systemClock);
-      const byFlow = await look(claims, max);
-      expect(byFlow.ids.length).toBeGreaterThan(0);
-      for (let again = 0; again < 3; again += 1) expect(await look(claims, max)).toEqual(byFlow);
+      }));
+      const rest = [...out, ...LIVE.slice(0, due)];
+      const few = await filled([...backlog(FLOWS / 4, NOT_DUE, true), ...rest], 2);
+      const many = await filled([...backlog(FLOWS, NOT_DUE, true), ...rest], 2);
+      const filter: ClaimFilter = {
+        lane: 'delivery',
+        states: ['deferred', 'incoming'],
+        exceptDestinations: FULL,
+      };
+      const [small, large] = [await few(filter), await many(filter)];
+      expect(large.got).toBe(due);
+      expect(large.rows).toBeLessThanOrEqual(small.rows + MORE_ROWS);
+      // Of those that are not due, pages of the index are read, and no row.
+      expect(large.pages - small.pages).toBeLessThan((FLOWS - FLOWS / 4) / 10);
+    },
+  );
+
+  // Regression: a claim of other states than the look, or with other full destinations than the
+  // last one, knew nothing of the flows, and walked through all of them.
+  test('where full destinations change, each claim reads as little as the last', async () => {
+    const out = sampleEntries(LEFT_OUT, 'out', (at) => ({
+      topic: 'out',
+      destination: `full${at % FULL.length}`,
+      dueAt: LONG_DUE,
+    }));
+    const entries = [...backlog(MANY, NOT_DUE, true), ...out, ...LIVE];
+    const look = await filled(entries);
+    const filter: ClaimFilter = { lane: 'delivery', states: ['incoming'] };
+    for (const more of ['other', 'another']) {
+      const { got, rows } = await look({ ...filter, exceptDestinations: [...FULL, more] });
+      expect(got).toBe(LIVE.length);
+      expect(rows).toBeLessThanOrEqual(4 * LEFT_OUT);
     }
   });
+
+  // Regression: a claim beside 500 full destinations was a text of 124 kB.
+  test('names each full destination once in a statement', async () => {
+    const out = sampleEntries(LEFT_OUT, 'out', (at) => ({
+      topic: 'out',
+      destination: `full${at % FULL.length}`,
+      dueAt: LONG_DUE,
+    }));
+    const look = await filled([...backlog(FEW, NOT_DUE, true), ...out, ...LIVE]);
+    const { texts } = await look({ ...DELIVERY, exceptDestinations: FULL });
+    expect(texts.length).toBeGreaterThan(2);
+    for (const text of texts) expect(text.split('full17,')).toHaveLength(2);
+  });
+
+  // 150 flows are few: each is searched. Of 300, up to 800 due rows are passed over, or else only
+  // the flows with something due are searched.
+  test.each([
+    { flows: 150, out: 100, isKeyed: false },
+    { flows: 300, out: 100, isKeyed: true },
+    { flows: 150, out: 1_500, isKeyed: false },
+    { flows: 150, out: 1_500, isKeyed: true },
+    { flows: 300, out: 1_500, isKeyed: false },
+    { flows: 300, out: 1_500, isKeyed: true },
+  ])(
+    'finds what a search for each finds, of $flows flows past $out, keyed: $isKeyed',
+    async (parts) => {
+      const { flows, out, isKeyed } = parts;
+      const schema = ownSchema();
+      const store = await openStore({ schema });
+      const spread = sampleEntries(20, 'm', (at) => ({
+        topic: `t${at % 3}`,
+        destination: `d${at % 7}`,
+        priority: at % 2 === 0 ? 5 : 2,
+        dueAt: LONG_DUE + ((at * 37) % 11),
+        ...(isKeyed && at % 5 < 2 ? { orderKey: `k${at % 5}` } : {}),
+      }));
+      const leftOut = (priority: number): Entry[] =>
+        sampleEntries(out, `out-${priority}`, {
+          topic: 'out',
+          destination: 'full',
+          priority,
+          dueAt: LONG_DUE,
+        });
+      const waiting = backlog(flows, NOT_DUE, true);
+      for (const batch of [waiting, leftOut(2), leftOut(5), spread]) await store.insert(batch);
+      const ask = asking(await openClient());
+      const filter: ClaimFilter = {
+        lane: 'delivery',
+        states: ['deferred', 'incoming'],
+        exceptDestinations: ['full'],
+      };
+      const look = async (claims: Claims, max: number, more: Partial<ClaimFilter> = {}) => {
+        await ask('BEGIN');
+        const next = await claims.nextDueAt(ask, { ...filter, ...more });
+        const request = claimRequest(store, { ...filter, ...more, max });
+        const rows = await claims.claim(ask, request, false);
+        await ask('ROLLBACK');
+        return { next, ids: rows.map(([, id]) => id) };
+      };
+      const idsOf = (entries: readonly Entry[]) => entries.map(({ envelope }) => envelope.id);
+      for (const max of [1, 3, 10, 50]) {
+        const claims = new Claims(namesOf(schema, ''), systemClock);
+        const byId = await look(claims, max, { ids: idsOf([...spread, ...waiting]) });
+        expect(byId.ids.length).toBeGreaterThan(0);
+        for (let again = 0; again < 4; again += 1) expect(await look(claims, max)).toEqual(byId);
+      }
+      // Nothing but what is left out is due.
+      await ask(`DELETE FROM "${schema}".entries WHERE id LIKE 'm%'`);
+      const claims = new Claims(namesOf(schema, ''), systemClock);
+      const none = { next: NOT_DUE, ids: [] };
+      for (let again = 0; again < 4; again += 1) expect(await look(claims, 10)).toEqual(none);
+    },
+  );
 });

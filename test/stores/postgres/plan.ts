@@ -5,6 +5,8 @@ export interface Node {
   readonly 'Actual Rows': number;
   readonly 'Actual Loops': number;
   readonly 'Rows Removed by Filter'?: number;
+  readonly 'Shared Hit Blocks'?: number;
+  readonly 'Shared Read Blocks'?: number;
   readonly Plans?: readonly Node[];
 }
 
@@ -12,4 +14,9 @@ export interface Node {
 export function mostRows(node: Node): number {
   const perLoop = node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0);
   return Math.max(perLoop * node['Actual Loops'], ...(node.Plans ?? []).map(mostRows));
+}
+
+/** The pages of tables and indexes that a plan read, counted again each time. */
+export function pagesRead(node: Node): number {
+  return (node['Shared Hit Blocks'] ?? 0) + (node['Shared Read Blocks'] ?? 0);
 }
