@@ -1,4 +1,4 @@
-/** The front door: re-exports, and does nothing. */
+/** The entry point: re-exports, and does nothing. */
 
 export {
   type Config,

@@ -74,7 +74,7 @@ process.on('exit', (code) => {
 
 void run(process.argv.slice(2), io).then(end);
 
-/** Ends with what was printed out of the door: a configuration may have left something running. */
+/** Ends once everything was printed: a configuration may have left something running. */
 async function end(code: number): Promise<void> {
   await Promise.all([process.stdout, process.stderr].map(flushed));
   exit(unwrittenSaid ? EXIT.refused : code);

@@ -25,7 +25,7 @@ import { asError, assert, isRespoolError, RespoolError, textOf } from '../core/e
 import { IN_MEMORY, type SpoolInternals } from '../spool/internals.ts';
 import type { Spool } from '../spool/spool.ts';
 import { TimeLimit } from '../system/wait.ts';
-import { STORE_HEADER } from '../web/wire-texts.ts';
+import { STORE_HEADER } from '../web/http-values.ts';
 import { CommandError } from './exit-codes.ts';
 import type { Io, Out } from './ui/output.ts';
 import { safe } from '../observe/logs/safe-text.ts';

@@ -2,7 +2,7 @@
  * letter-query — which dead letters an operator selects. Pure; for places that filter while they
  * look.
  *
- * Known by shape: the letters themselves are a matter of the doors.
+ * Known by shape: the letters themselves are a matter of the ports.
  */
 
 import type { Millis } from './duration.ts';

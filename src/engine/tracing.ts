@@ -1,5 +1,5 @@
 /**
- * tracing — a tracer at the door: checked once, and from then on harmless.
+ * tracing — a tracer, checked once and from then on harmless.
  *
  * Promise: whatever a tracer throws or forgets, the message goes its way as if there were none.
  */

@@ -1,5 +1,5 @@
 /**
- * options — what createOutbox takes, checked at the door, with the defaults in one place.
+ * options — what createOutbox takes, checked, with the defaults in one place.
  */
 
 import { checkNames } from '../core/limits.ts';

@@ -1,5 +1,5 @@
 /**
- * entry-store — the interface of a store of entries. Batches at the door; results in the order
+ * entry-store — the interface of a store of entries. Takes batches; results in the order
  * asked.
  *
  * The store never decides: it receives whole Status values from core/. `revision` plus `holder` is

@@ -374,7 +374,7 @@ function unreadable(encoding: string, id: string): RespoolError {
   );
 }
 
-// A list of transforms at the door: whole, named once, in a sound order.
+// A list of transforms, checked: whole, named once, in a sound order.
 
 /** Maximum number of transforms in one list. */
 const TRANSFORMS_MAX = 16;

@@ -1,5 +1,5 @@
 /**
- * message — what enqueue takes, checked at the door, and the envelope made of it.
+ * message — what enqueue takes, checked, and the envelope made of it.
  */
 
 import { type Duration, DURATION_MAX_MS, durationMs, type Millis } from '../core/duration.ts';
@@ -49,7 +49,7 @@ export interface Message extends MessageOptions {
   readonly body?: BodyInput;
 }
 
-/** A message after the door, before its body. */
+/** A message that was checked, before its body. */
 export interface CheckedMessage {
   readonly envelope: Omit<Envelope, 'body'>;
   readonly policy: string | null;

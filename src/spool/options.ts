@@ -1,5 +1,5 @@
 /**
- * options — what createSpool takes, checked once at the door, with the defaults in one place.
+ * options — what createSpool takes, checked once, with the defaults in one place.
  */
 
 import { type Duration, durationMs } from '../core/duration.ts';
@@ -313,7 +313,7 @@ export interface SpoolOptions {
   readonly dice?: Dice;
 }
 
-/** The options after the door. */
+/** The options, checked. */
 export interface SpoolSettings {
   readonly path: string;
   readonly transforms: readonly Transform[];

@@ -134,7 +134,7 @@ export interface FaultyBodies extends BodyStore {
   readonly faults: Faults;
 }
 
-/** Puts planned faults in front of an entry store; operations are named as in the door. */
+/** Puts planned faults in front of an entry store; operations are named as in the port. */
 export function faultyStore(store: EntryStore, options: FaultyOptions = {}): FaultyStore {
   const faults = new Faults(options);
   const now = store.now?.bind(store);

@@ -33,7 +33,7 @@ export type { SimPlan, FaultSite } from './simulator/plan.ts';
 export { commandFor, type SimReport, simulate } from './simulator/simulate.ts';
 export type { Invariant, Violation } from './simulator/checks/check-context.ts';
 export { SimProcess } from './simulator/process.ts';
-export { type Mutation, SimWorld, type SpoolStores } from './simulator/world.ts';
+export { type PlantedBug, SimWorld, type SpoolStores } from './simulator/world.ts';
 export {
   type Arrival,
   type SinkAbilities,

@@ -51,7 +51,7 @@ export interface LettersUnderTest {
   readonly arrived: (count: number) => Promise<readonly LetterArrival[]>;
   /** Ids of what is parked now. */
   readonly parked: () => Promise<readonly string[]>;
-  /** Another door to the same place, as another process has; the maker closes it. */
+  /** The same place opened once more, as another process has; the maker closes it. */
   readonly second?: () => Promise<DeadLetters>;
   /** Lets those that arrived be given up again; resolves when they are here. */
   readonly failAgain?: (ids: readonly string[]) => Promise<void>;

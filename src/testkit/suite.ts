@@ -14,7 +14,7 @@ import type {
   StoreOperationName,
 } from '../ports/store-operation.ts';
 
-/** One promise of a door, and the way to check it. */
+/** One promise of a port, and the way to check it. */
 export interface SuiteCase {
   /** A sentence about behaviour. */
   readonly name: string;

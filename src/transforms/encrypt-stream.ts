@@ -57,7 +57,7 @@ export class EncryptReader implements BodyReader {
   }
 
   get digestKey(): Uint8Array {
-    // The door allows to ask once the first byte or the end is out.
+    // The port allows asking once the first byte or the end is out.
     if (this.#digestKey !== undefined) return this.#digestKey;
     throw this.#corrupt('nothing of it was read');
   }

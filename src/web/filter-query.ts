@@ -5,7 +5,7 @@
 import { RespoolError } from '../core/errors.ts';
 import { HEADER_NAME_PATTERN } from '../core/limits.ts';
 import type { ListFilter, PageOptions } from '../spool/list.ts';
-import { momentOf, spanOf, wholeOf } from './wire-texts.ts';
+import { momentOf, spanOf, wholeOf } from './http-values.ts';
 
 const SAME = ['idPrefix', 'topic', 'destination', 'code', 'fingerprint', 'text', 'lane'] as const;
 const SPANS = ['olderThan', 'since'] as const;

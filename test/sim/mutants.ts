@@ -11,7 +11,7 @@ import type {
   EntryStore,
   Status,
 } from 'respool';
-import { type Invariant, type Mutation, SimDisk, type SimPlan } from 'respool/testkit';
+import { type Invariant, type PlantedBug, SimDisk, type SimPlan } from 'respool/testkit';
 import type { Row } from '../../src/stores/memory/due-flows.ts';
 
 /** A planted bug and what must notice it. */
@@ -20,7 +20,7 @@ export interface Mutant {
   readonly name: string;
   /** The promises any of which may break first. */
   readonly breaks: readonly Invariant[];
-  readonly mutation: Mutation;
+  readonly mutation: PlantedBug;
 }
 
 class IgnoresRevision extends SimDisk {
@@ -170,14 +170,14 @@ function withBodyOf(entry: Entry, other: Entry): Entry {
 }
 
 /** A wrapper around the entry store that every spool gets. */
-function door(wrap: (entries: EntryStore) => Partial<EntryStore>): Mutation {
+function door(wrap: (entries: EntryStore) => Partial<EntryStore>): PlantedBug {
   return {
     stores: ({ entries, bodies }) => ({ entries: { ...entries, ...wrap(entries) }, bodies }),
   };
 }
 
 /** The statuses on their way to the store, changed. */
-function settling(change: (to: Status) => Status): Mutation {
+function settling(change: (to: Status) => Status): PlantedBug {
   return door((entries) => ({
     commit: (changes, how) =>
       entries.commit(
@@ -200,7 +200,7 @@ const DARK = (plan: SimPlan): SimPlan => ({
   concurrency: 10,
   wakes: true,
   leaseMs: 2_000,
-  trouble: { ...plan.trouble, brisk: 0.8, blowEveryMs: 1_500 },
+  trouble: { ...plan.trouble, brisk: 0.8, faultEveryMs: 1_500 },
 });
 
 /** Worlds in which answers often come when the lease is over. */

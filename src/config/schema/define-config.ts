@@ -1,7 +1,7 @@
 /**
  * define-config — what a configuration file may say. Types, and a function that gives them.
  *
- * Re-exported by the front door, so it loads nothing; config/load/load-config.ts reads, checks and
+ * Re-exported by src/index.ts, so it loads nothing; config/load/load-config.ts reads, checks and
  * fills in.
  */
 

@@ -1,11 +1,15 @@
 /**
- * commit — guarded writes and removals, a batch in one statement; and the move of unreadable
- * rows into quarantine.
+ * commit — guarded writes and removals, a batch in one statement; with it moves of what was
+ * delivered into the table `sent`, the release of the next message of an order key, and the move of
+ * unreadable rows into quarantine.
  *
- * A statement writes a row once, so a second change of the same entry waits for the next one. A
- * change of an envelope may meet another entry's dedupe key, and must not fail its neighbours.
- * Those that only drop inline bytes, as at the end of every message with a key, go together,
- * and one by one if that fails. All others go by themselves.
+ * A statement writes a row once, so a second change of the same entry waits for the next one.
+ * Changes with a new envelope are written one by one, since one may meet another entry's dedupe key
+ * and must not fail its neighbours. Exception: those that only drop inline bytes, as at the end of
+ * every message with a key, are written in one statement, and one by one if it fails.
+ *
+ * After a try without an answer (`isUnknown`) a change that looks stale may be our own: it is
+ * looked up, and settled by later changes of the batch.
  */
 
 import { assert, RespoolError, textOf } from '../../core/errors.ts';
@@ -113,7 +117,7 @@ export class Changes {
       if (isUnknown) await this.#lookAgain(ask, wave, results);
     }
     if (ended.size > 0) this.#keyedLeft = KEYED_BATCHES;
-    if (isUnknown) trustLater(rows, results);
+    if (isUnknown) settleByLaterChanges(rows, results);
     return results;
   }
 
@@ -129,12 +133,12 @@ export class Changes {
     const stale = plain.length === 0 ? [] : await this.#changePlain(ask, plain, mode);
     for (const index of stale) results[index] = 'stale';
     const shrinking = items.filter(isShrinking);
-    const shrunk = shrinking.length > 1 && (await this.#shrink(ask, shrinking, mode));
+    const shrunk = shrinking.length > 1 && (await this.#dropInlineBytes(ask, shrinking, mode));
     for (const item of items) {
       const [row, index] = item;
       if (row.envelope === undefined) continue;
       if (shrunk === false || !isShrinking(item)) {
-        results[index] = await this.#reshape(ask, row, mode);
+        results[index] = await this.#writeEnvelope(ask, row, mode);
       } else if (shrunk.has(index)) results[index] = 'stale';
     }
   }
@@ -198,7 +202,7 @@ export class Changes {
   }
 
   /** The indexes of those that were stale; false when they have to go one by one. */
-  async #shrink(
+  async #dropInlineBytes(
     ask: QueryRequest,
     items: readonly ShrinkingBody[],
     mode: BatchMode,
@@ -238,7 +242,7 @@ export class Changes {
   }
 
   /** One entry with a new envelope: the same guard, more columns, and what lies in `contents`. */
-  async #reshape(ask: QueryRequest, row: ChangeRow, mode: BatchMode): Promise<ChangeResult> {
+  async #writeEnvelope(ask: QueryRequest, row: ChangeRow, mode: BatchMode): Promise<ChangeResult> {
     const { envelope, body, bodyRef } = row;
     assert(envelope !== undefined, 'a change of an envelope has one');
     const values = new Values();
@@ -313,7 +317,7 @@ export function refusal(id: string, reason: string): RespoolError {
  * After a try that was not answered: of two changes from one revision one at most was done, and
  * what a done change was computed from was done before it.
  */
-function trustLater(rows: readonly ChangeRow[], results: ChangeResult[]): void {
+function settleByLaterChanges(rows: readonly ChangeRow[], results: ChangeResult[]): void {
   const done = new Set<string>();
   for (const [index, { id, revision }] of rows.entries()) {
     if (results[index] !== 'done') continue;

@@ -1,5 +1,5 @@
 /**
- * records — the tables behind the record store, and its door.
+ * records — the tables behind the record store, and the store itself.
  *
  * Writes go in the batches of the entries: a record costs no transaction of its own under load.
  */
@@ -77,7 +77,7 @@ export function createRecords(connection: Connection): Records {
   };
 }
 
-/** The record store's door, over whatever carries questions and batches to the file. */
+/** The record store, over whatever carries questions and batches to the file. */
 export function createRecordStore(file: {
   readonly write: (op: RecordOp) => Promise<EntryResult | undefined>;
   readonly ask: <K extends keyof EntryReplies>(

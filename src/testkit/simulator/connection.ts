@@ -147,7 +147,7 @@ export class StoreLine {
     // A dead process has no effect on anything any more; what it waits for never comes.
     if (process.isDead || isOver()) return new Promise(() => undefined);
     const plan = faults.draw(kind);
-    const strike = process.ambushed();
+    const strike = process.takePlannedFault();
     const { requestMs, answerMs, fails } = plan;
     if (fails !== undefined) process.troubledAtMs = timeline.nowMs;
     if (requestMs === 0 && answerMs === 0 && fails === undefined && strike === undefined) {
@@ -162,7 +162,7 @@ export class StoreLine {
     return travel;
 
     function struck(): T {
-      // After this step, not in it: the answer is on its way when the blow falls.
+      // After this step, not in it: the answer is on its way when the fault comes.
       timeline.after(0, () => strike?.());
       return execute();
     }

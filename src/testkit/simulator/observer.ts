@@ -81,8 +81,8 @@ export class Observer {
     for (const id of ids) {
       ledger.audited(id, { action, process, details });
       // A handler of the moment is judged by the default policy, not by that of its topic.
-      const story = action === 'process' ? ledger.stories.get(id) : undefined;
-      if (story !== undefined) story.grants += 1;
+      const history = action === 'process' ? ledger.histories.get(id) : undefined;
+      if (history !== undefined) history.grants += 1;
     }
   }
 
@@ -100,7 +100,7 @@ export class Observer {
 
   removeBodies(refs: readonly string[]): void {
     for (const ref of refs) checkBodyRemoval(this.scene, ref);
-    this.scene.shelf.remove(refs);
+    this.scene.bodyDisk.remove(refs);
   }
 
   #captured<T>({ process }: Asker, run: () => T): { answer: T; writes: readonly Write[] } {

@@ -36,8 +36,8 @@ export interface Trouble {
   /** A call that takes some milliseconds; the others take none. */
   readonly brisk: number;
   readonly bodyFault: number;
-  /** The mean span between two blows (kill, pause, power cut, clock jump, outage). */
-  readonly blowEveryMs: number;
+  /** The mean span between two faults (kill, pause, power cut, clock jump, outage). */
+  readonly faultEveryMs: number;
   /** The mean span between two acts of an operator. */
   readonly actEveryMs: number;
 }
@@ -48,8 +48,8 @@ export interface SimPlan {
   readonly processes: number;
   readonly producers: number;
   readonly messages: number;
-  /** How long messages come and blows fall. */
-  readonly stormMs: number;
+  /** How long messages come and faults happen. */
+  readonly faultsForMs: number;
   readonly leaseMs: number;
   readonly concurrency: number;
   readonly destinationConcurrency?: number;
@@ -88,7 +88,7 @@ export function drawSimPlan(chance: Chance, ofKeys: Chance): SimPlan {
     processes,
     producers: chance.between(1, 3),
     messages: chance.happens(0.1) ? chance.between(80, 150) : chance.between(20, 60),
-    stormMs: chance.between(1, 6) * MINUTE_MS,
+    faultsForMs: chance.between(1, 6) * MINUTE_MS,
     leaseMs: chance.pick([2, 5, 10, 30]) * SECOND_MS,
     concurrency: chance.pick([1, 2, 4, 10]),
     ...(chance.happens(0.4) ? { destinationConcurrency: chance.between(1, 3) } : {}),
@@ -194,7 +194,7 @@ function drawTrouble(chance: Chance): Trouble {
     slow: 0.005 * scale * chance.random(),
     brisk: chance.pick([0, 0.2, 0.8]),
     bodyFault: 0.01 * scale * chance.random(),
-    blowEveryMs: level === 'calm' ? 60 * MINUTE_MS : chance.between(8, 40) * (SECOND_MS / scale),
+    faultEveryMs: level === 'calm' ? 60 * MINUTE_MS : chance.between(8, 40) * (SECOND_MS / scale),
     actEveryMs: chance.pick([2, 5, 20, 600]) * SECOND_MS,
   };
 }

@@ -34,7 +34,7 @@ export class SimProcess {
   /** True when it went with its machine, and everything it had sent with it. */
   lostPower = false;
   /** A fault between the effect of a call and its answer, some calls from now. */
-  ambush: { callsLeft: number; readonly strike: () => void } | undefined;
+  plannedFault: { callsLeft: number; readonly strike: () => void } | undefined;
   /** When it last stood still or was refused by a store. */
   troubledAtMs = 0;
   /** How far its idea of the store's time may be off, by its last measurement. */
@@ -79,14 +79,14 @@ export class SimProcess {
     return this.#timers.size;
   }
 
-  /** Takes the blow that is due with this call, if any. */
-  ambushed(): (() => void) | undefined {
-    const { ambush } = this;
-    if (ambush === undefined) return undefined;
-    ambush.callsLeft -= 1;
-    if (ambush.callsLeft > 0) return undefined;
-    this.ambush = undefined;
-    return ambush.strike;
+  /** Takes the fault that is due with this call, if any. */
+  takePlannedFault(): (() => void) | undefined {
+    const { plannedFault } = this;
+    if (plannedFault === undefined) return undefined;
+    plannedFault.callsLeft -= 1;
+    if (plannedFault.callsLeft > 0) return undefined;
+    this.plannedFault = undefined;
+    return plannedFault.strike;
   }
 
   /** Lets something run here: now, after the pause, or never. */

@@ -17,7 +17,7 @@ export type HandlerBehaviour = 'calm' | 'flaky' | 'bad' | 'picky' | 'killer' | '
 export interface Invocation {
   readonly number: number;
   readonly topic: string;
-  readonly temper: HandlerBehaviour;
+  readonly behaviour: HandlerBehaviour;
   readonly digest: string;
   /** `unknown`: it failed, but may have had its effect. */
   answer: 'open' | 'ok' | 'duplicate' | 'unknown' | 'aborted';
@@ -99,7 +99,7 @@ export interface Audit {
 
 /** The books of one world. */
 export class SimLedger {
-  readonly stories: Map<string, MessageHistory> = new Map();
+  readonly histories: Map<string, MessageHistory> = new Map();
   readonly invocations: Invocation[] = [];
   /** Paused topic patterns, and since when. */
   readonly pausedSinceMs: Map<string, number> = new Map();
@@ -123,8 +123,8 @@ export class SimLedger {
   /** Opens the book of a message that was stored. */
   open(entry: Entry, invocation: Invocation, seq: number): MessageHistory {
     const { id } = entry.envelope;
-    const former = this.stories.get(id);
-    const story: MessageHistory = {
+    const former = this.histories.get(id);
+    const history: MessageHistory = {
       id,
       invocation,
       entry,
@@ -142,10 +142,10 @@ export class SimLedger {
       audits: this.#audits.get(id) ?? [],
     };
     // An id that was removed for good may be used again; late handlers of the first are excused.
-    if (former !== undefined) story.excuses = former.effects + former.claims.size;
-    this.#audits.set(id, story.audits);
-    this.stories.set(id, story);
-    return story;
+    if (former !== undefined) history.excuses = former.effects + former.claims.size;
+    this.#audits.set(id, history.audits);
+    this.histories.set(id, history);
+    return history;
   }
 
   audited(id: string, audit: Audit): void {
@@ -155,11 +155,11 @@ export class SimLedger {
   }
 
   claim(id: string, holder: string): ClaimFact | undefined {
-    return this.stories.get(id)?.claims.get(holder);
+    return this.histories.get(id)?.claims.get(holder);
   }
 
   claimed(
-    story: MessageHistory,
+    history: MessageHistory,
     process: SimProcess,
     status: Status,
     {
@@ -169,15 +169,15 @@ export class SimLedger {
     }: Pick<ClaimFact, 'before' | 'leaseEndsAtMs'> & Partial<Pick<ClaimFact, 'isSingle'>>,
   ): void {
     const { holder = '', lane, attempts, notices, revision } = status;
-    const fence = `${story.id}:${revision}`;
+    const fence = `${history.id}:${revision}`;
     let isTwin = false;
-    for (const other of story.claims.values()) {
+    for (const other of history.claims.values()) {
       if (other.process !== process || other.fence !== fence) continue;
       other.isTwin = true;
       isTwin = true;
     }
-    story.claims.set(holder, {
-      id: story.id,
+    history.claims.set(holder, {
+      id: history.id,
       process,
       holder,
       fence,
@@ -203,7 +203,7 @@ export class SimLedger {
     holder: string | undefined,
   ): ClaimFact | undefined {
     let found: ClaimFact | undefined;
-    for (const claim of this.stories.get(id)?.claims.values() ?? []) {
+    for (const claim of this.histories.get(id)?.claims.values() ?? []) {
       const isIts = claim.process === process && claim.fence === fence;
       if (!isIts || claim.startedAtMs !== undefined) continue;
       if (claim.holder === holder) return claim;

@@ -1,9 +1,12 @@
 /**
  * simulate — one world from its first message to its rest, from one seed. The same seed gives the
- * same world, step by step. At the end everything is healed and must come to rest:
+ * same world, step by step. First random producers, operators and faults (kills, pauses, power
+ * cuts, outages, clock jumps) act on it, all of them in this file. Then everything is healed and
+ * must come to rest:
  *
- *   heal ─▶ rest: every message ended or legally waiting ─▶ probes start soon ─▶ stop: no timer
- *   ─▶ retention and orphan grace pass ─▶ two cleanups ─▶ nothing is left that should not be
+ *   heal ─▶ rest: every message has ended, or waits as it may ─▶ probes: new messages start in time
+ *   ─▶ stop: no timer is left ─▶ retention and orphan grace pass ─▶ two cleanups ─▶ nothing is left
+ *   that should not be
  */
 
 import { createHash } from 'node:crypto';
@@ -17,7 +20,7 @@ import { isServed, ODD_TOPIC, ORPHAN_GRACE_MS, routeFor, type SimPlan, TOPICS } 
 import { SimProcess } from './process.ts';
 import { type Invocation, NUMBER_HEADER, type HandlerBehaviour } from './sim-ledger.ts';
 import type { Chance } from './timeline.ts';
-import { type Mutation, type ProcessSlot, SimWorld } from './world.ts';
+import { type PlantedBug, type ProcessSlot, SimWorld } from './world.ts';
 
 /** What came of a world. */
 export interface SimReport {
@@ -25,7 +28,7 @@ export interface SimReport {
   readonly plan: SimPlan;
   /** The first broken promise, if any. */
   readonly violation: Violation | undefined;
-  /** Moments that passed and calls at the doors of stores. */
+  /** Moments that passed, and calls of stores. */
   readonly events: number;
   readonly messages: number;
   readonly starts: number;
@@ -54,12 +57,12 @@ const LOOK_EVERY = 100;
  * }
  * const { seed, violation } = await simulate(7, {
  *   disk: (timeline) => new SimDisk(timeline),
- *   shelf: (timeline) => new LeakyDisk(timeline),
+ *   bodyDisk: (timeline) => new LeakyDisk(timeline),
  * });
  * if (violation !== undefined) console.error(violation, commandFor(seed));
  */
-export async function simulate(seed: number, mutation: Mutation = {}): Promise<SimReport> {
-  const world = new SimWorld(seed, mutation);
+export async function simulate(seed: number, bug: PlantedBug = {}): Promise<SimReport> {
+  const world = new SimWorld(seed, bug);
   const { timeline, findings, plan, ledger } = world;
   let lookAt = LOOK_EVERY;
   const isOver = (): boolean => {
@@ -74,21 +77,21 @@ export async function simulate(seed: number, mutation: Mutation = {}): Promise<S
   startProducers(world);
   startOperators(world);
   startFaults(world);
-  await run(plan.stormMs);
+  await run(plan.faultsForMs);
   checkWhole(world.scene);
   if (findings.first === undefined) await finish(world, run);
   let effects = 0;
   let duplicates = 0;
-  for (const story of ledger.stories.values()) {
-    effects += story.effects;
-    duplicates += Math.max(0, story.effects - 1);
+  for (const history of ledger.histories.values()) {
+    effects += history.effects;
+    duplicates += Math.max(0, history.effects - 1);
   }
   return {
     seed,
     plan,
     violation: findings.first,
     events: timeline.steps + timeline.calls,
-    messages: ledger.stories.size,
+    messages: ledger.histories.size,
     starts: ledger.starts + ledger.notices,
     effects,
     duplicates,
@@ -127,19 +130,19 @@ async function finish(world: SimWorld, run: (spanMs: number) => Promise<void>): 
 async function heal(world: SimWorld, run: (spanMs: number) => Promise<void>): Promise<void> {
   world.isHealed = true;
   world.faults.heal();
-  for (const { process } of world.seats) {
-    process.ambush = undefined;
+  for (const { process } of world.processSlots) {
+    process.plannedFault = undefined;
     process.resume(world.chance);
   }
   // Who was down boots within a minute; stops that are under way come to their end.
   await run(2 * MINUTE_MS);
   for (const pattern of world.ledger.pausedSinceMs.keys()) {
-    const seat = world.someone();
-    if (seat === undefined) {
+    const processSlot = world.someone();
+    if (processSlot === undefined) {
       world.findings.add('liveness', 'no process is up two minutes after the last fault');
       return;
     }
-    seat.spool
+    processSlot.spool
       .operator({ by: 'simulator' })
       .resume(pattern)
       .catch((error: unknown) => {
@@ -194,28 +197,35 @@ function isLeft(plan: SimPlan, topic: string): boolean {
 async function probes(world: SimWorld, run: (spanMs: number) => Promise<void>): Promise<void> {
   const { plan, chance } = world;
   for (const delayMs of [0, 10 * SECOND_MS, 0]) {
-    const seat = world.someone();
-    if (seat === undefined) return;
-    const strange = TOPICS.filter((topic) => !routeFor(plan, seat.number, 'delivery', topic));
+    const processSlot = world.someone();
+    if (processSlot === undefined) return;
+    const strange = TOPICS.filter(
+      (topic) => !routeFor(plan, processSlot.number, 'delivery', topic),
+    );
     const topic = chance.pick(strange.length > 0 ? strange : TOPICS);
-    await probeOnce(world, seat, { topic, ...(delayMs === 0 ? {} : { delay: delayMs }) }, run);
+    await probeOnce(
+      world,
+      processSlot,
+      { topic, ...(delayMs === 0 ? {} : { delay: delayMs }) },
+      run,
+    );
   }
 }
 
 async function probeOnce(
   world: SimWorld,
-  seat: ProcessSlot,
+  processSlot: ProcessSlot,
   message: MessageOptions,
   run: (spanMs: number) => Promise<void>,
 ): Promise<void> {
   const { plan, timeline, findings, ledger } = world;
   const dueAtMs = timeline.nowMs + Number(message.delay ?? 0);
-  const invocation = sendProbe(world, seat, message);
-  const isOwn = routeFor(plan, seat.number, 'delivery', message.topic) !== undefined;
+  const invocation = sendProbe(world, processSlot, message);
+  const isOwn = routeFor(plan, processSlot.number, 'delivery', message.topic) !== undefined;
   const limitMs = plan.wakes || isOwn ? PROMPT_MS : UNTOLD_MS;
   await run(dueAtMs - timeline.nowMs + limitMs);
-  const story = [...ledger.stories.values()].find((one) => one.invocation === invocation);
-  const starts = [...(story?.claims.values() ?? [])].flatMap((claim) => claim.startedAtMs ?? []);
+  const history = [...ledger.histories.values()].find((one) => one.invocation === invocation);
+  const starts = [...(history?.claims.values() ?? [])].flatMap((claim) => claim.startedAtMs ?? []);
   const startedAtMs = Math.min(...starts);
   if (startedAtMs < dueAtMs)
     findings.add('early', `a probe started ${dueAtMs - startedAtMs} ms early`);
@@ -226,7 +236,7 @@ async function probeOnce(
 
 async function stopAll(world: SimWorld, run: (spanMs: number) => Promise<void>): Promise<void> {
   let running = 0;
-  for (const { process, spool } of world.seats) {
+  for (const { process, spool } of world.processSlots) {
     running += 1;
     void world.stop(process, spool, 10_000).then(() => {
       running -= 1;
@@ -234,7 +244,7 @@ async function stopAll(world: SimWorld, run: (spanMs: number) => Promise<void>):
   }
   await run(MINUTE_MS);
   if (running > 0) world.findings.add('liveness', `${running} spools did not stop in a minute`);
-  for (const { process } of world.seats) process.kill();
+  for (const { process } of world.processSlots) process.kill();
   // One whose holder was lost waits like any other while an earlier one of its key is held.
   const isInTurn = turnsOf(world.scene);
   for (const entry of world.disk.entries()) {
@@ -246,7 +256,7 @@ async function stopAll(world: SimWorld, run: (spanMs: number) => Promise<void>):
 }
 
 async function cleanUp(world: SimWorld, run: (spanMs: number) => Promise<void>): Promise<void> {
-  const { timeline, disk, shelf, findings } = world;
+  const { timeline, disk, bodyDisk, findings } = world;
   const wall = (): number => world.storeNow();
   const process = new SimProcess(99, 1, { timeline, wall });
   const spool = world.makeSpool(process);
@@ -267,7 +277,7 @@ async function cleanUp(world: SimWorld, run: (spanMs: number) => Promise<void>):
     const isOver = status.state === 'archived' && (status.dueAt ?? 0) <= world.storeNow() - HOUR_MS;
     if (isOver) findings.add('liveness', `"${envelope.id}" is kept past its retention`);
   }
-  for (const ref of shelf.bodies.keys()) {
+  for (const ref of bodyDisk.bodies.keys()) {
     if (!needed.has(ref)) findings.add('orphans', `body "${ref}" has no entry and was not removed`);
   }
 }
@@ -275,11 +285,11 @@ async function cleanUp(world: SimWorld, run: (spanMs: number) => Promise<void>):
 // What happens to a world at random: kills, pauses, power cuts, clock changes,
 // stores that go away, and operators who inspect and change messages at any moment.
 
-/** Lets blows fall until the storm is over. */
+/** Causes faults for as long as the plan says. */
 function startFaults(world: SimWorld): void {
   const { chance, plan, timeline } = world;
   const next = (): void => {
-    const spanMs = -Math.log(1 - chance.random()) * plan.trouble.blowEveryMs;
+    const spanMs = -Math.log(1 - chance.random()) * plan.trouble.faultEveryMs;
     timeline.after(spanMs, () => {
       if (world.isHealed) return;
       strike(world);
@@ -291,7 +301,7 @@ function startFaults(world: SimWorld): void {
 
 function strike(world: SimWorld): void {
   const { chance, faults } = world;
-  const seat = world.someone();
+  const processSlot = world.someone();
   const kind = chance.weighted({
     kill: 5,
     pause: 5,
@@ -312,29 +322,33 @@ function strike(world: SimWorld): void {
       faults.fillUp(chance.between(1_000, 30_000));
       return;
     case 'jump':
-      world.jump(Math.round((chance.random() * 2 - 1) * HOUR_MS), seat);
+      world.jump(Math.round((chance.random() * 2 - 1) * HOUR_MS), processSlot);
       return;
     default:
-      if (seat !== undefined) strikeAt(world, seat, kind);
+      if (processSlot !== undefined) strikeAt(world, processSlot, kind);
   }
 }
 
 /** Hits one process: at this moment, or just after a call of its has had its effect. */
-function strikeAt(world: SimWorld, seat: ProcessSlot, kind: 'kill' | 'pause' | 'restart'): void {
+function strikeAt(
+  world: SimWorld,
+  processSlot: ProcessSlot,
+  kind: 'kill' | 'pause' | 'restart',
+): void {
   const { chance, plan } = world;
   if (kind === 'restart') {
-    world.restart(seat, chance.pick([0, 1_000, 10_000]), chance.between(0, 5_000));
+    world.restart(processSlot, chance.pick([0, 1_000, 10_000]), chance.between(0, 5_000));
     return;
   }
-  const { process } = seat;
+  const { process } = processSlot;
   const downMs = chance.between(0, 60_000);
   const strike = (): void => {
     if (process.isDead) return;
-    if (kind === 'kill') world.kill(seat, downMs);
-    else pause(world, seat, plan.leaseMs);
+    if (kind === 'kill') world.kill(processSlot, downMs);
+    else pause(world, processSlot, plan.leaseMs);
   };
   if (chance.happens(0.5)) strike();
-  else process.ambush = { callsLeft: chance.between(1, 10), strike };
+  else process.plannedFault = { callsLeft: chance.between(1, 10), strike };
 }
 
 function pause(world: SimWorld, { process }: ProcessSlot, leaseMs: number): void {
@@ -347,7 +361,7 @@ function pause(world: SimWorld, { process }: ProcessSlot, leaseMs: number): void
 
 const PATTERNS = ['#', 'mail.*', 'web.hook', 'sms.#'];
 
-/** Lets operators act until the storm is over. */
+/** Lets operators act for as long as faults happen. */
 function startOperators(world: SimWorld): void {
   const { chance, plan, timeline } = world;
   const next = (): void => {
@@ -362,11 +376,11 @@ function startOperators(world: SimWorld): void {
 }
 
 function act(world: SimWorld): void {
-  const seat = world.someone();
-  if (seat === undefined) return;
+  const processSlot = world.someone();
+  if (processSlot === undefined) return;
   const ids = someIds(world);
   // What is refused, and what a faulty store cannot do, is as good as done for an operator here.
-  perform(world, seat, ids).catch(() => undefined);
+  perform(world, processSlot, ids).catch(() => undefined);
 }
 
 async function perform(
@@ -446,7 +460,7 @@ interface SampleMessage {
   readonly bytes: Uint8Array;
 }
 
-const TEMPERS: Readonly<Partial<Record<HandlerBehaviour, number>>> = {
+const BEHAVIOURS: Readonly<Partial<Record<HandlerBehaviour, number>>> = {
   calm: 45,
   flaky: 20,
   bad: 10,
@@ -460,34 +474,34 @@ function startProducers(world: SimWorld): void {
   const { chance, plan, timeline } = world;
   for (let number = 0; number < plan.messages; number += 1) {
     const producer = number % plan.producers;
-    timeline.after(chance.between(0, plan.stormMs), () => produce(world, producer));
+    timeline.after(chance.between(0, plan.faultsForMs), () => produce(world, producer));
   }
 }
 
 /** Puts one message down that must start soon; returns the note about it. */
-function sendProbe(world: SimWorld, seat: ProcessSlot, message: MessageOptions): Invocation {
-  const parcel = pack(world, message, 'probe');
-  void enqueue(world, seat.process, seat.spool, parcel);
-  return parcel.invocation;
+function sendProbe(world: SimWorld, processSlot: ProcessSlot, message: MessageOptions): Invocation {
+  const sample = pack(world, message, 'probe');
+  void enqueue(world, processSlot.process, processSlot.spool, sample);
+  return sample.invocation;
 }
 
 function produce(world: SimWorld, producer: number): void {
-  const { chance, seats } = world;
+  const { chance, processSlots } = world;
   // A producer lives in one process, and goes to another when that is not there.
-  const home = seats[producer % seats.length];
+  const home = processSlots[producer % processSlots.length];
   const isHome = home !== undefined && home.isUp && home.process.isRunning;
-  const seat = isHome ? home : world.someone();
-  if (seat === undefined) {
+  const processSlot = isHome ? home : world.someone();
+  if (processSlot === undefined) {
     world.timeline.after(1_000, () => produce(world, producer));
     return;
   }
-  const { process, spool } = seat;
+  const { process, spool } = processSlot;
   const way = chance.weighted({ one: 6, many: 1, stream: 2 });
-  if (way === 'one') void enqueue(world, process, spool, drawParcel(world));
-  else if (way === 'stream') void stream(world, process, spool, drawParcel(world));
+  if (way === 'one') void enqueue(world, process, spool, drawSample(world));
+  else if (way === 'stream') void stream(world, process, spool, drawSample(world));
   else {
-    const parcels = Array.from({ length: chance.between(2, 4) }, () => drawParcel(world));
-    void enqueueMany(world, process, spool, parcels);
+    const samples = Array.from({ length: chance.between(2, 4) }, () => drawSample(world));
+    void enqueueMany(world, process, spool, samples);
   }
 }
 
@@ -495,12 +509,12 @@ async function enqueue(
   world: SimWorld,
   process: SimProcess,
   spool: Spool,
-  parcel: SampleMessage,
+  sample: SampleMessage,
 ): Promise<void> {
   try {
-    noteAnswer(world, process, parcel, await spool.enqueue(whole(parcel)));
+    noteAnswer(world, process, sample, await spool.enqueue(whole(sample)));
   } catch {
-    noteFailure(world, process, parcel);
+    noteFailure(world, process, sample);
   }
 }
 
@@ -508,15 +522,15 @@ async function enqueueMany(
   world: SimWorld,
   process: SimProcess,
   spool: Spool,
-  parcels: readonly SampleMessage[],
+  samples: readonly SampleMessage[],
 ): Promise<void> {
   try {
-    const answers = await spool.enqueueMany(parcels.map(whole));
+    const answers = await spool.enqueueMany(samples.map(whole));
     for (const [at, answer] of answers.entries()) {
-      noteAnswer(world, process, parcels[at] as SampleMessage, answer);
+      noteAnswer(world, process, samples[at] as SampleMessage, answer);
     }
   } catch {
-    for (const parcel of parcels) noteFailure(world, process, parcel);
+    for (const sample of samples) noteFailure(world, process, sample);
   }
 }
 
@@ -524,14 +538,14 @@ async function stream(
   world: SimWorld,
   process: SimProcess,
   spool: Spool,
-  parcel: SampleMessage,
+  sample: SampleMessage,
 ): Promise<void> {
   const { chance } = world;
-  const { bytes, invocation } = parcel;
+  const { bytes, invocation } = sample;
   const pauseMs = chance.happens(0.5) ? 0 : chance.spanMs(60_000);
   const isAborted = chance.happens(0.25);
   try {
-    const tx = await spool.begin(parcel.message);
+    const tx = await spool.begin(sample.message);
     const half = bytes.length >> 1;
     await tx.write(bytes.subarray(0, half));
     if (pauseMs > 0) await new Promise<void>((resolve) => process.later(pauseMs, resolve));
@@ -539,9 +553,9 @@ async function stream(
     if (isAborted) {
       invocation.answer = 'aborted';
       await tx.abort();
-    } else noteAnswer(world, process, parcel, await tx.commit());
+    } else noteAnswer(world, process, sample, await tx.commit());
   } catch {
-    if (!isAborted) noteFailure(world, process, parcel);
+    if (!isAborted) noteFailure(world, process, sample);
   }
 }
 
@@ -556,23 +570,24 @@ function noteAnswer(
   invocation.id = id;
   invocation.answer = duplicate ? 'duplicate' : 'ok';
   if (duplicate) return;
-  const story = ledger.stories.get(id);
-  if (story?.invocation !== invocation) {
+  const history = ledger.histories.get(id);
+  if (history?.invocation !== invocation) {
     findings.add('conservation', `"${id}" was accepted at ${plan.site} and never stored`);
     return;
   }
-  story.isAccepted = true;
+  history.isAccepted = true;
 }
 
-function noteFailure(world: SimWorld, process: SimProcess, parcel: SampleMessage): void {
-  const { invocation, message } = parcel;
+function noteFailure(world: SimWorld, process: SimProcess, sample: SampleMessage): void {
+  const { invocation, message } = sample;
   invocation.answer = 'unknown';
   const isSafe = message.id !== undefined || message.dedupeKey !== undefined;
   if (process.isDead || !isSafe || world.isHealed || !world.chance.happens(0.7)) return;
   // A producer that can be recognised tries again, maybe at another process.
   world.timeline.after(world.chance.between(100, 5_000), () => {
-    const seat = world.someone();
-    if (seat !== undefined) void enqueue(world, seat.process, seat.spool, parcel);
+    const processSlot = world.someone();
+    if (processSlot !== undefined)
+      void enqueue(world, processSlot.process, processSlot.spool, sample);
   });
 }
 
@@ -580,10 +595,10 @@ function whole({ message, bytes }: SampleMessage): Message {
   return { ...message, body: bytes };
 }
 
-function drawParcel(world: SimWorld): SampleMessage {
+function drawSample(world: SimWorld): SampleMessage {
   const { chance, chanceOfKeys, plan } = world;
   const topic = chance.happens(0.03) ? ODD_TOPIC : chance.pick(TOPICS);
-  const temper = chance.weighted<HandlerBehaviour>(TEMPERS);
+  const behaviour = chance.weighted<HandlerBehaviour>(BEHAVIOURS);
   const message: MessageOptions = {
     topic,
     ...maybe(chance, 0.3, () => ({ priority: chance.between(0, 9) })),
@@ -599,15 +614,19 @@ function drawParcel(world: SimWorld): SampleMessage {
       ? {}
       : maybe(chanceOfKeys, 0.4, () => ({ orderKey: chanceOfKeys.pick(plan.orderKeys) }))),
   };
-  return pack(world, message, temper);
+  return pack(world, message, behaviour);
 }
 
-function pack(world: SimWorld, message: MessageOptions, temper: HandlerBehaviour): SampleMessage {
+function pack(
+  world: SimWorld,
+  message: MessageOptions,
+  behaviour: HandlerBehaviour,
+): SampleMessage {
   const { chance, ledger } = world;
   const size = chance.between(0, 90);
   const bytes = Uint8Array.from({ length: size }, () => chance.between(0, 255));
   const digest = `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
-  const invocation = ledger.invoke({ topic: message.topic, temper, digest });
+  const invocation = ledger.invoke({ topic: message.topic, behaviour, digest });
   const headers = { ...message.headers, [NUMBER_HEADER]: String(invocation.number) };
   return { invocation, bytes, message: { ...message, headers } };
 }

@@ -22,7 +22,7 @@ interface SimBodiesOptions {
 
 /** A body store for one process of a simulated world. */
 export function simBodies({ line, observer, faults }: SimBodiesOptions): BodyStore {
-  const { shelf } = observer.scene;
+  const { bodyDisk } = observer.scene;
   return {
     name: 'simulated',
     traits: { durability: 'power-loss' },
@@ -33,7 +33,7 @@ export function simBodies({ line, observer, faults }: SimBodiesOptions): BodySto
       for await (const part of stream) parts.push(Uint8Array.from(part));
       const bytes = Buffer.concat(parts);
       return line.call({ name: 'put a body', isWrite: true }, () => {
-        if (shelf.put(ref, bytes, observer.scene.storeNow()) === 'taken') {
+        if (bodyDisk.put(ref, bytes, observer.scene.storeNow()) === 'taken') {
           throw new RespoolError('message.duplicate', `cannot put body "${ref}": it is there`);
         }
         return { size: bytes.byteLength };
@@ -42,7 +42,7 @@ export function simBodies({ line, observer, faults }: SimBodiesOptions): BodySto
     async *get(ref) {
       const bytes = await line.call({ name: 'get a body', isWrite: false }, () => {
         const fault = faults.bodyFault();
-        const found = fault === 'missing' ? undefined : shelf.get(ref);
+        const found = fault === 'missing' ? undefined : bodyDisk.get(ref);
         if (found === undefined) {
           throw new RespoolError('body.missing', `cannot read body "${ref}": it does not exist`);
         }
@@ -60,7 +60,7 @@ export function simBodies({ line, observer, faults }: SimBodiesOptions): BodySto
     },
     async *refs(writtenBefore) {
       const found = await line.call({ name: 'list bodies', isWrite: false }, () =>
-        shelf.refs(writtenBefore),
+        bodyDisk.refs(writtenBefore),
       );
       yield* found;
     },

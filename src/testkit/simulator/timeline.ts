@@ -20,7 +20,7 @@ export class Timeline {
   nowMs = 0;
   /** How many moments have passed. */
   steps = 0;
-  /** Calls at the doors of the stores, counted by them. */
+  /** Calls of the stores, counted by them. */
   calls = 0;
   #callsBefore = 0;
   #made = 0;
@@ -28,7 +28,7 @@ export class Timeline {
     (one, other) => one.atMs < other.atMs || (one.atMs === other.atMs && one.order < other.order),
   );
 
-  /** Calls at the doors of the stores within this moment. */
+  /** Calls of the stores within this moment. */
   get callsNow(): number {
     return this.calls - this.#callsBefore;
   }

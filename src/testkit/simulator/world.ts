@@ -25,11 +25,11 @@ import { simBodies, simStore } from './stores.ts';
 import { Chance, Timeline } from './timeline.ts';
 
 /** What a planted bug may replace. */
-export interface Mutation {
+export interface PlantedBug {
   /** Another disk: the data and its rules. */
   readonly disk?: (timeline: Timeline) => SimDisk;
-  /** Another shelf: the bodies. */
-  readonly shelf?: (timeline: Timeline) => SimBodyDisk;
+  /** Another disk for bodies. */
+  readonly bodyDisk?: (timeline: Timeline) => SimBodyDisk;
   /** Another plan: what the bug needs to show. */
   readonly plan?: (plan: SimPlan) => SimPlan;
   /** A wrapper around the stores that a spool gets. */
@@ -84,39 +84,39 @@ export class SimWorld {
   readonly ledger: SimLedger = new SimLedger();
   readonly findings: Findings;
   readonly disk: SimDisk;
-  readonly shelf: SimBodyDisk;
+  readonly bodyDisk: SimBodyDisk;
   readonly faults: SimFaults;
   readonly scene: CheckContext;
   readonly observer: Observer;
-  readonly seats: ProcessSlot[] = [];
+  readonly processSlots: ProcessSlot[] = [];
   isHealed = false;
   kills = 0;
   /** How far the machine's clock was set (sites `one` and `machine`). */
   #jumpedMs = 0;
   #latestNow = 0;
-  readonly #mutation: Mutation;
+  readonly #bug: PlantedBug;
   readonly #gone = new Set<string>();
   readonly #watchers = new Map<SimProcess, { onDue: () => void; isTold: boolean }>();
 
-  constructor(seed: number, mutation: Mutation = {}) {
-    this.#mutation = mutation;
+  constructor(seed: number, bug: PlantedBug = {}) {
+    this.#bug = bug;
     this.chance = new Chance(seededDice(seed));
     this.chanceOfKeys = new Chance(seededDice(seed + KEYS_SALT));
     const plan = drawSimPlan(this.chance, this.chanceOfKeys);
-    this.plan = mutation.plan?.(plan) ?? plan;
+    this.plan = bug.plan?.(plan) ?? plan;
     this.findings = new Findings(() => ({
       atMs: this.timeline.nowMs,
       step: this.timeline.steps,
     }));
-    this.disk = mutation.disk?.(this.timeline) ?? new SimDisk(this.timeline);
-    this.shelf = mutation.shelf?.(this.timeline) ?? new SimBodyDisk(this.timeline);
+    this.disk = bug.disk?.(this.timeline) ?? new SimDisk(this.timeline);
+    this.bodyDisk = bug.bodyDisk?.(this.timeline) ?? new SimBodyDisk(this.timeline);
     const dice = new Chance(seededDice(this.chance.seed()));
     this.faults = new SimFaults(dice, this.timeline, this.plan.trouble);
     this.scene = {
       plan: this.plan,
       ledger: this.ledger,
       disk: this.disk,
-      shelf: this.shelf,
+      bodyDisk: this.bodyDisk,
       timeline: this.timeline,
       findings: this.findings,
       storeNow: () => this.storeNow(),
@@ -126,7 +126,7 @@ export class SimWorld {
       isGone: (holder) => this.#gone.has(holder.slice(0, INSTANCE_LENGTH)),
       onWriteBy: (process) => this.#tellOthers(process),
     });
-    for (let number = 0; number < this.plan.processes; number += 1) this.#seat(number);
+    for (let number = 0; number < this.plan.processes; number += 1) this.#processSlot(number);
   }
 
   /** What the store's clock shows. */
@@ -135,50 +135,50 @@ export class SimWorld {
   }
 
   /** Sets a clock: the machine's, or that of one machine of several; a server's is never set. */
-  jump(byMs: number, seat: ProcessSlot | undefined): void {
+  jump(byMs: number, processSlot: ProcessSlot | undefined): void {
     this.#latestNow = Math.max(this.#latestNow, this.storeNow());
     if (this.plan.site !== 'server') this.#jumpedMs += byMs;
-    else if (seat !== undefined) seat.skewMs += byMs;
+    else if (processSlot !== undefined) processSlot.skewMs += byMs;
   }
 
-  /** A seat whose process can be asked something now. */
+  /** A processSlot whose process can be asked something now. */
   someone(): ProcessSlot | undefined {
-    const up = this.seats.filter(({ isUp, process }) => isUp && process.isRunning);
+    const up = this.processSlots.filter(({ isUp, process }) => isUp && process.isRunning);
     return up.length === 0 ? undefined : this.chance.pick(up);
   }
 
-  /** Puts a new process into a seat and starts its spool. */
-  boot(seat: ProcessSlot): void {
-    seat.runs += 1;
-    seat.process = this.#makeProcess(seat);
-    seat.spool = this.makeSpool(seat.process);
-    const { process, spool } = seat;
-    this.#register(seat);
-    seat.isUp = true;
+  /** Puts a new process into a processSlot and starts its spool. */
+  boot(processSlot: ProcessSlot): void {
+    processSlot.runs += 1;
+    processSlot.process = this.#makeProcess(processSlot);
+    processSlot.spool = this.makeSpool(processSlot.process);
+    const { process, spool } = processSlot;
+    this.#register(processSlot);
+    processSlot.isUp = true;
     spool.start().catch(() => {
       // A process that cannot start is started again by its supervisor.
-      if (!process.isDead) this.kill(seat, 1_000);
+      if (!process.isDead) this.kill(processSlot, 1_000);
     });
   }
 
-  /** Ends a process without a word; another takes its seat after a while. */
-  kill(seat: ProcessSlot, downMs: number): void {
-    if (!seat.process.isStopping && !this.isHealed) this.kills += 1;
-    this.end(seat.process);
-    this.#mutation.kill?.(this);
-    seat.isUp = false;
+  /** Ends a process without a word; another takes its processSlot after a while. */
+  kill(processSlot: ProcessSlot, downMs: number): void {
+    if (!processSlot.process.isStopping && !this.isHealed) this.kills += 1;
+    this.end(processSlot.process);
+    this.#bug.kill?.(this);
+    processSlot.isUp = false;
     this.timeline.after(downMs, () => {
-      if (!seat.isUp) this.boot(seat);
+      if (!processSlot.isUp) this.boot(processSlot);
     });
   }
 
   /** Stops a spool as one should, and boots it again. */
-  restart(seat: ProcessSlot, withinMs: number, downMs: number): void {
-    const { process, spool } = seat;
+  restart(processSlot: ProcessSlot, withinMs: number, downMs: number): void {
+    const { process, spool } = processSlot;
     if (process.isStopping || process.isDead) return;
-    seat.isUp = false;
+    processSlot.isUp = false;
     void this.stop(process, spool, withinMs).then(() => {
-      if (seat.process === process) this.kill(seat, downMs);
+      if (processSlot.process === process) this.kill(processSlot, downMs);
     });
   }
 
@@ -199,9 +199,9 @@ export class SimWorld {
   powerCut(): void {
     this.faults.powerCuts += 1;
     if (this.plan.site !== 'server') {
-      for (const seat of this.seats) {
-        seat.process.lostPower = true;
-        this.kill(seat, this.chance.between(100, 20_000));
+      for (const processSlot of this.processSlots) {
+        processSlot.process.lostPower = true;
+        this.kill(processSlot, this.chance.between(100, 20_000));
       }
     }
     afterPowerCut(this.scene, this.disk.powerCut(this.chance));
@@ -213,7 +213,7 @@ export class SimWorld {
     const stores = this.makeStores(process);
     return createSpool({
       ...simSettings(this.plan),
-      ...(this.#mutation.stores?.(stores, this) ?? stores),
+      ...(this.#bug.stores?.(stores, this) ?? stores),
       clock: process.clock,
       dice,
     });
@@ -243,38 +243,38 @@ export class SimWorld {
     this.#watchers.delete(process);
   }
 
-  #seat(number: number): void {
+  #processSlot(number: number): void {
     const skewMs = this.plan.site === 'server' ? this.chance.between(-60_000, 60_000) : 0;
-    const seat = { number, runs: 0, skewMs, isUp: false } as unknown as ProcessSlot;
-    this.seats.push(seat);
-    this.boot(seat);
+    const processSlot = { number, runs: 0, skewMs, isUp: false } as unknown as ProcessSlot;
+    this.processSlots.push(processSlot);
+    this.boot(processSlot);
   }
 
-  #makeProcess(seat: ProcessSlot): SimProcess {
+  #makeProcess(processSlot: ProcessSlot): SimProcess {
     const { timeline } = this;
     const wall = (): Millis =>
-      this.plan.site === 'server' ? this.storeNow() + seat.skewMs : this.storeNow();
-    return new SimProcess(seat.number, seat.runs, { timeline, wall });
+      this.plan.site === 'server' ? this.storeNow() + processSlot.skewMs : this.storeNow();
+    return new SimProcess(processSlot.number, processSlot.runs, { timeline, wall });
   }
 
-  #register(seat: ProcessSlot): void {
-    const { process, spool } = seat;
-    seat.handler = simHandler({
+  #register(processSlot: ProcessSlot): void {
+    const { process, spool } = processSlot;
+    processSlot.handler = simHandler({
       scene: this.scene,
       process,
       chance: this.chance,
       isHealed: () => this.isHealed,
-      crash: () => this.kill(seat, this.chance.between(0, 30_000)),
+      crash: () => this.kill(processSlot, this.chance.between(0, 30_000)),
     });
     for (const { lane, pattern, processes, timeoutMs, concurrency, policy } of this.plan.routes) {
-      if (!processes.includes(seat.number)) continue;
+      if (!processes.includes(processSlot.number)) continue;
       const options = {
         timeout: timeoutMs,
         ...(concurrency === undefined ? {} : { concurrency }),
         ...(policy === undefined ? {} : { policy }),
       };
-      if (lane === 'delivery') spool.handle(pattern, seat.handler, options);
-      else spool.onBounce(pattern, seat.handler, options);
+      if (lane === 'delivery') spool.handle(pattern, processSlot.handler, options);
+      else spool.onBounce(pattern, processSlot.handler, options);
     }
   }
 
@@ -325,7 +325,7 @@ type Act =
   | 'stubborn'
   | 'crash';
 
-const BY_TEMPER: Readonly<Record<HandlerBehaviour, Readonly<Partial<Record<Act, number>>>>> = {
+const BY_BEHAVIOUR: Readonly<Record<HandlerBehaviour, Readonly<Partial<Record<Act, number>>>>> = {
   calm: { ok: 90, retry: 7, postpone: 3 },
   flaky: { ok: 40, retry: 25, retryAfter: 5, postpone: 10, text: 10, hang: 5, stubborn: 5 },
   bad: { permanent: 50, retry: 50 },
@@ -375,8 +375,8 @@ function simHandler(parts: SimHandlerOptions): Handler {
 }
 
 function drawAct({ scene, chance, isHealed }: SimHandlerOptions, claim: ClaimFact): Act {
-  const temper = scene.ledger.stories.get(claim.id)?.invocation.temper ?? 'calm';
-  const act = chance.weighted<Act>(claim.lane === 'notice' ? NOTICE : BY_TEMPER[temper]);
+  const behaviour = scene.ledger.histories.get(claim.id)?.invocation.behaviour ?? 'calm';
+  const act = chance.weighted<Act>(claim.lane === 'notice' ? NOTICE : BY_BEHAVIOUR[behaviour]);
   return isHealed() ? (HEALED[act] ?? act) : act;
 }
 
@@ -455,11 +455,11 @@ async function perform(
 
 function spanOf({ chance, scene }: SimHandlerOptions, act: Act, claim: ClaimFact): number {
   const { leaseMs } = scene.plan;
-  const temper = scene.ledger.stories.get(claim.id)?.invocation.temper;
+  const behaviour = scene.ledger.histories.get(claim.id)?.invocation.behaviour;
   if (act === 'hang') return Number.POSITIVE_INFINITY;
   if (act === 'stubborn') return chance.between(leaseMs, leaseMs * 4);
-  if (temper === 'slow') return chance.between(0, leaseMs * 3);
-  if (temper === 'probe') return 0;
+  if (behaviour === 'slow') return chance.between(0, leaseMs * 3);
+  if (behaviour === 'probe') return 0;
   return chance.happens(0.3) ? 0 : chance.spanMs(leaseMs);
 }
 

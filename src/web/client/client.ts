@@ -45,7 +45,7 @@ import type { RekeyProgress } from '../../spool/rekey.ts';
 import type { ReplayOrder } from '../../spool/replay.ts';
 import { queryOfFilter } from '../filter-query.ts';
 import type { RekeyState } from '../routes/bulk.ts';
-import { headerOfText } from '../wire-texts.ts';
+import { headerOfText } from '../http-values.ts';
 import { type ClientOptions, ServiceClient } from './http.ts';
 
 export type { ClientOptions } from './http.ts';
@@ -198,7 +198,7 @@ async function prepare(
         const { seen } = progress;
         const asking = client.ask<BulkProgress & { next?: string }>('/v1/bulk', step);
         const { next, ...more } = await asking.catch((error: unknown) => {
-          throw inParts(error, seen, `of ${count} messages were gone through before`);
+          throw withDone(error, seen, `of ${count} messages were gone through before`);
         });
         progress = addProgress(progress, more);
         after = next;
@@ -454,7 +454,7 @@ async function sendCopies(client: ServiceClient, copies: readonly KeptCopy[]): P
     const done = from;
     const asking = client.ask('/v1/copies', { method: 'POST', json });
     await asking.catch((error: unknown) => {
-      throw inParts(error, done, `of ${all.length} copies were kept before`);
+      throw withDone(error, done, `of ${all.length} copies were kept before`);
     });
     from = end;
   }
@@ -565,7 +565,7 @@ async function byIds(
     const json = { ...about, ids: some };
     const asking = client.ask<{ results: ActionResult[] }>(path, { method: 'POST', json });
     const answer = await asking.catch((error: unknown) => {
-      throw inParts(error, from, `of ${possible.length} messages were done before`);
+      throw withDone(error, from, `of ${possible.length} messages were done before`);
     });
     for (const result of answer.results) results.set(result.id, result);
   }
@@ -574,7 +574,7 @@ async function byIds(
 }
 
 /** The same error, with what was done before it. */
-function inParts(error: unknown, done: number, what: string): unknown {
+function withDone(error: unknown, done: number, what: string): unknown {
   if (done === 0 || !isRespoolError(error)) return error;
   return new RespoolError(error.code, `${error.message}; ${done} ${what}`, { cause: error });
 }

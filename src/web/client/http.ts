@@ -18,7 +18,7 @@ import {
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
 import { sleep } from '../../system/wait.ts';
-import { API_HEADER, API_VERSION } from '../wire-texts.ts';
+import { API_HEADER, API_VERSION } from '../http-values.ts';
 
 /** Which service, and who asks. */
 export interface ClientOptions {

@@ -17,7 +17,7 @@ import type { Clock } from '../../ports/clock.ts';
 import { addEndpoint, type App, errorSchema } from '../server/endpoint.ts';
 import { HttpRefusal, refusedOf } from '../server/refusal.ts';
 import { SharedText } from '../server/shared-reads.ts';
-import { STORE_HEADER } from '../wire-texts.ts';
+import { STORE_HEADER } from '../http-values.ts';
 
 /** What health is found out from. */
 export interface HealthRouteOptions {

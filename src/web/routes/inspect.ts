@@ -12,7 +12,7 @@ import { bytesAnswer } from '../server/shared-reads.ts';
 import { JSON_TYPE } from '../server/writing.ts';
 import { filterOf } from '../filter-query.ts';
 import { auditQuery, FILTER_LISTS, headsQuery, shapeQuery, tallyQuery } from './schemas.ts';
-import { wholeOf } from '../wire-texts.ts';
+import { wholeOf } from '../http-values.ts';
 
 const pause = z.object({ topic: z.string(), by: z.string(), at: z.number() });
 const stateStats = z.object({

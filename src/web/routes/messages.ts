@@ -10,7 +10,7 @@ import { pageOf } from '../filter-query.ts';
 import { addEndpoint, type App, describeEndpoint, errorSchema } from '../server/endpoint.ts';
 import { refuseTooLarge } from '../server/refusal.ts';
 import { JSON_TYPE } from '../server/writing.ts';
-import { momentOf, textOfHeader } from '../wire-texts.ts';
+import { momentOf, textOfHeader } from '../http-values.ts';
 import { keysDiffer, OPTION_HEADERS } from './post.ts';
 import { enqueuedSchema, FILTER_LISTS, idParams, messageSchema, pageQuery } from './schemas.ts';
 

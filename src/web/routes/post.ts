@@ -14,7 +14,7 @@ import type { Message } from '../../spool/message.ts';
 import type { ByteLimit, Inlet } from '../server/inlet.ts';
 import { isJson } from '../server/json.ts';
 import { HttpRefusal } from '../server/refusal.ts';
-import { checkEncoding, momentOf, spanOf, textOfHeader, wholeOf } from '../wire-texts.ts';
+import { checkEncoding, momentOf, spanOf, textOfHeader, wholeOf } from '../http-values.ts';
 import { JSON_TYPE } from '../server/writing.ts';
 
 /** What a body this long or shorter is read as: one piece. */

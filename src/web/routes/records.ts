@@ -8,7 +8,7 @@ import { z } from '@hono/zod-openapi';
 import { RespoolError } from '../../core/errors.ts';
 import { checkNumber, KEY_MAX_CHARS } from '../../core/limits.ts';
 import { addEndpoint, type App } from '../server/endpoint.ts';
-import { wholeOf } from '../wire-texts.ts';
+import { wholeOf } from '../http-values.ts';
 
 /** Maximum number of records in one answer. */
 const RECORDS_MAX = 1_000;

@@ -8,7 +8,7 @@ import { STATES } from '../../core/state.ts';
 import { ID_PATTERN } from '../../core/limits.ts';
 import type { ActionResult } from '../../spool/actions.ts';
 import type { ListFilter } from '../../spool/list.ts';
-import { momentOf } from '../wire-texts.ts';
+import { momentOf } from '../http-values.ts';
 
 /** Maximum number of ids in one request. */
 export const IDS_MAX = 5_000;

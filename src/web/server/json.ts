@@ -9,7 +9,7 @@
 import { isRespoolError, RespoolError, show } from '../../core/errors.ts';
 import { scanJson } from '../../core/scan-json.ts';
 import { HttpRefusal } from './refusal.ts';
-import { checkEncoding } from '../wire-texts.ts';
+import { checkEncoding } from '../http-values.ts';
 
 const RESERVED = new Set(['__proto__', 'constructor', 'prototype']);
 /** The one name below which everything is the caller's own data, kept as text. */

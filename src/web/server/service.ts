@@ -22,7 +22,7 @@ import type { Message } from '../../spool/message.ts';
 import { systemClock } from '../../system/clock.ts';
 import { WhenIdle } from '../../system/wait.ts';
 import { isOnePiece, postRaw, rawTopic } from '../routes/post.ts';
-import { oneLine } from '../wire-texts.ts';
+import { oneLine } from '../http-values.ts';
 import { AnswerMemory } from './answer-memory.ts';
 import type { App } from './endpoint.ts';
 import {

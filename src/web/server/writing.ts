@@ -7,7 +7,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock } from '../../ports/clock.ts';
 import type { EnqueueResult } from '../../spool/enqueue.ts';
 import { countStreamed } from '../../system/memory.ts';
-import { API_HEADER, API_VERSION } from '../wire-texts.ts';
+import { API_HEADER, API_VERSION } from '../http-values.ts';
 import type { AnswerMemory } from './answer-memory.ts';
 import { refusedOf } from './refusal.ts';
 import { discardRest } from './pipeline.ts';

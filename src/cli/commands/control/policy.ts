@@ -240,22 +240,22 @@ async function readPolicySpec(text: string): Promise<RetryPolicy> {
 function optionsOf(word: string, parts: readonly string[]): Record<string, unknown> {
   const table = TABLES[word] ?? {};
   const options: Record<string, unknown> = {};
-  const alone: string[] = [];
+  const unnamed: string[] = [];
   for (const part of parts.map((one) => one.trim())) {
     const [, name, value] = /^(\w+)=(.*)$/.exec(part) ?? [];
-    if (name === undefined || value === undefined) alone.push(part);
+    if (name === undefined || value === undefined) unnamed.push(part);
     else options[name] = isNumber(table[name]) && value !== '' ? Number(value) : value;
   }
-  // What stands alone is the value of a required option; a ladder takes several.
+  // A value without a name sets the required option; a ladder takes several.
   const name = Object.keys(table).find((one) => table[one]?.required === true);
-  if (word === 'ladder') options['delays'] = alone;
-  else if (alone.length > (name === undefined ? 0 : 1)) {
+  if (word === 'ladder') options['delays'] = unnamed;
+  else if (unnamed.length > (name === undefined ? 0 : 1)) {
     throw new CommandError(
       'usage.invalid',
-      `cannot use "${alone.at(-1)}" in a policy "${word}": after what stands first come ` +
+      `cannot use "${unnamed.at(-1)}" in a policy "${word}": after what stands first come ` +
         'options, such as attempts=5',
     );
-  } else if (name !== undefined && alone.length === 1) options[name] = alone[0];
+  } else if (name !== undefined && unnamed.length === 1) options[name] = unnamed[0];
   return options;
 }
 

@@ -1,7 +1,7 @@
 /**
  * dlq — `respool dlq`: messages that were given up, in queues of RabbitMQ and in the spool. Here
- * are the commands that look at letters, take them away and sweep queues; beside it those of
- * replays.
+ * are the commands that look at letters, note, export, remove and restore them, watch queues and
+ * sweep them; beside it those of replays.
  */
 
 import type { CommandSpec, CommandContext, OptionSpec } from '../../spec.ts';

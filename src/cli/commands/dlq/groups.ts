@@ -18,7 +18,7 @@ import { relative, span } from '../../ui/times.ts';
 import {
   letterFilterOf,
   type FoundLetter,
-  addLooked,
+  lookable,
   openLook,
   categoryRules,
   sessionIfAny,
@@ -48,7 +48,7 @@ export async function printGroups(context: LettersContext): Promise<ExitCode> {
   const max = options.number('limit', GROUP_RANGES.max);
   const samples = options.number('samples', GROUP_RANGES.samples);
   const look = await openLook(context);
-  const places = look.places.map((place) => addLooked(context, place));
+  const places = look.places.map((place) => lookable(context, place));
   const { query, category } = look.filter;
   const rules = await categoryRules(context);
   const { groups, seen, others } = await groupsOf(places, {

@@ -1,6 +1,7 @@
 /**
  * letter-places — where the dead letters lie that a command is about: the spool, or queues of
- * RabbitMQ by name or pattern; and the session that records what is done there.
+ * RabbitMQ by name or pattern; and the session that records what is done there. At its end, the
+ * look: goes through these letters (`openLook`) and builds their filter from the options.
  *
  *   --url amqp://…    the broker; the session is that of the configuration
  *   --url http://…    the service; the broker is --broker, or that of the configuration
@@ -34,7 +35,7 @@ import { durationMs, type Millis } from '../../../core/duration.ts';
 import { messageFilterOf } from '../../select-messages.ts';
 
 /** One place, open until the command ends. */
-export interface LetterPlaceOptions {
+export interface OpenPlace {
   readonly letters: DeadLetters;
   readonly source: ReplaySource;
   /** As people call it. */
@@ -44,7 +45,7 @@ export interface LetterPlaceOptions {
 }
 
 /** Which places. */
-export interface PlaceOptions {
+export interface PlaceChoice {
   /** Names of queues, `*` and `?` allowed; none: the spool. */
   readonly queues: readonly string[];
   /** Of the spool; default `dead`, the bounced ones, and `parked`, the held ones. */
@@ -132,8 +133,8 @@ export async function categoryRules(context: LettersContext): Promise<readonly C
 /** The places, each open until the command ends. */
 export async function openPlaces(
   context: LettersContext,
-  { queues, kinds, isTrusted }: PlaceOptions,
-): Promise<readonly LetterPlaceOptions[]> {
+  { queues, kinds, isTrusted }: PlaceChoice,
+): Promise<readonly OpenPlace[]> {
   if (queues.length === 0) return [await spoolPlace(context, kinds ?? KINDS_DEFAULT)];
   const globs = queues.map((pattern) => usageOf(() => compileGlob(pattern)));
   if (kinds !== undefined) throw usage('--kind is for the spool: leave it out beside --queue');
@@ -189,8 +190,8 @@ const PORTS: Readonly<Record<string, string>> = { 'amqp:': '5672', 'amqps:': '56
 export async function openSource(
   context: LettersContext,
   source: ReplaySource,
-  { isTrusted }: Pick<PlaceOptions, 'isTrusted'> = {},
-): Promise<LetterPlaceOptions> {
+  { isTrusted }: Pick<PlaceChoice, 'isTrusted'> = {},
+): Promise<OpenPlace> {
   if (source.kind === 'spool') return spoolPlace(context, source.kinds);
   const loaded = await context.config();
   const brokers = brokersOfConfig(context, loaded);
@@ -215,7 +216,7 @@ export async function openSource(
 async function spoolPlace(
   context: LettersContext,
   kinds: readonly LetterKind[],
-): Promise<LetterPlaceOptions> {
+): Promise<OpenPlace> {
   const { createSpoolLetters } = await import('../../../dead-letters/spool-letters.ts');
   const { operator } = await context.session();
   const letters = createSpoolLetters(operator, { kinds });
@@ -231,7 +232,7 @@ interface QueueContext {
   readonly isTrusted: boolean;
 }
 
-async function queuePlace(queue: string, parts: QueueContext): Promise<LetterPlaceOptions> {
+async function queuePlace(queue: string, parts: QueueContext): Promise<OpenPlace> {
   const { createQueueLetters } = await import('../../../rabbit/queues/queue-letters.ts');
   const { context, loaded, broker, reached, isTrusted } = parts;
   const { parkedQueue } = loaded.config.deadLetters;
@@ -301,11 +302,11 @@ async function areThere(globs: readonly Glob[], management: Management): Promise
 
 /** Patterns need the management API, which lists the queues. */
 function literalNames(globs: readonly Glob[], { address }: Broker): readonly string[] {
-  const open = globs.find(({ isLiteral }) => !isLiteral);
-  if (open === undefined) return [...new Set(globs.map(({ pattern }) => pattern))];
+  const pattern = globs.find(({ isLiteral }) => !isLiteral)?.pattern;
+  if (pattern === undefined) return [...new Set(globs.map((glob) => glob.pattern))];
   throw new RespoolError(
     'broker.unavailable',
-    `cannot find queues by ${show(open.pattern)} at ${address}: the management API does not ` +
+    `cannot find queues by ${show(pattern)} at ${address}: the management API does not ` +
       'answer; name it with --management-url, or the queues by their whole names',
   );
 }
@@ -336,14 +337,14 @@ function usage(text: string): CommandError {
 
 /** A letter that fits, with what is known of it besides. */
 export interface FoundLetter {
-  readonly place: LetterPlaceOptions;
+  readonly place: OpenPlace;
   readonly open: OpenLetter;
   readonly category: Category;
 }
 
 /** What a command goes through. */
 export interface LetterLook {
-  readonly places: readonly LetterPlaceOptions[];
+  readonly places: readonly OpenPlace[];
   readonly filter: LetterFilter;
   /** 0, or what a place that refused makes of it. */
   readonly code: ExitCode;
@@ -381,7 +382,7 @@ export async function openLook(
   const queues = options.texts('queue');
   const isTrusted = options.flag('trustLimit');
   const all = await openPlaces(context, { queues, kinds, isTrusted });
-  const places: LetterPlaceOptions[] = [];
+  const places: OpenPlace[] = [];
   const counted = new Map<string, string[]>();
   for (const place of all) {
     const caution = isLooking ? await place.letters.caution() : FREE;
@@ -408,7 +409,7 @@ export async function openLook(
 
 function isOpen(
   { out }: LettersContext,
-  { name }: LetterPlaceOptions,
+  { name }: OpenPlace,
   caution: Caution,
   isStrict: boolean,
 ): boolean {
@@ -440,9 +441,9 @@ async function* lettersOf(
 }
 
 /** A place to look into, for those who do it themselves. */
-export function addLooked(
+export function lookable(
   context: LettersContext,
-  place: LetterPlaceOptions,
+  place: OpenPlace,
 ): { readonly look: DeadLetters['look'] } {
   return {
     look: ({ query = {}, signal } = {}) =>
@@ -453,7 +454,7 @@ export function addLooked(
 /** A broker limits how long messages are held: a look that ended early reports it. */
 async function* lookInto(
   { out }: LettersContext,
-  { letters, source, name }: LetterPlaceOptions,
+  { letters, source, name }: OpenPlace,
   query: LetterQuery,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<OpenLetter> {

@@ -28,7 +28,7 @@ import {
   type LetterLook,
   openLook,
   type LettersContext,
-  type LetterPlaceOptions,
+  type OpenPlace,
 } from './letter-places.ts';
 import { typedIds, recordWithIds, spoolIdsOf, typeCount } from './typed-ids.ts';
 
@@ -47,14 +47,14 @@ interface Count {
 
 /** A letter that may be one of those that were named. */
 interface Noted {
-  readonly place: LetterPlaceOptions;
+  readonly place: OpenPlace;
   readonly id: string;
   readonly key: string;
 }
 
 /** Which letters of one place, as they were counted. */
 interface Counted {
-  readonly place: LetterPlaceOptions;
+  readonly place: OpenPlace;
   count: number;
   /** undefined: too many; then their number holds, and the time of the count. */
   keys: Set<string> | undefined;
@@ -196,7 +196,7 @@ async function countAll(
   const limit = options.number('limit', LIMIT_RANGE) ?? LIMIT_RANGE.max;
   const countedAt = io.clock.now();
   let total = 0;
-  const counted = new Map<LetterPlaceOptions, Counted>(
+  const counted = new Map<OpenPlace, Counted>(
     look.places.map((place) => [place, { place, count: 0, keys: new Set(), countedAt }]),
   );
   const letters: Noted[] = [];
@@ -289,7 +289,7 @@ export interface RemovalTally {
 }
 
 interface RemovalOptions {
-  readonly place: LetterPlaceOptions;
+  readonly place: OpenPlace;
   /** At most this many. */
   readonly count: number;
   readonly operator: Pick<Operator, 'keep'>;

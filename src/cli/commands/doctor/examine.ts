@@ -49,7 +49,7 @@ import { span } from '../../ui/times.ts';
 import { DAY_MS, type Millis, SECOND_MS } from '../../../core/duration.ts';
 import type { Clock } from '../../../ports/clock.ts';
 import { TimeLimit } from '../../../system/wait.ts';
-import { STORE_HEADER } from '../../../web/wire-texts.ts';
+import { STORE_HEADER } from '../../../web/http-values.ts';
 
 /** Looks at everything. */
 export async function* examine(context: CommandContext): AsyncGenerator<DoctorFinding> {

@@ -1,4 +1,7 @@
-/** messages — commands of a spool that work the same over the messages of an outbox. */
+/**
+ * messages — commands of a spool that work the same over the messages of an outbox: only texts and
+ * options differ.
+ */
 
 import { OUTBOX_OPTIONS, OUTBOX_PLACE } from './choose.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
@@ -31,8 +34,10 @@ function overOutbox(
   spec: CommandSpec,
   { description, examples, summary = spec.summary }: Words,
 ): CommandSpec {
+  // No role: an outbox is opened by its database, never through a service. And no command creates
+  // its tables but `outbox init`.
   const { role: _role, createsStore: _creates, ...rest } = spec;
-  // Nothing is announced here: all messages are to be delivered.
+  // An outbox has no bounce notices, so `--lane` is left out.
   const options = (spec.options ?? []).filter(({ flags }) => !flags.startsWith('--lane'));
   return {
     ...rest,
@@ -63,7 +68,7 @@ const listed = overOutbox(listCommand, {
   ],
 });
 
-const LOOKING: readonly CommandSpec[] = [
+const READ_COMMANDS: readonly CommandSpec[] = [
   {
     ...listed,
     options: [
@@ -96,7 +101,7 @@ const LOOKING: readonly CommandSpec[] = [
   }),
 ];
 
-const STEERING: readonly CommandSpec[] = [
+const CONTROL_COMMANDS: readonly CommandSpec[] = [
   overOutbox(holdCommand, {
     description:
       'Keeps messages back until release or retry lets them go; those of their key that come ' +
@@ -174,7 +179,7 @@ const STEERING: readonly CommandSpec[] = [
   }),
 ];
 
-const AFTER: readonly CommandSpec[] = [
+const MAINTENANCE_COMMANDS: readonly CommandSpec[] = [
   overOutbox(auditCommand, {
     description:
       'Shows the last 50 things that operators did to the outbox, oldest first. Each was written ' +
@@ -191,4 +196,8 @@ const AFTER: readonly CommandSpec[] = [
 ];
 
 /** In the order of the help. */
-export const outboxMessages: readonly CommandSpec[] = [...LOOKING, ...STEERING, ...AFTER];
+export const outboxMessages: readonly CommandSpec[] = [
+  ...READ_COMMANDS,
+  ...CONTROL_COMMANDS,
+  ...MAINTENANCE_COMMANDS,
+];

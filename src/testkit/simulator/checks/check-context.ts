@@ -88,7 +88,7 @@ export interface CheckContext {
   readonly plan: SimPlan;
   readonly ledger: SimLedger;
   readonly disk: SimDisk;
-  readonly shelf: SimBodyDisk;
+  readonly bodyDisk: SimBodyDisk;
   readonly timeline: Timeline;
   readonly findings: Findings;
   /** The store's clock. */

@@ -310,8 +310,8 @@ export function checkStart(
   const { ledger, findings, timeline, disk } = scene;
   const { id, fence, lane, attempt, envelope } = delivery;
   const claim = ledger.startable(process, delivery, disk.peek(id)?.status.holder);
-  const story = ledger.stories.get(id);
-  if (claim === undefined || story === undefined) {
+  const history = ledger.histories.get(id);
+  if (claim === undefined || history === undefined) {
     findings.add('claim', `a handler started on "${fence}" without a claim, or a second time`);
     return undefined;
   }
@@ -334,8 +334,8 @@ export function checkStart(
   if (envelope.expiresAt !== undefined && now > envelope.expiresAt + CLOCK_ERROR_MAX_MS) {
     findings.add('expiry', `"${id}" expired at ${envelope.expiresAt} and was started at ${now}`);
   }
-  checkAttempts(scene, story, claim);
-  checkTurn(scene, story, claim);
+  checkAttempts(scene, history, claim);
+  checkTurn(scene, history, claim);
   if (!claim.isSingle) checkLimits(scene, process, envelope.destination);
   return claim;
 }
@@ -343,35 +343,36 @@ export function checkStart(
 /** A handler has read the body. */
 export function checkBody(scene: CheckContext, claim: ClaimFact, bytes: Uint8Array): void {
   const digest = `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
-  const accepted = scene.ledger.stories.get(claim.id)?.invocation.digest;
+  const accepted = scene.ledger.histories.get(claim.id)?.invocation.digest;
   if (digest === accepted) return;
   scene.findings.add('integrity', `the handler of "${claim.id}" read ${digest}, not ${accepted}`);
 }
 
 /** The outside world changes: what may happen twice, and must not happen more often. */
 export function checkEffect(scene: CheckContext, claim: ClaimFact): void {
-  const story = scene.ledger.stories.get(claim.id);
-  if (story === undefined || claim.lane === 'notice') return;
-  story.effects += 1;
-  if (story.effects <= 1 + story.excuses) return;
-  const { effects, excuses } = story;
+  const history = scene.ledger.histories.get(claim.id);
+  if (history === undefined || claim.lane === 'notice') return;
+  history.effects += 1;
+  if (history.effects <= 1 + history.excuses) return;
+  const { effects, excuses } = history;
   const text = `"${claim.id}" took effect ${effects} times; ${excuses} losses and replays excuse`;
   scene.findings.add('duplicates', text);
 }
 
-function checkAttempts(scene: CheckContext, story: MessageHistory, claim: ClaimFact): void {
+function checkAttempts(scene: CheckContext, history: MessageHistory, claim: ClaimFact): void {
   const { findings, disk } = scene;
-  const entry = disk.peek(story.id);
+  const entry = disk.peek(history.id);
   // A claim that was lost meanwhile is no attempt any more.
   if (entry === undefined || entry.status.holder !== claim.holder) return;
-  story.counted += 1;
-  if (story.counted > claim.attempt + story.slack) {
-    const text = `"${story.id}" was started ${story.counted} times, counted are ${claim.attempt}`;
+  history.counted += 1;
+  if (history.counted > claim.attempt + history.slack) {
+    const { id, counted } = history;
+    const text = `"${id}" was started ${counted} times, counted are ${claim.attempt}`;
     findings.add('attempts', text);
   }
   const { maxAttempts } = policyInForce(scene, claim, entry);
-  if (claim.attempt <= maxAttempts + story.grants) return;
-  findings.add('attempts', `"${story.id}" is at attempt ${claim.attempt} of ${maxAttempts}`);
+  if (claim.attempt <= maxAttempts + history.grants) return;
+  findings.add('attempts', `"${history.id}" is at attempt ${claim.attempt} of ${maxAttempts}`);
 }
 
 function checkLimits(
@@ -382,8 +383,8 @@ function checkLimits(
   const { plan, ledger, findings } = scene;
   let running = 0;
   let atDestination = 0;
-  for (const story of ledger.stories.values()) {
-    for (const claim of story.claims.values()) {
+  for (const history of ledger.histories.values()) {
+    for (const claim of history.claims.values()) {
       const isRunning =
         claim.process === process &&
         !claim.isSingle &&
@@ -392,7 +393,7 @@ function checkLimits(
         !claim.isAborted;
       if (!isRunning) continue;
       running += 1;
-      if (story.entry.envelope.destination === destination) atDestination += 1;
+      if (history.entry.envelope.destination === destination) atDestination += 1;
     }
   }
   if (running > plan.concurrency) {

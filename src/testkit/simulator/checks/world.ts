@@ -34,23 +34,23 @@ function firstsIn(disk: CheckContext['disk']): ReadonlyMap<string, number> {
  * A handler starts: no earlier message of its key blocks it, and no later one went first. What
  * an operator moved, or a power cut brought back, has lost its place and excuses the others.
  */
-export function checkTurn(scene: CheckContext, story: MessageHistory, claim: ClaimFact): void {
+export function checkTurn(scene: CheckContext, history: MessageHistory, claim: ClaimFact): void {
   const { disk, ledger, findings } = scene;
-  const { orderKey } = story.entry.envelope;
-  const isFirstStart = !story.hasStarted;
-  story.hasStarted = true;
+  const { orderKey } = history.entry.envelope;
+  const isFirstStart = !history.hasStarted;
+  history.hasStarted = true;
   // A claim that was lost meanwhile does not count.
-  if (orderKey === undefined || disk.peek(story.id)?.status.holder !== claim.holder) return;
-  for (const other of ledger.stories.values()) {
-    if (other.entry.envelope.orderKey !== orderKey || other === story) continue;
-    const isBefore = other.seq < story.seq;
+  if (orderKey === undefined || disk.peek(history.id)?.status.holder !== claim.holder) return;
+  for (const other of ledger.histories.values()) {
+    if (other.entry.envelope.orderKey !== orderKey || other === history) continue;
+    const isBefore = other.seq < history.seq;
     const status = disk.seqOf(other.id) === other.seq ? disk.peek(other.id)?.status : undefined;
     if (isBefore && !other.isMoved && status !== undefined && isInTheWay(status)) {
-      const text = `"${story.id}" was started while "${other.id}" before it in "${orderKey}"`;
+      const text = `"${history.id}" was started while "${other.id}" before it in "${orderKey}"`;
       findings.add('order', `${text} is ${status.state}`);
     }
-    if (!isBefore && isFirstStart && other.hasStarted && !story.isMoved) {
-      const text = `"${story.id}" was started after "${other.id}", which is behind it`;
+    if (!isBefore && isFirstStart && other.hasStarted && !history.isMoved) {
+      const text = `"${history.id}" was started after "${other.id}", which is behind it`;
       findings.add('order', `${text} in "${orderKey}"`);
     }
   }
@@ -61,7 +61,7 @@ function isInTheWay({ lane, state }: Status): boolean {
 }
 
 /** Looks at every entry and every accepted message. */
-export function checkWhole({ disk, shelf, ledger, findings }: CheckContext): void {
+export function checkWhole({ disk, bodyDisk, ledger, findings }: CheckContext): void {
   for (const { envelope, status, inlineBody } of disk.entries()) {
     const { id, body } = envelope;
     const isActive = status.state === 'active';
@@ -70,14 +70,14 @@ export function checkWhole({ disk, shelf, ledger, findings }: CheckContext): voi
     }
     const hasBody =
       body.place === 'none' ||
-      (body.place === 'inline' ? inlineBody !== undefined : shelf.get(body.ref) !== undefined);
+      (body.place === 'inline' ? inlineBody !== undefined : bodyDisk.get(body.ref) !== undefined);
     if (!hasBody) findings.add('body', `the body of "${id}" (${status.state}) is gone`);
-    if (!ledger.stories.has(id)) findings.add('conservation', `"${id}" came from nowhere`);
+    if (!ledger.histories.has(id)) findings.add('conservation', `"${id}" came from nowhere`);
   }
-  for (const story of ledger.stories.values()) {
-    if (!story.isAccepted || story.ended !== undefined || disk.peek(story.id) !== undefined)
+  for (const history of ledger.histories.values()) {
+    if (!history.isAccepted || history.ended !== undefined || disk.peek(history.id) !== undefined)
       continue;
-    findings.add('conservation', `"${story.id}" was accepted and is gone`);
+    findings.add('conservation', `"${history.id}" was accepted and is gone`);
   }
 }
 
@@ -97,15 +97,15 @@ export function checkBodyRemoval({ disk, findings }: CheckContext, ref: string):
 /** After a power cut: what was forgotten is excused, but nothing that was promised is gone. */
 export function afterPowerCut(scene: CheckContext, dropped: readonly Write[]): void {
   for (const { id, before } of dropped) {
-    const story = scene.ledger.stories.get(id);
-    if (story === undefined) continue;
+    const history = scene.ledger.histories.get(id);
+    if (history === undefined) continue;
     // Its settlement is lost: another attempt may succeed again.
-    const claim = story.claims.get(before?.status.holder ?? '');
+    const claim = history.claims.get(before?.status.holder ?? '');
     if (claim !== undefined) claim.isSettled = false;
-    story.excuses += 1;
-    story.slack += 1;
-    story.isMoved = true;
-    if (scene.disk.peek(id) !== undefined) delete story.ended;
+    history.excuses += 1;
+    history.slack += 1;
+    history.isMoved = true;
+    if (scene.disk.peek(id) !== undefined) delete history.ended;
   }
   checkWhole(scene);
 }

@@ -35,7 +35,7 @@ export function checkInsert(
   answers: readonly ('stored' | Duplicate)[],
   writes: readonly Write[],
 ): void {
-  const { findings, ledger, shelf } = scene;
+  const { findings, ledger, bodyDisk } = scene;
   let at = 0;
   for (const [index, entry] of entries.entries()) {
     const { id, body } = entry.envelope;
@@ -56,10 +56,10 @@ export function checkInsert(
       continue;
     }
     checkTwins(scene, entry);
-    if (body.place === 'store' && shelf.get(body.ref) === undefined) {
+    if (body.place === 'store' && bodyDisk.get(body.ref) === undefined) {
       findings.add('body', `"${id}" came in before its body`);
     }
-    const story = ledger.open(entry, invocation, write.seq);
+    const history = ledger.open(entry, invocation, write.seq);
     const { state, revision, holder = '' } = entry.status;
     if (revision !== 1) findings.add('revision', `"${id}" came in with revision ${revision}`);
     if (state !== 'active') continue;
@@ -68,7 +68,7 @@ export function checkInsert(
       findings.add('claim', `"${id}" came in active under "${holder}", uncounted or not its own`);
     }
     const leaseEndsAtMs = askedAtMs + scene.plan.leaseMs;
-    ledger.claimed(story, process, entry.status, { before: undefined, leaseEndsAtMs });
+    ledger.claimed(history, process, entry.status, { before: undefined, leaseEndsAtMs });
   }
 }
 
@@ -171,8 +171,8 @@ function checkTaken(
 ): void {
   const { findings, ledger } = scene;
   const { id, before, after } = write;
-  const story = ledger.stories.get(id);
-  if (before === undefined || after === undefined || story === undefined) {
+  const history = ledger.histories.get(id);
+  if (before === undefined || after === undefined || history === undefined) {
     findings.add('claim', `"${id}" was claimed, but there is no such message`);
     return;
   }
@@ -188,10 +188,10 @@ function checkTaken(
   }
   checkCounted(scene, status, after.status, request);
   if (request.ids === undefined) checkPaused(scene, process, before);
-  if (status.state === 'active') story.excuses += 1;
+  if (status.state === 'active') history.excuses += 1;
   const leaseEndsAtMs = askedAtMs + request.leaseMs;
   const isSingle = request.ids !== undefined;
-  ledger.claimed(story, process, after.status, { before: status, leaseEndsAtMs, isSingle });
+  ledger.claimed(history, process, after.status, { before: status, leaseEndsAtMs, isSingle });
 }
 
 function checkCounted(
@@ -266,8 +266,8 @@ function checkChange(
 ): void {
   const { findings, ledger } = scene;
   const { id } = change;
-  const story = ledger.stories.get(id);
-  if (before === undefined || story === undefined) {
+  const history = ledger.histories.get(id);
+  if (before === undefined || history === undefined) {
     findings.add('guard', `"${id}" was changed, but there is no such message`);
     return;
   }
@@ -279,7 +279,7 @@ function checkChange(
     return;
   }
   if (after !== undefined) checkContents(scene, change, before, after);
-  explain(scene, asker, story, before, after);
+  explain(scene, asker, history, before, after);
 }
 
 /** Apart from the disk, whose rule this is: a disk that breaks it must not be asked. */
@@ -317,7 +317,7 @@ function checkContents(
 function explain(
   scene: CheckContext,
   asker: Asker,
-  story: MessageHistory,
+  history: MessageHistory,
   before: Entry,
   after: Entry | undefined,
 ): void {
@@ -328,26 +328,26 @@ function explain(
       state === 'active' &&
       before.status.holder === after.status.holder &&
       before.status.attempts === after.status.attempts;
-    if (!isKept) findings.add('claim', `"${story.id}" became active without a claim`);
-    const claim = story.claims.get(after.status.holder ?? '');
+    if (!isKept) findings.add('claim', `"${history.id}" became active without a claim`);
+    const claim = history.claims.get(after.status.holder ?? '');
     if (claim !== undefined) claim.leaseEndsAtMs = asker.askedAtMs + scene.plan.leaseMs;
     return;
   }
-  const mover = moverOf(scene, asker, story, before, after);
+  const mover = moverOf(scene, asker, history, before, after);
   if (mover === undefined) return;
   if (after === undefined) {
-    story.ended = `removed by ${mover}`;
+    history.ended = `removed by ${mover}`;
     return;
   }
   const isTouched = state === after.status.state && mover === 'operator';
   if (isTouched || mayMove(state, after.status.state, mover)) return;
-  findings.add('transition', `"${story.id}" went from ${state} to ${after.status.state}`);
+  findings.add('transition', `"${history.id}" went from ${state} to ${after.status.state}`);
 }
 
 function moverOf(
   scene: CheckContext,
   asker: Asker,
-  story: MessageHistory,
+  history: MessageHistory,
   before: Entry,
   after: Entry | undefined,
 ): Mover | undefined {
@@ -356,30 +356,33 @@ function moverOf(
   const { status } = before;
   if (status.state !== 'active') {
     if (isCaretaking(scene, asker, before, after)) return 'operator';
-    const problem = takeAudit(story, process, before, after);
+    const problem = takeAudit(history, process, before, after);
     if (problem === undefined) return 'operator';
     findings.add(after === undefined ? 'conservation' : problem.invariant, problem.text);
     return undefined;
   }
-  const claim = ledger.claim(story.id, status.holder ?? '');
+  const claim = ledger.claim(history.id, status.holder ?? '');
   const isIts = claim !== undefined && claim.process === process && !claim.isSettled;
   const settled = isIts ? judgeSettled({ scene, claim, before, after: after?.status }) : undefined;
   if (settled !== undefined && 'isFree' in settled && claim !== undefined) {
     claim.isSettled = true;
     // Given up while it ran (time limit, shutdown): it took effect all the same, or may do so yet.
     const isUnheard = claim.said === undefined || claim.said.kind === 'delivered';
-    if (claim.startedAtMs !== undefined && isUnheard && !settled.isAck) story.excuses += 1;
+    if (claim.startedAtMs !== undefined && isUnheard && !settled.isAck) history.excuses += 1;
     const isCounted = claim.startedAtMs !== undefined && claim.lane === 'delivery';
-    if (settled.isFree && isCounted) story.counted = Math.max(0, story.counted - 1);
+    if (settled.isFree && isCounted) history.counted = Math.max(0, history.counted - 1);
     return 'settle';
   }
   const isOver = (status.dueAt ?? 0) <= asker.askedAt + CLOCK_ERROR_MAX_MS;
   if (isOver && isCaretaking(scene, asker, before, after)) return 'operator';
-  if (isOver && takeAudit(story, process, before, after) === undefined) {
-    story.excuses += 1;
+  if (isOver && takeAudit(history, process, before, after) === undefined) {
+    history.excuses += 1;
     return 'operator';
   }
-  const problem = settled ?? { invariant: 'guard' as const, text: `"${story.id}" is not its own` };
+  const problem = settled ?? {
+    invariant: 'guard' as const,
+    text: `"${history.id}" is not its own`,
+  };
   if ('text' in problem) findings.add(problem.invariant, problem.text);
   return undefined;
 }
@@ -407,12 +410,12 @@ function isCaretaking(
 
 /** Uses up the audit line that explains this change; a problem when there is none. */
 function takeAudit(
-  story: MessageHistory,
+  history: MessageHistory,
   process: SimProcess,
   before: Entry,
   after: Entry | undefined,
 ): CheckProblem | undefined {
-  const { audits } = story;
+  const { audits } = history;
   const at = audits.findIndex(
     (audit) => audit.process === process && isCarriedOut(audit, before, after),
   );
@@ -420,19 +423,19 @@ function takeAudit(
   if (audit === undefined) {
     const { state } = before.status;
     const to = after === undefined ? 'removed' : after.status.state;
-    const text = `"${story.id}" went from ${state} to ${to}, and no audit record says so`;
+    const text = `"${history.id}" went from ${state} to ${to}, and no audit record says so`;
     return { invariant: 'audit', text };
   }
-  story.isMoved = true;
+  history.isMoved = true;
   if (after === undefined) return undefined;
   // A smaller policy may find more attempts made than it allows.
-  story.grants += audit.action === 'setPolicy' ? before.status.attempts + 1 : 1;
+  history.grants += audit.action === 'setPolicy' ? before.status.attempts + 1 : 1;
   const isReplay = after.status.replays > before.status.replays;
   if (isReplay) {
-    story.excuses += 1;
-    story.counted = 0;
+    history.excuses += 1;
+    history.counted = 0;
   }
-  return countersProblem(story.id, before.status, after.status, isReplay);
+  return countersProblem(history.id, before.status, after.status, isReplay);
 }
 
 function isCarriedOut(

@@ -33,13 +33,13 @@ import {
   openLook,
   atLetters,
   type LettersContext,
-  type LetterPlaceOptions,
+  type OpenPlace,
 } from '../letter-places.ts';
 import { carryOut, countMessages, planView, rehearsalsView, resumeLine } from './view.ts';
 
 /** One place, and what of it is replayed how. */
 interface Aim {
-  readonly place: LetterPlaceOptions;
+  readonly place: OpenPlace;
   /** Only what fits is seen. */
   readonly letters: DeadLetters;
   readonly options: ReplayOptions;
@@ -98,7 +98,7 @@ async function aimsOf(context: LettersContext): Promise<readonly Aim[]> {
 }
 
 /** A category is no matter of the place. */
-function fittingOf({ filter, tell }: LetterLook, { letters }: LetterPlaceOptions): DeadLetters {
+function fittingOf({ filter, tell }: LetterLook, { letters }: OpenPlace): DeadLetters {
   const { category } = filter;
   return category === undefined
     ? letters

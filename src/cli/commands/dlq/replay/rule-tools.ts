@@ -29,7 +29,7 @@ import { TimeLimit } from '../../../../system/wait.ts';
 import { createClosers } from '../../../lifetime.ts';
 import { byOf, type Session, urlWithHeaders } from '../../../session.ts';
 import type { BrokerAccess } from '../../rabbit/reach.ts';
-import { type LettersContext, openPlaces, type LetterPlaceOptions } from '../letter-places.ts';
+import { type LettersContext, openPlaces, type OpenPlace } from '../letter-places.ts';
 
 /** The tools that differ between the commands that run rules. */
 type Given = Pick<RuleTools, 'signal' | 'tell'>;
@@ -40,7 +40,7 @@ export async function ruleToolsOf(context: LettersContext, value: Given): Promis
   const { clock } = io;
   const loaded = await context.config();
   const session = await context.session();
-  const open = new Map<RulePlace['source'], LetterPlaceOptions>();
+  const open = new Map<RulePlace['source'], OpenPlace>();
   return {
     ...value,
     clock,
@@ -66,7 +66,7 @@ export async function ruleToolsOf(context: LettersContext, value: Given): Promis
 async function placesOf(
   context: LettersContext,
   rule: ReplayRule,
-  open: Map<RulePlace['source'], LetterPlaceOptions>,
+  open: Map<RulePlace['source'], OpenPlace>,
 ): Promise<OpenPlaces> {
   const { queue } = rule.when;
   const { atEnd, close } = createClosers();

@@ -1,10 +1,10 @@
 /**
  * run — one run of the sweep over all queues, from reaching the broker to leaving it.
  *
- * What a queue or the broker does is part of the run and not thrown, so that the next round tries
- * again. The store of the audit record is opened before the first message is moved, made where it
- * is missing, and closed with the run: between runs it is free for other processes. Event
- * listeners there receive the queues of each run that moved something.
+ * Failures of a queue or the broker are part of the run and not thrown: the next round tries
+ * again. The store of the audit record is opened only when something is about to be moved, created
+ * if it is missing, and closed with the run: between runs it is free for other processes. Listeners
+ * on that store get one `sweep` event for each queue.
  */
 
 import type { Millis } from '../../../../core/duration.ts';

@@ -1,6 +1,6 @@
 /**
- * wire-texts — values as they come in headers and query parameters, turned into what the spool
- * takes.
+ * http-values — values of HTTP headers and query parameters, in both directions, and the names of
+ * our own headers; for the server and the client.
  */
 
 import type { Duration, Millis } from '../core/duration.ts';
@@ -14,7 +14,7 @@ export const API_VERSION = 'v1';
 /** The id of the store that the service has open; an answer of `/healthz` has it. */
 export const STORE_HEADER = 'respool-store';
 
-/** A span: digits alone are milliseconds, everything else is read by the spool. */
+/** A span: digits alone are milliseconds. Not checked here: the spool reads it. */
 export function spanOf(text: string): Duration {
   return DIGITS.test(text) ? Number(text) : text;
 }
