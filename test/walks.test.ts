@@ -24,7 +24,7 @@ const LIMITS: Readonly<Record<string, Limit>> = {
   claim: { max: 36 },
   postgres: { max: 40, needs: ['postgres'] },
   http: { max: 44 },
-  rabbit: { max: 28, needs: ['rabbitmq'] },
+  rabbit: { max: 29, needs: ['rabbitmq'] },
   replay: { max: 110, needs: ['rabbitmq', 'rabbitmq-management'] },
   outbox: { max: 40, needs: ['postgres', 'rabbitmq'] },
 };

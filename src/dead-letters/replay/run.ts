@@ -92,7 +92,11 @@ async function carryOut(action: 'run' | 'resume', order: Order): Promise<Replay>
   const { records } = operator;
   const before = await needReplay(records, id);
   checkRunnable(before, clock);
-  const transform = await sameTransform(before.options, before.transformDigest, tools.transform);
+  const { options, transformDigest } = before;
+  const transform =
+    options.transform === undefined
+      ? undefined
+      : await sameTransform(options.transform, transformDigest, tools.transform);
   await checkCaution(letters);
   await auditReplay(operator, action, before);
   let progress: LetterProgress | undefined;

@@ -89,12 +89,11 @@ export async function loadTransform(file: string): Promise<LetterTransform> {
 
 /** The transform of a replay, as it was when it was planned. */
 export async function sameTransform(
-  options: ReplayOptions,
+  file: string,
   digest: string | undefined,
   letterTransform: LetterTransform | undefined,
-): Promise<LetterTransform | undefined> {
-  if (options.transform === undefined) return undefined;
-  const transform = letterTransform ?? (await loadTransform(options.transform));
+): Promise<LetterTransform> {
+  const transform = letterTransform ?? (await loadTransform(file));
   if (transform.digest === digest) return transform;
   throw new RespoolError(
     'config.invalid',
