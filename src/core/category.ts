@@ -1,6 +1,6 @@
 /**
  * category — the kind of a failure, one of ten words: who can fix it, and whether sending it again
- * can help. Pure. Rules of the user go first, then what the code says, then words of the reason.
+ * can help. Pure. The user's rules are tried first, then the code, then words in the reason.
  *
  * Of HTTP: 503, 507 and 509 mean that the other side had no room (`resource`), 502 that it was not
  * reached (`network`), 408 and 504 that it took too long; every other 5xx is an error inside of it
@@ -29,7 +29,7 @@ export const CATEGORIES = [
 
 export type Category = (typeof CATEGORIES)[number];
 
-/** A rule of the user; all that is given must fit, and the first rule that fits decides. */
+/** A rule of the user: all its conditions must match, and the first rule that matches decides. */
 export interface CategoryRule {
   /** The category of what fits. */
   readonly category: Category;
@@ -66,7 +66,7 @@ export const CATEGORY_OPTIONS: Readonly<Record<keyof CategoryRule, Option>> = {
   ...CONDITION_OPTIONS,
 };
 
-/** What a category is found by; a letter is one. */
+/** The fields that decide the category; a letter has all of them. */
 export interface CategoryInput {
   readonly code: string;
   readonly reason: string;
@@ -79,7 +79,7 @@ export interface CategoryInput {
 export const CATEGORY_RULES_MAX = 100;
 /** The longest text of a rule. */
 export const CATEGORY_TEXT_MAX_CHARS = 255;
-/** So much of a reason is read. */
+/** Only this many characters of a reason are searched. */
 const REASON_READ_CHARS = 1_000;
 
 /** The category of a failure. For many of them: `categoriser`. */
@@ -87,11 +87,11 @@ export function categoryOf(failed: CategoryInput, rules: readonly CategoryRule[]
   return categoriser(rules)(failed);
 }
 
-/** Tells the category of failures, with the rules of the user read once. */
+/** A function that finds the category of a failure; it compiles the user's rules once. */
 export function categoriser(
   rules: readonly CategoryRule[] = [],
 ): (failed: CategoryInput) => Category {
-  const read = rules.map(({ category, ...rule }) => ({ category, fits: fitting(rule) }));
+  const read = rules.map(({ category, ...rule }) => ({ category, fits: matcherOf(rule) }));
   return (failed) =>
     read.find(({ fits }) => fits(failed))?.category ??
     byCode(failed.code) ??
@@ -99,7 +99,7 @@ export function categoriser(
     'other';
 }
 
-function fitting(rule: Omit<CategoryRule, 'category'>): (failed: CategoryInput) => boolean {
+function matcherOf(rule: Omit<CategoryRule, 'category'>): (failed: CategoryInput) => boolean {
   const { reason, topic } = rule;
   const code = rule.code === undefined ? undefined : compileGlob(rule.code);
   const queue = rule.queue === undefined ? undefined : compileGlob(rule.queue);
@@ -107,11 +107,11 @@ function fitting(rule: Omit<CategoryRule, 'category'>): (failed: CategoryInput) 
     (code === undefined || code.match(failed.code) !== undefined) &&
     (topic === undefined || topicMatches(topic, failed.topic ?? '')) &&
     (queue === undefined || queue.match(failed.place ?? '') !== undefined) &&
-    (reason === undefined || holdsInOrder(failed.reason, reason));
+    (reason === undefined || containsInOrder(failed.reason, reason));
 }
 
 /** Whether the text has all parts of the pattern, one after the other. */
-function holdsInOrder(text: string, pattern: string): boolean {
+function containsInOrder(text: string, pattern: string): boolean {
   const read = text.slice(0, REASON_READ_CHARS).toLowerCase();
   let at = 0;
   for (const part of pattern.toLowerCase().split('*')) {
@@ -122,7 +122,7 @@ function holdsInOrder(text: string, pattern: string): boolean {
   return true;
 }
 
-/** Refuses rules that are none; `what` is how the caller calls them. */
+/** Refuses what is not a list of rules; `what` names it in error texts. */
 export function checkCategoryRules(rules: unknown, what = 'categories'): readonly CategoryRule[] {
   if (!Array.isArray(rules)) {
     throw invalid(show(rules), what, 'a list of rules, such as [{ category, code }]');
@@ -243,7 +243,7 @@ function byReason(reason: string): Category | undefined {
   return (status === null ? undefined : byCode(`http.${status[1]}`)) ?? firstOf(WORDS, read);
 }
 
-/** What is said most plainly goes first: a "connection timed out" is a time-out. */
+/** The most specific words come first: a "connection timed out" is a time-out. */
 const WORDS: Table = [
   [/time[d-]? ?-?out|deadline exceeded|took too long|etimedout/, 'timeout'],
   [/rate.?limit|too many requests|throttl|quota/, 'rate-limit'],

@@ -1,5 +1,5 @@
 /**
- * duration — durations as people write them, converted to milliseconds.
+ * duration — durations as people write them, converted to milliseconds and back.
  *
  * `'250ms'`, `'15m'`, `'1h30m'`, `'7d'` or a number of milliseconds. Inside, every span is a `…Ms`
  * number.
@@ -69,7 +69,7 @@ function parse(text: unknown): number | undefined {
   for (const [, amount, unit] of trimmed.matchAll(PART)) {
     totalMs += Number(amount) * (UNITS_MS[unit ?? ''] ?? Number.NaN);
   }
-  // 1.1 × 3,600,000 is a hair over 3,960,000; without this, rounding up would add a millisecond.
+  // 1.1 × 3,600,000 is slightly above 3,960,000: without this, rounding up adds a millisecond.
   return Number(totalMs.toPrecision(15));
 }
 

@@ -1,7 +1,9 @@
 /**
- * entry — a message as a store holds it: the envelope that stays, the status that moves.
+ * entry — the types of a message as a store holds it: the envelope, which does not change, and the
+ * status, which every step replaces as a whole.
  *
- * Plain data, readonly all through. Stores keep it, `core/` computes the next; none is modified.
+ * Plain readonly data. Stores keep entries and `core/` computes the next status; nothing modifies
+ * one. Stores write these fields to disk, so a change of them is a change of the stored format.
  *
  * Why: docs/decisions/0006-the-envelope-records-where-a-body-is.md
  */
@@ -17,7 +19,7 @@ export type Headers = Readonly<Record<string, string>>;
 export interface BodyInfo {
   /** The name a body store keeps it under; never overwritten, never used twice. Empty inline. */
   readonly ref: string;
-  /** `inline` with the entry, `store` under ref, `none` once it was let go after the delivery. */
+  /** `inline` with the entry, `store` under ref, `none` once it was removed after the delivery. */
   readonly place: 'inline' | 'store' | 'none';
   /** Bytes as the caller gave them. */
   readonly size: number;
@@ -32,19 +34,21 @@ export interface BodyInfo {
   readonly encodings: readonly string[];
 }
 
-/** The half of a message that stays, unless an operator or handler changes it on purpose. */
+/** The part of a message that does not change, unless an operator changes it on purpose. */
 export interface Envelope {
   readonly id: string;
   readonly topic: string;
   readonly headers: Headers;
   readonly enqueuedAt: Millis;
   readonly expiresAt?: Millis;
-  /** Not before this; only a message of an outbox that was to wait says so. */
+  /**
+   * Not due before this time; only messages of an outbox that were emitted with a delay have it.
+   */
   readonly eta?: Millis;
   /** 0 first … 9 last, 5 unless said otherwise. */
   readonly priority: number;
   readonly dedupeKey?: string;
-  /** True when the caller chose the id: then a repeated enqueue must still be known as one. */
+  /** True when the caller chose the id: a repeated enqueue with it must still be a duplicate. */
   readonly ownId?: true;
   readonly destination?: string;
   readonly orderKey?: string;
@@ -59,7 +63,7 @@ export interface Because {
   readonly by: string;
 }
 
-/** One line of a message's memory of its attempts. */
+/** One attempt in the history of a message. */
 export interface AttemptRecord {
   readonly at: Millis;
   readonly tookMs: number;
@@ -75,7 +79,7 @@ export interface AttemptRecord {
 /** How a message ended. */
 export type Ending = 'delivered' | 'bounced' | 'removed' | 'expired';
 
-/** The half of a message that is replaced as a whole on every step. */
+/** The part of a message that every step replaces as a whole. */
 export interface Status {
   readonly state: State;
   readonly lane: Lane;

@@ -1,5 +1,6 @@
 /**
- * errors — errors of the machinery: a RespoolError with a code from a closed list.
+ * errors — RespoolError: an error of the machinery, with a code from a closed list. Also how any
+ * thrown value becomes an error or a text (`asError`, `textOf`, `show`), and assertions.
  *
  * A failed delivery is a Failure (failure.ts), never a RespoolError. Codes are API and documented
  * one by one in docs/reference/errors.md; texts may change. Text: what we were doing, what went
@@ -71,9 +72,9 @@ export function codeIn(error: object): { readonly code?: string } {
   return typeof code === 'string' ? { code } : {};
 }
 
-/** Stops the program where it is wrong; a failed assertion is our own bug, never bad input. */
-export function assert(claim: unknown, text: string): asserts claim {
-  if (!claim) throw new Error(`bug in respool: ${text}`);
+/** Throws if the condition is false: that is a bug in Respool, never bad input. */
+export function assert(condition: unknown, text: string): asserts condition {
+  if (!condition) throw new Error(`bug in respool: ${text}`);
 }
 
 /** The default branch of a switch over a union: reached only through a bug. */
@@ -81,17 +82,17 @@ export function unreachable(value: never): never {
   throw new Error(`bug in respool: unexpected ${JSON.stringify(value)}`);
 }
 
-/** What was thrown as an error, whatever it is; never throws itself. */
+/** Any thrown value as an error; never throws itself. */
 export function asError(thrown: unknown): Error {
   try {
     if (thrown instanceof Error) return thrown;
   } catch {
-    // A proxy that does not even say what it is an instance of.
+    // A proxy whose traps throw at `instanceof`.
   }
   return new Error(textOf(thrown));
 }
 
-/** What an unknown thrown value says about itself, without its stack. Never throws. */
+/** The text of a thrown value, such as the message of an error, without its stack. Never throws. */
 export function textOf(thrown: unknown): string {
   if (typeof thrown === 'string') return thrown;
   try {

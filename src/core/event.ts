@@ -1,6 +1,6 @@
 /**
- * event — everything that happens, as one typed union. For listeners, never needed for
- * correctness.
+ * event — the events of spools, consumers, relays and alerts as one typed union, the list of their
+ * kinds, and the options of an event stream. For listeners; never needed for correctness.
  */
 
 import type { Millis } from './duration.ts';
@@ -71,7 +71,7 @@ interface AboutAttempt {
 }
 
 interface EndedDetails {
-  /** The handler has answered, or its time is over. Told before its verdict is on record. */
+  /** The handler has answered, or its time is over. Emitted before the verdict is stored. */
   readonly kind: 'ended';
   /** `given up`: we stop, and did not wait for it any longer. */
   readonly outcome: Outcome['kind'] | 'given up';
@@ -115,7 +115,7 @@ interface TopologyEvent {
   readonly bindings: number;
 }
 
-/** A relay opens or shuts: whether its target answers. */
+/** The circuit breaker of a relay changed its state: whether the target answers. */
 interface RelayEvent {
   readonly at: Millis;
   readonly kind: 'relay';
@@ -131,7 +131,7 @@ interface SweepEvent {
   readonly target: string;
   readonly moved: number;
   readonly left: number;
-  /** Why it ended before its end. */
+  /** Why it ended early. */
   readonly error?: string;
 }
 

@@ -1,6 +1,6 @@
 /**
- * failure — failures of deliveries, as data that is stored with the message, and texts as they are
- * stored: without control characters, cut at a limit.
+ * failure — failures of deliveries, as data that is stored with the message; and texts made safe to
+ * store or to print: without control characters, cut at a limit.
  *
  * `classify` turns whatever a handler threw into a Failure; it never throws itself. Promise: what
  * is not positively final is transient (invariant 8).
@@ -83,13 +83,13 @@ export function failure(
 
 /** A code as it is kept: without control characters, cut at its limit. */
 export function codeText(code: string): string {
-  return oneLine(code.slice(0, CODE_MAX_CHARS), '-');
+  return withoutControls(code.slice(0, CODE_MAX_CHARS), '-');
 }
 
 /** A reason as it is kept: one line, cut at its limit. */
 export function reasonText(reason: string): string {
   const isLong = reason.length > REASON_MAX_CHARS;
-  return oneLine(isLong ? `${reason.slice(0, REASON_MAX_CHARS - 1)}…` : reason, ' ');
+  return withoutControls(isLong ? `${reason.slice(0, REASON_MAX_CHARS - 1)}…` : reason, ' ');
 }
 
 /** A Failure that a handler built by hand, cut to the limits; null when it is not one at all. */
@@ -119,7 +119,7 @@ export function isWait(value: unknown): value is number {
 // oxlint-disable-next-line no-control-regex -- control characters are exactly what is replaced.
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f]+/g;
 
-function oneLine(text: string, gap: string): string {
+function withoutControls(text: string, gap: string): string {
   // Cutting may have split a surrogate pair, and half a pair is no text that a store can keep.
   return text.replaceAll(CONTROLS, gap).toWellFormed();
 }
@@ -153,8 +153,8 @@ export function classify(thrown: unknown): Failure {
  */
 export function isRetryable(thrown: unknown): boolean {
   // An error that cannot say what it is has not positively said that it is final.
-  return orElse(true, () => {
-    for (const error of chainOf(thrown)) {
+  return orDefault(true, () => {
+    for (const error of causesOf(thrown)) {
       if (error instanceof PermanentError) return false;
       if (error instanceof RetryableError) return true;
       const own = (error as { isRetryable?: unknown }).isRetryable;
@@ -172,8 +172,8 @@ export function isPermanent(thrown: unknown): boolean {
   return !isRetryable(thrown);
 }
 
-/** What a thrown value answers; its getters, methods and traps are user code and may throw too. */
-function orElse<T>(otherwise: T, ask: () => T): T {
+/** The result, or the default if it throws: getters and methods of a thrown value are user code. */
+function orDefault<T>(otherwise: T, ask: () => T): T {
   try {
     return ask();
   } catch {
@@ -182,20 +182,20 @@ function orElse<T>(otherwise: T, ask: () => T): T {
 }
 
 /** A cause chain longer than this is a cycle or nonsense. */
-const CHAIN_MAX = 10;
+const CAUSES_MAX = 10;
 
-function* chainOf(thrown: unknown): Generator<object> {
-  let link = thrown;
-  for (let depth = 0; depth < CHAIN_MAX; depth += 1) {
-    if (typeof link !== 'object' || link === null) return;
-    yield link;
-    link = (link as { cause?: unknown }).cause;
+function* causesOf(thrown: unknown): Generator<object> {
+  let cause = thrown;
+  for (let depth = 0; depth < CAUSES_MAX; depth += 1) {
+    if (typeof cause !== 'object' || cause === null) return;
+    yield cause;
+    cause = (cause as { cause?: unknown }).cause;
   }
 }
 
 function retryAfterOf(thrown: unknown): number | undefined {
-  return orElse(undefined, () => {
-    for (const error of chainOf(thrown)) {
+  return orDefault(undefined, () => {
+    for (const error of causesOf(thrown)) {
       const ms = (error as { retryAfterMs?: unknown }).retryAfterMs;
       if (isWait(ms)) return ms;
     }
@@ -204,8 +204,8 @@ function retryAfterOf(thrown: unknown): number | undefined {
 }
 
 function codeOf(thrown: unknown): string {
-  return orElse('error', () => {
-    for (const error of chainOf(thrown)) {
+  return orDefault('error', () => {
+    for (const error of causesOf(thrown)) {
       const code = (error as { code?: unknown }).code;
       if (typeof code === 'string' && code !== '') return word(code).replaceAll(/\s+/g, '-');
     }
@@ -220,7 +220,7 @@ function word(text: string): string {
   return text.slice(0, CODE_MAX_CHARS).toLowerCase();
 }
 
-// Control characters, ends of lines, what turns the direction of a line, halves of pairs.
+// Control characters, line ends, marks of the writing direction, halves of surrogate pairs.
 const UNSAFE =
   // oxlint-disable-next-line no-control-regex -- control characters are what is escaped here.
   /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]/gu;

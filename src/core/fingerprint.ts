@@ -1,27 +1,27 @@
 /**
  * fingerprint — a short hash for failures that are alike.
  *
- * Ids, numbers, addresses and quoted parts are taken out of the reason first, so that a thousand
- * time-outs of a thousand messages count as one group. In JSON words are kept, since there all
- * that distinguishes one cause from another is quoted. Pure and stable: it is stored,
- * and compared across processes and versions.
+ * Ids, numbers, addresses and quoted parts are removed from the reason first, so that a thousand
+ * time-outs of a thousand messages count as one group. In JSON, words are kept, because everything
+ * that distinguishes one cause from another is quoted there. Pure and stable: fingerprints are
+ * stored and compared across processes and versions, so a change here splits existing groups.
  */
 
-/** Answers that are remembered: thousands of messages mostly fail for a few reasons. */
-const KNOWN_MAX = 256;
+/** Maximum number of cached fingerprints: thousands of messages mostly fail for a few reasons. */
+const CACHE_MAX = 256;
 /** Longer texts are not cached. */
-const KNOWN_MAX_CHARS = 1_200;
-const known = new Map<string, string>();
+const CACHED_MAX_CHARS = 1_200;
+const cache = new Map<string, string>();
 
 /** An 11-character word over code and normalised reason. */
 export function fingerprint(code: string, reason: string): string {
   const key = `${code}\n${reason}`;
-  if (key.length > KNOWN_MAX_CHARS) return wordOf(code, reason);
-  const before = known.get(key);
+  if (key.length > CACHED_MAX_CHARS) return wordOf(code, reason);
+  const before = cache.get(key);
   if (before !== undefined) return before;
   const word = wordOf(code, reason);
-  if (known.size >= KNOWN_MAX) known.clear();
-  known.set(key, word);
+  if (cache.size >= CACHE_MAX) cache.clear();
+  cache.set(key, word);
   return word;
 }
 
@@ -31,16 +31,16 @@ function wordOf(code: string, reason: string): string {
     .padStart(11, '0');
 }
 
-/** The reason with everything that differs from message to message replaced by a mark. */
+/** The reason, with everything that differs from message to message replaced by a placeholder. */
 export function normalise(reason: string): string {
   return jsonParts(reason)
-    .map(({ text, isJson }) => (isJson ? withoutIds(jsonWords(text)) : plain(text)))
+    .map(({ text, isJson }) => (isJson ? withoutIds(normaliseJson(text)) : normalisePlain(text)))
     .join('')
     .replaceAll(/\s+/g, ' ')
     .trim();
 }
 
-function plain(text: string): string {
+function normalisePlain(text: string): string {
   return withoutIds(text)
     .replaceAll(/"[^"]{0,200}"|'[^']{0,200}'/g, '<text>')
     .replaceAll(/\d+/g, '<n>');
@@ -163,7 +163,7 @@ interface Frame {
   readonly name: string | undefined;
 }
 
-/** What becomes of the value of a name, from where it is. */
+/** What a value in JSON is replaced by, depending on its name and on what is around it. */
 function valueOf(name: string | undefined, value: string, frames: readonly Frame[]): string {
   if (name === undefined) return `"${wordsOf(value)}"`;
   if (TRACE_NAME.test(name)) return '<value>';
@@ -188,7 +188,7 @@ function isComplaint(name: string, value: string, frames: readonly Frame[]): boo
 }
 
 /** JSON without layout and without the values that vary; words stay. */
-function jsonWords(json: string): string {
+function normaliseJson(json: string): string {
   let words = '';
   let bare = '';
   let at = 0;
@@ -271,7 +271,7 @@ function wordsOf(text: string): string {
     .replaceAll(NUMBER, '<n>');
 }
 
-/** A code without what no code is. */
+/** A code without times, UUIDs and long numbers, which belong to no code. */
 function withoutLongIds(text: string): string {
   return text
     .replaceAll(TIME, '<time>')

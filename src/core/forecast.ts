@@ -1,4 +1,7 @@
-/** forecast — when a backlog is gone or a disk full, at the present rates. Pure. */
+/**
+ * forecast — when a backlog will be drained, or a disk full, at the current rates: `drainsInMs`
+ * from two rates, `Trend` from samples of a value. No I/O and no clock: times are arguments.
+ */
 
 import { DURATION_MAX_MS, type Millis, MINUTE_MS, SECOND_MS } from './duration.ts';
 
@@ -15,7 +18,7 @@ export interface Forecast {
 }
 
 /** Rates of a shorter time say nothing about when a backlog is gone. */
-export const FLOW_LEAST_MS: number = 10 * SECOND_MS;
+export const RATE_WINDOW_MIN_MS: number = 10 * SECOND_MS;
 
 /** Until a backlog is gone; 0 when there is none, null when it is not within a hundred years. */
 export function drainsInMs(
@@ -34,14 +37,14 @@ interface Sample {
   readonly value: number;
 }
 
-/** Looks that are kept for a window, and the share of it that they span at the least. */
+/** Samples kept per window, and the share of the window that they must cover. */
 const SAMPLES_MAX = 120;
-const LEAST_SHARE: number = 1 / 15;
+const WINDOW_SHARE_MIN: number = 1 / 15;
 
-/** The course of disks, queues and outboxes is seen over so long. */
-export const TREND_MS: number = 15 * MINUTE_MS;
+/** The window over which the growth of disks, queues and outboxes is measured. */
+export const TREND_WINDOW_MS: number = 15 * MINUTE_MS;
 
-/** The course of one value over the last minutes, from looks at it. */
+/** The growth of one value over the last minutes, from samples of it. */
 export class Trend {
   readonly #windowMs: number;
   readonly #samples: Sample[] = [];
@@ -50,13 +53,13 @@ export class Trend {
     this.#windowMs = windowMs;
   }
 
-  /** Notes what it is now. */
+  /** Adds a sample. */
   add(at: Millis, value: number): void {
     const last = this.#samples.at(-1);
-    // A clock that went back: what was before says nothing about how fast it goes.
+    // The clock was set back: earlier samples say nothing about the rate.
     if (last !== undefined && last.at > at) this.#samples.length = 0;
     const before = this.#samples.at(-2)?.at ?? Number.NEGATIVE_INFINITY;
-    // Looks that come quicker than there is room for take each other's place.
+    // Samples that come too fast replace each other.
     const isClose = at - before < this.#windowMs / SAMPLES_MAX;
     if (isClose || this.#samples.at(-1)?.at === at) this.#samples.pop();
     this.#samples.push({ at, value });
@@ -68,7 +71,7 @@ export class Trend {
     const first = this.#samples[0];
     const last = this.#samples.at(-1);
     if (first === undefined || last === undefined) return undefined;
-    if (last.at - first.at < this.#windowMs * LEAST_SHARE) return undefined;
+    if (last.at - first.at < this.#windowMs * WINDOW_SHARE_MIN) return undefined;
     return ((last.value - first.value) / (last.at - first.at)) * SECOND_MS;
   }
 

@@ -1,5 +1,6 @@
 /**
- * glob — patterns over queue names: `*` for any number of characters, `?` for one.
+ * glob — patterns over queue names and failure codes: `*` for any number of characters, `?` for
+ * one.
  *
  * Every other character stands for itself, also `[ ] \ .`; a character is a code point. What a
  * wildcard stood for is captured, and can be put into the name of a target.
@@ -15,7 +16,7 @@ import { RespoolError, show } from './errors.ts';
 /** Maximum number of characters of a pattern. */
 export const GLOB_MAX_CHARS = 256;
 
-/** A pattern that was read. */
+/** A compiled pattern. */
 export interface Glob {
   readonly pattern: string;
   /** How many `*` and `?` there are. */
@@ -26,7 +27,7 @@ export interface Glob {
   match(name: string): readonly string[] | undefined;
 }
 
-/** Reads a pattern; refuses one that is empty or too long. */
+/** Compiles a pattern; refuses one that is empty or too long. */
 export function compileGlob(pattern: string): Glob {
   const characters = typeof pattern === 'string' ? Array.from(pattern) : [];
   if (characters.length === 0 || characters.length > GLOB_MAX_CHARS) {

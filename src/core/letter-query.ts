@@ -1,8 +1,9 @@
 /**
- * letter-query — which dead letters an operator selects. Pure; for places that filter while they
- * look.
+ * letter-query — the query by which an operator selects dead letters, whether a letter matches it,
+ * and the group of a letter. Pure; called by all implementations of `DeadLetters`.
  *
- * Known by shape: the letters themselves are a matter of the ports.
+ * `QueriedLetter` repeats fields of `Letter` (ports/dead-letters.ts), because core imports no port.
+ * Promise: `groupOf` is stable; notes and rules are stored under the groups it returns.
  */
 
 import type { Millis } from './duration.ts';
@@ -13,8 +14,8 @@ import { fingerprint } from './fingerprint.ts';
 /** `dead`: a dead queue, or `bounce`; `parked`: a parked queue, or `hold`; `archived`. */
 export type LetterKind = 'dead' | 'parked' | 'archived';
 
-/** What is asked of a letter. */
-interface AskedLetter {
+/** The fields of a letter that a query looks at. */
+interface QueriedLetter {
   readonly id: string;
   readonly kind: LetterKind;
   readonly topic: string;
@@ -28,7 +29,7 @@ interface AskedLetter {
   readonly headers: Headers;
 }
 
-/** Which letters; all given conditions hold together. */
+/** Which letters: those that match all given conditions. */
 export interface LetterQuery {
   readonly kinds?: readonly LetterKind[];
   readonly ids?: readonly string[];
@@ -47,8 +48,8 @@ export interface LetterQuery {
   readonly deathsAbove?: number;
 }
 
-/** Whether a letter fits all conditions of a query. */
-export function fitsLetter(letter: AskedLetter, query: LetterQuery): boolean {
+/** Whether a letter matches all conditions of a query. */
+export function letterMatches(letter: QueriedLetter, query: LetterQuery): boolean {
   return (
     (query.kinds === undefined || query.kinds.includes(letter.kind)) &&
     (query.ids === undefined || query.ids.includes(letter.id)) &&
@@ -74,7 +75,7 @@ function hasHeader(headers: Headers, target: NonNullable<LetterQuery['header']>)
   return target.value === undefined || headers[target.name] === target.value;
 }
 
-function hasText({ id, topic, origin, reason }: AskedLetter, text: string): boolean {
+function hasText({ id, topic, origin, reason }: QueriedLetter, text: string): boolean {
   const wanted = text.toLowerCase();
   return [id, topic, origin, reason].some((place) => place.toLowerCase().includes(wanted));
 }
@@ -84,7 +85,7 @@ function hasText({ id, topic, origin, reason }: AskedLetter, text: string): bool
 //
 // Why: docs/decisions/0038-letters-group-by-main-queue.md
 
-/** What a group is made of. */
+/** The fields that a group is computed from. */
 export interface GroupParts {
   readonly code: string;
   readonly reason: string;

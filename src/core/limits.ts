@@ -1,5 +1,6 @@
 /**
- * limits — every limit on input, with its name, and the checks of input.
+ * limits — every limit on input, with its name, and the checks of input: ids, topics, headers,
+ * keys, numbers, option names, kinds of records.
  *
  * A value outside its limit is refused before anything is written, with code, value and allowed
  * range.
@@ -22,7 +23,7 @@ export const PRIORITY_DEFAULT = 5;
 export const PRIORITY_MAX = 9;
 export const PORT_MAX = 65_535;
 
-/** From where to where a whole number may go. */
+/** The smallest and the largest allowed number. */
 export interface NumberRange {
   readonly min: number;
   readonly max: number;
@@ -45,7 +46,7 @@ export const REPLAY_RANGES = {
 } as const;
 
 const TOPIC_PATTERN = /^[A-Za-z0-9_-]+(?:[.:/][A-Za-z0-9_-]+)*$/;
-const RULE_PATTERN = /^(?:[A-Za-z0-9_:/-]+|\*|#)(?:\.(?:[A-Za-z0-9_:/-]+|\*|#))*$/;
+const TOPIC_PATTERN_SYNTAX = /^(?:[A-Za-z0-9_:/-]+|\*|#)(?:\.(?:[A-Za-z0-9_:/-]+|\*|#))*$/;
 
 // oxlint-disable-next-line no-control-regex -- control characters are exactly what is refused here.
 const CONTROL = /[\u0000-\u001f\u007f-\u009f]/;
@@ -76,12 +77,14 @@ export function checkTopic(topic: unknown, what = 'topic'): string {
 /** Refuses a topic pattern: words, `*` for one word, `#` for any number. */
 export function checkTopicPattern(pattern: unknown): string {
   const fits =
-    typeof pattern === 'string' && pattern.length <= TOPIC_MAX_CHARS && RULE_PATTERN.test(pattern);
+    typeof pattern === 'string' &&
+    pattern.length <= TOPIC_MAX_CHARS &&
+    TOPIC_PATTERN_SYNTAX.test(pattern);
   if (fits) return pattern;
   throw invalid('topic pattern', pattern, 'dot-separated words, * for one word, # for any number');
 }
 
-/** Refuses header names and values that another protocol could read as something else. */
+/** Refuses header names and values that another protocol could misread. */
 export function checkHeaders(headers: unknown, maxBytes: number): Headers {
   if (headers === undefined) return {};
   if (typeof headers !== 'object' || headers === null || Array.isArray(headers)) {
@@ -166,7 +169,7 @@ export function checkOneOf<const T extends string>(
 
 /** Refuses option names that do not exist, so that a typing error is not silently a default. */
 export function checkNames(what: string, value: object, texts: readonly string[]): void {
-  const name = strangeName(value, texts);
+  const name = unknownName(value, texts);
   if (name === undefined) return;
   throw new RespoolError(
     'config.invalid',
@@ -174,10 +177,10 @@ export function checkNames(what: string, value: object, texts: readonly string[]
   );
 }
 
-/** What the kinds of records begin with that are kept beside the messages. */
+/** The prefixes of the kinds of records that other rooms may keep beside the messages. */
 const RECORD_KINDS = ['dlq.', 'alert.'] as const;
 
-/** Refuses a kind of records that is not for facts: the spool's own are out of reach. */
+/** Refuses a kind of records without one of these prefixes: the others are the spool's own. */
 export function checkRecordKind(kind: unknown): void {
   const fits =
     typeof kind === 'string' &&
@@ -191,9 +194,9 @@ export function checkRecordKind(kind: unknown): void {
   );
 }
 
-/** The same for a message, whose parts are no options. */
+/** Refuses fields of a message that do not exist, as `checkNames` does for options. */
 export function checkFields(message: object, texts: readonly string[]): void {
-  const name = strangeName(message, texts);
+  const name = unknownName(message, texts);
   if (name === undefined) return;
   throw new RespoolError(
     'message.invalid',
@@ -201,7 +204,7 @@ export function checkFields(message: object, texts: readonly string[]): void {
   );
 }
 
-function strangeName(value: object, texts: readonly string[]): string | undefined {
+function unknownName(value: object, texts: readonly string[]): string | undefined {
   return Object.keys(value).find((name) => !texts.includes(name));
 }
 

@@ -1,10 +1,12 @@
 /**
- * next-status — the next Status of an entry, as a whole value, for every step but the operator's.
+ * next-status — computes the next Status of an entry, as a whole value, for every step except an
+ * operator's action (operator.ts); and how long an ended message is kept.
  *
- * Pure. Stores never decide: they write what these functions return (or, in SQL, perform `claimed`
- * in one statement, held to it by the conformance suite).
+ * Pure. Stores never decide: they write what these functions return. SQL stores perform
+ * `claimedStatus` in one statement; the conformance suite checks that both agree.
  *
- *   insert ─ initialStatus()  claim ─ claimed()  heartbeat ─ extended()  settle ─ nextStatus()
+ *   insert ─ initialStatus()   claim ─ claimedStatus()   heartbeat ─ extendedStatus()
+ *   hand-off ─ handedOffStatus()   settle ─ nextStatus()
  */
 
 import type { Millis } from './duration.ts';
@@ -85,7 +87,7 @@ export function claimedStatus(
 }
 
 /** The status of a fresh entry that is handed to an engine with its insert: one write less. */
-export function handedOff(
+export function handedOffStatus(
   status: Status,
   claim: { readonly now: Millis; readonly leaseMs: number; readonly holder: string },
 ): Status {
@@ -112,7 +114,7 @@ export interface SettleContext {
   readonly announces: boolean;
 }
 
-/** What becomes of an active entry by a verdict: its next status, or its removal. */
+/** The next status of an active entry after a verdict; `remove` if nothing of it is kept. */
 export function nextStatus(
   { envelope, status }: Entry,
   verdict: Verdict,
@@ -123,7 +125,7 @@ export function nextStatus(
     assert(false, `settled "${envelope.id}" while it was ${status.state}`);
   }
   // By far the most frequent end, decided before anything is built.
-  if (verdict.kind === 'ack' && isForgotten(envelope, status, context)) return 'remove';
+  if (verdict.kind === 'ack' && isRemovedOnAck(envelope, status, context)) return 'remove';
   const base = settledBase(status, context);
   switch (verdict.kind) {
     case 'ack':
@@ -133,25 +135,25 @@ export function nextStatus(
     case 'defer':
       return verdict.costsAttempt
         ? afterDefer(envelope, base, verdict, context)
-        : afterDefer(envelope, postpone(giveBack(base, status)), verdict, context);
+        : afterDefer(envelope, countPostponed(uncountAttempt(base, status)), verdict, context);
     case 'bounce':
       return status.lane === 'delivery'
         ? afterBounce(
             envelope,
-            verdict.expired === true ? giveBack(base, status) : base,
+            verdict.expired === true ? uncountAttempt(base, status) : base,
             verdict,
             context,
           )
         : { ...base, state: 'bounce', dueAt: null };
     case 'hold':
       return {
-        ...(verdict.costsAttempt ? base : giveBack(base, status)),
+        ...(verdict.costsAttempt ? base : uncountAttempt(base, status)),
         state: 'hold',
         dueAt: null,
         because: verdict.because,
       };
     case 'release':
-      return released(status, base, context);
+      return releasedStatus(status, base, context);
     default:
       return unreachable(verdict);
   }
@@ -159,23 +161,23 @@ export function nextStatus(
 
 /** Whether the body is still needed once the entry has this status. */
 export function keepsBody(status: Status, retention: Retention): boolean {
-  const isMemoryOnly =
+  const isOnlyDeduplicated =
     status.state === 'archived' && status.ending === 'delivered' && retention.deliveredMs === null;
-  return !isMemoryOnly;
+  return !isOnlyDeduplicated;
 }
 
 /** Whether a repeated enqueue of this message must still be recognised after its end. */
-export function isRemembered(envelope: Envelope): boolean {
+export function isDeduplicated(envelope: Envelope): boolean {
   return envelope.dedupeKey !== undefined || envelope.ownId === true;
 }
 
-/** When an entry that ends now may be forgotten. */
-export function forgetAt(
+/** Until when an entry that ends now is kept. */
+export function retainedUntil(
   envelope: Envelope,
   keepMs: number,
   { now, retention }: { readonly now: Millis; readonly retention: Retention },
 ): Millis {
-  return now + Math.max(keepMs, isRemembered(envelope) ? retention.dedupeWindowMs : 0);
+  return now + Math.max(keepMs, isDeduplicated(envelope) ? retention.dedupeWindowMs : 0);
 }
 
 function settledBase(status: Status, { now, notes, attempt }: SettleContext): Status {
@@ -183,9 +185,9 @@ function settledBase(status: Status, { now, notes, attempt }: SettleContext): St
   return {
     ...rest,
     revision: status.revision + 1,
-    // A holder that lived to settle breaks the row of lost ones, unless it only judged the loss.
+    // A holder that settles ends the series of lost holders, unless it only judged the loss.
     lost: claimedFrom === 'active' ? status.lost : 0,
-    history: attempt === undefined ? status.history : remember(status.history, attempt),
+    history: attempt === undefined ? status.history : appendAttempt(status.history, attempt),
     notes: notes === undefined ? status.notes : mergeNotes(status.notes, notes),
     updatedAt: now,
   };
@@ -197,32 +199,40 @@ function mergeNotes(older: Headers, newer: Headers): Headers {
   return Object.fromEntries([...kept, ...Object.entries(newer)].slice(-NOTES_KEPT_MAX));
 }
 
-function remember(
+function appendAttempt(
   history: readonly AttemptRecord[],
   attempt: AttemptRecord,
 ): readonly AttemptRecord[] {
   return [...history.slice(1 - HISTORY_MAX), attempt];
 }
 
-/** Whether a delivery leaves nothing behind. */
-function isForgotten(envelope: Envelope, { lane }: Status, { retention }: SettleContext): boolean {
-  return lane === 'delivery' && retention.deliveredMs === null && !isRemembered(envelope);
+/** Whether an entry is removed once it is delivered. */
+function isRemovedOnAck(
+  envelope: Envelope,
+  { lane }: Status,
+  { retention }: SettleContext,
+): boolean {
+  return lane === 'delivery' && retention.deliveredMs === null && !isDeduplicated(envelope);
 }
 
 function afterDelivery(envelope: Envelope, base: Status, context: SettleContext): Status {
   const { deliveredMs } = context.retention;
   // Why it once waited is no reason for where it is now; the history keeps what happened.
   const { because: _because, ...done } = base;
-  return archived(done, 'delivered', forgetAt(envelope, deliveredMs ?? 0, context));
+  return archivedStatus(done, 'delivered', retainedUntil(envelope, deliveredMs ?? 0, context));
 }
 
 function afterNotice(envelope: Envelope, base: Status, context: SettleContext): Status {
   const { bouncedMs } = context.retention;
   if (bouncedMs === null) return { ...base, state: 'bounce', dueAt: null };
-  return archived(base, base.ending ?? 'bounced', forgetAt(envelope, bouncedMs, context));
+  return archivedStatus(
+    base,
+    base.ending ?? 'bounced',
+    retainedUntil(envelope, bouncedMs, context),
+  );
 }
 
-function archived(base: Status, ending: Ending, dueAt: Millis): Status {
+function archivedStatus(base: Status, ending: Ending, dueAt: Millis): Status {
   return { ...base, state: 'archived', ending, dueAt };
 }
 
@@ -237,10 +247,10 @@ function afterDefer(
   // A deferral never goes past the expiry: then the message is claimed once more, to bounce.
   const dueAt = isNotice ? wantedAt : Math.min(wantedAt, envelope.expiresAt ?? wantedAt);
   if (isNotice) return { ...base, state: 'bounce', dueAt };
-  return { ...withWhy(base, verdict.because, verdict.failure), state: 'deferred', dueAt };
+  return { ...withReason(base, verdict.because, verdict.failure), state: 'deferred', dueAt };
 }
 
-function postpone(base: Status): Status {
+function countPostponed(base: Status): Status {
   return { ...base, postponed: base.postponed + 1 };
 }
 
@@ -252,7 +262,7 @@ function afterBounce(
 ): Status {
   const ending = verdict.expired === true ? 'expired' : 'bounced';
   const bounced: Status = {
-    ...withWhy(base, verdict.because, verdict.failure),
+    ...withReason(base, verdict.because, verdict.failure),
     lane: 'notice',
     notices: 0,
     state: 'bounce',
@@ -261,14 +271,14 @@ function afterBounce(
   };
   const { bouncedMs } = context.retention;
   if (context.announces || bouncedMs === null) return bounced;
-  return archived(bounced, ending, forgetAt(envelope, bouncedMs, context));
+  return archivedStatus(bounced, ending, retainedUntil(envelope, bouncedMs, context));
 }
 
-function withWhy(base: Status, because: Because, failure: Failure | undefined): Status {
+function withReason(base: Status, because: Because, failure: Failure | undefined): Status {
   return { ...base, because, ...(failure === undefined ? {} : { lastFailure: failure }) };
 }
 
-function giveBack(base: Status, status: Status): Status {
+function uncountAttempt(base: Status, status: Status): Status {
   // A claim taken from `active` counted no attempt, so there is none to give back.
   if (status.claimedFrom === 'active') return base;
   return status.lane === 'delivery'
@@ -276,7 +286,7 @@ function giveBack(base: Status, status: Status): Status {
     : { ...base, notices: base.notices - 1 };
 }
 
-function released(status: Status, base: Status, { now }: SettleContext): Status {
+function releasedStatus(status: Status, base: Status, { now }: SettleContext): Status {
   if (status.claimedFrom === 'active') {
     // The loss is not judged yet: it goes back as it was, active with its lease over. Deferring it
     // would let a message with no attempts left have one more.
@@ -285,5 +295,5 @@ function released(status: Status, base: Status, { now }: SettleContext): Status 
     return { ...status, revision, lost, history, notes, dueAt: now, updatedAt: now };
   }
   const state: State = status.claimedFrom ?? (status.lane === 'delivery' ? 'incoming' : 'bounce');
-  return { ...giveBack(base, status), lost: status.lost, state, dueAt: now };
+  return { ...uncountAttempt(base, status), lost: status.lost, state, dueAt: now };
 }

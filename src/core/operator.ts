@@ -1,11 +1,13 @@
 /**
- * operator — what an operator's action makes of an entry. Pure; the spool audits and commits it.
+ * operator — computes the next status (and envelope) of an entry from an operator's action, or why
+ * the action is refused. Pure; the spool audits and commits the result.
  *
  * hold() · release() · retry() · replay() · bounce() · remove() · setPolicy() · a header change.
  * An active entry belongs to its holder: it can be changed only when its lease is over.
  *
- * Each move is checked against the ending and the body too, not the state alone: a delivered
- * message is sent again by retry() and replay() only, and what cannot be sent is never due.
+ * Each action is checked against the ending and the body too, not against the state alone: a
+ * delivered message is sent again by retry() and replay() only, and a message that cannot be sent
+ * is never due.
  */
 
 import type { Millis } from './duration.ts';
@@ -13,7 +15,7 @@ import type { Because, Entry, Envelope, Headers, Status } from './entry.ts';
 import { unreachable } from './errors.ts';
 import { printable, reasonText } from './failure.ts';
 import { AMQP_HEADER, REPLAY_HEADER } from './reserved-headers.ts';
-import { forgetAt, type Retention } from './next-status.ts';
+import { retainedUntil, type Retention } from './next-status.ts';
 import { mayMove, type State } from './state.ts';
 
 /** What an operator may do to a message. */
@@ -27,10 +29,10 @@ export type OperatorAction =
   | { readonly kind: 'setPolicy'; readonly policy: string }
   | { readonly kind: 'touch' };
 
-/** What had ended, or is held, is sent once more by an operation, perhaps repaired. */
+/** Sends a message that has ended, or is held, again as part of a replay, perhaps repaired. */
 export interface ReplayAction extends HeaderChange {
   readonly kind: 'replay';
-  /** The operation; written into the header `respool-replay`. */
+  /** The id of the replay; written into the header `respool-replay`. */
   readonly replay: string;
   /** Another topic. */
   readonly topic?: string;
@@ -44,7 +46,7 @@ export interface HeaderChange {
   readonly contentType?: string;
 }
 
-/** Either the entry's next status (or its removal), with a changed envelope if any; or why not. */
+/** The entry's next status or its removal, with a changed envelope if any; or why it is refused. */
 export type OperatorAnswer =
   | { readonly kind: 'do'; readonly to: Status | 'remove'; readonly envelope?: Envelope }
   | { readonly kind: 'refused'; readonly text: string };
@@ -58,7 +60,7 @@ export interface OperatorContext {
   readonly announces?: boolean;
 }
 
-/** What the action makes of the entry. `touch` only raises the revision, for a changed envelope. */
+/** The result of the action. `touch` only raises the revision, for a changed envelope. */
 export function operatorMove(
   entry: Entry,
   action: OperatorAction,
@@ -69,39 +71,39 @@ export function operatorMove(
   if (status.state === 'active' && (status.dueAt ?? 0) > now) {
     return refusedActive(entry, action.kind);
   }
-  const base = untouched(status, now);
+  const base = nextRevision(status, now);
   switch (action.kind) {
     case 'hold':
       return putOnHold(entry, base, because('operator.hold', action.reason, by));
     case 'release':
-      return released(entry, base, context);
+      return releaseHeld(entry, base, context);
     case 'retry':
-      return retried(entry, base, now, 'retry');
+      return retryEntry(entry, base, now, 'retry');
     case 'replay':
-      return replayed(entry, base, now, action);
+      return replayEntry(entry, base, now, action);
     case 'bounce':
-      return bounced(entry, base, because('operator.bounce', action.reason, by), context);
+      return giveUp(entry, base, because('operator.bounce', action.reason, by), context);
     case 'remove':
       if (action.hard) return { kind: 'do', to: 'remove' };
-      return moved(entry, 'archived', {
+      return moveTo(entry, 'archived', {
         ...base,
         state: 'archived',
         // Stays `delivered` when an operator removes it: as `removed` it could be sent again.
         ending: wasDelivered(entry) ? 'delivered' : 'removed',
-        dueAt: forgetAt(envelope, context.retention.removedMs, context),
+        dueAt: retainedUntil(envelope, context.retention.removedMs, context),
         because: because('operator.remove', action.reason, by),
       });
     case 'setPolicy':
-      return changed(entry, { ...base, policy: action.policy });
+      return updateInPlace(entry, { ...base, policy: action.policy });
     case 'touch':
-      return changed(entry, base);
+      return updateInPlace(entry, base);
     default:
       return unreachable(action);
   }
 }
 
-/** The action that takes a message to a state, for `move`; undefined when no operator can. */
-export function actionTo(from: State, to: State, reason: string): OperatorAction | undefined {
+/** The action that brings a message into a state, for `move`; undefined: no operator can. */
+export function actionToReach(from: State, to: State, reason: string): OperatorAction | undefined {
   if (!mayMove(from, to, 'operator')) return undefined;
   switch (to) {
     case 'hold':
@@ -117,21 +119,21 @@ export function actionTo(from: State, to: State, reason: string): OperatorAction
   }
 }
 
-/** Only messages that release() can continue: a held message without a way out is a trap. */
+/** Only for messages that release() can continue: otherwise no action could end the hold. */
 function putOnHold(entry: Entry, base: Status, why: Because): OperatorAnswer {
   const reason = whyEnded(entry);
-  if (reason !== undefined) return refused(entry, 'hold', reason);
-  return moved(entry, 'hold', { ...base, state: 'hold', dueAt: null, because: why });
+  if (reason !== undefined) return refusal(entry, 'hold', reason);
+  return moveTo(entry, 'hold', { ...base, state: 'hold', dueAt: null, because: why });
 }
 
-function bounced(
+function giveUp(
   entry: Entry,
   base: Status,
   why: Because,
   { now, retention, announces = true }: OperatorContext,
 ): OperatorAnswer {
   const reason = whyEnded(entry);
-  if (reason !== undefined) return refused(entry, 'bounce', reason);
+  if (reason !== undefined) return refusal(entry, 'bounce', reason);
   const to: Status = {
     ...base,
     state: 'bounce',
@@ -141,60 +143,61 @@ function bounced(
     dueAt: now,
     because: why,
   };
-  const answer = moved(entry, 'bounce', to);
+  const answer = moveTo(entry, 'bounce', to);
   if (announces || retention.bouncedMs === null || answer.kind === 'refused') return answer;
   // No bounce handler will run for it, so its retention begins now, as after a failed delivery.
-  const dueAt = forgetAt(entry.envelope, retention.bouncedMs, { now, retention });
-  return moved(entry, 'archived', { ...to, state: 'archived', dueAt });
+  const dueAt = retainedUntil(entry.envelope, retention.bouncedMs, { now, retention });
+  return moveTo(entry, 'archived', { ...to, state: 'archived', dueAt });
 }
 
-function released(entry: Entry, base: Status, context: OperatorContext): OperatorAnswer {
+function releaseHeld(entry: Entry, base: Status, context: OperatorContext): OperatorAnswer {
   const { envelope, status } = entry;
   const { now, retention } = context;
   if (status.state !== 'hold') {
-    return refused(entry, 'release', 'only a held message can be released');
+    return refusal(entry, 'release', 'only a held message can be released');
   }
   const isDelivered = wasDelivered(entry);
   if (isDelivered || isBrokerCopy(envelope)) {
     // Held by an earlier release, which did not look at the ending: back to where it was.
     const keepMs = isDelivered ? (retention.deliveredMs ?? 0) : retention.removedMs;
-    return moved(entry, 'archived', {
+    return moveTo(entry, 'archived', {
       ...withoutBecause(base),
       state: 'archived',
       lane: 'delivery',
       ending: isDelivered ? 'delivered' : 'removed',
-      dueAt: forgetAt(envelope, keepMs, context),
+      dueAt: retainedUntil(envelope, keepMs, context),
     });
   }
-  if (status.lane === 'delivery') return retried(entry, base, now, 'release');
+  if (status.lane === 'delivery') return retryEntry(entry, base, now, 'release');
   // A held notice returns to the lane `notice`; it must never become a delivery again.
   const ending = base.ending === 'expired' ? 'expired' : 'bounced';
-  return moved(entry, 'bounce', { ...withoutBecause(base), state: 'bounce', ending, dueAt: now });
+  return moveTo(entry, 'bounce', { ...withoutBecause(base), state: 'bounce', ending, dueAt: now });
 }
 
-function retried(entry: Entry, base: Status, now: Millis, action: string): OperatorAnswer {
+function retryEntry(entry: Entry, base: Status, now: Millis, action: string): OperatorAnswer {
   const { state, lane, ending } = entry.status;
-  const why = whyNot(entry.envelope);
-  if (why !== undefined) return refused(entry, action, why);
+  const why = whyNotDeliverable(entry.envelope);
+  if (why !== undefined) return refusal(entry, action, why);
   const fresh: Status = {
     ...withoutBecause(base),
     state: 'incoming',
     lane: 'delivery',
     dueAt: now,
   };
-  // What had come to an end starts a new round of attempts; what only waited goes on with its own.
-  // The ending counts too, not the state alone: what was held after its end has ended all the same.
+  // A message that has ended starts a new round of attempts; one that only waited continues its
+  // own. The ending counts too, not the state alone: a message held after its end has ended as
+  // well.
   const hasEnded =
     state === 'bounce' || state === 'archived' || lane === 'notice' || ending !== undefined;
-  // n.b. It may be incoming and not due yet: the clock was set back since.
+  // n.b. It may be incoming and not due yet, if the clock was set back.
   if (state === 'incoming' && (entry.status.dueAt ?? 0) > now) return { kind: 'do', to: fresh };
-  if (!hasEnded) return moved(entry, 'incoming', fresh);
-  const answer = moved(entry, 'incoming', sentAgain(fresh));
+  if (!hasEnded) return moveTo(entry, 'incoming', fresh);
+  const answer = moveTo(entry, 'incoming', newRound(fresh));
   return answer.kind === 'refused' ? answer : { ...answer, ...unexpired(entry.envelope, now) };
 }
 
-/** Unlike a retry, also a held one starts a new round, and each is counted: replays have an end. */
-function replayed(
+/** Unlike a retry, a held message starts a new round too; each is counted, so replays end. */
+function replayEntry(
   entry: Entry,
   base: Status,
   now: Millis,
@@ -203,10 +206,10 @@ function replayed(
   const { envelope, status } = entry;
   if (!REPLAYED_FROM.includes(status.state)) {
     const why = `it is ${status.state}; only what bounced, is archived or held can be`;
-    return refused(entry, 'replay', why);
+    return refusal(entry, 'replay', why);
   }
-  const why = whyNot(envelope);
-  if (why !== undefined) return refused(entry, 'replay', why);
+  const why = whyNotDeliverable(envelope);
+  if (why !== undefined) return refusal(entry, 'replay', why);
   const { envelope: kept = envelope } = unexpired(envelope, now);
   const headers = changedHeaders(envelope.headers, change);
   const next: Envelope = {
@@ -215,12 +218,12 @@ function replayed(
     headers: { ...headers, [REPLAY_HEADER]: replay },
   };
   const fresh = { ...withoutBecause(base), dueAt: now };
-  return { kind: 'do', to: sentAgain(fresh), envelope: next };
+  return { kind: 'do', to: newRound(fresh), envelope: next };
 }
 
 const REPLAYED_FROM: readonly State[] = ['bounce', 'hold', 'archived'];
 
-/** Headers as a change makes them; the limits are the caller's to check. */
+/** The headers with a change applied; the caller checks the limits. */
 export function changedHeaders(
   headers: Headers,
   { headers: changes = {}, contentType }: HeaderChange,
@@ -238,7 +241,7 @@ export function changedHeaders(
 }
 
 /** The first status of a new round. */
-function sentAgain(base: Status): Status {
+function newRound(base: Status): Status {
   const { ending: _ending, ...again } = base;
   return {
     ...again,
@@ -252,7 +255,7 @@ function sentAgain(base: Status): Status {
 }
 
 /** Why it cannot be delivered again. */
-function whyNot(envelope: Envelope): string | undefined {
+function whyNotDeliverable(envelope: Envelope): string | undefined {
   if (isBodyGone(envelope)) return 'its body was not kept after the delivery; enqueue it again';
   // Its topic has no handler: it belongs to a queue, and goes back there.
   return isBrokerCopy(envelope) ? BROKER_COPY : undefined;
@@ -273,7 +276,7 @@ const LINE_ENDS = /[\t\r\n]+/g;
 const BROKER_COPY =
   'it is a copy of a message of a broker; to put it back, run: respool dlq restore';
 
-/** n.b. A body is let go of after a delivery only, so its absence outlives a wrong ending. */
+/** n.b. A body is removed after a delivery only, so a missing one proves the delivery. */
 function wasDelivered({ envelope, status }: Entry): boolean {
   return status.ending === 'delivered' || isBodyGone(envelope);
 }
@@ -293,16 +296,16 @@ function unexpired(envelope: Envelope, now: Millis): { readonly envelope?: Envel
   return expiresAt === undefined || expiresAt > now ? {} : { envelope: rest };
 }
 
-function changed(entry: Entry, status: Status): OperatorAnswer {
+function updateInPlace(entry: Entry, status: Status): OperatorAnswer {
   if (entry.status.state !== 'active') return { kind: 'do', to: status };
-  return refused(entry, 'change', 'its holder was lost; hold or retry it first');
+  return refusal(entry, 'change', 'its holder was lost; hold or retry it first');
 }
 
-function moved(entry: Entry, to: State, status: Status): OperatorAnswer {
+function moveTo(entry: Entry, to: State, status: Status): OperatorAnswer {
   const { state } = entry.status;
   if (!mayMove(state, to, 'operator')) {
     const why = state === to ? `it is in ${state} already` : `nothing leads there from ${state}`;
-    return refused(entry, `move to ${to}`, why);
+    return refusal(entry, `move to ${to}`, why);
   }
   return { kind: 'do', to: status };
 }
@@ -310,14 +313,14 @@ function moved(entry: Entry, to: State, status: Status): OperatorAnswer {
 function refusedActive(entry: Entry, action: string): OperatorAnswer {
   const { dueAt, holder } = entry.status;
   const until = new Date(dueAt ?? 0).toISOString();
-  return refused(entry, action, `it is active, leased by "${holder}" until ${until}; retry then`);
+  return refusal(entry, action, `it is active, leased by "${holder}" until ${until}; retry then`);
 }
 
-function refused(entry: Entry, action: string, why: string): OperatorAnswer {
+function refusal(entry: Entry, action: string, why: string): OperatorAnswer {
   return { kind: 'refused', text: `cannot ${action} message "${entry.envelope.id}": ${why}` };
 }
 
-function untouched(status: Status, now: Millis): Status {
+function nextRevision(status: Status, now: Millis): Status {
   const { holder: _holder, claimedFrom: _from, ...rest } = status;
   return { ...rest, revision: status.revision + 1, updatedAt: now };
 }

@@ -1,5 +1,5 @@
 /**
- * option-table — options as plain data, and the checks that follow from it.
+ * option-table — tables that state options as plain data, and the checks that read them.
  *
  * A table states each option once: its name, kind, range, default and one sentence. Checks and
  * defaults are read from it at run time; types, reference pages, configuration keys and the JSON
@@ -87,8 +87,8 @@ export interface GroupOption extends OptionBase {
 }
 
 /**
- * What its owner checks: a text, the name of a file, how long something is kept, data that a text
- * may write as JSON, data, code; `numbers` is one number, or several by name.
+ * An option that its owner checks: a text, the name of a file, how long something is kept, data
+ * that may be written as JSON, data, code; `numbers` is one number, or several by name.
  */
 export interface OwnOption extends OptionBase {
   readonly kind: 'text' | 'file' | 'keep' | 'json' | 'data' | 'code' | 'numbers';
@@ -148,7 +148,7 @@ type Unset<One> = One extends { readonly default: unknown } | { readonly require
   ? never
   : undefined;
 
-/** The checked options of a table, with its defaults; what its owner checks is left out. */
+/** The checked options of a table, with its defaults, without those that their owner checks. */
 export type OptionValues<Table extends OptionTable> = {
   readonly [Name in keyof Table & string as NameOf<Name, Table[Name]>]:
     | ValueOf<Table[Name]>
@@ -226,7 +226,7 @@ export function rangeOf(table: OptionTable, name: string): NumberRange {
   return option;
 }
 
-/** Refuses a value that is out of range; what its owner checks is returned as it is. */
+/** Refuses a value that is out of range; one that its owner checks is returned as it is. */
 export function checkOption(what: string, value: unknown, option: Option): unknown {
   switch (option.kind) {
     case 'number':

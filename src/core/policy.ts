@@ -1,5 +1,7 @@
 /**
- * policy — how long to wait before the next attempt, and when to give up. Data, not code.
+ * policy — retry policies: how long to wait before the next attempt, and when to give up. The
+ * constructors of policies, the check of one that came as data, and `delayMs`, which computes a
+ * wait.
  *
  * A policy can be stored, printed and turned into wait queues before the first failure. A delay may
  * be rounded up, never down; jitter only adds. The first retry uses the first delay.
@@ -195,21 +197,21 @@ export interface ExponentialOptions extends PolicyOptions {
 
 /** The same wait before every retry. */
 export function fixed(delay: Duration, options: PolicyOptions = {}): RetryPolicy {
-  const { delayMs, ...common } = readPolicy({ ...options, delay }, FIXED);
+  const { delayMs, ...common } = readPolicyOptions({ ...options, delay }, FIXED);
   return policyOf({ kind: 'fixed', delayMs }, common);
 }
 
 /** First, first + step, first + 2 × step … up to max. */
 export function linear(options: LinearOptions): RetryPolicy {
-  const { firstMs, stepMs = firstMs, maxMs, ...common } = readPolicy(options, LINEAR);
-  refuseCapBelowFirst(firstMs, maxMs);
+  const { firstMs, stepMs = firstMs, maxMs, ...common } = readPolicyOptions(options, LINEAR);
+  checkMaxNotBelowFirst(firstMs, maxMs);
   return policyOf({ kind: 'linear', firstMs, stepMs, maxMs }, common);
 }
 
 /** First, first × factor, first × factor² … up to max. */
 export function exponential(options: ExponentialOptions): RetryPolicy {
-  const { firstMs, factor, maxMs, ...common } = readPolicy(options, EXPONENTIAL);
-  refuseCapBelowFirst(firstMs, maxMs);
+  const { firstMs, factor, maxMs, ...common } = readPolicyOptions(options, EXPONENTIAL);
+  checkMaxNotBelowFirst(firstMs, maxMs);
   return policyOf({ kind: 'exponential', firstMs, factor, maxMs }, common);
 }
 
@@ -222,7 +224,7 @@ export function ladder(
     throw invalid('delays', delays, `a list of at most ${ATTEMPTS_MAX - 1} durations`);
   }
   const delaysMs = delays.map((delay, at) => spanMs(delay, `delays[${at}]`));
-  const common = readPolicy(options, LADDER);
+  const common = readPolicyOptions(options, LADDER);
   return policyOf({ kind: 'ladder', delaysMs }, { ...common, attempts: delaysMs.length + 1 });
 }
 
@@ -250,7 +252,7 @@ export function custom(
     throw invalid('rungs', rungs, `a list of 1 to ${ATTEMPTS_MAX} durations`);
   }
   const rungsMs = rungs.map((rung, at) => spanMs(rung, `rungs[${at}]`));
-  const common = readPolicy(options, CUSTOM);
+  const common = readPolicyOptions(options, CUSTOM);
   return policyOf({ kind: 'custom', name, rungsMs: distinct(rungsMs) }, common);
 }
 
@@ -261,12 +263,12 @@ export function checkPolicy(policy: RetryPolicy, name: string): RetryPolicy {
     throw invalid(name, policy, `a policy made by ${known.join(', ')} or postfix`);
   }
   const { backoff, maxAgeMs } = policy;
-  checkPart(`${name}.maxAttempts`, policy.maxAttempts, COMMON.attempts);
-  checkPart(`${name}.jitter`, policy.jitter, COMMON.jitter);
-  if (maxAgeMs !== null) refuseOutside(`${name}.maxAgeMs`, maxAgeMs, SPAN);
-  if (backoff.kind === 'ladder') refuseNoList(`${name}.delaysMs`, backoff.delaysMs, 0);
-  if (backoff.kind === 'custom') refuseNoList(`${name}.rungsMs`, backoff.rungsMs, 1);
-  for (const rung of rungs(policy)) refuseOutside(`${name} delay`, rung, SPAN);
+  checkPolicyOption(`${name}.maxAttempts`, policy.maxAttempts, COMMON.attempts);
+  checkPolicyOption(`${name}.jitter`, policy.jitter, COMMON.jitter);
+  if (maxAgeMs !== null) checkRange(`${name}.maxAgeMs`, maxAgeMs, DELAY_RANGE);
+  if (backoff.kind === 'ladder') checkDelayList(`${name}.delaysMs`, backoff.delaysMs, 0);
+  if (backoff.kind === 'custom') checkDelayList(`${name}.rungsMs`, backoff.rungsMs, 1);
+  for (const rung of rungs(policy)) checkRange(`${name} delay`, rung, DELAY_RANGE);
   return policy;
 }
 
@@ -349,7 +351,7 @@ function plainDelayMs(
     case 'exponential':
       return exponentialMs(backoff, attempt);
     case 'ladder':
-      // Past the end only when an operator granted more attempts than it has: the last again.
+      // Past the end only if an operator granted more attempts than delays: repeat the last one.
       return backoff.delaysMs[Math.min(attempt, backoff.delaysMs.length) - 1] ?? 0;
     default:
       return unreachable(backoff);
@@ -360,7 +362,7 @@ function exponentialMs(
   { firstMs, factor, maxMs }: Extract<PolicyBackoff, { kind: 'exponential' }>,
   attempt: number,
 ): number {
-  // Far out the power is Infinity, and zero times that is no number at all.
+  // For many attempts the power is Infinity, and 0 × Infinity is NaN.
   return firstMs === 0 ? 0 : Math.ceil(Math.min(maxMs, firstMs * factor ** (attempt - 1)));
 }
 
@@ -393,21 +395,21 @@ function policyOf(
 }
 
 /** Fills in the defaults. n.b. Unknown names are refused by the types, and in a configuration. */
-function readPolicy<const Table extends OptionTable>(
+function readPolicyOptions<const Table extends OptionTable>(
   options: object,
   table: Table,
 ): OptionValues<Table> {
-  return valuesOf(options, table, checkPart);
+  return valuesOf(options, table, checkPolicyOption);
 }
 
-function checkPart(what: string, value: unknown, option: Option): unknown {
+function checkPolicyOption(what: string, value: unknown, option: Option): unknown {
   if (option.kind === 'duration') return spanMs(value as Duration, what);
-  if (option.kind === 'number') return refuseOutside(what, value, option);
-  return option.kind === 'decimal' ? refuseOutside(what, value, option, false) : value;
+  if (option.kind === 'number') return checkRange(what, value, option);
+  return option.kind === 'decimal' ? checkRange(what, value, option, false) : value;
 }
 
 /** Whole milliseconds of a policy that came as data. */
-const SPAN: NumberRange = { min: 0, max: DURATION_MAX_MS };
+const DELAY_RANGE: NumberRange = { min: 0, max: DURATION_MAX_MS };
 
 /** A duration of a policy: refused with the policy's code, so that one code covers a bad policy. */
 function spanMs(duration: Duration, what: string): number {
@@ -419,12 +421,12 @@ function spanMs(duration: Duration, what: string): number {
   }
 }
 
-function refuseNoList(what: string, value: unknown, min: number): void {
+function checkDelayList(what: string, value: unknown, min: number): void {
   if (Array.isArray(value) && value.length >= min && value.length <= ATTEMPTS_MAX) return;
   throw invalid(what, value, `a list of ${min} to ${ATTEMPTS_MAX} delays in milliseconds`);
 }
 
-function refuseOutside(
+function checkRange(
   what: string,
   value: unknown,
   { min, max }: NumberRange,
@@ -435,7 +437,7 @@ function refuseOutside(
   throw invalid(what, value, `${isWhole ? 'a whole number' : 'a number'} ${min} to ${max}`);
 }
 
-function refuseCapBelowFirst(firstMs: number, maxMs: number): void {
+function checkMaxNotBelowFirst(firstMs: number, maxMs: number): void {
   if (maxMs < firstMs) throw invalid('max', maxMs, `at least first, ${firstMs} ms`);
 }
 

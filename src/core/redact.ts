@@ -1,19 +1,20 @@
 /**
- * redact — what may be shown of data and text: no secrets, and limited size.
+ * redact — removes secrets from data and text before they are logged or printed, and limits their
+ * size.
  *
  *   redact, createRedactor   fields of a log line: by their names, and by how their texts look
  *   redactText, redactUrls   a text of unknown origin: by how secrets look in it
- *   KnownSecrets, hideKnown  secrets that are known, wherever they are quoted
+ *   KnownSecrets, hideKnownSecrets   secrets that are known, wherever they are quoted
  *   hideUrl, hideValues, hideArguments   settings of a handler
  *
- * Pure. Every line that leaves through a logger passes through here. Promise: `redact` never
- * throws, whatever it is given, changes nothing of it, and what comes out holds no cycle and only
- * data; each pattern looks at a text once, however hostile it is.
+ * Pure. Every line for a logger passes through here. Promise: `redact` never throws and never
+ * changes its argument; its result has no cycles and holds only data; each pattern scans a text
+ * once, however hostile the text is.
  */
 
 import { isPlainObject } from './limits.ts';
 
-/** What stands in a secret's place. */
+/** The text that replaces a secret. */
 export const SECRET_MARK = '(secret)';
 
 const KEY = '(?:api|private|signing|access|encryption|master)[-_]?key';
@@ -25,31 +26,32 @@ const SECRET_NAME = new RegExp(
   ].join('|'),
   'i',
 );
-/** Keys that open nothing. */
-const OPEN_KEY = /(?:routing|order|dedupe|partition|primary|foreign|public|sort|message)[-_]?key$/i;
+/** Names that end in "key" and are no secrets. */
+const HARMLESS_KEY =
+  /(?:routing|order|dedupe|partition|primary|foreign|public|sort|message)[-_]?key$/i;
 const SUSPECT_NAME =
   /auth|cookie|passw|secret|token|key|credential|signature|session|dsn|(?:^|[-_.])sig(?:$|[-_.])/i;
 
-/** Whether what goes by this name is not to be seen. */
+/** Whether a value of this name is a secret. */
 function isSecretName(name: string): boolean {
-  return SECRET_NAME.test(name) && !OPEN_KEY.test(name);
+  return SECRET_NAME.test(name) && !HARMLESS_KEY.test(name);
 }
 
 /**
- * Whether what goes by this name should rather not be shown: of settings and of headers, which may
- * have any name, so that too much is hidden and not too little.
+ * Whether a value of this name may be a secret. For settings and headers, which may have any name:
+ * rather too much is hidden than too little.
  */
 export function mayBeSecretName(name: string): boolean {
   return SUSPECT_NAME.test(name);
 }
 
-/** Whether a variable of the environment is not to be seen. */
+/** Whether an environment variable is a secret. */
 export function isSecretVariable(name: string): boolean {
-  // The folder that a shell stands in is no password.
+  // PWD is the working directory, not a password.
   return name !== 'PWD' && isSecretName(name);
 }
 
-/** n.b. Looks back from `://`: who looks ahead for it tries 30 characters at each place. */
+/** n.b. Looks back from `://`: a lookahead would try 30 characters at each position. */
 const USERS = /(?<=[a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/?#@"']*(?:@[^\s/?#@"']*)*@/gi;
 
 /** A text with user, password and secret parameters of its URLs hidden. */
@@ -61,13 +63,13 @@ export function redactUrls(text: string): string {
     );
 }
 
-/** Whether a parameter is an address with a user, written so that it fits into another. */
+/** Whether a parameter is a percent-encoded URL with a user. */
 function hasUser(value: string): boolean {
-  return /%/.test(value) && /:\/\/[^\s/]*@/.test(decoded(value));
+  return /%/.test(value) && /:\/\/[^\s/]*@/.test(decodeUrlPart(value));
 }
 
-/** A part of an address as it is meant; as it stands where it cannot be read. */
-function decoded(text: string): string {
+/** A part of a URL, decoded; unchanged if it cannot be decoded. */
+function decodeUrlPart(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
@@ -75,13 +77,13 @@ function decoded(text: string): string {
   }
 }
 
-/** Texts without any of these signs hold nothing that the patterns below look for. */
-const SUSPECT = /[:=]|bearer|basic|digest|rsp_|eyJ|private key/i;
+/** A text without any of these cannot match the patterns below. */
+const MAY_HOLD_SECRET = /[:=]|bearer|basic|digest|rsp_|eyJ|private key/i;
 /** An example may name where a secret is kept. */
 const NO_VARIABLE = String.raw`(?!\s{0,8}(?:\w+ )?\$[A-Z{])`;
 /** Between a name and its value; quotes may be escaped, where JSON stands in JSON. */
-const IS = String.raw`\\{0,4}["']?\s{0,8}[:=]\s{0,8}\\{0,4}`;
-const IS_SURELY = String.raw`=|\\{0,4}["']\s{0,8}:\s{0,8}\\{0,4}`;
+const SEPARATOR = String.raw`\\{0,4}["']?\s{0,8}[:=]\s{0,8}\\{0,4}`;
+const CLEAR_SEPARATOR = String.raw`=|\\{0,4}["']\s{0,8}:\s{0,8}\\{0,4}`;
 const QUOTED = String.raw`"(?:[^"\\\r\n]|\\.)*"|'[^'\r\n]*'`;
 const LINE = String.raw`${NO_VARIABLE}(?:${QUOTED}|[^\r\n]+)`;
 const WORD = String.raw`${NO_VARIABLE}(?:${QUOTED}|["']?[^\s,;&"']+)`;
@@ -89,10 +91,10 @@ const PASSWORD = String.raw`password|passwd|passphrase|\bpass|\bpwd|${KEY}`;
 const SECRET = 'secret|token|credentials?|dsn';
 
 /** How secrets look in a text of unknown origin; a replacement keeps what names them. */
-const LOOKS: readonly (readonly [pattern: RegExp, shown: string])[] = [
+const SECRET_PATTERNS: readonly (readonly [pattern: RegExp, shown: string])[] = [
   [/-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]*(?:-----END [A-Z ]{0,40}-----)?/g, SECRET_MARK],
   // Headers go to the end of their line: a scheme and what follows, or many cookies.
-  [new RegExp(`(authorization|cookie)(${IS})${LINE}`, 'gi'), `$1$2${SECRET_MARK}`],
+  [new RegExp(`(authorization|cookie)(${SEPARATOR})${LINE}`, 'gi'), `$1$2${SECRET_MARK}`],
   [new RegExp(String.raw`\b(Bearer)\s{1,64}${WORD}`, 'gi'), `$1 ${SECRET_MARK}`],
   // Words may follow these two; what has no digit, capital or `=` is one.
   [/\b(Basic|Digest)\s{1,64}(?=[^\s"',;]*[A-Z0-9=])[^\s"',;]{6,}/g, `$1 ${SECRET_MARK}`],
@@ -100,26 +102,26 @@ const LOOKS: readonly (readonly [pattern: RegExp, shown: string])[] = [
   [/\brsp_[A-Za-z0-9_-]{16,}/g, SECRET_MARK],
   [/\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?/g, SECRET_MARK],
   // A sentence may say `token: it …`: such words count only with `=`, or in quotes.
-  [new RegExp(`(${PASSWORD})(${IS})${WORD}`, 'gi'), `$1$2${SECRET_MARK}`],
-  [new RegExp(`(${SECRET})(${IS_SURELY})${WORD}`, 'gi'), `$1$2${SECRET_MARK}`],
+  [new RegExp(`(${PASSWORD})(${SEPARATOR})${WORD}`, 'gi'), `$1$2${SECRET_MARK}`],
+  [new RegExp(`(${SECRET})(${CLEAR_SEPARATOR})${WORD}`, 'gi'), `$1$2${SECRET_MARK}`],
 ];
 
 /** A text with everything hidden that looks like a secret, in URLs or elsewhere. */
 export function redactText(text: string): string {
-  if (!SUSPECT.test(text)) return text;
-  return LOOKS.reduce(
+  if (!MAY_HOLD_SECRET.test(text)) return text;
+  return SECRET_PATTERNS.reduce(
     (rest, [pattern, shown]) => rest.replaceAll(pattern, shown),
     redactUrls(text),
   );
 }
 
-/** What is hidden beside what is always hidden. */
+/** Which names are hidden besides those that always are. */
 export interface RedactOptions {
   /** Names of fields, at any depth; capitals do not matter. */
   readonly names?: readonly string[];
 }
 
-/** Makes lines fit to be seen. */
+/** Removes secrets from log lines. */
 interface Redactor {
   fields(fields: object): Record<string, unknown>;
   text(text: string): string;
@@ -133,30 +135,30 @@ const VALUES_MAX = 2_000;
 /** One text, and all texts of a line. */
 const TEXT_MAX_CHARS = 8_192;
 const LINE_MAX_CHARS = 65_536;
-/** Looked at beyond a cut, so that the end of a secret is still seen with its beginning. */
+/** Scanned beyond the cut, so that a secret that crosses it is still recognised. */
 const BEYOND_CHARS = 4_096;
 const NAME_MAX_CHARS = 200;
 
-/** The fields as they may be seen; what was given stays as it is. */
+/** The fields without secrets; the argument is not changed. */
 export function redact(fields: object, options: RedactOptions = {}): Record<string, unknown> {
   return createRedactor(options).fields(fields);
 }
 
-/** The same for many lines. */
+/** `redact` for many lines, with its options read once. */
 export function createRedactor({ names = [] }: RedactOptions = {}): Redactor {
   const hidden = new Set(names.map((name) => name.toLowerCase()));
   const isHidden = (name: string): boolean => isSecretName(name) || hidden.has(name.toLowerCase());
   return {
-    fields: (fields) => new Look(isHidden).fields(fields),
+    fields: (fields) => new FieldRedactor(isHidden).fields(fields),
     text: (text) => cutText(text, TEXT_MAX_CHARS),
   };
 }
 
-/** One look through the fields of one line. */
-class Look {
+/** Redacts the fields of one line, within the limits of a line. */
+class FieldRedactor {
   readonly #isHidden: (name: string) => boolean;
-  /** What is being looked at: to meet it again is a circle. */
-  readonly #above = new Set<object>();
+  /** The objects around the current one: one that is met again is a cycle. */
+  readonly #ancestors = new Set<object>();
   #valuesLeft = VALUES_MAX;
   #charsLeft = LINE_MAX_CHARS;
 
@@ -165,7 +167,7 @@ class Look {
   }
 
   fields(fields: object): Record<string, unknown> {
-    const shown = this.#shown(fields, 0);
+    const shown = this.#redactValue(fields, 0);
     // An error alone is the field `err`, as pino has it; any other non-object is unexpected.
     if (isError(fields)) return { err: shown };
     return typeof shown === 'object' && shown !== null && !Array.isArray(shown)
@@ -173,7 +175,7 @@ class Look {
       : { value: shown };
   }
 
-  #shown(value: unknown, depth: number): unknown {
+  #redactValue(value: unknown, depth: number): unknown {
     this.#valuesLeft -= 1;
     if (this.#valuesLeft < 0) return '…';
     switch (typeof value) {
@@ -198,22 +200,22 @@ class Look {
   }
 
   #object(value: object, depth: number): unknown {
-    if (this.#above.has(value)) return '(circle)';
+    if (this.#ancestors.has(value)) return '(circle)';
     if (depth >= DEPTH_MAX) return '(deep)';
-    this.#above.add(value);
+    this.#ancestors.add(value);
     try {
-      return this.#inside(value, depth);
+      return this.#redactContent(value, depth);
     } catch {
       // A proxy, or a getter of a built-in object: its content is unknown.
       return '(unreadable)';
     } finally {
-      this.#above.delete(value);
+      this.#ancestors.delete(value);
     }
   }
 
-  #inside(value: object, depth: number): unknown {
+  #redactContent(value: object, depth: number): unknown {
     if (Array.isArray(value)) {
-      const items = value.slice(0, ITEMS_MAX).map((item) => this.#shown(item, depth + 1));
+      const items = value.slice(0, ITEMS_MAX).map((item) => this.#redactValue(item, depth + 1));
       return value.length > ITEMS_MAX ? [...items, `… ${value.length - ITEMS_MAX} more`] : items;
     }
     // Bodies are never shown, even if one is passed in.
@@ -242,13 +244,13 @@ class Look {
     try {
       const value: unknown = Reflect.get(holder, name);
       if (value === undefined || value === null || typeof value === 'boolean') return value;
-      return this.#isHidden(name) ? SECRET_MARK : this.#shown(value, depth + 1);
+      return this.#isHidden(name) ? SECRET_MARK : this.#redactValue(value, depth + 1);
     } catch {
       return '(unreadable)';
     }
   }
 
-  /** As pino writes one, without its cause: what a client hangs there is a whole connection. */
+  /** As pino writes an error, but without its cause, which may be a whole connection object. */
   #error(error: Error, depth: number): Record<string, unknown> {
     const shown = ['message', 'code', 'stack'].map((name) => [
       name,
@@ -268,7 +270,7 @@ function isError(value: object): value is Error {
   }
 }
 
-/** Secrets first, then the cut: half a secret does not look like one. */
+/** Hides secrets before it cuts: half a secret would not be recognised. */
 function cutText(text: string, maxChars: number): string {
   const masked = redactText(text.length > maxChars ? text.slice(0, maxChars + BEYOND_CHARS) : text);
   if (text.length <= maxChars && masked.length <= maxChars) return masked;
@@ -276,16 +278,16 @@ function cutText(text: string, maxChars: number): string {
   return `${cut}… ${Math.max(0, text.length - maxChars)} more characters`;
 }
 
-/** Shorter ones are part of too many ordinary words to be cut out of a text. */
+/** Shorter secrets are not hidden: they are part of too many ordinary words. */
 const KNOWN_MIN_CHARS = 6;
-/** Data that goes deeper goes round in circles. */
+/** Data that is nested deeper has a cycle. */
 const DATA_DEPTH_MAX = 32;
 
 /**
- * A text without these secrets, in whatever form they are written. It may have been cut within one:
- * at its end, or before each ellipsis.
+ * A text without these secrets, however they are encoded. The text may have been cut within a
+ * secret: at its end, or before each ellipsis.
  */
-export function hideKnown(
+export function hideKnownSecrets(
   text: string,
   secrets: Iterable<string>,
   isCutAt: 'end' | 'ellipsis',
@@ -299,14 +301,14 @@ export function hideKnown(
   const sorted = [...forms].toSorted((a, b) => b.length - a.length);
   let hidden = text;
   for (const form of sorted) hidden = hidden.replaceAll(form, SECRET_MARK);
-  if (isCutAt === 'end') return hideCut(hidden, sorted);
+  if (isCutAt === 'end') return hideCutSecret(hidden, sorted);
   const parts = hidden.split('…');
-  const clean = parts.slice(0, -1).map((part) => hideCut(part, sorted));
+  const clean = parts.slice(0, -1).map((part) => hideCutSecret(part, sorted));
   return [...clean, parts.at(-1) ?? ''].join('…');
 }
 
 /** A text without the beginning of a secret at its end. */
-function hideCut(text: string, forms: readonly string[]): string {
+function hideCutSecret(text: string, forms: readonly string[]): string {
   let hidden = text;
   for (const form of forms) {
     for (
@@ -321,8 +323,8 @@ function hideCut(text: string, forms: readonly string[]): string {
 }
 
 /**
- * A secret as it is, as the UTF-8 that headers carry, in quotes, in a URL and in the name of a
- * host; each as others write it, too.
+ * The forms in which a secret may be written: as it is, read from the Latin-1 of headers as UTF-8,
+ * quoted in JSON, encoded in a URL, in lower case as a host name.
  */
 function formsOf(secret: string): readonly string[] {
   const read = Buffer.from(secret, 'latin1').toString();
@@ -342,46 +344,46 @@ function formsOf(secret: string): readonly string[] {
 export class KnownSecrets {
   readonly #values = new Set<string>();
 
-  /** Remembers a text that is not to be seen. */
+  /** Adds a secret. */
   add(value: unknown): void {
     if (typeof value === 'string' && value.length >= KNOWN_MIN_CHARS) this.#values.add(value);
   }
 
-  /** Remembers whatever a configuration holds under the name of a secret, at any depth. */
+  /** Adds every value that a configuration has under the name of a secret, at any depth. */
   collect(value: unknown, name = '', depth = 0): void {
     if (depth > DATA_DEPTH_MAX) return;
     if (typeof value === 'string') {
       if (isSecretName(name)) this.add(value);
-      for (const text of new Set([value, decoded(value)])) this.#collectUsers(text);
+      for (const text of new Set([value, decodeUrlPart(value)])) this.#collectUsers(text);
       return;
     }
     if (Array.isArray(value)) for (const item of value) this.collect(item, name, depth + 1);
     else if (isPlainObject(value)) {
       for (const [inner, item] of Object.entries(value)) {
-        // What stands inside a secret is one; a list of tokens also holds their names.
+        // A value inside a secret is a secret; but a list of tokens also has their names.
         const isInside = isSecretName(name) && name !== 'tokens' && !isSecretName(inner);
         this.collect(item, isInside ? name : inner, depth + 1);
       }
     }
   }
 
-  /** The passwords of the addresses in a text; alone, a user is a token. */
+  /** Adds the passwords of URLs in a text; in a URL of NATS a user without password is a token. */
   #collectUsers(text: string): void {
     for (const [, userinfo = ''] of text.matchAll(/:\/\/([^\s/?#,]+)@/g)) {
       const [user, ...parts] = userinfo.split(':');
       for (const part of parts.length === 0 && /^nats:/i.test(text) ? [user] : parts) {
         this.add(part);
-        this.add(decoded(part ?? ''));
+        this.add(decodeUrlPart(part ?? ''));
       }
     }
   }
 
-  /** A text without the secrets that are known, and without what URLs should not show. */
+  /** A text without the known secrets, and without users and passwords of URLs. */
   hide(text: string): string {
-    return redactUrls(hideKnown(text, this.#values, 'ellipsis'));
+    return redactUrls(hideKnownSecrets(text, this.#values, 'ellipsis'));
   }
 
-  /** Data with secrets hidden, by name and by value; what is no data becomes its kind. */
+  /** Data with secrets hidden, by name and by value; functions and objects become their type. */
   redact(value: unknown, name = '', depth = 0): unknown {
     if (depth > DATA_DEPTH_MAX) return '(deep)';
     if (value === undefined || value === null || typeof value === 'boolean') return value;

@@ -1,6 +1,7 @@
 /**
- * reserved-headers — headers and notes that Respool itself writes and reads: those of replays and
- * kept copies, of canaries, and of sealed entries.
+ * reserved-headers — the names of headers and notes that Respool itself writes and reads: those of
+ * replays and kept copies, of canaries, and of sealed entries. Also how the end of a canary is
+ * recorded, and how a sealed entry is recognised. The names are stored: they must not change.
  */
 
 import type { Millis } from './duration.ts';
@@ -18,9 +19,9 @@ export const AMQP_HEADER = 'respool-amqp';
 export const BROKER_HEADER = 'respool-amqp-broker';
 
 /** Why a kept copy is archived. */
-export const KEPT_CODE = 'letter.kept';
-/** The reason of a copy begins so where its message was removed; others were changed. */
-export const REMOVED_FROM = 'removed from';
+export const KEPT_COPY_CODE = 'letter.kept';
+/** The reason of a kept copy begins with this if its message was removed, and not changed. */
+export const REMOVED_REASON_PREFIX = 'removed from';
 
 // The mark on a canary of a replay, and the line about its end in the log of the replay.
 //
@@ -30,8 +31,8 @@ export const REMOVED_FROM = 'removed from';
 
 /** On a canary: the replay it is one of. Counts only beside the same id in `respool-replay`. */
 export const CANARY_HEADER = 'respool-canary';
-/** The map of replays, by id. */
-export const REPLAYS_KIND = 'dlq.replays';
+/** The kind of the records of replays, by id. */
+export const REPLAYS_RECORD_KIND = 'dlq.replays';
 
 /** How a canary ended. */
 export interface CanaryEnd {
@@ -43,13 +44,13 @@ export interface CanaryEnd {
   readonly reason?: string;
 }
 
-/** The log of one replay. */
-export function logKindOf(replay: string): string {
+/** The kind of the log of one replay. */
+export function replayLogKind(replay: string): string {
   return `dlq.replay.${replay}`;
 }
 
-/** The replay that waits to hear how this message ends; undefined: none does. */
-export function canaryOf({ envelope, status }: Entry): string | undefined {
+/** The replay that this message is a canary of; undefined: of none. */
+export function replayOfCanary({ envelope, status }: Entry): string | undefined {
   const { headers } = envelope;
   if (!Object.hasOwn(headers, CANARY_HEADER)) return undefined;
   const replay = headers[CANARY_HEADER] ?? '';
@@ -58,7 +59,7 @@ export function canaryOf({ envelope, status }: Entry): string | undefined {
   return isSent && status.lane === 'delivery' && ID_PATTERN.test(replay) ? replay : undefined;
 }
 
-/** The line for a verdict; undefined while its attempts have not ended. */
+/** The log line for the verdict on a canary; undefined while its attempts have not ended. */
 export function canaryEnd(id: string, verdict: Verdict, at: Millis): CanaryEnd | undefined {
   if (verdict.kind === 'ack') return { kind: 'canary', at, id, result: 'delivered' };
   if (verdict.kind !== 'bounce') return undefined;
@@ -72,8 +73,8 @@ export function canaryEnd(id: string, verdict: Verdict, at: Millis): CanaryEnd |
 
 /** The header and the note that hold what is sealed. */
 export const SEALED_NAME = '$sealed';
-/** The note that says: `because` is newer than what is sealed, and in the clear. */
-export const SEALED_HERE_NAME = '$held';
+/** The note that says: `because` is newer than the sealed part, and not encrypted. */
+export const REASON_UNSEALED_NAME = '$held';
 
 /** Why a sealed entry is held where there is no seal: a handler would get it without headers. */
 export const SEAL_MISSING: Because = {
@@ -84,13 +85,13 @@ export const SEAL_MISSING: Because = {
   by: 'engine',
 };
 
-/** Whether a seal wrote any part of it. */
+/** Whether any part of an entry is sealed. */
 export function isSealed({ envelope, status }: Entry): boolean {
   return Object.hasOwn(envelope.headers, SEALED_NAME) || Object.hasOwn(status.notes, SEALED_NAME);
 }
 
-/** A held status whose reason is still shown once its sealed half can be read. */
-export function markSealedHere(status: Status): Status {
+/** A held status that keeps showing its reason once its sealed part can be read. */
+export function markReasonUnsealed(status: Status): Status {
   if (!Object.hasOwn(status.notes, SEALED_NAME)) return status;
-  return { ...status, notes: { ...status.notes, [SEALED_HERE_NAME]: '' } };
+  return { ...status, notes: { ...status.notes, [REASON_UNSEALED_NAME]: '' } };
 }

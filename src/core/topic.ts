@@ -1,5 +1,6 @@
 /**
- * topic — names like `mail.welcome`, and patterns over them.
+ * topic — names like `mail.welcome`, and patterns over them: whether a topic matches a pattern,
+ * whether two patterns overlap, and which earlier patterns cover a later one.
  *
  * `*` stands for exactly one dot-separated word, `#` for any number of words (also none). Matching
  * is linear in the topic for patterns without `#`, and bounded by words × words otherwise: no
@@ -29,12 +30,12 @@ export function topicMatches(pattern: string, topic: string): boolean {
 }
 
 /** Whether there can be a topic that fits both patterns. */
-export function topicsMeet(one: string, other: string): boolean {
-  return meet(one.split('.'), other.split('.'));
+export function patternsOverlap(one: string, other: string): boolean {
+  return wordsOverlap(one.split('.'), other.split('.'));
 }
 
-/** n.b. Each pair of places is looked at once: patterns of many `#` stay cheap. */
-function meet(one: readonly string[], other: readonly string[]): boolean {
+/** n.b. Each pair of positions is visited once: patterns with many `#` stay cheap. */
+function wordsOverlap(one: readonly string[], other: readonly string[]): boolean {
   const width = other.length + 1;
   const seen = new Set<number>();
   const open = [0];
@@ -57,33 +58,36 @@ function meet(one: readonly string[], other: readonly string[]): boolean {
 }
 
 /**
- * Maximum number of places in patterns that one comparison goes through, which takes some
+ * Maximum number of positions in patterns that one comparison visits, which takes some
  * milliseconds; beyond it a pattern counts as not covered.
  */
 const COVER_PLACES_MAX = 100_000;
-/** Maximum number of patterns that are looked at together; those behind them are left out. */
+/** Maximum number of patterns that are compared together; later ones are left out. */
 const COVER_PATTERNS_MAX = 100;
 
 /**
  * Which earlier patterns take every topic that fits `later`: the first that does so alone, else
  * several of which none can be left out; undefined: some topic is left to `later`.
  *
- * n.b. A wildcard of `later` stands for a word that nobody names, since all that takes such a topic
- * takes it with every other word there as well. So a pattern without `#` is one topic here, and is
- * taken by one pattern or by none.
+ * n.b. A wildcard of `later` stands for a word that no pattern names: a pattern that takes such a
+ * topic takes it with every other word in that position too. So a `later` without `#` counts as one
+ * topic, and is taken by one pattern or by none.
  */
 export function patternsCovering(
   earlier: readonly string[],
   later: string,
 ): readonly number[] | undefined {
   if (!later.includes('#')) {
-    const at = earlier.findIndex((one) => startsAlike(one, later) && topicMatches(one, later));
+    const at = earlier.findIndex(
+      (one) => sharesLiteralPrefix(one, later) && topicMatches(one, later),
+    );
     return at === -1 ? undefined : [at];
   }
   const words = later.split('.');
   const named = new Set(words);
   const isPossible = (one: string): boolean =>
-    startsAlike(one, later) && one.split('.').every((word) => isPattern(word) || named.has(word));
+    sharesLiteralPrefix(one, later) &&
+    one.split('.').every((word) => isPattern(word) || named.has(word));
   const possible = earlier.flatMap((one, at) => (isPossible(one) ? [at] : []));
   const cover = (places: readonly number[]): boolean =>
     coverTogether(
@@ -101,13 +105,13 @@ export function patternsCovering(
   return needed;
 }
 
-/** Whether each topic of these words fits one of the patterns at least. */
+/** Whether every topic that these words stand for matches at least one of the patterns. */
 function coverTogether(patterns: readonly string[], words: readonly string[]): boolean {
-  // One behind the other, each with its end: undefined.
+  // All patterns in one list; `undefined` marks the end of each.
   const parts = patterns.flatMap((one) => [...one.split('.'), undefined]);
   const starts = [...parts.keys()].filter((at) => at === 0 || parts[at - 1] === undefined);
-  // The places in the patterns that can be reached where the words stand.
-  const open = [{ at: 0, places: closed(parts, starts), isTopic: false }];
+  // The positions in the patterns that can be reached at a position in the words.
+  const open = [{ at: 0, places: withSkippedHashes(parts, starts), isTopic: false }];
   const seen = new Set<string>();
   let steps = 0;
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
@@ -125,14 +129,14 @@ function coverTogether(patterns: readonly string[], words: readonly string[]): b
     }
     const isMany = word === '#';
     if (isMany) open.push({ at: at + 1, places, isTopic });
-    const after = stepOver(parts, places, isMany || word === '*' ? undefined : word);
+    const after = placesAfterWord(parts, places, isMany || word === '*' ? undefined : word);
     open.push({ at: isMany ? at : at + 1, places: after, isTopic: true });
   }
   return true;
 }
 
-/** Whether they agree up to the first wildcard: thousands of routes are compared in pairs. */
-function startsAlike(one: string, other: string): boolean {
+/** Whether they agree up to the first wildcard; quick, for thousands of routes in pairs. */
+function sharesLiteralPrefix(one: string, other: string): boolean {
   const length = Math.min(one.length, other.length);
   for (let at = 0; at < length; at += 1) {
     const a = one[at];
@@ -148,7 +152,7 @@ function startsAlike(one: string, other: string): boolean {
 type Parts = readonly (string | undefined)[];
 
 /** The places after one word; undefined: one that no pattern names. */
-function stepOver(
+function placesAfterWord(
   parts: Parts,
   places: readonly number[],
   word: string | undefined,
@@ -158,11 +162,11 @@ function stepOver(
     if (part === '#') return [place];
     return part !== undefined && (part === '*' || part === word) ? [place + 1] : [];
   });
-  return closed(parts, after);
+  return withSkippedHashes(parts, after);
 }
 
 /** With the places behind each `#`, since it may stand for no word. */
-function closed(parts: Parts, places: readonly number[]): readonly number[] {
+function withSkippedHashes(parts: Parts, places: readonly number[]): readonly number[] {
   const all = new Set(places);
   for (const place of all) if (parts[place] === '#') all.add(place + 1);
   return [...all].toSorted((one, other) => one - other);
@@ -173,7 +177,7 @@ export function isPattern(text: string): boolean {
   return text.includes('*') || text.includes('#');
 }
 
-/** What an ordered list of rules says of a topic: the first match decides, no match means no. */
+/** Whether an ordered list of rules takes a topic: the first match decides, no match means no. */
 export function takesTopic(rules: readonly TopicRule[] | undefined, topic: string): boolean {
   if (rules === undefined) return true;
   for (const rule of rules) if (topicMatches(rule.pattern, topic)) return rule.take;

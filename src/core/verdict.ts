@@ -1,5 +1,5 @@
 /**
- * verdict — turns the outcome of one attempt into what happens to the message.
+ * verdict — turns the outcome of one attempt into a verdict: what happens to the message.
  *
  * Pure. A handler returns an outcome, or the engine derives it from what the handler threw; `judge`
  * turns it into a verdict. The engine calls it once per attempt, for every source (invariant 6).
@@ -69,10 +69,10 @@ export function isOutcome(value: unknown): value is Outcome {
       if (checkedFailure(failure) !== null) return true;
       break;
     case 'postponed':
-      if (isWait(delayMs) && isWhy(reason, code)) return true;
+      if (isWait(delayMs) && isReasonAndCode(reason, code)) return true;
       break;
     case 'held':
-      if (isWhy(reason, code)) return true;
+      if (isReasonAndCode(reason, code)) return true;
       break;
     default:
       return false;
@@ -83,7 +83,7 @@ export function isOutcome(value: unknown): value is Outcome {
   );
 }
 
-function isWhy(reason: unknown, code: unknown): boolean {
+function isReasonAndCode(reason: unknown, code: unknown): boolean {
   return typeof reason === 'string' && (code === undefined || typeof code === 'string');
 }
 

@@ -8,7 +8,7 @@
  */
 
 import { isRespoolError, textOf, unreachable } from '../core/errors.ts';
-import { fitsLetter, groupOf } from '../core/letter-query.ts';
+import { letterMatches, groupOf } from '../core/letter-query.ts';
 import { checkNames, checkNumber, checkOneOf, ID_PATTERN } from '../core/limits.ts';
 import type { Operator } from '../spool/operator/operator.ts';
 import type {
@@ -128,7 +128,7 @@ class SpoolLetters implements DeadLetters {
     for await (const letter of this.#walk(query, signal)) {
       if (seen === max) return;
       seen += 1;
-      if (fitsLetter(letter, query)) yield this.#open(letter);
+      if (letterMatches(letter, query)) yield this.#open(letter);
     }
   }
 

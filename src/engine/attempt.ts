@@ -1,12 +1,17 @@
 /**
- * attempt — one claim, from its start to its verdict in the source.
+ * attempt — one claim, from its start to its verdict in the source (`Attempt`), how a handler is
+ * run with its middleware (`runHandler`), and the delivery that the handler gets
+ * (`EngineDelivery`).
  *
  *   begin() ─▶ deliver() ─▶ judge() ─▶ settle() ─▶ done | stale | lost
  *      └ lost holder, expired, no handler: the verdict is known before any handler runs
  *
  * The engine calls these one after the other (`Engine.#attempt`); nothing here calls the engine
  * back. While the handler runs, the lease timer may end the attempt (time limit, fence), and so may
- * a stop of the engine: what the handler says afterwards is ignored.
+ * a stop of the engine: a later answer of the handler is ignored.
+ *
+ * Promise: an attempt has one outcome and one verdict. If its body could not be read, it never
+ * counts as delivered, whatever the handler returned (invariant 11).
  */
 
 import { formatDuration } from '../core/duration.ts';
@@ -32,9 +37,9 @@ import type { Claim, Settlement, Source } from '../ports/source.ts';
 import type { AttemptSpan } from '../ports/tracer.ts';
 import { readWhole } from '../system/memory.ts';
 import { backoffMs, Sleeper } from '../system/wait.ts';
-import { tellVerdict } from './events.ts';
+import { emitVerdict } from './events.ts';
 import type { TimedClaim } from './lease-timer.ts';
-import { type EngineParts, tellTrouble } from './parts.ts';
+import { type EngineParts, emitTrouble } from './parts.ts';
 import type { HandlerRoute } from './handler-slots.ts';
 
 /**
@@ -56,10 +61,10 @@ export interface AttemptStart {
   readonly isAbandoned?: boolean;
 }
 
-/** The source has the verdict, another holder was first, or it did not get through. */
+/** `done`: the source has the verdict; `stale`: another holder has the message; `lost`: unknown. */
 export type SettleAnswer = 'done' | 'stale' | 'lost';
 
-/** One claim in an engine's hands. */
+/** One claim, from its start to its verdict. */
 export class Attempt implements TimedClaim {
   readonly claim: Claim;
   readonly route: HandlerRoute | undefined;
@@ -92,7 +97,7 @@ export class Attempt implements TimedClaim {
     this.leaseEndsAt = start.leaseEndsAt;
   }
 
-  /** The verdict, where it is known before any handler runs; otherwise its time limit begins. */
+  /** The verdict, if it is known before any handler runs; otherwise the time limit begins. */
   begin(): Verdict | undefined {
     const { claim, route } = this;
     const { events, source } = this.#parts;
@@ -120,7 +125,7 @@ export class Attempt implements TimedClaim {
     return { kind: 'hold', because, costsAttempt: false };
   }
 
-  /** Runs the handler; undefined when the message is given back instead, without cost. */
+  /** Runs the handler; undefined: the message is released, which costs no attempt. */
   deliver(route: HandlerRoute): Promise<Outcome | undefined> {
     const { events } = this.#parts;
     this.#isStarted = true;
@@ -149,14 +154,15 @@ export class Attempt implements TimedClaim {
     return span.run(run);
   }
 
-  /** What follows from the outcome; it is given back where there is none. */
+  /** The verdict for an outcome; without one the message is released. */
   judge(outcome: Outcome | undefined): Verdict {
     if (outcome === undefined) return RELEASE;
-    const { trouble, outage } = this.#delivery;
-    if (trouble === undefined && outage !== undefined) return waitingFor(outage);
+    const { bodyError, bodyOutage } = this.#delivery;
+    if (bodyError === undefined && bodyOutage !== undefined) return deferForOutage(bodyOutage);
     const verdict = judge({ ...this.#judgement(), outcome });
-    // A body that is damaged or locked is no fault of the delivery: it costs no attempt.
-    if (verdict.kind !== 'hold' || trouble === undefined) return verdict;
+    // A body that is damaged, or whose key is missing, is not the handler's fault: no attempt is
+    // used.
+    if (verdict.kind !== 'hold' || bodyError === undefined) return verdict;
     return { ...verdict, costsAttempt: false };
   }
 
@@ -177,24 +183,24 @@ export class Attempt implements TimedClaim {
     };
   }
 
-  /** Gives the verdict to the source, again and again while the lease lasts. */
+  /** Gives the verdict to the source; retries while the lease lasts. */
   async settle(verdict: Verdict, outcome: Outcome | undefined): Promise<SettleAnswer> {
     const { source, events, clock } = this.#parts;
     const tookMs = clock.monotonic() - this.#startedAt;
-    if (this.#isStarted) this.#tellEnd(outcome, tookMs);
+    if (this.#isStarted) this.#emitEnded(outcome, tookMs);
     this.#span?.end(outcome);
     const settlement = this.#settlement(verdict, outcome, tookMs);
     const settling = this.#span?.settle(verdict);
     for (let failures = 0; ; failures += 1) {
       try {
         const answer = await source.settle(this.claim, settlement);
-        if (answer === 'done') tellVerdict(this.#parts, this.claim, verdict, tookMs);
+        if (answer === 'done') emitVerdict(this.#parts, this.claim, verdict, tookMs);
         else if (events.hears('stale')) events.emit({ ...this.#about(), kind: 'stale' });
         settling?.end(answer);
         return answer;
       } catch (error) {
-        tellTrouble(this.#parts, `settling message "${this.claim.id}"`, error);
-        // Past the fence another process may own it soon; its lost lease will tell the rest.
+        emitTrouble(this.#parts, `settling message "${this.claim.id}"`, error);
+        // After the fence another process may claim it soon, and judges it as a lost holder.
         if (this.isFenced || this.#isAbandoned) {
           settling?.end('lost', error);
           return 'lost';
@@ -206,9 +212,9 @@ export class Attempt implements TimedClaim {
   }
 
   #settlement(verdict: Verdict, outcome: Outcome | undefined, tookMs: number): Settlement {
-    const { noted } = this.#delivery;
+    const { addedNotes } = this.#delivery;
     const traced = verdict.kind === 'ack' ? undefined : this.#span?.notes;
-    const notes = traced === undefined ? noted : { ...traced, ...noted };
+    const notes = traced === undefined ? addedNotes : { ...traced, ...addedNotes };
     return {
       verdict,
       ...(notes === undefined ? {} : { notes }),
@@ -216,18 +222,18 @@ export class Attempt implements TimedClaim {
     };
   }
 
-  #tellEnd(outcome: Outcome | undefined, tookMs: number): void {
+  #emitEnded(outcome: Outcome | undefined, tookMs: number): void {
     const { events } = this.#parts;
     if (!events.hears('ended')) return;
     const said =
       outcome === undefined
         ? ({ outcome: 'given up', code: 'released' } as const)
-        : { outcome: outcome.kind, code: saying(outcome).code };
+        : { outcome: outcome.kind, code: codeAndReason(outcome).code };
     events.emit({ ...this.#about(), kind: 'ended', ...said, tookMs });
   }
 
   #record(outcome: Outcome, tookMs: number): AttemptRecord {
-    const said = saying(outcome);
+    const said = codeAndReason(outcome);
     return {
       at: this.#parts.source.now(),
       tookMs: Math.round(tookMs),
@@ -244,7 +250,7 @@ export class Attempt implements TimedClaim {
     return { at: this.#parts.source.now(), id, topic: envelope.topic, lane, attempt };
   }
 
-  // What may happen while it is under way.
+  // Called by the lease timer and the engine while the attempt runs.
 
   /** The time limit of the handler is over. */
   onTimeout(): void {
@@ -256,7 +262,7 @@ export class Attempt implements TimedClaim {
     this.#end?.(outcome);
   }
 
-  /** The lease is about to be over and could not be kept: the handler must stop side effects. */
+  /** The lease is about to end and could not be extended: the handler must stop side effects. */
   onFence(): void {
     const { events } = this.#parts;
     if (events.hears('lease-lost')) events.emit({ ...this.#about(), kind: 'lease-lost' });
@@ -265,7 +271,7 @@ export class Attempt implements TimedClaim {
     );
   }
 
-  /** The engine stops: the handler is told, and a failure from now on is not the message's. */
+  /** The engine stops: aborts the handler; a failure from now on does not count as an attempt. */
   stop(reason: Error): void {
     this.#isStopping = true;
     this.#delivery.abort(reason);
@@ -283,15 +289,15 @@ export class Attempt implements TimedClaim {
   }
 }
 
-/** Not by the policy: our own outage may not use up the attempts, or the age, of a message. */
-function waitingFor({ code, message }: RespoolError): Verdict {
+/** Not by the policy: an outage of the store must not use up the attempts or age of a message. */
+function deferForOutage({ code, message }: RespoolError): Verdict {
   const because = { code, text: reasonText(message), by: 'engine' };
   return { kind: 'defer', delayMs: OUTAGE_WAIT_MS, because, costsAttempt: false };
 }
 
 const HISTORY_REASON_MAX_CHARS = 200;
 
-function saying(outcome: Outcome): { code: string; reason?: string } {
+function codeAndReason(outcome: Outcome): { code: string; reason?: string } {
   switch (outcome.kind) {
     case 'delivered':
       return { code: 'delivered' };
@@ -309,10 +315,10 @@ function cut(reason: string): string {
 }
 
 /**
- * Runs the route's middleware and handler over the delivery; whatever happens is an outcome.
- * `onEnd` has it a turn of promises before the caller: a settlement that comes later than the next
- * inserts of the same turn misses their batch. (2026-11-19: end to end on SQLite with 50 in flight,
- * p50 0.83 ms instead of 1.15)
+ * Runs the route's middleware and handler on the delivery. Never throws: an error becomes an
+ * outcome. `onEnd` gets the outcome one turn of promises before the caller: a settlement that comes
+ * after the next inserts of the same turn misses their batch. (2026-11-19: end to end on SQLite
+ * with 50 in flight, p50 0.83 ms instead of 1.15)
  */
 export async function runHandler(
   route: HandlerRoute,
@@ -321,35 +327,37 @@ export async function runHandler(
 ): Promise<Outcome> {
   let outcome: Outcome;
   try {
-    // The answer is known, except when it throws (see slots.ts).
+    // It has picked this message already; if it threw then, it throws again here
+    // (handler-slots.ts).
     route.picks?.(delivery.envelope);
-    if (route.schema !== undefined) await delivery.fit(route.schema);
+    if (route.schema !== undefined) await delivery.validate(route.schema);
     outcome =
       route.middleware.length === 0
         ? outcomeOf(await route.handler(delivery))
-        : await throughMiddleware(route, delivery);
+        : await runMiddleware(route, delivery);
   } catch (thrown) {
-    const misfit = misfitOf(thrown);
-    outcome = misfit === undefined ? failed(classify(thrown)) : held(misfit.message, misfit.code);
+    const invalid = bodyInvalidOf(thrown);
+    outcome =
+      invalid === undefined ? failed(classify(thrown)) : held(invalid.message, invalid.code);
   }
-  outcome = despiteTrouble(delivery, outcome);
+  outcome = unlessBodyFailed(delivery, outcome);
   onEnd?.(outcome);
   return outcome;
 }
 
-/** An attempt whose body cannot be read has not succeeded, whatever the handler made of it. */
-function despiteTrouble({ trouble, outage }: EngineDelivery, outcome: Outcome): Outcome {
-  if (trouble !== undefined) return held(trouble.message, trouble.code);
-  if (outage === undefined) return outcome;
-  const { message: reason, code } = outage;
+/** The outcome, unless the body could not be read: then that is the outcome instead. */
+function unlessBodyFailed({ bodyError, bodyOutage }: EngineDelivery, outcome: Outcome): Outcome {
+  if (bodyError !== undefined) return held(bodyError.message, bodyError.code);
+  if (bodyOutage === undefined) return outcome;
+  const { message: reason, code } = bodyOutage;
   return { kind: 'postponed', delayMs: OUTAGE_WAIT_MS, reason, code };
 }
 
-function misfitOf(thrown: unknown): BodyInvalid | undefined {
+function bodyInvalidOf(thrown: unknown): BodyInvalid | undefined {
   try {
     return thrown instanceof BodyInvalid ? thrown : undefined;
   } catch {
-    // What is thrown may be a proxy that does not even say what it is an instance of.
+    // The thrown value may be a proxy that throws at `instanceof`.
     return undefined;
   }
 }
@@ -357,7 +365,7 @@ function misfitOf(thrown: unknown): BodyInvalid | undefined {
 /** The outcome of an attempt that took longer than its time limit. */
 function timedOut(timeoutMs: number, delivery: EngineDelivery): Outcome {
   const text = `the handler did not finish within ${formatDuration(timeoutMs)}`;
-  return despiteTrouble(delivery, failed(failure('transient', 'timeout', text)));
+  return unlessBodyFailed(delivery, failed(failure('transient', 'timeout', text)));
 }
 
 /** What a handler's return value means: nothing, or an outcome. */
@@ -367,7 +375,7 @@ function outcomeOf(answer: unknown): Outcome {
   return delivered();
 }
 
-async function throughMiddleware(route: HandlerRoute, delivery: EngineDelivery): Promise<Outcome> {
+async function runMiddleware(route: HandlerRoute, delivery: EngineDelivery): Promise<Outcome> {
   const { middleware, handler } = route;
   const step = async (at: number): Promise<Outcome> => {
     const wrap = middleware[at];
@@ -386,9 +394,9 @@ async function throughMiddleware(route: HandlerRoute, delivery: EngineDelivery):
 
 // One attempt as the handler sees it.
 //
-// What goes wrong with the body is remembered here, so that a damaged body holds the message even
-// when the handler swallows the error (invariant 11), and a store that is away is not taken for a
-// failure of the handler.
+// Errors of the body are remembered here, so that a damaged body holds the message even if the
+// handler swallows the error (invariant 11), and an outage of the store is not taken for a failure
+// of the handler.
 
 /** The largest body that `body()`, `text()` and `json()` hold in memory unless told otherwise. */
 export const WHOLE_BODY_MAX_BYTES: number = 64 * 2 ** 20;
@@ -396,8 +404,8 @@ export const WHOLE_BODY_MAX_BYTES: number = 64 * 2 ** 20;
 export const NOTES_MAX = 64;
 export const NOTE_VALUE_MAX_CHARS = 4_096;
 
-/** What is wrong with a body until it is corrected. */
-const LASTING: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+/** Errors of a body that stay until somebody corrects their cause. */
+const LASTING_BODY_ERRORS: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'body.missing',
   'body.corrupt',
   'key.unavailable',
@@ -421,10 +429,10 @@ export class EngineDelivery implements Delivery {
   #whole: Promise<Uint8Array> | undefined;
   #value: { readonly value: unknown } | undefined;
   #notes: Record<string, string> | undefined;
-  /** Set when the stored body is missing, damaged or locked. */
-  trouble: RespoolError | undefined;
-  /** Set when the body could not be read for now, and was not read to its end since. */
-  outage: RespoolError | undefined;
+  /** Set when the stored body is missing or damaged, or its key or transform is missing. */
+  bodyError: RespoolError | undefined;
+  /** Set when the body store could not be reached, until the body is read to its end. */
+  bodyOutage: RespoolError | undefined;
   /** Set if tracing is on. */
   trace: Headers | undefined;
 
@@ -474,7 +482,7 @@ export class EngineDelivery implements Delivery {
   }
 
   /** What the handler noted in this attempt. */
-  get noted(): Headers | undefined {
+  get addedNotes(): Headers | undefined {
     return this.#notes;
   }
 
@@ -482,7 +490,7 @@ export class EngineDelivery implements Delivery {
     const maxBytes = options.maxBytes ?? WHOLE_BODY_MAX_BYTES;
     const { size } = this.#claim.envelope.body;
     if (size > maxBytes) {
-      await this.#readPast(maxBytes);
+      await this.#readBeyond(maxBytes);
       throw new RespoolError(
         'limit.exceeded',
         `cannot read the body of message "${this.id}" whole: it has ${size} bytes, allowed are ` +
@@ -496,9 +504,9 @@ export class EngineDelivery implements Delivery {
   async *stream(): AsyncIterable<Uint8Array> {
     try {
       yield* this.#source.body(this.#claim);
-      this.outage = undefined;
+      this.bodyOutage = undefined;
     } catch (error) {
-      throw this.#remember(error);
+      throw this.#noteBodyError(error);
     }
   }
 
@@ -522,13 +530,12 @@ export class EngineDelivery implements Delivery {
     return this.#value.value;
   }
 
-  /** Fits the JSON body to a schema; `json()` then gives what the schema made of it. */
-  async fit(schema: StandardSchema): Promise<void> {
+  /** Validates the JSON body; `json()` then returns the value that the schema returned. */
+  async validate(schema: StandardSchema): Promise<void> {
     const result = await schema['~standard'].validate(await this.json());
     if (result.issues !== undefined) {
-      throw new BodyInvalid(
-        `the body of message "${this.id}" does not fit its schema: ${describe(result.issues)}`,
-      );
+      const why = describeIssues(result.issues);
+      throw new BodyInvalid(`the body of message "${this.id}" does not fit its schema: ${why}`);
     }
     this.#value = { value: result.value };
   }
@@ -551,8 +558,8 @@ export class EngineDelivery implements Delivery {
     notes[name] = value.slice(0, NOTE_VALUE_MAX_CHARS);
   }
 
-  /** Detects a damaged size in the record, which would otherwise use up the message's attempts. */
-  async #readPast(maxBytes: number): Promise<void> {
+  /** Finds out whether the recorded size is damaged, which must not use up the attempts. */
+  async #readBeyond(maxBytes: number): Promise<void> {
     let bytes = 0;
     for await (const part of this.stream()) {
       bytes += part.byteLength;
@@ -568,18 +575,18 @@ export class EngineDelivery implements Delivery {
       const { size } = this.#claim.envelope.body;
       return await readWhole(this.#source.body(this.#claim), size);
     } catch (error) {
-      throw this.#remember(error);
+      throw this.#noteBodyError(error);
     }
   }
 
-  #remember(error: unknown): unknown {
-    if (isRespoolError(error) && LASTING.has(error.code)) this.trouble = error;
-    if (isRespoolError(error, 'store.unavailable')) this.outage = error;
+  #noteBodyError(error: unknown): unknown {
+    if (isRespoolError(error) && LASTING_BODY_ERRORS.has(error.code)) this.bodyError = error;
+    if (isRespoolError(error, 'store.unavailable')) this.bodyOutage = error;
     return error;
   }
 }
 
-function describe(issues: readonly SchemaIssue[]): string {
+function describeIssues(issues: readonly SchemaIssue[]): string {
   return issues
     .slice(0, 5)
     .map((issue) => {

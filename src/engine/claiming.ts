@@ -1,11 +1,13 @@
 /**
- * claiming — asks the source for messages, a round at a time, and knows how many to ask for.
+ * claiming — how an engine claims messages: rounds of requests to the source (`ClaimRounds`), how
+ * many to ask for (`Prefetch`), claims that wait for a slot (`WaitingClaims`), claims whose lease
+ * is nearly over (`LateClaims`), and what ends the engine's sleep (`Wake`).
  *
- *   answer ─▶ early(): the next round is on its way ─▶ the messages of the answer begin
+ *   answer ─▶ askEarly(): the next round is in flight ─▶ the messages of the answer begin
  *
- * Where handlers are quicker than the store (claiming.ts) the next round is asked for before the
- * messages of the last one begin: to begin 500 of them takes as long as half a claim, in which a
- * server would have nothing to do.
+ * If handlers are faster than the store, the next round is requested before the messages of the
+ * last one begin: beginning 500 of them takes as long as half a claim, in which a server would be
+ * idle.
  */
 
 import { topicMatches } from '../core/topic.ts';
@@ -16,16 +18,15 @@ import type { LeaseTimer, TimedClaim } from './lease-timer.ts';
 import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
 import type { HandlerRoute, HandlerSlots } from './handler-slots.ts';
 
-// How many messages are claimed beyond the free slots, where handlers are quicker than the
-// store.
+// How many messages are claimed beyond the free slots, if handlers are faster than the store.
 //
-//   a full answer finds all slots free, and took longer than they did  ─▶ twice as many
-//   an answer finds many still waiting                                 ─▶ half as many
-//   one waited too long for a slot, or should not wait at all          ─▶ none for a while; it is
-//                                                                         given back
+//   a full answer finds all slots free, and took longer than the handlers  ─▶ twice as many
+//   an answer finds many still waiting                                     ─▶ half as many
+//   a claim waited too long for a slot, or must not wait at all            ─▶ none for a while, and
+//                                                                             it is released
 //
-// What is claimed ahead waits under its lease. With handlers that take their time the number is
-// zero: then a claim costs nothing beside them, and other nodes should have the messages.
+// A message that is claimed ahead waits under its lease. With slow handlers the number is zero:
+// then a claim takes little time beside them, and other nodes should get the messages.
 //
 // Why: docs/decisions/0014-messages-are-claimed-ahead.md
 
@@ -42,14 +43,14 @@ interface ClaimAnswer {
   readonly cameAt: number;
 }
 
-/** Where the number begins, and what it may always grow to, however few slots there are. */
-const FIRST = 4;
-const FEW_MAX = 32;
-const MANY_MAX = 1_000;
-/** Handlers that are busy for more than this many times as long as a claim takes gain nothing. */
+/** The first number, and what it may grow to with few slots. */
+const PREFETCH_FIRST = 4;
+const PREFETCH_MAX_FEW_SLOTS = 32;
+const PREFETCH_MAX = 1_000;
+/** If handlers take longer than this many times a claim, claiming ahead gains nothing. */
 const QUICK_FACTOR = 4;
-/** After one that should not have waited, this many answers say nothing. */
-const REST_ANSWERS = 100;
+/** After a claim that should not have waited, this many answers are ignored. */
+const SKIPPED_ANSWERS = 100;
 /** How long a message may wait for a slot until it is given back. */
 export const PREFETCH_WAIT_MS = 1_000;
 
@@ -57,12 +58,14 @@ export const PREFETCH_WAIT_MS = 1_000;
 export class Prefetch {
   readonly #max: number;
   #count = 0;
-  #rest = 0;
+  #answersToSkip = 0;
   #lastCameAt = Number.NEGATIVE_INFINITY;
 
-  /** `isNear`: the source has its messages at hand; nothing is gained by taking more of them. */
+  /** `isNear`: the source answers from memory, so claiming ahead gains nothing. */
   constructor(concurrency: number, isNear = false) {
-    this.#max = isNear ? 0 : Math.min(MANY_MAX, Math.max(FEW_MAX, concurrency * 2));
+    this.#max = isNear
+      ? 0
+      : Math.min(PREFETCH_MAX, Math.max(PREFETCH_MAX_FEW_SLOTS, concurrency * 2));
   }
 
   get count(): number {
@@ -85,27 +88,27 @@ export class Prefetch {
     // comes: that alone does not prove that handlers are quick.
     const isQuick = askedAt - this.#lastCameAt <= QUICK_FACTOR * (cameAt - askedAt);
     this.#lastCameAt = cameAt;
-    if (this.#rest > 0) this.#rest -= 1;
+    if (this.#answersToSkip > 0) this.#answersToSkip -= 1;
     else if (!isFull || 2 * waiting > this.#count) this.#count = this.#count >> 1;
     else if (isStarved && isQuick) {
-      this.#count = Math.min(this.#max, Math.max(FIRST, 2 * this.#count));
+      this.#count = Math.min(this.#max, Math.max(PREFETCH_FIRST, 2 * this.#count));
     }
   }
 
-  /** One waited too long, or must not wait. */
-  end(): void {
+  /** A claim waited too long, or must not wait: claims nothing ahead for a while. */
+  pause(): void {
     this.#count = 0;
-    this.#rest = REST_ANSWERS;
+    this.#answersToSkip = SKIPPED_ANSWERS;
   }
 }
 
 /** Maximum number of claims per slot that wait for room under their lease. */
-const PARKED_PER_SLOT_MAX = 4;
+const WAITING_PER_SLOT_MAX = 4;
 
-/** A question that is on its way. */
+/** A request to the source that is in flight. */
 export interface ClaimRound {
   readonly demand: Demand;
-  /** Fires when there is something to look at that it may not have seen. */
+  /** Fires when something has changed that this round may not have seen. */
   readonly wake: AbortSignal;
   /** Monotonic, both of them. */
   readonly askedAt: number;
@@ -113,95 +116,95 @@ export interface ClaimRound {
   readonly claims: Promise<readonly Claim[]>;
 }
 
-/** The questions of one engine to its source. */
+/** The claim requests of one engine to its source. */
 export class ClaimRounds {
   readonly #parts: EngineParts;
   readonly #slots: HandlerSlots;
   readonly #wake: Wake;
-  readonly #ahead: Prefetch;
+  readonly #prefetch: Prefetch;
   #early: ClaimRound | undefined;
 
   constructor(parts: EngineParts, slots: HandlerSlots, wake: Wake) {
     this.#parts = parts;
     this.#slots = slots;
     this.#wake = wake;
-    this.#ahead = new Prefetch(parts.slots.concurrency, parts.source.isNear);
+    this.#prefetch = new Prefetch(parts.slots.concurrency, parts.source.isNear);
   }
 
-  /** Whether room is more than a free slot: a handler or a destination may be full. */
+  /** Whether a free slot alone is not enough, because handlers or destinations have limits. */
   get hasLimits(): boolean {
     const { routes, slots } = this.#parts;
     return routes.hasLimits || slots.destinationConcurrency !== undefined;
   }
 
-  /** When a lease that is asked for now ends (monotonic), by the safe side. */
+  /** When a lease that is requested now ends (monotonic), at the earliest. */
   leaseEnd(): number {
     return this.#parts.clock.monotonic() + this.#parts.source.leaseMs;
   }
 
-  /** How many to ask for while this many wait: what there is room for, and some ahead. */
-  #max(parked: number): number {
+  /** How many to ask for while this many wait: as many as there is room for, and some ahead. */
+  #max(waiting: number): number {
     const { free } = this.#slots;
     const { concurrency } = this.#parts.slots;
-    if (!this.hasLimits) return this.#ahead.max(free, parked);
-    // This many wait for one handler or destination that it must have room before more are taken.
-    if (parked >= PARKED_PER_SLOT_MAX * concurrency) return 0;
+    if (!this.hasLimits) return this.#prefetch.max(free, waiting);
+    // So many wait for one handler or destination that it must get room before more are claimed.
+    if (waiting >= WAITING_PER_SLOT_MAX * concurrency) return 0;
     // Many that wait mean that destinations fill up within a batch: ask for one at a time.
-    return parked >= concurrency ? Math.min(1, free) : free;
+    return waiting >= concurrency ? Math.min(1, free) : free;
   }
 
   /**
-   * Asks for as many as there is room for beside those that wait, and keeps slots for them until
-   * the engine has its answer; undefined if there is no room.
+   * Asks for as many as there is room for besides the waiting claims, and keeps slots for them
+   * until the answer; undefined if there is no room.
    */
-  ask(parked: number, paused: readonly string[]): ClaimRound | undefined {
-    const max = this.#max(parked);
+  ask(waiting: number, paused: readonly string[]): ClaimRound | undefined {
+    const max = this.#max(waiting);
     if (max === 0) return undefined;
     const round = this.#begin(max, paused);
-    this.#slots.promise(Math.min(max, this.#slots.free));
+    this.#slots.keepForClaims(Math.min(max, this.#slots.free));
     return round;
   }
 
-  /** An answer brought this many, while this many were still waiting; whether it was full. */
+  /** Evaluates an answer of `count` claims; returns whether it was full. */
   answered({ demand, askedAt }: ClaimRound, count: number, waiting: number): boolean {
     const isFull = count >= demand.max;
     const isStarved = this.#slots.running + waiting === 0;
     const cameAt = this.#parts.clock.monotonic();
-    this.#ahead.note({ isFull, isStarved, waiting, askedAt, cameAt });
+    this.#prefetch.note({ isFull, isStarved, waiting, askedAt, cameAt });
     return isFull;
   }
 
   /**
-   * Asks for the next round before `parked` and `coming` claims begin, and resolves when that had
-   * the time to leave this process; undefined where it has to wait for them.
+   * Asks for the next round before the `waiting` and `coming` claims begin, and resolves once the
+   * request had time to leave this process; undefined: the round has to wait for those claims.
    */
-  early(parked: number, coming: number, paused: readonly string[]): Promise<void> | undefined {
+  askEarly(waiting: number, coming: number, paused: readonly string[]): Promise<void> | undefined {
     const { free } = this.#slots;
-    const beginning = Math.min(free, parked + coming);
-    if (this.hasLimits || this.#ahead.count === 0 || beginning < free) return undefined;
-    const max = this.#ahead.max(0, parked + coming - beginning);
+    const beginning = Math.min(free, waiting + coming);
+    if (this.hasLimits || this.#prefetch.count === 0 || beginning < free) return undefined;
+    const max = this.#prefetch.max(0, waiting + coming - beginning);
     if (max === 0) return undefined;
     this.#keep(this.#begin(max, paused));
-    // No hand-off may take the slots that those are about to begin in.
-    this.#slots.promise(beginning);
+    // No hand-off may take the slots in which those claims are about to begin.
+    this.#slots.keepForClaims(beginning);
     return new Promise((resolve) => {
       this.#parts.clock.soon(() => {
-        this.#slots.promise(0);
+        this.#slots.keepForClaims(0);
         resolve();
       });
     });
   }
 
-  /** The round that was asked for early, if there is one. */
-  take(): ClaimRound | undefined {
+  /** The round that was requested early, if there is one; it is returned once. */
+  takeEarly(): ClaimRound | undefined {
     const round = this.#early;
     this.#early = undefined;
     return round;
   }
 
-  /** One waited too long, or must not wait: nothing is asked for ahead for a while. */
-  tooFarAhead(): void {
-    this.#ahead.end();
+  /** A claim waited too long, or must not wait: nothing is claimed ahead for a while. */
+  pausePrefetch(): void {
+    this.#prefetch.pause();
   }
 
   #begin(max: number, paused: readonly string[]): ClaimRound {
@@ -211,32 +214,32 @@ export class ClaimRounds {
     const askedAt = clock.monotonic();
     // Counted from before the call: the store counts its lease from when it got the request.
     const leaseEndsAt = askedAt + source.leaseMs;
-    // Also with nothing to want: a round is how the source learns that its news were looked at.
+    // Also with an empty demand: the source notices by it that the engine has seen its wake-up.
     const claims = source.next(demand);
     return { demand, wake, askedAt, leaseEndsAt, claims };
   }
 
   /**
-   * n.b. A call of its own: an async function that has held the next round would keep it, and all
-   * that comes after, in memory until the next full collection. (V8 13.6, 2026-11-18)
+   * n.b. In a function of its own: an async function with a reference to the next round would keep
+   * it and all later ones in memory until the next full collection. (V8 13.6, 2026-11-18)
    */
   #keep(round: ClaimRound): void {
     this.#early = round;
-    // Its consumer handles a failure; until then it must not count as unhandled.
+    // Whoever takes the round handles a failure; until then it must not count as unhandled.
     round.claims.catch(() => undefined);
   }
 }
 
-// Claims that wait for a slot, or for room at their handler or destination, in the order
+// Claims that wait for a slot, or for room at their handler or destination, in the order in which
 // they came.
 //
-// They wait under their lease, kept alive by the lease timer, and go before anything new.
+// They wait under their lease, which the lease timer extends, and begin before new claims.
 
 /** A claim that waits. */
 export class WaitingClaim implements TimedClaim {
   readonly claim: Claim;
   readonly #leases: LeaseTimer;
-  readonly #onTimeout: (parked: WaitingClaim) => void;
+  readonly #onTimeout: (waiting: WaitingClaim) => void;
   /** When it has waited long enough (monotonic). */
   timeoutAt: number;
   leaseEndsAt: number;
@@ -247,7 +250,7 @@ export class WaitingClaim implements TimedClaim {
     claim: Claim,
     times: { readonly leaseEndsAt: number; readonly timeoutAt: number },
     leases: LeaseTimer,
-    onTimeout: (parked: WaitingClaim) => void,
+    onTimeout: (waiting: WaitingClaim) => void,
   ) {
     this.claim = claim;
     this.#leases = leases;
@@ -265,13 +268,13 @@ export class WaitingClaim implements TimedClaim {
     this.leave();
   }
 
-  /** It starts, or is given up: the lease timer need not watch it here any more. */
+  /** It begins or is released: the lease timer stops watching it here. */
   leave(): void {
     this.#leases.remove(this);
   }
 }
 
-/** All that wait. */
+/** All waiting claims. */
 export class WaitingClaims {
   #claims: WaitingClaim[] = [];
 
@@ -279,52 +282,55 @@ export class WaitingClaims {
     return this.#claims.length;
   }
 
-  add(parked: WaitingClaim): void {
-    this.#claims.push(parked);
+  add(waiting: WaitingClaim): void {
+    this.#claims.push(waiting);
   }
 
-  remove(parked: WaitingClaim): void {
-    this.#claims = this.#claims.filter((one) => one !== parked);
+  remove(waiting: WaitingClaim): void {
+    this.#claims = this.#claims.filter((one) => one !== waiting);
   }
 
-  /** The first of them, out of here. */
+  /** Removes and returns the first ones. */
   take(max: number): readonly WaitingClaim[] {
     return this.#claims.splice(0, max);
   }
 
-  /** Those that must not begin while these topics are paused, out of here. */
-  takeStopped(paused: Paused): readonly WaitingClaim[] {
-    const stopped = this.#claims.filter(({ claim }) => isStopped(claim, paused));
-    this.#claims = this.#claims.filter(({ claim }) => !isStopped(claim, paused));
+  /** Removes and returns those that must not begin while these topics are paused. */
+  takePaused(paused: Paused): readonly WaitingClaim[] {
+    const stopped = this.#claims.filter(({ claim }) => isPaused(claim, paused));
+    this.#claims = this.#claims.filter(({ claim }) => !isPaused(claim, paused));
     return stopped;
   }
 }
 
 type Paused = readonly string[] | 'all';
 
-function isStopped({ envelope }: Claim, paused: Paused): boolean {
+function isPaused({ envelope }: Claim, paused: Paused): boolean {
   return paused === 'all' || paused.some((pattern) => topicMatches(pattern, envelope.topic));
 }
 
-/** Whether a claim would not be asked for any more: paused, or its handler taken away meanwhile. */
+/**
+ * Whether a claim would no longer be requested: its topic is paused, or its handler was removed.
+ */
 export function isUnwanted(
   claim: Claim,
   route: HandlerRoute | undefined,
   parts: EngineParts,
 ): boolean {
   const paused = parts.pauses.now;
-  if (paused !== NOTHING_PAUSED && isStopped(claim, paused)) return true;
-  // What every handler refuses by its envelope is held, and a lost holder is judged without one.
+  if (paused !== NOTHING_PAUSED && isPaused(claim, paused)) return true;
+  // A message that every handler refuses by its envelope is held; a lost holder needs no handler.
   if (route !== undefined || claim.claimedFrom === 'active') return false;
   if (claim.lane === 'delivery' && parts.slots.takesUnhandled) return false;
   return !parts.routes.serves(claim.lane, claim.envelope.topic);
 }
 
 /**
- * Whether a claim may wait for a slot though it could be left to others. If we end meanwhile, that
- * counts as an attempt and as a lost holder: not for its last attempt, and not twice.
+ * Whether a claim may wait for a slot, although others could take it. If this process ends
+ * meanwhile, that counts as an attempt and as a lost holder. So a claim does not wait for its last
+ * attempt, nor after a holder was lost.
  */
-export function bearsWaiting(
+export function mayWait(
   claim: Claim,
   route: HandlerRoute | undefined,
   parts: EngineParts,
@@ -332,19 +338,20 @@ export function bearsWaiting(
   return claim.lost === 0 && claim.attempt < parts.policyFor(claim, route).maxAttempts;
 }
 
-// Claims that came when their lease was over, or nearly: the store answered late, or
-// the process stood still. Another process may have them.
+// Claims whose lease was over, or nearly, when they came: the store answered late, or the process
+// was suspended. Another process may have them by now.
 //
 //   add() ─extend()─▶ done: begin()     stale: drop()     trouble: drop(), their lease runs out
 //
-// Promise: no handler starts under a lease that is over. All of one answer go in one call.
+// Promise: no handler starts under a lease that is over. The late claims of one answer are extended
+// in one call.
 
-/** A claim that must be kept before it may begin. */
+/** A claim whose lease must be extended before it may begin. */
 interface LateClaim {
   readonly claim: Claim;
-  /** It is ours until then (monotonic). It may be late again, and come back. */
+  /** Its lease now ends then (monotonic). It may be late again, and be added again. */
   readonly begin: (leaseEndsAt: number) => void;
-  /** It is not ours any more, or cannot be kept. */
+  /** Another process has it, or its lease could not be extended. */
   readonly drop: () => void;
 }
 
@@ -356,31 +363,31 @@ interface LateClaimHandlers {
   onTrouble(error: unknown): void;
 }
 
-/** Keeps late claims and lets them begin. */
+/** Extends the leases of late claims and lets them begin. */
 export class LateClaims {
-  readonly #duties: LateClaimHandlers;
+  readonly #handlers: LateClaimHandlers;
   #waiting: LateClaim[] = [];
-  /** The calls that are on their way, one after the other. */
+  /** The calls in flight, one after the other. */
   #work: Promise<void> | undefined;
   #size = 0;
 
   constructor(duties: LateClaimHandlers) {
-    this.#duties = duties;
+    this.#handlers = duties;
   }
 
-  /** Claims in hand here. */
+  /** Number of late claims. */
   get size(): number {
     return this.#size;
   }
 
-  /** What to wait for before anything is claimed: it might be what is being kept here. */
+  /** To be awaited before anything is claimed: a claim could take a message of a late claim. */
   get pending(): Promise<void> | undefined {
     return this.#work;
   }
 
   /** Whether a lease that ends then leaves less than a third of it to begin with. */
   isLate(leaseEndsAt: number): boolean {
-    const { clock, source } = this.#duties.parts;
+    const { clock, source } = this.#handlers.parts;
     return leaseEndsAt - clock.monotonic() < source.leaseMs / 3;
   }
 
@@ -392,45 +399,45 @@ export class LateClaims {
 
   async #keepAll(): Promise<void> {
     do {
-      // A claim that waited for room may have a heartbeat on its way, which would overtake us. And
-      // in any case after this turn: by then the others of the same answer are here.
-      await this.#duties.leases.beating;
+      // A claim that waited for room may have a heartbeat in flight, which would conflict. And in
+      // any case after this turn of the loop: by then the others of the same answer are here.
+      await this.#handlers.leases.heartbeat;
       await this.#keep(this.#waiting.splice(0));
     } while (this.#waiting.length > 0);
     this.#work = undefined;
   }
 
   async #keep(batch: readonly LateClaim[]): Promise<void> {
-    const { clock, source } = this.#duties.parts;
+    const { clock, source } = this.#handlers.parts;
     // Counted from before the call: the store counts its lease from when it got the request.
     const leaseEndsAt = clock.monotonic() + source.leaseMs;
     let answers: readonly ('done' | 'stale')[] = [];
     try {
-      answers = await this.#duties.extend(batch.map(({ claim }) => claim));
+      answers = await this.#handlers.extend(batch.map(({ claim }) => claim));
     } catch (error) {
-      this.#duties.onTrouble(error);
+      this.#handlers.onTrouble(error);
     }
     for (const [at, late] of batch.entries()) {
       this.#size -= 1;
       if (answers[at] === 'done') late.begin(leaseEndsAt);
       else {
-        if (answers[at] === 'stale') this.#tellStale(late.claim);
+        if (answers[at] === 'stale') this.#emitStale(late.claim);
         late.drop();
       }
     }
   }
 
-  #tellStale({ id, envelope, lane, attempt }: Claim): void {
-    const { events, source } = this.#duties.parts;
+  #emitStale({ id, envelope, lane, attempt }: Claim): void {
+    const { events, source } = this.#handlers.parts;
     if (!events.hears('stale')) return;
     events.emit({ at: source.now(), kind: 'stale', id, topic: envelope.topic, lane, attempt });
   }
 }
 
 /** The abort reason of a wait that ends early; never read. */
-const WOKEN = 'woken';
+const WOKEN = 'poked';
 
-/** Sleeps of one engine. */
+/** The sleeps of one engine, and what ends them early. */
 export class Wake {
   readonly #clock: Clock;
   #controller: AbortController = new AbortController();
@@ -445,19 +452,19 @@ export class Wake {
     this.#controller.abort(WOKEN);
   }
 
-  /** A signal that fires with the next wake-up. */
+  /** A signal that fires with the next `wake`. */
   fresh(): AbortSignal {
     if (this.#controller.signal.aborted) this.#controller = new AbortController();
     return this.#controller.signal;
   }
 
-  /** Waits for the span, or until it is woken. */
+  /** Waits for the span, or until `wake`. */
   pause(ms: number): Promise<void> {
     return sleep(this.#clock, ms, this.fresh());
   }
 }
 
-/** What one waits for until it happens. */
+/** An event that one caller waits for. */
 export class Signal {
   #resolve: (() => void) | undefined;
 

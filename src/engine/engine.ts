@@ -5,8 +5,10 @@
  *   enqueue ─▶ reserve() ─▶ beginReserved() ┴▶ #attempt(): deliver ─▶ judge ─▶ settle
  *                (hand-off: the insert claims the message)
  *
- * Sleeps until something is due or it is woken. A slot is a running handler; settling goes on
- * beside it, bounded. Stop: no new claims, drain with a limit, abort, release without cost.
+ * Sleeps until something is due or it is woken. A slot is a running handler; settling continues
+ * outside of slots, up to a limit. Stop: no new claims, drain with a limit, abort, release without
+ * cost. Promise: every claim ends settled or released, or is lost with its lease; no handler starts
+ * after its lease has ended (invariant 2).
  */
 
 import type { Envelope } from '../core/entry.ts';
@@ -15,7 +17,7 @@ import type { Verdict } from '../core/verdict.ts';
 import type { Claim } from '../ports/source.ts';
 import { backoff, WhenIdle } from '../system/wait.ts';
 import {
-  bearsWaiting,
+  mayWait,
   type ClaimRound,
   ClaimRounds,
   isUnwanted,
@@ -34,7 +36,7 @@ import {
   overtakenError,
   NOTHING_PAUSED,
   type Reservation,
-  tellTrouble,
+  emitTrouble,
 } from './parts.ts';
 import { type HandlerRoute, HandlerSlots } from './handler-slots.ts';
 
@@ -49,18 +51,18 @@ const SETTLING_MAX = 5_000;
 
 type Phase = 'stopped' | 'running' | 'stopping';
 
-/** Takes work from one source and carries it through. */
+/** Takes messages from one source, and runs handlers for them. */
 export class Engine {
   readonly parts: EngineParts;
   readonly slots: HandlerSlots;
   readonly #leases: LeaseTimer;
-  /** It was stopped and waits for nothing: what cannot be settled at once is not. */
+  /** It was stopped, and waits for nothing: a verdict that cannot be settled at once is dropped. */
   #hasGivenUp = false;
   /** Attempts under way. */
-  #live = 0;
+  #attemptsUnderWay = 0;
   /** Claims that wait for a slot, or for room at their handler or destination; they go first. */
-  readonly #parked = new WaitingClaims();
-  #isUnparking = false;
+  readonly #waiting = new WaitingClaims();
+  #willBeginWaiting = false;
   #phase: Phase = 'stopped';
   #settling = 0;
   #settled = 0;
@@ -85,7 +87,7 @@ export class Engine {
     this.#leases = new LeaseTimer({ clock, leaseMs: source.leaseMs, extend, onTrouble });
     this.#late = new LateClaims({ parts, leases: this.#leases, extend, onTrouble });
     this.#whenIdle = new WhenIdle(
-      () => this.#live === 0 && this.#reserved === 0 && this.#late.size === 0,
+      () => this.#attemptsUnderWay === 0 && this.#reserved === 0 && this.#late.size === 0,
     );
   }
 
@@ -104,7 +106,7 @@ export class Engine {
       isRunning: this.isRunning,
       concurrency: this.parts.slots.concurrency,
       running: this.slots.running,
-      waiting: this.#parked.size,
+      waiting: this.#waiting.size,
       settling: this.#settling,
       settled: this.#settled,
     };
@@ -120,7 +122,7 @@ export class Engine {
   }
 
   /**
-   * Stops taking, drains for at most `withinMs`, aborts, and releases what is left without cost.
+   * Stops claiming, drains for at most `withinMs`, aborts, and releases the rest without cost.
    */
   async stop(withinMs: number): Promise<void> {
     if (this.#phase === 'stopping') return;
@@ -128,7 +130,7 @@ export class Engine {
     this.wake();
     this.#room.fire();
     await this.#loop;
-    for (const one of this.#parked.take(this.#parked.size)) this.#release(one);
+    for (const one of this.#waiting.take(this.#waiting.size)) this.#release(one);
     const isIdle = await this.#whenIdle.within(this.parts.clock, withinMs);
     if (!isIdle) {
       const reason = new RespoolError('engine.stopping', 'the spool is stopping');
@@ -136,7 +138,7 @@ export class Engine {
       await this.#whenIdle.within(this.parts.clock, Math.min(ABORT_GRACE_MS, withinMs));
       for (const attempt of this.#attempts()) attempt.release();
       await this.#whenIdle.within(this.parts.clock, RELEASE_WAIT_MS);
-      // What the store does not take back now stays leased to us, and is lost when its lease ends.
+      // A message that the store does not take back now is lost when its lease ends.
       this.#hasGivenUp = true;
       for (const attempt of this.#attempts()) attempt.abandon();
       await this.#whenIdle.within(this.parts.clock, RELEASE_WAIT_MS);
@@ -144,17 +146,17 @@ export class Engine {
     this.#phase = 'stopped';
   }
 
-  /** Looks again what can be claimed: routes, pauses or the store changed. */
+  /** Ends the sleep, to claim again: routes, pauses or the store have changed. */
   wake(): void {
     this.#wake.wake();
   }
 
   /**
-   * Takes a slot for a message that is handed over with its insert; undefined when it must wait.
+   * Takes a slot for a message that is handed off with its insert; undefined: it must wait.
    */
   reserve(envelope: Envelope): Reservation | undefined {
-    // What was claimed before and has not begun yet goes first.
-    const hasOlder = this.#parked.size > 0 || this.#late.size > 0;
+    // Messages that were claimed earlier and have not begun go first.
+    const hasOlder = this.#waiting.size > 0 || this.#late.size > 0;
     if (this.#phase !== 'running' || this.slots.free === 0 || hasOlder) return undefined;
     if (this.parts.pauses.now !== NOTHING_PAUSED) return undefined;
     const route = this.parts.routes.find('delivery', envelope);
@@ -173,10 +175,10 @@ export class Engine {
     this.#whenIdle.check();
   }
 
-  /** Starts a message that was handed over, in the slot it reserved. */
+  /** Starts a message that was handed off, in its reserved slot. */
   beginReserved(reservation: Reservation, claim: Claim): void {
     const { route, leaseEndsAt } = reservation;
-    // Inserted while we were stopping, or paused: ours to give back, not to begin.
+    // Inserted while the engine stopped or the topic was paused: it is released, not begun.
     const isReleased = this.#phase !== 'running' || isUnwanted(claim, route, this.parts);
     if (!isReleased && this.#late.isLate(leaseEndsAt)) {
       const begin = (endsAt: number): void =>
@@ -189,8 +191,8 @@ export class Engine {
   }
 
   /**
-   * Takes one message and runs it with a route of the moment; resolves to its verdict once that is
-   * settled, to undefined when there was none to take.
+   * Takes one message and runs it with the given route; resolves to its verdict once that is
+   * settled, or to undefined if there was no message.
    */
   async runOne(
     take: () => Promise<Claim | undefined>,
@@ -205,7 +207,7 @@ export class Engine {
       claim = await take();
     } finally {
       this.#reserved -= 1;
-      // Nothing begins: it may have been what a stop waits for.
+      // Nothing begins: a stop may have waited for this.
       if (claim === undefined) this.#whenIdle.check();
     }
     if (claim === undefined) return undefined;
@@ -233,13 +235,13 @@ export class Engine {
     });
   }
 
-  /** The whole way of one claim. Never rejects. */
+  /** Runs one claim to its end. Never rejects. */
   async #attempt(
     claim: Claim,
     start: AttemptStart,
   ): Promise<{ readonly verdict: Verdict; readonly answer: SettleAnswer }> {
     const attempt = new Attempt(this.parts, claim, { ...start, isAbandoned: this.#hasGivenUp });
-    this.#live += 1;
+    this.#attemptsUnderWay += 1;
     const known = attempt.begin();
     this.#leases.add(attempt);
     const { route } = attempt;
@@ -253,7 +255,7 @@ export class Engine {
     return { verdict, answer };
   }
 
-  /** The handler is done or given up: its slot is free. Settling goes on beside it. */
+  /** The handler is done or given up: its slot is free while its verdict is being settled. */
   #handlerEnded({ route, claim }: Attempt): void {
     this.slots.give(route, claim.envelope.destination);
     this.#settling += 1;
@@ -262,20 +264,20 @@ export class Engine {
 
   /** The verdict is in the source, or lost. */
   #attemptEnded(): void {
-    this.#live -= 1;
+    this.#attemptsUnderWay -= 1;
     this.#settling -= 1;
     this.#settled += 1;
     if (this.#settling === SETTLING_MAX - 1) this.#room.fire();
     this.#whenIdle.check();
   }
 
-  /** Those that are under way. */
+  /** Attempts that have not ended. */
   #attempts(): readonly Attempt[] {
     return this.#leases.list().filter((one) => one instanceof Attempt);
   }
 
   trouble(doing: string, thrown: unknown): void {
-    tellTrouble(this.parts, doing, thrown);
+    emitTrouble(this.parts, doing, thrown);
   }
 
   async #run(): Promise<void> {
@@ -286,7 +288,7 @@ export class Engine {
         retry.reset();
       } catch (error) {
         this.trouble('claiming messages', error);
-        // A stop that came meanwhile has woken it already; a pause would not hear of it.
+        // A stop that came meanwhile has fired its wake-up already; a pause would not notice.
         if (this.#phase !== 'running') break;
         await this.#wake.pause(retry.next());
       }
@@ -294,9 +296,9 @@ export class Engine {
     await this.#giveBackEarly();
   }
 
-  /** What was asked for early, and comes when no more is wanted: nothing begins any more. */
+  /** Releases the claims of a round that was requested early, and comes after the stop. */
   async #giveBackEarly(): Promise<void> {
-    const round = this.#rounds.take();
+    const round = this.#rounds.takeEarly();
     if (round === undefined) return;
     try {
       for (const claim of await round.claims) this.#begin(claim, round.leaseEndsAt);
@@ -305,17 +307,19 @@ export class Engine {
     }
   }
 
-  /** One round: start what was parked, claim what fits, or sleep until something changes. */
+  /**
+   * One round: begin what waits, claim what there is room for, or sleep until something changes.
+   */
   async #step(): Promise<void> {
     const late = this.#leases.catchUp();
     if (late !== undefined) await late;
     if (this.#phase !== 'running') return;
-    this.#unpark();
-    // Then from the beginning: what begins there may bring the process to a standstill again.
+    this.#beginWaiting();
+    // Then a new round from the start: beginning these may block the process again.
     if (this.#late.pending !== undefined) return this.#late.pending;
-    const round = this.#rounds.take() ?? this.#ask();
+    const round = this.#rounds.takeEarly() ?? this.#ask();
     if (round === undefined) {
-      // Until there is room, or nothing is paused any more.
+      // Until there is room, or until topics are resumed.
       const isPaused = this.parts.pauses.now === 'all';
       await (isPaused ? this.#wake.pause(Number.POSITIVE_INFINITY) : this.#room.wait());
       return;
@@ -324,13 +328,13 @@ export class Engine {
     try {
       claims = await round.claims;
     } finally {
-      // Those that were kept for its claims.
-      this.slots.promise(0);
+      // Frees the slots that were kept for its claims.
+      this.slots.keepForClaims(0);
     }
-    const isFull = this.#rounds.answered(round, claims.length, this.#parked.size);
+    const isFull = this.#rounds.answered(round, claims.length, this.#waiting.size);
     if (isFull) await this.#askEarly(round, claims.length);
-    // Those that waited go first.
-    this.#unpark();
+    // Waiting claims go first.
+    this.#beginWaiting();
     for (const claim of claims) this.#begin(claim, round.leaseEndsAt);
     // A full round may have left more behind. One that was not full took all there was: to look
     // again at once would only keep hand-offs from the free slots.
@@ -338,24 +342,24 @@ export class Engine {
     await this.parts.source.wait(round.demand, round.wake);
   }
 
-  /** Asks for what fits; undefined where nothing does. */
+  /** Requests as much as there is room for; undefined: there is none. */
   #ask(): ClaimRound | undefined {
     const paused = this.parts.pauses.now;
     if (paused === 'all' || this.#settling >= SETTLING_MAX) return undefined;
-    return this.#rounds.ask(this.#parked.size, paused);
+    return this.#rounds.ask(this.#waiting.size, paused);
   }
 
-  /** The next round, before this many claims begin; undefined where it has to wait for them. */
+  /** Requests the next round before `coming` claims begin; undefined: it has to wait for them. */
   #askEarly(last: ClaimRound, coming: number): Promise<void> | undefined {
     const paused = this.parts.pauses.now;
     const isOpen = this.#phase === 'running' && this.#settling < SETTLING_MAX;
-    // As in a round of its own: after a standstill, it would take what is ours for lost.
+    // As in #step: after a standstill a claim would take our own messages for lost.
     const isKept = this.#late.pending !== undefined || this.#late.isLate(last.leaseEndsAt);
     if (!isOpen || paused === 'all' || isKept || this.#leases.isBehind) return undefined;
-    return this.#rounds.early(this.#parked.size, coming, paused);
+    return this.#rounds.askEarly(this.#waiting.size, coming, paused);
   }
 
-  #begin(claim: Claim, leaseEndsAt: number, parked?: WaitingClaim): void {
+  #begin(claim: Claim, leaseEndsAt: number, waiting?: WaitingClaim): void {
     const { destination } = claim.envelope;
     const route = this.parts.routes.find(claim.lane, claim.envelope);
     // A claim that came back while we were stopping is given back, not begun.
@@ -363,74 +367,74 @@ export class Engine {
     // A lost holder is judged without a handler: it needs no room.
     const isFree = isReleased || claim.claimedFrom === 'active';
     const hasRoom = isFree || (this.slots.free > 0 && this.slots.hasRoom(route, destination));
-    if (!hasRoom && parked !== undefined) {
-      this.#parked.add(parked);
+    if (!hasRoom && waiting !== undefined) {
+      this.#waiting.add(waiting);
       return;
     }
-    parked?.leave();
+    waiting?.leave();
     if (!isReleased && this.#late.isLate(leaseEndsAt)) {
       const begin = (endsAt: number): void => this.#begin(claim, endsAt);
       this.#late.add({ claim, begin, drop: () => this.#whenIdle.check() });
       return;
     }
     if (!hasRoom) {
-      this.#park(claim, leaseEndsAt, route);
+      this.#addWaiting(claim, leaseEndsAt, route);
       return;
     }
     this.slots.take(route, destination);
     void this.#attempt(claim, { route, leaseEndsAt, isReleased });
   }
 
-  #park(claim: Claim, leaseEndsAt: number, route: HandlerRoute | undefined): void {
-    const giveBack = (parked: WaitingClaim): void => {
-      this.#rounds.tooFarAhead();
-      this.#parked.remove(parked);
-      this.#release(parked);
+  #addWaiting(claim: Claim, leaseEndsAt: number, route: HandlerRoute | undefined): void {
+    const giveBack = (waiting: WaitingClaim): void => {
+      this.#rounds.pausePrefetch();
+      this.#waiting.remove(waiting);
+      this.#release(waiting);
     };
-    // One that waits for its own handler or destination would be brought again by the next claim.
+    // If it waits for its own handler or destination, the next claim would only bring it again.
     const hasLimits = this.#rounds.hasLimits;
     const waitMs = hasLimits ? Number.POSITIVE_INFINITY : PREFETCH_WAIT_MS;
     const times = { leaseEndsAt, timeoutAt: this.parts.clock.monotonic() + waitMs };
-    const parked = new WaitingClaim(claim, times, this.#leases, giveBack);
-    if (hasLimits || bearsWaiting(claim, route, this.parts)) this.#parked.add(parked);
-    else giveBack(parked);
+    const waiting = new WaitingClaim(claim, times, this.#leases, giveBack);
+    if (hasLimits || mayWait(claim, route, this.parts)) this.#waiting.add(waiting);
+    else giveBack(waiting);
   }
 
-  /** Also while a claim is on its way: what waits must not wait for it, too. */
-  #unparkSoon(): void {
-    if (this.#isUnparking || this.#parked.size === 0) return;
-    this.#isUnparking = true;
+  /** Also while a claim request is in flight: waiting claims must not wait for it as well. */
+  #beginWaitingSoon(): void {
+    if (this.#willBeginWaiting || this.#waiting.size === 0) return;
+    this.#willBeginWaiting = true;
     queueMicrotask(() => {
-      this.#isUnparking = false;
-      if (this.#phase === 'running') this.#unpark();
+      this.#willBeginWaiting = false;
+      if (this.#phase === 'running') this.#beginWaiting();
     });
   }
 
-  #unpark(): void {
-    if (this.#parked.size === 0) return;
+  #beginWaiting(): void {
+    if (this.#waiting.size === 0) return;
     const paused = this.parts.pauses.now;
     if (paused !== NOTHING_PAUSED) {
-      for (const one of this.#parked.takeStopped(paused)) this.#release(one);
+      for (const one of this.#waiting.takePaused(paused)) this.#release(one);
     }
     const max = this.#rounds.hasLimits ? Number.POSITIVE_INFINITY : this.slots.free;
-    for (const one of this.#parked.take(max)) {
+    for (const one of this.#waiting.take(max)) {
       // One whose lease was lost meanwhile belongs to another process, or soon will.
       if (!one.isFenced) this.#begin(one.claim, one.leaseEndsAt, one);
     }
   }
 
-  /** Gives one that waited back, without cost. */
-  #release(parked: WaitingClaim): void {
-    const { claim, leaseEndsAt } = parked;
-    parked.leave();
+  /** Releases a waiting claim, without cost. */
+  #release(waiting: WaitingClaim): void {
+    const { claim, leaseEndsAt } = waiting;
+    waiting.leave();
     this.slots.take(undefined, claim.envelope.destination);
     void this.#attempt(claim, { route: undefined, leaseEndsAt, isReleased: true });
   }
 
   #roomMade(): void {
     this.#room.fire();
-    this.#unparkSoon();
+    this.#beginWaitingSoon();
     // With limits, room for one route or destination may be what a sleeping claim waits for.
-    if (this.#parked.size > 0 || this.#rounds.hasLimits) this.wake();
+    if (this.#waiting.size > 0 || this.#rounds.hasLimits) this.wake();
   }
 }

@@ -1,7 +1,7 @@
 /**
- * events — tells listeners and loggers what happened, as it happens or as a stream. Never
- * needed for correctness: a failing listener harms nothing, and without listeners no event is even
- * built.
+ * events — emits events to listeners (`Events`), as an async iterator (`eventStream`), and to a
+ * logger (`logEvent`). Never needed for correctness: a listener that fails harms nothing, and
+ * without listeners no event is built.
  */
 
 import type { Millis } from '../core/duration.ts';
@@ -21,14 +21,14 @@ import type { Verdict } from '../core/verdict.ts';
 import type { Logger, LogLevel } from '../ports/logger.ts';
 import type { Claim, Source } from '../ports/source.ts';
 
-/** Hears of one kind of event, or of all with `'*'`. */
+/** Called with events of one kind, or with all. */
 type Listener<E extends SpoolEvent = SpoolEvent> = (event: E) => void;
 
 /** The listeners of one spool or consumer. */
 export class Events {
   readonly #byKind = new Map<EventKind | '*', Set<Listener>>();
 
-  /** Adds a listener; the returned function takes it away again. */
+  /** Adds a listener; the returned function removes it. */
   on<K extends EventKind>(kind: K | '*', listener: Listener<EventOf<K>>): () => void {
     const listeners = this.#byKind.get(kind) ?? new Set();
     listeners.add(listener as Listener);
@@ -44,14 +44,14 @@ export class Events {
     return this.#byKind.size > 0 && (this.#byKind.has(kind) || this.#byKind.has('*'));
   }
 
-  /** Tells all listeners; what they throw is theirs. */
+  /** Calls all listeners; ignores what they throw. */
   emit(event: SpoolEvent): void {
     if (this.#byKind.size === 0) return;
-    this.#tell(this.#byKind.get(event.kind), event);
-    this.#tell(this.#byKind.get('*'), event);
+    this.#call(this.#byKind.get(event.kind), event);
+    this.#call(this.#byKind.get('*'), event);
   }
 
-  #tell(listeners: ReadonlySet<Listener> | undefined, event: SpoolEvent): void {
+  #call(listeners: ReadonlySet<Listener> | undefined, event: SpoolEvent): void {
     if (listeners === undefined) return;
     for (const listener of listeners) {
       try {
@@ -83,8 +83,8 @@ const KIND_OF: Readonly<Record<Verdict['kind'], EventKind>> = {
   release: 'released',
 };
 
-/** Tells listeners what became of a claim; built only where one of them hears it. */
-export function tellVerdict(
+/** Emits the event of a settled verdict; builds it only if there is a listener. */
+export function emitVerdict(
   { events, source }: { readonly events: Events; readonly source: Source },
   claim: Claim,
   verdict: Verdict,
@@ -110,7 +110,7 @@ export function tellVerdict(
       }
       return;
     case 'defer': {
-      // Not computed from the time of now: that is later than when it was written.
+      // Not computed from the current time: that is later than when it was written.
       const dueAt = source.deferredTo?.(claim) ?? about.at + verdict.delayMs;
       const { because, failure } = verdict;
       events.emit({
@@ -144,15 +144,15 @@ export function tellVerdict(
   }
 }
 
-// Events as an async iterator that a slow reader cannot make grow.
+// Events as an async iterator with limited memory.
 //
-// Promise: what happens after the call is heard, also before the first look; what a slow reader
-// misses is counted, and told.
+// Promise: it has all events since the call, also those before the first read; events that a slow
+// reader misses are counted, and the count is reported.
 
 /** Maximum number of events that wait for a slow reader; more are counted as missed. */
 const WAITING_MAX = 1_000;
 
-/** What happens from now on, until the signal fires or the loop is left. */
+/** A stream of events from now on, until the signal fires or the loop is left. */
 export function eventStream(
   events: Pick<Events, 'on'>,
   now: () => Millis,
@@ -163,7 +163,7 @@ export function eventStream(
   return new EventStream(events, now, { heard, signal });
 }
 
-interface Wanted {
+interface StreamFilter {
   readonly heard: readonly (SpoolEvent['kind'] | '*')[];
   readonly signal: AbortSignal | undefined;
 }
@@ -178,10 +178,10 @@ class EventStream implements AsyncIterableIterator<StreamedEvent> {
   /** Readers that wait for the next event. */
   #readers: ((result: IteratorResult<StreamedEvent>) => void)[] = [];
 
-  constructor(events: Pick<Events, 'on'>, now: () => Millis, { heard, signal }: Wanted) {
+  constructor(events: Pick<Events, 'on'>, now: () => Millis, { heard, signal }: StreamFilter) {
     this.#now = now;
     this.#signal = signal;
-    this.#stops = heard.map((kind) => events.on(kind, (event) => this.#hear(event)));
+    this.#stops = heard.map((kind) => events.on(kind, (event) => this.#add(event)));
     signal?.addEventListener('abort', this.#end, { once: true });
     if (signal?.aborted === true) this.#end();
   }
@@ -203,19 +203,19 @@ class EventStream implements AsyncIterableIterator<StreamedEvent> {
     return Promise.resolve({ done: true, value: undefined });
   }
 
-  #hear(event: SpoolEvent): void {
+  #add(event: SpoolEvent): void {
     const reader = this.#readers.shift();
     if (reader !== undefined) reader({ done: false, value: event });
     else if (this.#waiting.length >= WAITING_MAX) this.#missed += 1;
-    else this.#waiting.push(...this.#gap(), event);
+    else this.#waiting.push(...this.#takeMissed(), event);
   }
 
   #take(): StreamedEvent | undefined {
-    return this.#waiting.shift() ?? this.#gap()[0];
+    return this.#waiting.shift() ?? this.#takeMissed()[0];
   }
 
-  /** What was missed since it was told last; it has its place before what comes then. */
-  #gap(): readonly StreamedEvent[] {
+  /** The number of missed events as an event; it comes before the next event. */
+  #takeMissed(): readonly StreamedEvent[] {
     if (this.#missed === 0) return [];
     const count = this.#missed;
     this.#missed = 0;
@@ -235,9 +235,8 @@ class EventStream implements AsyncIterableIterator<StreamedEvent> {
 //
 // Called for spools, consumers and relays. The keys of each kind are in docs/reference/logs.md; a
 // test compares the two.
-
-/** What tells how much an event matters. */
-interface Happened {
+/** The fields of an event that decide its log level. */
+interface LoggedEvent {
   readonly kind: EventKind | 'missed';
   readonly phase?: unknown;
   readonly state?: unknown;
@@ -263,8 +262,8 @@ const LEVEL_OF: Readonly<Partial<Record<EventKind | 'missed', LogLevel>>> = {
   'cleaned-up': 'debug',
 };
 
-/** How much an event matters; what is not said above is `info`. */
-export function levelOf({ kind, phase, state, error }: Happened): LogLevel {
+/** The log level of an event; `info` unless stated above. */
+export function levelOf({ kind, phase, state, error }: LoggedEvent): LogLevel {
   if (kind === 'relay') return state === 'open' ? 'warn' : 'info';
   if (kind === 'alert') return phase === 'fired' ? 'warn' : 'info';
   if (kind === 'sweep') return error === undefined ? 'info' : 'error';
@@ -274,8 +273,8 @@ export function levelOf({ kind, phase, state, error }: Happened): LogLevel {
 const redactor = createRedactor();
 
 /**
- * Writes an event to the logger at the level it deserves. Gives what the logger answers: of one
- * that is written async, the caller that calls takes the failure.
+ * Writes an event to the logger at its level. Returns what the logger returned: if that is a
+ * promise, the caller handles its failure.
  */
 export function logEvent(logger: Logger, event: SpoolEvent): unknown {
   const level = levelOf(event);

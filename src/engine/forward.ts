@@ -1,9 +1,9 @@
 /**
- * forward — a handler that hands messages over to a sink.
+ * forward — makes a handler that sends messages to a sink. Used by relays and by users.
  *
- * Deliveries that come at the same time go in one send: while one is on its way, others queue up
- * and make the next. What the sink answers is the outcome; one that it never answered is tried
- * again.
+ * Deliveries that come at the same time are sent in one batch: while one send is in flight, others
+ * queue up for the next. The answer of the sink is the outcome of the delivery; without a clear
+ * answer the message is tried again, under the same id.
  */
 
 import type { Headers } from '../core/entry.ts';
@@ -14,7 +14,7 @@ import { delivered, failed, type Outcome } from '../core/verdict.ts';
 import type { Delivery, Handler } from '../ports/handler.ts';
 import type { OutgoingMessage, Sink } from '../ports/sink.ts';
 import { createBatchLine } from '../stores/shared/batching.ts';
-import { carrying } from './tracing.ts';
+import { withTraceHeaders } from './tracing.ts';
 
 /** How messages are handed to a sink. */
 export interface ForwardOptions {
@@ -27,7 +27,7 @@ export interface ForwardOptions {
   readonly sendsMax?: number;
   /** The largest body that is sent, in bytes; default 16 MiB. A larger one bounces. */
   readonly maxBytes?: number;
-  /** What the parcel's topic is; default: the message's. */
+  /** The topic of what is sent; default: that of the message. */
   readonly topic?: (delivery: Delivery) => string;
 }
 
@@ -50,14 +50,14 @@ export function forward(sink: Sink, options: ForwardOptions = {}): Handler {
     max: BODY_CAP_BYTES,
   });
   const line = createBatchLine(
-    async (waiting: readonly Waiting[]) => {
-      // Given back while it waited in line: the next holder would send it a second time.
-      const parcels = waiting.flatMap(({ parcel, signal }) => (signal.aborted ? [] : [parcel]));
-      const answers = parcels.length === 0 ? [] : await sink.send(parcels);
+    async (waiting: readonly QueuedMessage[]) => {
+      // Released while it was queued: the next holder would send it a second time.
+      const messages = waiting.flatMap(({ message, signal }) => (signal.aborted ? [] : [message]));
+      const answers = messages.length === 0 ? [] : await sink.send(messages);
       const outcomes = new Map(
-        parcels.map((parcel, at) => [parcel, outcomeOf(sink.name, parcel, answers[at])]),
+        messages.map((message, at) => [message, outcomeOf(sink.name, message, answers[at])]),
       );
-      return waiting.map(({ parcel, signal }) => outcomes.get(parcel) ?? given(signal));
+      return waiting.map(({ message, signal }) => outcomes.get(message) ?? abortedOutcome(signal));
     },
     {
       batchMax: checkNumber('batchMax', options.batchMax ?? 100, { min: 1, max: 10_000 }),
@@ -71,7 +71,7 @@ export function forward(sink: Sink, options: ForwardOptions = {}): Handler {
       orderKey,
     } = delivery.envelope;
     if (size > maxBytes) return tooLarge(sink.name, size, maxBytes);
-    const parcel: OutgoingMessage = {
+    const message: OutgoingMessage = {
       id: delivery.id,
       topic: topic(delivery),
       headers: headersOf(delivery),
@@ -79,33 +79,33 @@ export function forward(sink: Sink, options: ForwardOptions = {}): Handler {
       enqueuedAt,
       ...(orderKey === undefined ? {} : { orderKey }),
     };
-    // Its time is over while the body was read: the next one would send it a second time.
+    // Its time limit ended while the body was read: the next attempt would send it a second time.
     delivery.signal.throwIfAborted();
-    return line.add([{ parcel, signal: delivery.signal }], ([outcome]) => outcome as Outcome);
+    return line.add([{ message, signal: delivery.signal }], ([outcome]) => outcome as Outcome);
   };
 }
 
-/** A parcel in line, and whether its delivery still wants it to go. */
-interface Waiting {
-  readonly parcel: OutgoingMessage;
+/** A message that is queued for a send; not sent if its delivery is aborted. */
+interface QueuedMessage {
+  readonly message: OutgoingMessage;
   readonly signal: AbortSignal;
 }
 
-/** The outcome of one that was not sent because its delivery was over. */
-function given({ reason }: AbortSignal): Outcome {
+/** The outcome of a message that was not sent because its delivery was aborted. */
+function abortedOutcome({ reason }: AbortSignal): Outcome {
   return failed(classify(reason));
 }
 
-/** The message's own, in the trace of this attempt where both fit. */
+/** The headers of the message, with the trace context of this attempt if both fit. */
 function headersOf({ headers, trace }: Delivery): Headers {
-  return trace === undefined ? headers : carrying(headers, trace, HEADERS_MAX_BYTES);
+  return trace === undefined ? headers : withTraceHeaders(headers, trace, HEADERS_MAX_BYTES);
 }
 
 function topicOf(delivery: Delivery): string {
   return delivery.topic;
 }
 
-/** Anything but a clear word is "not known to have arrived": tried again, with the same id. */
+/** An unclear answer means "not known to have arrived": tried again, with the same id. */
 function outcomeOf(name: string, { id }: OutgoingMessage, answer: unknown): Outcome {
   if (answer === 'confirmed') return delivered();
   const said = checkedFailure(answer);

@@ -1,15 +1,15 @@
 /**
- * handler-slots — which handler serves which topic, and how many handlers may run: in all, per
- * route, per destination.
+ * handler-slots — which handler serves which topic (`Routes`), and how many handlers may run: in
+ * all, per route, per destination (`HandlerSlots`).
  *
- * The first registered route that matches serves a message. What is full is excluded in the claim,
- * not claimed and released.
+ * The first registered route that matches serves a message. Promise: messages of a full route or
+ * destination are excluded by the demand of a claim, not claimed and released.
  */
 
 import type { Envelope } from '../core/entry.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import type { Lane } from '../core/state.ts';
-import { topicMatches, topicsMeet, type TopicRule } from '../core/topic.ts';
+import { topicMatches, patternsOverlap, type TopicRule } from '../core/topic.ts';
 import type { Handler, Middleware } from '../ports/handler.ts';
 import type { StandardSchema } from '../ports/schema.ts';
 import type { Demand, Want } from '../ports/source.ts';
@@ -25,7 +25,7 @@ export interface HandlerRoute {
   /** How many of its messages may run at once; Infinity: as many as there are slots. */
   readonly concurrency: number;
   readonly timeoutMs: number;
-  /** Fits the body; a body that does not fit is held. */
+  /** Validates the JSON body; a message with an invalid body is held. */
   readonly schema: StandardSchema | undefined;
   /** Chooses by envelope; one it refuses goes to the next matching route. */
   readonly picks: ((envelope: Envelope) => boolean) | undefined;
@@ -33,21 +33,21 @@ export interface HandlerRoute {
   running: number;
 }
 
-/** Topics are many but not endless: past this the memory of matches starts afresh. */
-const MEMORY_MAX = 10_000;
+/** Maximum number of topics in the cache of matches; beyond it the cache is cleared. */
+const MATCH_CACHE_MAX = 10_000;
 
 /** All routes of one engine, in the order they were registered. */
 export class Routes {
   readonly #routes: HandlerRoute[] = [];
   /** By topic, a lane at a time: a key of both would be a new text for every message. */
-  readonly #remembered: Readonly<Record<Lane, Map<string, readonly HandlerRoute[]>>> = {
+  readonly #matchCache: Readonly<Record<Lane, Map<string, readonly HandlerRoute[]>>> = {
     delivery: new Map(),
     notice: new Map(),
   };
   /** By route. They change with the routes only, and are asked for by every claim. */
   readonly #ownRules = new Map<HandlerRoute, readonly TopicRule[]>();
 
-  /** Adds a route; the returned function takes it away again. */
+  /** Adds a route; the returned function removes it. */
   add(route: HandlerRoute): () => void {
     this.#routes.push(route);
     this.#forget(route.lane);
@@ -84,26 +84,26 @@ export class Routes {
   ownRules(route: HandlerRoute): readonly TopicRule[] {
     let rules = this.#ownRules.get(route);
     if (rules === undefined) {
-      rules = onlyFor(route, this.of(route.lane));
+      rules = rulesOf(route, this.of(route.lane));
       this.#ownRules.set(route, rules);
     }
     return rules;
   }
 
   #matching(lane: Lane, topic: string): readonly HandlerRoute[] {
-    const remembered = this.#remembered[lane];
+    const remembered = this.#matchCache[lane];
     const known = remembered.get(topic);
     if (known !== undefined) return known;
     const found = this.#routes.filter(
       (route) => route.lane === lane && topicMatches(route.pattern, topic),
     );
-    if (remembered.size >= MEMORY_MAX) remembered.clear();
+    if (remembered.size >= MATCH_CACHE_MAX) remembered.clear();
     remembered.set(topic, found);
     return found;
   }
 
   #forget(lane: Lane): void {
-    this.#remembered[lane].clear();
+    this.#matchCache[lane].clear();
     this.#ownRules.clear();
   }
 }
@@ -112,8 +112,8 @@ function picks(route: HandlerRoute, envelope: Envelope): boolean {
   try {
     return route.picks?.(envelope) ?? true;
   } catch {
-    // Chosen all the same: the attempt asks once more and fails with what it throws, so that the
-    // message is retried and its failure tells why.
+    // Counts as picked: the attempt calls it again and fails with what it throws, so that the
+    // message is retried with the reason in its failure.
     return true;
   }
 }
@@ -121,7 +121,7 @@ function picks(route: HandlerRoute, envelope: Envelope): boolean {
 /** Running messages per destination: one number for all, or by name with `'*'` for the rest. */
 export type DestinationLimits = number | Readonly<Record<string, number>>;
 
-/** What a slot table needs to know. */
+/** The settings of the slots. */
 export interface SlotSettings {
   readonly concurrency: number;
   readonly destinationConcurrency: DestinationLimits | undefined;
@@ -129,14 +129,14 @@ export interface SlotSettings {
   readonly takesUnhandled: boolean;
 }
 
-/** Counts what runs and says what could run besides. */
+/** Counts running handlers and says which others may start. */
 export class HandlerSlots {
   readonly #settings: SlotSettings;
   readonly #routes: Routes;
   readonly #byDestination = new Map<string, number>();
   #running = 0;
-  /** Slots promised to a claim that is on its way. */
-  #promised = 0;
+  /** Slots kept for a claim request that is in flight. */
+  #keptForClaims = 0;
 
   constructor(settings: SlotSettings, routes: Routes) {
     this.#settings = settings;
@@ -148,12 +148,12 @@ export class HandlerSlots {
   }
 
   get free(): number {
-    return Math.max(0, this.#settings.concurrency - this.#running - this.#promised);
+    return Math.max(0, this.#settings.concurrency - this.#running - this.#keptForClaims);
   }
 
-  /** Keeps slots for a claim that is on its way, so that hand-offs do not take them twice. */
-  promise(count: number): void {
-    this.#promised = count;
+  /** Keeps slots for a claim request that is in flight, so that hand-offs do not take them. */
+  keepForClaims(count: number): void {
+    this.#keptForClaims = count;
   }
 
   /** Whether a message of this route and destination may start now. */
@@ -192,7 +192,7 @@ export class HandlerSlots {
     const routes = this.#routes.of(lane);
     if (routes.length === 0) return [];
     const limited = routes.filter((route) => Number.isFinite(route.concurrency));
-    // The many: everything but the routes with a limit of their own, in one claim.
+    // All routes without a limit of their own, in one claim.
     const open: TopicRule[] = routes.map((route) => ({
       pattern: route.pattern,
       take: !Number.isFinite(route.concurrency),
@@ -202,7 +202,7 @@ export class HandlerSlots {
     const wants: Want[] = open.some((rule) => rule.take)
       ? [{ lane, topics: [...stopped, ...open], max }]
       : [];
-    // The few: one claim each, for no more than the route has room for.
+    // Each route with a limit, in a claim of its own for as many as it has room for.
     for (const route of limited) {
       const room = Math.min(max, route.concurrency - route.running);
       if (room > 0)
@@ -231,14 +231,14 @@ export class HandlerSlots {
   }
 }
 
-/** See Routes.ownRules. Earlier routes that share no topic are left out: stores read each rule. */
-function onlyFor(route: HandlerRoute, routes: readonly HandlerRoute[]): TopicRule[] {
+/** See Routes.ownRules. Leaves out earlier routes that share no topic: stores check each rule. */
+function rulesOf(route: HandlerRoute, routes: readonly HandlerRoute[]): TopicRule[] {
   const earlier = routes.slice(0, routes.indexOf(route));
   const rules: TopicRule[] = [];
   for (const other of earlier) {
     // A route that picks by envelope may pass its topics on, so they cannot be ruled out for later
     // ones.
-    if (other.picks !== undefined || !topicsMeet(other.pattern, route.pattern)) continue;
+    if (other.picks !== undefined || !patternsOverlap(other.pattern, route.pattern)) continue;
     rules.push({ pattern: other.pattern, take: false });
     if (topicMatches(other.pattern, route.pattern)) break;
   }

@@ -1,17 +1,19 @@
 /**
- * lease-timer — one timer over everything that is running: time limits, heartbeats, self-fencing.
+ * lease-timer — one timer for all running attempts and waiting claims: time limits, heartbeats that
+ * extend leases, and the fence that aborts a handler before its lease ends. Also `IndexedSet`, in
+ * which it keeps them.
  *
- * No timer per message: the next moment that matters is kept, and all running attempts are looked
- * through when it comes.
+ * No timer per message: the timer runs until the next time that matters, and then checks all of
+ * them. Promise: a handler is told to stop before its lease ends, if the lease cannot be extended.
  */
 
 import type { Clock } from '../ports/clock.ts';
 import type { Claim } from '../ports/source.ts';
 
-/** A claim whose lease is kept. Times are monotonic. */
+/** A claim whose lease is extended. Times are monotonic. */
 export interface TimedClaim extends IndexedItem<'watchedAt'> {
   readonly claim: Claim;
-  /** When the handler has had its time; Infinity once that is over. */
+  /** When the time limit ends; Infinity once it has. */
   timeoutAt: number;
   /** When the lease ends unless it is extended. */
   leaseEndsAt: number;
@@ -21,7 +23,7 @@ export interface TimedClaim extends IndexedItem<'watchedAt'> {
   onFence(): void;
 }
 
-/** What the lease timer may do. */
+/** What the lease timer needs of its engine. */
 export interface LeaseTimerHandlers {
   readonly clock: Clock;
   readonly leaseMs: number;
@@ -29,22 +31,22 @@ export interface LeaseTimerHandlers {
   onTrouble(error: unknown): void;
 }
 
-/** Looks after running attempts until they are done. */
+/** Watches claims until they are removed. */
 export class LeaseTimer {
-  readonly #duties: LeaseTimerHandlers;
+  readonly #handlers: LeaseTimerHandlers;
   readonly #watched = new IndexedSet<'watchedAt', TimedClaim>('watchedAt');
   #nextAt = Number.POSITIVE_INFINITY;
   #cancel: (() => void) | undefined;
-  /** The heartbeat that is on its way. */
+  /** The heartbeat in flight. */
   #extending: Promise<void> | undefined;
-  /** The same, when it is so late that leases may be over. */
+  /** The heartbeat in flight, if it is so late that leases may be over. */
   #late: Promise<void> | undefined;
 
   constructor(duties: LeaseTimerHandlers) {
-    this.#duties = duties;
+    this.#handlers = duties;
   }
 
-  /** Begins to look after an attempt. */
+  /** Begins to watch a claim. */
   add(watched: TimedClaim): void {
     this.#watched.add(watched);
     const at = Math.min(watched.timeoutAt, this.#heartbeatAt(watched));
@@ -57,22 +59,22 @@ export class LeaseTimer {
     if (this.#watched.size === 0) this.#unschedule();
   }
 
-  /** Everything it looks after. */
+  /** All watched claims. */
   list(): readonly TimedClaim[] {
     return this.#watched.list();
   }
 
-  /** The heartbeat that is on its way, if any. */
-  get beating(): Promise<void> | undefined {
+  /** The heartbeat in flight, if any. */
+  get heartbeat(): Promise<void> | undefined {
     return this.#extending;
   }
 
   /**
-   * After a standstill of the process: what to wait for before anything is claimed. Otherwise the
-   * engine would find its own leases over, and take what it is still running for lost.
+   * After a standstill of the process: to be awaited before anything is claimed. Otherwise the
+   * engine would claim messages whose handlers it still runs, because their leases are over.
    */
   catchUp(): Promise<void> | undefined {
-    return this.#isOverdue ? this.#beatNow() : this.#late;
+    return this.#isOverdue ? this.#sendOverdue() : this.#late;
   }
 
   /** Whether there is something to catch up with. */
@@ -81,21 +83,23 @@ export class LeaseTimer {
   }
 
   get #isOverdue(): boolean {
-    return this.#duties.clock.monotonic() >= this.#nextAt + this.#lateMs;
+    return this.#handlers.clock.monotonic() >= this.#nextAt + this.#lateMs;
   }
 
-  /** Heartbeats only: the timer is due too, and looks for time limits and fences after them. */
-  async #beatNow(): Promise<void> {
-    // One that was on its way before the standstill was counted from before it.
+  /** Sends heartbeats only: the timer is due too, and checks time limits and fences afterwards. */
+  async #sendOverdue(): Promise<void> {
+    // A heartbeat that was in flight before the standstill counts its lease from before it.
     if (this.#extending !== undefined) await this.#extending;
-    const now = this.#duties.clock.monotonic();
-    this.#beat(this.#watched.list().filter((watched) => this.#heartbeatAt(watched) <= now));
+    const now = this.#handlers.clock.monotonic();
+    this.#sendHeartbeat(
+      this.#watched.list().filter((watched) => this.#heartbeatAt(watched) <= now),
+    );
     await this.#extending;
   }
 
-  #beat(due: readonly TimedClaim[]): void {
+  #sendHeartbeat(due: readonly TimedClaim[]): void {
     if (due.length === 0 || this.#extending !== undefined) return;
-    const lateAt = this.#duties.clock.monotonic() - this.#lateMs;
+    const lateAt = this.#handlers.clock.monotonic() - this.#lateMs;
     const isLate = due.some((watched) => this.#heartbeatAt(watched) <= lateAt);
     this.#extending = this.#extend(due).finally(() => {
       this.#extending = undefined;
@@ -104,16 +108,16 @@ export class LeaseTimer {
     if (isLate) this.#late = this.#extending;
   }
 
-  /** A heartbeat that is late by this much tells of a standstill, not of a busy moment. */
+  /** A heartbeat that is later than this means a standstill, not a busy moment. */
   get #lateMs(): number {
-    return this.#duties.leaseMs / 4;
+    return this.#handlers.leaseMs / 4;
   }
 
   #schedule(at: number): void {
     this.#unschedule();
     this.#nextAt = at;
-    const waitMs = Math.max(1, Math.ceil(at - this.#duties.clock.monotonic()));
-    this.#cancel = this.#duties.clock.after(waitMs, () => this.#look());
+    const waitMs = Math.max(1, Math.ceil(at - this.#handlers.clock.monotonic()));
+    this.#cancel = this.#handlers.clock.after(waitMs, () => this.#onTimer());
   }
 
   #unschedule(): void {
@@ -122,9 +126,9 @@ export class LeaseTimer {
     this.#nextAt = Number.POSITIVE_INFINITY;
   }
 
-  #look(): void {
+  #onTimer(): void {
     this.#unschedule();
-    const now = this.#duties.clock.monotonic();
+    const now = this.#handlers.clock.monotonic();
     const due: TimedClaim[] = [];
     for (const watched of this.#watched.list()) {
       if (!this.#watched.has(watched)) continue;
@@ -136,7 +140,7 @@ export class LeaseTimer {
       if (this.#heartbeatAt(watched) <= now) due.push(watched);
       this.#fenceIfOver(watched, now);
     }
-    this.#beat(due);
+    this.#sendHeartbeat(due);
     let nextAt = Number.POSITIVE_INFINITY;
     for (const watched of this.#watched.list()) {
       nextAt = Math.min(nextAt, watched.timeoutAt, this.#nextLookAt(watched, now));
@@ -146,11 +150,11 @@ export class LeaseTimer {
 
   /** A heartbeat is due after a third of the lease; the fence falls a sixth before its end. */
   #heartbeatAt(watched: TimedClaim): number {
-    return watched.leaseEndsAt - (this.#duties.leaseMs * 2) / 3;
+    return watched.leaseEndsAt - (this.#handlers.leaseMs * 2) / 3;
   }
 
   #fenceAt(watched: TimedClaim): number {
-    return watched.leaseEndsAt - this.#duties.leaseMs / 6;
+    return watched.leaseEndsAt - this.#handlers.leaseMs / 6;
   }
 
   #nextLookAt(watched: TimedClaim, now: number): number {
@@ -158,7 +162,7 @@ export class LeaseTimer {
     if (heartbeatAt > now) return heartbeatAt;
     if (watched.isFenced) return Number.POSITIVE_INFINITY;
     // The heartbeat did not get through yet: again soon, and in time for the fence.
-    return Math.min(this.#fenceAt(watched), now + this.#duties.leaseMs / 12);
+    return Math.min(this.#fenceAt(watched), now + this.#handlers.leaseMs / 12);
   }
 
   #fenceIfOver(watched: TimedClaim, now: number): void {
@@ -169,13 +173,13 @@ export class LeaseTimer {
 
   async #extend(due: readonly TimedClaim[]): Promise<void> {
     // Counted from before the call: the store counts its lease from when it got the request.
-    const askedAt = this.#duties.clock.monotonic();
+    const askedAt = this.#handlers.clock.monotonic();
     try {
-      const answers = await this.#duties.extend(due.map((watched) => watched.claim));
+      const answers = await this.#handlers.extend(due.map((watched) => watched.claim));
       for (const [at, watched] of due.entries()) {
-        if (answers[at] === 'done') watched.leaseEndsAt = askedAt + this.#duties.leaseMs;
+        if (answers[at] === 'done') watched.leaseEndsAt = askedAt + this.#handlers.leaseMs;
         if (!this.#watched.has(watched)) continue;
-        // Also one that is fenced: no other look is planned for it, and its lease would end again.
+        // Also a fenced one: otherwise nothing would extend its lease again.
         if (answers[at] === 'done') this.add(watched);
         else if (!watched.isFenced) {
           watched.isFenced = true;
@@ -184,64 +188,65 @@ export class LeaseTimer {
       }
     } catch (error) {
       // Tried again at the next look; if it never gets through, the fence falls.
-      this.#duties.onTrouble(error);
+      this.#handlers.onTrouble(error);
     }
   }
 }
 
-// A set of things that come and go by the thousand, as an array in which each knows its place.
+// A set of items that are added and removed by the thousand: an array in which each item stores its
+// index.
 //
-// n.b. Not a Set: a Set allocates a new table after enough insertions and deletions, and every
-// old table points to the next. Once one of them has grown old, all that was in any later one stays
-// in memory until the next full collection, and is carried about until then: that was a third of
-// the time of a busy process. (V8 13.6, 2026-11-18)
+// n.b. Not a Set: a Set allocates a new table after enough insertions and deletions, and every old
+// table points to the next. Once one of them is in the old generation, the contents of all later
+// ones stay in memory, and are copied, until the next full collection: that took a third of the
+// time of a busy process. (V8 13.6, 2026-11-18)
 
-/** Where a thing stands in each crowd it may be in; undefined where it is in none. */
+/** The index of an item in each set that it may be in; undefined: it is not in that set. */
 export type IndexedItem<Key extends string> = { [Name in Key]: number | undefined };
 
-/** The things that are in it, in no order. */
-export class IndexedSet<Key extends string, Thing extends IndexedItem<Key>> {
+/** A set of items, in no order. */
+export class IndexedSet<Key extends string, Item extends IndexedItem<Key>> {
   readonly #key: Key;
-  readonly #things: Thing[] = [];
+  readonly #items: Item[] = [];
 
-  /** Where its things keep their place: a property that belongs to one crowd alone. */
+  /** `key`: the property in which items store their index; each set needs its own. */
   constructor(key: Key) {
     this.#key = key;
   }
 
   get size(): number {
-    return this.#things.length;
+    return this.#items.length;
   }
 
-  /** Asks the thing: its property belongs to this crowd alone. */
-  has(thing: Thing): boolean {
-    return thing[this.#key] !== undefined;
+  /** Whether the item is in this set: the property belongs to this set alone. */
+  has(item: Item): boolean {
+    return item[this.#key] !== undefined;
   }
 
-  add(thing: Thing): void {
-    if (this.has(thing)) return;
-    this.#put(thing, this.#things.length);
+  add(item: Item): void {
+    if (this.has(item)) return;
+    this.#put(item, this.#items.length);
   }
 
-  delete(thing: Thing): void {
-    const at = thing[this.#key];
+  delete(item: Item): void {
+    const at = item[this.#key];
     if (at === undefined) return;
-    const last = this.#things.pop();
-    if (last !== undefined && last !== thing) this.#put(last, at);
-    this.#place(thing, undefined);
+    const last = this.#items.pop();
+    if (last !== undefined && last !== item) this.#put(last, at);
+    this.#place(item, undefined);
   }
 
-  /** Those that are in it now; some may be gone when their turn comes. */
-  list(): readonly Thing[] {
-    return this.#things.slice();
+  /** A copy of the current items; some may have been removed when the caller gets to them. */
+  list(): readonly Item[] {
+    return this.#items.slice();
   }
 
-  #put(thing: Thing, at: number): void {
-    this.#things[at] = thing;
-    this.#place(thing, at);
+  #put(item: Item, at: number): void {
+    this.#items[at] = item;
+    this.#place(item, at);
   }
 
-  #place(thing: IndexedItem<Key>, at: number | undefined): void {
-    thing[this.#key] = at;
+  #place(item: IndexedItem<Key>, at: number | undefined): void {
+    item[this.#key] = at;
   }
 }

@@ -1,4 +1,7 @@
-/** parts — what an engine is made of, what it says of its work, and what it hands out. */
+/**
+ * parts — the types that an engine shares with its owner: its dependencies (`EngineParts`), its
+ * load in numbers, reserved slots; and the event and the error for what goes wrong in it.
+ */
 
 import type { Millis } from '../core/duration.ts';
 import { asError, RespoolError } from '../core/errors.ts';
@@ -9,7 +12,7 @@ import type { TracedPlace, Tracer } from '../ports/tracer.ts';
 import type { Events } from './events.ts';
 import type { HandlerRoute, Routes, SlotSettings } from './handler-slots.ts';
 
-/** What an engine is made of. */
+/** The dependencies of an engine. */
 export interface EngineParts {
   readonly source: Source;
   readonly routes: Routes;
@@ -58,12 +61,12 @@ export interface EngineLoad {
 export interface Reservation {
   readonly route: HandlerRoute;
   readonly destination: string | undefined;
-  /** When its lease ends (monotonic), by the safe side. */
+  /** When its lease ends (monotonic), at the earliest. */
   readonly leaseEndsAt: number;
 }
 
-/** Reports what went wrong beside a message, or with the source. */
-export function tellTrouble(
+/** Emits a `trouble` event: something went wrong that is not a failed delivery. */
+export function emitTrouble(
   { events, source }: { readonly events: Events; readonly source: { now(): Millis } },
   doing: string,
   thrown: unknown,
@@ -71,7 +74,7 @@ export function tellTrouble(
   events.emit({ at: source.now(), kind: 'trouble', doing, error: asError(thrown) });
 }
 
-/** The refusal to a caller that waits for a message which another holder has taken over. */
+/** The error for a caller that waits for a message that another holder has taken over. */
 export function overtakenError({ id }: Claim, when: string): RespoolError {
   return new RespoolError(
     'move.refused',

@@ -1,7 +1,9 @@
 /**
- * tracing — a tracer, checked once and from then on harmless.
+ * tracing — checks the user's tracer and wraps it so that it never throws; called for the option
+ * `tracing` of spools, consumers, publishers and outboxes. Also runs a send inside its span, and
+ * adds a trace context to headers.
  *
- * Promise: whatever a tracer throws or forgets, the message goes its way as if there were none.
+ * Promise: whatever a tracer throws or omits, messages are handled as if there were no tracer.
  */
 
 import type { Headers } from '../core/entry.ts';
@@ -10,9 +12,9 @@ import { checkHeaders } from '../core/limits.ts';
 import type { OwnOption } from '../core/option-table.ts';
 import type { AttemptSpan, SendSpan, SendResult, SettleSpan, Tracer } from '../ports/tracer.ts';
 
-const SAFE = new WeakSet<Tracer>();
+const WRAPPED = new WeakSet<Tracer>();
 const METHODS = ['send', 'attempt', 'carries'] as const;
-/** What a tracer may want to be carried: baggage may have 8 KiB, by W3C. */
+/** Limits of the headers that a tracer may add; W3C allows baggage of 8 KiB. */
 const TEXT_MAX_BYTES = 16_384;
 const TEXTS_MAX = 16;
 
@@ -24,14 +26,14 @@ export const TRACING_OPTION: OwnOption = {
   about: 'writes [spans](traces.md)',
 };
 
-/** Checks the option `tracing`; what it gives never throws. */
+/** Checks the option `tracing`; the returned tracer never throws. */
 export function checkTracer(tracer: Tracer | undefined): Tracer | undefined {
-  if (tracer === undefined || SAFE.has(tracer)) return tracer;
+  if (tracer === undefined || WRAPPED.has(tracer)) return tracer;
   const isTracer =
     typeof tracer === 'object' &&
     tracer !== null &&
     METHODS.every((name) => typeof tracer[name] === 'function');
-  if (isTracer) return safe(tracer);
+  if (isTracer) return wrapTracer(tracer);
   const what = (tracer as unknown) instanceof Promise ? 'a promise' : show(tracer);
   throw new RespoolError(
     'config.invalid',
@@ -40,8 +42,8 @@ export function checkTracer(tracer: Tracer | undefined): Tracer | undefined {
   );
 }
 
-/** Does the work as the children of the span, and ends it with what came of it. */
-export function sending<T>(
+/** Runs the work inside the span, and ends the span with its result. */
+export function runInSendSpan<T>(
   span: SendSpan,
   work: () => Promise<T>,
   sentOf: (value: T) => SendResult,
@@ -54,17 +56,17 @@ export function sending<T>(
   return done;
 }
 
-/** Headers with what carries a context, where both fit; otherwise as they are. */
-export function carrying(own: Headers, carried: Headers, maxBytes: number): Headers {
+/** Headers with those of a trace context, if all of them fit; otherwise without. */
+export function withTraceHeaders(own: Headers, carried: Headers, maxBytes: number): Headers {
   try {
     return checkHeaders({ ...own, ...carried }, maxBytes);
   } catch {
-    // Rather a gap in a trace than a message that is refused for what we add to it.
+    // Better a gap in a trace than a message that is refused because of headers that we add.
     return own;
   }
 }
 
-function safe(tracer: Tracer): Tracer {
+function wrapTracer(tracer: Tracer): Tracer {
   const made: Tracer = {
     isIdle: () => {
       try {
@@ -73,71 +75,71 @@ function safe(tracer: Tracer): Tracer {
         return false;
       }
     },
-    send: (about) => safeSend(quietly(() => tracer.send(about))),
-    attempt: (claim, place) => safeAttempt(quietly(() => tracer.attempt(claim, place))),
-    carries: (headers) => quietly(() => tracer.carries(headers)) === true,
+    send: (about) => wrapSendSpan(ignoreErrors(() => tracer.send(about))),
+    attempt: (claim, place) => wrapAttemptSpan(ignoreErrors(() => tracer.attempt(claim, place))),
+    carries: (headers) => ignoreErrors(() => tracer.carries(headers)) === true,
   };
-  SAFE.add(made);
+  WRAPPED.add(made);
   return made;
 }
 
-function safeSend(span: SendSpan | undefined): SendSpan | undefined {
+function wrapSendSpan(span: SendSpan | undefined): SendSpan | undefined {
   if (span === undefined) return undefined;
   return {
-    headers: textsOf(() => span.headers),
-    run: (work) => inside((once) => span.run(once), work),
+    headers: validHeaders(() => span.headers),
+    run: (work) => runOnce((once) => span.run(once), work),
     end: (sending) => {
-      quietly(() => span.end(sending));
+      ignoreErrors(() => span.end(sending));
     },
   };
 }
 
-function safeAttempt(span: AttemptSpan | undefined): AttemptSpan | undefined {
+function wrapAttemptSpan(span: AttemptSpan | undefined): AttemptSpan | undefined {
   if (span === undefined) return undefined;
   return {
-    headers: textsOf(() => span.headers),
-    run: (work) => inside((once) => span.run(once), work),
+    headers: validHeaders(() => span.headers),
+    run: (work) => runOnce((once) => span.run(once), work),
     get notes() {
-      const notes = textsOf(() => span.notes ?? {});
+      const notes = validHeaders(() => span.notes ?? {});
       return Object.keys(notes).length === 0 ? undefined : notes;
     },
     end: (outcome) => {
-      quietly(() => span.end(outcome));
+      ignoreErrors(() => span.end(outcome));
     },
-    settle: (verdict) => safeSettle(quietly(() => span.settle(verdict))),
+    settle: (verdict) => wrapSettleSpan(ignoreErrors(() => span.settle(verdict))),
   };
 }
 
-function safeSettle(span: SettleSpan | undefined): SettleSpan | undefined {
+function wrapSettleSpan(span: SettleSpan | undefined): SettleSpan | undefined {
   if (span === undefined) return undefined;
   return {
     end: (answer, error) => {
-      quietly(() => span.end(answer, error));
+      ignoreErrors(() => span.end(answer, error));
     },
   };
 }
 
-/** Only what every header may be: what a tracer makes up must not have a message refused. */
-function textsOf(ask: () => Headers): Headers {
-  const pairs = quietly(() => {
+/** Only headers that are valid: a message must not be refused because of its tracer. */
+function validHeaders(ask: () => Headers): Headers {
+  const pairs = ignoreErrors(() => {
     const given: unknown = ask();
     return typeof given === 'object' && given !== null ? Object.entries(given) : [];
   });
   const fit = (pairs ?? []).slice(0, TEXTS_MAX).filter((pair) => {
-    const checked = quietly(() => checkHeaders(Object.fromEntries([pair]), TEXT_MAX_BYTES));
+    const checked = ignoreErrors(() => checkHeaders(Object.fromEntries([pair]), TEXT_MAX_BYTES));
     return checked !== undefined;
   });
   return Object.fromEntries(fit);
 }
 
-/** The work runs once and gives its own answer, whatever `run` does about it. */
-function inside<T>(run: (once: () => T) => unknown, work: () => T): T {
+/** Runs the work exactly once and returns its result, whatever `run` of the tracer does. */
+function runOnce<T>(run: (once: () => T) => unknown, work: () => T): T {
   let done: { readonly answer: () => T } | undefined;
   const once = (): T => {
     done ??= { answer: answerOf(work) };
     return done.answer();
   };
-  quietly(() => run(once));
+  ignoreErrors(() => run(once));
   return once();
 }
 
@@ -152,14 +154,14 @@ function answerOf<T>(work: () => T): () => T {
   }
 }
 
-function quietly<T>(call: () => T): T | undefined {
+function ignoreErrors<T>(call: () => T): T | undefined {
   try {
     const answer = call();
-    // One that is written async may fail later, and end the process by that.
+    // A promise may reject later, which would end the process.
     if (answer instanceof Promise) answer.catch(() => undefined);
     return answer;
   } catch {
-    // There is no one to report it to, and no message depends on it: the trace has a gap.
+    // Nobody to report it to, and no message depends on it: the trace has a gap.
     return undefined;
   }
 }

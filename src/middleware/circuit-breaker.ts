@@ -1,5 +1,5 @@
 /**
- * circuitBreaker — lets no delivery begin while the other side keeps failing.
+ * circuitBreaker — middleware that lets no delivery begin while the other side keeps failing.
  *
  *   closed ─this many transient failures in a row─▶ open ─after a while─▶ half-open
  *   half-open ─one delivery goes well─▶ closed     half-open ─it does not─▶ open
@@ -15,11 +15,11 @@ import type { Clock } from '../ports/clock.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';
 import { Breaker, type BreakerState } from '../system/breaker.ts';
 import { systemClock } from '../system/clock.ts';
-import { countedBy, type KeyBy, PerKey } from './per-key.ts';
+import { keyFunctionOf, type KeyBy, PerKey } from './per-key.ts';
 import { checkFunction, checkMiddlewareOptions, CLOCK } from './options.ts';
-import { asItWas, harmlessly, notNow, resultOf } from './run.ts';
+import { returnOrRethrow, withoutThrowing, postponedOutcome, resultOf } from './run.ts';
 
-/** What state a circuit went into. */
+/** The state that a circuit has entered. */
 export type CircuitChange = BreakerState;
 
 const CIRCUIT_BREAKER = {
@@ -92,18 +92,18 @@ export function circuitBreaker(options: CircuitBreakerOptions = {}): Middleware 
     onChange,
     clock: options.clock ?? systemClock,
   };
-  const circuits = new PerKey(countedBy('by', by), (key) => new Circuit(key, settings));
+  const circuits = new PerKey(keyFunctionOf('by', by), (key) => new Circuit(key, settings));
   return async (delivery, next) => {
     const circuit = circuits.of(delivery);
     const waitMs = circuit.waitMs();
     if (waitMs === 0) return circuit.run(delivery, next);
     const reason = `the circuit is open after ${settings.failures} failures in a row`;
-    return notNow(waitMs, 'circuit.open', reason);
+    return postponedOutcome(waitMs, 'circuit.open', reason);
   };
 }
 
-/** What an attempt says about the other side. */
-type Sign = 'good' | 'bad' | 'answered' | 'nothing';
+/** What the end of an attempt says about the other side. */
+type AttemptSignal = 'good' | 'bad' | 'answered' | 'nothing';
 
 class Circuit {
   readonly #settings: Settings;
@@ -117,7 +117,7 @@ class Circuit {
       failures,
       pause: { firstMs: halfOpenAfterMs, maxMs: halfOpenAfterMs },
       onChange: (state) => {
-        if (onChange !== undefined) harmlessly(() => onChange(state, key));
+        if (onChange !== undefined) withoutThrowing(() => onChange(state, key));
       },
     });
   }
@@ -133,21 +133,21 @@ class Circuit {
     const isTrial = this.#breaker.state === 'open';
     if (isTrial) this.#breaker.halfOpen();
     let isCounted = false;
-    const count = (sign: Sign): void => {
+    const count = (sign: AttemptSignal): void => {
       if (!isCounted) this.#count(sign, isTrial);
       isCounted = true;
     };
     // A handler that never ends is given up by the engine. It must not keep a circuit half-open.
-    const onAbort = (): void => count(signOfAbort(signal.reason));
+    const onAbort = (): void => count(signalOfAbort(signal.reason));
     if (signal.aborted) onAbort();
     else signal.addEventListener('abort', onAbort, { once: true });
     const result = await resultOf(next);
     signal.removeEventListener('abort', onAbort);
-    count(signOf(result.outcome));
-    return asItWas(result);
+    count(signalOf(result.outcome));
+    return returnOrRethrow(result);
   }
 
-  #count(sign: Sign, isTrial: boolean): void {
+  #count(sign: AttemptSignal, isTrial: boolean): void {
     const isBad = sign === 'bad' || (isTrial && sign === 'nothing');
     if (isBad) this.#breaker.fail();
     else if (isTrial && this.#breaker.state === 'half-open') this.#breaker.succeed();
@@ -156,7 +156,7 @@ class Circuit {
   }
 }
 
-function signOf(outcome: Outcome): Sign {
+function signalOf(outcome: Outcome): AttemptSignal {
   switch (outcome.kind) {
     case 'delivered':
       return 'good';
@@ -172,6 +172,6 @@ function signOf(outcome: Outcome): Sign {
 }
 
 /** A handler that was too slow is a failure; a lost lease or our own stop says nothing. */
-function signOfAbort(reason: unknown): Sign {
+function signalOfAbort(reason: unknown): AttemptSignal {
   return isRespoolError(reason, 'limit.exceeded') ? 'bad' : 'nothing';
 }

@@ -1,5 +1,6 @@
 /**
- * guard — refuses a delivery before the handler sees it: a sender that may not, a wrong body.
+ * guard — middleware that may refuse a delivery before the handler sees it, such as one of an
+ * unknown sender or with a wrong body.
  *
  * Promise: only `true` lets it pass. A guard that forgets to answer refuses.
  */

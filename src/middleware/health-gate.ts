@@ -1,4 +1,4 @@
-/** healthGate — no delivery while what it needs says that it is not well. */
+/** healthGate — middleware that postpones deliveries while a health check does not pass. */
 
 import type { Duration } from '../core/duration.ts';
 import type { Option } from '../core/option-table.ts';
@@ -7,7 +7,7 @@ import type { Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
 import { withTimeout } from '../system/wait.ts';
 import { checkFunction, checkMiddlewareOptions, CLOCK } from './options.ts';
-import { notNow } from './run.ts';
+import { postponedOutcome } from './run.ts';
 
 const HEALTH_GATE = {
   isHealthy: {
@@ -80,7 +80,7 @@ export function healthGate(options: HealthGateOptions): Middleware {
     // Many deliveries that come while it is asked wait for the one answer.
     const answer = isKnown && last !== undefined ? last.isHealthy : await (asking ??= askAnew());
     if (answer) return next();
-    return notNow(postponeMs, 'health.down', 'what this delivery needs is not healthy');
+    return postponedOutcome(postponeMs, 'health.down', 'what this delivery needs is not healthy');
   };
 }
 

@@ -1,8 +1,8 @@
 /**
- * inBatches — one call for several deliveries.
+ * inBatches — makes a handler that collects several deliveries and passes them to one call.
  *
- * No middleware but a maker of handlers: a middleware wraps the handling of one delivery, and here
- * there is none. Each delivery keeps its own slot, attempt, lease and outcome.
+ * Not a middleware: a middleware wraps a handler of single deliveries, and here there is none. Each
+ * delivery keeps its own slot, attempt, lease and outcome.
  *
  *   handler(delivery) ─▶ gathered ─`max`, or `within` after the first─▶ one call ─▶ outcomes
  */
@@ -16,9 +16,9 @@ import type { Clock } from '../ports/clock.ts';
 import type { Delivery, Handler } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
 import { checkFunction, checkMiddlewareOptions, CLOCK } from './options.ts';
-import { notNow } from './run.ts';
+import { postponedOutcome } from './run.ts';
 
-/** What became of one delivery of a batch; undefined: delivered, an error: as if thrown. */
+/** The result of one delivery of a batch; undefined: delivered, an error: as if thrown. */
 export type BatchAnswer = Outcome | Error | undefined;
 
 /** Handles several at once: one answer for each, in their order, or nothing when all went well. */
@@ -93,7 +93,7 @@ export function inBatches<Body = unknown>(options: InBatchesOptions<Body>): Hand
 
   function add(member: Member<Body>): void {
     const { signal } = member.delivery;
-    if (signal.aborted) return member.resolve(CALLED_OFF);
+    if (signal.aborted) return member.resolve(ABORTED_OUTCOME);
     signal.addEventListener('abort', member.leave, { once: true });
     gathered.push(member);
     if (gathered.length >= max) void handOver(handler, takeAll());
@@ -103,7 +103,7 @@ export function inBatches<Body = unknown>(options: InBatchesOptions<Body>): Hand
   function remove(member: Member<Body>): void {
     gathered = gathered.filter((other) => other !== member);
     if (gathered.length === 0) takeAll();
-    member.resolve(CALLED_OFF);
+    member.resolve(ABORTED_OUTCOME);
   }
 
   return async (delivery) => {
@@ -114,9 +114,13 @@ export function inBatches<Body = unknown>(options: InBatchesOptions<Body>): Hand
   };
 }
 
-const CALLED_OFF = notNow(0, 'batch.left', 'the delivery was called off before its batch was full');
+const ABORTED_OUTCOME = postponedOutcome(
+  0,
+  'batch.left',
+  'the delivery was called off before its batch was full',
+);
 
-/** One call; never rejects, since every member is told. */
+/** Calls the handler once. Never rejects: its errors go to every member. */
 async function handOver<Body>(
   handler: BatchHandler<Body>,
   members: readonly Member<Body>[],
@@ -124,7 +128,7 @@ async function handOver<Body>(
   try {
     const answers: unknown = await handler(members.map(({ delivery }) => delivery));
     checkAnswers(answers, members.length);
-    for (const [at, member] of members.entries()) tell(member, answers?.[at]);
+    for (const [at, member] of members.entries()) settleMember(member, answers?.[at]);
   } catch (thrown) {
     for (const { reject } of members) reject(thrown);
   }
@@ -143,7 +147,7 @@ function checkAnswers(
   );
 }
 
-function tell<Body>({ resolve, reject }: Member<Body>, answer: unknown): void {
+function settleMember<Body>({ resolve, reject }: Member<Body>, answer: unknown): void {
   try {
     if (answer === undefined || isOutcome(answer)) resolve(answer);
     else if (answer instanceof Error) reject(answer);

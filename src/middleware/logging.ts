@@ -1,4 +1,7 @@
-/** logging — one line per attempt, when it ends. No body, no header, no note is ever in it. */
+/**
+ * logging — middleware that logs each attempt: one line when it starts (debug), one when it ends.
+ * Promise: no body, header or note is ever in a line.
+ */
 
 import { unreachable } from '../core/errors.ts';
 import type { Option } from '../core/option-table.ts';
@@ -9,7 +12,7 @@ import type { Middleware } from '../ports/handler.ts';
 import type { Logger } from '../ports/logger.ts';
 import { systemClock } from '../system/clock.ts';
 import { checkMethods, checkMiddlewareOptions, CLOCK } from './options.ts';
-import { asItWas, harmlessly, resultOf } from './run.ts';
+import { returnOrRethrow, withoutThrowing, resultOf } from './run.ts';
 
 const LOGGING = {
   logger: {
@@ -42,14 +45,14 @@ export function logging(options: LoggingOptions): Middleware {
   checkMethods('logger', logger, ['debug', 'info', 'warn', 'error']);
   return async ({ id, topic, lane, attempt }, next) => {
     const about = { id, topic, lane, attempt };
-    harmlessly(() => logger.debug(about, 'attempt started'));
+    withoutThrowing(() => logger.debug(about, 'attempt started'));
     const startedAt = clock.monotonic();
     const result = await resultOf(next);
     const tookMs = Math.round(clock.monotonic() - startedAt);
     const { outcome } = result;
     const fields = redact({ ...about, outcome: outcome.kind, tookMs, ...detailsOf(outcome) });
-    harmlessly(() => logger[levelOf(outcome)](fields, `attempt ended: ${outcome.kind}`));
-    return asItWas(result);
+    withoutThrowing(() => logger[levelOf(outcome)](fields, `attempt ended: ${outcome.kind}`));
+    return returnOrRethrow(result);
   };
 }
 

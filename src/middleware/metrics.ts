@@ -1,11 +1,11 @@
-/** metrics — tells your own hook when an attempt starts and how it ended. */
+/** metrics — middleware that calls a hook of the user's when an attempt starts and when it ends. */
 
 import type { Outcome } from '../core/verdict.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
-import { checkFunction, checkMiddlewareOptions, CLOCK, refuseOption } from './options.ts';
-import { asItWas, harmlessly, resultOf } from './run.ts';
+import { checkFunction, checkMiddlewareOptions, CLOCK, optionError } from './options.ts';
+import { returnOrRethrow, withoutThrowing, resultOf } from './run.ts';
 
 /** What `metrics()` calls; what goes wrong in it harms no delivery. */
 export interface MetricsHook {
@@ -20,23 +20,23 @@ export function metrics(hook: MetricsHook, options: { readonly clock?: Clock } =
   const { clock = systemClock } = options;
   checkHook(hook);
   return async (delivery, next) => {
-    void harmlessly(() => hook.started?.(delivery));
+    void withoutThrowing(() => hook.started?.(delivery));
     const startedAt = clock.monotonic();
     const result = await resultOf(next);
     const tookMs = clock.monotonic() - startedAt;
-    void harmlessly(() => hook.ended?.(delivery, result.outcome, tookMs));
-    return asItWas(result);
+    void withoutThrowing(() => hook.ended?.(delivery, result.outcome, tookMs));
+    return returnOrRethrow(result);
   };
 }
 
 function checkHook(hook: unknown): void {
   if (typeof hook !== 'object' || hook === null) {
-    throw refuseOption('hook of metrics', hook, 'an object with started, ended or both');
+    throw optionError('hook of metrics', hook, 'an object with started, ended or both');
   }
   const { started, ended } = hook as Partial<MetricsHook>;
   // Not by its own names alone: the hook may be an instance of a class with more to it.
   if (started === undefined && ended === undefined) {
-    throw refuseOption('hook of metrics', hook, 'an object with started, ended or both');
+    throw optionError('hook of metrics', hook, 'an object with started, ended or both');
   }
   if (started !== undefined) checkFunction('started', started);
   if (ended !== undefined) checkFunction('ended', ended);

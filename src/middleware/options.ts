@@ -1,4 +1,4 @@
-/** options — the checks that every middleware makes when it is built, before any delivery. */
+/** options — checks of the options of middleware, made when it is created, before any delivery. */
 
 import { RespoolError, show } from '../core/errors.ts';
 import { type OptionTable, type OptionValues, readOptions } from '../core/option-table.ts';
@@ -18,7 +18,7 @@ export function checkMiddlewareOptions<const Table extends OptionTable>(
 ): OptionValues<Table> {
   const given: unknown = options;
   if (typeof given !== 'object' || given === null || Array.isArray(given)) {
-    throw refuseOption(
+    throw optionError(
       `options of ${what}`,
       given,
       `an object with ${Object.keys(table).join(', ')}`,
@@ -29,7 +29,7 @@ export function checkMiddlewareOptions<const Table extends OptionTable>(
 
 /** Refuses what is not a function. */
 export function checkFunction(what: string, value: unknown): void {
-  if (typeof value !== 'function') throw refuseOption(what, value, 'a function');
+  if (typeof value !== 'function') throw optionError(what, value, 'a function');
 }
 
 /** Refuses an object that lacks one of the methods that will be called. */
@@ -37,7 +37,7 @@ export function checkMethods(what: string, value: unknown, names: readonly strin
   const given = value as Readonly<Record<string, unknown>> | null | undefined;
   const missing = names.find((name) => typeof given?.[name] !== 'function');
   if (missing === undefined) return;
-  throw refuseOption(
+  throw optionError(
     what,
     value,
     `an object with the methods ${names.join(', ')}; it has no ${missing}`,
@@ -45,7 +45,7 @@ export function checkMethods(what: string, value: unknown, names: readonly strin
 }
 
 /** The error for an option that cannot be used. */
-export function refuseOption(what: string, value: unknown, allowed: string): RespoolError {
+export function optionError(what: string, value: unknown, allowed: string): RespoolError {
   return new RespoolError(
     'config.invalid',
     `cannot use ${show(value)} as "${what}": allowed is ${allowed}`,

@@ -1,13 +1,13 @@
 /**
  * per-key — one state per topic, destination or key of the user's, for middleware that counts.
  *
- * Bounded: the state that was not used for longest is forgotten first.
+ * Bounded: the least recently used state is dropped first.
  */
 
 import type { Delivery } from '../ports/handler.ts';
-import { refuseOption } from './options.ts';
+import { optionError } from './options.ts';
 
-/** What is counted together: all, one topic, one destination, or whatever a function says. */
+/** What is counted together: all, one topic, one destination, or what a function returns. */
 export type KeyBy = 'all' | 'topic' | 'destination' | ((delivery: Delivery) => string);
 
 /** How many keys one middleware remembers. */
@@ -40,7 +40,7 @@ export class PerKey<T> {
 }
 
 /** The function behind an option `by`. */
-export function countedBy(what: string, by: KeyBy): (delivery: Delivery) => string {
+export function keyFunctionOf(what: string, by: KeyBy): (delivery: Delivery) => string {
   switch (by) {
     case 'all':
       return () => 'all';
@@ -51,7 +51,7 @@ export function countedBy(what: string, by: KeyBy): (delivery: Delivery) => stri
       return ({ envelope, topic }) => envelope.destination ?? `topic ${topic}`;
     default:
       if (typeof by !== 'function') {
-        throw refuseOption(what, by, "'all', 'topic', 'destination' or a function of the delivery");
+        throw optionError(what, by, "'all', 'topic', 'destination' or a function of the delivery");
       }
       return (delivery) => keyFrom(what, by(delivery));
   }
@@ -59,5 +59,5 @@ export function countedBy(what: string, by: KeyBy): (delivery: Delivery) => stri
 
 function keyFrom(what: string, key: unknown): string {
   if (typeof key === 'string') return key;
-  throw refuseOption(`what ${what}() returned`, key, 'a string');
+  throw optionError(`what ${what}() returned`, key, 'a string');
 }

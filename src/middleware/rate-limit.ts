@@ -1,8 +1,9 @@
 /**
- * rateLimit — a token bucket: `max` at once, then one for every `per` / `max` that goes by.
+ * rateLimit — middleware with a token bucket: `max` deliveries at once, then one every `per` /
+ * `max`.
  *
- * A short wait is waited inside the slot, where it costs nothing; a longer one is a postponement,
- * so that slots are free for others.
+ * A short wait is spent inside the slot; a longer one is a postponement, so that slots are free for
+ * others.
  */
 
 import { type Duration, formatDuration } from '../core/duration.ts';
@@ -10,9 +11,9 @@ import type { Option } from '../core/option-table.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
-import { countedBy, type KeyBy, PerKey } from './per-key.ts';
+import { keyFunctionOf, type KeyBy, PerKey } from './per-key.ts';
 import { checkMiddlewareOptions, CLOCK } from './options.ts';
-import { notNow, PostponeSpacing, waitInside } from './run.ts';
+import { postponedOutcome, PostponeSpacing, waitInSlot } from './run.ts';
 
 const RATE_LIMIT = {
   max: {
@@ -69,16 +70,21 @@ export function rateLimit(options: RateLimitOptions): Middleware {
     waitMs: waitMaxMs,
   } = checkMiddlewareOptions('rateLimit', options, RATE_LIMIT);
   const { by = 'all', clock = systemClock } = options;
-  const buckets = new PerKey(countedBy('by', by), () => new Bucket(max, perMs / max));
+  const buckets = new PerKey(keyFunctionOf('by', by), () => new Bucket(max, perMs / max));
   const reason = `the rate of ${max} per ${formatDuration(perMs)} is reached`;
   return async (delivery, next) => {
     const bucket = buckets.of(delivery);
     const waitMs = bucket.waitMs(clock.monotonic());
-    if (waitMs > waitMaxMs) return notNow(bucket.line.join(waitMs), 'rate.limited', reason);
+    if (waitMs > waitMaxMs)
+      return postponedOutcome(bucket.spacing.join(waitMs), 'rate.limited', reason);
     bucket.take(clock.monotonic());
-    if (waitMs > 0 && !(await waitInside(clock, waitMs, delivery.signal))) {
+    if (waitMs > 0 && !(await waitInSlot(clock, waitMs, delivery.signal))) {
       bucket.giveBack();
-      return notNow(0, 'rate.limited', `${reason}, and the delivery was called off meanwhile`);
+      return postponedOutcome(
+        0,
+        'rate.limited',
+        `${reason}, and the delivery was called off meanwhile`,
+      );
     }
     return next();
   };
@@ -86,7 +92,7 @@ export function rateLimit(options: RateLimitOptions): Middleware {
 
 /** Tokens as one number: when the bucket would be full again. */
 class Bucket {
-  readonly line: PostponeSpacing;
+  readonly spacing: PostponeSpacing;
   readonly #max: number;
   readonly #stepMs: number;
   #fullAt = Number.NEGATIVE_INFINITY;
@@ -94,7 +100,7 @@ class Bucket {
   constructor(max: number, stepMs: number) {
     this.#max = max;
     this.#stepMs = stepMs;
-    this.line = new PostponeSpacing(stepMs);
+    this.spacing = new PostponeSpacing(stepMs);
   }
 
   /** How long until there is a token; 0 when there is one. */
@@ -104,7 +110,7 @@ class Bucket {
 
   take(nowMs: number): void {
     this.#fullAt = Math.max(this.#fullAt, nowMs) + this.#stepMs;
-    this.line.leave();
+    this.spacing.leave();
   }
 
   giveBack(): void {

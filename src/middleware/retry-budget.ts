@@ -1,8 +1,8 @@
 /**
- * retryBudget — at most this many retries begin per minute.
+ * retryBudget — middleware that lets at most a given number of retries begin per minute.
  *
- * When everything fails at once, everything comes back at once. A budget keeps the retries from
- * taking the place of new messages, and the other side from being pushed over again.
+ * Messages that fail together come back together. The budget keeps their retries from displacing
+ * new messages, and from overloading the other side again.
  */
 
 import { MINUTE_MS } from '../core/duration.ts';
@@ -11,7 +11,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
 import { checkMiddlewareOptions, CLOCK } from './options.ts';
-import { notNow, PostponeSpacing } from './run.ts';
+import { postponedOutcome, PostponeSpacing } from './run.ts';
 
 const RETRY_BUDGET = {
   perMinute: {
@@ -45,17 +45,17 @@ export function retryBudget(options: RetryBudgetOptions): Middleware {
   const { clock = systemClock } = options;
   // A ring: the beginning that the next one has to be a minute away from is the oldest.
   const beganAt = new Float64Array(perMinute).fill(Number.NEGATIVE_INFINITY);
-  const line = new PostponeSpacing(MINUTE_MS / perMinute);
+  const spacing = new PostponeSpacing(MINUTE_MS / perMinute);
   let oldest = 0;
   const reason = `no retry may begin now: the budget of ${perMinute} per minute is spent`;
   return async ({ attempt }, next) => {
     if (attempt <= 1) return next();
     const nowMs = clock.monotonic();
     const waitMs = (beganAt[oldest] ?? 0) + MINUTE_MS - nowMs;
-    if (waitMs > 0) return notNow(line.join(waitMs), 'budget.spent', reason);
+    if (waitMs > 0) return postponedOutcome(spacing.join(waitMs), 'budget.spent', reason);
     beganAt[oldest] = nowMs;
     oldest = (oldest + 1) % perMinute;
-    line.leave();
+    spacing.leave();
     return next();
   };
 }

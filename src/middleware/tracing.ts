@@ -1,16 +1,18 @@
-/** tracing — your own span around every attempt. Any tracer fits; none is needed to install. */
+/**
+ * tracing — middleware that wraps every attempt in a span of the user's tracer; needs no package.
+ */
 
 import type { Outcome } from '../core/verdict.ts';
 import type { Delivery, Middleware } from '../ports/handler.ts';
 import { checkMethods } from './options.ts';
-import { asItWas, harmlessly, resultOf, type Result } from './run.ts';
+import { returnOrRethrow, withoutThrowing, resultOf, type HandlerResult } from './run.ts';
 
 /** One attempt, as your tracer sees it. */
 export interface MiddlewareSpan {
   /** Called once; `thrown` is what the handler threw, if it did. */
   end(outcome: Outcome, thrown?: unknown): void;
   /**
-   * Calls `work` at once, where this span is the current one, so that spans inside hang below it.
+   * Calls `work` at once with this span as the current one, so that inner spans are its children.
    */
   run?<T>(work: () => Promise<T>): Promise<T>;
 }
@@ -25,19 +27,22 @@ export interface TracingHook {
 export function tracing(hook: TracingHook): Middleware {
   checkMethods('hook of tracing', hook, ['start']);
   return async (delivery, next) => {
-    const span = harmlessly(() => hook.start(delivery));
+    const span = withoutThrowing(() => hook.start(delivery));
     if (span === undefined) return next();
     const result = await runInside(span, next);
-    harmlessly(() => span.end(result.outcome, result.thrown?.value));
-    return asItWas(result);
+    withoutThrowing(() => span.end(result.outcome, result.thrown?.value));
+    return returnOrRethrow(result);
   };
 }
 
 /** The result of the handler itself, whatever `run` makes of it. */
-async function runInside(span: MiddlewareSpan, next: () => Promise<Outcome>): Promise<Result> {
-  let inside: Promise<Result> | undefined;
-  const work = (): Promise<Result> => (inside ??= resultOf(next));
-  void harmlessly(() => span.run?.(work));
-  // A `run` that failed, or left out its work, has cost the message its span and nothing else.
+async function runInside(
+  span: MiddlewareSpan,
+  next: () => Promise<Outcome>,
+): Promise<HandlerResult> {
+  let inside: Promise<HandlerResult> | undefined;
+  const work = (): Promise<HandlerResult> => (inside ??= resultOf(next));
+  void withoutThrowing(() => span.run?.(work));
+  // If `run` failed or did not call its work, only the span is lost.
   return work();
 }

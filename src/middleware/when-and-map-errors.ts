@@ -1,6 +1,6 @@
 /**
- * when-and-map-errors — the two smallest middlewares: one that is used for some deliveries only,
- * and one that says what a thrown error means before it is classified.
+ * when-and-map-errors — two small middlewares: `when` applies another one to some deliveries only;
+ * `mapErrors` replaces what a handler throws before it is classified.
  */
 
 import { isOutcome } from '../core/verdict.ts';
@@ -26,7 +26,7 @@ export function when(
     (await predicate(delivery)) ? middleware(delivery, next) : next();
 }
 
-/** Another error, an outcome, or undefined to leave it as it is. What it throws counts instead. */
+/** Returns another error, an outcome, or undefined to keep the thrown one; it may throw instead. */
 export type ErrorMap = (thrown: unknown, delivery: Delivery) => unknown;
 
 /**

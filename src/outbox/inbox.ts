@@ -1,6 +1,8 @@
 /**
- * inbox — the table of keys that were done, in PostgreSQL and in SQLite: its SQL, how it is made,
- * and how keys that are over are forgotten.
+ * inbox — the table in which `once` stores the keys of work that is done, in PostgreSQL and in
+ * SQLite: how it is created, how a key is inserted, and how expired keys are deleted.
+ *
+ * The tables belong to users' databases: a change of their columns needs a migration.
  */
 
 import { RespoolError, show } from '../core/errors.ts';
@@ -38,7 +40,7 @@ export interface InboxPlace {
   readonly table?: string;
 }
 
-/** A table that was checked, ready to stand in SQL. */
+/** A table whose name was checked, so that it can be put into SQL. */
 export interface InboxTable {
   readonly schema: string;
   readonly table: string;
@@ -47,22 +49,22 @@ export interface InboxTable {
 }
 
 const NAME = /^[a-z_][a-z0-9_]{0,47}$/;
-/** As long as the store of the outbox waits for a lock. */
+/** How long to wait for a lock: as long as the store of the outbox does. */
 const LOCK_WAIT = '5s';
 
-/** How many keys that are over one call of `once` forgets: more than it adds. */
-const FORGET_EACH = 2;
-/** How many a caretaker forgets at a time. */
-const FORGET_BITE = 1_000;
+/** How many expired keys one call of `once` deletes: more than it adds. */
+const EXPIRED_PER_CALL = 2;
+/** How many expired keys a relay deletes at a time. */
+const EXPIRED_PER_ROUND = 1_000;
 /**
- * So long after its time a key is forgotten by others: they lock the row until their transaction
- * ends, and a caller with the same key just after its time should not wait for that.
+ * How long after its expiry a key may be deleted by calls with other keys: they lock the row until
+ * their transaction ends, and a caller with the same key should not have to wait for that.
  */
-const FORGET_AFTER = "interval '1 hour'";
+const EXPIRED_GRACE = "interval '1 hour'";
 
 /**
- * Makes the table of `once` where it is not there yet: for consumers whose database has no outbox.
- * In PostgreSQL under a lock, so that several may try at once.
+ * Creates the table of `once` if it does not exist: for consumers whose database has no outbox. In
+ * PostgreSQL under a lock, so that several processes may try at once.
  *
  * @example
  * import { migrateInbox } from 'respool/outbox';
@@ -116,7 +118,7 @@ function checkTable(table: unknown): string {
   );
 }
 
-/** The table as SQL to read, to keep, or to run as a role that may create tables. */
+/** The SQL that creates the table, to read, to keep, or to run as a role that may create tables. */
 export function postgresInboxSql(table: InboxTable, hasSchema: boolean): string {
   return [
     'BEGIN;',
@@ -128,7 +130,7 @@ export function postgresInboxSql(table: InboxTable, hasSchema: boolean): string 
   ].join('\n');
 }
 
-/** Not "if not exists" for all: that needs the right to create even where nothing is to be done. */
+/** Checks first: `IF NOT EXISTS` alone would need the right to create even if the table exists. */
 async function makeTable(tx: TxClient, table: InboxTable): Promise<void> {
   await tx.query("SELECT set_config('lock_timeout', $1, true)", [LOCK_WAIT]);
   await tx.query('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [lockKey(table)]);
@@ -171,14 +173,15 @@ CREATE INDEX IF NOT EXISTS "${table}_expires_at" ON "${table}" (expires_at);
 }
 
 /**
- * Takes a key: `taken` is 1 if it was not done before, or its time is over. Waits for a transaction
- * that has it and is not through. Does nothing where the guard does not hold.
+ * SQL that inserts a key: `taken` is 1 if the key is new or expired. It waits for a transaction
+ * that has inserted the same key and has not ended. Inserts nothing if the guard does not hold.
  */
-export function takeSql({ sql }: InboxTable, guard: TxGuard, { bind }: Values): string {
+export function insertKeySql({ sql }: InboxTable, guard: TxGuard, { bind }: Values): string {
   const isOwn = txGuardSql(guard, bind);
-  const [told, from] = guard === 'sure' ? ['', ''] : [`${TX_CHECK_SQL}, `, ' FROM proof p'];
+  const [checkColumns, from] = guard === 'sure' ? ['', ''] : [`${TX_CHECK_SQL}, `, ' FROM proof p'];
   const others = `AND (scope, key) <> ($1::text, $2::text) AND ${isOwn}`;
-  return `WITH ${txCheckSql(guard)}forgotten AS (${forgetSql(sql, FORGET_EACH, others)}), taken AS (
+  const expired = deleteExpiredSql(sql, EXPIRED_PER_CALL, others);
+  return `WITH ${txCheckSql(guard)}forgotten AS (${expired}), taken AS (
   INSERT INTO ${sql} AS kept (scope, key, done_at, expires_at)
   SELECT $1::text, $2::text, clock_timestamp(),
     clock_timestamp() + $3::float8 * interval '1 millisecond' WHERE ${isOwn}
@@ -187,28 +190,28 @@ export function takeSql({ sql }: InboxTable, guard: TxGuard, { bind }: Values): 
     WHERE kept.expires_at <= clock_timestamp()
   RETURNING 1
 )
-SELECT ${told}(SELECT count(*) FROM taken)::int4 AS taken${from}`;
+SELECT ${checkColumns}(SELECT count(*) FROM taken)::int4 AS taken${from}`;
 }
 
-/** n.b. now() and not clock_timestamp(): no index is searched for what may change meanwhile. */
-function forgetSql(sql: string, max: number, and = ''): string {
+/** n.b. now() and not clock_timestamp(): an index cannot be searched for a volatile value. */
+function deleteExpiredSql(sql: string, max: number, and = ''): string {
   return `DELETE FROM ${sql} WHERE (scope, key) IN (
-  SELECT scope, key FROM ${sql} WHERE expires_at < now() - ${FORGET_AFTER} ${and}
+  SELECT scope, key FROM ${sql} WHERE expires_at < now() - ${EXPIRED_GRACE} ${and}
   ORDER BY expires_at LIMIT ${max} FOR UPDATE SKIP LOCKED)`;
 }
 
-/** Forgets keys that are over, a bite of them; how many. */
-export async function forgetKeys(client: TxClient, table: InboxTable): Promise<number> {
-  const { rowCount } = await client.query(forgetSql(table.sql, FORGET_BITE));
+/** Deletes a batch of expired keys; returns how many. */
+export async function deleteExpiredKeys(client: TxClient, table: InboxTable): Promise<number> {
+  const { rowCount } = await client.query(deleteExpiredSql(table.sql, EXPIRED_PER_ROUND));
   return rowCount ?? 0;
 }
 
-/** The same in SQLite, for `once` and for a caretaker. */
-export function forgetSqliteKeys(
+/** Deletes expired keys in SQLite, for `once` and for relays. */
+export function deleteExpiredSqliteKeys(
   database: SqliteDatabase,
   table: string,
   now: number,
-  max: number = FORGET_BITE,
+  max: number = EXPIRED_PER_ROUND,
 ): number {
   const { changes } = database
     .prepare(
@@ -219,8 +222,8 @@ export function forgetSqliteKeys(
   return changes;
 }
 
-/** Takes a key in SQLite; whether it was not done before, or its time is over. */
-export function takeSqliteKey(
+/** Inserts a key in SQLite; true if it is new or expired. */
+export function insertSqliteKey(
   database: SqliteDatabase,
   table: string,
   key: {
@@ -230,7 +233,7 @@ export function takeSqliteKey(
     readonly ttlMs: number;
   },
 ): boolean {
-  forgetSqliteKeys(database, table, key.now, FORGET_EACH);
+  deleteExpiredSqliteKeys(database, table, key.now, EXPIRED_PER_CALL);
   const { changes } = database
     .prepare(
       `INSERT INTO "${table}" (scope, key, done_at, expires_at) VALUES (?, ?, ?, ?)

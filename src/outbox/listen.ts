@@ -1,6 +1,7 @@
 /**
- * listen — a handler on what an outbox sent: a queue bound to its exchange, tried again after a
- * list of delays, then put into a dead queue; and `Reject`, by which a handler asks for the latter.
+ * listen — a consumer of messages that an outbox sent: a queue bound to its exchange. Failed
+ * messages are tried again after a list of delays and then go to a dead queue; a handler that
+ * throws `Reject` sends one there at once.
  *
  *   exchange ─binding key─▶ {queue} ─fails─▶ {queue}.delay_2s ─▶ {queue} … ─▶ {queue}.dlq
  */
@@ -17,7 +18,7 @@ import type { RabbitHandler } from '../rabbit/consume/delivery.ts';
 import type { UserBinding } from '../rabbit/topology/model.ts';
 import type { Option } from '../core/option-table.ts';
 import { perDelay } from '../rabbit/topology/styles.ts';
-import { typeOf } from './types.ts';
+import { describeType } from './types.ts';
 import { tracking, trackingOf } from './tracking.ts';
 
 /** Which queue listens where, and how often it is tried. */
@@ -66,7 +67,7 @@ export const LISTEN_OPTIONS: Readonly<Record<'exchange' | 'exchangeType' | 'retr
     },
   };
 
-/** Those of consumers that listen makes itself, and what to give instead. */
+/** Options of consumers that `listen` sets itself, and what to give instead. */
 const FOREIGN: Readonly<Record<string, string>> = {
   bindings: 'give the binding keys first, and "exchange" and "exchangeType"',
   topology: 'it is always perDelay()',
@@ -93,7 +94,8 @@ export function listen<Body = unknown>(
     throw new RespoolError('config.invalid', 'cannot listen: a handler is a function');
   }
   if (typeof options !== 'object' || options === null) {
-    const text = `cannot listen with ${typeOf(options)}: allowed is { url, exchange, queue, … }`;
+    const given = describeType(options);
+    const text = `cannot listen with ${given}: allowed is { url, exchange, queue, … }`;
     throw new RespoolError('config.invalid', text);
   }
   refuseForeign(options);
@@ -118,7 +120,7 @@ export function listen<Body = unknown>(
   );
 }
 
-/** Without a word they would be without effect. */
+/** Refuses options of consumers that would be ignored here. */
 function refuseForeign(options: object): void {
   const name = Object.keys(options).find((value) => Object.hasOwn(FOREIGN, value));
   if (name === undefined) return;

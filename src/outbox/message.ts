@@ -1,9 +1,10 @@
 /**
- * message — from the arguments of an emit to an entry, checked before anything is written.
+ * message — makes an entry from the arguments of an emit, and checks them before anything is
+ * written; also the spans of emits, and the empty body store of an outbox.
  *
- * Everything the relay needs is in the entry: it may run in another process. Bodies always ride
- * with their entry, in the same transaction. So does what carries the span of an emit: the trace
- * of an emit that is rolled back ends with the emit.
+ * Everything that the relay needs is in the entry, because the relay may run in another process.
+ * Bodies are always inline, so that they are written in the same transaction. Trace headers are
+ * stored with the message: the trace of an emit that is rolled back ends with the emit.
  */
 
 import { DURATION_MAX_MS, durationMs, type Millis } from '../core/duration.ts';
@@ -18,7 +19,7 @@ import {
   HEADERS_MAX_BYTES,
 } from '../core/limits.ts';
 import { initialStatus } from '../core/next-status.ts';
-import { carrying } from '../engine/tracing.ts';
+import { withTraceHeaders } from '../engine/tracing.ts';
 import type { BodyStore, StoredBody } from '../ports/body-store.ts';
 import type { Duplicate } from '../ports/entry-store.ts';
 import type { SendSpan, Tracer } from '../ports/tracer.ts';
@@ -31,13 +32,12 @@ import { beginSend, beginSends, type TracedMessage, type TracedSends } from '../
 import { TRACKING_HEADER, trackingHeader } from './tracking.ts';
 import type { EmitMessage, EmitOptions, EmitResult } from './types.ts';
 
-// The store of bodies of a spool over an outbox: there are none beside the entries.
-
-/** Holds nothing, and takes nothing. */
+// The body store of a spool over an outbox: all bodies are inline.
+/** A body store that is always empty and refuses bodies. */
 export function noBodies(): BodyStore {
   return {
     name: 'none',
-    // Promises no less than the entries do.
+    // At least the durability of the entries.
     traits: { durability: 'node-loss' },
     open: () => Promise.resolve(),
     close: () => Promise.resolve(),
@@ -61,10 +61,10 @@ async function* missing(ref: string): AsyncGenerator<Uint8Array> {
 }
 
 async function* nothing(): AsyncGenerator<StoredBody> {
-  // Nothing is ever here.
+  // It is always empty.
 }
 
-/** What all messages of one outbox go by. */
+/** The settings of all messages of one outbox. */
 export interface EmitSettings {
   readonly expiresMs: number | undefined;
   readonly maxBytes: number;
@@ -74,12 +74,12 @@ export interface EmitSettings {
 }
 
 /** A message that the caller can no longer change. */
-export interface OwnMessage {
+export interface CapturedMessage {
   readonly message: EmitMessage;
   readonly bytes: Uint8Array;
   readonly headers: Headers;
   readonly tracking: (id: string) => string;
-  /** What carries its trace, where it fits. */
+  /** Headers with its trace context; added if they fit. */
   readonly trace?: Headers;
 }
 
@@ -102,23 +102,25 @@ const OPTION_NAMES: readonly string[] = NAMES.filter(
 const CONTENT_TYPE = 'content-type';
 /** A short string of AMQP. */
 const CONTENT_TYPE_MAX_BYTES = 255;
-/** A number before this is hardly a time, in 1973: it is meant as a span. */
+/** A smaller number, a time before 1973, was probably meant as a span, and is refused. */
 const ETA_MIN: Millis = 100_000_000_000;
 
 /** Makes entries of messages. */
 export class Messages {
   readonly #settings: EmitSettings;
   readonly #encode: ReturnType<typeof encodersOf>;
-  readonly #own: ReadonlySet<string>;
+  readonly #ownMediaTypes: ReadonlySet<string>;
 
   constructor(settings: EmitSettings) {
     this.#settings = settings;
     this.#encode = encodersOf(settings.encoders);
-    this.#own = new Set(settings.encoders.map(({ contentType }) => essence(contentType)));
+    this.#ownMediaTypes = new Set(
+      settings.encoders.map(({ contentType }) => mediaTypeOf(contentType)),
+    );
   }
 
-  /** Takes over what the caller gave. Called before anything is awaited: buffers are used again. */
-  own(emitMessage: EmitMessage): OwnMessage {
+  /** Checks and copies a message. Called before anything is awaited: callers may reuse buffers. */
+  capture(emitMessage: EmitMessage): CapturedMessage {
     if (typeof emitMessage !== 'object' || emitMessage === null) {
       throw new RespoolError(
         'message.invalid',
@@ -129,15 +131,15 @@ export class Messages {
     const { body, ...message } = emitMessage;
     checkTopic(emitMessage.routingKey, 'routing key');
     if (emitMessage.expires !== undefined) durationMs(emitMessage.expires, 'expires', { minMs: 1 });
-    const headers = lowered(checkHeaders(emitMessage.headers, HEADERS_MAX_BYTES));
+    const headers = withLowerCaseContentType(checkHeaders(emitMessage.headers, HEADERS_MAX_BYTES));
     const { bytes, contentType } = this.#bytesOf(body, headers[CONTENT_TYPE]);
     const { maxBytes, policies } = this.#settings;
     if (bytes.byteLength > maxBytes)
-      throw tooLarge(emitMessage.routingKey, bytes.byteLength, maxBytes);
+      throw tooLargeError(emitMessage.routingKey, bytes.byteLength, maxBytes);
     const { policy } = message;
-    if (policy !== undefined && !policies.has(policy)) throw unknownPolicy(policy, policies);
+    if (policy !== undefined && !policies.has(policy)) throw unknownPolicyError(policy, policies);
     const typed = contentType === undefined ? headers : { ...headers, [CONTENT_TYPE]: contentType };
-    // The scope is that of the call: by the time an id is made, we may be in another.
+    // The tracking scope of this call: when the id is made, another scope may be active.
     const chain = headers[TRACKING_HEADER];
     const tracking = chain === undefined ? trackingHeader() : () => chain;
     refuseHeaders(headers, typed);
@@ -145,14 +147,14 @@ export class Messages {
   }
 
   /** The entry of a message that is emitted now. */
-  entry({ message, bytes, headers, tracking, trace }: OwnMessage, now: Millis): Entry {
+  entry({ message, bytes, headers, tracking, trace }: CapturedMessage, now: Millis): Entry {
     const { routingKey, eta, key, id: ownId, policy, dedupeKey } = message;
     const id = ownId ?? this.#settings.makeId(now);
     const expires = message.expires ?? this.#settings.expiresMs;
     const tracked = { ...headers, [TRACKING_HEADER]: tracking(id) };
     const options: MessageOptions = {
       topic: routingKey,
-      headers: trace === undefined ? tracked : carrying(tracked, trace, HEADERS_MAX_BYTES),
+      headers: trace === undefined ? tracked : withTraceHeaders(tracked, trace, HEADERS_MAX_BYTES),
       ...(ownId === undefined ? {} : { id: ownId }),
       ...(policy === undefined ? {} : { policy }),
       ...(dedupeKey === undefined ? {} : { dedupeKey }),
@@ -163,7 +165,7 @@ export class Messages {
     const checked = checkMessage(options, context);
     refuseLateEta(checked.envelope.expiresAt, options.dueAt, routingKey);
     const order = key === undefined ? {} : { orderKey: checkKey('key', key) };
-    // Its due time is overwritten by the first claim; the relay goes by this.
+    // The first claim overwrites the due time; the relay uses this one.
     const late = checked.dueAt > now ? { eta: checked.dueAt } : {};
     const body = keepInline(bytes, id);
     return {
@@ -173,7 +175,7 @@ export class Messages {
     };
   }
 
-  /** Bytes and what they are; a text stays as it is, unless an encoder of the user's takes it. */
+  /** The bytes and their content type; a text is not encoded unless a user's encoder takes it. */
   #bytesOf(
     body: unknown,
     contentType: string | undefined,
@@ -181,21 +183,21 @@ export class Messages {
     const isBytes = ArrayBuffer.isView(body) || body instanceof ArrayBuffer;
     const isRaw = body === undefined || isBytes;
     const isEncoded = !isRaw && contentType !== undefined && this.#isEncoded(contentType, body);
-    // Encoders may give back what they were given; and what says nothing is refused.
-    const own = taken(isEncoded ? this.#encode(contentType, body) : body);
-    if ('stream' in own) throw streamed();
+    // A copy: encoders may return their argument. Values that are no JSON are refused.
+    const own = ownBodyOf(isEncoded ? this.#encode(contentType, body) : body);
+    if ('stream' in own) throw streamError();
     return { bytes: own.bytes, contentType: contentType ?? typeOf(body, isBytes) };
   }
 
   #isEncoded(contentType: string, body: unknown): boolean {
-    const name = essence(contentType);
-    if (this.#own.has(name)) return true;
+    const name = mediaTypeOf(contentType);
+    if (this.#ownMediaTypes.has(name)) return true;
     const isJson = name === 'application/json' || name.endsWith('+json');
     return typeof body !== 'string' && !isJson;
   }
 }
 
-/** Refuses what is no option of an emit, such as a routing key that is said twice. */
+/** Refuses unknown options of an emit, such as a second routing key. */
 export function checkEmitOptions(options: unknown): EmitOptions {
   const isObject = typeof options === 'object' && options !== null && !Array.isArray(options);
   if (!isObject) {
@@ -208,7 +210,7 @@ export function checkEmitOptions(options: unknown): EmitOptions {
   return options;
 }
 
-/** What became of an entry, as the caller is told. */
+/** The result of an emit, from the result of the insert. */
 export function emittedOf(
   { envelope }: Entry,
   result: 'stored' | Duplicate | undefined,
@@ -224,15 +226,15 @@ function typeOf(body: unknown, isBytes: boolean): string | undefined {
   return isBytes ? 'application/octet-stream' : 'application/json';
 }
 
-/** Names of headers have no case elsewhere; this one is looked for by everybody. */
-function lowered(headers: Headers): Headers {
+/** Other systems ignore the case of header names, and read this header. */
+function withLowerCaseContentType(headers: Headers): Headers {
   const name = Object.keys(headers).find((value) => value.toLowerCase() === CONTENT_TYPE);
   if (name === undefined || name === CONTENT_TYPE) return headers;
   const { [name]: contentType = '', ...rest } = headers;
   return { ...rest, [CONTENT_TYPE]: contentType };
 }
 
-/** Refuses what the broker would refuse, while the caller can still be told. */
+/** Refuses headers that the broker would refuse, while the caller still gets the error. */
 function refuseHeaders(headers: Headers, typed: Headers): void {
   const all = new Set([...Object.keys(typed), TRACKING_HEADER]).size;
   const count = Object.keys(headers).length;
@@ -259,7 +261,7 @@ function refuseHeaders(headers: Headers, typed: Headers): void {
   );
 }
 
-function essence(contentType: string): string {
+function mediaTypeOf(contentType: string): string {
   return (contentType.split(';', 1)[0] ?? '').trim().toLowerCase();
 }
 
@@ -290,7 +292,7 @@ function etaOf(eta: NonNullable<EmitMessage['eta']>, now: Millis): Millis {
   );
 }
 
-/** It would be given up before it may be sent. */
+/** Refuses a message that would expire before it may be sent. */
 function refuseLateEta(
   expiresAt: Millis | undefined,
   dueAt: Millis | Date | undefined,
@@ -303,7 +305,7 @@ function refuseLateEta(
   );
 }
 
-function tooLarge(routingKey: string, bytes: number, maxBytes: number): RespoolError {
+function tooLargeError(routingKey: string, bytes: number, maxBytes: number): RespoolError {
   return new RespoolError(
     'limit.exceeded',
     `cannot emit ${show(routingKey)}: its body has ${bytes} bytes, allowed are ${maxBytes} ` +
@@ -311,7 +313,7 @@ function tooLarge(routingKey: string, bytes: number, maxBytes: number): RespoolE
   );
 }
 
-function unknownPolicy(policy: unknown, names: ReadonlySet<string>): RespoolError {
+function unknownPolicyError(policy: unknown, names: ReadonlySet<string>): RespoolError {
   return new RespoolError(
     'policy.unknown',
     `cannot emit with policy ${show(policy)}: known are ${[...names].join(', ')}; ` +
@@ -319,7 +321,7 @@ function unknownPolicy(policy: unknown, names: ReadonlySet<string>): RespoolErro
   );
 }
 
-function taken(body: unknown): OwnBody {
+function ownBodyOf(body: unknown): OwnBody {
   try {
     return ownBody(body);
   } catch (cause) {
@@ -332,38 +334,41 @@ function taken(body: unknown): OwnBody {
   }
 }
 
-function streamed(): RespoolError {
+function streamError(): RespoolError {
   return new RespoolError(
     'message.invalid',
     'cannot emit a stream: a transaction does not wait for one; give text, bytes or a JSON value',
   );
 }
 
-/** Emits on their way, with what carries their traces. */
+/** Emits inside their spans. */
 export interface TracedEmits {
-  readonly own: readonly OwnMessage[];
+  readonly own: readonly CapturedMessage[];
   end(emitted: readonly EmitResult[]): void;
   fail(error: unknown): void;
 }
 
 /** The span of one emit; undefined: tracing is off. */
-export function traceEmit(tracer: Tracer | undefined, own: OwnMessage): TracedEmits | undefined {
+export function traceEmit(
+  tracer: Tracer | undefined,
+  own: CapturedMessage,
+): TracedEmits | undefined {
   if (tracer === undefined) return undefined;
   const span = beginSend(tracer, sendableOf(own));
-  return span === undefined ? undefined : traced([own], alone(span));
+  return span === undefined ? undefined : traced([own], singleSend(span));
 }
 
 /** The spans of many emits in one call; undefined: tracing is off. */
 export function traceEmits(
   tracer: Tracer | undefined,
-  own: readonly OwnMessage[],
+  own: readonly CapturedMessage[],
 ): TracedEmits | undefined {
   if (tracer === undefined) return undefined;
   const sends = beginSends(tracer, own.map(sendableOf));
   return sends === undefined ? undefined : traced(own, sends);
 }
 
-function traced(own: readonly OwnMessage[], sends: TracedSends): TracedEmits {
+function traced(own: readonly CapturedMessage[], sends: TracedSends): TracedEmits {
   return {
     own: own.map((message, at) => ({ ...message, trace: sends.headers(at) })),
     end: (emitted) => sends.end(emitted),
@@ -371,7 +376,7 @@ function traced(own: readonly OwnMessage[], sends: TracedSends): TracedEmits {
   };
 }
 
-function alone(span: SendSpan): TracedSends {
+function singleSend(span: SendSpan): TracedSends {
   return {
     headers: () => span.headers,
     end: ([emitted = {}]) => span.end(emitted),
@@ -379,6 +384,6 @@ function alone(span: SendSpan): TracedSends {
   };
 }
 
-function sendableOf({ message, headers }: OwnMessage): TracedMessage {
+function sendableOf({ message, headers }: CapturedMessage): TracedMessage {
   return { topic: message.routingKey, id: message.id, headers };
 }

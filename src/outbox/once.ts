@@ -1,9 +1,10 @@
 /**
- * once — a consumer's own write, done once however often its message comes.
+ * once — runs a database write of a consumer once, however often its message is delivered
+ * (idempotent effects). Public, for PostgreSQL and SQLite.
  *
- * The key and the work share one transaction: both are there, or neither. Two at once with one key:
- * the second waits for the first, and works only if that is rolled back. At most once per key and
- * scope for as long as the key is kept; a key that comes later than that is new.
+ * The key and the work share one transaction: both are committed, or neither. Of two calls with one
+ * key, the second waits for the first, and runs only if the first is rolled back. Promise: at most
+ * once per key and scope for as long as the key is kept; after that the key counts as new.
  */
 
 import { AsyncLocalStorage } from 'node:async_hooks';
@@ -26,8 +27,8 @@ import {
   type InboxTable,
   postgresTable,
   sqliteTable,
-  takeSql,
-  takeSqliteKey,
+  insertKeySql,
+  insertSqliteKey,
 } from './inbox.ts';
 import {
   type AnyTx,
@@ -47,7 +48,12 @@ import {
   type TxPool,
   withinSqlite,
 } from './transaction.ts';
-import { COLLISION, explainMissing, hasCode, NO_TRANSACTION } from './table-errors.ts';
+import {
+  SERIALIZATION_FAILURE,
+  explainMissingTables,
+  hasCode,
+  NO_TRANSACTION,
+} from './table-errors.ts';
 
 const ONCE = {
   scope: {
@@ -85,7 +91,7 @@ export interface OnceOptions extends InboxPlace {
   readonly clock?: Clock;
 }
 
-/** What became of it: done now, with what the function returned, or done before. */
+/** The result: done now, with what the function returned, or done before. */
 export type Once<T> = { readonly done: true; readonly value: T } | { readonly done: false };
 
 const ADVICE = 'run outbox.migrate(), `respool outbox init`, or migrateInbox() for the inbox alone';
@@ -93,17 +99,19 @@ const ADVICE = 'run outbox.migrate(), `respool outbox init`, or migrateInbox() f
 /** A delivery as a key: its id, unless that was made up for this copy of the message alone. */
 export type OnceKey = string | Pick<Delivery, 'id' | 'envelope'>;
 
-/** How often a key is tried for against others that have it and are rolled back. */
+/** How often a call on a pool is retried after a serialization failure. */
 const TRIES_MAX = 20;
 
-/** Those of one transaction, one after the other: what fails undoes all since its savepoint. */
-const ONCES = new TxMutexes();
-/** No two have the same: one that is left behind by its transaction fails instead of another. */
+/** Calls in one transaction run one after the other: a failure undoes all since its savepoint. */
+const TX_MUTEXES = new TxMutexes();
+/**
+ * Makes savepoint names unique: a call that outlives its transaction fails, and affects no other.
+ */
 let savepoints = 0;
 
-/** What goes on inside the work of one. */
+/** The calls inside the work of another call. */
 interface Scope {
-  readonly lanes: TxMutexes;
+  readonly mutexes: TxMutexes;
   readonly inFlight: InFlight;
 }
 const SCOPES = new AsyncLocalStorage<Scope>();
@@ -124,7 +132,7 @@ interface Key {
  *
  * The key is a text, or a delivery, which stands for its id. n.b. A message of others that came
  * without an id is given a new one each time it comes: its delivery is refused, so take a key out
- * of what it says. `delivery.id` as a text cannot be told from your own key.
+ * of what it says. `delivery.id` as a text cannot be row from your own key.
  */
 export function once<Database extends SqliteDatabase, T>(
   database: Database,
@@ -167,9 +175,9 @@ function onceInSqlite<T>(
   return withinSqlite(database, doing, () => {
     const now = (options.clock ?? systemClock).now();
     try {
-      if (!takeSqliteKey(database, table, { ...key, now })) return { done: false };
+      if (!insertSqliteKey(database, table, { ...key, now })) return { done: false };
     } catch (error) {
-      throw explainMissing(error, doing, { place: `"${table}"`, advice: ADVICE });
+      throw explainMissingTables(error, doing, { place: `"${table}"`, advice: ADVICE });
     }
     const value = work();
     refusePromise(value, doing);
@@ -188,79 +196,81 @@ async function onceInPostgres<T>(
   const doing = `do "${key.key}" once`;
   if (isPool(place)) return onceOnPool(place as TxPool, { table, key, doing }, work);
   const tx = sqlTxOf(place, doing);
-  const live = guardedTxOf(place);
-  live?.check(doing);
-  const isKept = live !== undefined || isOneTransaction(place);
+  const guarded = guardedTxOf(place);
+  guarded?.check(doing);
+  const isKept = guarded !== undefined || isOneTransaction(place);
   const outer = SCOPES.getStore();
   // One inside the work of another is a part of that, and cannot wait for it.
-  const running = (outer?.lanes ?? ONCES).run(place as object, isKept, (lane) =>
-    onceApart(tx, { table, key, doing, lane, live }, () => work(place)),
+  const running = (outer?.mutexes ?? TX_MUTEXES).run(place as object, isKept, (mutex) =>
+    onceInSavepoint(tx, { table, key, doing, mutex, guarded }, () => work(place)),
   );
-  void live?.inFlight.track(running);
+  void guarded?.inFlight.track(running);
   void outer?.inFlight.track(running);
   return running;
 }
 
-/** What is the same for all statements of one. */
-interface Taking {
+/** What all statements of one call share. */
+interface OnceRequest {
   readonly table: InboxTable;
   readonly key: Key;
   readonly doing: string;
 }
 
-interface TakingWithin extends Taking {
-  readonly lane: TxMutex;
-  readonly live: GuardedTx | undefined;
+interface SavepointRequest extends OnceRequest {
+  readonly mutex: TxMutex;
+  readonly guarded: GuardedTx | undefined;
 }
 
-/** In its own transaction; invisible until it commits, so it may be retried. */
+/** In a transaction of its own; nothing is visible until it commits, so it may be retried. */
 async function onceOnPool<T>(
   pool: TxPool,
-  taking: Taking,
+  taking: OnceRequest,
   work: (tx: unknown) => Promise<T>,
 ): Promise<Once<T>> {
   for (let tries = 1; ; tries += 1) {
     let hasBegun = false;
     try {
       return await transaction(pool, async (tx): Promise<Once<T>> => {
-        const isTaken = await take(tx, taking, { xid: undefined }, () => true);
+        const isTaken = await insertKey(tx, taking, { xid: undefined }, () => true);
         hasBegun = isTaken;
         return isTaken ? { done: true, value: await work(tx) } : { done: false };
       });
     } catch (error) {
-      // Where transactions see nothing of each other, a call that waited for the key gets this
-      // instead of an answer, and the answer in the next transaction.
-      if (hasBegun || tries === TRIES_MAX || !hasCode(error, COLLISION)) throw error;
+      // With a stricter isolation level, a call that waited for the key gets this error, and the
+      // answer only in its next transaction.
+      if (hasBegun || tries === TRIES_MAX || !hasCode(error, SERIALIZATION_FAILURE)) throw error;
     }
   }
 }
 
-/** In a transaction of the caller's, who may catch what the work throws, and commit. */
-async function onceApart<T>(
+/** In a transaction of the caller's; the caller may catch what the work throws, and commit. */
+async function onceInSavepoint<T>(
   tx: SqlTx,
-  taking: TakingWithin,
+  taking: SavepointRequest,
   work: () => Promise<T>,
 ): Promise<Once<T>> {
-  const { lane, live, doing } = taking;
+  const { mutex, guarded, doing } = taking;
   savepoints += 1;
   const savepoint = `respool_once_${savepoints}`;
   await tx.query(`SAVEPOINT ${savepoint}`, []).catch((error: unknown) => {
     throw hasCode(error, NO_TRANSACTION) ? outsideTransaction(doing) : error;
   });
   try {
-    const isTaken = await take(tx, taking, lane, () => live?.isSure === true);
-    const result: Once<T> = isTaken ? { done: true, value: await apart(work) } : { done: false };
+    const isTaken = await insertKey(tx, taking, mutex, () => guarded?.isSure === true);
+    const result: Once<T> = isTaken
+      ? { done: true, value: await runInScope(work) }
+      : { done: false };
     await tx.query(`RELEASE SAVEPOINT ${savepoint}`, []);
     return result;
   } catch (error) {
-    await undo(tx, savepoint);
+    await rollBackTo(tx, savepoint);
     throw error;
   }
 }
 
-/** Runs the work, and waits for everything that was done once in it. */
-async function apart<T>(work: () => Promise<T>): Promise<T> {
-  const scope: Scope = { lanes: new TxMutexes(), inFlight: new InFlight() };
+/** Runs the work, and waits for all calls of `once` inside it. */
+async function runInScope<T>(work: () => Promise<T>): Promise<T> {
+  const scope: Scope = { mutexes: new TxMutexes(), inFlight: new InFlight() };
   try {
     return await SCOPES.run(scope, work);
   } finally {
@@ -268,8 +278,8 @@ async function apart<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Neither key nor half of the work may stay. */
-async function undo(tx: SqlTx, savepoint: string): Promise<void> {
+/** Undoes the key and all of the work. */
+async function rollBackTo(tx: SqlTx, savepoint: string): Promise<void> {
   try {
     await tx.query(`ROLLBACK TO SAVEPOINT ${savepoint}`, []);
     await tx.query(`RELEASE SAVEPOINT ${savepoint}`, []);
@@ -278,27 +288,27 @@ async function undo(tx: SqlTx, savepoint: string): Promise<void> {
   }
 }
 
-/** Takes the key, in the transaction of the lane; whether it was free. */
-async function take(
+/** Inserts the key in the caller's transaction; true if it was new. */
+async function insertKey(
   tx: SqlTx,
-  { table, key: { scope, key, ttlMs }, doing }: Taking,
-  lane: TxMutex,
+  { table, key: { scope, key, ttlMs }, doing }: OnceRequest,
+  mutex: TxMutex,
   isSure: () => boolean,
 ): Promise<boolean> {
-  const proof = new TxCheck({ doing, xid: lane.xid, isSure });
+  const check = new TxCheck({ doing, xid: mutex.xid, isSure });
   try {
     for (;;) {
-      const { guard } = proof;
+      const { guard } = check;
       const values = new Values({ isForeign: true });
       values.list.push(scope, key, ttlMs);
-      const [told] = (await tx.query(takeSql(table, guard, values), values.list)).rows;
-      if (!proof.takes(guard, told)) continue;
-      lane.xid = proof.xid;
-      return Number(told?.['taken']) > 0;
+      const [row] = (await tx.query(insertKeySql(table, guard, values), values.list)).rows;
+      if (!check.takes(guard, row)) continue;
+      mutex.xid = check.xid;
+      return Number(row?.['taken']) > 0;
     }
   } catch (error) {
     const place = `schema "${table.schema}", "${table.table}"`;
-    throw explainMissing(error, doing, { place, advice: ADVICE });
+    throw explainMissingTables(error, doing, { place, advice: ADVICE });
   }
 }
 

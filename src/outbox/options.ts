@@ -1,5 +1,7 @@
 /**
- * options — what createOutbox takes, checked, with the defaults in one place.
+ * options — the options of createOutbox: their table, their interfaces, their check and defaults.
+ *
+ * The interfaces are written from the tables by `npm run options`.
  */
 
 import { checkNames } from '../core/limits.ts';
@@ -221,13 +223,13 @@ export interface OutboxSettings {
 /** 1s 2s 4s … 5m, 20 attempts: about an hour. */
 const POLICY_DEFAULT: RetryPolicy = exponential({ first: '1s', max: '5m', attempts: 20 });
 
-/** The version that is there; whether it can be is up to who knows the versions. */
-export function fromOf(options: SqlOptions): number {
+/** The version of the existing tables; the callers know which versions there are. */
+export function versionFrom(options: SqlOptions): number {
   checkNames('outbox.sql', options, ['from']);
   return options.from ?? 0;
 }
 
-/** Checks what all outboxes take; `own` are the options beside. */
+/** Checks the options that all outboxes have; `own` are those of one database only. */
 export function outboxSettings(options: OutboxBase, own: OptionTable): OutboxSettings {
   const table = { ...own, ...OUTBOX };
   const { expiresMs, maxBytes } = readOptions({ what: 'createOutbox' }, options, table);

@@ -1,5 +1,6 @@
 /**
- * outbox — makes an outbox in the database that is given: PostgreSQL, or a file of better-sqlite3.
+ * outbox — `createOutbox`: makes an outbox in PostgreSQL or in a file of better-sqlite3, depending
+ * on its options.
  */
 
 import { RespoolError } from '../core/errors.ts';
@@ -7,7 +8,7 @@ import type { PgPool } from '../stores/postgres/options.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import type { DatabaseOutboxOptions, PoolOutboxOptions, UrlOutboxOptions } from './options.ts';
 import { Outbox } from './postgres-outbox.ts';
-import { typeOf } from './types.ts';
+import { describeType } from './types.ts';
 import { SqliteOutbox } from './sqlite-outbox.ts';
 import type { ClientOf } from './transaction.ts';
 
@@ -29,7 +30,7 @@ export function createOutbox(options: OutboxOptions): unknown {
   if (typeof options !== 'object' || options === null) {
     throw new RespoolError(
       'config.invalid',
-      `cannot make an outbox with ${typeOf(options)}: allowed is { pool }, { url } or ` +
+      `cannot make an outbox with ${describeType(options)}: allowed is { pool }, { url } or ` +
         '{ database }',
     );
   }

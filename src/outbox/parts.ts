@@ -1,6 +1,6 @@
 /**
- * parts — what an outbox hands to its relays: a store over its tables, and the words they share;
- * and a spool over the same tables, to look at messages and to steer them.
+ * parts — what an outbox gives to its relays (`OutboxParts`: a store over its tables, policies, …),
+ * and a spool over the same tables, by which operators look at messages and act on them.
  */
 
 import type { Duration } from '../core/duration.ts';
@@ -12,13 +12,13 @@ import type { Logger } from '../ports/logger.ts';
 import type { Tracer } from '../ports/tracer.ts';
 import { createSpool, type Spool } from '../spool/spool.ts';
 
-/** What is special about the store of a relay. */
+/** Options of the store of a relay. */
 export interface RelayStoreOptions {
-  /** Sent messages move to parts that are dropped as a whole. */
+  /** Sent messages move to partitions that are dropped as a whole. */
   readonly partition?: { readonly partition: Duration; readonly keep: Duration };
 }
 
-/** What a relay is made of. */
+/** What a relay needs of its outbox. */
 export interface OutboxParts {
   /** How texts name the outbox, such as `the outbox in schema "outbox"`. */
   readonly name: string;
@@ -28,15 +28,15 @@ export interface OutboxParts {
    * calls its watchers at once.
    */
   readonly makeStore: (options?: RelayStoreOptions) => EntryStore;
-  /** A store of bodies for a spool over it: nothing is ever in it, bodies ride with entries. */
+  /** The body store of a spool over the outbox: always empty, because bodies are inline. */
   readonly makeBodies: () => BodyStore;
   /** Always with `default`. */
   readonly policies: Readonly<Record<string, RetryPolicy>>;
   readonly backoffs: Readonly<Record<string, BackoffFunction>>;
   /** The largest body that an emit takes. */
   readonly maxBytes: number;
-  /** Forgets keys of the inbox that are over, a bite; how many. Nothing where there is no inbox. */
-  readonly forgetKeys: () => Promise<number>;
+  /** Deletes a batch of expired keys of the inbox, if there is one; returns how many. */
+  readonly deleteExpiredKeys: () => Promise<number>;
   readonly logger: Logger | undefined;
   /** Writes spans; none by default. */
   readonly tracer?: Tracer | undefined;
@@ -44,7 +44,7 @@ export interface OutboxParts {
   readonly dice: Dice;
 }
 
-/** A spool that delivers nothing by itself; bodies ride with their entries. */
+/** A spool over the outbox that delivers nothing by itself. */
 export function spoolOf(parts: OutboxParts): Spool {
   const { policies, backoffs, maxBytes, logger, clock, dice } = parts;
   return createSpool({

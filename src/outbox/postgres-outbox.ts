@@ -1,9 +1,10 @@
 /**
- * postgres-outbox — an outbox in a PostgreSQL database: emits in transactions of the caller's.
+ * postgres-outbox — an outbox in a PostgreSQL database (`Outbox`): emits in the caller's
+ * transaction. Also its connection pool (`OutboxPool`), and the clock of the server (`ServerTime`).
  *
  *   emit ─(caller's connection)─▶ entries      transaction ─▶ emits … commit ─▶ wake ─▶ NOTIFY
  *
- * An emit opens no connection and sends no NOTIFY: a rollback leaves nothing.
+ * Promise: an emit opens no connection and sends no NOTIFY, so a rollback leaves nothing behind.
  */
 
 import { type Millis, MINUTE_MS } from '../core/duration.ts';
@@ -22,13 +23,13 @@ import { systemClock } from '../system/clock.ts';
 import {
   type GuardedTx,
   guardedTxOf,
-  type StatementRunner,
+  type ErrorEmitter,
   transaction,
   type TxClient,
   type TxPool,
 } from './transaction.ts';
 import {
-  forgetKeys,
+  deleteExpiredKeys,
   type InboxTable,
   migrateInbox,
   postgresInboxSql,
@@ -38,13 +39,13 @@ import {
   checkEmitOptions,
   emittedOf,
   Messages,
-  type OwnMessage,
+  type CapturedMessage,
   type TracedEmits,
   traceEmit,
   traceEmits,
 } from './message.ts';
 import {
-  fromOf,
+  versionFrom,
   OUTBOX_DATABASES,
   outboxSettings,
   type PoolOutboxOptions,
@@ -56,9 +57,9 @@ import {
 import { type OutboxParts, type RelayStoreOptions, spoolOf } from './parts.ts';
 import { createRelay, type Relay } from './relay.ts';
 import {
-  withAdvice,
+  withTableAdvice,
   areTablesMissing,
-  explainMissing,
+  explainMissingTables,
   type MissingTables,
 } from './table-errors.ts';
 import { type AnyTx, isOneTransaction, sqlTxOf, type TxMutex, TxMutexes } from './tx.ts';
@@ -74,7 +75,7 @@ const CONNECTIONS_MAX = 8;
 type PoolPlace = { readonly pool: PgPool } | { readonly url: string };
 
 /** Connections for transactions, wake-ups and migrations. */
-class OwnPool {
+class OutboxPool {
   readonly #place: PoolPlace;
   readonly #sockets = new Sockets(systemClock);
   #opening: Promise<PgPool> | undefined;
@@ -94,23 +95,23 @@ class OwnPool {
   }
 
   /** One or a few statements on a connection, in no transaction. */
-  async using<T>(work: (client: TxClient) => Promise<T>): Promise<T> {
+  async withConnection<T>(work: (client: TxClient) => Promise<T>): Promise<T> {
     const client = await (await this.get()).connect();
-    const speaker: StatementRunner = client as StatementRunner;
+    const connection: ErrorEmitter = client as ErrorEmitter;
     let lost: Error | undefined;
     // A connection that breaks says so by an event, too, which without a listener ends the process.
     const onError = (error: Error): void => {
       lost = error;
     };
-    speaker.on?.('error', onError);
+    connection.on?.('error', onError);
     try {
       return await work(client);
     } catch (error) {
-      // Whatever was wrong: a new connection costs little, and one that is half dead much.
+      // Whatever was wrong: a new connection costs little, a broken one in the pool costs much.
       lost ??= error as Error;
       throw error;
     } finally {
-      speaker.removeListener?.('error', onError);
+      connection.removeListener?.('error', onError);
       client.release(lost);
     }
   }
@@ -144,18 +145,18 @@ async function openPool(url: string, sockets: Sockets): Promise<PgPool> {
   return pool;
 }
 
-// The time of the database server, asked for in a transaction that is at hand anyway.
+// The time of the database server, read in the transaction of an emit.
 //
-// The relay goes by the server's clock. An emit on a machine that is ahead of it would otherwise
-// keep every message waiting for as long. Asked once a minute; in between, local time and the
-// difference that was found.
+// The relay uses the server's clock. Otherwise every message that is emitted on a machine whose
+// clock is ahead would wait for the difference. Read once a minute; in between, it is local time
+// plus the measured difference.
 
 /** Wall and monotonic time apart by more than this since it was asked: the clock was set. */
 const JUMP_MS = 2_000;
-/** An answer that took longer is not worth much: only the first one is used all the same. */
+/** An answer that took longer is inexact: it is used only if there is no other yet. */
 const TRUSTED_MS = 1_000;
 
-/** Tells the time of a server. */
+/** The time of a server, from local time and a measured difference. */
 export class ServerTime {
   readonly #clock: Clock;
   /** Server time less wall time. */
@@ -171,16 +172,16 @@ export class ServerTime {
     return Math.floor(this.#clock.now() + (this.#offsetMs ?? 0));
   }
 
-  /** Whether it should be asked for. */
-  get isOld(): boolean {
+  /** Whether the server should be asked again. */
+  get isStale(): boolean {
     if (this.#offsetMs === undefined) return true;
     const passedMs = this.#clock.monotonic() - this.#askedMonotonic;
     const wallMs = this.#clock.now() - this.#askedWall;
     return passedMs >= MINUTE_MS || Math.abs(wallMs - passedMs) > JUMP_MS;
   }
 
-  /** Asks for it, by a statement that does so. */
-  async learn(ask: () => Promise<Millis>): Promise<void> {
+  /** Measures the difference; `ask` reads the time from the server. */
+  async measure(ask: () => Promise<Millis>): Promise<void> {
     const before = this.#clock.now();
     const started = this.#clock.monotonic();
     const serverNow = await ask();
@@ -191,7 +192,7 @@ export class ServerTime {
     const isTrusted = tookMs <= TRUSTED_MS && !isJumped;
     if (!Number.isFinite(serverNow)) return;
     if (this.#offsetMs !== undefined && !isTrusted) return;
-    // True somewhere between the question and the answer; the middle is off by half of that.
+    // It was right at some moment of the round trip; the middle is wrong by at most half of it.
     this.#offsetMs = serverNow - (this.#askedWall - tookMs / 2);
   }
 }
@@ -199,17 +200,17 @@ export class ServerTime {
 const { pool, url } = OUTBOX_DATABASES;
 const OPTIONS: OptionTable = { pool, url, ...POSTGRES_OUTBOX_OPTIONS };
 const ADVICE = 'run outbox.migrate() or `respool outbox init`';
-/** Emits of all outboxes: they may share a transaction. */
-const EMITS = new TxMutexes();
-/** Whose NOTIFY it is; stores go by it to leave out their own. */
-const TELLER = 'outbox';
+/** Shared by all outboxes: emits of several may be in one transaction. */
+const TX_MUTEXES = new TxMutexes();
+/** The payload of our NOTIFY; stores ignore notifications with their own name. */
+const NOTIFY_SENDER = 'outbox';
 
 /** An outbox in PostgreSQL. */
 export class Outbox<Tx = TxClient> implements AsyncDisposable {
-  readonly #pool: OwnPool;
+  readonly #pool: OutboxPool;
   readonly #names: Names;
   readonly #inbox: InboxTable;
-  readonly #lack: MissingTables;
+  readonly #missingTables: MissingTables;
   readonly #messages: Messages;
   readonly #time: ServerTime;
   readonly #habit: TxHabit = { isFirst: false };
@@ -230,7 +231,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     this.#names = namesOf(schema, tables);
     this.#inbox = postgresTable({ schema, table: `${tables}inbox` });
     const prefix = tables === '' ? '' : `, "${tables}…"`;
-    this.#lack = { place: `schema "${schema}"${prefix}`, advice: ADVICE };
+    this.#missingTables = { place: `schema "${schema}"${prefix}`, advice: ADVICE };
     this.#makeStore = ({ migrate = false, partition } = {}) => {
       const place = { ...from, schema, tables, migrate };
       const listen = listenUrl === undefined || migrate ? {} : { listenUrl };
@@ -238,18 +239,19 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
       const sent = partition === undefined ? {} : { sent: partition };
       return postgres({ ...place, ...listen, ...logs, ...sent }, { clock, dice });
     };
-    // Refuses places that cannot be, now and not with the first emit.
+    // Refuses invalid names now, not at the first emit.
     this.#makeStore();
-    this.#pool = new OwnPool(from);
+    this.#pool = new OutboxPool(from);
     this.#messages = new Messages(emit);
     this.#time = new ServerTime(clock);
-    this.#wake = new OutboxWake({ tell: () => this.#notify(), clock, logger });
+    this.#wake = new OutboxWake({ notify: () => this.#notify(), clock, logger });
     const name = `the outbox in schema "${schema}"`;
     this.#parts = {
       ...parts,
       name,
-      makeStore: (own) => this.#wake.wired(withAdvice(this.#makeStore(own), name, this.#lack)),
-      forgetKeys: () => this.#forgetKeys(),
+      makeStore: (own) =>
+        this.#wake.withWake(withTableAdvice(this.#makeStore(own), name, this.#missingTables)),
+      deleteExpiredKeys: () => this.#deleteExpiredKeys(),
     };
   }
 
@@ -263,7 +265,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     body?: unknown,
     options: EmitOptions = {},
   ): Promise<EmitResult> {
-    const own = this.#messages.own({ ...checkEmitOptions(options), routingKey, body });
+    const own = this.#messages.capture({ ...checkEmitOptions(options), routingKey, body });
     const traced = traceEmit(this.#parts.tracer, own);
     const [emitted] = await this.#emit(tx, [own], `emit ${show(routingKey)}`, traced);
     return emitted as EmitResult;
@@ -272,7 +274,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
   /** The same for many, in their order; all are checked before any is written. */
   async emitMany(tx: AnyTx, messages: readonly EmitMessage[]): Promise<readonly EmitResult[]> {
     checkList('messages', messages, 'a list of messages; for one alone use emit()');
-    const own = messages.map((message) => this.#messages.own(message));
+    const own = messages.map((message) => this.#messages.capture(message));
     const traced = traceEmits(this.#parts.tracer, own);
     return this.#emit(tx, own, `emit ${own.length} messages`, traced);
   }
@@ -306,7 +308,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
    * or to keep.
    */
   sql(options: SqlOptions = {}): string {
-    const from = fromOf(options);
+    const from = versionFrom(options);
     const { schema, prefix: tables } = this.#names;
     const inbox = postgresInboxSql(this.#inbox, from > 0);
     return `${postgresSchema({ schema, tables, from })}\n${inbox}`;
@@ -337,10 +339,10 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     await this.close();
   }
 
-  /** n.b. As below: nothing is awaited before the insert has begun. */
+  /** n.b. As in #insert: nothing is awaited before the insert has begun. */
   async #emit(
     tx: AnyTx,
-    own: readonly OwnMessage[],
+    own: readonly CapturedMessage[],
     doing: string,
     traced: TracedEmits | undefined,
   ): Promise<readonly EmitResult[]> {
@@ -355,57 +357,61 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     }
   }
 
-  /** n.b. Nothing is awaited before the first statement: it is in the transaction of the call. */
-  #insert(anyTx: AnyTx, own: readonly OwnMessage[], doing: string): Promise<readonly EmitResult[]> {
+  /** n.b. Nothing is awaited before the first statement, or the transaction might end before it. */
+  #insert(
+    anyTx: AnyTx,
+    own: readonly CapturedMessage[],
+    doing: string,
+  ): Promise<readonly EmitResult[]> {
     const tx = sqlTxOf(anyTx, doing);
-    const live = guardedTxOf(anyTx);
-    live?.check(doing);
+    const guarded = guardedTxOf(anyTx);
+    guarded?.check(doing);
     if (own.length === 0) return Promise.resolve([]);
-    const isKept = live !== undefined || isOneTransaction(anyTx);
-    const inserting = EMITS.run(anyTx, isKept, (lane) =>
-      this.#insertNow(tx, own, doing, lane, live),
+    const isKept = guarded !== undefined || isOneTransaction(anyTx);
+    const inserting = TX_MUTEXES.run(anyTx, isKept, (mutex) =>
+      this.#insertNow(tx, own, doing, mutex, guarded),
     );
-    void live?.inFlight.track(inserting);
+    void guarded?.inFlight.track(inserting);
     return inserting;
   }
 
   async #insertNow(
     tx: SqlTx,
-    own: readonly OwnMessage[],
+    own: readonly CapturedMessage[],
     doing: string,
-    lane: TxMutex,
-    live: GuardedTx | undefined,
+    mutex: TxMutex,
+    guarded: GuardedTx | undefined,
   ): Promise<readonly EmitResult[]> {
     try {
-      if (this.#time.isOld) {
-        await this.#time.learn(async () => {
+      if (this.#time.isStale) {
+        await this.#time.measure(async () => {
           const { xid, time } = await askTransaction(tx);
-          lane.xid ??= xid;
+          mutex.xid ??= xid;
           return time;
         });
       }
       const now = this.#time.now();
       const entries = own.map((message) => this.#messages.entry(message, now));
-      const isSure = () => live?.isSure === true;
-      const within = { doing, xid: lane.xid, isSure, habit: this.#habit };
+      const isSure = () => guarded?.isSure === true;
+      const within = { doing, xid: mutex.xid, isSure, habit: this.#habit };
       const { results, xid } = await insertWithin(this.#names, tx, entries, within);
-      lane.xid = xid;
+      mutex.xid = xid;
       return entries.map((entry, at) => emittedOf(entry, results[at]));
     } catch (error) {
-      throw explainMissing(error, doing, this.#lack);
+      throw explainMissingTables(error, doing, this.#missingTables);
     }
   }
 
   async #notify(): Promise<void> {
-    const values = [this.#names.channel, TELLER];
-    await this.#pool.using((client) => client.query('SELECT pg_notify($1, $2)', values));
+    const values = [this.#names.channel, NOTIFY_SENDER];
+    await this.#pool.withConnection((client) => client.query('SELECT pg_notify($1, $2)', values));
   }
 
-  async #forgetKeys(): Promise<number> {
+  async #deleteExpiredKeys(): Promise<number> {
     try {
-      return await this.#pool.using((client) => forgetKeys(client, this.#inbox));
+      return await this.#pool.withConnection((client) => deleteExpiredKeys(client, this.#inbox));
     } catch (error) {
-      // Without an inbox there is nothing to forget.
+      // Without an inbox there is nothing to delete.
       if (areTablesMissing(error)) return 0;
       throw error;
     }

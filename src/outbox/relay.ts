@@ -1,10 +1,12 @@
 /**
- * relay — sends on what an outbox holds: an engine over its store, whose handler is the target.
+ * relay — sends the committed messages of an outbox to its target: an engine over the store of the
+ * outbox, whose handler is the target. Also the check of its options, and the kinds of targets.
  *
  *   ready ─start()─▶ running ─stop()─▶ ended
  *
- * Claims are short transactions of their own and settled after the confirm: no network call is made
- * inside one. Many relays may run at once, in any number of processes.
+ * Claims are short transactions of their own; a message is settled after the target has confirmed
+ * it. Promise: no network call is made inside a transaction. Many relays may run at once, in any
+ * number of processes.
  */
 
 import {
@@ -41,7 +43,7 @@ import {
   RELAY_OPTIONS,
   type RelayOptions,
   type RelayTarget,
-  typeOf,
+  describeType,
 } from './types.ts';
 
 // What a relay takes, checked, with its defaults.
@@ -50,7 +52,7 @@ import {
 interface RelaySettings {
   readonly batch: number;
   readonly concurrency: number;
-  /** Messages of each pattern that are claimed for a probe; one of all of them is sent. */
+  /** Messages of each pattern that are claimed for a probe; one of them is sent. */
   readonly probers: number;
   readonly topics: readonly string[];
   readonly expiresMs: number | undefined;
@@ -64,7 +66,7 @@ const TOPICS_MAX = 100;
 const PROBERS_MAX = 8;
 const PAUSE_MAX_MS: number = 30 * SECOND_MS;
 
-/** Checks what was given, but for what the spool of the relay checks itself. */
+/** Checks the options, except those that the spool of the relay checks itself. */
 function relaySettings(options: RelayOptions): RelaySettings {
   checkNames('relay', options, Object.keys(RELAY_OPTIONS));
   const { cleanUp = 'at once' } = options;
@@ -84,7 +86,7 @@ function relaySettings(options: RelayOptions): RelaySettings {
     topics,
     expiresMs: valueOf<number | undefined>('expires'),
     pause: { firstMs: pauseMs, maxMs: Math.max(pauseMs, PAUSE_MAX_MS) },
-    ...keepingOf(cleanUp),
+    ...retentionOf(cleanUp),
   };
 }
 
@@ -94,7 +96,7 @@ function topicsOf(value: RelayOptions['topics'] = '#'): readonly string[] {
   throw invalid('topics', value, `a pattern, or a list of 1 to ${TOPICS_MAX}`);
 }
 
-function keepingOf(cleanUp: CleanUp): Pick<RelaySettings, 'kept' | 'store'> {
+function retentionOf(cleanUp: CleanUp): Pick<RelaySettings, 'kept' | 'store'> {
   if (cleanUp === 'at once') return { kept: 'remove', store: {} };
   if (cleanUp === 'never') return { kept: { archive: DURATION_MAX_MS }, store: {} };
   if (typeof cleanUp !== 'object') return { kept: { archive: ageOf(cleanUp) }, store: {} };
@@ -125,14 +127,13 @@ function invalid(what: string, value: unknown, allowed: string, cause?: unknown)
 }
 
 // The store of an outbox as its relay sees it.
-
 /**
- * The same store; messages that do not say when they expire do so this long after their emit, or
- * after their eta: they could not have been sent before.
+ * The store, with a default expiry: a message without its own expires this long after its emit, or
+ * after its eta, before which it could not have been sent.
  */
 export function withExpiry(store: EntryStore, expiresMs: number): EntryStore {
   const claim: EntryStore['claim'] = async (request) =>
-    (await store.claim(request)).map((entry) => expiring(entry, expiresMs));
+    (await store.claim(request)).map((entry) => withDefaultExpiry(entry, expiresMs));
   return new Proxy(store, {
     get(target, name) {
       if (name === 'claim') return claim;
@@ -142,8 +143,8 @@ export function withExpiry(store: EntryStore, expiresMs: number): EntryStore {
   });
 }
 
-/** One that an operator sent on its way again goes without: it would be over at once. */
-function expiring(entry: Entry, expiresMs: number): Entry {
+/** Not for a message that an operator sent again: it would expire at once. */
+function withDefaultExpiry(entry: Entry, expiresMs: number): Entry {
   const { envelope, status } = entry;
   if (envelope.expiresAt !== undefined || status.replays > 0) return entry;
   const { enqueuedAt, eta = enqueuedAt } = envelope;
@@ -161,7 +162,7 @@ export interface RelayLoad extends EngineLoad {
 }
 
 /** Reported once a result is recorded; an event without a listener is never built. */
-const SETTLED: readonly EventKind[] = [
+const SETTLE_EVENTS: readonly EventKind[] = [
   'delivered',
   'deferred',
   'bounced',
@@ -171,16 +172,16 @@ const SETTLED: readonly EventKind[] = [
   'lease-lost',
 ];
 
-/** Old keys of the inbox are looked for this often, and so soon again after some were found. */
-const FORGET_EVERY_MS: number = MINUTE_MS;
-const FORGET_AGAIN_MS: number = SECOND_MS;
+/** How often expired keys of the inbox are deleted, and the interval after some were found. */
+const KEY_CLEAN_UP_EVERY_MS: number = MINUTE_MS;
+const KEY_CLEAN_UP_AGAIN_MS: number = SECOND_MS;
 
 /** Makes a relay of an outbox; nothing happens before `start()`. */
 export function createRelay(parts: OutboxParts, options: RelayOptions): Relay {
   return new Relay(parts, options);
 }
 
-/** Sends on what was emitted. */
+/** Sends committed messages of an outbox to one target. */
 export class Relay implements AsyncDisposable {
   readonly #parts: OutboxParts;
   readonly #settings: RelaySettings;
@@ -192,10 +193,10 @@ export class Relay implements AsyncDisposable {
   #phase: 'ready' | 'running' | 'ended' = 'ready';
   #stopping: Promise<void> | undefined;
   #downSince: Millis | undefined;
-  #isToldGone = false;
+  #isUnreachableReported = false;
   /** Takes the handler away again. */
-  #unhandle: () => void = () => undefined;
-  #cancelForget: () => void = () => undefined;
+  #removeHandlers: () => void = () => undefined;
+  #cancelKeyCleanUp: () => void = () => undefined;
 
   /** @internal Use relay() of an outbox. */
   constructor(parts: OutboxParts, options: RelayOptions) {
@@ -214,18 +215,18 @@ export class Relay implements AsyncDisposable {
       engine: this.#runtime.engine,
       pause: settings.pause,
       onChange: (state) => {
-        // A probe that is on its way has no answer yet.
+        // Half-open changes nothing: the probe has no answer yet.
         if (state === 'closed') {
           this.#downSince = undefined;
-          this.#isToldGone = false;
+          this.#isUnreachableReported = false;
         } else if (state === 'open') this.#downSince ??= clock.now();
-        this.#handle(state);
+        this.#registerHandlers(state);
         const target = this.#target.name;
         this.#runtime.events.emit({ at: clock.now(), kind: 'relay', target, state });
       },
-      onGone: ({ reason }) => this.#tellGone(reason),
+      onUnreachable: ({ reason }) => this.#reportUnreachable(reason),
     });
-    for (const kind of SETTLED) this.#spool.on(kind, this.#breaker.onSettled);
+    for (const kind of SETTLE_EVENTS) this.#spool.on(kind, this.#breaker.onSettled);
     this.#handler = this.#target.handlerWith(this.#breaker);
   }
 
@@ -261,26 +262,28 @@ export class Relay implements AsyncDisposable {
       throw new RespoolError('config.invalid', `cannot start the relay: ${how}; make another`);
     }
     this.#phase = 'running';
-    this.#handle(this.#breaker.state);
+    this.#registerHandlers(this.#breaker.state);
     try {
       await this.#spool.start();
     } catch (error) {
-      this.#unhandle();
+      this.#removeHandlers();
       if (this.#isRunning) this.#phase = 'ready';
       throw error;
     }
     if (!this.#isRunning) return;
-    this.#forgetIn(0);
+    this.#scheduleKeyCleanUp(0);
     void this.#reach();
   }
 
-  /** With nothing to send, a wrong address would look healthy until the first message. */
+  /**
+   * Checks the target at the start: otherwise a wrong address shows only with the first message.
+   */
   async #reach(): Promise<void> {
     try {
       await this.#target.reach?.();
     } catch (error) {
       if (!this.#isRunning) return;
-      if (isRespoolError(error, 'broker.unavailable')) this.#tellGone(error.message);
+      if (isRespoolError(error, 'broker.unavailable')) this.#reportUnreachable(error.message);
       else this.#runtime.engine.trouble(`sending to ${this.#target.name}`, error);
     }
   }
@@ -300,7 +303,7 @@ export class Relay implements AsyncDisposable {
 
   async #stop(within: Duration): Promise<void> {
     this.#phase = 'ended';
-    this.#cancelForget();
+    this.#cancelKeyCleanUp();
     this.#breaker.close();
     try {
       await this.#spool.stop({ within });
@@ -313,41 +316,42 @@ export class Relay implements AsyncDisposable {
     return this.#phase === 'running';
   }
 
-  /** Has as much claimed as goes through the breaker: without a handler, nothing is. */
-  #handle(state: BreakerState): void {
-    this.#unhandle();
-    this.#unhandle = () => undefined;
+  /** Registers handlers as the breaker allows: all, a few for a probe, or none. */
+  #registerHandlers(state: BreakerState): void {
+    this.#removeHandlers();
+    this.#removeHandlers = () => undefined;
     if (state === 'open' || !this.#isRunning) return;
     const limit = state === 'half-open' ? { concurrency: this.#settings.probers } : {};
     const undos = this.#settings.topics.map((topic) =>
       this.#spool.handle(topic, this.#handler, limit),
     );
-    this.#unhandle = () => {
+    this.#removeHandlers = () => {
       for (const undo of undos) undo();
     };
   }
 
-  /** Once, until it answers. */
-  #tellGone(reason: string): void {
-    if (this.#isToldGone) return;
-    this.#isToldGone = true;
+  /** Reports that the target does not answer; once until it answers again. */
+  #reportUnreachable(reason: string): void {
+    if (this.#isUnreachableReported) return;
+    this.#isUnreachableReported = true;
     const text = `${reason}; nothing more is claimed until it answers`;
     const error = new RespoolError('broker.unavailable', text);
     this.#runtime.engine.trouble(`sending to ${this.#target.name}`, error);
   }
 
-  #forgetIn(ms: number): void {
-    this.#cancelForget = this.#parts.clock.after(ms, () => void this.#forget());
+  #scheduleKeyCleanUp(ms: number): void {
+    this.#cancelKeyCleanUp = this.#parts.clock.after(ms, () => void this.#cleanUpKeys());
   }
 
-  async #forget(): Promise<void> {
+  async #cleanUpKeys(): Promise<void> {
     let forgotten = 0;
     try {
-      forgotten = await this.#parts.forgetKeys();
+      forgotten = await this.#parts.deleteExpiredKeys();
     } catch (error) {
       this.#runtime.engine.trouble('forgetting old keys of the inbox', error);
     }
-    if (this.#isRunning) this.#forgetIn(forgotten > 0 ? FORGET_AGAIN_MS : FORGET_EVERY_MS);
+    if (this.#isRunning)
+      this.#scheduleKeyCleanUp(forgotten > 0 ? KEY_CLEAN_UP_AGAIN_MS : KEY_CLEAN_UP_EVERY_MS);
   }
 }
 
@@ -376,16 +380,16 @@ function spoolOptions(
   };
 }
 
-/** Where a relay sends to, ready: the handler, and what has to be closed with it. */
+/** The target of a relay: its handler, and how it is checked and closed. */
 interface RelaySink {
   readonly name: string;
-  /** Whether it can be gone as a whole: then one message asks before more are sent. */
+  /** Whether it can be down as a whole: then one message is sent as a probe before others. */
   readonly isProbed: boolean;
   /** A handler that sends to it, behind the breaker. */
   handlerWith(breaker: RelayBreaker): Handler;
-  /** Asks it once without a message; an error says why nothing can be sent. */
+  /** Checks it without a message; throws if nothing can be sent. */
   reach?(): Promise<void>;
-  /** Lets go of what was opened here. */
+  /** Closes what was opened here. */
   close(): Promise<void>;
 }
 
@@ -398,11 +402,11 @@ interface TargetSettings {
   readonly tracer?: Tracer | undefined;
 }
 
-/** A broker that is away for longer is left alone; what waits for it goes back to the table. */
-const AWAY_AFTER: Duration = '1s';
+/** If the broker cannot be reached for this long, waiting messages go back to the table. */
+const UNREACHABLE_AFTER: Duration = '1s';
 const SENDS_MAX = 100;
 
-/** Checks a target. Nothing is connected before it is asked for. */
+/** Checks a target and makes it ready; connects to nothing yet. */
 function targetOf(to: RelayTarget, settings: TargetSettings): RelaySink {
   if (typeof to === 'object' && to !== null) {
     if ('amqp' in to) return exchangeTarget(to, settings);
@@ -411,8 +415,8 @@ function targetOf(to: RelayTarget, settings: TargetSettings): RelaySink {
       return sinkTarget(to, { batchMax: settings.batch });
     }
   }
-  // n.b. Never what it says: it may be the address of a broker, with its password.
-  const given = isSpool(to) ? 'a spool' : typeOf(to);
+  // n.b. Its value is never shown: it may be the URL of a broker, with its password.
+  const given = isSpool(to) ? 'a spool' : describeType(to);
   throw new RespoolError(
     'config.invalid',
     `cannot use ${given} as "to" of a relay: allowed is { amqp: 'amqp://…', exchange: '…' }, ` +
@@ -433,7 +437,7 @@ function exchangeTarget(
   const secure = tls === undefined ? {} : { tls };
   const tracing = tracer === undefined ? {} : { tracing: tracer };
   const more = { ...secure, ...tracing };
-  const sink = rabbitSink({ url, exchange, clock, dice, awayAfter: AWAY_AFTER, ...more });
+  const sink = rabbitSink({ url, exchange, clock, dice, awayAfter: UNREACHABLE_AFTER, ...more });
   // Several sends keep their order: they go over one channel, one after the other.
   const sendsMax = Math.min(SENDS_MAX, Math.ceil(concurrency / batch));
   const target = sinkTarget(sink, { batchMax: batch, sendsMax });
@@ -452,7 +456,7 @@ function sinkTarget(sink: Sink, options: ForwardOptions): RelaySink {
     name: `sink "${sink.name}"`,
     isProbed: true,
     handlerWith(breaker) {
-      unlisten = sink.onBack?.(() => breaker.call()) ?? unlisten;
+      unlisten = sink.onBack?.(() => breaker.targetIsBack()) ?? unlisten;
       return breaker.sendTo(sink, options);
     },
     close: () => {
@@ -471,7 +475,7 @@ function routeTarget(to: { readonly deliver: Handler }): RelaySink {
   if (typeof deliver !== 'function') {
     throw new RespoolError(
       'config.invalid',
-      `cannot use ${typeOf(deliver)} as "to.deliver" of a relay: a handler is a function`,
+      `cannot use ${describeType(deliver)} as "to.deliver" of a relay: a handler is a function`,
     );
   }
   return {

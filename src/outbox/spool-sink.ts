@@ -1,9 +1,9 @@
 /**
- * spool-sink — a spool as the place where messages are sent on to.
+ * spool-sink — a spool as a sink, so that a relay can send messages to it.
  *
- * A message is enqueued under the id it has: what is sent again is a duplicate there, and
- * confirmed. One write for all of a send; when one of them is refused, each gets a write and an
- * answer of its own.
+ * A message is enqueued under its own id: if it is sent again, it is a duplicate there, and
+ * confirmed. All messages of a send are one write; if one of them is refused, each gets a write and
+ * an answer of its own.
  */
 
 import { isRespoolError, RespoolError, show } from '../core/errors.ts';
@@ -40,7 +40,7 @@ export interface SpoolSinkOptions {
   readonly keepOrder?: boolean;
 }
 
-/** How many are enqueued at once where each goes by itself. */
+/** How many are enqueued at once if each gets a write of its own. */
 const SINGLES_MAX = 50;
 
 /** The store of the other spool cannot do what the message needs; others may go on. */
@@ -57,12 +57,12 @@ export function spoolSink(spool: SinkSpool, options: SpoolSinkOptions = {}): Sin
   let isClosed = false;
   return {
     name: 'spool',
-    send(parcels) {
+    send(messages) {
       if (isClosed) {
         const text = 'cannot send to the spool: the sink is closed';
         return Promise.reject(new RespoolError('engine.stopping', text));
       }
-      return inFlight.track(sendAll(spool, keepOrder ? parcels : parcels.map(withoutOrder)));
+      return inFlight.track(sendAll(spool, keepOrder ? messages : messages.map(withoutOrder)));
     },
     async close() {
       isClosed = true;
@@ -75,32 +75,32 @@ type Answer = 'confirmed' | Failure;
 
 async function sendAll(
   spool: SinkSpool,
-  parcels: readonly OutgoingMessage[],
+  messages: readonly OutgoingMessage[],
 ): Promise<readonly Answer[]> {
-  if (parcels.length === 0) return [];
+  if (messages.length === 0) return [];
   try {
-    await spool.enqueueMany(parcels.map(messageOf));
-    return parcels.map(() => 'confirmed');
+    await spool.enqueueMany(messages.map(messageOf));
+    return messages.map(() => 'confirmed');
   } catch (error) {
-    const isOfOne = parcels.some((parcel) => isAbout(parcel, error)) && parcels.length > 1;
-    if (!isOfOne) return parcels.map((parcel) => failureOf(error, parcel));
+    const isOfOne = messages.some((message) => isAbout(message, error)) && messages.length > 1;
+    if (!isOfOne) return messages.map((message) => failureOf(error, message));
   }
   const answers: Answer[] = [];
-  // Those of one key must not pass each other.
-  const atOnce = parcels.some(({ orderKey }) => orderKey !== undefined) ? 1 : SINGLES_MAX;
-  for (let at = 0; at < parcels.length; at += atOnce) {
-    const some = parcels.slice(at, at + atOnce);
-    answers.push(...(await Promise.all(some.map((parcel) => sendOne(spool, parcel)))));
+  // Messages of one order key must not overtake each other.
+  const atOnce = messages.some(({ orderKey }) => orderKey !== undefined) ? 1 : SINGLES_MAX;
+  for (let at = 0; at < messages.length; at += atOnce) {
+    const some = messages.slice(at, at + atOnce);
+    answers.push(...(await Promise.all(some.map((message) => sendOne(spool, message)))));
   }
   return answers;
 }
 
-async function sendOne(spool: SinkSpool, parcel: OutgoingMessage): Promise<Answer> {
+async function sendOne(spool: SinkSpool, message: OutgoingMessage): Promise<Answer> {
   try {
-    await spool.enqueueMany([messageOf(parcel)]);
+    await spool.enqueueMany([messageOf(message)]);
     return 'confirmed';
   } catch (error) {
-    return failureOf(error, parcel);
+    return failureOf(error, message);
   }
 }
 
@@ -108,13 +108,13 @@ function messageOf({ id, topic, headers, body, orderKey }: OutgoingMessage): Mes
   return { id, topic, headers, body, ...(orderKey === undefined ? {} : { orderKey }) };
 }
 
-function withoutOrder({ orderKey: _orderKey, ...parcel }: OutgoingMessage): OutgoingMessage {
-  return parcel;
+function withoutOrder({ orderKey: _orderKey, ...message }: OutgoingMessage): OutgoingMessage {
+  return message;
 }
 
-/** Whether a message was refused for what it is, not the whole send. */
-function isAbout(parcel: OutgoingMessage, error: unknown): boolean {
-  return isAboutMessage(error) || isUnordered(parcel, error);
+/** Whether the error is about this message, not about the whole send. */
+function isAbout(message: OutgoingMessage, error: unknown): boolean {
+  return isAboutMessage(error) || isUnordered(message, error);
 }
 
 function isAboutMessage(error: unknown): boolean {
@@ -123,18 +123,18 @@ function isAboutMessage(error: unknown): boolean {
   );
 }
 
-/** A spool says `config.invalid` to an order key that its store cannot keep. */
+/** A spool refuses an order key with `config.invalid` if its store keeps no order. */
 function isUnordered({ orderKey }: OutgoingMessage, error: unknown): boolean {
   return orderKey !== undefined && isRespoolError(error, 'config.invalid');
 }
 
 /**
- * What the spool refuses now it refuses the next time, too; but an order that it does not keep is
- * fixed over there, and those behind it in the key wait until then.
+ * A message that the spool refuses now it will refuse again, so the failure is permanent. But an
+ * order key needs another store there: that is transient, and later messages of the key wait.
  */
-function failureOf(error: unknown, parcel: OutgoingMessage): Failure {
+function failureOf(error: unknown, message: OutgoingMessage): Failure {
   const { permanence, code, reason } = classify(error);
-  if (isUnordered(parcel, error)) {
+  if (isUnordered(message, error)) {
     const advice = 'or make the sink with { keepOrder: false }';
     return failure('transient', UNORDERED, `${reason}; take one of these for the spool, ${advice}`);
   }

@@ -1,5 +1,5 @@
 /**
- * sqlite-outbox — an outbox in the file of a better-sqlite3 database of the user's.
+ * sqlite-outbox — an outbox in a better-sqlite3 database of the user's (`SqliteOutbox`).
  *
  * Emits are synchronous, on the user's own handle and in its transaction. Relays open the same file
  * again, here or in another process on this machine.
@@ -15,25 +15,25 @@ import type { SqliteDatabase } from '../stores/shared/client.ts';
 import { sqlite } from '../stores/sqlite/entry-store.ts';
 import { checkTables, migrateSqlite, sqliteSchema } from '../stores/sqlite/schema.ts';
 import { createWithin, type InsertWithin } from '../stores/sqlite/insert.ts';
-import { forgetSqliteKeys, sqliteInboxSql, sqliteTable } from './inbox.ts';
+import { deleteExpiredSqliteKeys, sqliteInboxSql, sqliteTable } from './inbox.ts';
 import {
   checkEmitOptions,
   emittedOf,
   Messages,
-  type OwnMessage,
+  type CapturedMessage,
   type TracedEmits,
   traceEmit,
   traceEmits,
 } from './message.ts';
 import {
-  withAdvice,
+  withTableAdvice,
   areTablesMissing,
-  explainMissing,
+  explainMissingTables,
   type MissingTables,
 } from './table-errors.ts';
 import {
   type DatabaseOutboxOptions,
-  fromOf,
+  versionFrom,
   OUTBOX_DATABASES,
   outboxSettings,
   POSTGRES_OUTBOX_OPTIONS,
@@ -46,7 +46,7 @@ import {
   type EmitOptions,
   type EmitResult,
   type RelayOptions,
-  typeOf,
+  describeType,
 } from './types.ts';
 import { withinSqlite } from './transaction.ts';
 import { isSqlite } from './tx.ts';
@@ -64,7 +64,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
   readonly #database: Database;
   readonly #tables: string;
   readonly #inbox: string;
-  readonly #lack: MissingTables;
+  readonly #missingTables: MissingTables;
   readonly #clock: Clock;
   readonly #messages: Messages;
   readonly #insertWithin: InsertWithin;
@@ -77,9 +77,10 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     const { emit, parts } = outboxSettings(options, OPTIONS);
     const { database, tables = 'outbox_' } = options;
     if (!isSqlite(database)) {
+      const given = describeType(database);
       throw new RespoolError(
         'config.invalid',
-        `cannot make an outbox over ${typeOf(database)}: "database" is no better-sqlite3 database`,
+        `cannot make an outbox over ${given}: "database" is no better-sqlite3 database`,
       );
     }
     if (tables === '') {
@@ -93,18 +94,19 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     this.#database = database;
     this.#tables = checkTables(tables);
     this.#inbox = sqliteTable({ table: `${tables}inbox` });
-    this.#lack = { place: `"${tables}…"`, advice: ADVICE };
+    this.#missingTables = { place: `"${tables}…"`, advice: ADVICE };
     this.#clock = clock;
     this.#messages = new Messages(emit);
     this.#insertWithin = createWithin(tables);
-    // Other processes look at the file themselves, ten times a second.
-    this.#wake = new OutboxWake({ tell: () => Promise.resolve(), clock, logger });
+    // Other processes poll the file, ten times a second.
+    this.#wake = new OutboxWake({ notify: () => Promise.resolve(), clock, logger });
     const name = `the outbox "${tables}" in ${show(fileOf(database))}`;
     this.#parts = {
       ...parts,
       name,
-      makeStore: (own) => this.#wake.wired(withAdvice(this.#makeStore(own), name, this.#lack)),
-      forgetKeys: () => Promise.resolve(this.#forgetKeys()),
+      makeStore: (own) =>
+        this.#wake.withWake(withTableAdvice(this.#makeStore(own), name, this.#missingTables)),
+      deleteExpiredKeys: () => Promise.resolve(this.#deleteExpiredKeys()),
     };
   }
 
@@ -118,7 +120,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     body?: unknown,
     options: EmitOptions = {},
   ): EmitResult {
-    const own = this.#messages.own({ ...checkEmitOptions(options), routingKey, body });
+    const own = this.#messages.capture({ ...checkEmitOptions(options), routingKey, body });
     const traced = traceEmit(this.#parts.tracer, own);
     const [emitted] = this.#emit(database, [own], `emit ${show(routingKey)}`, traced);
     return emitted as EmitResult;
@@ -127,7 +129,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
   /** The same for many, in their order; all are checked before any is written. */
   emitMany(database: SqliteDatabase, messages: readonly EmitMessage[]): readonly EmitResult[] {
     checkList('messages', messages, 'a list of messages; for one alone use emit()');
-    const own = messages.map((message) => this.#messages.own(message));
+    const own = messages.map((message) => this.#messages.capture(message));
     const traced = traceEmits(this.#parts.tracer, own);
     return this.#emit(database, own, `emit ${own.length} messages`, traced);
   }
@@ -162,7 +164,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
    * SQL to read or to keep.
    */
   sql(options: SqlOptions = {}): string {
-    const tables = sqliteSchema({ tables: this.#tables, from: fromOf(options) });
+    const tables = sqliteSchema({ tables: this.#tables, from: versionFrom(options) });
     return `PRAGMA ${JOURNAL};\n${tables}\n${sqliteInboxSql(this.#inbox)}`;
   }
 
@@ -189,7 +191,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
 
   #emit(
     database: SqliteDatabase,
-    own: readonly OwnMessage[],
+    own: readonly CapturedMessage[],
     doing: string,
     traced: TracedEmits | undefined,
   ): EmitResult[] {
@@ -204,7 +206,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     }
   }
 
-  #insert(database: SqliteDatabase, own: readonly OwnMessage[], doing: string): EmitResult[] {
+  #insert(database: SqliteDatabase, own: readonly CapturedMessage[], doing: string): EmitResult[] {
     if (!isSqlite(database)) {
       throw new RespoolError(
         'config.invalid',
@@ -218,7 +220,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
       const results = this.#insertWithin(database, entries);
       return entries.map((entry, at) => emittedOf(entry, results[at]));
     } catch (error) {
-      throw explainMissing(error, doing, this.#lack);
+      throw explainMissingTables(error, doing, this.#missingTables);
     }
   }
 
@@ -241,20 +243,20 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     return sqlite({ path, tables: this.#tables, migrate: false }, { clock, dice });
   }
 
-  #forgetKeys(): number {
-    // In a transaction of the user's it would come and go with that.
+  #deleteExpiredKeys(): number {
+    // In a transaction of the user's it would be rolled back with it.
     if (!this.#database.open || this.#database.inTransaction) return 0;
     try {
-      return forgetSqliteKeys(this.#database, this.#inbox, this.#clock.now());
+      return deleteExpiredSqliteKeys(this.#database, this.#inbox, this.#clock.now());
     } catch (error) {
-      // Without an inbox there is nothing to forget.
+      // Without an inbox there is nothing to delete.
       if (areTablesMissing(error)) return 0;
       throw error;
     }
   }
 }
 
-/** Where the database lies, as better-sqlite3 says it. */
+/** The path of the database file; `:memory:` if it has none. */
 function fileOf(database: SqliteDatabase): string {
   const name: unknown = Reflect.get(database, 'name');
   return typeof name === 'string' && name !== '' ? name : ':memory:';

@@ -1,19 +1,19 @@
 /**
- * table-errors — distinguishes a database without our tables, or with older ones, from
- * everything else that can go wrong in a transaction of the caller's.
+ * table-errors — recognises errors of PostgreSQL and SQLite, through whatever library they come:
+ * missing or older tables of an outbox, which get an error with advice; and server codes.
  */
 
 import { isRespoolError, RespoolError } from '../core/errors.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 
-/** No such table, no such schema, no such column: as PostgreSQL says it. */
+/** PostgreSQL's codes for: no such table, no such schema, no such column. */
 const CODES: ReadonlySet<unknown> = new Set(['42P01', '3F000', '42703']);
-/** As SQLite says it. */
+/** SQLite's text for the same. */
 const TEXT = /no such (?:table|column)|has no column named/;
-/** As stores say it of tables that were made by a later version. */
+/** In the error text of stores for tables of a later version. */
 const NEWER = /newer/;
 
-/** What is said of tables that are missing. */
+/** What the error for missing tables says. */
 export interface MissingTables {
   /** Where they were looked for: another schema is easily named by mistake. */
   readonly place: string;
@@ -21,10 +21,10 @@ export interface MissingTables {
 }
 
 /**
- * The error with what to do, where tables are missing; any other as it is: it is about the caller's
- * own transaction, and the caller may know its code.
+ * An error with advice, if tables are missing; any other error is returned as it is: it concerns
+ * the caller's own transaction, and the caller may know its code.
  */
-export function explainMissing(
+export function explainMissingTables(
   error: unknown,
   doing: string,
   { place, advice }: MissingTables,
@@ -37,26 +37,26 @@ export function explainMissing(
   );
 }
 
-/** Whether that is what is wrong. */
+/** Whether an error means that tables are missing or too old. */
 export function areTablesMissing(error: unknown): boolean {
   return isServerError(error, isMissing) || isOutdated(error);
 }
 
-/** The store, which says the same when it is opened without its tables. */
-export function withAdvice(store: EntryStore, name: string, lack: MissingTables): EntryStore {
+/** The store, with the same advice in the error of its `open()`. */
+export function withTableAdvice(store: EntryStore, name: string, lack: MissingTables): EntryStore {
   return {
     ...store,
     async open() {
       try {
         await store.open();
       } catch (error) {
-        throw explainMissing(error, `open ${name}`, lack);
+        throw explainMissingTables(error, `open ${name}`, lack);
       }
     },
   };
 }
 
-/** What a store says; tables that are newer need a newer program, and no advice of ours. */
+/** Whether the tables of a store are too old; newer ones need a newer program, not this advice. */
 function isOutdated(error: unknown): boolean {
   return isRespoolError(error, 'store.version') && !NEWER.test(error.message);
 }
@@ -66,32 +66,31 @@ function isMissing({ code, message }: Readonly<Record<string, unknown>>): boolea
   return code === 'SQLITE_ERROR' && typeof message === 'string' && TEXT.test(message);
 }
 
-// What a database said was wrong, through whatever library it comes.
-
-/** Libraries put the error of the server into one of their own, and that perhaps into another. */
+// Codes of server errors, through whatever library they come.
+/** Libraries wrap the error of the server in one of their own, sometimes twice. */
 const DEPTH_MAX = 5;
 
 /** There is no transaction to do it in. */
 export const NO_TRANSACTION = '25P01';
-/** A concurrent transaction, invisible to this one, changed the same rows. */
-export const COLLISION = '40001';
+/** A concurrent transaction changed the same rows. */
+export const SERIALIZATION_FAILURE = '40001';
 
 /** Whether the server failed a statement with this code. */
 export function hasCode(error: unknown, code: string): boolean {
   return isServerError(error, (message) => message['code'] === code);
 }
 
-/** Whether an error, or one of those that it holds, is such a one. */
+/** Whether an error, or one that it wraps, matches. */
 function isServerError(
   error: unknown,
-  isSuch: (byName: Readonly<Record<string, unknown>>) => boolean,
+  matches: (byName: Readonly<Record<string, unknown>>) => boolean,
   depth: number = DEPTH_MAX,
 ): boolean {
   if (typeof error !== 'object' || error === null || depth === 0) return false;
   const said = error as Readonly<Record<string, unknown>>;
-  if (isSuch(said)) return true;
+  if (matches(said)) return true;
   return (
-    isServerError(said['cause'], isSuch, depth - 1) ||
-    isServerError(said['meta'], isSuch, depth - 1)
+    isServerError(said['cause'], matches, depth - 1) ||
+    isServerError(said['meta'], matches, depth - 1)
   );
 }

@@ -1,6 +1,6 @@
 /**
- * tracking — which messages led to a message: a chain of ids that goes with everything emitted in a
- * scope, on the wire in one header.
+ * tracking — which messages led to a message: a chain of ids that is added to everything emitted in
+ * a scope, as one header. Public: `tracking`, `withTracking`, `trackingIds`, `trackingOf`.
  *
  *   tracking(…) ─▶ emit: header = ids of the scope + its own id ─▶ listen: scope of its handler
  *                                                            ─▶ any handler behind `withTracking`
@@ -13,9 +13,9 @@ import type { Middleware } from '../ports/handler.ts';
 import { systemClock, systemDice } from '../system/clock.ts';
 import { createIdMaker } from '../system/ids.ts';
 
-/** Where the chain is on the wire: a JSON list of texts, the oldest first. */
+/** The header with the chain: a JSON list of ids, the oldest first. Other systems read it. */
 export const TRACKING_HEADER = 'x-outbox-tracking-ids';
-/** A chain keeps its last ids: what goes round in a circle must not grow for ever. */
+/** Maximum length: messages that lead to each other in a cycle must not grow without limit. */
 const CHAIN_MAX = 50;
 const TRACKING_ID_MAX_CHARS = 128;
 
@@ -72,7 +72,7 @@ export function trackingOf(headers: Headers): readonly string[] {
     const ids: unknown = JSON.parse(text);
     return Array.isArray(ids) ? bounded(ids.filter(isTrackingId)) : [];
   } catch {
-    // Whatever another system wrote there: it is no chain, and no reason to refuse the message.
+    // Another system wrote something else there: no chain, and no reason to refuse the message.
     return [];
   }
 }

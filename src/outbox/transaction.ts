@@ -1,5 +1,7 @@
 /**
- * transaction — begin, do, commit, on one connection of a pool; what fails is rolled back.
+ * transaction — `transaction()`: BEGIN, the caller's function, COMMIT or ROLLBACK on one connection
+ * of a pool; the proxy that refuses statements after the end (`GuardedTx`); and transactions of
+ * better-sqlite3 (`withinSqlite`).
  */
 
 import { RespoolError } from '../core/errors.ts';
@@ -9,29 +11,29 @@ import { hasCode, NO_TRANSACTION } from './table-errors.ts';
 import { isPool } from './tx.ts';
 
 /**
- * What ends a transaction, in any of several statements; going back to a savepoint does not. What
- * only looks like it, such as the end of a CASE, costs a question to the server.
+ * Statements that end a transaction, also as one of several; ROLLBACK TO a savepoint does not. A
+ * false match, such as the END of a CASE, costs one statement to the server.
  */
 const ENDING =
   /(?:^|;|\*\/)\s*(?:commit|end|abort|prepare\s+transaction|rollback(?!(?:\s+\w+)?\s+to\b))\b/im;
 
-const known = new WeakMap<object, GuardedTx>();
+const GUARDED = new WeakMap<object, GuardedTx>();
 
-/** The transaction of `transaction()` that this is, or was. */
+/** The guard of a transaction of `transaction()`, also after its end; undefined for others. */
 export function guardedTxOf(value: unknown): GuardedTx | undefined {
-  return typeof value === 'object' && value !== null ? known.get(value) : undefined;
+  return typeof value === 'object' && value !== null ? GUARDED.get(value) : undefined;
 }
 
 /**
- * One of our transactions, and the connection for as long as it is on it. `fn` may leave something
- * behind that goes on after the end, such as the others of a Promise.all of which one failed. By
- * then the connection may be in another transaction; so each gets a proxy of the connection, which
- * refuses everything from the moment the end is sent.
+ * A transaction of `transaction()`, and a proxy of its connection. `fn` may leave work behind that
+ * continues after the end, such as the other members of a Promise.all of which one failed. By then
+ * the connection may be in another transaction. So each transaction gets a proxy of the connection,
+ * which refuses everything once COMMIT or ROLLBACK is sent.
  */
 export class GuardedTx<Client extends object = object> {
   /** The connection, until the end. */
   readonly tx: Client;
-  /** What the commit waits for: half of it would be worse than none. */
+  /** Emits and calls of `once` that the commit waits for: all of them are committed, or none. */
   readonly inFlight: InFlight = new InFlight();
   #isOver = false;
   #isEndedInside = false;
@@ -47,7 +49,7 @@ export class GuardedTx<Client extends object = object> {
         return isMethod ? value.bind(target) : value;
       },
     });
-    known.set(this.tx, this);
+    GUARDED.set(this.tx, this);
   }
 
   /** Whether a statement sent now is in the transaction, regardless of later statements. */
@@ -62,10 +64,10 @@ export class GuardedTx<Client extends object = object> {
 
   /** Refuses what comes after the end. */
   check(doing: string): void {
-    if (this.#isOver) throw over(doing);
+    if (this.#isOver) throw endedError(doing);
   }
 
-  /** From now on it refuses. */
+  /** Refuses everything from now on. */
   end(): void {
     this.#isOver = true;
   }
@@ -74,15 +76,15 @@ export class GuardedTx<Client extends object = object> {
     const [first, ...rest] = args;
     if (this.#isOver) {
       const isAsked = rest.some((arg) => typeof arg === 'function') || isSubmittable(first);
-      if (isAsked) throw over('run a statement');
-      return Promise.reject(over('run a statement'));
+      if (isAsked) throw endedError('run a statement');
+      return Promise.reject(endedError('run a statement'));
     }
     if (ENDING.test(textOf(first))) this.#isEndedInside = true;
     return (client as { query(...args: unknown[]): unknown }).query(...args);
   }
 }
 
-function over(doing: string): RespoolError {
+function endedError(doing: string): RespoolError {
   return new RespoolError(
     'config.invalid',
     `cannot ${doing}: its transaction has ended; await everything you do in it before its ` +
@@ -90,7 +92,7 @@ function over(doing: string): RespoolError {
   );
 }
 
-/** A cursor or a stream of rows, which tells its errors by itself. */
+/** Whether it is a cursor or a stream of rows, which reports errors by itself. */
 function isSubmittable(value: unknown): boolean {
   return typeof value === 'object' && value !== null && 'submit' in value;
 }
@@ -117,7 +119,7 @@ export interface TxPool {
   connect(): Promise<TxClient & { release(error?: Error | boolean): void }>;
 }
 
-/** What a pool gives, with everything that can be done with it. */
+/** The type of the clients of a pool. */
 export type ClientOf<Pool> = Pool extends {
   connect: { (): Promise<infer Client>; (callback: never): unknown };
 }
@@ -126,8 +128,8 @@ export type ClientOf<Pool> = Pool extends {
     ? Client
     : TxClient;
 
-/** What a connection that is lost while it is ours says it with. */
-export interface StatementRunner {
+/** The `error` event of a connection, by which it reports that it is lost. */
+export interface ErrorEmitter {
   on?(event: 'error', listener: (error: Error) => void): unknown;
   removeListener?(event: 'error', listener: (error: Error) => void): unknown;
 }
@@ -149,42 +151,42 @@ export async function transaction<Pool extends TxPool, T>(
     );
   }
   const client = await pool.connect();
-  const speaker: StatementRunner = client as StatementRunner;
+  const connection: ErrorEmitter = client as ErrorEmitter;
   let lost: Error | undefined;
   // A connection that breaks while it is idle reports that by an event, and without a
   // listener ends the process. The caller that asks next hears of it.
   const onError = (error: Error): void => {
     lost = error;
   };
-  speaker.on?.('error', onError);
-  const live = new GuardedTx(client);
+  connection.on?.('error', onError);
+  const guarded = new GuardedTx(client);
   try {
     await client.query('BEGIN');
-    const value = await fn(live.tx as ClientOf<Pool>);
-    await live.inFlight.idle();
-    await checkOpen(client, live);
-    live.end();
+    const value = await fn(guarded.tx as ClientOf<Pool>);
+    await guarded.inFlight.idle();
+    await checkOpen(client, guarded);
+    guarded.end();
     await commit(client);
     return value;
   } catch (error) {
-    live.end();
+    guarded.end();
     // A rollback that fails leaves a connection in no known state: it is closed, which rolls back.
     await client.query('ROLLBACK').catch((failure: Error) => {
       lost ??= failure;
     });
     throw error;
   } finally {
-    speaker.removeListener?.('error', onError);
+    connection.removeListener?.('error', onError);
     client.release(lost);
   }
 }
 
-/** A commit where there is nothing to commit is no error to the server. */
-async function checkOpen(client: TxClient, live: GuardedTx): Promise<void> {
+/** Throws if the transaction has ended already: for the server a COMMIT would be no error. */
+async function checkOpen(client: TxClient, guarded: GuardedTx): Promise<void> {
   const { getTransactionStatus } = client as { getTransactionStatus?: () => unknown };
-  // n.b. Older versions of pg do not tell; and what was not waited for has not been told yet.
+  // n.b. Older versions of pg have no status; and it lags behind statements that were not awaited.
   let isOpen = getTransactionStatus?.call(client) !== IDLE;
-  if (isOpen && live.isEndedInside) {
+  if (isOpen && guarded.isEndedInside) {
     isOpen = await client.query('SAVEPOINT respool_end').then(
       () => true,
       (error: unknown) => !hasCode(error, NO_TRANSACTION),
@@ -198,7 +200,7 @@ async function checkOpen(client: TxClient, live: GuardedTx): Promise<void> {
   );
 }
 
-/** As pg tells that a connection is in no transaction. */
+/** The transaction status of pg for: in no transaction. */
 const IDLE = 'I';
 
 async function commit(client: TxClient): Promise<void> {
@@ -213,7 +215,7 @@ async function commit(client: TxClient): Promise<void> {
   );
 }
 
-// The same in a database of better-sqlite3: synchronous from end to end.
+// Transactions in a database of better-sqlite3: synchronous.
 
 /**
  * One transaction, or a savepoint in that of the caller; undone as a whole when `work` throws.
@@ -221,7 +223,7 @@ async function commit(client: TxClient): Promise<void> {
  */
 export function withinSqlite<T>(database: SqliteDatabase, doing: string, work: () => T): T {
   const isNested = database.inTransaction;
-  // Immediate: what is found at the start must still be so at the first write.
+  // Immediate: what is read at the start must not change before the first write.
   database.exec(isNested ? 'SAVEPOINT respool_outbox' : 'BEGIN IMMEDIATE');
   try {
     const value = work();

@@ -1,11 +1,11 @@
 /**
- * tx — what the caller gave as a transaction, as the one method that we need; or why it is none.
+ * tx — adapts the caller's transaction to `SqlTx` (one method, `query`): of pg, Kysely, Drizzle,
+ * Knex or Prisma. Also `TxMutexes`, by which calls on one transaction run one after the other.
  *
- * Transactions of Kysely, Drizzle, Knex and Prisma are taken as they are: typed by their shape and
- * never imported, anyone who uses one has it; statements go through the library itself, so that its
- * logs and hooks see them. What would run outside the transaction, such as a pool, is refused: a
- * message that is there although the rest was rolled back is worse than an error. Calls on one
- * transaction run one after the other.
+ * The libraries are recognised and typed by their shape and never imported. Statements go through
+ * the library itself, so that its logs and hooks see them. Promise: whatever would run outside the
+ * transaction, such as a pool, is refused: a message that stays although the rest was rolled back
+ * is worse than an error.
  */
 
 import { RespoolError, show } from '../core/errors.ts';
@@ -15,11 +15,11 @@ import type { SqliteDatabase } from '../stores/shared/client.ts';
 /** Your own transaction: a client of `pg`, or that of Kysely, Drizzle, Knex or Prisma. */
 export type AnyTx = SqlTx | KyselyTx | DrizzleTx | KnexTx | PrismaTx;
 
-/** Takes a transaction of a library that we know; `doing` begins the error, as `emit "a.b"`. */
+/** Adapts a transaction of a known library; `doing` begins the error, as `emit "a.b"`. */
 export function sqlTxOf(value: unknown, doing: string): SqlTx {
-  for (const { fits, isOpen, take, advice } of KNOWN) {
+  for (const { fits, isOpen, adapt, advice } of LIBRARIES) {
     if (!fits(value)) continue;
-    if (isOpen(value)) return take(value);
+    if (isOpen(value)) return adapt(value);
     throw new RespoolError('config.invalid', `cannot ${doing}: ${advice}`);
   }
   throw new RespoolError(
@@ -29,15 +29,15 @@ export function sqlTxOf(value: unknown, doing: string): SqlTx {
   );
 }
 
-/** Whether it stands for one transaction, and is not used for another after that. */
+/** Whether the object stands for one transaction only, and is never used for another. */
 export function isOneTransaction(value: unknown): boolean {
-  return KNOWN.find(({ fits }) => fits(value))?.isOne === true;
+  return LIBRARIES.find(({ fits }) => fits(value))?.isPerTransaction === true;
 }
 
-/** Whether it hands out connections: what runs on it is in no transaction. */
+/** Whether it is a pool of connections: statements on it are in no transaction. */
 export function isPool(value: unknown): boolean {
-  // A client can connect() as well; only one that was handed out can be released, and only a
-  // connection can quote.
+  // A client has connect() too; but only a client of a pool has release(), and only a client has
+  // escapeLiteral().
   return has(value, 'connect') && !has(value, 'release') && !has(value, 'escapeLiteral');
 }
 
@@ -46,66 +46,66 @@ export function isSqlite(value: unknown): value is SqliteDatabase {
   return has(value, 'prepare') && has(value, 'exec') && has(value, 'pragma');
 }
 
-/** One library: how it is known, whether it is in a transaction, and what to do if not. */
+/** One library: how it is recognised, whether it is in a transaction, and what to do if not. */
 interface Library {
   readonly fits: (value: unknown) => boolean;
   readonly isOpen: (value: unknown) => boolean;
-  readonly take: (value: unknown) => SqlTx;
+  readonly adapt: (value: unknown) => SqlTx;
   readonly advice: string;
   /** Whether it makes a new object for each transaction. */
-  readonly isOne?: boolean;
+  readonly isPerTransaction?: boolean;
 }
 
 const OUTSIDE = 'what it runs is in no transaction, and would stay if yours is rolled back';
 
-const KNOWN: readonly Library[] = [
+const LIBRARIES: readonly Library[] = [
   {
     fits: isSqlite,
     isOpen: () => false,
-    take: (value) => value as SqlTx,
+    adapt: (value) => value as SqlTx,
     advice: 'this is a database of better-sqlite3; make the outbox with { database }',
   },
   {
     fits: (value) => has(value, '$queryRawUnsafe'),
     // A transaction may begin another inside it, since Prisma 7.5; it cannot connect.
     isOpen: (value) => !has(value, '$connect'),
-    take: (value) => fromPrisma(value as PrismaTx),
+    adapt: (value) => fromPrisma(value as PrismaTx),
     advice:
       `this is the client of Prisma: ${OUTSIDE}; ` +
       'call it in prisma.$transaction(async (tx) => …) with that tx',
-    isOne: true,
+    isPerTransaction: true,
   },
   {
     fits: (value) => has(value, 'executeQuery') && has(value, 'withoutPlugins'),
     isOpen: (value) => read(value, 'isTransaction') === true,
-    take: (value) => fromKysely(value as KyselyTx),
+    adapt: (value) => fromKysely(value as KyselyTx),
     advice:
       `this is the database of Kysely: ${OUTSIDE}; ` +
       'call it in db.transaction().execute(async (tx) => …) with that tx',
-    isOne: true,
+    isPerTransaction: true,
   },
   {
     fits: (value) => has(value, 'raw') && has(value, 'transaction') && has(value, 'schema', 'any'),
     isOpen: (value) => read(value, 'isTransaction') === true,
-    take: (value) => fromKnex(value as KnexTx),
+    adapt: (value) => fromKnex(value as KnexTx),
     advice:
       `this is Knex itself: ${OUTSIDE}; ` +
       'call it in knex.transaction(async (tx) => …) with that tx',
-    isOne: true,
+    isPerTransaction: true,
   },
   {
     fits: (value) => has(value, 'execute') && has(value, 'transaction') && has(value, 'select'),
     isOpen: (value) => has(value, 'rollback'),
-    take: (value) => fromDrizzle(value as DrizzleTx),
+    adapt: (value) => fromDrizzle(value as DrizzleTx),
     advice:
       `this is the database of Drizzle: ${OUTSIDE}; ` +
       'call it in db.transaction(async (tx) => …) with that tx',
-    isOne: true,
+    isPerTransaction: true,
   },
   {
     fits: isPool,
     isOpen: () => false,
-    take: (value) => value as SqlTx,
+    adapt: (value) => value as SqlTx,
     advice:
       `this is a pool: ${OUTSIDE}; use transaction(pool, async (tx) => …), ` +
       'or a client of the pool on which you began one',
@@ -113,7 +113,7 @@ const KNOWN: readonly Library[] = [
   {
     fits: (value) => has(value, 'query'),
     isOpen: () => true,
-    take: (value) => fromQuery(value as SqlTx),
+    adapt: (value) => fromQuery(value as SqlTx),
     advice: '',
   },
 ];
@@ -193,7 +193,7 @@ export function fromDrizzle(tx: DrizzleTx): SqlTx {
 export function fromKnex(tx: KnexTx): SqlTx {
   return {
     async query(text, values) {
-      // Knex counts its question marks instead of numbers: a value that is used twice goes twice.
+      // Knex has question marks instead of numbers: a value that is used twice is passed twice.
       const bindings: unknown[] = [];
       const counted = text.replaceAll('?', '\\?').replaceAll(PLACEHOLDER, (_, number: string) => {
         bindings.push(values[Number(number) - 1]);
@@ -208,7 +208,7 @@ export function fromKnex(tx: KnexTx): SqlTx {
 export function fromPrisma(tx: PrismaTx): SqlTx {
   return {
     async query(text, values) {
-      // Prisma sends a text in the form of the type it is cast to, which only fits text itself.
+      // Prisma sends a text as the type that it is cast to, which fails for all types but text.
       const typed = text.replaceAll(PLACEHOLDER, (placeholder, number: string) =>
         typeof values[Number(number) - 1] === 'string' ? `${placeholder}::text` : placeholder,
       );
@@ -228,13 +228,13 @@ function fromQuery(tx: SqlTx): SqlTx {
 
 const PLACEHOLDER = /\$(\d+)\b/g;
 
-/** Some give rows, some a result that has them. */
+/** The rows of a result: some libraries return rows, some an object with rows. */
 function rowsOf(result: unknown): readonly Row[] {
   if (Array.isArray(result)) return result as readonly Row[];
   const rows: unknown =
     typeof result === 'object' && result !== null ? Reflect.get(result, 'rows') : undefined;
   if (Array.isArray(rows)) return rows as readonly Row[];
-  // Taken for none, a duplicate would pass for a message that was stored.
+  // If they counted as no rows, a duplicate would look like a stored message.
   throw new RespoolError(
     'config.invalid',
     `cannot use this transaction: it answered a statement with ${show(result)}; needed are rows ` +
@@ -243,45 +243,45 @@ function rowsOf(result: unknown): readonly Row[] {
 }
 
 /**
- * Calls on one object that stands for a transaction. A call may take several statements: another
- * that came in between would overtake it, or be undone with it.
+ * The calls on one transaction, one at a time. A call may take several statements: another call in
+ * between would overtake it, or be undone with it.
  */
 export interface TxMutex {
   /** The id of the transaction, as far as it is known. */
   xid: string | undefined;
 }
 
-interface OwnLane extends TxMutex {
+interface MutexState extends TxMutex {
   waiting: number;
   last: Promise<unknown>;
 }
 
-/** Lanes by their objects. */
+/** Mutexes by the objects of their transactions. */
 export class TxMutexes {
-  readonly #lanes = new WeakMap<object, OwnLane>();
+  readonly #states = new WeakMap<object, MutexState>();
 
   /**
-   * Runs `work` when those before it on the same object are through: at once if there are none, and
-   * nothing is awaited then. `isKept`: the object lives no longer than its transaction, so the id
-   * is kept.
+   * Runs `work` once earlier calls on the same object have ended; without earlier calls at once,
+   * with nothing awaited. `isKept`: the object lives no longer than its transaction, so the
+   * transaction id is kept.
    */
-  run<T>(tx: object, isKept: boolean, work: (lane: TxMutex) => Promise<T>): Promise<T> {
-    const lane = this.#laneOf(tx);
-    const run = lane.waiting === 0 ? work(lane) : lane.last.then(() => work(lane));
-    lane.waiting += 1;
+  run<T>(tx: object, isKept: boolean, work: (mutex: TxMutex) => Promise<T>): Promise<T> {
+    const mutex = this.#stateOf(tx);
+    const run = mutex.waiting === 0 ? work(mutex) : mutex.last.then(() => work(mutex));
+    mutex.waiting += 1;
     const leave = (): void => {
-      lane.waiting -= 1;
-      if (lane.waiting === 0 && !isKept) lane.xid = undefined;
+      mutex.waiting -= 1;
+      if (mutex.waiting === 0 && !isKept) mutex.xid = undefined;
     };
-    lane.last = run.then(leave, leave);
+    mutex.last = run.then(leave, leave);
     return run;
   }
 
-  #laneOf(tx: object): OwnLane {
-    const known = this.#lanes.get(tx);
+  #stateOf(tx: object): MutexState {
+    const known = this.#states.get(tx);
     if (known !== undefined) return known;
-    const lane: OwnLane = { xid: undefined, waiting: 0, last: Promise.resolve() };
-    this.#lanes.set(tx, lane);
-    return lane;
+    const mutex: MutexState = { xid: undefined, waiting: 0, last: Promise.resolve() };
+    this.#states.set(tx, mutex);
+    return mutex;
   }
 }

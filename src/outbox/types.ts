@@ -1,5 +1,5 @@
 /**
- * types — what an outbox takes and gives: the words that its parts share.
+ * types — the public types of emits and relays, and the table of the options of a relay.
  *
  *   emit ─(your transaction)─▶ entries of a store ─relay: forward(sink)─▶ broker, spool, web
  *                                                        consumer ─once()─▶ effect, at most once
@@ -202,7 +202,7 @@ export interface RelayOptions {
 const NAMES_MAX = 10;
 
 /** Such as `a text`, or `an object with url, exchange`. */
-export function typeOf(value: unknown): string {
+export function describeType(value: unknown): string {
   if (value === undefined || value === null) return String(value);
   if (typeof value === 'string') return 'a text';
   if (typeof value !== 'object') return `a ${typeof value}`;

@@ -1,10 +1,9 @@
 /**
- * wake — tells relays that something was committed, those of this process at once, those of others
- * by NOTIFY.
+ * wake — wakes relays after a commit: those of this process at once, those of others by NOTIFY.
  *
- * A NOTIFY takes a lock of the whole database when it commits: so it goes by itself after the
- * transaction, on another connection, and at most every 20 ms. Nothing depends on it: relays that
- * are not told look for themselves.
+ * A NOTIFY takes a lock of the whole database when it commits. So it is sent after the transaction,
+ * on another connection, and at most every 20 ms. Correctness does not depend on it: relays that
+ * get no wake-up poll.
  *
  * Why: docs/decisions/0030-an-emit-does-not-notify.md
  */
@@ -15,12 +14,12 @@ import type { EntryStore } from '../ports/entry-store.ts';
 import type { Logger } from '../ports/logger.ts';
 import { sleep } from '../system/wait.ts';
 
-const TELL_EVERY_MS = 20;
+const NOTIFY_EVERY_MS = 20;
 
-/** What telling needs. */
+/** How other processes are notified. */
 export interface WakeOptions {
-  /** Tells other processes. */
-  readonly tell: () => Promise<void>;
+  /** Notifies other processes. */
+  readonly notify: () => Promise<void>;
   readonly clock: Clock;
   readonly logger: Logger | undefined;
 }
@@ -29,37 +28,37 @@ export interface WakeOptions {
 export class OutboxWake {
   readonly #parts: WakeOptions;
   readonly #calls = new Set<() => void>();
-  /** The next telling, which all join who come before it goes. */
+  /** The next notification, shared by all callers until it is sent. */
   #next: Promise<void> | undefined;
-  /** The last one that went. */
-  #telling: Promise<void> = Promise.resolve();
-  /** Resolves when another one may go. */
+  /** The last notification that was sent. */
+  #notifying: Promise<void> = Promise.resolve();
+  /** Resolves when the next notification may be sent. */
   #free: Promise<void> = Promise.resolve();
 
   constructor(parts: WakeOptions) {
     this.#parts = parts;
   }
 
-  /** Resolves when others were told, or could not be. */
+  /** Resolves when others were notified, or that failed. */
   wake(): Promise<void> {
     for (const call of this.#calls) call();
     this.#next ??= this.#free.then(() => {
       this.#next = undefined;
-      this.#telling = this.#tell();
-      this.#free = this.#telling.then(() => this.#pause());
-      return this.#telling;
+      this.#notifying = this.#notify();
+      this.#free = this.#notifying.then(() => this.#pause());
+      return this.#notifying;
     });
     return this.#next;
   }
 
-  /** Resolves when nothing is on its way. */
+  /** Resolves when no notification is in flight. */
   async idle(): Promise<void> {
     await this.#next;
-    await this.#telling;
+    await this.#notifying;
   }
 
-  /** The store, woken by us as well. */
-  wired(store: EntryStore): EntryStore {
+  /** The store, whose watchers are also called by `wake()`. */
+  withWake(store: EntryStore): EntryStore {
     return {
       ...store,
       watch: (onDue) => {
@@ -73,16 +72,16 @@ export class OutboxWake {
     };
   }
 
-  async #tell(): Promise<void> {
+  async #notify(): Promise<void> {
     try {
-      await this.#parts.tell();
+      await this.#parts.notify();
     } catch (error) {
-      // What was committed is there; relays look for themselves at least every second.
+      // The message is committed; relays poll at least every second.
       this.#parts.logger?.warn({ error: textOf(error) }, 'relays could not be woken after an emit');
     }
   }
 
   #pause(): Promise<void> {
-    return sleep(this.#parts.clock, TELL_EVERY_MS);
+    return sleep(this.#parts.clock, NOTIFY_EVERY_MS);
   }
 }

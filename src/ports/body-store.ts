@@ -1,8 +1,9 @@
 /**
  * body-store — the interface of a store for bodies that are too large to be stored inline.
  *
- * Bodies are streams from end to end. A ref is used once and never overwritten; it has 1 to 128 of
- * 0-9 a-z _ -, and starts with a letter or digit.
+ * Bodies are read and written as streams. A ref is used once and never overwritten; it has 1 to 128
+ * of 0-9 a-z _ -, and starts with a letter or digit. Public: stores of users implement it, and
+ * `testkit/bodyStoreSuite` is the contract in full.
  *
  * Why: docs/decisions/0005-the-spool-computes-digests.md
  */
@@ -43,8 +44,8 @@ export interface BodyStore {
    */
   remove(refs: readonly string[], settledAs?: SettledAs): Promise<void>;
   /**
-   * How the message of a removed body ended, as passed to `remove`; undefined: not known, or no
-   * longer. For stores whose server may bring back an entry after its removal.
+   * How the message of a removed body ended, as passed to `remove`; undefined: not known (any
+   * more). For entry stores whose server may bring back an entry after its removal.
    */
   wasSettled?(ref: string): Promise<SettledAs | undefined>;
   /** Every body written before this time, in no order; also what a crash left half written. */

@@ -10,13 +10,13 @@ export interface Clock {
   now(): Millis;
   /** Milliseconds that only grow; for measuring spans. */
   monotonic(): number;
-  /** Calls back once after the span; the returned function calls it off. */
+  /** Calls back once after the span; the returned function cancels that. */
   after(ms: number, call: () => void): () => void;
   /** Calls back when what is already queued in this turn of the loop has run. */
   soon(call: () => void): void;
 }
 
-/** Chance. */
+/** Random numbers. */
 export interface Dice {
   /** 0 ≤ random < 1. */
   random(): number;

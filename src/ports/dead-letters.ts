@@ -3,10 +3,11 @@
  * and the spool's bounced, held and archived messages.
  *
  *   look ─▶ letters, nothing is changed
- *   take ─▶ in hand ─settle─▶ sent on · parked · removed · left where it was
+ *   take ─▶ taken letter ─settle─▶ sent · parked · removed · left where it was
  *
- * Promise: a letter is gone from here only when it is safe where it should be; what was taken and
- * not settled stays where it was, in its order. `testkit/deadLettersSuite` is the contract in full.
+ * Promise: a letter leaves its place only when it is safely stored where it goes; a letter that was
+ * taken and not settled stays where it was, in its order. `testkit/deadLettersSuite` is the
+ * contract in full.
  *
  * Why: docs/decisions/0031-dead-letters-are-looked-at-taken-and-settled.md
  */
@@ -27,8 +28,8 @@ export interface Letter {
   /** Its message id; where it has none, one made of what it is. */
   readonly id: string;
   /**
-   * Tells it from others of the same place, and is the same at every look, also by another process:
-   * plans are made of these. Two copies of one message may have the same.
+   * Identifies it among the letters of its place, and is the same at every look, also in another
+   * process: plans consist of these. Two copies of one message may have the same key.
    */
   readonly key: string;
   readonly kind: LetterKind;
@@ -60,15 +61,17 @@ export interface Letter {
   readonly headers: Headers;
 }
 
-/** A letter in hand: valid until the next one is requested, or this one is settled. */
+/** A letter with access to its body: valid until the next one is requested, or it is settled. */
 export interface OpenLetter {
   readonly letter: Letter;
   body(): Promise<Uint8Array>;
-  /** As a spool can keep it and a restore can bring it back; refuses what no spool could keep. */
+  /**
+   * A copy that a spool can keep and a restore can bring back; refuses what no spool could keep.
+   */
   copy(reason: string): Promise<KeptCopy>;
 }
 
-/** A message that is removed or changed elsewhere, as it was. */
+/** The original of a message that is removed from its queue, or changed by a repair. */
 export interface KeptCopy {
   /** Of the letter; the entry has an id of its own, and this one in a header. */
   readonly id: string;
@@ -84,7 +87,7 @@ export type Caution =
   | { readonly kind: 'free' }
   /** The broker counts each look as a delivery, and does nothing about it. */
   | { readonly kind: 'counted'; readonly text: string }
-  /** The broker may drop what is looked at: refused, with what would lift it. */
+  /** The broker may drop what is looked at: looking is refused; `remedy` says what would help. */
   | { readonly kind: 'refused'; readonly text: string; readonly remedy: string };
 
 /** Which letters to look at, and how many. */
@@ -104,7 +107,7 @@ export interface LetterTakeOptions {
   readonly signal?: AbortSignal;
 }
 
-/** A letter in hand; settle it, or let the loop end. */
+/** A letter that was taken: settle it, or leave the loop, which returns it. */
 export interface TakenLetter extends OpenLetter {
   readonly token: unknown;
 }
@@ -117,7 +120,7 @@ export interface LetterChange {
   readonly headers?: Readonly<Record<string, string | null>>;
 }
 
-/** What becomes of a letter. */
+/** What to do with a taken letter. */
 export type LetterVerdict =
   | { readonly kind: 'leave' }
   | {
@@ -127,12 +130,15 @@ export type LetterVerdict =
       readonly change?: LetterChange;
       /** The replay that sends it; written with the message, beside a counter that is raised. */
       readonly replay: string;
-      /** One of those that go first: how it ends is put on record, where the place can do so. */
+      /** One of those that are sent first: how it ends is recorded, where the place can do so. */
       readonly isCanary?: true;
       readonly by: string;
     }
   | { readonly kind: 'park'; readonly code: string; readonly reason: string; readonly by: string }
-  /** Gone from here. In a spool archived as removed, unless `hard`; from a queue always gone. */
+  /**
+   * Removed from its place. A spool archives it as removed, unless `hard`. A queue only acks it:
+   * the caller stores `copy()` first if it is to be kept.
+   */
   | {
       readonly kind: 'remove';
       readonly hard: boolean;
@@ -140,7 +146,7 @@ export type LetterVerdict =
       readonly by: string;
     };
 
-/** What came of it. */
+/** The result of settling a letter. */
 export type SettleResult =
   | { readonly kind: 'done' }
   /** It was no longer here: another process was faster. */
@@ -150,7 +156,7 @@ export type SettleResult =
   /** It is where it was, and may have been sent all the same. */
   | { readonly kind: 'unsure'; readonly reason: string };
 
-/** What became of letters that were sent again. */
+/** What happened to letters since they were sent again. */
 export interface Since {
   /** Those that failed again, and why this time. */
   readonly failed: readonly Pick<Letter, 'id' | 'code' | 'reason'>[];
@@ -172,7 +178,7 @@ export interface DestinationState {
   /** Messages that no consumer has taken yet. */
   readonly ready: number;
   readonly consumers: number;
-  /** Messages that consumers have taken and not settled; absent: nobody tells. */
+  /** Messages that consumers have taken and not settled; absent: unknown. */
   readonly unacked?: number;
 }
 
@@ -180,31 +186,31 @@ export interface DestinationState {
 export interface DeadLetters {
   /** As people call it: `queue "orders.dlq"`, `spool`. */
   readonly name: string;
-  /** Told before the first look; a place that refuses is not looked at. */
+  /** Asked for before the first look; a place that refuses is not looked at. */
   caution(): Promise<Caution>;
   /** Approximate number of letters here. */
   count(): Promise<number>;
   /** Reads the letters here once, oldest first, and changes nothing. */
   look(options?: LetterLookOptions): AsyncIterable<OpenLetter>;
   /**
-   * Takes the letters here once, oldest first. Leaving the loop returns those in hand.
-   * A pass may end early (a broker limits how long messages may be held): it is over when
-   * one brings nothing. The end of the loop throws `broker.unavailable` when what was settled last
-   * may still be here.
+   * Takes the letters here once, oldest first. Leaving the loop returns those that are not settled.
+   * A pass may end early (a broker limits how long messages may stay unacked): everything was taken
+   * once a pass brings nothing. The end of the loop throws `broker.unavailable` if the letters
+   * settled last may still be here.
    */
   take(options: LetterTakeOptions): AsyncIterable<TakenLetter>;
   /**
-   * Whether a take that brings nothing has surely seen everything: no other client holds letters of
-   * this place, so that what was not seen is not here. Asked after a take has ended.
+   * Whether a take that brings nothing has certainly seen everything: no other client has taken
+   * letters of this place. Asked after a take has ended.
    */
   isAlone(): Promise<boolean>;
   settle(letter: TakenLetter, verdict: LetterVerdict): Promise<SettleResult>;
-  /** What became of those that this replay sent, as far as can be seen from here. */
+  /** What happened to the letters that this replay sent, as far as it can be seen from here. */
   since(replay: string, ids: readonly string[]): Promise<Since>;
   /**
-   * What waits where these routes lead; undefined: that cannot be known. `isFull`: also what
-   * consumers have taken, as far as that can be told. Only at a place whose `since` does not detect
-   * deliveries.
+   * The queues that these routes lead to, and how many messages wait there; undefined: unknown.
+   * `isFull`: also those that consumers have taken, as far as that is known. Only at a place whose
+   * `since` does not detect deliveries.
    */
   waitingAt?(
     routes: readonly LetterRoute[],

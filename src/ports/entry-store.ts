@@ -1,9 +1,10 @@
 /**
- * entry-store — the interface of a store of entries. Takes batches; results in the order
- * asked.
+ * entry-store — the interface of a store of entries. Calls take batches; results come in the order
+ * of the request.
  *
- * The store never decides: it receives whole Status values from core/. `revision` plus `holder` is
- * the guard: compare-and-swap on every write. `testkit/entryStoreSuite` is the contract in full.
+ * The store never decides: it receives whole Status values from core/. Every write is a
+ * compare-and-swap guarded by `revision` and `holder`. Public: stores of users implement it, and
+ * `testkit/entryStoreSuite` is the contract in full.
  *
  * Why: docs/decisions/0007-stores-flush-expire-and-have-an-instance.md
  */
@@ -27,14 +28,14 @@ export interface EntryStoreTraits {
   readonly wakes: boolean;
   /**
    * Whether it keeps messages of one order key in order. In lane delivery an entry is then not
-   * claimed while one of its key that was inserted before it is incoming, active, deferred or held;
-   * bounced and archived ones block no other. `nextDueAt` does not count an entry that is blocked
-   * as due. Whatever ends a blocking — a commit that removes, bounces or archives the head — lets
-   * the next one go in the same commit, and `watch` of other processes reports it. What waits
-   * behind a head costs the claims of others nothing.
+   * claimed while an entry of its key that was inserted earlier is incoming, active, deferred or
+   * held; bounced and archived entries block none. `nextDueAt` does not count a blocked entry as
+   * due. A commit that removes, bounces or archives the head makes the next entry of the key due in
+   * the same commit, and `watch` of other processes reports it. Entries that wait behind a head do
+   * not slow down claims of others.
    */
   readonly ordered: boolean;
-  /** The largest body that may ride with its entry. */
+  /** The largest body that may be stored inline, with its entry. */
   readonly inlineMaxBytes: number;
   readonly durability: Durability;
 }
@@ -65,27 +66,26 @@ export interface Change {
   /** The revision this change was computed from. */
   readonly revision: number;
   /**
-   * Must be the entry's holder; absent for one that has none. Compared always, not only on active
-   * entries: where an id was used again, or a server forgot a claim, other writes may have brought
-   * the entry to the same revision.
+   * Must be the entry's holder; absent for an entry without one. Always compared, not only on
+   * active entries: if an id was used again, or a server forgot a claim, other writes may have
+   * brought the entry to the same revision.
    */
   readonly holder?: string;
   readonly to: Status | 'remove';
-  /** A changed envelope; a body place other than `inline` lets go of the inline bytes. */
+  /** A changed envelope; a body place other than `inline` removes the inline bytes. */
   readonly envelope?: Envelope;
   /** New inline bytes, with an envelope whose body place is `inline`. */
   readonly inlineBody?: Uint8Array;
   /**
-   * The ref of a body that is not needed once this change is done: of one that is removed, or whose
-   * envelope names it no more. A store that has the bodies in the same database may remove it in
-   * the same transaction. All others leave it alone: it is removed from the body store afterwards
-   * in any case.
+   * The ref of a body that is no longer needed after this change: its entry is removed, or its
+   * envelope no longer names it. A store with the bodies in the same database may remove it in the
+   * same transaction. All others ignore it: the spool removes the body afterwards in any case.
    */
   readonly bodyRef?: string;
   /**
-   * When the lease ends under which it is made, by the store's clock. From then on others may have
-   * taken the entry and removed it: a store whose try to remove it was not answered must not take
-   * its being gone for its own doing.
+   * When the lease under which it is made ends, by the store's clock. After that, others may have
+   * taken the entry and removed it: a store that got no answer to its removal must then not
+   * conclude from a missing entry that it removed it itself.
    */
   readonly leaseEndsAt?: Millis;
 }
@@ -139,11 +139,11 @@ export interface CorruptEntry {
   readonly reason: string;
 }
 
-/** One that a list could not read. */
+/** An entry that a list could not read. */
 export interface UnreadEntry extends CorruptEntry {
   /**
-   * Where it is not damaged: `key.unavailable` without its key, `store.unavailable` while the key
-   * cannot be had.
+   * Set if it is not damaged: `key.unavailable` without its key, `store.unavailable` while the key
+   * cannot be fetched.
    */
   readonly code?: ErrorCode;
 }
@@ -191,7 +191,7 @@ export interface EntryStore {
   readonly instance: string;
   readonly traits: EntryStoreTraits;
   open(): Promise<void>;
-  /** Idempotent; waits for what is on its way. */
+  /** Idempotent; waits for operations in flight. */
   close(): Promise<void>;
   /** The clock of a server, if it has one. */
   now?(): Promise<Millis>;
@@ -211,10 +211,10 @@ export interface EntryStore {
   ): Promise<readonly ('done' | 'stale')[]>;
   /**
    * Resolves when everything committed before is durable. Rejects when some of it may be lost, as
-   * after a restart of its server: bodies are removed on the strength of this.
+   * after a restart of its server: bodies are removed only after this has resolved.
    */
   flush(): Promise<void>;
-  /** What is there but cannot be read is refused with `store.corrupt`. */
+  /** An entry that is there but cannot be read is refused with `store.corrupt`. */
   get(id: string): Promise<Entry | undefined>;
   list(query: ListQuery): Promise<ListPage>;
   tally(by: TallyBy, query: EntryQuery): Promise<readonly TallyRow[]>;
@@ -234,13 +234,13 @@ export interface EntryStore {
    */
   keyHeads?(max: number): Promise<readonly KeyHead[]>;
   /**
-   * Leaves the address of a service for other processes, for as long as this one has it open.
+   * Publishes the address of a service for other processes, while this one has the store open.
    * Why: docs/decisions/0011-a-service-announces-its-address.md
    */
   announce?(address: string): Promise<void>;
   /**
-   * Tells of each operation at its disk or server, once it is over; returns the way to stop. With
-   * no listener it costs nothing.
+   * Reports each operation at its disk or server, once it is over; returns a function that stops
+   * this. Without a listener it costs nothing.
    */
   onOperation?(hear: HearOperation): () => void;
   readonly records: RecordStore;

@@ -1,5 +1,6 @@
 /**
- * handler — what a user writes: a function over a delivery, and wrappers around it.
+ * handler — the interfaces of what a user writes to deliver messages: a handler, a function that
+ * gets a delivery, and middleware, wrappers around handlers. The engine calls both.
  */
 
 import type { Envelope, Headers } from '../core/entry.ts';
@@ -31,11 +32,11 @@ export interface Delivery<Body = unknown> {
   readonly signal: AbortSignal;
   /** The whole body; `limit.exceeded` above 64 MiB unless another limit is given. */
   body(options?: { readonly maxBytes?: number }): Promise<Uint8Array>;
-  /** The body as it comes, verified at its end. */
+  /** The body as a stream, verified at its end. */
   stream(): AsyncIterable<Uint8Array>;
   text(): Promise<string>;
   json(): Promise<Body>;
-  /** Keeps a word with the message, on success and on failure. */
+  /** Keeps a short value with the message, on success and on failure. */
   note(name: string, value: string): void;
 }
 

@@ -1,4 +1,4 @@
-/** logger — where log lines go; pino and console fit. Silent unless one is given. */
+/** logger — the interface that log lines are written to; pino and console fit. Optional. */
 
 /** How much a line matters, from the most to the least. */
 export type LogLevel = 'error' | 'warn' | 'info' | 'debug';
@@ -9,6 +9,6 @@ export interface Logger {
   info(fields: object, text: string): void;
   warn(fields: object, text: string): void;
   error(fields: object, text: string): void;
-  /** pino has it: a line below the level is not built. */
+  /** Optional, as in pino: if it returns false, no line of this level is built. */
   isLevelEnabled?(level: LogLevel): boolean;
 }

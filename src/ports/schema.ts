@@ -1,5 +1,6 @@
 /**
- * schema — any Standard Schema (zod, valibot, arktype, …), as far as we need it.
+ * schema — the part of the Standard Schema interface (zod, valibot, arktype, …) that the engine
+ * calls to validate JSON bodies.
  * https://standardschema.dev
  */
 
@@ -13,12 +14,12 @@ export interface StandardSchema<Output = unknown> {
   };
 }
 
-/** What it says: the typed value, or what does not fit. */
+/** The result of a validation: the typed value, or the issues. */
 export type SchemaResult<Output> =
   | { readonly value: Output; readonly issues?: undefined }
   | { readonly issues: readonly SchemaIssue[] };
 
-/** One thing that does not fit. */
+/** One reason why a value is not valid. */
 export interface SchemaIssue {
   readonly message: string;
   readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;

@@ -1,6 +1,6 @@
 /**
- * source — the interface to where an engine gets its work: a spool, a queue, an outbox. One
- * engine, several sources.
+ * source — the interface to where an engine gets its work: a spool, a queue, an outbox. The engine
+ * claims with `next`, sleeps in `wait`, and reports each verdict with `settle`.
  *
  * Why: docs/decisions/0002-a-source-has-next-and-wait.md
  */
@@ -12,21 +12,21 @@ import type { ClaimableState, Lane } from '../core/state.ts';
 import type { TopicRule } from '../core/topic.ts';
 import type { Verdict } from '../core/verdict.ts';
 
-/** A message that is ours until its lease ends. */
+/** A message that this engine has claimed, until its lease ends. */
 export interface Claim {
   readonly id: string;
   readonly envelope: Envelope;
   readonly lane: Lane;
   /** This attempt's number in its lane, counted already. */
   readonly attempt: number;
-  /** Holders lost in a row, this claim's former one included. */
+  /** Holders lost in a row, including the one before this claim. */
   readonly lost: number;
   readonly claimedFrom: ClaimableState;
   /** The policy the message asks for by name, if any. */
   readonly policy: string | null;
   readonly lastFailure: Failure | undefined;
   readonly notes: Headers;
-  /** Tells this claim of the message from every other. */
+  /** Identifies this claim of the message: id and revision. */
   readonly fence: string;
 }
 
@@ -45,7 +45,7 @@ export interface Demand {
   readonly exceptDestinations: readonly string[];
 }
 
-/** How an attempt is put on record. */
+/** The verdict on an attempt, and what is recorded with it. */
 export interface Settlement {
   readonly verdict: Verdict;
   readonly notes?: Headers;
@@ -57,25 +57,25 @@ export interface Settlement {
 export interface Source {
   readonly name: string;
   readonly leaseMs: number;
-  /** True when what `next` gives is at hand in memory: then nothing is claimed ahead. */
+  /** True if `next` answers from memory: then nothing is claimed ahead. */
   readonly isNear?: boolean;
   /** The source's clock. */
   now(): Millis;
-  /** Claims what is there to claim, at once; may be nothing. */
+  /** Claims what is due now, without waiting; may be nothing. */
   next(demand: Demand): Promise<readonly Claim[]>;
   /** Resolves when `next` may find something, or when the signal fires. */
   wait(demand: Demand, signal: AbortSignal): Promise<void>;
   /** The body, decoded; verified at its end. */
   body(claim: Claim): AsyncIterable<Uint8Array>;
   /**
-   * The whole body when it is at hand in memory, verified; otherwise undefined. A promise only
-   * where decoding it takes long.
+   * The whole body, verified, if it is in memory; otherwise undefined. A promise only where
+   * decoding takes long.
    */
   bytes?(claim: Claim): Uint8Array | Promise<Uint8Array> | undefined;
   /** Carries out the verdict; 'stale' if the claim was lost to another holder. */
   settle(claim: Claim, settlement: Settlement): Promise<'done' | 'stale'>;
-  /** When a claim whose deferral was carried out is due, as it is on record there. */
+  /** When a claim that was deferred is due, as the source has recorded it. */
   deferredTo?(claim: Claim): Millis | undefined;
-  /** Keeps the claims for another lease; those that were lost answer 'stale'. */
+  /** Keeps the claims for another lease; 'stale' for claims that were lost. */
   extend?(claims: readonly Claim[]): Promise<readonly ('done' | 'stale')[]>;
 }

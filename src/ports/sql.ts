@@ -1,6 +1,6 @@
 /**
- * sql — a transaction of the caller: one method, so that every PostgreSQL library fits in a few
- * lines.
+ * sql — the interface to a transaction of the caller: one method, so that every PostgreSQL library
+ * can be adapted in a few lines.
  */
 
 /** Runs statements in a transaction that the caller begins and ends. */

@@ -1,9 +1,9 @@
-/** store-operation — what a store did at its disk or server, for measurements. */
+/** store-operation — one operation of a store at its disk or server, as reported to metrics. */
 
 /**
- * What an operation was. Those of entries: `insert`, `claim`, `commit`; `heartbeat`, where changes
- * that only keep entries for longer go apart; `read` (one, a list, a count, the next due time) and
- * `write` (records, a flush, what is put aside). Those of bodies: `put`, `get`, `remove`.
+ * The name of an operation. On entries: `insert`, `claim`, `commit`; `heartbeat` for commits that
+ * only extend leases, where a store writes these separately; `read` (one entry, a list, a count,
+ * the next due time) and `write` (records, a flush, quarantine). On bodies: `put`, `get`, `remove`.
  */
 export type StoreOperationName =
   | 'insert'
@@ -17,22 +17,22 @@ export type StoreOperationName =
   | 'remove';
 
 /**
- * One operation: a batch that was written, a claim, a body that was read. Where inserts, claims and
- * commits go to the disk together, each of them is reported, with the time of the whole batch.
+ * One operation: a batch that was written, a claim, a body that was read. If inserts, claims and
+ * commits are written to the disk together, each is reported with the time of the whole batch.
  */
 export interface StoreOperation {
   readonly store: 'entries' | 'bodies';
   readonly name: StoreOperationName;
   /**
-   * Entries, changes, records or bodies in it; of a claim or a read those that were found, so none
-   * where it failed.
+   * Number of entries, changes, records or bodies; for a claim or a read the number found, so 0 if
+   * it failed.
    */
   readonly items: number;
-  /** With the time a body's stream or reader took: of `put` and `get`. */
+  /** For `put` and `get` it includes the time of the body's stream or reader. */
   readonly tookMs: number;
   /** False: it failed or was refused. */
   readonly isDone: boolean;
 }
 
-/** Hears of operations; must not throw. */
+/** A listener for operations; must not throw. */
 export type HearOperation = (operation: StoreOperation) => void;

@@ -1,5 +1,6 @@
 /**
- * tracer — records the way of a message as spans. Without one nothing is recorded.
+ * tracer — the interface of a tracer, which records sends, attempts and settlements of messages as
+ * spans. Implemented with OpenTelemetry in observe/; without a tracer nothing is recorded.
  *
  *   send ─▶ headers that carry the context ─▶ attempt ─run(handler)─▶ end ─▶ settle ─▶ end
  *
@@ -17,63 +18,63 @@ export interface TracedPlace {
   /** The topic; at RabbitMQ `exchange:routing key` for who sends, the queue for who consumes. */
   readonly destination: string;
   readonly routingKey?: string;
-  /** What belongs together by the sender's own word. */
+  /** An id by which the sender groups messages. */
   readonly conversationId?: string;
 }
 
 /** A message that is about to be stored, emitted or published. */
 export interface Sending extends TracedPlace {
   readonly id: string | undefined;
-  /** Its own: a context that it carries already is its parent. */
+  /** Of the message: a trace context in them is the parent of the span. */
   readonly headers: Headers;
-  /** How many go at once; none for one alone. */
+  /** Number of messages that are sent together; absent for a single one. */
   readonly count?: number;
 }
 
-/** Writes down spans. */
+/** Records spans. */
 export interface Tracer {
   /** True: nothing records now, so it need not be called; default false. */
   isIdle?(): boolean;
-  /** undefined: nothing records, and nothing is carried. */
+  /** undefined: nothing is recorded, and no context is added to the message. */
   send(sending: Sending): SendSpan | undefined;
-  /** An attempt begins; undefined: nothing records. */
+  /** An attempt begins; undefined: nothing is recorded. */
   attempt(claim: Claim, place: TracedPlace): AttemptSpan | undefined;
-  /** Whether a message carries a context of its own; false if nothing records. */
+  /** Whether a message carries a trace context; false if nothing is recorded. */
   carries(headers: Headers): boolean;
 }
 
-/** What became of a message on its way in. */
+/** The result of a send. */
 export interface SendResult {
   readonly id?: string;
-  /** It was there already. */
+  /** True if the message was stored already. */
   readonly duplicate?: boolean;
   readonly error?: unknown;
 }
 
-/** A message on its way in. */
+/** The span of a message that is being sent. */
 export interface SendSpan {
-  /** To be carried with the message, besides its own. */
+  /** Added to the headers of the message. */
   readonly headers: Headers;
   /** Within it, further spans are its children. */
   run<T>(work: () => T): T;
   end(result: SendResult): void;
 }
 
-/** One attempt. */
+/** The span of one attempt. */
 export interface AttemptSpan {
-  /** To be carried with what the handler sends on. */
+  /** For what the handler sends or calls: `delivery.trace`. */
   readonly headers: Headers;
   /** Within it, spans of the handler are its children. */
   run<T>(work: () => T): T;
   /** What later attempts need to link to the first; kept as notes of the message. */
   readonly notes: Headers | undefined;
-  /** The handler has answered; undefined: it was no longer waited for. */
+  /** The handler has answered; undefined: the engine stopped waiting for it. */
   end(outcome: Outcome | undefined): void;
   /** Its verdict is being written; the result is passed to the returned span. */
   settle(verdict: Verdict): SettleSpan | undefined;
 }
 
-/** A verdict on its way to the store or broker. */
+/** The span of a verdict that is being written to the store or broker. */
 export interface SettleSpan {
   end(answer: 'done' | 'stale' | 'lost', error?: unknown): void;
 }

@@ -1,9 +1,10 @@
 /**
- * transform — the interface of what happens to the bytes of a body between the caller and the
- * store.
+ * transform — the interface of compression, encryption and other changes of a body's bytes between
+ * the caller and the store.
  *
- * Transforms are applied as listed when a body is written and undone in reverse when it is read.
- * What was done is recorded with each body, so that it stays readable when the list changes.
+ * Transforms are applied in the order of the list when a body is written, and undone in reverse
+ * when it is read. Each body records what was applied, so that it stays readable when the list
+ * changes.
  */
 
 /** What a transform knows about the body that it writes. */
@@ -20,11 +21,11 @@ export interface ReadContext {
   readonly maxBytes: number;
 }
 
-/** A transform at work on one body that is written; used once. It changes no bytes it is given. */
+/** Writes one body through a transform; used once. It never changes the bytes it is given. */
 export interface BodyWriter {
   /** The reader of the result may keep its parts. */
   encode(stream: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array>;
-  /** The same for a body that is whole in memory; a promise only where it takes long. */
+  /** `encode` for a body that is whole in memory; a promise only where it takes long. */
   encodeBytes(bytes: Uint8Array): Uint8Array | Promise<Uint8Array>;
   /**
    * What the envelope records: all that `reader` needs to undo it. Known when the bytes are out.
@@ -34,7 +35,7 @@ export interface BodyWriter {
   readonly digestKey?: Uint8Array;
 }
 
-/** A transform at work on one body that is read; used once. It changes no bytes it is given. */
+/** Reads one body through a transform; used once. It never changes the bytes it is given. */
 export interface BodyReader {
   /** Fails with `body.corrupt` where the bytes cannot be what `encode` wrote. */
   decode(stream: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array>;
@@ -43,7 +44,7 @@ export interface BodyReader {
   readonly digestKey?: Uint8Array;
 }
 
-/** Something done to bodies before they are kept, and undone when they are read. */
+/** A change of bodies before they are stored, undone when they are read. */
 export interface Transform {
   /** Lower case letters, digits and dashes; encodings begin with it. */
   readonly name: string;

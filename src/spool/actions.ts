@@ -9,7 +9,7 @@ import type { Entry, Envelope, Headers } from '../core/entry.ts';
 import { isRespoolError, RespoolError } from '../core/errors.ts';
 import type { Retention } from '../core/next-status.ts';
 import {
-  actionTo,
+  actionToReach,
   changedHeaders,
   type OperatorAction,
   type OperatorContext,
@@ -136,7 +136,7 @@ export async function move(
   by: string,
 ): Promise<void> {
   const entry = await isKnown(parts, id);
-  const action = actionTo(from, to, reason);
+  const action = actionToReach(from, to, reason);
   if (action === undefined) {
     throw new RespoolError(
       'move.refused',

@@ -15,7 +15,7 @@ import { REF_PATTERN } from '../core/limits.ts';
 import type { BodyStore, SettledAs } from '../ports/body-store.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
 import {
-  countStreamed,
+  countUnreleasedBytes,
   ReusedBuffers,
   type ReadWindow,
   setReadWindow,
@@ -142,7 +142,7 @@ async function* verifiedParts(
       if (running.size > body.size) throw corrupt(entry);
       yield part;
       // Half: a caller's stream leaves more than its parts, and a codec what it made of them.
-      if (reading !== undefined) countStreamed(part.byteLength / 2);
+      if (reading !== undefined) countUnreleasedBytes(part.byteLength / 2);
     }
   } catch (error) {
     throw explained(error, parts);
@@ -343,7 +343,7 @@ async function* measuredBy(
 async function* counted(plain: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   for await (const part of plain) {
     yield part;
-    countStreamed(part.byteLength);
+    countUnreleasedBytes(part.byteLength);
   }
 }
 
@@ -438,7 +438,7 @@ class BodyCopies {
     this.#lent ??= new ReusedBuffers(maxBytes);
     const memory = this.#lent.take(length);
     memory.set(bytes);
-    return this.#lent.give(memory, length);
+    return this.#lent.handOut(memory, length);
   }
 }
 

@@ -11,9 +11,9 @@ import type { Millis } from '../core/duration.ts';
 import type { Entry, Headers } from '../core/entry.ts';
 import { asError, RespoolError } from '../core/errors.ts';
 import { checkHeaders, checkList } from '../core/limits.ts';
-import { handedOff, initialStatus } from '../core/next-status.ts';
+import { handedOffStatus, initialStatus } from '../core/next-status.ts';
 import type { Reservation } from '../engine/parts.ts';
-import { carrying, sending } from '../engine/tracing.ts';
+import { withTraceHeaders, runInSendSpan } from '../engine/tracing.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { SendSpan, Tracer } from '../ports/tracer.ts';
 import { keepBody, type OwnBody, ownBody, type StoredOrInlineBody } from './body.ts';
@@ -54,7 +54,7 @@ export class Enqueuer {
     const span = isObject(message) ? beginSend(tracer, message) : undefined;
     if (span === undefined) return this.#enqueue(message);
     const traced = this.#carrying(message, span.headers);
-    return sending(span, () => this.#enqueue(traced), asItIs);
+    return runInSendSpan(span, () => this.#enqueue(traced), asItIs);
   }
 
   #enqueue(message: Message): Promise<EnqueueResult> {
@@ -139,7 +139,7 @@ export class Enqueuer {
           const envelope = { ...message.envelope, headers: this.#inTrace(own, headers, span) };
           return acceptOne(runtime, { message: { ...message, envelope }, body });
         };
-        return span === undefined ? put() : sending(span, put, asItIs);
+        return span === undefined ? put() : runInSendSpan(span, put, asItIs);
       },
       discard: async ({ info }) => {
         span?.end({});
@@ -177,7 +177,7 @@ export class Enqueuer {
   #inTrace(headers: Headers, later: Headers, span: SendSpan | undefined): Headers {
     const { tracer, headerMaxBytes } = this.#runtime.settings;
     if (span === undefined || tracer?.carries(later) === true) return headers;
-    return carrying(headers, span.headers, headerMaxBytes);
+    return withTraceHeaders(headers, span.headers, headerMaxBytes);
   }
 
   #carrying(message: Message, carried: Headers): Message {
@@ -185,7 +185,7 @@ export class Enqueuer {
     const { headerMaxBytes } = this.#runtime.settings;
     // What is none is refused like anywhere else.
     if (!isTable(headers)) return message;
-    return { ...message, headers: carrying(headers, carried, headerMaxBytes) };
+    return { ...message, headers: withTraceHeaders(headers, carried, headerMaxBytes) };
   }
 
   #check(message: MessageOptions): CheckedMessage {
@@ -325,7 +325,11 @@ function prepare(runtime: Runtime, ready: ReadyMessage, now: number): Prepared {
     return { entry: { envelope, status, ...inline }, plain, reservation };
   }
   const claim = { now, leaseMs: source.leaseFrom(now), holder: source.holder() };
-  return { entry: { envelope, status: handedOff(status, claim), ...inline }, plain, reservation };
+  return {
+    entry: { envelope, status: handedOffStatus(status, claim), ...inline },
+    plain,
+    reservation,
+  };
 }
 
 /** It was there already: nothing of it stays. */

@@ -14,7 +14,7 @@ import type { Entry } from '../core/entry.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import { Engine } from '../engine/engine.ts';
 import { Events, logEvent } from '../engine/events.ts';
-import { tellTrouble } from '../engine/parts.ts';
+import { emitTrouble } from '../engine/parts.ts';
 import { type HandlerRoute, Routes } from '../engine/handler-slots.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
@@ -207,7 +207,7 @@ export class Runtime implements ActionParts, RekeyContext {
 
   /** Reports what went wrong beside a message. */
   trouble(doing: string, thrown: unknown): void {
-    tellTrouble({ events: this.events, source: this.#storeClock }, doing, thrown);
+    emitTrouble({ events: this.events, source: this.#storeClock }, doing, thrown);
   }
 
   /** A stop waits for this. */

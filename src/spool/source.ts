@@ -13,11 +13,11 @@
 
 import {
   canaryEnd,
-  canaryOf,
+  replayOfCanary,
   isSealed,
-  logKindOf,
-  markSealedHere,
-  REPLAYS_KIND,
+  replayLogKind,
+  markReasonUnsealed,
+  REPLAYS_RECORD_KIND,
   SEAL_MISSING,
 } from '../core/reserved-headers.ts';
 import type { Millis } from '../core/duration.ts';
@@ -312,7 +312,7 @@ export class SpoolSource implements Source {
     let to: Status | 'remove';
     if (settledAs === undefined) {
       to = this.#statusAfter(entry, settlement);
-      const replay = canaryOf(entry);
+      const replay = replayOfCanary(entry);
       if (replay !== undefined) await this.#recordCanary(replay, ours.id, settlement.verdict);
     } else {
       to = statusBefore(entry, settledAs, this.#context(entry));
@@ -330,8 +330,8 @@ export class SpoolSource implements Source {
     const { records } = this.#parts.entries;
     const end = canaryEnd(id, verdict, this.now());
     // Nothing would ever trim the log of a replay that was removed.
-    if (end === undefined || (await records.get(REPLAYS_KIND, replay)) === undefined) return;
-    await records.append(logKindOf(replay), end);
+    if (end === undefined || (await records.get(REPLAYS_RECORD_KIND, replay)) === undefined) return;
+    await records.append(replayLogKind(replay), end);
   }
 
   deferredTo(claim: Claim): Millis | undefined {
@@ -502,7 +502,7 @@ export class SpoolSource implements Source {
     const verdict = { kind: 'hold', because: SEAL_MISSING, costsAttempt: false } as const;
     const changes = sealed.map((entry) => {
       const to = this.#statusAfter(entry, { verdict });
-      return changeOf(entry, to === 'remove' ? to : markSealedHere(to), false);
+      return changeOf(entry, to === 'remove' ? to : markReasonUnsealed(to), false);
     });
     await this.#parts.entries.commit(changes);
   }

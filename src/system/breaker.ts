@@ -1,5 +1,6 @@
 /**
- * breaker — the states of a circuit breaker.
+ * breaker — a circuit breaker: its states, and when it opens and closes. Used by the middleware
+ * `circuitBreaker` and by relays.
  *
  *   closed ─failures in a row─▶ open ─pause over, or tried early─▶ half-open
  *   half-open ─succeed()─▶ closed       half-open ─fail()─▶ open, for a longer pause
@@ -57,18 +58,18 @@ export class Breaker {
     return Math.max(0, Math.ceil(this.#trialAt - this.#options.clock.monotonic()));
   }
 
-  /** An open one is tried. */
+  /** Begins a trial, if it is open. */
   halfOpen(): void {
     if (this.#state === 'open') this.#become('half-open');
   }
 
-  /** An answer: it closes, and the failures in a row end. */
+  /** A call succeeded: it closes, and counts failures from 0. */
   succeed(): void {
     this.reset();
     if (this.#state !== 'closed') this.#become('closed');
   }
 
-  /** The failures in a row end; the state stays. */
+  /** Counts failures from 0; the state stays. */
   reset(): void {
     this.#failures = 0;
     this.#openings = 0;

@@ -1,6 +1,6 @@
 /**
- * clock — the machine's clock and random numbers, and the clock of a store. This is the only place
- * that asks for the time and for chance.
+ * clock — the machine's clock and random numbers, and the clock of a store. This is the only file
+ * that asks the machine for the time and for random numbers.
  */
 
 import { type Millis, MINUTE_MS } from '../core/duration.ts';
@@ -20,7 +20,7 @@ export const systemClock: Clock = {
   },
 };
 
-/** The machine's chance. */
+/** The machine's random numbers. */
 export const systemDice: Dice = { random: () => Math.random() };
 
 function startTimer(ms: number, call: () => void): () => void {
@@ -43,16 +43,16 @@ function startTimer(ms: number, call: () => void): () => void {
 // clock shows `earliest()` at least and `latest()` at most, and `now()` is the middle. Due times
 // are compared with `earliest()`, so no attempt begins before them by the server's clock.
 
-/** Wall and monotonic time apart by more than this since the last look: the clock was set. */
+/** If wall and monotonic time differ by more than this since the last check, the clock was set. */
 const JUMP_MS = 2_000;
 
 /**
  * An answer that took longer is asked for again: a process that stood still in between would be
  * wrong by half of that, and start messages early or late.
  */
-const TRUSTED_MS = 1_000;
-/** A round trip that took longer is tried again: the quickest of them leaves the least doubt. */
-const PRECISE_MS = 5;
+const ROUND_TRIP_TRUSTED_MS = 1_000;
+/** A longer round trip is repeated: the shortest one gives the most exact answer. */
+const ROUND_TRIP_GOOD_MS = 5;
 const TRIES_MAX = 4;
 
 /** Tells the store's time. */
@@ -97,7 +97,7 @@ export class StoreClock {
     if (now === undefined || this.#clock.monotonic() - this.#measuredAt < MINUTE_MS) return;
     let bestMs = Number.POSITIVE_INFINITY;
     let offsetMs = 0;
-    for (let tries = 0; tries < TRIES_MAX && bestMs > PRECISE_MS; tries += 1) {
+    for (let tries = 0; tries < TRIES_MAX && bestMs > ROUND_TRIP_GOOD_MS; tries += 1) {
       const before = this.#clock.monotonic();
       const storeNow = await now();
       const after = this.#clock.monotonic();
@@ -108,7 +108,7 @@ export class StoreClock {
     }
     this.#measuredAt = this.#clock.monotonic();
     // A good answer of some time ago is better than a bad one of now.
-    if (this.#offsetMs !== undefined && bestMs > TRUSTED_MS) return;
+    if (this.#offsetMs !== undefined && bestMs > ROUND_TRIP_TRUSTED_MS) return;
     this.#offsetMs = offsetMs;
     this.#uncertaintyMs = bestMs / 2;
   }

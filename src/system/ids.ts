@@ -3,7 +3,7 @@
 import { V7Generator } from 'uuidv7';
 import type { Dice } from '../ports/clock.ts';
 
-/** Makes UUIDv7 ids that never go backwards within one maker, from the time and this chance. */
+/** Makes UUIDv7 ids, from the time and random numbers, that never go backwards within one maker. */
 export function createIdMaker(dice: Dice): (now: number) => string {
   const generator = new V7Generator({
     nextUint32: () => Math.floor(dice.random() * 0x1_0000_0000),

@@ -1,9 +1,12 @@
 /**
- * memory — buffers that are released or reused as soon as they are no longer read.
+ * memory — buffers of streams that are released or reused as soon as they are no longer read; also
+ * `readWhole`, and the hint that makes V8 collect buffers that cannot be released.
  *
- * V8 sees only the small object in front of a buffer: left to itself it lets 64 MiB of dead ones
- * gather before it looks, and every new one costs page faults. A stage of a stream that knows how
- * much of what it gave is still read lets go of the rest at once.
+ * V8 counts only the small object in front of a buffer: by itself it lets 64 MiB of unused buffers
+ * gather before it collects them, and every new one costs page faults. A stage of a stream that
+ * knows how much of its output is still read releases the rest at once.
+ *
+ * Promise: memory that a reader may still read is never released or reused.
  *
  * Why: docs/decisions/0045-stream-memory-is-reused.md
  */
@@ -16,8 +19,8 @@ export interface ReadWindow {
   maxBytes: number | undefined;
 }
 
-// By the stream, not by a parameter: no interface carries it, and a stream of anyone else's making
-// between two of ours has no window, so that nothing behind it is reused.
+// Found by the stream, not passed as a parameter: no interface has to carry it, and a foreign
+// stream between two of ours has no window, so that nothing behind it is reused.
 const windows = new WeakMap<object, ReadWindow>();
 
 /** A stream that reuses its memory behind the window of its reader, as it is at the first part. */
@@ -36,7 +39,7 @@ export function setReadWindow(stream: AsyncIterable<unknown>, maxBytes: number |
   if (window !== undefined) window.maxBytes = maxBytes;
 }
 
-/** A stream that hands on the parts of its source: its reader's window is that of the source. */
+/** For a stream that passes on the parts of its source: both have the same window. */
 export function shareWindow<Stream extends AsyncIterable<Uint8Array>>(
   source: AsyncIterable<Uint8Array>,
   stream: Stream,
@@ -46,30 +49,30 @@ export function shareWindow<Stream extends AsyncIterable<Uint8Array>>(
   return stream;
 }
 
-/** Parts that were passed to a reader of only their last bytes. */
+/** Parts that were handed to a reader, and are freed once they are outside its window. */
 export class ReusedMemory<Part> {
-  readonly #heldMaxBytes: number;
+  readonly #windowBytes: number;
   readonly #free: (part: Part) => void;
-  readonly #given: { readonly part: Part; readonly bytes: number }[] = [];
+  readonly #handedOut: { readonly part: Part; readonly bytes: number }[] = [];
   #bytes = 0;
 
-  /** `free` is called with what is beyond the last `heldMaxBytes`. */
-  constructor(heldMaxBytes: number, free: (part: Part) => void) {
-    this.#heldMaxBytes = heldMaxBytes;
+  /** `free` is called with parts that are before the last `windowBytes`. */
+  constructor(windowBytes: number, free: (part: Part) => void) {
+    this.#windowBytes = windowBytes;
     this.#free = free;
   }
 
-  /** Parts that are not reported count as none: then the others are kept for longer. */
-  give(part: Part, bytes: number): void {
-    this.#given.push({ part, bytes });
+  /** Says that a part was handed to the reader. If one is not reported, the others stay longer. */
+  handOut(part: Part, bytes: number): void {
+    this.#handedOut.push({ part, bytes });
     this.#bytes += bytes;
   }
 
-  /** More is asked for: only now is it true that what was given before is no longer read. */
-  asked(): void {
-    for (let first = this.#given[0]; first !== undefined; first = this.#given[0]) {
-      if (this.#bytes - first.bytes < this.#heldMaxBytes) return;
-      this.#given.shift();
+  /** Frees what is outside the window. Called when the reader asks for more, and only then. */
+  reclaim(): void {
+    for (let first = this.#handedOut[0]; first !== undefined; first = this.#handedOut[0]) {
+      if (this.#bytes - first.bytes < this.#windowBytes) return;
+      this.#handedOut.shift();
       this.#bytes -= first.bytes;
       this.#free(first.part);
     }
@@ -77,36 +80,36 @@ export class ReusedMemory<Part> {
 }
 
 /**
- * Gives the memory of a buffer back at once. A later read of it finds no bytes, not those of
- * another owner.
+ * Returns the memory of a buffer at once (ArrayBuffer.transfer). A later read of the buffer finds
+ * no bytes, never those of another owner.
  *
  * A chunk of 256 KiB out of a cipher took 61 µs with it and 113 to 148 µs without, in processor
  * time: the next one finds memory that is mapped already. (2026-11-18, Node 24.21)
  */
-export function letGo({ buffer, byteLength }: Uint8Array): void {
+export function detachBuffer({ buffer, byteLength }: Uint8Array): void {
   // A view of something larger is not alone in it.
   if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength) buffer.transfer(0);
 }
 
-/** Buffers of one size or another that are lent and come back. */
+/** Buffers that are handed out and reused once they are outside the reader's window. */
 export class ReusedBuffers {
   readonly #spare: Buffer[] = [];
   readonly #lent: ReusedMemory<Buffer>;
 
-  constructor(heldMaxBytes: number) {
-    this.#lent = new ReusedMemory(heldMaxBytes, (memory) => this.#spare.push(memory));
+  constructor(windowBytes: number) {
+    this.#lent = new ReusedMemory(windowBytes, (memory) => this.#spare.push(memory));
   }
 
-  /** Memory of at least this size, with anything in it; given on before the next is taken. */
+  /** A buffer of at least this size, with any content; hand it out before you take the next. */
   take(bytes: number): Buffer {
-    this.#lent.asked();
+    this.#lent.reclaim();
     const spare = this.#spare.pop();
     return spare !== undefined && spare.length >= bytes ? spare : Buffer.allocUnsafeSlow(bytes);
   }
 
-  /** Says how much of it was given on. */
-  give(memory: Buffer, bytes: number): Uint8Array {
-    this.#lent.give(memory, bytes);
+  /** The part of a taken buffer that is handed to the reader. */
+  handOut(memory: Buffer, bytes: number): Uint8Array {
+    this.#lent.handOut(memory, bytes);
     return memory.subarray(0, bytes);
   }
 }
@@ -115,7 +118,7 @@ export class ReusedBuffers {
 const RESERVED_MAX_BYTES: number = 32 * 2 ** 20;
 const USED_MIN = 0.75;
 
-/** All bytes of a stream in one memory. This many are expected; what comes is what counts. */
+/** All bytes of a stream in one buffer; `expectedBytes` is only a guess of their number. */
 export async function readWhole(
   stream: AsyncIterable<Uint8Array>,
   expectedBytes: number,
@@ -142,26 +145,26 @@ export async function readWhole(
   return whole.length < whole.buffer.byteLength * USED_MIN ? Buffer.from(whole) : whole;
 }
 
-/** Streamed bytes between two hints. */
+/** Unreleased bytes between two hints to V8. */
 const HINT_EVERY_BYTES: number = 16 * 2 ** 20;
 /** With what was streamed it makes the 64 MiB at which V8 looks for dead buffers. */
 const HINT_BYTES: number = 48 * 2 ** 20;
-/** A look goes through the whole heap: in a large one it costs more than the memory is worth. */
+/** A collection goes through the whole heap: in a larger one it costs more than it gains. */
 const HEAP_MAX_BYTES: number = 64 * 2 ** 20;
 let streamedBytes = 0;
 
 /**
- * Counts bytes in buffers that we cannot let go, because the caller's stream made them or its
- * reader may keep them; most are dead soon. Every 16 MiB, V8 is made to look for them.
+ * Counts bytes in buffers that we cannot release, because the caller's stream made them or its
+ * reader may keep them; most are unused soon. Every 16 MiB, V8 is made to collect them.
  *
- * It counts the size of buffers, not what is used of them. So one of 48 MiB that is not written to
- * is a hint that takes no memory: the system maps no page of it. V8 looks about as often as it did
- * when our own buffers were garbage, too.
+ * V8 counts the size of buffers, not how much of them is used. So a buffer of 48 MiB that is never
+ * written is a hint that takes no memory: the system maps no page of it. V8 then collects about as
+ * often as it did when our own buffers were garbage too.
  *
  * 1 GiB through zstd and AES-256-GCM: 125 to 127 MB at most with it, 151 to 163 MB without.
  * Every 8 MiB: 112 MB, for a twentieth more processor time. (2026-11-18, Node 24.21, 2 cores)
  */
-export function countStreamed(bytes: number): void {
+export function countUnreleasedBytes(bytes: number): void {
   streamedBytes += bytes;
   if (streamedBytes < HINT_EVERY_BYTES) return;
   streamedBytes = 0;
@@ -170,6 +173,6 @@ export function countStreamed(bytes: number): void {
     // n.b. Above 32 MiB glibc maps new pages each time, and has nothing to fill with zeros.
     void new ArrayBuffer(HINT_BYTES);
   } catch {
-    // Dropped on purpose: where no address space is left for a hint, V8 looks when it likes.
+    // Ignored on purpose: without address space for a hint, V8 collects when it decides to.
   }
 }

@@ -1,4 +1,4 @@
-/** peer — the one place that loads optional packages at run time. */
+/** peer — the only file that imports at run time: optional packages, and programs of the user. */
 
 import { RespoolError } from '../core/errors.ts';
 
@@ -17,7 +17,7 @@ export async function importPeer(
   try {
     return (await import(name)) as Record<string, unknown>;
   } catch (error) {
-    // A package that is there but fails to load has its own story; it must not be hidden.
+    // A package that is installed but fails to load has another cause, which must be shown.
     const code: unknown = error instanceof Error ? Reflect.get(error, 'code') : undefined;
     const text = error instanceof Error ? error.message : String(error);
     const isMissing = code === 'ERR_MODULE_NOT_FOUND' && text.includes(`'${packageName}'`);

@@ -10,5 +10,3 @@ export function readVersion(): string {
   const { version } = JSON.parse(readFileSync(manifest, 'utf8')) as { version: string };
   return version;
 }
-
-// The version of this package, as commands print it.

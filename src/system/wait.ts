@@ -1,9 +1,9 @@
 /**
- * wait — sleeping, backing off, time limits, waiting until nothing is in flight, and answers that
- * are shared and throttled.
+ * wait — sleeps, back-off, time limits, waiting until nothing is in flight (`WhenIdle`,
+ * `InFlight`), and `memo`: results that are shared and throttled.
  *
- * Whatever waits for a span, for work or for a signal does it with these, so that no timer and no
- * listener is left behind.
+ * All waiting for a span, for work or for a signal uses these. Promise: no timer and no listener is
+ * left behind.
  */
 
 import type { Clock } from '../ports/clock.ts';
@@ -96,7 +96,7 @@ export function withTimeout<T, L = never>(
   return new Promise((resolve, reject) => {
     const timedOut = async (): Promise<L> => onTimeout();
     const cancel = startTimer(clock, ms, () => resolve(timedOut()));
-    // Twice, and not in a row: this path is as short as that of the work itself.
+    // Two separate reactions instead of a chain: the result takes no extra turn of promises.
     work.then(resolve, reject);
     work.then(cancel, cancel);
   });
@@ -176,11 +176,11 @@ function startTimer(clock: Timers, ms: number, call: () => void): () => void {
   return Number.isFinite(ms) ? clock.after(ms, call) : () => undefined;
 }
 
-// Waiting until nothing is in flight, as everything that closes has to.
+// Waiting until nothing is in flight, for everything that closes.
 //
-// Calls are counted and not kept: what they bring must not stay in memory because a close may come.
+// Calls are counted and not kept: their results must not stay in memory until a close.
 
-/** Waiting for a condition that the owner checks whenever something has ended. */
+/** Waits for a condition; its owner calls `check` whenever something has ended. */
 export class WhenIdle {
   readonly #isIdle: () => boolean;
   #waiting: (() => void)[] = [];
@@ -208,7 +208,7 @@ export class WhenIdle {
   }
 }
 
-/** Counts what is on its way. */
+/** Counts calls that are in flight. */
 export class InFlight {
   #count = 0;
   readonly #whenIdle = new WhenIdle(() => this.#count === 0);
@@ -234,16 +234,15 @@ export class InFlight {
     return work;
   }
 
-  /** Resolves when nothing is on its way. */
+  /** Resolves when nothing is in flight. */
   idle(): Promise<void> {
     return this.#whenIdle.wait();
   }
 }
 
-// Questions that are shared and throttled: a caller that asks while an answer is on its way gets
-// that one, and an answer is given again until it is time for a new one.
-
-/** When it is time for a new answer: once all of these are over. Default of each: at once. */
+// Shared and throttled calls: a caller that asks while a call is in flight gets its answer, and an
+// answer is given again until it is time for a new call.
+/** When it is time for a new call: once all of these are over. Default of each: at once. */
 export interface MemoOptions {
   /** Time since the answer came. */
   readonly ttlMs?: number;
@@ -257,7 +256,7 @@ export interface MemoOptions {
   readonly max?: number;
 }
 
-interface Entry {
+interface MemoEntry {
   readonly answer: Promise<unknown>;
   readonly askedAt: number;
   /** How long the last answer took. */
@@ -266,18 +265,18 @@ interface Entry {
   endedAt: number | undefined;
 }
 
-/** Answers by question. */
+/** Cached answers by question. */
 export interface Memo {
-  /** The answer of late, the one on its way, or a new one. A failure is not remembered. */
+  /** The cached answer, that of the call in flight, or a new one. Failures are not cached. */
   get<T>(question: string, ask: () => Promise<T>): Promise<T>;
   clear(): void;
 }
 
 export function memo(clock: Pick<Clock, 'monotonic'>, options: MemoOptions): Memo {
   const { ttlMs = 0, everyMs = 0, restTimes = 0, giveUpMs, max } = options;
-  const entries = new Map<string, Entry>();
+  const entries = new Map<string, MemoEntry>();
 
-  function isFresh({ askedAt, endedAt }: Entry): boolean {
+  function isFresh({ askedAt, endedAt }: MemoEntry): boolean {
     const now = clock.monotonic();
     if (endedAt === undefined) return now - askedAt < (giveUpMs ?? Number.POSITIVE_INFINITY);
     if (now - endedAt < ttlMs || now - askedAt < everyMs) return true;
@@ -298,7 +297,7 @@ export function memo(clock: Pick<Clock, 'monotonic'>, options: MemoOptions): Mem
       if (last !== undefined && isFresh(last)) return last.answer as Promise<T>;
       const askedAt = clock.monotonic();
       const answer = ask();
-      const entry: Entry = { answer, askedAt, tookMs: last?.tookMs ?? 0, endedAt: undefined };
+      const entry: MemoEntry = { answer, askedAt, tookMs: last?.tookMs ?? 0, endedAt: undefined };
       entries.delete(question);
       if (max !== undefined && entries.size >= max) dropOldest();
       entries.set(question, entry);

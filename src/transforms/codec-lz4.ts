@@ -1,9 +1,10 @@
 /**
- * codec-lz4 — a row of LZ4 frames with checksums, each of 64 KiB plain bytes, the last one shorter.
+ * codec-lz4 — compression with LZ4: a sequence of frames with checksums, each of 64 KiB plain
+ * bytes, the last one shorter.
  *
- * The package knows no streams, and of several frames it reads only the first. So we find the ends
- * of frames ourselves. The last frame is shorter, empty if it must be: a row that is cut between
- * two frames does not look whole. Any tool that reads LZ4 frames reads the row.
+ * The package has no streams, and reads only the first of several frames. So we find the ends of
+ * frames ourselves. The last frame is always shorter, empty if necessary: by this, a body that is
+ * cut between two frames is detected. Any tool that reads LZ4 frames reads the sequence.
  */
 
 import { textOf } from '../core/errors.ts';
@@ -33,11 +34,11 @@ const HAS_CONTENT_SIZE = 0x08;
 const HAS_CONTENT_CHECKSUM = 0x04;
 const HAS_DICTIONARY = 0x01;
 const BLOCK_OF_64_KIB = 0x40;
-/** More than our writer makes of 64 KiB, and little enough to be unpacked without a thought. */
+/** More than our writer makes of 64 KiB, and few enough to be unpacked without risk. */
 const BLOCKS_MAX = 4;
 const NOTHING = Buffer.alloc(0);
 
-/** Where the package comes from is a parameter only for tests. */
+/** `load` is a parameter only for tests. */
 export function lz4Source(load: () => Promise<Lz4Package> = loadLz4): CodecSource {
   return lazySource(async () => blockCodec(formatOf(await load())));
 }
@@ -56,7 +57,7 @@ function formatOf(lz4: Lz4Package): BlockFormat {
 
 class Lz4Reader implements BlockReader {
   readonly #lz4: Lz4Package;
-  /** A frame that holds nothing. */
+  /** An empty frame. */
   readonly #empty: Buffer;
   #isOver = false;
 

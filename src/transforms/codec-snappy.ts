@@ -1,11 +1,12 @@
 /**
- * codec-snappy — the snappy framing format; readers of S2 take these bytes, too.
+ * codec-snappy — compression in the snappy framing format, which readers of S2 read too; and its
+ * checksum, CRC-32C.
  *
  *   identifier, then chunks of up to 64 KiB plain bytes, then one empty chunk of padding
  *
- * The padding is ours: other readers skip it, and without it a stream that is cut between two
- * chunks would look whole. Reading is done here and not by the package, which starts a thread for
- * each body; so is writing of whole bodies, which the package does only asynchronously.
+ * We add the padding: other readers skip it, and without it a stream that is cut between two chunks
+ * would look whole. Reading is done here, because the package starts a thread for each body; so is
+ * writing of whole bodies, which the package does only asynchronously.
  */
 
 import { endianness } from 'node:os';
@@ -34,13 +35,13 @@ const COMPRESSED = 0x00;
 const STORED = 0x01;
 const HEADER_BYTES = 4;
 const CHECKSUM_BYTES = 4;
-/** As much in one go as others can wait for, about 1.5 ms: every call has a price. */
+/** The size of one call, about 1.5 ms of work: fewer calls are faster, longer ones block others. */
 const UPDATE_MAX_BYTES = 1024 * 1024;
-/** Snappy makes bytes that do not compress at most so much longer. */
+/** The longest chunk: by how much snappy lengthens bytes that do not compress. */
 const CHUNK_MAX_BYTES: number =
   CHECKSUM_BYTES + 32 + CODEC_BLOCK_BYTES + Math.ceil(CODEC_BLOCK_BYTES / 6);
 
-/** Where the package comes from is a parameter only for tests. */
+/** `load` is a parameter only for tests. */
 export function snappySource(load: () => Promise<SnappyPackage> = loadSnappy): CodecSource {
   return lazySource(async () => {
     const snappy = await load();
@@ -49,13 +50,13 @@ export function snappySource(load: () => Promise<SnappyPackage> = loadSnappy): C
   });
 }
 
-/** n.b. All streams join in the same memory, because nothing is awaited until it is packed. */
+/** n.b. All streams share this memory: nothing is awaited between joining and packing. */
 const join = createJoin(UPDATE_MAX_BYTES);
 
 /**
- * The same bytes by the package's own class, whose checksum is quicker. n.b. Its finish() goes
- * through another thread, so it is asked for only where the class has kept something back; a short
- * rest is never given to it.
+ * Packs a stream with the package's own class, whose checksum is faster; the bytes are the same.
+ * n.b. Its finish() uses another thread, so it is called only if the class still holds bytes; a
+ * short rest is never passed to it.
  */
 async function* packStream(
   snappy: SnappyPackage,
@@ -96,7 +97,7 @@ async function* packStream(
   yield Buffer.concat([head, long, kept, short, END]);
 }
 
-/** How many plain bytes are in chunks that were written. */
+/** The number of plain bytes in written chunks. */
 function plainBytesOf(chunks: Buffer): number {
   let bytes = 0;
   for (let at = 0; at < chunks.length; ) {
@@ -111,7 +112,7 @@ function plainBytesOf(chunks: Buffer): number {
 
 function formatOf(snappy: SnappyPackage): BlockFormat {
   const checksum = createChecksum();
-  // n.b. Copying is the quick way: handing over memory of the package costs five times as much.
+  // n.b. Copying is faster: taking over memory of the package costs five times as much.
   const compress = (plain: Buffer): Buffer => snappy.compressSync(plain, { copyOutputData: true });
   return {
     head: IDENTIFIER,
@@ -220,7 +221,7 @@ function createChecksum(): (bytes: ByteSource) => number {
   // The steps take words as they lie in memory, the lowest byte first.
   const canStep = endianness() === 'LE';
   return (bytes) => {
-    // Words can be read only where they are aligned; elsewhere a copy is the cheaper way.
+    // Words can be read only if they are aligned; otherwise a copy is faster.
     const aligned = bytes.byteOffset % WORD_BYTES === 0 ? bytes : new Uint8Array(bytes);
     const stepCount = canStep ? Math.floor(aligned.length / STEP_BYTES) : 0;
     const words = new Int32Array(aligned.buffer, aligned.byteOffset, stepCount * STEP_WORDS);
@@ -233,14 +234,14 @@ function createChecksum(): (bytes: ByteSource) => number {
   };
 }
 
-/** The sum of whole steps. */
+/** The checksum over whole steps. */
 function createSteps(): {
   readonly first: Int32Array;
   readonly run: (words: Int32Array) => number;
 } {
   const tables = createTables();
   const [t0, t1, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11, t12, t13, t14, t15] = tables;
-  // The dullest form is the quickest: no loop over tables.
+  // Without a loop over the tables, because that is faster.
   /* oxlint-disable typescript/no-non-null-assertion -- every index is below 256 or the length. */
   const run = (words: Int32Array): number => {
     let crc = -1;

@@ -1,8 +1,9 @@
 /**
- * codec-zlib — gzip, zlib, deflate, brotli and zstd, all from node:zlib.
+ * codec-zlib — gzip, zlib, deflate, brotli and zstd, all from node:zlib; the end of a zstd frame
+ * (`ZstdFrame`); and a zlib stream that its reader drives step by step (`runStream`).
  *
- * Whole bodies take the calls that work at once, streams take the thread pool. Promise: bytes after
- * the end and an end that comes too early are damage, also where Node itself lets them pass.
+ * Whole bodies use the synchronous calls, streams use the thread pool. Promise: bytes after the
+ * end, and an early end, are reported as damage, also where Node itself accepts them.
  */
 
 import type { Transform } from 'node:stream';
@@ -14,15 +15,15 @@ import {
   type CodecSource,
   createJoin,
   DamagedData,
-  type Join,
+  type JoinBytes,
   pieces,
 } from './codec.ts';
 import type { CompressionLevel } from './options.ts';
 
-// Finds the end of the one zstd frame that a body is (RFC 8878, section 3.1.1).
+// Finds the end of the zstd frame of a body (RFC 8878, section 3.1.1).
 //
-// Node does not tell: 22 takes a frame that is cut for a shorter one, and 22 and 24 leave out what
-// follows the first frame. Only the lengths of blocks are looked at, so it costs next to nothing.
+// Node does not report it: Node 22 reads a cut frame as a shorter one, and 22 and 24 ignore what
+// follows the first frame. Only the lengths of blocks are read, so it costs next to nothing.
 
 const MAGIC = 0xfd2fb528;
 const START_BYTES = 5;
@@ -35,7 +36,7 @@ const DICTIONARY_ID_BYTES = [0, 1, 2, 4] as const;
 /** By the two highest bits of the descriptor. */
 const CONTENT_SIZE_BYTES = [0, 2, 4, 8] as const;
 
-/** Walks along a frame, piece by piece. */
+/** Parses the headers of a frame, piece by piece. */
 class ZstdFrame {
   #step: 'start' | 'block' | 'over' = 'start';
   readonly #head: Buffer = Buffer.alloc(START_BYTES);
@@ -58,7 +59,7 @@ class ZstdFrame {
         this.#headBytes += 1;
         at += 1;
         const neededBytes = this.#step === 'start' ? START_BYTES : BLOCK_HEADER_BYTES;
-        if (this.#headBytes === neededBytes) this.#take();
+        if (this.#headBytes === neededBytes) this.#readHeader();
       }
     }
   }
@@ -69,13 +70,13 @@ class ZstdFrame {
     throw new DamagedData('it ends too early');
   }
 
-  #take(): void {
+  #readHeader(): void {
     this.#headBytes = 0;
-    if (this.#step === 'start') this.#takeStart();
-    else this.#takeBlock();
+    if (this.#step === 'start') this.#readFrameHeader();
+    else this.#readBlockHeader();
   }
 
-  #takeStart(): void {
+  #readFrameHeader(): void {
     if (this.#head.readUInt32LE(0) !== MAGIC)
       throw new DamagedData('it does not begin as zstd does');
     const descriptor = this.#head[4] ?? 0;
@@ -88,7 +89,7 @@ class ZstdFrame {
     this.#step = 'block';
   }
 
-  #takeBlock(): void {
+  #readBlockHeader(): void {
     const header = this.#head.readUIntLE(0, BLOCK_HEADER_BYTES);
     const kind = (header >> 1) & 0x03;
     if (kind === RESERVED_BLOCK) throw new DamagedData('a block of it has no known kind');
@@ -108,13 +109,13 @@ type Zlib = typeof nodeZlib;
 type OneShot = (bytes: ByteSource, options: Options) => unknown;
 type Numbers = Readonly<Record<CompressionLevel, number>>;
 
-/** What differs from one to the other. */
-interface Family {
+/** The functions and settings of one of these codecs. */
+interface ZlibFunctions {
   readonly pack: OneShot;
   readonly unpack: OneShot;
   readonly createPack: (options: Options) => ZlibStream;
   readonly createUnpack: (options: Options) => ZlibStream;
-  /** What the four words mean to it. */
+  /** Its numbers for the four levels. */
   readonly levels: Numbers;
   readonly levelOptions: (level: number) => Options;
   readonly unpackOptions: Options;
@@ -124,7 +125,7 @@ interface Family {
 }
 
 const KIB = 1024;
-/** Plain bytes for one trip to the thread pool: below it the trips cost more than the work. */
+/** Plain bytes per call of the thread pool: with fewer, the call costs more than the work. */
 const PACK_STEP_BYTES = 512 * KIB;
 const PACK_OUT_BYTES = 128 * KIB;
 /** Maximum number of finished streams whose memory is kept for reuse. */
@@ -137,13 +138,13 @@ const ZSTD_WINDOW_LOG_MAX = 23;
 /** The codec, or why this Node does not have it. */
 export function zlibSource(name: ZlibName, node: Zlib = nodeZlib): CodecSource {
   let codec: Codec | undefined;
-  const ready = (): Codec => (codec ??= codecOf(FAMILIES[name](node)));
+  const ready = (): Codec => (codec ??= codecOf(FUNCTIONS_OF[name](node)));
   return { hasLevels: true, ready, load: async () => ready() };
 }
 
-const FAMILIES = { gzip, zlib, deflate, brotli, zstd };
+const FUNCTIONS_OF = { gzip, zlib, deflate, brotli, zstd };
 
-function codecOf(family: Family): Codec {
+function codecOf(family: ZlibFunctions): Codec {
   const { levels, levelOptions, createFrame } = family;
   const options = (level: CompressionLevel): Options => levelOptions(levels[level]);
   return {
@@ -159,35 +160,35 @@ function codecOf(family: Family): Codec {
       frame?.end();
       return unpack(family, packed, maxBytes);
     },
-    isDoneWithPieces: true,
+    releasesInput: true,
     unpackStream: (packed) =>
-      runEngine(
+      runStream(
         family.createUnpack({ ...family.unpackOptions, chunkSize: UNPACK_OUT_BYTES }),
-        createFrame === undefined ? packed : scanned(createFrame(), packed),
+        createFrame === undefined ? packed : scanFrame(createFrame(), packed),
       ),
   };
 }
 
-const spareJoins: Join[] = [];
+const spareJoins: JoinBytes[] = [];
 
 async function* packStream(
   stream: ZlibStream,
   plain: AsyncIterable<ByteSource>,
 ): AsyncGenerator<ByteSource, void, undefined> {
   const join = spareJoins.pop() ?? createJoin(PACK_STEP_BYTES);
-  yield* runEngine(stream, pieces(plain, PACK_STEP_BYTES, join));
-  // Not where it was stopped: the other thread may still read.
+  yield* runStream(stream, pieces(plain, PACK_STEP_BYTES, join));
+  // Not if it was stopped early: the other thread may still read this memory.
   if (spareJoins.length < SPARE_JOINS_MAX) spareJoins.push(join);
 }
 
-function pack({ pack: call }: Family, plain: ByteSource, options: Options): ByteSource {
-  // A quarter is what text packs to: mostly one block of memory, and none that is far too large.
+function pack({ pack: call }: ZlibFunctions, plain: ByteSource, options: Options): ByteSource {
+  // Text packs to about a quarter: mostly one block of memory, and not a far too large one.
   const chunkSize = Math.max(OUT_MIN_BYTES, plain.length >> 2);
   return call(plain, { ...options, chunkSize }) as ByteSource;
 }
 
 function unpack(
-  { unpack: call, unpackOptions }: Family,
+  { unpack: call, unpackOptions }: ZlibFunctions,
   packed: ByteSource,
   maxBytes: number,
 ): ByteSource {
@@ -210,7 +211,7 @@ function unpack(
   }
 }
 
-async function* scanned(
+async function* scanFrame(
   frame: ZstdFrame,
   packed: AsyncIterable<ByteSource>,
 ): AsyncGenerator<ByteSource, void, undefined> {
@@ -230,7 +231,7 @@ const DEFLATE = {
   unpackMaxBytes: 1024 * KIB,
 };
 
-function gzip({ gzipSync, gunzipSync, createGzip, createGunzip }: Zlib): Family {
+function gzip({ gzipSync, gunzipSync, createGzip, createGunzip }: Zlib): ZlibFunctions {
   return {
     ...DEFLATE,
     pack: gzipSync,
@@ -240,7 +241,7 @@ function gzip({ gzipSync, gunzipSync, createGzip, createGunzip }: Zlib): Family 
   };
 }
 
-function zlib({ deflateSync, inflateSync, createDeflate, createInflate }: Zlib): Family {
+function zlib({ deflateSync, inflateSync, createDeflate, createInflate }: Zlib): ZlibFunctions {
   return {
     ...DEFLATE,
     pack: deflateSync,
@@ -250,7 +251,7 @@ function zlib({ deflateSync, inflateSync, createDeflate, createInflate }: Zlib):
   };
 }
 
-function deflate(node: Zlib): Family {
+function deflate(node: Zlib): ZlibFunctions {
   return {
     ...DEFLATE,
     pack: node.deflateRawSync,
@@ -260,7 +261,7 @@ function deflate(node: Zlib): Family {
   };
 }
 
-function brotli(node: Zlib): Family {
+function brotli(node: Zlib): ZlibFunctions {
   return {
     pack: node.brotliCompressSync,
     unpack: node.brotliDecompressSync,
@@ -274,7 +275,7 @@ function brotli(node: Zlib): Family {
   };
 }
 
-function zstd(node: Zlib): Family {
+function zstd(node: Zlib): ZlibFunctions {
   const { zstdCompressSync, zstdDecompressSync, createZstdCompress, createZstdDecompress } =
     node as Partial<Zlib>;
   const isHere =
@@ -303,22 +304,22 @@ function zstd(node: Zlib): Family {
   };
 }
 
-// One zlib stream of Node, driven step by step by the reader of the result.
+// A zlib stream of Node, driven step by step by the reader of the result.
 //
-//   write(piece) ─▶ outputs until the piece is worked off ─▶ next piece … end() ─▶ last outputs
+//   write(piece) ─▶ outputs until the piece is processed ─▶ next piece … end() ─▶ last outputs
 //
-// Nothing runs ahead of the consumer: while it holds an output, no piece of the input is asked for.
-// So stopping early, at any output, leaves neither a pending read nor an open handle.
+// Nothing runs ahead of the reader: until it asks for the next output, no input is requested. So
+// stopping early, at any output, leaves neither a pending read nor an open handle.
 
 /** A stream of node:zlib. */
 type ZlibStream = Transform & { readonly bytesWritten: number };
 
-/** Sends pieces through the stream; destroys it at the end, however that comes. */
-async function* runEngine(
+/** Sends pieces through the stream; destroys it at the end, also after an error or early stop. */
+async function* runStream(
   stream: ZlibStream,
   input: AsyncIterable<ByteSource>,
 ): AsyncGenerator<ByteSource, void, undefined> {
-  const engine = new Engine(stream);
+  const engine = new ZlibStreamState(stream);
   let givenBytes = 0;
   try {
     for await (const piece of input) {
@@ -335,8 +336,8 @@ async function* runEngine(
   }
 }
 
-/** The stream, and what its events have said so far. */
-class Engine {
+/** A stream, and its state by its events. */
+class ZlibStreamState {
   readonly #stream: ZlibStream;
   #error: Error | undefined;
   #isBusy = false;
@@ -345,15 +346,15 @@ class Engine {
 
   constructor(stream: ZlibStream) {
     this.#stream = stream;
-    stream.on('readable', () => this.#woken());
+    stream.on('readable', () => this.#resume());
     stream.on('end', () => {
       this.#isEnded = true;
-      this.#woken();
+      this.#resume();
     });
-    // It stays for good: what fails after we have left must not end the process.
+    // Never removed: a failure after we have stopped must not end the process.
     stream.on('error', (error) => {
       this.#error ??= error;
-      this.#woken();
+      this.#resume();
     });
   }
 
@@ -365,17 +366,17 @@ class Engine {
     this.#isBusy = true;
     this.#stream.write(piece, () => {
       this.#isBusy = false;
-      this.#woken();
+      this.#resume();
     });
   }
 
   end(): void {
-    // From here on only the end of the stream is an answer.
+    // From now on only the end of the stream ends the wait.
     this.#isBusy = true;
     this.#stream.end();
   }
 
-  /** The next output; undefined when the piece is worked off or the stream has ended. */
+  /** The next output; undefined if the piece is processed or the stream has ended. */
   async next(): Promise<ByteSource | undefined> {
     for (;;) {
       if (this.#error !== undefined) {
@@ -391,7 +392,7 @@ class Engine {
     }
   }
 
-  #woken(): void {
+  #resume(): void {
     this.#wake?.();
     this.#wake = undefined;
   }

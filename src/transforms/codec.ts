@@ -1,8 +1,9 @@
 /**
- * codec — what all compression codecs have in common, as compress.ts sees it.
+ * codec — the interface of compression codecs (`Codec`), and what they share: cutting and joining
+ * streams, codecs that pack block by block (`blockCodec`: snappy, lz4), and loading their packages.
  *
- * A codec knows bytes, not messages: for bytes it cannot read it throws `DamagedData`, and the
- * reader above says whose body it was. Promise: no codec holds more than a few blocks of a stream.
+ * A codec knows bytes, not messages: for bytes that it cannot read it throws `DamagedData`, and
+ * compress.ts adds whose body it was. Promise: no codec holds more than a few blocks of a stream.
  */
 
 import { RespoolError } from '../core/errors.ts';
@@ -10,7 +11,7 @@ import { importPeer } from '../system/peer.ts';
 import { EventLoopTurns } from './event-loop.ts';
 import type { CompressionLevel } from './options.ts';
 
-/** Compressed bytes are given to a decoder in steps of this size; ratios are counted by it. */
+/** Compressed bytes are passed to a decoder in steps of this size; ratios are measured per step. */
 export const STEP_BYTES: number = 64 * 1024;
 
 /** A piece of a compressed or plain stream. */
@@ -20,11 +21,13 @@ export type ByteSource = Uint8Array;
 export interface Codec {
   /** Compresses a whole body in the calling thread. */
   pack(plain: ByteSource, level: CompressionLevel): ByteSource;
-  /** Up to this size `pack` takes about 2 ms, on a machine of the year 2020. */
+  /**
+   * Up to this size `pack` takes about 2 ms on a machine of the year 2020; larger bodies stream.
+   */
   readonly packMaxBytes: Readonly<Record<CompressionLevel, number>>;
-  /** Reads at most the last MiB of what it was given when it asks for more. */
+  /** When it asks for more, it still reads at most the last MiB of its input. */
   packStream(plain: AsyncIterable<ByteSource>, level: CompressionLevel): AsyncIterable<ByteSource>;
-  /** How many bytes a part of a body takes, roughly, compressed in the quickest way. */
+  /** The approximate compressed size of a part of a body, at the fastest level. */
   sample(plain: ByteSource): number;
   /** Decompresses a whole body in the calling thread; more than `maxBytes` is damage. */
   unpack(packed: ByteSource, maxBytes: number): ByteSource;
@@ -32,11 +35,11 @@ export interface Codec {
   readonly unpackMaxBytes: number;
   /** Takes pieces of `STEP_BYTES`; hands out pieces of less than a MiB. */
   unpackStream(packed: AsyncIterable<ByteSource>): AsyncIterable<ByteSource>;
-  /** Whether it is done with a piece when it asks for the next, and gives out nothing of it. */
-  readonly isDoneWithPieces: boolean;
+  /** Whether it no longer reads a piece once it asks for the next, and returns no part of it. */
+  readonly releasesInput: boolean;
 }
 
-/** Where a codec comes from: at hand, or with a package that has to be loaded first. */
+/** How to get a codec: at once, or after loading its package. */
 export interface CodecSource {
   readonly hasLevels: boolean;
   /** Undefined until `load` has resolved. */
@@ -59,19 +62,18 @@ export function lazySource(load: () => Promise<Codec>): CodecSource {
   };
 }
 
-// Streams of any chunking, cut and joined to the sizes that codecs work with.
-
-/** Worked on in the calling thread before others get their turn: about 3 ms. */
+// Cutting and joining streams to the sizes that codecs work with.
+/** Bytes processed in the calling thread before the event loop turns: about 3 ms. */
 export const CODEC_TURN_BYTES: number = 2 * 1024 * 1024;
 
-/** Makes one piece of memory of several. */
-export type Join = (parts: readonly ByteSource[]) => ByteSource;
+/** Joins several pieces to one. */
+export type JoinBytes = (parts: readonly ByteSource[]) => ByteSource;
 
 /** Pieces of exactly `pieceBytes`, the last one shorter; none for an empty stream. */
 export async function* pieces(
   stream: AsyncIterable<ByteSource>,
   pieceBytes: number,
-  join: Join = joinBytes,
+  join: JoinBytes = joinBytes,
 ): AsyncGenerator<ByteSource, void, undefined> {
   let held: ByteSource[] = [];
   let heldBytes = 0;
@@ -93,10 +95,10 @@ export async function* pieces(
   if (heldBytes > 0) yield join(held);
 }
 
-/** Is told of every part that is taken. */
+/** Called with every part that is read. */
 export type OnPart = (part: ByteSource) => void;
 
-/** The same for bytes that are whole in memory. */
+/** Pieces of `pieceBytes` of bytes that are whole in memory. */
 export async function* slices(
   bytes: ByteSource,
   pieceBytes: number,
@@ -109,7 +111,7 @@ export async function* slices(
   }
 }
 
-/** What is there already, then the rest of an iteration that was begun. */
+/** The parts that were read already, then the rest of the iteration. */
 export async function* resumeStream(
   begun: readonly ByteSource[],
   rest: AsyncIterator<ByteSource>,
@@ -122,7 +124,7 @@ export async function* resumeStream(
       yield part;
     }
     for (;;) {
-      const { done, value } = await failing(rest.next(), () => (isOver = true));
+      const { done, value } = await onRejection(rest.next(), () => (isOver = true));
       if (done === true) {
         isOver = true;
         return;
@@ -131,13 +133,13 @@ export async function* resumeStream(
       yield value;
     }
   } finally {
-    // Anyone who stops in the middle lets the source close what it has open.
+    // If the reader stops early, the source is told, so that it can close its handles.
     if (!isOver) await rest.return?.();
   }
 }
 
-/** Reads until the end; gives up when more than `maxBytes` are held. */
-export async function gather(
+/** Reads to the end, or until it has more than `maxBytes`. */
+export async function readUpTo(
   stream: AsyncIterator<ByteSource>,
   maxBytes: number,
 ): Promise<{ readonly held: ByteSource[]; readonly isWhole: boolean }> {
@@ -153,21 +155,21 @@ export async function gather(
   return { held, isWhole: false };
 }
 
-/** Everything as one piece of memory. */
-export async function collect(stream: AsyncIterable<ByteSource>): Promise<ByteSource> {
+/** All bytes of a stream as one piece. */
+export async function collectBytes(stream: AsyncIterable<ByteSource>): Promise<ByteSource> {
   const held: ByteSource[] = [];
   for await (const part of stream) held.push(part);
   return joinBytes(held);
 }
 
-/** One piece of memory; a single part is not copied. */
+/** All parts as one piece; a single part is not copied. */
 export function joinBytes(parts: readonly ByteSource[]): ByteSource {
   const [first] = parts;
   return parts.length === 1 && first !== undefined ? first : Buffer.concat(parts);
 }
 
-/** The same in memory that is used again: for anyone who is done with a piece before the next. */
-export function createJoin(maxBytes: number): Join {
+/** Joins in memory that is reused: only if a piece is no longer read when the next one is made. */
+export function createJoin(maxBytes: number): JoinBytes {
   let memory: Buffer | undefined;
   return (parts) => {
     if (parts.length === 1) return joinBytes(parts);
@@ -188,8 +190,8 @@ export function bufferOf(bytes: ByteSource): Buffer {
     : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
-/** An iterator that failed is over; it must not be asked to return. */
-async function failing<T>(promise: Promise<T>, onFailure: () => void): Promise<T> {
+/** Calls back if the promise rejects: an iterator that failed must not be asked to return. */
+async function onRejection<T>(promise: Promise<T>, onFailure: () => void): Promise<T> {
   try {
     return await promise;
   } catch (error) {
@@ -198,16 +200,15 @@ async function failing<T>(promise: Promise<T>, onFailure: () => void): Promise<T
   }
 }
 
-// Codecs whose package knows whole blocks only: snappy and lz4.
+// Codecs whose packages pack only whole blocks: snappy and lz4.
 //
-// A stream is a row of blocks of 64 KiB plain bytes, packed one by one in the calling thread with
-// turns of the event loop in between. How a row begins, and how it says that it is over, is the
-// format's.
+// A stream is a sequence of blocks of 64 KiB plain bytes, packed one by one in the calling thread,
+// with turns of the event loop in between. The format says how a sequence begins and ends.
 
 /** Plain bytes of every block but the last. */
 export const CODEC_BLOCK_BYTES: number = 64 * 1024;
 
-/** So much in one go: about 1 ms of work. Above, a stream is as quick and copies less. */
+/** About 1 ms of work in one call. Above this, a stream is as fast and copies less. */
 const PACK_MAX_BYTES = 256 * 1024;
 const UNPACK_MAX_BYTES = 512 * 1024;
 
@@ -215,20 +216,20 @@ const NOTHING = Buffer.alloc(0);
 
 /** How blocks are written and read. */
 export interface BlockFormat {
-  /** What stands before the first block; may be empty. */
+  /** The bytes before the first block; may be empty. */
   readonly head: ByteSource;
   pack(plain: Buffer): ByteSource;
-  /** What says that the row is over; may be empty. */
+  /** The bytes that mark the end; may be empty. */
   tail(isLastFull: boolean): ByteSource;
   sample(plain: Buffer): number;
   createReader(): BlockReader;
 }
 
-/** Walks along a row of blocks. */
+/** Reads a sequence of blocks. */
 export interface BlockReader {
-  /** How long the part at the front is; undefined where more bytes are needed to tell. */
+  /** The length of the first block; undefined if more bytes are needed to know it. */
   measure(packed: Buffer): number | undefined;
-  /** The plain bytes of such a part; may be none. */
+  /** The plain bytes of a block; may be none. */
   read(part: Buffer): ByteSource;
   /** True when nothing may follow. */
   readonly isOver: boolean;
@@ -245,8 +246,8 @@ export function blockCodec(format: BlockFormat): Codec {
     packStream: (plain) => packStream(format, plain),
     unpack: (packed, maxBytes) => unpack(format, packed, maxBytes),
     unpackStream: (packed) => unpackStream(format, packed),
-    // What was stored as it is comes out as it is.
-    isDoneWithPieces: false,
+    // Blocks that are stored uncompressed are returned as parts of the input.
+    releasesInput: false,
   };
 }
 
@@ -265,7 +266,8 @@ async function* packStream(
 ): AsyncGenerator<ByteSource, void, undefined> {
   const turns = new EventLoopTurns(CODEC_TURN_BYTES);
   let isLastFull = true;
-  // With the first block: who stops at an output must find the source begun, to close it.
+  // Together with the first block: a reader that stops there can only close a source that has
+  // begun.
   let head = format.head;
   for await (const block of pieces(plain, CODEC_BLOCK_BYTES)) {
     isLastFull = block.length === CODEC_BLOCK_BYTES;
@@ -279,7 +281,7 @@ async function* packStream(
 }
 
 function unpack(format: BlockFormat, packed: ByteSource, maxBytes: number): ByteSource {
-  const row = new Row(format.createReader());
+  const row = new BlockQueue(format.createReader());
   const parts: ByteSource[] = [];
   let plainBytes = 0;
   row.push(packed);
@@ -296,7 +298,7 @@ async function* unpackStream(
   format: BlockFormat,
   packed: AsyncIterable<ByteSource>,
 ): AsyncGenerator<ByteSource, void, undefined> {
-  const row = new Row(format.createReader());
+  const row = new BlockQueue(format.createReader());
   const turns = new EventLoopTurns(CODEC_TURN_BYTES);
   for await (const piece of packed) {
     row.push(piece);
@@ -308,8 +310,8 @@ async function* unpackStream(
   row.end();
 }
 
-/** What has come and is not read yet. */
-class Row {
+/** Bytes that have come, cut into blocks. */
+class BlockQueue {
   readonly #reader: BlockReader;
   #rest: Buffer = Buffer.alloc(0);
 
@@ -339,7 +341,7 @@ class Row {
   }
 }
 
-// The only way to the optional packages of compression: snappy and lz4-napi.
+// Loading the optional packages of compression: snappy and lz4-napi.
 
 /** Packs a stream into frames. */
 interface SnappyCompressor {
@@ -373,7 +375,7 @@ export function loadLz4(): Promise<Lz4Package> {
   return load<Lz4Package>('lz4-napi', ['compressFrameSync', 'decompressFrameSync']);
 }
 
-/** An old release may lack what we call; better to know now than with the first body. */
+/** Checks the functions, so that an old release fails now and not with the first body. */
 async function load<T>(packageName: string, needed: readonly string[]): Promise<T> {
   const loaded = await importPeer(packageName, `compression with ${packageName}`);
   const missing = needed.find((name) => typeof loaded[name] !== 'function');

@@ -1,8 +1,10 @@
 /**
- * compress — bodies made smaller on their way to the store.
+ * compress — the transform that compresses bodies (`compress`), the codecs by name, what an
+ * envelope records of a compression, and reading compressed bodies (`readCompressed`).
  *
- * What would not get smaller stays as it is, and the envelope says so. Most bodies are whole in
- * memory before the first byte is written: they take one call of the codec. What is longer streams.
+ * A body that would not get smaller is stored as it is, and the envelope says so. Most bodies are
+ * whole in memory before the first byte is written: they take one call of the codec. Larger ones
+ * stream. The recorded encodings are stored: old ones must stay readable.
  */
 
 import { assert, RespoolError } from '../core/errors.ts';
@@ -16,10 +18,10 @@ import {
   type ByteSource,
   type Codec,
   type CodecSource,
-  collect,
+  collectBytes,
   createJoin,
   DamagedData,
-  gather,
+  readUpTo,
   joinBytes,
   pieces,
   resumeStream,
@@ -28,13 +30,13 @@ import {
 } from './codec.ts';
 import { checkCompressOptions, type CompressionLevel, type CompressOptions } from './options.ts';
 
-/** Bodies below this size are stored as they are: headers of a codec would eat the gain. */
+/** Smaller bodies are stored as they are: the header of a codec would use up the gain. */
 const COMPRESS_MIN_BYTES = 64;
-/** So much of the beginning of a body tells whether the rest is worth the work. */
+/** The beginning of a body by which is decided whether to compress it. */
 const SAMPLE_BYTES = 64 * 1024;
 /** A body in memory goes through a codec's stream in slices of this size. */
 const SLICE_BYTES = 512 * 1024;
-/** Less gain than this is not worth the work of reading it back. */
+/** A smaller gain is not worth the work of decompressing. */
 const GAIN_MIN = 0.05;
 
 /** The most that any codec takes in one call, or collects of a stream. */
@@ -52,7 +54,7 @@ export function compress(codec: CompressionCodec, options: CompressOptions = {})
   return compressWith(CODECS, codec, options);
 }
 
-/** The same with codecs from elsewhere. */
+/** `compress` with other codecs, for tests. */
 export function compressWith(
   codecs: CodecSources,
   codec: CompressionCodec,
@@ -68,7 +70,7 @@ export function compressWith(
       `cannot use "level" with ${name}: it has no levels; leave it out, or use zstd or gzip`,
     );
   }
-  // A Node without zstd is found out here; packages are not looked for before open().
+  // Fails here on a Node without zstd; packages are loaded by open().
   source.ready();
   return {
     name,
@@ -99,7 +101,7 @@ class CompressWriter implements BodyWriter {
   }
 
   encodeBytes(plain: ByteSource): ByteSource | Promise<ByteSource> {
-    if (plain.length < COMPRESS_MIN_BYTES) return this.#leave(plain);
+    if (plain.length < COMPRESS_MIN_BYTES) return this.#keepPlain(plain);
     const source = this.#codecs[this.#name];
     const codec = source.ready();
     if (codec !== undefined) return this.#pack(codec, plain);
@@ -115,16 +117,16 @@ class CompressWriter implements BodyWriter {
     window: ReadWindow,
   ): AsyncGenerator<ByteSource, void, undefined> {
     const { maxBytes } = window;
-    // Parts may be handed on as they are: then those behind it read them, too.
+    // Parts may be passed on unchanged: then the reader of this stream reads them too.
     if (maxBytes !== undefined) setReadWindow(stream, JOIN_MAX_BYTES + maxBytes);
     const source = this.#codecs[this.#name];
-    // Before the stream is begun: what fails here must leave nothing open.
+    // Before the stream is begun, so that a failure here leaves nothing open.
     const codec = source.ready() ?? (await source.load());
     const rest = stream[Symbol.asyncIterator]();
     // As much as one call takes: the body is often whole by then.
     const callMaxBytes = Math.min(JOIN_MAX_BYTES, codec.packMaxBytes[this.#level]);
     const collectMaxBytes = Math.max(SAMPLE_BYTES, callMaxBytes);
-    const { held, isWhole } = await gather(rest, collectMaxBytes);
+    const { held, isWhole } = await readUpTo(rest, collectMaxBytes);
     if (isWhole) {
       yield* await this.#packWhole(codec, held);
       return;
@@ -138,7 +140,7 @@ class CompressWriter implements BodyWriter {
     yield* this.#packStream(codec, resumeStream(held, rest, meter.onPlain), meter);
   }
 
-  /** One call for all parts; the parts themselves where they are left as they are. */
+  /** One call for all parts; returns the parts themselves if they are not compressed. */
   async #packWhole(codec: Codec, parts: readonly ByteSource[]): Promise<readonly ByteSource[]> {
     const bytes = parts.reduce((sum, part) => sum + part.length, 0);
     // Memory that all bodies share is safe only as long as nothing is awaited.
@@ -149,23 +151,23 @@ class CompressWriter implements BodyWriter {
   }
 
   #pack(codec: Codec, plain: ByteSource): ByteSource | Promise<ByteSource> {
-    if (plain.length > SAMPLE_BYTES && !isSmaller(codec, plain)) return this.#leave(plain);
+    if (plain.length > SAMPLE_BYTES && !isSmaller(codec, plain)) return this.#keepPlain(plain);
     if (plain.length <= codec.packMaxBytes[this.#level]) {
       this.#encoding = this.#name;
-      return this.#judge(plain, codec.pack(plain, this.#level));
+      return this.#keepIfSmaller(plain, codec.pack(plain, this.#level));
     }
     const meter = new RatioMeter();
     const stream = this.#packStream(codec, slices(plain, SLICE_BYTES, meter.onPlain), meter);
-    return collect(stream).then((packed) => this.#judge(plain, packed));
+    return collectBytes(stream).then((packed) => this.#keepIfSmaller(plain, packed));
   }
 
-  /** Small bodies are their own sample. */
-  #judge(plain: ByteSource, packed: ByteSource): ByteSource {
+  /** A small body has no sample: it is kept plain if the result is not smaller. */
+  #keepIfSmaller(plain: ByteSource, packed: ByteSource): ByteSource {
     const isOwnSample = plain.length <= SAMPLE_BYTES;
-    return isOwnSample && !hasGain(plain.length, packed.length) ? this.#leave(plain) : packed;
+    return isOwnSample && !hasGain(plain.length, packed.length) ? this.#keepPlain(plain) : packed;
   }
 
-  #leave(plain: ByteSource): ByteSource {
+  #keepPlain(plain: ByteSource): ByteSource {
     this.#encoding = PLAIN;
     return plain;
   }
@@ -189,10 +191,10 @@ function beginning(parts: readonly ByteSource[]): ByteSource {
   return isEnough ? first : Buffer.concat(parts, SAMPLE_BYTES);
 }
 
-/** Judged by the beginning, in the quickest way the codec has. */
+/** Whether compression gains enough, estimated from the beginning at the fastest level. */
 function isSmaller(codec: Codec, plain: ByteSource): boolean {
   const sample = plain.subarray(0, SAMPLE_BYTES);
-  // Mostly a quarter of the sample gains enough for all of it, whatever the rest does.
+  // Often a quarter of the sample already gains enough for the whole sample.
   const glance = sample.subarray(0, SAMPLE_BYTES / 4);
   const isClear = glance.length - codec.sample(glance) >= SAMPLE_BYTES * GAIN_MIN;
   return isClear || hasGain(sample.length, codec.sample(sample));
@@ -203,9 +205,8 @@ function hasGain(plainBytes: number, packedBytes: number): boolean {
 }
 
 /**
- * The highest ratio that a reader can come to who is given the packed bytes in steps of 64 KiB.
- *
- * When this many steps are out, they cannot hold more plain bytes than were taken in until then.
+ * Measures the highest ratio that a reader can see, which reads the packed bytes in steps of 64
+ * KiB: after each step, the plain bytes taken in until then per packed byte.
  */
 class RatioMeter {
   #plainBytes = 0;
@@ -219,23 +220,22 @@ class RatioMeter {
   packed(bytes: number): void {
     const nextStepBytes = (Math.floor(this.#packedBytes / STEP_BYTES) + 1) * STEP_BYTES;
     this.#packedBytes += bytes;
-    if (this.#packedBytes >= nextStepBytes) this.#reach(nextStepBytes);
+    if (this.#packedBytes >= nextStepBytes) this.#measure(nextStepBytes);
   }
 
   end(): number {
-    this.#reach(this.#packedBytes);
+    this.#measure(this.#packedBytes);
     return this.#highest;
   }
 
-  #reach(packedBytes: number): void {
+  #measure(packedBytes: number): void {
     if (this.#plainBytes <= RATIO_FREE_BYTES) return;
     this.#highest = Math.max(this.#highest, this.#plainBytes / packedBytes);
   }
 }
 
-// Every codec by its name, and what an envelope records of a compression.
-
-/** The ways a body can be compressed. */
+// The codecs by name, and what an envelope records of a compression.
+/** The compression codecs. */
 export const CODEC_NAMES = ['gzip', 'zlib', 'deflate', 'brotli', 'zstd', 'snappy', 'lz4'] as const;
 
 /** The name of a codec; encodings begin with it. */
@@ -260,13 +260,13 @@ export function refuseS2(codec: unknown): void {
   );
 }
 
-/** Where each codec comes from. */
+/** The codecs by name. */
 export type CodecSources = Readonly<Record<StoredCodec, CodecSource>>;
 
-/** What is recorded of a body that was left as it was. */
+/** The recorded encoding of a body that was not compressed. */
 export const PLAIN = 'plain';
 
-/** A body may unpack to this many times its size without saying so beforehand. */
+/** A body that unpacks to more than this many times its size has its ratio recorded. */
 const RATIO_MAX = 200;
 /** Minimum number of plain bytes before ratios are checked: smaller bodies are harmless. */
 export const RATIO_FREE_BYTES: number = 1024 * 1024;
@@ -288,12 +288,12 @@ export const CODECS: CodecSources = {
   lz4: lz4Source(),
 };
 
-/** The record of a compressed body; `ratio` is the highest it passes on the way back. */
+/** The recorded encoding of a compressed body; `ratio` is the highest that a reader will see. */
 export function encodingOf(codec: CompressionCodec, ratio: number): string {
   return ratio > RATIO_MAX ? `${codec};ratio=${Math.ceil(ratio)}` : codec;
 }
 
-/** What a record says; undefined where it is none of a compression. */
+/** Parses a recorded encoding; undefined if it is none of a compression. */
 export function parseEncoding(
   encoding: string,
 ): { readonly codec: StoredCodec; readonly ratioMax: number } | undefined {
@@ -303,15 +303,15 @@ export function parseEncoding(
   return { codec, ratioMax: Math.max(RATIO_MAX, Number(ratio ?? 0)) };
 }
 
-// Compressed bodies on their way back, whatever the configuration of today says.
+// Reading compressed bodies, whatever the present configuration says.
 //
-// Promise: no body unpacks to more than its envelope allows, and what cannot have been written by
-// us is `body.corrupt`. A body that unpacks to far more than it is long is stopped on the way.
+// Promise: no body unpacks to more than its envelope allows, and bytes that our writer cannot have
+// written are `body.corrupt`. A body that exceeds its recorded ratio is stopped while it is read.
 
-/** What is collected of a stream whose plain size is small enough for one call. */
+/** Maximum number of bytes read before unpacking in one call, if the plain size is small. */
 const COLLECT_MAX_BYTES = 1024 * 1024;
 
-/** Finds who can read an encoding; undefined for one that is no compression. */
+/** Returns a reader for an encoding; undefined if it is none of a compression. */
 export type ReadCompressed = (encoding: string, context: ReadContext) => BodyReader | undefined;
 
 /**
@@ -325,7 +325,7 @@ export type ReadCompressed = (encoding: string, context: ReadContext) => BodyRea
  */
 export const readCompressed: ReadCompressed = createReadCompressed(CODECS);
 
-/** The same with codecs from elsewhere. */
+/** `readCompressed` with other codecs, for tests. */
 export function createReadCompressed(codecs: CodecSources): ReadCompressed {
   return (encoding, context) => {
     if (encoding === PLAIN) return new PlainReader(context);
@@ -336,7 +336,7 @@ export function createReadCompressed(codecs: CodecSources): ReadCompressed {
   };
 }
 
-/** A body that was left as it was. */
+/** Reads a body that was not compressed. */
 class PlainReader implements BodyReader {
   readonly #context: ReadContext;
 
@@ -364,7 +364,7 @@ class PlainReader implements BodyReader {
 
   #check(bytes: number): void {
     const { id, maxBytes } = this.#context;
-    if (bytes > maxBytes) throw corrupt(id, PLAIN, tooLong(maxBytes));
+    if (bytes > maxBytes) throw corruptError(id, PLAIN, tooLong(maxBytes));
   }
 }
 
@@ -386,20 +386,20 @@ class CompressReader implements BodyReader {
   decodeBytes(packed: ByteSource): ByteSource | Promise<ByteSource> {
     const codec = this.#source.ready();
     if (codec !== undefined && this.#isQuick(codec)) return this.#unpack(codec, packed);
-    return collect(this.decode(slices(packed, STEP_BYTES)));
+    return collectBytes(this.decode(slices(packed, STEP_BYTES)));
   }
 
   async *decode(stream: AsyncIterable<ByteSource>): AsyncGenerator<ByteSource, void, undefined> {
-    // Before the stream is begun: what fails here must leave nothing open.
+    // Before the stream is begun, so that a failure here leaves nothing open.
     const codec = this.#source.ready() ?? (await this.#source.load());
     const isQuick = this.#isQuick(codec);
-    if (codec.isDoneWithPieces) setReadWindow(stream, isQuick ? COLLECT_MAX_BYTES : STEP_BYTES);
+    if (codec.releasesInput) setReadWindow(stream, isQuick ? COLLECT_MAX_BYTES : STEP_BYTES);
     if (!isQuick) {
       yield* this.#unpackStream(codec, stream);
       return;
     }
     const rest = stream[Symbol.asyncIterator]();
-    const { held, isWhole } = await gather(rest, COLLECT_MAX_BYTES);
+    const { held, isWhole } = await readUpTo(rest, COLLECT_MAX_BYTES);
     if (!isWhole) {
       yield* this.#unpackStream(codec, resumeStream(held, rest));
       return;
@@ -416,7 +416,7 @@ class CompressReader implements BodyReader {
     try {
       return codec.unpack(packed, this.#expected.maxBytes);
     } catch (error) {
-      throw this.#named(error);
+      throw this.#corruptError(error);
     }
   }
 
@@ -424,7 +424,7 @@ class CompressReader implements BodyReader {
     codec: Codec,
     packed: AsyncIterable<ByteSource>,
   ): AsyncGenerator<ByteSource, void, undefined> {
-    const join = codec.isDoneWithPieces ? createJoin(STEP_BYTES) : joinBytes;
+    const join = codec.releasesInput ? createJoin(STEP_BYTES) : joinBytes;
     let givenBytes = 0;
     let plainBytes = 0;
     async function* counted(): AsyncGenerator<ByteSource, void, undefined> {
@@ -440,7 +440,7 @@ class CompressReader implements BodyReader {
         yield part;
       }
     } catch (error) {
-      throw this.#named(error);
+      throw this.#corruptError(error);
     }
   }
 
@@ -452,14 +452,14 @@ class CompressReader implements BodyReader {
     }
   }
 
-  /** Says whose body is damaged; what the source of the bytes has thrown stays as it is. */
-  #named(error: unknown): unknown {
+  /** Adds whose body is damaged; an error of the source of the bytes is returned as it is. */
+  #corruptError(error: unknown): unknown {
     const { id, codec } = this.#expected;
-    return error instanceof DamagedData ? corrupt(id, codec, error.message, error) : error;
+    return error instanceof DamagedData ? corruptError(id, codec, error.message, error) : error;
   }
 }
 
-function corrupt(id: string, codec: string, why: string, damaged?: DamagedData): RespoolError {
+function corruptError(id: string, codec: string, why: string, damaged?: DamagedData): RespoolError {
   return new RespoolError(
     'body.corrupt',
     `cannot read the body of message "${id}", stored as ${codec}: ${why}; ` +

@@ -1,6 +1,6 @@
 /**
- * encrypt-format — the bytes of an encrypted body: the header says how it was encrypted and with
- * which key, the chunks follow.
+ * encrypt-format — the format of an encrypted body: the header, which says how it was encrypted and
+ * with which key; the encrypted chunks (`Chunks`); and cutting streams into blocks of that size.
  *
  *   0   4  magic "RSPE"            43   7  nonce prefix, random
  *   4   1  version 1               50   1  length of the key's id, 1 to 64
@@ -9,8 +9,8 @@
  *   7   4  plain bytes in a chunk
  *  11  32  salt, random            numbers are unsigned, big endian
  *
- * docs/reference/body-format.md is the description for others; every byte of a header is
- * authenticated with every chunk.
+ * Described for others in docs/reference/body-format.md. Promise: bodies of version 1 stay
+ * readable; every byte of a header is authenticated with every chunk.
  */
 
 import {
@@ -24,8 +24,8 @@ import { isKeyId } from './key-ring.ts';
 import { type Cipher, CIPHERS } from './options.ts';
 
 /**
- * n.b. Every chunk has a price: a MiB takes a tenth longer to read with 256 KiB, and half as long
- * again with 64 KiB. With a MiB it takes longer to write: what may be the last one is kept back.
+ * n.b. Smaller chunks are slower: reading takes a tenth longer with 256 KiB, and half as long again
+ * with 64 KiB. With 1 MiB writing takes longer: what may be the last chunk is kept back.
  */
 export const CHUNK_BYTES = 524_288;
 export const SALT_BYTES = 32;
@@ -45,7 +45,7 @@ const PREFIX_AT = SALT_AT + SALT_BYTES;
 const KEY_LENGTH_AT = PREFIX_AT + PREFIX_BYTES;
 const KEY_AT = KEY_LENGTH_AT + 1;
 
-/** What a header says. */
+/** The fields of a header. */
 export interface HeaderFields {
   readonly cipher: Cipher;
   readonly isPadded: boolean;
@@ -76,13 +76,13 @@ export function createHeader(fields: HeaderFields): EncryptHeader {
   return { ...fields, bytes };
 }
 
-/** How long the header is that begins so; undefined where that is not known yet. */
+/** The length of the header that begins with these bytes; undefined if more bytes are needed. */
 export function headerLength(start: Uint8Array): number | undefined {
   const keyLength = start[KEY_LENGTH_AT];
   return keyLength === undefined ? undefined : KEY_AT + keyLength;
 }
 
-/** What a whole header says, or a text that says why it is none. */
+/** Parses a whole header; a text says why it is none. */
 export function parseHeader(bytes: Uint8Array): EncryptHeader | string {
   // A copy: the key may have to be fetched before the salt is used.
   const view = Buffer.from(bytes);
@@ -116,9 +116,9 @@ export function parseHeader(bytes: Uint8Array): EncryptHeader | string {
 
 // The keys of one body, and its chunks one by one.
 //
-// The nonce of a chunk is the header's prefix, the chunk's number and whether it is the last; what
-// is authenticated besides is the header and the message's id. So a chunk that was moved, left
-// out, doubled or taken from another body does not match its tag, and neither does a cut body.
+// The nonce of a chunk is the header's prefix, the chunk's number and whether it is the last; the
+// header and the message's id are authenticated too. So the tag does not match if a chunk was
+// moved, omitted, repeated or taken from another body, or if the body was cut.
 
 export const TAG_BYTES = 16;
 
@@ -136,7 +136,7 @@ export class Chunks {
   readonly #header: EncryptHeader;
   readonly #key: KeyObject;
   readonly #nonce: Buffer = Buffer.alloc(NONCE_BYTES);
-  readonly #known: Uint8Array;
+  readonly #authenticatedData: Uint8Array;
   readonly #digestKey: Uint8Array;
   #counter: number;
 
@@ -146,10 +146,10 @@ export class Chunks {
     this.#header = header;
     // n.b. A KeyObject once: bytes would cost a third of a chunk's time with every chunk.
     this.#key = createSecretKey(new Uint8Array(derived, 0, DERIVED_BYTES));
-    // A copy: anyone who holds a view of it would hold the cipher's key as well.
+    // A copy: a view would also give access to the key of the cipher.
     this.#digestKey = new Uint8Array(derived.slice(DERIVED_BYTES));
     this.#nonce.set(header.prefix, 0);
-    this.#known = Buffer.concat([header.bytes, Buffer.from(id, 'utf8')]);
+    this.#authenticatedData = Buffer.concat([header.bytes, Buffer.from(id, 'utf8')]);
     this.#counter = firstCounter;
   }
 
@@ -157,7 +157,7 @@ export class Chunks {
     return this.#digestKey;
   }
 
-  /** True once the numbers are used up: one more would be the nonce of the first. */
+  /** True once all numbers are used: one more would repeat the first nonce. */
   get isFull(): boolean {
     return this.#counter > COUNTER_MAX;
   }
@@ -167,21 +167,21 @@ export class Chunks {
     return this.#counter;
   }
 
-  /** Ciphertext and tag of the next chunk, which the caller must not ask for when it is full. */
+  /** Ciphertext and tag of the next chunk; must not be called when `isFull`. */
   encrypt(plain: Uint8Array, isLast: boolean): readonly [Uint8Array, Uint8Array] {
     const { cipher } = this.#header;
     const nonce = this.#nextNonce(isLast);
-    // The types know the tag of a GCM cipher only; the other has it just the same.
+    // The types know tags of GCM ciphers only; the other cipher has one too.
     const work = createCipheriv(cipher as 'aes-256-gcm', this.#key, nonce, TAG);
-    work.setAAD(this.#known);
+    work.setAAD(this.#authenticatedData);
     const bytes = work.update(plain);
     work.final();
     return [bytes, work.getAuthTag()];
   }
 
   /**
-   * The plain bytes of the next chunk, which comes in parts with its tag at the end; undefined
-   * where they are not what was written. Nothing of them is given out before the tag was right.
+   * The plain bytes of the next chunk, which comes in parts with its tag at the end; undefined if
+   * the tag does not match. No byte is returned before the tag is checked.
    */
   decrypt(chunk: readonly Uint8Array[], isLast: boolean): readonly Uint8Array[] | undefined {
     const parts = withTagWhole(chunk);
@@ -190,17 +190,17 @@ export class Chunks {
     const { cipher } = this.#header;
     const nonce = this.#nextNonce(isLast);
     const work = createDecipheriv(cipher as 'aes-256-gcm', this.#key, nonce, TAG);
-    work.setAAD(this.#known);
+    work.setAAD(this.#authenticatedData);
     work.setAuthTag(end.subarray(-TAG_BYTES));
     const plain = parts.slice(0, -1).map((part) => work.update(part));
-    // Where the tag comes by itself, there is nothing left to read; but an empty chunk is one.
+    // If the last part is the tag alone, there is nothing left to read, unless the chunk is empty.
     if (end.length > TAG_BYTES || plain.length === 0) {
       plain.push(work.update(end.subarray(0, -TAG_BYTES)));
     }
     try {
       work.final();
     } catch {
-      // All that the library says is that the tag does not match.
+      // The only reason is that the tag does not match.
       return undefined;
     }
     return plain;
@@ -215,12 +215,12 @@ export class Chunks {
 }
 
 /**
- * Every part costs a call of the library; more than this are put together first. A chunk that comes
- * by 64 KiB has nine or ten.
+ * Every part costs a call of the library; more than this are joined first. A chunk that comes in
+ * parts of 64 KiB has nine or ten.
  */
 const PARTS_MAX = 24;
 
-/** The parts of a chunk, such that the last holds the whole tag; undefined where there is none. */
+/** The parts of a chunk, joined if the tag is split; undefined if it is shorter than a tag. */
 function withTagWhole(chunk: readonly Uint8Array[]): readonly Uint8Array[] | undefined {
   const isWhole = (chunk.at(-1)?.length ?? 0) >= TAG_BYTES;
   if (isWhole && chunk.length <= PARTS_MAX) return chunk;
@@ -229,8 +229,8 @@ function withTagWhole(chunk: readonly Uint8Array[]): readonly Uint8Array[] | und
 }
 
 /**
- * Cuts a stream that is written into blocks of one size. What may be the last one is kept back
- * until more comes, in memory of its own: the caller may reuse the bytes it passed.
+ * Cuts a stream into blocks of one size, for encryption. What may be the last block is kept until
+ * more comes, in a copy: the caller may reuse the bytes it passed.
  */
 export class Blocks {
   readonly #size: number;
@@ -241,7 +241,7 @@ export class Blocks {
     this.#size = size;
   }
 
-  /** Blocks that are not the last; each is good until the next is asked for. */
+  /** Blocks that are not the last; each is valid until the next is requested. */
   *push(bytes: Uint8Array): Generator<Uint8Array> {
     let at = 0;
     if (this.#filled > 0) {
@@ -270,7 +270,9 @@ export class Blocks {
     return bytes.length;
   }
 
-  /** n.b. Memory for a whole block would cost a body of a quarter of it as much as its cipher. */
+  /**
+   * n.b. For a body of a quarter block, memory for a whole one would cost as much as the cipher.
+   */
   #grow(bytes: number): void {
     const grown = Buffer.allocUnsafeSlow(Math.min(this.#size, bytes * (this.#filled > 0 ? 4 : 1)));
     if (this.#kept !== undefined) grown.set(this.#kept.subarray(0, this.#filled), 0);
@@ -279,8 +281,8 @@ export class Blocks {
 }
 
 /**
- * The same for a stream that is read, without copying: what a store gives out may be kept. Blocks
- * come in parts.
+ * Cuts a stream into blocks in parts, for decryption, without copying: the parts that a store
+ * returns may be kept.
  */
 export class BlocksInParts {
   readonly #size: number;

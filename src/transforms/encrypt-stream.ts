@@ -1,15 +1,16 @@
 /**
- * encrypt-stream — encrypts and decrypts the stream of one body.
+ * encrypt-stream — decrypts (`EncryptReader`) and encrypts (`EncryptWriter`) the bytes of one body;
+ * and the padding that hides its exact length.
  *
- * Promise: no byte of a chunk is given out before its tag was found right. A stream is right as far
- * as it was read; that it is whole is known at its end.
+ * Promise: no byte of a chunk is returned before its tag was checked. What was read of a stream is
+ * authentic; that it is complete is known at its end.
  */
 
 import type { KeyObject } from 'node:crypto';
 import { assert, RespoolError } from '../core/errors.ts';
 import type { BodyReader, BodyWriter } from '../ports/transform.ts';
 import {
-  letGo,
+  detachBuffer,
   type ReadWindow,
   readWhole,
   setReadWindow,
@@ -25,7 +26,7 @@ import {
   parseHeader,
   TAG_BYTES,
 } from './encrypt-format.ts';
-import { EventLoopTurns, ReusedChunks, onlyChunk, TURN_BYTES } from './event-loop.ts';
+import { EventLoopTurns, ChunkMemory, onlyChunk, TURN_BYTES } from './event-loop.ts';
 import type { KeyRing } from './key-ring.ts';
 import type { Cipher } from './options.ts';
 
@@ -57,9 +58,9 @@ export class EncryptReader implements BodyReader {
   }
 
   get digestKey(): Uint8Array {
-    // The port allows asking once the first byte or the end is out.
+    // The interface allows this only once the first byte or the end was returned.
     if (this.#digestKey !== undefined) return this.#digestKey;
-    throw this.#corrupt('nothing of it was read');
+    throw this.#corruptError('nothing of it was read');
   }
 
   decode(stream: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array> {
@@ -72,8 +73,8 @@ export class EncryptReader implements BodyReader {
   ): AsyncGenerator<Uint8Array> {
     const strip = new PadStripper();
     const turns = new EventLoopTurns();
-    const lent = new ReusedChunks(window.maxBytes);
-    // Less than a chunk is held, whatever its size; what comes out is another memory.
+    const lent = new ChunkMemory(window.maxBytes);
+    // It holds less than a chunk, of any size; the output is other memory.
     setReadWindow(stream, CHUNK_MAX_BYTES + TAG_BYTES);
     let start: Uint8Array = NOTHING;
     let body: (OpenBody & { readonly blocks: BlocksInParts }) | undefined;
@@ -83,15 +84,15 @@ export class EncryptReader implements BodyReader {
         start = start.length === 0 ? bytes : Buffer.concat([start, bytes]);
         const length = headerLength(start);
         if (length === undefined || start.length < length) continue;
-        const header = this.#header(start.subarray(0, length));
+        const header = this.#checkHeader(start.subarray(0, length));
         // Inside the loop, so that a failure closes the stream.
         const key = this.#ring.loaded(header.keyId) ?? (await this.#ring.fetch(header.keyId));
-        const open = this.#open(header, key);
+        const open = this.#openChunks(header, key);
         body = { ...open, blocks: new BlocksInParts(open.blockBytes) };
         rest = start.subarray(length);
       }
       for (const block of body.blocks.push(rest)) {
-        const plain = this.#plain(body.chunks, block, false);
+        const plain = this.#decryptChunk(body.chunks, block, false);
         // n.b. One by one: `yield*` would wait three times as often.
         let givenBytes = 0;
         for (const part of body.isPadded ? strip.pushAll(plain) : plain) {
@@ -102,16 +103,16 @@ export class EncryptReader implements BodyReader {
         await turns.after(body.blockBytes);
       }
     }
-    // Too short for a header: reading it says so.
-    if (body === undefined) throw this.#corrupt(faultOf(start));
-    const plain = this.#plain(body.chunks, body.blocks.last(), true);
+    // Too short for a header: faultOf says so.
+    if (body === undefined) throw this.#corruptError(faultOf(start));
+    const plain = this.#decryptChunk(body.chunks, body.blocks.last(), true);
     let givenBytes = 0;
     for (const part of body.isPadded ? strip.pushAll(plain) : plain) {
       givenBytes += part.length;
       if (part.length > 0) yield part;
     }
     lent.next(plain, givenBytes);
-    if (body.isPadded && !strip.isPadded) throw this.#corrupt(NO_PADDING);
+    if (body.isPadded && !strip.isPadded) throw this.#corruptError(NO_PADDING);
   }
 
   decodeBytes(bytes: Uint8Array): Uint8Array | Promise<Uint8Array> {
@@ -121,62 +122,66 @@ export class EncryptReader implements BodyReader {
   }
 
   #decodeNow(bytes: Uint8Array, key: KeyObject): Uint8Array {
-    const header = this.#header(bytes.subarray(0, headerLength(bytes)));
-    const { chunks, blockBytes, isPadded } = this.#open(header, key);
+    const header = this.#checkHeader(bytes.subarray(0, headerLength(bytes)));
+    const { chunks, blockBytes, isPadded } = this.#openChunks(header, key);
     const plain: Uint8Array[] = [];
     let at = headerLength(bytes) ?? 0;
     for (; bytes.length - at > blockBytes; at += blockBytes) {
-      plain.push(...this.#plain(chunks, [bytes.subarray(at, at + blockBytes)], false));
+      plain.push(...this.#decryptChunk(chunks, [bytes.subarray(at, at + blockBytes)], false));
     }
-    plain.push(...this.#plain(chunks, [bytes.subarray(at)], true));
+    plain.push(...this.#decryptChunk(chunks, [bytes.subarray(at)], true));
     const whole = joinBytes(plain);
     const stripped = isPadded ? withoutPadding(whole) : whole;
-    if (stripped === undefined) throw this.#corrupt(NO_PADDING);
+    if (stripped === undefined) throw this.#corruptError(NO_PADDING);
     return stripped;
   }
 
-  /** What the header says, where it says the same as the envelope. */
-  #header(bytes: Uint8Array): EncryptHeader {
+  /** The parsed header; refused if it differs from the envelope. */
+  #checkHeader(bytes: Uint8Array): EncryptHeader {
     const header = parseHeader(bytes);
-    if (typeof header === 'string') throw this.#corrupt(header);
+    if (typeof header === 'string') throw this.#corruptError(header);
     const { cipher, keyId } = this.#record;
     if (header.cipher === cipher && header.keyId === keyId) return header;
-    throw this.#corrupt(
+    throw this.#corruptError(
       `its header says cipher "${header.cipher}" and key "${header.keyId}", its entry says ` +
         `"${cipher}" and "${keyId}"`,
     );
   }
 
-  #open(header: EncryptHeader, key: KeyObject): OpenBody {
+  #openChunks(header: EncryptHeader, key: KeyObject): OpenBody {
     const chunks = new Chunks(header, key, this.#id);
     this.#digestKey = chunks.digestKey;
     return { chunks, blockBytes: header.chunkBytes + TAG_BYTES, isPadded: header.isPadded };
   }
 
-  #plain(chunks: Chunks, chunk: readonly Uint8Array[], isLast: boolean): readonly Uint8Array[] {
+  #decryptChunk(
+    chunks: Chunks,
+    chunk: readonly Uint8Array[],
+    isLast: boolean,
+  ): readonly Uint8Array[] {
     const number = chunks.count + 1;
     const plain = chunks.decrypt(chunk, isLast);
-    // A body has one form: only where there is nothing else is an empty chunk the last.
+    // A body has exactly one form: the last chunk is empty only if the body is empty.
     const isNeedless = number > 1 && plain?.every((part) => part.length === 0);
     if (plain !== undefined && isNeedless !== true) return plain;
-    throw this.#corrupt(
+    throw this.#corruptError(
       `chunk ${number} is not what was written under key "${this.#record.keyId}": the bytes were ` +
         'damaged, cut or exchanged, or the key of that id is another one now',
     );
   }
 
-  #corrupt(why: string): RespoolError {
+  #corruptError(why: string): RespoolError {
     const text = `cannot decrypt the body of message "${this.#id}": ${why}`;
     return new RespoolError('body.corrupt', text);
   }
 }
 
-/** One after the other; what they were made of is gone. */
+/** Joins the parts and releases their memory. */
 function joinBytes(parts: readonly Uint8Array[]): Uint8Array {
   const [first = NOTHING] = parts;
   if (parts.length <= 1) return first;
   const whole = Buffer.concat(parts);
-  for (const part of parts) letGo(part);
+  for (const part of parts) detachBuffer(part);
   return whole;
 }
 
@@ -188,7 +193,7 @@ function faultOf(start: Uint8Array): string {
   return typeof fault === 'string' ? fault : 'it ends after its header';
 }
 
-// One body on its way in: header, chunks, and a last chunk that says so.
+// Encrypting one body: header, chunks, and a last chunk that is marked as the last.
 
 /** What is needed to encrypt one body. */
 export interface EncryptWork {
@@ -199,7 +204,7 @@ export interface EncryptWork {
   readonly firstCounter: number;
 }
 
-/** Encrypts one body, once: a second one would have the nonces of the first. */
+/** Encrypts one body, once: a second one would repeat the nonces of the first. */
 export class EncryptWriter implements BodyWriter {
   readonly #header: EncryptHeader;
   readonly #chunks: Chunks;
@@ -248,14 +253,14 @@ export class EncryptWriter implements BodyWriter {
   ): AsyncGenerator<Uint8Array> {
     const blocks = new Blocks(this.#header.chunkBytes);
     const turns = new EventLoopTurns();
-    const lent = new ReusedChunks(window.maxBytes);
-    // What is kept of a part is a copy.
+    const lent = new ChunkMemory(window.maxBytes);
+    // It keeps only copies of its input.
     setReadWindow(stream, 0);
     yield this.#header.bytes;
-    for await (const bytes of this.#header.isPadded ? padded(stream) : stream) {
+    for await (const bytes of this.#header.isPadded ? withPadding(stream) : stream) {
       for (const block of blocks.push(bytes)) {
-        // n.b. Apart, not joined: copying a chunk costs more than a second small write. And one by
-        // one: `yield*` would wait three times as often.
+        // n.b. Not joined: copying a chunk costs more than a second small write. And not with
+        // `yield*`, which would wait three times as often.
         const parts = this.#chunk(block, false);
         for (const part of parts) yield part;
         lent.next(parts, block.length + TAG_BYTES);
@@ -302,7 +307,7 @@ export class EncryptWriter implements BodyWriter {
   }
 }
 
-async function* padded(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+async function* withPadding(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   let length = 0;
   for await (const bytes of stream) {
     length += bytes.length;
@@ -311,18 +316,18 @@ async function* padded(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8A
   yield* paddingAfter(length);
 }
 
-// Hide the exact length of what is encrypted.
+// Padding, which hides the exact length of a body.
 //
-// After the last byte comes 0x80, then zeros up to a length that few bits tell (Padmé): at most
-// 12 % more, and the less, the longer it is. A reader takes off the last 0x80 and what follows.
+// After the last byte comes 0x80, then zeros up to a length with few significant bits (Padmé): at
+// most 12 % more, and less for longer bodies. A reader removes the last 0x80 and what follows.
 
 const MARK = 0x80;
 
-/** Zeros to give out, a piece at a time. */
+/** The zeros of the padding, in pieces of this size. */
 const ZEROS: Uint8Array = new Uint8Array(64 * 1_024);
 const MARK_PIECE: Uint8Array = Uint8Array.of(MARK);
 
-/** The length that this many bytes have once they are padded, with the mark. */
+/** The padded length of this many bytes, with the mark. */
 export function paddedLength(bytes: number): number {
   return padme(bytes + 1);
 }
@@ -332,23 +337,23 @@ export function* paddingAfter(bytes: number): Generator<Uint8Array> {
   yield* padding(paddedLength(bytes) - bytes - 1);
 }
 
-/** The bytes before the padding, or undefined where there is none. */
+/** The bytes before the padding; undefined if there is none. */
 export function withoutPadding(bytes: Uint8Array): Uint8Array | undefined {
   const at = lastNonZero(bytes);
   return at >= 0 && bytes[at] === MARK ? bytes.subarray(0, at) : undefined;
 }
 
-/** Takes the padding off a stream: holds back what may be padding until more comes. */
+/** Removes the padding of a stream: keeps back what may be padding until more comes. */
 export class PadStripper {
-  /** Zeros since the last mark; undefined where the bytes so far cannot end in padding. */
+  /** Zeros since the last mark; undefined if the bytes so far do not end in possible padding. */
   #zeros: number | undefined;
 
-  /** What is no padding for sure, in order, of some parts. */
+  /** The bytes of some parts that are certainly no padding, in order. */
   *pushAll(parts: readonly Uint8Array[]): Generator<Uint8Array> {
     for (const part of parts) yield* this.push(part);
   }
 
-  /** The same of one part. */
+  /** The bytes of one part that are certainly no padding, with earlier ones that were kept back. */
   *push(bytes: Uint8Array): Generator<Uint8Array> {
     const at = lastNonZero(bytes);
     if (at < 0 && this.#zeros !== undefined) {
@@ -365,13 +370,13 @@ export class PadStripper {
     if (rest.length > 0) yield rest;
   }
 
-  /** Whether what came last was padding. */
+  /** Whether the stream so far ends in padding. */
   get isPadded(): boolean {
     return this.#zeros !== undefined;
   }
 }
 
-/** Keeps the upper bits of a length: about as many as the length of the length. */
+/** Rounds a length up, so that only about log2(log2(length)) upper bits are set. */
 function padme(length: number): number {
   let exponent = 0;
   while (2 ** (exponent + 1) <= length) exponent += 1;

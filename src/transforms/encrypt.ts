@@ -1,5 +1,6 @@
 /**
- * encrypt, decrypt — bodies that only key holders can read; every change to one is detected.
+ * encrypt, decrypt — the transforms that encrypt bodies with AES-256-GCM or ChaCha20-Poly1305;
+ * every change of an encrypted body is detected when it is read.
  *
  * The key of a body is derived from a key of the ring, a random salt and the message's id; the
  * body is encrypted in chunks, so that it streams. The format: docs/reference/body-format.md.
@@ -20,9 +21,9 @@ import {
   type EncryptOptions,
 } from './options.ts';
 
-/** What only tests and the maker of test vectors choose. */
+/** Settings for tests and for making test vectors only. */
 export interface EncryptInternals {
-  /** Salt and nonce prefix: the same twice under one key would undo the encryption. */
+  /** Makes salt and nonce prefix: using the same twice under one key would break the encryption. */
   readonly random?: (bytes: number) => Uint8Array;
   readonly chunkBytes?: number;
   readonly firstCounter?: number;
@@ -53,7 +54,7 @@ export function decrypt(options: DecryptOptions): Transform {
   };
 }
 
-/** The same as `encrypt`, with chance and sizes of the caller's. */
+/** `encrypt` with random numbers and sizes of the caller's, for tests. */
 export function encryptWith(options: EncryptOptions, internals: EncryptInternals): Transform {
   const { cipher, pad: isPadded } = checkEncryptOptions(options);
   const { random = randomBytes, chunkBytes = CHUNK_BYTES, firstCounter = 0 } = internals;
@@ -95,7 +96,7 @@ function readerOf(ring: KeyRing, encoding: string, { id }: ReadContext): Encrypt
   );
 }
 
-/** Nothing but the id of a key is known here. */
+/** Parses the parameters of an encoding; the only known one is the id of the key. */
 function recordOf(cipher: Cipher, parameters: readonly string[]): EncryptRecord | undefined {
   const [first = '', ...others] = parameters;
   const keyId = first.startsWith('key=') ? first.slice('key='.length) : undefined;

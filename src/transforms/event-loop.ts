@@ -1,17 +1,17 @@
 /**
- * event-loop — let others run while a long body is worked on.
+ * event-loop — pauses for the event loop while a long body is processed (`EventLoopTurns`); and two
+ * helpers of encryption: the memory of its chunks, and bytes as a stream.
  *
- * A stream out of memory never waits: without a pause, the whole body would be one turn of the
- * event loop.
+ * A stream from memory never waits: without pauses, the whole body would block the event loop.
  */
 
 import { systemClock } from '../system/clock.ts';
-import { ReusedMemory, letGo } from '../system/memory.ts';
+import { ReusedMemory, detachBuffer } from '../system/memory.ts';
 
-/** Encrypted in well under 2 ms; whole bodies up to this size are worked on at once. */
+/** Encrypted in well under 2 ms; whole bodies up to this size are processed in one call. */
 export const TURN_BYTES = 1_048_576;
 
-/** Counts the bytes of one body, and lets the event loop turn after each turn's worth. */
+/** Counts the bytes of one body, and pauses each time `turnBytes` were processed. */
 export class EventLoopTurns {
   readonly #turnBytes: number;
   #bytes = 0;
@@ -20,7 +20,7 @@ export class EventLoopTurns {
     this.#turnBytes = turnBytes;
   }
 
-  /** Something to wait for when it is time to pause. */
+  /** A promise to await when it is time to pause. */
   after(bytes: number): Promise<void> | undefined {
     this.#bytes += bytes;
     if (this.#bytes < this.#turnBytes) return undefined;
@@ -31,19 +31,19 @@ export class EventLoopTurns {
   }
 }
 
-/** The encrypted chunks of one body: released as soon as no reader is left. */
-export class ReusedChunks {
+/** The memory of the chunks of one body, released once they are outside the reader's window. */
+export class ChunkMemory {
   readonly #lent: ReusedMemory<readonly Uint8Array[]> | undefined;
 
-  constructor(heldMaxBytes: number | undefined) {
-    const free = (parts: readonly Uint8Array[]): void => parts.forEach(letGo);
-    this.#lent = heldMaxBytes === undefined ? undefined : new ReusedMemory(heldMaxBytes, free);
+  constructor(windowBytes: number | undefined) {
+    const free = (parts: readonly Uint8Array[]): void => parts.forEach(detachBuffer);
+    this.#lent = windowBytes === undefined ? undefined : new ReusedMemory(windowBytes, free);
   }
 
-  /** This many bytes of these parts were given out, and more is asked for. */
+  /** `givenBytes` of these parts were returned to the reader, and it asks for more. */
   next(parts: readonly Uint8Array[], givenBytes: number): void {
-    this.#lent?.give(parts, givenBytes);
-    this.#lent?.asked();
+    this.#lent?.handOut(parts, givenBytes);
+    this.#lent?.reclaim();
   }
 }
 

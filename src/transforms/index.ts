@@ -1,4 +1,4 @@
-/** transforms — compression and encryption of bodies; the public face of this room. */
+/** respool/transforms — the exports of compression, encryption and sealed stores. */
 
 export type {
   BodyReader,

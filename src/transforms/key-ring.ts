@@ -1,10 +1,12 @@
 /**
- * key-ring — the keys of one transform or seal: one that writes, and all that read.
+ * key-ring — the encryption keys of one transform or seal (`KeyRing`): the primary one writes, all
+ * of them read. Also the forms of a key, how it is parsed, and `generateKey`.
  *
- * `open` fetches the writing key. The others are fetched when first needed and kept; callers
- * that ask meanwhile share the fetch, and a failed fetch is repeated by the next call. Every wait
- * has a time limit; a key that arrives too late is kept for the next call. Keys are held
- * as KeyObjects in private fields: neither JSON nor a print of a ring shows them.
+ * `open` fetches the primary key. The others are fetched when first needed and kept; concurrent
+ * calls share the fetch, and a failed fetch is repeated by the next call. Every fetch has a time
+ * limit; a key that arrives later is kept for the next call. Promise: keys are KeyObjects in
+ * private fields, so neither JSON nor a debugger's print shows them, and no error text contains any
+ * part of one.
  */
 
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
@@ -16,14 +18,14 @@ import { withTimeout } from '../system/wait.ts';
 
 const KEYS_MAX = 1_000;
 
-/** A key service, or a disk, that has not answered by then is out. */
+/** The time limit for a key service or a disk. */
 const KEY_FETCH_MAX_MS = 30_000;
 
-/** A key's text is far shorter; a larger file is some other file. */
+/** Only this much of a file is read; the text of a key is far shorter. */
 const KEY_FILE_MAX_BYTES = 4_096;
 
-/** The file itself is wrong, not the disk or the network under it. */
-const FILE_IS_WRONG: ReadonlySet<string> = new Set([
+/** Errors that an operator has to fix; others are taken for an outage of the disk. */
+const LASTING_FILE_ERRORS: ReadonlySet<string> = new Set([
   'EACCES',
   'EISDIR',
   'ELOOP',
@@ -47,13 +49,13 @@ export class KeyRing {
   readonly #owner: string;
   readonly #clock: Clock;
   readonly #sources: ReadonlyMap<string, Key>;
-  /** Asked for every id, where there is no list. */
+  /** The function that returns every key, if there is no list. */
   readonly #everyKey: KeyFunction | undefined;
   readonly #loaded = new Map<string, KeyObject>();
   readonly #fetching = new Map<string, Promise<KeyObject>>();
   readonly #primary: string | undefined;
 
-  /** Keys that are there as bytes or text are checked at once; `owner` is named in errors. */
+  /** Checks keys that are given as bytes or text at once; `owner` is named in errors. */
   constructor(owner: string, { keys, primary, clock = systemClock }: KeyRingOptions) {
     this.#owner = owner;
     this.#clock = clock;
@@ -72,24 +74,24 @@ export class KeyRing {
     );
   }
 
-  /** The id of the key that writes; only a ring `forWriting` surely has one. */
+  /** The id of the primary key; a ring `forWriting` always has one. */
   get primary(): string | undefined {
     return this.#primary;
   }
 
-  /** Fetches the key that writes; may be called again after it failed. */
+  /** Fetches the primary key; may be called again after it failed. */
   async open(): Promise<void> {
     if (this.#primary !== undefined) await this.fetch(this.#primary);
   }
 
-  /** A key that is there already, at once. */
+  /** A key that is loaded; undefined if not. */
   loaded(id: string): KeyObject | undefined {
     return this.#loaded.get(id);
   }
 
   /**
-   * A key, fetched where it is not there yet. Fails with `key.unavailable` where there is none,
-   * with `store.unavailable` where that cannot be told now, or not within 30 s.
+   * A key, fetched if it is not loaded. Fails with `key.unavailable` if there is none, and with
+   * `store.unavailable` if that cannot be found out now, or not within 30 s.
    */
   async fetch(id: string): Promise<KeyObject> {
     const there = this.#loaded.get(id);
@@ -103,51 +105,55 @@ export class KeyRing {
 
   #inTime(id: string, loading: Promise<KeyObject>): Promise<KeyObject> {
     return withTimeout(this.#clock, KEY_FETCH_MAX_MS, loading, () => {
-      throw this.#outage(id, `it did not come within ${KEY_FETCH_MAX_MS / 1_000} s`);
+      throw this.#outageError(id, `it did not come within ${KEY_FETCH_MAX_MS / 1_000} s`);
     });
   }
 
   async #load(id: string): Promise<KeyObject> {
     const source = this.#everyKey ?? this.#sources.get(id);
-    if (source === undefined) throw this.#unavailable(id, this.#known());
-    const given: unknown = typeof source === 'function' ? await this.#ask(source, id) : source;
+    if (source === undefined) throw this.#unavailableError(id, this.#knownIds());
+    const given: unknown =
+      typeof source === 'function' ? await this.#callFunction(source, id) : source;
     if (given === undefined || given === null) {
-      throw this.#unavailable(id, 'the key function knows no such key');
+      throw this.#unavailableError(id, 'the key function knows no such key');
     }
-    const place = typeof given === 'string' ? placeOf(given.trim()) : undefined;
-    const text = place === undefined ? given : await this.#textAt(place, id);
+    const place = typeof given === 'string' ? locationOf(given.trim()) : undefined;
+    const text = place === undefined ? given : await this.#readLocation(place, id);
     const key = parseKey(text);
     if (typeof key === 'string') {
-      const from = place === undefined ? 'the key function' : showPlace(place);
-      throw this.#unavailable(id, `what ${from} gave is no key: ${key}`);
+      const from = place === undefined ? 'the key function' : showLocation(place);
+      throw this.#unavailableError(id, `what ${from} gave is no key: ${key}`);
     }
     this.#loaded.set(id, key);
     return key;
   }
 
-  async #ask(source: (id: string) => unknown, id: string): Promise<unknown> {
+  async #callFunction(source: (id: string) => unknown, id: string): Promise<unknown> {
     try {
       return await source(id);
     } catch (error) {
-      throw this.#outage(id, `the key function failed: ${show(textOf(error))}`, error);
+      throw this.#outageError(id, `the key function failed: ${show(textOf(error))}`, error);
     }
   }
 
-  async #textAt(place: KeyLocation, id: string): Promise<string> {
-    const fault = faultOfPlace(place);
-    if (fault !== undefined) throw this.#unavailable(id, `the key function gave a place: ${fault}`);
+  async #readLocation(place: KeyLocation, id: string): Promise<string> {
+    const fault = locationProblem(place);
+    if (fault !== undefined)
+      throw this.#unavailableError(id, `the key function gave a place: ${fault}`);
     if (place.kind === 'env') {
       const text = process.env[place.name];
       if (text !== undefined && text.trim() !== '') return text;
-      throw this.#unavailable(id, `the variable ${showPlace(place)} is not set`);
+      throw this.#unavailableError(id, `the variable ${showLocation(place)} is not set`);
     }
     try {
       return await readStart(place.name);
     } catch (error) {
       const { code = '' } = error as NodeJS.ErrnoException;
-      const text = `${showPlace(place)} cannot be read: ${code === '' ? textOf(error) : code}`;
+      const text = `${showLocation(place)} cannot be read: ${code === '' ? textOf(error) : code}`;
       // The disk may come back; a missing file needs an operator.
-      throw FILE_IS_WRONG.has(code) ? this.#unavailable(id, text) : this.#outage(id, text, error);
+      throw LASTING_FILE_ERRORS.has(code)
+        ? this.#unavailableError(id, text)
+        : this.#outageError(id, text, error);
     }
   }
 
@@ -170,8 +176,8 @@ export class KeyRing {
   #checkKey(id: string, source: unknown): void {
     if (typeof source === 'function') return;
     const label = `key "${id}" of ${this.#owner}`;
-    const place = typeof source === 'string' ? placeOf(source.trim()) : undefined;
-    const read = place === undefined ? parseKey(source) : faultOfPlace(place);
+    const place = typeof source === 'string' ? locationOf(source.trim()) : undefined;
+    const read = place === undefined ? parseKey(source) : locationProblem(place);
     if (typeof read === 'string') throw invalid(`cannot use ${label}: ${read}`);
     if (read !== undefined) this.#loaded.set(id, read);
   }
@@ -181,7 +187,7 @@ export class KeyRing {
     if (this.#everyKey !== undefined || this.#sources.has(id)) return id;
     throw invalid(
       `cannot use ${showName(id)} as "primary" of ${this.#owner}: there is no key of that id; ` +
-        this.#known(),
+        this.#knownIds(),
     );
   }
 
@@ -189,18 +195,18 @@ export class KeyRing {
     return this.#sources.size === 1 ? [...this.#sources.keys()][0] : undefined;
   }
 
-  #known(): string {
+  #knownIds(): string {
     const ids = [...this.#sources.keys()].map((id) => `"${id}"`);
     const shown = ids.slice(0, KNOWN_SHOWN_MAX).join(', ');
     return ids.length > KNOWN_SHOWN_MAX ? `known are ${shown}, …` : `known are ${shown}`;
   }
 
-  #unavailable(id: string, why: string): RespoolError {
+  #unavailableError(id: string, why: string): RespoolError {
     const text = `cannot get key "${id}" of ${this.#owner}: ${why}`;
     return new RespoolError('key.unavailable', `${text}; add the key under this id`);
   }
 
-  #outage(id: string, why: string, cause?: unknown): RespoolError {
+  #outageError(id: string, why: string, cause?: unknown): RespoolError {
     const text = `cannot get key "${id}" of ${this.#owner} now: ${why}`;
     const options = cause === undefined ? {} : { cause: asError(cause) };
     return new RespoolError('store.unavailable', text, options);
@@ -209,7 +215,7 @@ export class KeyRing {
 
 const KNOWN_SHOWN_MAX = 10;
 
-/** The beginning of a file: one that is no key's file may be of any size, or never end. */
+/** The beginning of a file: a wrong file may be of any size, or never end. */
 async function readStart(path: string): Promise<string> {
   const file = await open(path, 'r');
   try {
@@ -220,7 +226,7 @@ async function readStart(path: string): Promise<string> {
   }
 }
 
-function showPlace({ kind, name }: KeyLocation): string {
+function showLocation({ kind, name }: KeyLocation): string {
   return show(`${kind}:${name}`);
 }
 
@@ -232,10 +238,10 @@ function invalid(text: string): RespoolError {
   return new RespoolError('config.invalid', text);
 }
 
-// What a key is, in each of its forms, and the making of one.
+// The forms of a key, and how one is made.
 //
-// A key is 32 bytes. No text made here holds any of them: what was given is described by its kind
-// and its length, never shown.
+// A key is 32 bytes. No error text contains any of them: a wrong value is described by its type and
+// length, never shown.
 
 /**
  * Where a key comes from, at the time it is needed: a key service, a vault. Undefined means that
@@ -249,13 +255,13 @@ export type KeyFunction = (id: string) => KeySource | undefined | Promise<KeySou
  */
 export type KeySource = Uint8Array | string;
 
-/** One key: itself, the place where it is, or a function that fetches it. */
+/** One key: itself, its location, or a function that fetches it. */
 export type Key = KeySource | KeyFunction;
 
 /** Keys by their ids, or one function for every id. Ids are 1 to 64 of A-Z a-z 0-9 . _ -. */
 export type Keys = Readonly<Record<string, Key>> | KeyFunction;
 
-/** A key's text is in a variable or a file. */
+/** The location of a key's text: a variable or a file. */
 export interface KeyLocation {
   readonly kind: 'env' | 'file';
   readonly name: string;
@@ -270,7 +276,7 @@ const HEX = /^[0-9a-fA-F]{64}$/;
 const BASE64 = /^[A-Za-z0-9+/]{43}=?$/;
 const BASE64URL = /^[A-Za-z0-9_-]{43}=?$/;
 
-/** A longer name might be a key that slipped into the wrong place. */
+/** A longer name is not shown: it might be a key that was given by mistake. */
 const NAME_SHOWN_MAX_CHARS = 32;
 
 const KEY_ALLOWED =
@@ -287,7 +293,7 @@ export function isKeyId(id: unknown): id is string {
   return typeof id === 'string' && KEY_ID_PATTERN.test(id);
 }
 
-/** Refuses an id that cannot be one, or that is a key by mistake: ids are stored in the clear. */
+/** Refuses an invalid id, or a key given as id by mistake: ids are stored unencrypted. */
 function checkKeyId(what: string, id: unknown): string {
   if (isKeyId(id) && bytesOfText(id) === undefined) return id;
   if (isKeyId(id)) {
@@ -296,24 +302,24 @@ function checkKeyId(what: string, id: unknown): string {
   throw invalid(`cannot use ${showName(id)} as ${what}: allowed is ${KEY_ID_ALLOWED}`);
 }
 
-/** The id or name as an error may show it: what is as long as a key is not shown. */
+/** An id or name for error texts; if it is as long as a key, only its length. */
 function showName(name: unknown): string {
   if (typeof name !== 'string') return `a ${kindOf(name)}`;
   if (name.length <= NAME_SHOWN_MAX_CHARS && bytesOfText(name) === undefined) return show(name);
   return `a text of ${name.length} characters`;
 }
 
-/** The place that a text names, or undefined for a text that should be a key itself. */
-export function placeOf(text: string): KeyLocation | undefined {
+/** The location that a text names; undefined for a text that should be a key itself. */
+export function locationOf(text: string): KeyLocation | undefined {
   const [, kind, name = ''] = /^(env|file):(.*)$/s.exec(text) ?? [];
   return kind === 'env' || kind === 'file' ? { kind, name } : undefined;
 }
 
 /**
- * Says why a place cannot be one: it has no name, or the name is a key by mistake, which must not
- * be shown as names are. Undefined where it can.
+ * Why a location cannot be used: it has no name, or the name is a key by mistake, which must not be
+ * shown. Undefined if it can be used.
  */
-export function faultOfPlace({ kind, name }: KeyLocation): string | undefined {
+export function locationProblem({ kind, name }: KeyLocation): string | undefined {
   if (name === '' || name.includes('\0') || (kind === 'env' && name.includes('='))) {
     const allowed = kind === 'env' ? 'the name of a variable' : 'the path of a file';
     return `after "${kind}:" should stand ${allowed}`;
@@ -322,13 +328,13 @@ export function faultOfPlace({ kind, name }: KeyLocation): string | undefined {
   return `after "${kind}:" stands a key; leave out "${kind}:"`;
 }
 
-/** The key that is there as bytes or text, or a text that says why it is none, without it. */
+/** Parses a key given as bytes or text; a returned text says why it is none, without showing it. */
 export function parseKey(source: unknown): KeyObject | string {
   const bytes = typeof source === 'string' ? bytesOfText(source.trim()) : source;
   if (!(bytes instanceof Uint8Array) || bytes.length !== KEY_BYTES) {
     return `it is ${describe(source)}; ${KEY_ALLOWED}`;
   }
-  // Memory that was asked for and never filled.
+  // Probably memory that was never filled.
   if (bytes.every((byte) => byte === 0)) return `all its bytes are zero; ${KEY_ALLOWED}`;
   // A copy, in a form that neither JSON nor a debugger's print shows.
   return createSecretKey(bytes);
@@ -339,7 +345,7 @@ function bytesOfText(text: string): Uint8Array | undefined {
   const form = BASE64.test(text) ? 'base64' : BASE64URL.test(text) ? 'base64url' : undefined;
   if (form === undefined) return undefined;
   const bytes = Buffer.from(text, form);
-  // The last character has two bits to spare; where they are set, it was typed wrongly.
+  // The last character has two unused bits; if they are set, it was typed wrongly.
   return bytes.toString(form).replace('=', '') === text.replace('=', '') ? bytes : undefined;
 }
 

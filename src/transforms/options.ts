@@ -1,5 +1,6 @@
 /**
- * options — what may be said about compression, encryption and the seal, with defaults.
+ * options — the options of compression, encryption and the seal: tables, interfaces, checks,
+ * defaults.
  *
  * Data only, so that a configuration can be checked before a codec or a cipher is loaded.
  */
@@ -9,7 +10,7 @@ import { CLOCK_OPTION, type Option, readOptions } from '../core/option-table.ts'
 import type { Clock } from '../ports/clock.ts';
 import type { Keys } from './key-ring.ts';
 
-/** How much work compression takes, in four words; what they mean is the codec's. */
+/** The compression levels; each codec maps them to its own numbers. */
 export const LEVELS = ['fastest', 'default', 'better', 'best'] as const;
 
 /** How much work compression takes: from `fastest` to `best`. */

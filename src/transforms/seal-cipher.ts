@@ -1,15 +1,17 @@
 /**
- * seal-cipher — short texts under the keys of a ring, each bound to the place it belongs to.
+ * seal-cipher — encrypts and decrypts the short texts of a sealed store with the keys of a ring,
+ * each bound to the place that it belongs to; and makes seal tokens.
  *
  *   ring key ─HKDF─▶ root ─HMAC(salt)─▶ key ─AES-256-GCM─▶ v1:<key id>:<salt nonce bytes tag>
  *                └─▶ token key ─HMAC(value)─▶ sealed.<16 characters>
  *
- * A status is sealed on every step. Under one key for all, the 2³² random nonces that the cipher
+ * A status is sealed on every step. With one key for all, the 2³² random nonces that the cipher
  * allows would be used up in ten days at 5,000 a second. So each sealing process makes a salt, and
- * with it a key of its own, for 2²⁴ texts at most: two share a nonce with a chance of 2⁻⁴⁹. A
- * key per message would do too, at twice the time. (2026-11-15) The place is authenticated: a text
- * opens only where it was sealed. Nothing here waits; `need` and `needSoon` fetch keys before. A
- * key that cannot be had is no failure of theirs: what other keys sealed must still open.
+ * with it a key of its own, for at most 2²⁴ texts: the probability that two share a nonce is 2⁻⁴⁹.
+ * A key per message would work too, but takes twice the time. (2026-11-15) The place is
+ * authenticated: a text can be decrypted only for the place it was sealed for. Sealing and
+ * unsealing are synchronous; `loadKeys` and `loadKeysSoon` fetch keys before. They do not throw if
+ * a key cannot be fetched, because texts of other keys must still be decrypted.
  */
 
 import {
@@ -28,33 +30,33 @@ import { systemClock } from '../system/clock.ts';
 import { withTimeout } from '../system/wait.ts';
 import { isKeyId, type KeyRing } from './key-ring.ts';
 
-/** What a word may stand for; the same value makes another word for each. */
-export type TokenOf = 'code' | 'fingerprint' | 'destination';
+/** What a token stands for; one value has different tokens for different kinds. */
+export type TokenKind = 'code' | 'fingerprint' | 'destination';
 
-/** What a text belongs to: `message`, its id and which half; or a kind of records and a key. */
+/** What a text belongs to: `message`, its id and a part; or `log` or `map` of a kind of records. */
 export type SealPlace = readonly string[];
 
 /**
- * Keys that cannot be had, and what the ring said: `key.unavailable` where it has none of that id,
- * `store.unavailable` where that cannot be told now.
+ * Keys that could not be fetched, and the error of the ring: `key.unavailable` if it has none of
+ * that id, `store.unavailable` if that cannot be found out now.
  */
 export type MissingKeys = ReadonlyMap<string, RespoolError>;
 
-/** What the next texts are sealed with. */
+/** The salt and key for the next texts. */
 interface Sealing {
   readonly salt: Buffer;
   readonly key: KeyObject;
   textsLeft: number;
 }
 
-/** A key that could not be had a moment ago. */
-interface Outage {
+/** A key that could not be fetched a moment ago. */
+interface KeyOutage {
   readonly error: RespoolError;
-  /** Not asked for again before, on the clock that only grows. */
+  /** Until when (monotonic) it is not fetched again. */
   readonly untilMs: number;
 }
 
-interface Roots {
+interface DerivedKeys {
   readonly texts: KeyObject;
   readonly tokens: KeyObject;
 }
@@ -70,16 +72,16 @@ const ROOT_SALT = 'respool/v1/seal';
 const TOKEN_PREFIX = 'sealed.';
 const TOKEN_CHARS = 16;
 
-/** Texts that one salt is good for, unless a test says otherwise. */
+/** Maximum number of texts per salt, except in tests. */
 const TEXTS_PER_SALT_MAX = 2 ** 24;
-/** Keys that are kept for opening; every process that sealed made one, or a few. */
+/** Maximum number of cached keys; every sealing process makes one or a few. */
 const SALTED_KEYS_MAX = 1_000;
-/** Tokens that are kept; codes, fingerprints and destinations come again and again. */
+/** Maximum number of cached tokens; codes, fingerprints and destinations recur. */
 const TOKENS_MAX = 10_000;
 const NONCE_POOL_BYTES = 3_072;
-/** A holder of leases waits no longer for a key; it may still come for the next. */
-const PATIENCE_MS = 1_000;
-/** A holder of leases does not ask again so soon for a key that could not be had. */
+/** A caller that holds leases waits no longer for a key; the next call may get it. */
+const LEASE_HOLDER_WAIT_MS = 1_000;
+/** For this long, a caller that holds leases does not fetch a key again that failed. */
 const OUTAGE_KEPT_MS = 5_000;
 const OUTAGES_MAX = 1_000;
 
@@ -90,11 +92,11 @@ export class SealCipher {
   readonly #ring: KeyRing;
   readonly #clock: Clock;
   readonly #textsPerSalt: number;
-  readonly #roots = new Map<string, Roots>();
+  readonly #roots = new Map<string, DerivedKeys>();
   /** By key id and salt. */
   readonly #salted = new Map<string, KeyObject>();
   readonly #tokens = new Map<string, string>();
-  readonly #outages = new Map<string, Outage>();
+  readonly #outages = new Map<string, KeyOutage>();
   readonly #nonces = Buffer.alloc(NONCE_POOL_BYTES);
   #nonceAt = NONCE_POOL_BYTES;
   #sealing: Sealing | undefined;
@@ -109,12 +111,12 @@ export class SealCipher {
     this.#textsPerSalt = textsPerSalt;
   }
 
-  /** Fetches the key that seals. */
+  /** Fetches the primary key. */
   open(): Promise<void> {
     return this.#ring.open();
   }
 
-  /** The id of the key that seals. */
+  /** The id of the primary key, which seals. */
   get primary(): string {
     return this.#ring.primary ?? '';
   }
@@ -134,65 +136,65 @@ export class SealCipher {
     const { salt, key } = this.#nextSealing();
     const nonce = this.#nextNonce();
     const cipher = createCipheriv(CIPHER, key, nonce, AUTH);
-    cipher.setAAD(boundTo(place));
+    cipher.setAAD(authenticatedData(place));
     const sealed = cipher.update(text, 'utf8');
     cipher.final();
     const bytes = Buffer.concat([salt, nonce, sealed, cipher.getAuthTag()]);
     return `${VERSION}:${this.primary}:${bytes.toString('base64url')}`;
   }
 
-  /** Opens a text whose key is there; `store.corrupt` where it is not what was sealed here. */
+  /** Decrypts a text whose key is loaded; `store.corrupt` if it was not sealed for this place. */
   unseal(place: SealPlace, sealed: string): string {
     const { id, bytes } = readSealed(sealed);
-    if (bytes.length < TEXT_AT + TAG_BYTES) throw damaged(id);
+    if (bytes.length < TEXT_AT + TAG_BYTES) throw damagedError(id);
     const key = this.#saltedKey(id, bytes.subarray(0, SALT_BYTES));
     const cipher = createDecipheriv(CIPHER, key, bytes.subarray(SALT_BYTES, TEXT_AT), AUTH);
-    cipher.setAAD(boundTo(place));
+    cipher.setAAD(authenticatedData(place));
     cipher.setAuthTag(bytes.subarray(-TAG_BYTES));
     const text = cipher.update(bytes.subarray(TEXT_AT, -TAG_BYTES));
     try {
       cipher.final();
     } catch {
-      // The one thing it can mean: told in our words, and nothing of the text is given out.
-      throw damaged(id);
+      // The tag does not match, and nothing of the text is returned.
+      throw damagedError(id);
     }
     return text.toString('utf8');
   }
 
-  /** Fetches the keys of these ids; at once where all are there. Tells which cannot be had. */
-  need(ids: Iterable<string>): MissingKeys | Promise<MissingKeys> {
-    return this.#gather(ids, (id) => this.#lack(id));
+  /** Fetches keys; synchronous if all are loaded. Returns those that could not be fetched. */
+  loadKeys(ids: Iterable<string>): MissingKeys | Promise<MissingKeys> {
+    return this.#loadAbsent(ids, (id) => this.#load(id));
   }
 
   /**
-   * The same for a holder of leases: waits a second at most, and for a while repeats what it
-   * found, the very error, without asking again.
+   * `loadKeys` for a caller that holds leases: waits a second at most, and after a failure returns
+   * the same error object for a while, without fetching again.
    */
-  needSoon(ids: Iterable<string>): MissingKeys | Promise<MissingKeys> {
-    return this.#gather(ids, (id) => this.#lackSoon(id));
+  loadKeysSoon(ids: Iterable<string>): MissingKeys | Promise<MissingKeys> {
+    return this.#loadAbsent(ids, (id) => this.#loadSoon(id));
   }
 
-  /** A word that stands for a value: the same for the same value, of no use without the key. */
-  token(what: TokenOf, value: string, keyId: string = this.primary): string {
+  /** The token of a value: equal values have equal tokens; it reveals nothing without the key. */
+  token(what: TokenKind, value: string, keyId: string = this.primary): string {
     const name = `${keyId}\n${what}\n${value}`;
     const known = this.#tokens.get(name);
     if (known !== undefined) return known;
     const mac = createHmac('sha256', this.#rootsOf(keyId).tokens).update(`${what}\n${value}`);
     const token = `${TOKEN_PREFIX}${mac.digest('base64url').slice(0, TOKEN_CHARS)}`;
-    return keepPlain(this.#tokens, name, token, TOKENS_MAX);
+    return setWithLimit(this.#tokens, name, token, TOKENS_MAX);
   }
 
-  #gather(
+  #loadAbsent(
     ids: Iterable<string>,
     lackOf: (id: string) => Promise<RespoolError | undefined>,
   ): MissingKeys | Promise<MissingKeys> {
     const absent = new Set<string>();
     for (const id of ids) if (this.#ring.loaded(id) === undefined) absent.add(id);
-    return absent.size === 0 ? NONE_MISSING : lackOfEach(absent, lackOf);
+    return absent.size === 0 ? NONE_MISSING : loadEach(absent, lackOf);
   }
 
-  /** Why a key cannot be had; undefined once it is there. */
-  async #lack(id: string): Promise<RespoolError | undefined> {
+  /** Fetches a key; the error if that fails. */
+  async #load(id: string): Promise<RespoolError | undefined> {
     try {
       await this.#ring.fetch(id);
       return undefined;
@@ -202,16 +204,18 @@ export class SealCipher {
     }
   }
 
-  async #lackSoon(id: string): Promise<RespoolError | undefined> {
+  async #loadSoon(id: string): Promise<RespoolError | undefined> {
     const before = this.#outages.get(id);
     if (before !== undefined && this.#clock.monotonic() < before.untilMs) return before.error;
     this.#outages.delete(id);
-    const lack = await withTimeout(this.#clock, PATIENCE_MS, this.#lack(id), () => late(id));
+    const lack = await withTimeout(this.#clock, LEASE_HOLDER_WAIT_MS, this.#load(id), () =>
+      lateError(id),
+    );
     if (lack?.code !== 'store.unavailable') return lack;
-    // Another call may have found the same meanwhile: one error for both.
+    // Another call may have failed meanwhile: both return the same error.
     const found = this.#outages.get(id)?.error ?? lack;
     const untilMs = this.#clock.monotonic() + OUTAGE_KEPT_MS;
-    keepPlain(this.#outages, id, { error: found, untilMs }, OUTAGES_MAX);
+    setWithLimit(this.#outages, id, { error: found, untilMs }, OUTAGES_MAX);
     return found;
   }
 
@@ -230,10 +234,10 @@ export class SealCipher {
     const known = this.#salted.get(name);
     if (known !== undefined) return known;
     const mac = createHmac('sha256', this.#rootsOf(id).texts).update(salt);
-    return keepPlain(this.#salted, name, createSecretKey(mac.digest()), SALTED_KEYS_MAX);
+    return setWithLimit(this.#salted, name, createSecretKey(mac.digest()), SALTED_KEYS_MAX);
   }
 
-  #rootsOf(id: string): Roots {
+  #rootsOf(id: string): DerivedKeys {
     const known = this.#roots.get(id);
     if (known !== undefined) return known;
     const key = this.#ring.loaded(id);
@@ -250,7 +254,7 @@ export class SealCipher {
     return roots;
   }
 
-  /** From a pool: asking the system for twelve bytes costs more than sealing with them. */
+  /** From a pool: requesting twelve random bytes costs more than sealing with them. */
   #nextNonce(): Buffer {
     if (this.#nonceAt >= NONCE_POOL_BYTES) {
       randomFillSync(this.#nonces);
@@ -262,20 +266,20 @@ export class SealCipher {
   }
 }
 
-/** The id of the key that a text was sealed with; `store.corrupt` where it is no sealed text. */
+/** The id of the key that a text was sealed with; `store.corrupt` if it is no sealed text. */
 export function keyIdOf(sealed: string): string {
   const [version, id] = sealed.split(':', 2);
   if (version === VERSION && isKeyId(id)) return id;
   throw new RespoolError('store.corrupt', 'what should be sealed is not in a form we know');
 }
 
-/** Whether a word may be a token. */
+/** Whether a text may be a token. */
 export function isToken(word: string): boolean {
   return word.startsWith(TOKEN_PREFIX) && word.length === TOKEN_PREFIX.length + TOKEN_CHARS;
 }
 
-/** Keeps a value under a name; past the limit the oldest is forgotten. */
-export function keepPlain<K, V>(map: Map<K, V>, name: K, value: V, max: number): V {
+/** Sets a value in a map; beyond the limit the oldest is deleted. */
+export function setWithLimit<K, V>(map: Map<K, V>, name: K, value: V, max: number): V {
   if (map.size >= max) {
     for (const oldest of map.keys()) {
       map.delete(oldest);
@@ -290,22 +294,22 @@ function readSealed(sealed: string): { readonly id: string; readonly bytes: Buff
   const id = keyIdOf(sealed);
   const text = sealed.slice(VERSION.length + id.length + 2);
   const bytes = Buffer.from(text, 'base64url');
-  // n.b. Node passes over what is no base64url; one spelling only, so that any change is seen.
-  if (bytes.toString('base64url') !== text) throw damaged(id);
+  // n.b. Node ignores invalid base64url; only one spelling is accepted, so that changes are seen.
+  if (bytes.toString('base64url') !== text) throw damagedError(id);
   return { id, bytes };
 }
 
-/** As JSON: no two places are written the same. */
-function boundTo(place: SealPlace): Buffer {
+/** The place as JSON: no two places have the same bytes. */
+function authenticatedData(place: SealPlace): Buffer {
   return Buffer.from(JSON.stringify(place), 'utf8');
 }
 
-async function lackOfEach(
+async function loadEach(
   ids: ReadonlySet<string>,
   lackOf: (id: string) => Promise<RespoolError | undefined>,
 ): Promise<MissingKeys> {
   const missing = new Map<string, RespoolError>();
-  // At once: one that hangs must not make the others wait.
+  // In parallel: one that hangs must not delay the others.
   await Promise.all(
     [...ids].map(async (id) => {
       const lack = await lackOf(id);
@@ -315,14 +319,15 @@ async function lackOfEach(
   return missing;
 }
 
-function late(id: string): RespoolError {
+function lateError(id: string): RespoolError {
+  const seconds = LEASE_HOLDER_WAIT_MS / 1_000;
   return new RespoolError(
     'store.unavailable',
-    `cannot get key "${id}" of the seal now: it did not come within ${PATIENCE_MS / 1_000} s`,
+    `cannot get key "${id}" of the seal now: it did not come within ${seconds} s`,
   );
 }
 
-function damaged(id: string): RespoolError {
+function damagedError(id: string): RespoolError {
   return new RespoolError(
     'store.corrupt',
     `what was sealed with key "${id}" does not open: it was damaged or moved, or this is another ` +

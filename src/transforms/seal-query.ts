@@ -1,12 +1,13 @@
 /**
- * seal-query — lists and counts over a sealed store.
+ * seal-query — lists and counts of a sealed store (`SealedQueries`), and filters by destination
+ * (`SealedDestinations`).
  *
- * Codes, fingerprints and destinations lie in the store as tokens, and a token depends on the key:
- * the same code has one token per key, and stands as it is in entries from before the seal. So a
- * count asks for each of these forms in turn and adds up. A list cannot, for its order: it goes
- * through the entries page by page and compares tokens, which opens only what fits. For a
- * destination a store takes all forms at once; it is compared here only where keys come from a
- * function, so that not all of them are known. Headers and texts cannot be searched at all.
+ * Codes, fingerprints and destinations are stored as tokens, and a token depends on the key: the
+ * same code has one token per key, and is plain in entries from before the seal. So a count queries
+ * each of these forms in turn and adds up. A list cannot, because of its order: it goes through the
+ * entries page by page, compares tokens, and opens only entries that match. For a destination, a
+ * store takes all forms in one query; it is compared here only if keys come from a function, so
+ * that not all of them are known. Headers and texts cannot be searched at all.
  */
 
 import type { Entry, Status } from '../core/entry.ts';
@@ -20,33 +21,39 @@ import type {
   TallyBy,
   TallyRow,
 } from '../ports/entry-store.ts';
-import { isToken, keepPlain, type MissingKeys, type SealCipher } from './seal-cipher.ts';
-import { envelopeKeyOf, isHeldHere, keyIdsOf, type SealOpener, statusKeyOf } from './seal-entry.ts';
+import { isToken, setWithLimit, type MissingKeys, type SealCipher } from './seal-cipher.ts';
+import {
+  envelopeKeyOf,
+  isReasonUnsealed,
+  keyIdsOf,
+  type SealOpener,
+  statusKeyOf,
+} from './seal-entry.ts';
 
-/** What the questions are asked of. */
+/** What queries need of the sealed store. */
 interface QueryOptions {
   readonly inner: EntryStore;
   readonly cipher: SealCipher;
   readonly opener: SealOpener;
   readonly destinations: SealedDestinations;
-  /** The ids of all keys; undefined where they come from a function. */
+  /** The ids of all keys; undefined if they come from a function. */
   readonly keyIds: readonly string[] | undefined;
 }
 
-/** The most entries a page may have. */
+/** Maximum number of entries of a page. */
 const PAGE_MAX = 500;
-/** Pages that one list goes through before it answers with an empty one that has a next. */
+/** Maximum number of pages that one list reads before it returns an empty page with a `next`. */
 const SCAN_PAGES_MAX = 20;
-/** Tokens that one count looks up in the store; the others are shown as they are. */
+/** Maximum number of tokens that one count looks up; the others are returned as tokens. */
 const LOOK_UPS_MAX = 500;
-/** What tokens stand for, as far as it is remembered. */
-const MEANINGS_MAX = 10_000;
+/** Maximum number of cached values of tokens. */
+const TOKEN_VALUES_MAX = 10_000;
 
-/** Lists and counts. */
+/** Lists and counts of a sealed store. */
 export class SealedQueries {
   readonly #parts: QueryOptions;
   /** What tokens of fingerprints and destinations stand for. */
-  readonly #meanings = new Map<string, string>();
+  readonly #tokenValues = new Map<string, string>();
 
   constructor(parts: QueryOptions) {
     this.#parts = parts;
@@ -57,10 +64,10 @@ export class SealedQueries {
     const { code, fingerprint, destination, ...rest } = query;
     const { inner, keyIds } = this.#parts;
     const isAskable = destination === undefined || keyIds !== undefined;
-    const below = isAskable ? { ...rest, ...(await this.#wordsOf(query)) } : rest;
+    const below = isAskable ? { ...rest, ...(await this.#destinationForms(query)) } : rest;
     const isPlain = code === undefined && fingerprint === undefined && isAskable;
-    // A limit that is not allowed is for the store to refuse.
-    if (isPlain || !isPageLimit(query.limit)) return this.#opened(await inner.list(below));
+    // The store refuses an invalid limit.
+    if (isPlain || !isPageLimit(query.limit)) return this.#openPage(await inner.list(below));
     return this.#scan(below, query);
   }
 
@@ -72,13 +79,13 @@ export class SealedQueries {
       for (const row of await this.#parts.inner.tally(by, form)) {
         let { key } = row;
         if ((by === 'fingerprint' || by === 'destination') && isToken(key)) {
-          if (!this.#meanings.has(key) && lookUpsLeft > 0) {
+          if (!this.#tokenValues.has(key) && lookUpsLeft > 0) {
             lookUpsLeft -= 1;
             await this.#lookUp(by, key, form);
           }
-          key = this.#meanings.get(key) ?? key;
+          key = this.#tokenValues.get(key) ?? key;
         }
-        rows.set(key, added(rows.get(key), { ...row, key }));
+        rows.set(key, addRows(rows.get(key), { ...row, key }));
       }
     }
     return [...rows.values()];
@@ -92,14 +99,14 @@ export class SealedQueries {
     const corrupt: ListPage['corrupt'][number][] = [];
     for (let pages = 1; ; ) {
       const page = await this.#parts.inner.list({ ...at, limit: size });
-      const fitting = await this.#fitting(page.entries, query);
+      const fitting = await this.#filterEntries(page.entries, query);
       const past = fitting[limit];
       if (past !== undefined) {
-        // Too many fit. A shorter page of the store ends where ours has to, with the right `next`.
+        // Too many match. A shorter page of the store ends where ours must, with the right `next`.
         size = page.entries.indexOf(past);
         continue;
       }
-      const opened = await this.#opened({ ...page, entries: fitting });
+      const opened = await this.#openPage({ ...page, entries: fitting });
       corrupt.push(...opened.corrupt);
       const isOver = page.next === undefined || pages >= SCAN_PAGES_MAX;
       if (opened.entries.length > 0 || isOver) return { ...opened, corrupt };
@@ -109,16 +116,17 @@ export class SealedQueries {
     }
   }
 
-  async #fitting(entries: readonly Entry[], query: EntryQuery): Promise<readonly Entry[]> {
+  async #filterEntries(entries: readonly Entry[], query: EntryQuery): Promise<readonly Entry[]> {
     const { cipher } = this.#parts;
-    const missing = await cipher.need(entries.flatMap(keyIdsOf));
+    const missing = await cipher.loadKeys(entries.flatMap(keyIdsOf));
     return entries.filter(
       (entry) =>
-        fits(entry.status, query, cipher, missing) && goesTo(entry, query, cipher, missing),
+        matchesStatus(entry.status, query, cipher, missing) &&
+        matchesDestination(entry, query, cipher, missing),
     );
   }
 
-  async #opened(page: ListPage): Promise<ListPage> {
+  async #openPage(page: ListPage): Promise<ListPage> {
     const { opener, inner } = this.#parts;
     const { entries, unopened } = await opener.open(page.entries);
     if (unopened.length === 0) return { ...page, entries };
@@ -128,17 +136,17 @@ export class SealedQueries {
       reason: error.message,
       ...(error.code === 'store.corrupt' ? {} : { code: error.code }),
     }));
-    // On its own page, even past the first: nothing else reports it.
+    // Reported on its own page, also after the first: nothing else reports it.
     return { ...page, entries, corrupt: [...page.corrupt, ...corrupt] };
   }
 
-  /** The query once for every form in which its code and fingerprint may lie in the store. */
+  /** One query for each form in which the code and fingerprint may be stored. */
   async #forms(query: EntryQuery): Promise<readonly EntryQuery[]> {
     const { code, fingerprint } = query;
-    const below = { ...query, ...(await this.#wordsOf(query)) };
+    const below = { ...query, ...(await this.#destinationForms(query)) };
     if (code === undefined && fingerprint === undefined) return [below];
     const { cipher } = this.#parts;
-    const tokens = (await this.#keysThere()).map((id) => ({
+    const tokens = (await this.#availableKeyIds()).map((id) => ({
       ...below,
       ...(code === undefined ? {} : { code: cipher.token('code', code, id) }),
       ...(fingerprint === undefined
@@ -148,18 +156,18 @@ export class SealedQueries {
     return [below, ...tokens];
   }
 
-  /** The destination that is asked for, in every form in which it may lie in the store. */
-  async #wordsOf({ destination }: EntryQuery): Promise<Pick<EntryQuery, 'destination'>> {
+  /** The destination of a query, in every form in which it may be stored. */
+  async #destinationForms({ destination }: EntryQuery): Promise<Pick<EntryQuery, 'destination'>> {
     if (destination === undefined) return {};
-    await this.#keysThere();
-    return { destination: this.#parts.destinations.wordsFor(destination) };
+    await this.#availableKeyIds();
+    return { destination: this.#parts.destinations.formsOf(destination) };
   }
 
-  /** The ids of all keys that are known and can be had. */
-  async #keysThere(): Promise<readonly string[]> {
+  /** The ids of all keys that are known and can be fetched. */
+  async #availableKeyIds(): Promise<readonly string[]> {
     const { cipher, keyIds = [] } = this.#parts;
     const ids = new Set([cipher.primary, ...keyIds, ...cipher.used]);
-    const missing = await cipher.need(ids);
+    const missing = await cipher.loadKeys(ids);
     return [...ids].filter((id) => !missing.has(id));
   }
 
@@ -173,7 +181,7 @@ export class SealedQueries {
     const [found] = (await opener.open(page.entries)).entries;
     const meaning =
       by === 'destination' ? found?.envelope.destination : found?.status.lastFailure?.fingerprint;
-    if (meaning !== undefined) keepPlain(this.#meanings, token, meaning, MEANINGS_MAX);
+    if (meaning !== undefined) setWithLimit(this.#tokenValues, token, meaning, TOKEN_VALUES_MAX);
   }
 }
 
@@ -187,7 +195,7 @@ function refuseSearch({ header, text }: EntryQuery): void {
   );
 }
 
-function fits(
+function matchesStatus(
   status: Status,
   { code, fingerprint }: EntryQuery,
   cipher: SealCipher,
@@ -201,7 +209,7 @@ function fits(
   const form = (what: 'code' | 'fingerprint', value: string): string =>
     isShown ? value : cipher.token(what, value, keyId);
   if (code !== undefined) {
-    const isHeldFor = because?.code === code && (isShown || isHeldHere(status));
+    const isHeldFor = because?.code === code && (isShown || isReasonUnsealed(status));
     const isCode = (text: string | undefined): boolean =>
       canTell && text !== undefined && text === form('code', code);
     if (!isHeldFor && !isCode(lastFailure?.code) && !isCode(because?.code)) return false;
@@ -210,7 +218,7 @@ function fits(
   return canTell && lastFailure?.fingerprint === form('fingerprint', fingerprint);
 }
 
-function goesTo(
+function matchesDestination(
   { envelope }: Entry,
   { destination: asked }: EntryQuery,
   cipher: SealCipher,
@@ -226,7 +234,7 @@ function goesTo(
   return wanted.some((one) => cipher.token('destination', one, keyId) === destination);
 }
 
-function added(sum: TallyRow | undefined, row: TallyRow): TallyRow {
+function addRows(sum: TallyRow | undefined, row: TallyRow): TallyRow {
   if (sum === undefined) return row;
   const isKnown = sum.oldestAt !== null && row.oldestAt !== null;
   return {
@@ -241,30 +249,30 @@ function isPageLimit(limit: number): boolean {
   return Number.isInteger(limit) && limit >= 1 && limit <= PAGE_MAX;
 }
 
-// The words under which a destination may lie in a sealed store.
+// The forms in which a destination may be stored in a sealed store.
 //
 //   'mx.example' ─▶ 'mx.example', sealed.<under k2>, sealed.<under k1>
 //
-// Under the seal a destination is a token, another one for each key; entries from before the seal
-// have it as it is. A filter that leaves one out has to name them all. One of a key that is not
-// there yet is left out of the filter: a claim of such an entry opens it, so the key is there
-// for the next filter, and what finds its destination full waits for room there in any case.
+// Under the seal a destination is a token, a different one for each key; entries from before the
+// seal have it plain. A filter that excludes a destination has to name all forms. Forms of a key
+// that is not loaded yet are missing in the filter: a claim of such an entry loads the key for the
+// next filter, and a message whose destination is full waits for room in the engine in any case.
 //
 // Why: docs/decisions/0044-a-seal-hides-destinations-as-tokens.md
 
-/** Destinations as a store has them. */
+/** Destinations as a sealed store has them. */
 export class SealedDestinations {
   readonly #cipher: SealCipher;
   readonly #keyIds: readonly string[];
 
-  /** The ids of all keys, where they are known. */
+  /** `keyIds`: the ids of all keys, if they are known. */
   constructor(cipher: SealCipher, keyIds: readonly string[] = []) {
     this.#cipher = cipher;
     this.#keyIds = keyIds;
   }
 
-  /** All words for some destinations, under the keys that are there. */
-  wordsFor(destinations: string | readonly string[]): readonly string[] {
+  /** All forms of some destinations, with the keys that are loaded. */
+  formsOf(destinations: string | readonly string[]): readonly string[] {
     const cipher = this.#cipher;
     const ids = new Set([cipher.primary, ...this.#keyIds, ...cipher.used]);
     const there = [...ids].filter((id) => cipher.has(id));
@@ -273,10 +281,10 @@ export class SealedDestinations {
       .flatMap((one) => [one, ...there.map((id) => cipher.token('destination', one, id))]);
   }
 
-  /** The filter as the store has to be asked; the very same where it leaves no destination out. */
+  /** The filter for the store; the same object if it excludes no destination. */
   filter<T extends ClaimFilter>(filter: T): T {
     const { exceptDestinations } = filter;
     if (exceptDestinations === undefined || exceptDestinations.length === 0) return filter;
-    return { ...filter, exceptDestinations: this.wordsFor(exceptDestinations) };
+    return { ...filter, exceptDestinations: this.formsOf(exceptDestinations) };
   }
 }

@@ -4,11 +4,13 @@
  *
  *   spool ─ plain entries ─▶ seal ─ sealed entries ─▶ any entry store
  *
- * What a store works with stays in the clear: ids, topics, times, sizes, dedupe and order keys,
- * priorities, states, counts of attempts, holders, and which key sealed an entry; destinations,
- * codes and fingerprints show only which are the same. Lengths show too. Entries from before the
- * seal stay readable and are sealed when they are next written; so who may write to the store can
- * still put plain entries there, or an older status of a message back.
+ * What a store works with is not encrypted: ids, topics, times, sizes, dedupe and order keys,
+ * priorities, states, counts of attempts, holders, and which key sealed an entry. Of destinations,
+ * codes and fingerprints it shows which are equal. Lengths are visible too. Entries from before the
+ * seal stay readable and are sealed when they are next written; so someone who may write to the
+ * store can still insert plain entries, or restore an older status of a message.
+ *
+ * Also seals the records of the store (`createSealedRecords`).
  */
 
 import type { Entry, Envelope } from '../core/entry.ts';
@@ -18,32 +20,38 @@ import type { Change, EntryStore } from '../ports/entry-store.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 import { KeyRing } from './key-ring.ts';
 import { checkSealOptions, type SealOptions } from './options.ts';
-import { keepPlain, keyIdOf, type MissingKeys, SealCipher, type SealPlace } from './seal-cipher.ts';
-import { SealedForm, SealOpener, unreadable } from './seal-entry.ts';
+import {
+  setWithLimit,
+  keyIdOf,
+  type MissingKeys,
+  SealCipher,
+  type SealPlace,
+} from './seal-cipher.ts';
+import { EntrySealer, SealOpener, unopenedError } from './seal-entry.ts';
 import { SealedDestinations, SealedQueries } from './seal-query.ts';
 
 /** A store whose entries are sealed. */
 export interface SealedStore extends EntryStore {
   /**
-   * Whether an entry that this store handed out, the very object, lies in it otherwise than it
-   * would be written now: with another key, or not sealed at all. A commit of it as it is, with its
-   * envelope, seals it again.
+   * Whether an entry that this store returned (the same object) is stored differently from how it
+   * would be written now: with another key, or not sealed at all. A commit of it, unchanged and
+   * with its envelope, seals it again.
    */
   isSealOld(entry: Entry): boolean;
 }
 
-/** Entries handed out whose envelopes should be sealed when they are next written. */
+/** Maximum number of remembered envelopes that should be sealed with the next write. */
 const OLD_ENVELOPES_MAX = 10_000;
 
 /**
  * Seals an entry store. Lists and counts by header or text are refused with `config.invalid`. An
- * entry whose key is missing, or that does not open, is never handed out: it is held. One whose key
- * cannot be had now is tried again later.
+ * entry whose key is missing, or that does not open, is never returned: it is held. One whose key
+ * cannot be fetched now is tried again later.
  */
 export function seal(entries: EntryStore, options: SealOptions): SealedStore {
   checkSealOptions(options);
   const cipher = new SealCipher(KeyRing.forWriting('the seal', options), undefined, options.clock);
-  const form = new SealedForm(cipher);
+  const form = new EntrySealer(cipher);
   const opener = new SealOpener(entries, cipher, form);
   const keyIds = typeof options.keys === 'function' ? undefined : Object.keys(options.keys);
   const destinations = new SealedDestinations(cipher, keyIds);
@@ -61,20 +69,20 @@ export function seal(entries: EntryStore, options: SealOptions): SealedStore {
       return entries.traits;
     },
     async open() {
-      // First: a store that cannot be written to need not be opened.
+      // First the keys: without them the store could not be used.
       await cipher.open();
-      // Those of old keys too, where they come soon: filters need them. Missing ones are told when
-      // an entry needs them.
-      await cipher.needSoon(keyIds ?? []);
+      // Other keys too, if they come soon: filters need them. Missing ones are reported when an
+      // entry needs them.
+      await cipher.loadKeysSoon(keyIds ?? []);
       await entries.open();
     },
     close: () => entries.close(),
     insert: async (fresh) => entries.insert(fresh.map((entry) => form.sealEntry(entry))),
-    claim: async (request) => renewals.noted(await opener.claim(destinations.filter(request))),
+    claim: async (request) => renewals.track(await opener.claim(destinations.filter(request))),
     nextDueAt: async (filter) => entries.nextDueAt(destinations.filter(filter)),
     commit: async (changes, how) =>
       entries.commit(
-        changes.map((change) => sealChange(renewals.renewed(change), form)),
+        changes.map((change) => sealChange(renewals.withEnvelope(change), form)),
         how,
       ),
     flush: () => entries.flush(),
@@ -82,22 +90,22 @@ export function seal(entries: EntryStore, options: SealOptions): SealedStore {
       const stored = await entries.get(id);
       if (stored === undefined) return undefined;
       const { entries: found, unopened } = await opener.open([stored]);
-      for (const one of unopened) throw unreadable(one);
-      return renewals.noted(found)[0];
+      for (const one of unopened) throw unopenedError(one);
+      return renewals.track(found)[0];
     },
     async list(query) {
       const page = await queries.list(query);
-      renewals.noted(page.entries);
+      renewals.track(page.entries);
       return page;
     },
     tally: (by, query) => queries.tally(by, query),
     ...optionalParts(entries),
     records: createSealedRecords(() => entries.records, cipher),
-    isSealOld: (entry) => form.isOld(entry),
+    isSealOld: (entry) => form.isOutdated(entry),
   };
 }
 
-/** What the store below can do besides, and nothing that it cannot. */
+/** The optional methods that the inner store has. */
 function optionalParts(
   inner: EntryStore,
 ): Pick<
@@ -123,43 +131,46 @@ function optionalParts(
 }
 
 /**
- * The envelopes of entries from before the seal, or of an older key. A step writes the status
- * alone; the first after such an entry was handed out takes its envelope along.
+ * The envelopes of entries from before the seal, or of an older key. A step writes only the status;
+ * the first one after such an entry was returned also writes its envelope, sealed.
  */
 class Renewals {
-  readonly #form: SealedForm;
-  readonly #old = new Map<string, { readonly revision: number; readonly envelope: Envelope }>();
+  readonly #form: EntrySealer;
+  readonly #outdated = new Map<
+    string,
+    { readonly revision: number; readonly envelope: Envelope }
+  >();
 
-  constructor(form: SealedForm) {
+  constructor(form: EntrySealer) {
     this.#form = form;
   }
 
-  /** Remembers those that are old. */
-  noted(entries: readonly Entry[]): readonly Entry[] {
+  /** Remembers the envelopes of outdated entries; returns all entries. */
+  track(entries: readonly Entry[]): readonly Entry[] {
     for (const entry of entries) {
-      if (!this.#form.isOld(entry)) continue;
+      if (!this.#form.isOutdated(entry)) continue;
       const { envelope, status } = entry;
       // Deleted first, so that it counts as the newest.
-      this.#old.delete(envelope.id);
+      this.#outdated.delete(envelope.id);
       const old = { revision: status.revision, envelope };
-      keepPlain(this.#old, envelope.id, old, OLD_ENVELOPES_MAX);
+      setWithLimit(this.#outdated, envelope.id, old, OLD_ENVELOPES_MAX);
     }
     return entries;
   }
 
-  /** The change, with the envelope of its entry where that should be written again. */
-  renewed(change: Change): Change {
-    const old = this.#old.size === 0 ? undefined : this.#old.get(change.id);
+  /** The change, with the envelope of its entry if that should be written again. */
+  withEnvelope(change: Change): Change {
+    const old = this.#outdated.size === 0 ? undefined : this.#outdated.get(change.id);
     if (old === undefined) return change;
-    this.#old.delete(change.id);
-    // Of another revision, it may be another envelope.
+    this.#outdated.delete(change.id);
+    // With another revision, the envelope may have changed.
     const isThis = old.revision === change.revision;
     const isWanted = isThis && change.to !== 'remove' && change.envelope === undefined;
     return isWanted ? { ...change, envelope: old.envelope } : change;
   }
 }
 
-function sealChange(change: Change, form: SealedForm): Change {
+function sealChange(change: Change, form: EntrySealer): Change {
   const { id, to, envelope } = change;
   if (to === 'remove') return change;
   return {
@@ -171,10 +182,9 @@ function sealChange(change: Change, form: SealedForm): Change {
 
 // Records whose values are sealed; kinds, keys, sequences and revisions are not.
 //
-// A value is bound to its kind, and in a map to its key. Within one log, records could be moved by
-// an attacker who may write to the store: the sequence is not known before the record is written.
-
-/** Records over those of another store. */
+// A value is bound to its kind, and in a map to its key. An attacker who may write to the store
+// could reorder records within one log: the sequence is not known before the record is written.
+/** A record store that seals the values of another one. */
 function createSealedRecords(inner: () => RecordStore, cipher: SealCipher): RecordStore {
   const seal = (place: SealPlace, value: unknown): unknown => ({
     [SEALED_NAME]: cipher.seal(place, JSON.stringify(value) ?? 'null'),
@@ -182,16 +192,16 @@ function createSealedRecords(inner: () => RecordStore, cipher: SealCipher): Reco
 
   async function openAll<T>(rows: readonly Row<T>[]): Promise<readonly Opened<T>[]> {
     const ids = rows.flatMap(({ value }) => keyIdIn(value));
-    const missing = await cipher.need(ids);
+    const missing = await cipher.loadKeys(ids);
     return rows.map(({ row, place, value }) => ({
       row,
       value: openValue(cipher, place, value, missing),
     }));
   }
 
-  /** Refuses while a key cannot be had: a stand-in might be written back, or taken for good. */
+  /** Throws while a key cannot be fetched: a placeholder might be written back or be believed. */
   async function openNow<T>(rows: readonly Row<T>[]): Promise<readonly Opened<T>[]> {
-    const missing = await cipher.need(rows.flatMap(({ value }) => keyIdIn(value)));
+    const missing = await cipher.loadKeys(rows.flatMap(({ value }) => keyIdIn(value)));
     for (const lack of missing.values()) if (lack.code === 'store.unavailable') throw lack;
     return openAll(rows);
   }
@@ -215,7 +225,7 @@ function createSealedRecords(inner: () => RecordStore, cipher: SealCipher): Reco
     },
     async list(kind) {
       const rows = await inner().list(kind);
-      // Also while a key cannot be had: what is paused, a spool has to know in order to start.
+      // Also while a key cannot be fetched: a spool must know the paused topics in order to start.
       const opened = await openAll(
         rows.map((row) => ({ row, place: mapOf(kind, row.key), value: row.value })),
       );
@@ -247,16 +257,16 @@ function openValue(
     if (lacking !== undefined) throw lacking;
     return JSON.parse(cipher.unseal(place, sealed)) as unknown;
   } catch (error) {
-    return standIn(textOf(error));
+    return placeholder(textOf(error));
   }
 }
 
 /**
- * What is read instead of a value that does not open. A lost key must not hide the records of other
- * keys, keep a log from being trimmed, or undo a pause, whose topic is its key; so it is no error,
- * and has the fields that records have: who, when, what.
+ * The value returned for one that does not open. A lost key must not hide the records of other
+ * keys, prevent trimming a log, or undo a pause, whose topic is its key; so it is no error, and has
+ * the fields that records have: who, when, what.
  */
-function standIn(why: string): unknown {
+function placeholder(why: string): unknown {
   return { at: 0, by: 'unknown', action: 'unreadable', ids: [], details: { why } };
 }
 
@@ -266,7 +276,7 @@ function keyIdIn(value: unknown): readonly string[] {
   try {
     return [keyIdOf(sealed)];
   } catch {
-    // No key can help; reading it says so.
+    // No key can help; reading it reports the error.
     return [];
   }
 }

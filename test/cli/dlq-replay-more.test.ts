@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest';
 import type { RecordStore } from 'respool';
 import type { Replay } from 'respool/dead-letters';
 import { interruptible } from '../../src/cli/lifetime.ts';
-import { logKindOf, REPLAYS_KIND } from '../../src/core/reserved-headers.ts';
+import { replayLogKind, REPLAYS_RECORD_KIND } from '../../src/core/reserved-headers.ts';
 import { type DeadShell, deadSpool } from './dlq-ground.ts';
 
 async function replayed(shell: DeadShell, argv: readonly string[]) {
@@ -44,7 +44,7 @@ test.each([
   const shell = await deadSpool();
   const { replay } = await replayed(shell, ['--canary', '0', '--window', window]);
   expect(replay.counts.sent).toBe(3);
-  const log = await onRecord(shell, (records) => records.read(logKindOf(replay.id), 0, 100));
+  const log = await onRecord(shell, (records) => records.read(replayLogKind(replay.id), 0, 100));
   const steps = log.map(({ record }) => record as { readonly intent?: readonly number[] });
   expect(steps.flatMap(({ intent = [] }) => intent.length).filter((count) => count > 0)).toEqual(
     batches,
@@ -79,8 +79,8 @@ describe('a replay that is done', () => {
     const { replay } = await replayed(shell, ['--plan-only', '--canary', '0']);
     await onRecord(shell, async (records) => {
       const running = { ...replay, state: 'running', runner: { name: 'dead', until: 0 } };
-      await records.put(REPLAYS_KIND, replay.id, running);
-      await records.append(logKindOf(replay.id), { kind: 'step', at: 1, intent: [0] });
+      await records.put(REPLAYS_RECORD_KIND, replay.id, running);
+      await records.append(replayLogKind(replay.id), { kind: 'step', at: 1, intent: [0] });
     });
     const left = await shell.cli(['dlq', 'replays', 'resume', replay.id]);
     const line = `respool dlq replays resume ${replay.id} --unsure send`;
@@ -135,9 +135,9 @@ test('ids and reasons that would steer a terminal are shown as what they are', a
     const cannot = [{ why: 'homeless', text: evil, count: 1, ids: [evil] }];
     const routes = [{ to: evil, count: 1 }];
     const value = { ...replay, by: evil, because: evil, plan: { ...plan, groups, cannot, routes } };
-    await records.put(REPLAYS_KIND, replay.id, value);
+    await records.put(REPLAYS_RECORD_KIND, replay.id, value);
     const results = [{ result: 'failed', code: evil, reason: evil, to: evil, items: [0] }];
-    await records.append(logKindOf(replay.id), { kind: 'step', at: 1, results });
+    await records.append(replayLogKind(replay.id), { kind: 'step', at: 1, results });
   });
   for (const argv of [['list'], ['show', replay.id], ['report', replay.id]]) {
     const { stdout, stderr } = await shell.cli(['dlq', 'replays', ...argv], { columns: 200 });

@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import type { Replay } from 'respool/dead-letters';
-import { logKindOf, REPLAYS_KIND } from '../../src/core/reserved-headers.ts';
+import { replayLogKind, REPLAYS_RECORD_KIND } from '../../src/core/reserved-headers.ts';
 import { type DeadShell, deadSpool } from './dlq-ground.ts';
 
 const QUICK = ['--canary', '0', '--yes'];
@@ -28,9 +28,9 @@ async function left(
   const spool = shell.spool();
   const { records } = spool.operator({ by: 'dead' });
   const running = { ...replay, state: 'running', runner: { name: 'dead', until } };
-  await records.put(REPLAYS_KIND, replay.id, running);
+  await records.put(REPLAYS_RECORD_KIND, replay.id, running);
   if (intent !== undefined) {
-    await records.append(logKindOf(replay.id), { kind: 'step', at: 1, intent });
+    await records.append(replayLogKind(replay.id), { kind: 'step', at: 1, intent });
   }
   await spool.stop();
 }

@@ -2,7 +2,7 @@
 /* oxlint-disable unicorn/no-thenable -- The key of a configuration is called so; it holds data. */
 import { expect, test } from 'vitest';
 import { describeConfig } from '../../src/config/describe.ts';
-import { topicsMeet } from '../../src/core/topic.ts';
+import { patternsOverlap } from '../../src/core/topic.ts';
 import { load, refusal } from './setup.ts';
 
 const to = { ops: { http: { url: 'https://example.com/hook' } }, here: { log: 'warn' } };
@@ -166,6 +166,6 @@ test.each([
   ['a.b', 'a.c', false],
   ['*.*', 'a.b.c', false],
 ])('%s and %s can fit one topic: %s', (one, other, meets) => {
-  expect(topicsMeet(one, other)).toBe(meets);
-  expect(topicsMeet(other, one)).toBe(meets);
+  expect(patternsOverlap(one, other)).toBe(meets);
+  expect(patternsOverlap(other, one)).toBe(meets);
 });

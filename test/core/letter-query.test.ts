@@ -1,7 +1,7 @@
 /** Which letters fit a query, one condition after the other, and all of them together. */
 
 import { describe, expect, test } from 'vitest';
-import { fitsLetter } from '../../src/core/letter-query.ts';
+import { letterMatches } from '../../src/core/letter-query.ts';
 import type { Letter, LetterQuery } from 'respool/dead-letters';
 
 const LETTER: Letter = {
@@ -68,17 +68,17 @@ describe('a letter', () => {
     [{ code: 'http.503', topic: 'mail.*' }, false],
     [{ code: 'http.503', topic: 'order.*', deathsAbove: 1, text: 'closed' }, true],
   ])('with the conditions %j fits: %s', (query, expected) => {
-    expect(fitsLetter(LETTER, query)).toBe(expected);
+    expect(letterMatches(LETTER, query)).toBe(expected);
   });
 
   test('of which nobody knows when it died goes by the time it was enqueued', () => {
     const letter = { ...LETTER, diedAt: undefined };
-    expect(fitsLetter(letter, { after: 999, before: 1_001 })).toBe(true);
-    expect(fitsLetter(letter, { after: 1_000 })).toBe(false);
+    expect(letterMatches(letter, { after: 999, before: 1_001 })).toBe(true);
+    expect(letterMatches(letter, { after: 1_000 })).toBe(false);
   });
 
   test('of which nobody knows any time fits every time', () => {
     const letter = { ...LETTER, diedAt: undefined, enqueuedAt: undefined };
-    expect(fitsLetter(letter, { after: 5, before: 6 })).toBe(true);
+    expect(letterMatches(letter, { after: 5, before: 6 })).toBe(true);
   });
 });

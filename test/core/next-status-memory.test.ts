@@ -3,8 +3,8 @@ import { describe, expect, test } from 'vitest';
 import { sampleEntry } from 'respool/testkit';
 import type { AttemptRecord } from 'respool';
 import {
-  forgetAt,
-  isRemembered,
+  retainedUntil,
+  isDeduplicated,
   keepsBody,
   NOTES_KEPT_MAX,
   nextStatus,
@@ -93,17 +93,17 @@ test('settling what is not active is a bug', () => {
 
 describe('what is kept after the end', () => {
   test('a repeated enqueue is recognised by a dedupe key or a chosen id', () => {
-    expect(isRemembered(sampleEntry('m').envelope)).toBe(false);
-    expect(isRemembered(sampleEntry('m', { dedupeKey: 'k' }).envelope)).toBe(true);
-    expect(isRemembered(sampleEntry('m', { ownId: true }).envelope)).toBe(true);
+    expect(isDeduplicated(sampleEntry('m').envelope)).toBe(false);
+    expect(isDeduplicated(sampleEntry('m', { dedupeKey: 'k' }).envelope)).toBe(true);
+    expect(isDeduplicated(sampleEntry('m', { ownId: true }).envelope)).toBe(true);
   });
 
   test('an entry is forgotten after its retention, at least after the dedupe window', () => {
     const when = { now: NOW, retention: LEAN };
-    expect(forgetAt(sampleEntry('m').envelope, HOUR_MS, when)).toBe(NOW + HOUR_MS);
+    expect(retainedUntil(sampleEntry('m').envelope, HOUR_MS, when)).toBe(NOW + HOUR_MS);
     const keyed = sampleEntry('m', { dedupeKey: 'k' }).envelope;
-    expect(forgetAt(keyed, HOUR_MS, when)).toBe(NOW + DAY_MS);
-    expect(forgetAt(keyed, 2 * DAY_MS, when)).toBe(NOW + 2 * DAY_MS);
+    expect(retainedUntil(keyed, HOUR_MS, when)).toBe(NOW + DAY_MS);
+    expect(retainedUntil(keyed, 2 * DAY_MS, when)).toBe(NOW + 2 * DAY_MS);
   });
 
   test('the body is let go only when nothing but the memory of a delivery is kept', () => {

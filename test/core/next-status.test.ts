@@ -5,7 +5,7 @@ import { failure, type Lane, type Status } from 'respool';
 import {
   claimedStatus,
   extendedStatus,
-  handedOff,
+  handedOffStatus,
   initialStatus,
   keepsBody,
   nextStatus,
@@ -75,8 +75,8 @@ describe('a claim', () => {
 
   test('handed over with the insert is the same, with one write less', () => {
     const first = initialStatus({ now: NOW, dueAt: NOW, policy: null });
-    expect(handedOff(first, CLAIM)).toEqual({ ...claimedStatus(first, CLAIM), revision: 1 });
-    expect(handedOff(first, CLAIM)).toMatchObject({ attempts: 1, claimedFrom: 'incoming' });
+    expect(handedOffStatus(first, CLAIM)).toEqual({ ...claimedStatus(first, CLAIM), revision: 1 });
+    expect(handedOffStatus(first, CLAIM)).toMatchObject({ attempts: 1, claimedFrom: 'incoming' });
   });
 
   test('that is extended only has a longer lease', () => {

@@ -4,7 +4,7 @@ import { type Entry, failure, type State, STATES, type Status } from 'respool';
 import { SAMPLE_AT, sampleEntry, type SampleParts } from 'respool/testkit';
 import { REASON_MAX_CHARS } from '../../src/core/failure.ts';
 import type { Retention } from '../../src/core/next-status.ts';
-import { actionTo, type OperatorAction, operatorMove } from '../../src/core/operator.ts';
+import { actionToReach, type OperatorAction, operatorMove } from '../../src/core/operator.ts';
 import { mayMove } from '../../src/core/state.ts';
 import { DAY_MS, HOUR_MS } from '../time.ts';
 
@@ -310,18 +310,18 @@ describe('the action that takes a message from one state to another', () => {
   const pairs = STATES.flatMap((from) => STATES.map((to): [State, State] => [from, to]));
 
   test.each(pairs)('from %s to %s', (from, to) => {
-    const action = actionTo(from, to, 'why');
+    const action = actionToReach(from, to, 'why');
     expect(action?.kind).toBe(mayMove(from, to, 'operator') ? KINDS[to] : undefined);
     if (action === undefined || from === 'active') return;
     expect(done(entryIn(from), action).state).toBe(to);
   });
 
   test('removes softly and carries the reason', () => {
-    expect(actionTo('hold', 'archived', 'why')).toEqual({
+    expect(actionToReach('hold', 'archived', 'why')).toEqual({
       kind: 'remove',
       hard: false,
       reason: 'why',
     });
-    expect(actionTo('incoming', 'hold', 'why')).toEqual({ kind: 'hold', reason: 'why' });
+    expect(actionToReach('incoming', 'hold', 'why')).toEqual({ kind: 'hold', reason: 'why' });
   });
 });

@@ -1,5 +1,5 @@
 /** fake-letters — dead letters in memory, for what only looks at them. */
-import { fitsLetter, groupOf } from '../../src/core/letter-query.ts';
+import { letterMatches, groupOf } from '../../src/core/letter-query.ts';
 import type { DeadLetters, Letter, OpenLetter } from 'respool/dead-letters';
 
 /** A letter of a queue that died of a time-out, but for what is given. */
@@ -45,7 +45,7 @@ export function fakeLetters(
     count: async () => [...letters].length,
     async *look({ query = {} } = {}) {
       for (const letter of letters) {
-        if (fitsLetter(letter, query)) yield openLetter(letter, body);
+        if (letterMatches(letter, query)) yield openLetter(letter, body);
       }
     },
     take: unused,

@@ -1,4 +1,6 @@
-/** Messages that are claimed ahead of the free slots, because handlers are quicker than the store. */
+/**
+ * Messages that are claimed ahead of the free slots, because handlers are quicker than the store.
+ */
 import { fixed } from 'respool';
 import { memory } from 'respool/stores/memory';
 import { describe, expect, test } from 'vitest';
@@ -68,7 +70,7 @@ describe('not further', () => {
     const ahead = begun(1);
     ahead.note(STARVED);
     expect(ahead.max(1, 0)).toBe(5);
-    ahead.end();
+    ahead.pause();
     for (let n = 0; n < 100; n += 1) ahead.note(STARVED);
     expect([ahead.max(1, 0), ahead.max(0, 0)]).toEqual([1, 0]);
     ahead.note(STARVED);

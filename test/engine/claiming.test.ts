@@ -160,10 +160,10 @@ describe('slots', () => {
       assert.ok(round !== undefined);
       expect(slots.free).toBe(0);
       await round.claims;
-      slots.promise(0);
+      slots.keepForClaims(0);
       made.answered(round, SLOTS, 0);
     }
-    const early = made.early(0, SLOTS, []);
+    const early = made.askEarly(0, SLOTS, []);
     await Promise.resolve();
     expect(slots.free).toBe(0);
     soon[0]?.();

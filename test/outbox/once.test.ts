@@ -3,7 +3,7 @@
 import type pg from 'pg';
 import { expect, expectTypeOf, test } from 'vitest';
 import { migrateInbox, type Once, once, transaction } from 'respool/outbox';
-import { forgetKeys, postgresTable } from '../../src/outbox/inbox.ts';
+import { deleteExpiredKeys, postgresTable } from '../../src/outbox/inbox.ts';
 import { withService } from '../services/index.ts';
 import { atEnd, openOutbox, openPool, ordersIn, ownSchema } from './core-setup.ts';
 
@@ -166,9 +166,9 @@ withService('postgres', () => {
     expect(await keys()).toHaveLength(4);
     const client = await pool.connect();
     atEnd(async () => client.release());
-    expect(await forgetKeys(client, postgresTable({ schema }))).toBe(3);
+    expect(await deleteExpiredKeys(client, postgresTable({ schema }))).toBe(3);
     expect(await keys()).toEqual(['fresh']);
-    expect(await forgetKeys(client, postgresTable({ schema }))).toBe(0);
+    expect(await deleteExpiredKeys(client, postgresTable({ schema }))).toBe(0);
   });
 
   test('a key that is over is not forgotten under one who just takes it', async () => {

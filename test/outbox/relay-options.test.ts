@@ -191,7 +191,7 @@ describe('a relay', () => {
       new TestSink(),
       {},
       {
-        forgetKeys: () => {
+        deleteExpiredKeys: () => {
           asked.push(world.clock.now());
           const found = answers.shift();
           return found === undefined ? Promise.reject(new Error('no')) : Promise.resolve(found);
@@ -349,7 +349,7 @@ test('the time of a relay counts from the eta of a message that was to wait', as
     encoders: [],
     makeId: () => 'late',
   });
-  const own = messages.own({ routingKey: 'order.new', body: 1, eta: '2h' });
+  const own = messages.capture({ routingKey: 'order.new', body: 1, eta: '2h' });
   const store = parts.makeStore();
   await store.open();
   await store.insert([messages.entry(own, clock.now())]);

@@ -79,7 +79,7 @@ export function relayWorld(
     policies: { default: POLICY },
     backoffs: {},
     maxBytes: 1024 * 1024,
-    forgetKeys: () => Promise.resolve(0),
+    deleteExpiredKeys: () => Promise.resolve(0),
     logger: undefined,
     clock,
     dice: seededDice(1),

@@ -33,11 +33,11 @@ class HandClock implements Clock {
 
 test('those who watch a store of the outbox are called by a wake, until they stop', async () => {
   const wake = new OutboxWake({
-    tell: () => Promise.resolve(),
+    notify: () => Promise.resolve(),
     clock: new HandClock(),
     logger: undefined,
   });
-  const store = wake.wired(memory());
+  const store = wake.withWake(memory());
   await store.open();
   let calls = 0;
   const stop = store.watch?.(() => {
@@ -57,7 +57,7 @@ test('others are told at once, and then at most every 20 ms for all who ask', as
   const tell = async (): Promise<void> => {
     told += 1;
   };
-  const wake = new OutboxWake({ tell, clock, logger: undefined });
+  const wake = new OutboxWake({ notify: tell, clock, logger: undefined });
   await Promise.all([wake.wake(), wake.wake(), wake.wake()]);
   expect(told).toBe(1);
   const later = Promise.all([wake.wake(), wake.wake()]);
@@ -71,7 +71,7 @@ test('others are told at once, and then at most every 20 ms for all who ask', as
 
 test('idle() waits for what is being told', async () => {
   const { promise, resolve } = Promise.withResolvers<void>();
-  const wake = new OutboxWake({ tell: () => promise, clock: new HandClock(), logger: undefined });
+  const wake = new OutboxWake({ notify: () => promise, clock: new HandClock(), logger: undefined });
   const woken = wake.wake();
   await Promise.resolve();
   let isIdle = false;
@@ -106,7 +106,7 @@ function setup(): Server {
     aheadMs: 5_000,
     tookMs: 10,
     async now() {
-      if (server.time.isOld) await server.time.learn(ask);
+      if (server.time.isStale) await server.time.measure(ask);
       return server.time.now();
     },
   };

@@ -10,7 +10,7 @@ import { type BodyWriter, compress, encrypt, type Transform } from 'respool/tran
 import {
   ReusedBuffers,
   ReusedMemory,
-  letGo,
+  detachBuffer,
   readWhole,
   type ReadWindow,
   setReadWindow,
@@ -46,34 +46,34 @@ describe('what is lent', () => {
   test('is free when the bytes after it are all that is still read', () => {
     const free: string[] = [];
     const lent = new ReusedMemory<string>(100, (part) => free.push(part));
-    lent.give('a', 60);
-    lent.give('b', 60);
-    lent.asked();
+    lent.handOut('a', 60);
+    lent.handOut('b', 60);
+    lent.reclaim();
     expect(free).toEqual([]);
-    lent.give('c', 40);
+    lent.handOut('c', 40);
     expect(free).toEqual([]);
-    lent.asked();
+    lent.reclaim();
     expect(free).toEqual(['a']);
-    lent.give('d', 1_000);
-    lent.asked();
+    lent.handOut('d', 1_000);
+    lent.reclaim();
     expect(free).toEqual(['a', 'b', 'c']);
   });
 
   test('is used again for the next part that fits', () => {
     const buffers = new ReusedBuffers(0);
     const first = buffers.take(100);
-    buffers.give(first, 100);
+    buffers.handOut(first, 100);
     expect(buffers.take(80)).toBe(first);
-    buffers.give(first, 80);
+    buffers.handOut(first, 80);
     expect(buffers.take(101)).not.toBe(first);
   });
 
   test('is let go only where it is alone in its memory', () => {
     const whole = new Uint8Array(10);
     const half = whole.subarray(0, 5);
-    letGo(half);
+    detachBuffer(half);
     expect(whole).toHaveLength(10);
-    letGo(whole);
+    detachBuffer(whole);
     expect([whole.length, half.length]).toEqual([0, 0]);
   });
 });
@@ -228,9 +228,9 @@ async function* partsOf(
   });
   for (let at = 0; at < bytes.length; at += partBytes) {
     const part = Uint8Array.from(bytes.subarray(at, at + partBytes));
-    lent.give(part, part.length);
+    lent.handOut(part, part.length);
     yield part;
-    lent.asked();
+    lent.reclaim();
   }
 }
 

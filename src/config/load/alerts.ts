@@ -3,7 +3,7 @@
 import type { Duration } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import { checkOneOf, checkTopicPattern, isPlainObject } from '../../core/limits.ts';
-import { topicMatches, topicsMeet } from '../../core/topic.ts';
+import { topicMatches, patternsOverlap } from '../../core/topic.ts';
 import type { ReadyHandler } from '../../deliver/index.ts';
 import { type Condition, printCondition } from '../../observe/alerts/condition.ts';
 import { ALERT_TOPIC, topicOf } from '../../observe/alerts/notice.ts';
@@ -229,7 +229,7 @@ function steeredTopic(value: unknown, key: string, { names, topics }: RuleContex
 
 /** A topic that no route can take is a typing error; without routes it cannot be checked. */
 function checkReached(pattern: string, key: string, topics: readonly string[]): void {
-  if (topics.length === 0 || topics.some((one) => topicsMeet(one, pattern))) return;
+  if (topics.length === 0 || topics.some((one) => patternsOverlap(one, pattern))) return;
   throw new RespoolError(
     'config.invalid',
     `cannot use ${show(pattern)} as a topic in "${key}": no route takes any such topic; known ` +

@@ -10,7 +10,7 @@ import path from 'node:path';
 import { isPlainObject } from '../../core/limits.ts';
 import { type KnownSecrets, SECRET_MARK } from '../../core/redact.ts';
 import type { Transform } from '../../ports/transform.ts';
-import { faultOfPlace, placeOf } from '../../transforms/key-ring.ts';
+import { locationProblem, locationOf } from '../../transforms/key-ring.ts';
 import type { Environment } from './read-file.ts';
 
 /** Data that goes deeper goes round in circles. */
@@ -29,10 +29,10 @@ export function collectKeys(value: unknown, secrets: KnownSecrets, env: Environm
   mapLeaves(value, (leaf, isKey) => {
     if (typeof leaf !== 'string') return leaf;
     const text = leaf.trim();
-    const place = placeOf(text);
+    const place = locationOf(text);
     if (place === undefined) {
       if (isKey || text.length >= KEY_MIN_CHARS) secrets.add(text);
-    } else if (faultOfPlace(place) !== undefined) {
+    } else if (locationProblem(place) !== undefined) {
       // Where the name of a place should stand there may be a key.
       secrets.add(place.name);
     } else if (place.kind === 'env') {
@@ -47,9 +47,9 @@ export function collectKeys(value: unknown, secrets: KnownSecrets, env: Environm
 /** The same data with `file:` of keys as absolute paths. */
 export function withKeyFiles(value: unknown, folder: string): unknown {
   return mapLeaves(value, (leaf, isKey) => {
-    const place = isKey && typeof leaf === 'string' ? placeOf(leaf.trim()) : undefined;
+    const place = isKey && typeof leaf === 'string' ? locationOf(leaf.trim()) : undefined;
     // What is no path is left for the check to refuse.
-    const isFile = place?.kind === 'file' && faultOfPlace(place) === undefined;
+    const isFile = place?.kind === 'file' && locationProblem(place) === undefined;
     return isFile ? `file:${path.resolve(folder, place.name)}` : leaf;
   });
 }
@@ -81,8 +81,8 @@ export function isTransform(value: unknown): value is Transform {
 }
 
 function isPlace(text: string): boolean {
-  const place = placeOf(text);
-  return place !== undefined && faultOfPlace(place) === undefined;
+  const place = locationOf(text);
+  return place !== undefined && locationProblem(place) === undefined;
 }
 
 /** Goes through lists and plain objects; everything below a `keys` is a key. */

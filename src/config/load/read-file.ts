@@ -235,7 +235,7 @@ function parseJson(text: string, file: string): unknown {
     const { endAt } = scanJson(text);
     return refuse(endAt, endAt >= text.length ? 'the file ends too early' : 'this is no JSON');
   }
-  const { twiceAt } = scanJson(text);
-  if (twiceAt === undefined) return value;
-  return refuse(twiceAt, 'duplicate key: it stands above already; take one of them out');
+  const { duplicateKeyAt } = scanJson(text);
+  if (duplicateKeyAt === undefined) return value;
+  return refuse(duplicateKeyAt, 'duplicate key: it stands above already; take one of them out');
 }

@@ -5,7 +5,7 @@
  * process runs it, the record is changed at once.
  */
 
-import { REPLAYS_KIND } from '../../core/reserved-headers.ts';
+import { REPLAYS_RECORD_KIND } from '../../core/reserved-headers.ts';
 import { RespoolError } from '../../core/errors.ts';
 import {
   auditReplay,
@@ -30,7 +30,7 @@ interface OperationTools {
 
 /** All replays on record, the latest first. */
 export async function listReplays(operator: Pick<ReplayOperator, 'records'>): Promise<Replay[]> {
-  const found = await operator.records.list(REPLAYS_KIND);
+  const found = await operator.records.list(REPLAYS_RECORD_KIND);
   // Ids sort by the time they were made.
   return found.flatMap((record) => readReplay(record) ?? []).reverse();
 }
@@ -40,7 +40,7 @@ export async function getReplay(
   operator: Pick<ReplayOperator, 'records'>,
   id: string,
 ): Promise<Replay | undefined> {
-  const found = await operator.records.get(REPLAYS_KIND, id);
+  const found = await operator.records.get(REPLAYS_RECORD_KIND, id);
   return found === undefined ? undefined : replayIn(found);
 }
 
@@ -91,7 +91,7 @@ export async function removeReplay(
   if (isRunBySomebody(replay, clock.now())) throw refused('remove', replay, 'cancel it first');
   await auditReplay(operator, 'remove', replay);
   await removeJournal(operator.records, id);
-  await operator.records.remove(REPLAYS_KIND, id);
+  await operator.records.remove(REPLAYS_RECORD_KIND, id);
 }
 
 interface Asked {

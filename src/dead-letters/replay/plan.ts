@@ -10,7 +10,7 @@
 import { RespoolError, show, unreachable } from '../../core/errors.ts';
 import { REPLAY_RANGES } from '../../core/limits.ts';
 import { type Option, readOptions } from '../../core/option-table.ts';
-import { REPLAYS_KIND } from '../../core/reserved-headers.ts';
+import { REPLAYS_RECORD_KIND } from '../../core/reserved-headers.ts';
 import type { Millis } from '../../core/duration.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
 import type { DeadLetters, Letter, LetterRoute, OpenLetter } from '../../ports/dead-letters.ts';
@@ -76,7 +76,8 @@ export async function planReplay(
   await auditReplay(operator, 'plan', replay);
   // The record comes last: without it the log is unreachable, and no half plan can run.
   await writePlan(operator.records, replay.id, items);
-  if ((await operator.records.put(REPLAYS_KIND, replay.id, replay, 0)) === 'done') return replay;
+  if ((await operator.records.put(REPLAYS_RECORD_KIND, replay.id, replay, 0)) === 'done')
+    return replay;
   throw new RespoolError(
     'store.unavailable',
     `there is a replay "${replay.id}" already; try again`,

@@ -34,7 +34,7 @@
 
 import { type Millis, SECOND_MS } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
-import { type CanaryEnd, logKindOf } from '../../core/reserved-headers.ts';
+import { type CanaryEnd, replayLogKind } from '../../core/reserved-headers.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import {
@@ -379,7 +379,7 @@ export async function writePlan(
 ): Promise<void> {
   for (let at = 0; at < items.length; at += CHUNK_MAX) {
     const record: JournalRecord = { kind: 'plan', items: items.slice(at, at + CHUNK_MAX) };
-    await records.append(logKindOf(id), record);
+    await records.append(replayLogKind(id), record);
   }
 }
 
@@ -391,7 +391,7 @@ async function* readJournal(
 ): AsyncIterable<{ readonly sequence: number; readonly record: JournalRecord }> {
   let after = above;
   for (;;) {
-    const page = await records.read(logKindOf(id), after, READ_MAX);
+    const page = await records.read(replayLogKind(id), after, READ_MAX);
     for (const { sequence, record } of page) {
       after = sequence;
       yield { sequence, record: record as JournalRecord };
@@ -404,7 +404,7 @@ async function* readJournal(
 export async function removeJournal(records: RecordStore, id: string): Promise<void> {
   let last = 0;
   for await (const { sequence } of readJournal(records, id)) last = sequence;
-  if (last > 0) await records.trim(logKindOf(id), last);
+  if (last > 0) await records.trim(replayLogKind(id), last);
 }
 
 /** Writes on in the log of a replay that runs. */
@@ -416,7 +416,7 @@ export class ReplayJournal {
 
   constructor(records: RecordStore, id: string, clock: Clock) {
     this.#records = records;
-    this.#kind = logKindOf(id);
+    this.#kind = replayLogKind(id);
     this.#clock = clock;
   }
 

@@ -14,7 +14,7 @@ import { formatDuration, SECOND_MS } from '../../core/duration.ts';
 import type { Headers } from '../../core/entry.ts';
 import { asError, RespoolError, show, textOf } from '../../core/errors.ts';
 import { failure, type Failure } from '../../core/failure.ts';
-import { hideKnown, mayBeSecretName, urlSecrets } from '../../core/redact.ts';
+import { hideKnownSecrets, mayBeSecretName, urlSecrets } from '../../core/redact.ts';
 import { failed, held, type Outcome } from '../../core/verdict.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Delivery } from '../../ports/handler.ts';
@@ -414,7 +414,7 @@ interface RequestSecrets {
  * of the response is stored with the message and shown; it may end in the middle of a secret.
  */
 function hideEchoes(text: string, request: RequestSecrets): string {
-  return hideKnown(text, secretsOf(request), 'end');
+  return hideKnownSecrets(text, secretsOf(request), 'end');
 }
 
 function secretsOf({ url, headers, keys }: RequestSecrets): readonly string[] {

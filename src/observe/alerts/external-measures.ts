@@ -7,7 +7,7 @@
  */
 
 import { MINUTE_MS, type Millis } from '../../core/duration.ts';
-import { TREND_MS, Trend } from '../../core/forecast.ts';
+import { TREND_WINDOW_MS, Trend } from '../../core/forecast.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { type Memo, type MemoOptions, memo } from '../../system/wait.ts';
 import type { Measure, MeasureTarget, Unit } from './condition.ts';
@@ -156,7 +156,7 @@ export class MeasureSource {
   }
 
   #trend(key: string): Trend {
-    const found = this.#trends.get(key) ?? new Trend(TREND_MS);
+    const found = this.#trends.get(key) ?? new Trend(TREND_WINDOW_MS);
     this.#trends.set(key, found);
     return found;
   }

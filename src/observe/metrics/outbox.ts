@@ -10,7 +10,7 @@
 
 import { type Millis, SECOND_MS } from '../../core/duration.ts';
 import type { Entry } from '../../core/entry.ts';
-import { Trend, TREND_MS } from '../../core/forecast.ts';
+import { Trend, TREND_WINDOW_MS } from '../../core/forecast.ts';
 import { type State, STATES } from '../../core/state.ts';
 import { internalsOf, type SpoolInternals } from '../../spool/internals.ts';
 import type { PageOptions } from '../../spool/list.ts';
@@ -84,7 +84,7 @@ export class OutboxMetrics {
   #tellBacklog(outbox: WatchedOutbox, source: string, exchange: string): () => void {
     const { families, core, clock } = this.#ground;
     const failures = core.scrapeFailures.row(source);
-    const course = new Trend(TREND_MS);
+    const course = new Trend(TREND_WINDOW_MS);
     let backlogReport: OutboxBacklog | undefined;
     const look = families.look({
       read: async () => {

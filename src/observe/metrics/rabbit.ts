@@ -11,7 +11,7 @@
 
 import { SECOND_MS } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
-import { Trend, TREND_MS } from '../../core/forecast.ts';
+import { Trend, TREND_WINDOW_MS } from '../../core/forecast.ts';
 import type { EngineLoad } from '../../engine/parts.ts';
 import type { ConsumerLoad } from '../../rabbit/consume/consumer.ts';
 import { createManagement, type Management } from '../../rabbit/management/management.ts';
@@ -245,7 +245,7 @@ function noteCourses({ last, courses }: Watched, now: number): void {
   for (const name of courses.keys()) if (!depths.has(name)) courses.delete(name);
   for (const [name, ready] of depths) {
     if (ready === undefined) continue;
-    const course = courses.get(name) ?? new Trend(TREND_MS);
+    const course = courses.get(name) ?? new Trend(TREND_WINDOW_MS);
     course.add(now, ready);
     courses.set(name, course);
   }

@@ -7,7 +7,7 @@
 
 import type { Headers } from '../../core/entry.ts';
 import { asError, RespoolError, show, textOf } from '../../core/errors.ts';
-import { sending } from '../../engine/tracing.ts';
+import { runInSendSpan } from '../../engine/tracing.ts';
 import type { SendSpan } from '../../ports/tracer.ts';
 import { createIdMaker } from '../../system/ids.ts';
 import { InFlight } from '../../system/wait.ts';
@@ -189,7 +189,7 @@ export class Publisher {
     if (span === undefined) return this.#through(publication, 0);
     const headers = { ...publication.headers, ...span.headers };
     // Async: what is refused at once ends the span, too.
-    return sending(span, async () => this.#through({ ...publication, headers }, 0), sentOf);
+    return runInSendSpan(span, async () => this.#through({ ...publication, headers }, 0), sentOf);
   }
 
   #beginSpan({ exchange, key, id, headers, correlationId }: Publication): SendSpan | undefined {

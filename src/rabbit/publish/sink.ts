@@ -9,7 +9,7 @@ import type { Duration } from '../../core/duration.ts';
 import { isRespoolError, RespoolError } from '../../core/errors.ts';
 import { classify, type Failure, failure } from '../../core/failure.ts';
 import { CLOCK_OPTION, DICE_OPTION, type Option, readOptions } from '../../core/option-table.ts';
-import { checkTracer, sending, TRACING_OPTION } from '../../engine/tracing.ts';
+import { checkTracer, runInSendSpan, TRACING_OPTION } from '../../engine/tracing.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
 import type { OutgoingMessage, Sink } from '../../ports/sink.ts';
 import type { Tracer } from '../../ports/tracer.ts';
@@ -157,7 +157,7 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
     const traced = span === undefined ? headers : { ...headers, ...span.headers };
     const outgoing = outgoingOf({ ...parcel, headers: traced }, exchange, routingKey);
     if (span === undefined) return gate.send(outgoing);
-    return sending(
+    return runInSendSpan(
       span,
       async () => gate.send(outgoing),
       () => ({ id }),

@@ -15,7 +15,7 @@
 
 import { MINUTE_MS } from '../../core/duration.ts';
 import { isRespoolError, RespoolError, show, textOf, unreachable } from '../../core/errors.ts';
-import { fitsLetter } from '../../core/letter-query.ts';
+import { letterMatches } from '../../core/letter-query.ts';
 import { checkNumber } from '../../core/limits.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type * as port from '../../ports/dead-letters.ts';
@@ -220,7 +220,7 @@ class QueueLetters implements port.DeadLetters {
         if (message === undefined) return;
         const openMessage = new OpenMessage(readLetter(message, this.#place), message);
         try {
-          if (fitsLetter(openMessage.read.letter, query)) yield openMessage.letter();
+          if (letterMatches(openMessage.read.letter, query)) yield openMessage.letter();
         } finally {
           openMessage.end();
           drain.leave(message);

@@ -9,7 +9,7 @@
  *                          paused
  */
 
-import { REPLAYS_KIND } from '../../core/reserved-headers.ts';
+import { REPLAYS_RECORD_KIND } from '../../core/reserved-headers.ts';
 import type { Duration, Millis } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { EventOf } from '../../core/event.ts';
@@ -173,12 +173,12 @@ export interface ReplayOperator {
 
 /** The replay of this id; `message.unknown` when there is none. */
 export async function needReplay(records: RecordStore, id: string): Promise<Replay> {
-  return replayOf(await records.get(REPLAYS_KIND, id), id);
+  return replayOf(await records.get(REPLAYS_RECORD_KIND, id), id);
 }
 
 /** Where a replay is on record. */
 export function placeOfReplay(records: RecordStore, id: string): RecordPlace {
-  return { records, kind: REPLAYS_KIND, key: id, what: `replay "${id}"` };
+  return { records, kind: REPLAYS_RECORD_KIND, key: id, what: `replay "${id}"` };
 }
 
 /** The replay in its record; `message.unknown` when there is none. */
@@ -227,7 +227,8 @@ export function recordsWithEvents(
   return {
     ...records,
     put: async (kind, key, value, revision) => {
-      const replay = kind === REPLAYS_KIND ? readReplay({ key, value, revision: 0 }) : undefined;
+      const replay =
+        kind === REPLAYS_RECORD_KIND ? readReplay({ key, value, revision: 0 }) : undefined;
       if (replay === undefined) return records.put(kind, key, value, revision);
       const before = await records.get(kind, key);
       const answer = await records.put(kind, key, value, revision);

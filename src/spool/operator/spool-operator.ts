@@ -14,8 +14,8 @@ import {
   checkTopicPattern,
 } from '../../core/limits.ts';
 import { printable, reasonText } from '../../core/failure.ts';
-import { forgetAt, initialStatus } from '../../core/next-status.ts';
-import { KEPT_CODE, ORIGINAL_HEADER } from '../../core/reserved-headers.ts';
+import { retainedUntil, initialStatus } from '../../core/next-status.ts';
+import { KEPT_COPY_CODE, ORIGINAL_HEADER } from '../../core/reserved-headers.ts';
 import { STATES } from '../../core/state.ts';
 import type { KeptCopy } from '../../ports/dead-letters.ts';
 import { topicMatches } from '../../core/topic.ts';
@@ -425,8 +425,8 @@ function archivedOf(
       ...initialStatus({ now, dueAt: now, policy }),
       state: 'archived',
       ending: 'removed',
-      dueAt: forgetAt(envelope, retention.removedMs, { now, retention }),
-      because: { code: KEPT_CODE, text: reasonText(text), by },
+      dueAt: retainedUntil(envelope, retention.removedMs, { now, retention }),
+      because: { code: KEPT_COPY_CODE, text: reasonText(text), by },
     },
   };
 }

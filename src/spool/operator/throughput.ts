@@ -4,7 +4,13 @@
 
 import { type Millis, MINUTE_MS, SECOND_MS } from '../../core/duration.ts';
 import type { EventKind, EventOf } from '../../core/event.ts';
-import { drainsInMs, FLOW_LEAST_MS, type Forecast, Trend, TREND_MS } from '../../core/forecast.ts';
+import {
+  drainsInMs,
+  RATE_WINDOW_MIN_MS,
+  type Forecast,
+  Trend,
+  TREND_WINDOW_MS,
+} from '../../core/forecast.ts';
 import type { SpoolInternals } from '../internals.ts';
 import type { Spread, Throughput } from './operator.ts';
 import type { Clock } from '../../ports/clock.ts';
@@ -98,7 +104,7 @@ export function forecastOf(flow: Throughput, backlog: number, fullInMs: number |
   const seconds = Math.max(SECOND_MS, flow.windowMs) / SECOND_MS;
   const inPerSecond = flow.accepted / seconds;
   const outPerSecond = (flow.delivered + flow.bounced + flow.held) / seconds;
-  const isEarly = backlog > 0 && flow.windowMs < FLOW_LEAST_MS;
+  const isEarly = backlog > 0 && flow.windowMs < RATE_WINDOW_MIN_MS;
   const drains = isEarly ? null : drainsInMs(backlog, { inPerSecond, outPerSecond });
   return { backlog, inPerSecond, outPerSecond, drainsInMs: drains, fullInMs };
 }
@@ -132,7 +138,7 @@ const EVERY_MS: number = MINUTE_MS;
 export class DiskMeter {
   readonly #freeBytes: () => Promise<number>;
   readonly #clock: Clock;
-  readonly #trend = new Trend(TREND_MS);
+  readonly #trend = new Trend(TREND_WINDOW_MS);
   #callOff: () => void = () => undefined;
   #isOver = false;
 

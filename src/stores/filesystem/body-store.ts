@@ -107,7 +107,7 @@ class FilesystemBodies implements BodyStore {
         const memory = lent?.take(CHUNK_BYTES) ?? Buffer.allocUnsafe(CHUNK_BYTES);
         const { bytesRead } = await file.read(memory);
         if (bytesRead === 0) return;
-        yield lent?.give(memory, bytesRead) ?? memory.subarray(0, bytesRead);
+        yield lent?.handOut(memory, bytesRead) ?? memory.subarray(0, bytesRead);
       }
     } catch (error) {
       throw storeError(`read body "${ref}"`, error);

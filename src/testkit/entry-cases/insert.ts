@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import type { Entry } from '../../core/entry.ts';
 import { failure } from '../../core/failure.ts';
 import { PRIORITY_MAX } from '../../core/limits.ts';
-import { handedOff } from '../../core/next-status.ts';
+import { handedOffStatus } from '../../core/next-status.ts';
 import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntries, sampleEntry } from '../samples.ts';
 import {
   assertSameBytes,
@@ -237,7 +237,7 @@ export const insertCases: readonly EntryCase[] = [
     async run({ store }) {
       const fresh = sampleEntry('a');
       const hold = { now: SAMPLE_AT, leaseMs: SAMPLE_LEASE_MS, holder: `${store.instance}:own` };
-      const active: Entry = { ...fresh, status: handedOff(fresh.status, hold) };
+      const active: Entry = { ...fresh, status: handedOffStatus(fresh.status, hold) };
       await put(store, active);
       assertSameEntry(await store.get('a'), active);
       assert.deepEqual(await claimIds(store, { now: later(SAMPLE_LEASE_MS - 1) }), []);
@@ -249,7 +249,7 @@ export const insertCases: readonly EntryCase[] = [
     async run({ store }) {
       const fresh = sampleEntry('a');
       const hold = { now: SAMPLE_AT, leaseMs: SAMPLE_LEASE_MS, holder: `${store.instance}:own` };
-      const active: Entry = { ...fresh, status: handedOff(fresh.status, hold) };
+      const active: Entry = { ...fresh, status: handedOffStatus(fresh.status, hold) };
       await put(store, active);
       assert.deepEqual(await store.commit([entryChange(active, 'remove')]), ['done']);
       assert.equal(await store.get('a'), undefined);

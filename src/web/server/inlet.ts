@@ -6,7 +6,7 @@
 
 import type { IncomingMessage } from 'node:http';
 import { asError, isRespoolError, RespoolError } from '../../core/errors.ts';
-import { countStreamed } from '../../system/memory.ts';
+import { countUnreleasedBytes } from '../../system/memory.ts';
 import { HttpRefusal, refuseTooLarge } from './refusal.ts';
 
 /** A request whose body is still outside. */
@@ -175,7 +175,7 @@ function readAll(request: IncomingMessage, limit: ByteLimit): Promise<Uint8Array
         return;
       }
       // The parts are garbage as soon as they are one.
-      countStreamed(part.byteLength);
+      countUnreleasedBytes(part.byteLength);
       if (more === undefined) more = [first, part];
       else more.push(part);
     };

@@ -107,8 +107,9 @@ function namesIn(value: unknown): number {
 
 /** Of two values under one key `JSON.parse` silently keeps only the last. */
 function duplicateName(text: string): HttpRefusal {
-  const { twiceAt } = scanJson(text);
-  const name = twiceAt === undefined ? undefined : NAME.exec(text.slice(twiceAt))?.[0];
+  const { duplicateKeyAt } = scanJson(text);
+  const name =
+    duplicateKeyAt === undefined ? undefined : NAME.exec(text.slice(duplicateKeyAt))?.[0];
   const what = name === undefined ? 'a name' : `the name ${show(JSON.parse(name))}`;
   const why =
     `cannot use JSON with a duplicate key: ${what} appears twice in one object; ` +

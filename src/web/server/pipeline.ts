@@ -16,7 +16,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Clock } from '../../ports/clock.ts';
-import { countStreamed, letGo } from '../../system/memory.ts';
+import { countUnreleasedBytes, detachBuffer } from '../../system/memory.ts';
 
 /** Requests of one connection that wait for the answer to another; past it the connection ends. */
 const WAITING_MAX = 32;
@@ -88,7 +88,7 @@ class ReadAhead {
     this.#held.set(socket, bytes);
     for (const [oldest] of this.#held) {
       if (this.#bytes <= AHEAD_MAX_BYTES) return;
-      countStreamed(this.#held.get(oldest) ?? 0);
+      countUnreleasedBytes(this.#held.get(oldest) ?? 0);
       this.release(oldest);
       oldest.destroy();
     }
@@ -230,7 +230,7 @@ class Line {
     this.#tail = (this.#tail + piece.toString('latin1', Math.max(0, piece.length - kept))).slice(
       -kept,
     );
-    letGo(piece);
+    detachBuffer(piece);
     if (isSized ? this.#bodyLeft === 0 : this.#tail === CHUNKED_END) onEnd();
   }
 
@@ -303,7 +303,7 @@ class Line {
     this.#turn = 'asked';
     this.#timing.turns.wait(() => {
       this.#turn = 'begun';
-      countStreamed(this.#unparsed?.byteLength ?? 0);
+      countUnreleasedBytes(this.#unparsed?.byteLength ?? 0);
       if (!this.#socket.destroyed) this.#socket.resume();
     });
   }

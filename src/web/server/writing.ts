@@ -6,7 +6,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock } from '../../ports/clock.ts';
 import type { EnqueueResult } from '../../spool/enqueue.ts';
-import { countStreamed } from '../../system/memory.ts';
+import { countUnreleasedBytes } from '../../system/memory.ts';
 import { API_HEADER, API_VERSION } from '../http-values.ts';
 import type { AnswerMemory } from './answer-memory.ts';
 import { refusedOf } from './refusal.ts';
@@ -184,7 +184,7 @@ async function writeParts(
   memory: AnswerMemory,
 ): Promise<void> {
   // Most of what made them is garbage by now.
-  countStreamed(2 * bytes.byteLength);
+  countUnreleasedBytes(2 * bytes.byteLength);
   for (let at = 0; at < bytes.byteLength && !response.destroyed; at += PART_BYTES) {
     // All of it stays in memory until the last part is taken.
     memory.hold(response, bytes.byteLength);
@@ -206,7 +206,7 @@ async function writeStream(
       const { done, value } = await reader.read();
       if (done) break;
       if (response.destroyed) return;
-      countStreamed(value.byteLength);
+      countUnreleasedBytes(value.byteLength);
       // n.b. A listener to events has none in memory while none happens.
       const isTaken = response.write(value);
       if (isBody || !isTaken) memory.hold(response, value.byteLength * PARTS_IN_MEMORY);

@@ -2,14 +2,14 @@
 import { describe, expect, test } from 'vitest';
 import { RespoolError } from 'respool';
 import { cancelReplay, getReplay, pauseReplay } from 'respool/dead-letters';
-import { logKindOf } from '../../../src/core/reserved-headers.ts';
+import { replayLogKind } from '../../../src/core/reserved-headers.ts';
 import { everywhere, idOf, named, setup, type Setup } from './setup.ts';
 
 const NO_CANARY = { canary: 0 } as const;
 
 /** Records of the log that tell results, by how many. */
 async function resultsOf({ records }: Setup, id: string): Promise<number[]> {
-  const log = await records.read(logKindOf(id), 0, 1_000);
+  const log = await records.read(replayLogKind(id), 0, 1_000);
   return log
     .map(({ record }) => record as { readonly results?: readonly { items: readonly number[] }[] })
     .map(({ results = [] }) => results.reduce((sum, { items }) => sum + items.length, 0))

@@ -4,7 +4,7 @@
  * The place outlives its doors, as a queue outlives the processes that read it; a door that is
  * dropped gives back what it held.
  */
-import { fitsLetter, groupOf } from '../../../src/core/letter-query.ts';
+import { letterMatches, groupOf } from '../../../src/core/letter-query.ts';
 import type { LetterArrival, LetterSample } from 'respool/testkit';
 import type {
   DeadLetters,
@@ -181,7 +181,7 @@ function createDoor(
       for (const { letter, body } of all) {
         seen += 1;
         if (seen > max) return;
-        if (fitsLetter(letter, query ?? {})) yield openLetter(letter, body);
+        if (letterMatches(letter, query ?? {})) yield openLetter(letter, body);
       }
     },
     take,

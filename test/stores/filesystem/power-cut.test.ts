@@ -1,4 +1,6 @@
-/** Whatever moment the power goes: nothing that was acknowledged is lost, misread or resurrected. */
+/**
+ * Whatever moment the power goes: nothing that was acknowledged is lost, misread or resurrected.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -6,7 +8,7 @@ import { describe, expect, test } from 'vitest';
 import { SAMPLE_AT, sampleEntry, seededDice, SimClock } from 'respool/testkit';
 import { filesystem } from 'respool/stores/filesystem';
 import type { Change, Duplicate, Entry, Status } from 'respool';
-import { handedOff } from '../../../src/core/next-status.ts';
+import { handedOffStatus } from '../../../src/core/next-status.ts';
 import { Catalog } from '../../../src/stores/filesystem/catalog.ts';
 import { Disk } from '../../../src/stores/filesystem/disk.ts';
 import { Files } from '../../../src/stores/filesystem/files.ts';
@@ -73,7 +75,7 @@ function makeWorld(seed: number) {
       const body = `body of ${made}`.repeat(1 + Math.floor(dice.random() * 500));
       const entry = sampleEntry(`m-${made}`, { bytes: Buffer.from(body) });
       const hold = { now: SAMPLE_AT, leaseMs: 1_000, holder: 'x:own' };
-      return chance(0.5) ? entry : { ...entry, status: handedOff(entry.status, hold) };
+      return chance(0.5) ? entry : { ...entry, status: handedOffStatus(entry.status, hold) };
     });
     await writer.ask<readonly ('stored' | Duplicate)[]>({ kind: 'insert', entries });
     for (const { envelope, inlineBody } of entries) {

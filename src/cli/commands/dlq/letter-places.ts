@@ -29,7 +29,7 @@ import { usageOf, COUNT_RANGE, LIMIT_RANGE } from '../../options.ts';
 import { type BrokerAccess, reach } from '../rabbit/reach.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
-import { fitsLetter } from '../../../core/letter-query.ts';
+import { letterMatches } from '../../../core/letter-query.ts';
 import { passing } from '../../ui/progress.ts';
 import { durationMs, type Millis } from '../../../core/duration.ts';
 import { messageFilterOf } from '../../select-messages.ts';
@@ -471,7 +471,7 @@ async function* lookInto(
   for await (const open of letters.look(how)) {
     seen += 1;
     const isNamed = named === undefined || named.has(open.letter.id);
-    if (isNamed && fitsLetter(open.letter, conditions)) yield open;
+    if (isNamed && letterMatches(open.letter, conditions)) yield open;
   }
   if (seen < there) out.warn(`${safe(name)}: only ${seen} of ${there} letters were looked at`);
 }

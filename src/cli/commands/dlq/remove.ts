@@ -7,8 +7,8 @@
 import { LIMIT_RANGE } from '../../options.ts';
 import type { Millis } from '../../../core/duration.ts';
 import { isRespoolError, textOf } from '../../../core/errors.ts';
-import { REMOVED_FROM } from '../../../core/reserved-headers.ts';
-import { fitsLetter } from '../../../core/letter-query.ts';
+import { REMOVED_REASON_PREFIX } from '../../../core/reserved-headers.ts';
+import { letterMatches } from '../../../core/letter-query.ts';
 import { withBrokerHeader } from '../../../dead-letters/export.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { Operator } from '../../../spool/operator/operator.ts';
@@ -234,7 +234,7 @@ export function matchingLetters(
   return (letter) =>
     (keys === undefined ? (letter.diedAt ?? 0) <= countedAt : keys.has(letter.key)) &&
     (named === undefined || named.has(letter.id)) &&
-    fitsLetter(letter, filter.query) &&
+    letterMatches(letter, filter.query) &&
     (filter.category === undefined || filter.category === tell(letter));
 }
 
@@ -368,7 +368,7 @@ export class Removal {
     const { place, verdict } = this.#parts;
     if (place.source.kind === 'spool' || verdict.hard) return { taken: letter, copy: undefined };
     try {
-      const copy = await letter.copy(`${REMOVED_FROM} ${place.letters.name}`);
+      const copy = await letter.copy(`${REMOVED_REASON_PREFIX} ${place.letters.name}`);
       return { taken: letter, copy: withBrokerHeader(copy, place.source) };
     } catch (error) {
       await this.#leave(letter, error);

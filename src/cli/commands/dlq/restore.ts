@@ -16,9 +16,9 @@ import { compileGlob, type Glob } from '../../../core/glob.ts';
 import {
   AMQP_HEADER,
   BROKER_HEADER,
-  KEPT_CODE,
+  KEPT_COPY_CODE,
   ORIGINAL_HEADER,
-  REMOVED_FROM,
+  REMOVED_REASON_PREFIX,
 } from '../../../core/reserved-headers.ts';
 import { ID_PATTERN } from '../../../core/limits.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
@@ -407,7 +407,7 @@ function whyNot(id: string, own: SeenEntry | undefined, changed: SeenEntry | und
 
 /** n.b. Others were kept because a replay changed the letter, and sent it. */
 function isOfRemoval({ status: { because } }: SeenEntry): boolean {
-  return because?.text.startsWith(REMOVED_FROM) === true;
+  return because?.text.startsWith(REMOVED_REASON_PREFIX) === true;
 }
 
 function keptOf(entry: SeenEntry): ArchivedCopy {
@@ -426,7 +426,7 @@ async function* keptCopies(operator: Operator): AsyncGenerator<SeenEntry> {
   let after: string | undefined;
   do {
     const page = await operator.page({
-      code: KEPT_CODE,
+      code: KEPT_COPY_CODE,
       state: 'archived',
       limit: PAGE_MAX,
       ...(after === undefined ? {} : { after }),

@@ -25,7 +25,7 @@ import { loadSqlite, sqliteCode, type SqliteDatabase } from '../../../stores/sha
 import type { Diagnosis } from '../../../stores/shared/finding.ts';
 import { refusedFileSystem } from '../../../stores/shared/local-disk.ts';
 import type { Keys } from '../../../transforms/index.ts';
-import { placeOf } from '../../../transforms/key-ring.ts';
+import { locationOf } from '../../../transforms/key-ring.ts';
 
 const MIB: number = 2 ** 20;
 const FREE_UNSAFE_BYTES: number = 100 * MIB;
@@ -445,7 +445,7 @@ async function examineKeyFiles({ id, keys }: Holder): Promise<DoctorFinding[]> {
   if (!isPlainObject(keys) || process.platform === 'win32') return [];
   const findings: DoctorFinding[] = [];
   for (const [name, source] of Object.entries(keys)) {
-    const place = typeof source === 'string' ? placeOf(source.trim()) : undefined;
+    const place = typeof source === 'string' ? locationOf(source.trim()) : undefined;
     const file = place?.kind === 'file' ? place.name : undefined;
     const mode = file === undefined ? 0 : await modeOf(file);
     if ((mode & (OTHERS_READ | GROUP_READ)) === 0) continue;

@@ -2,7 +2,7 @@
 
 import type { Operator, Throughput, Spread, Stats } from '../../../spool/operator/operator.ts';
 import { SECOND_MS } from '../../../core/duration.ts';
-import { FLOW_LEAST_MS, type Forecast } from '../../../core/forecast.ts';
+import { RATE_WINDOW_MIN_MS, type Forecast } from '../../../core/forecast.ts';
 import { STATES } from '../../../core/state.ts';
 import { sleep } from '../../../system/wait.ts';
 import type { Io, Out } from '../../ui/output.ts';
@@ -95,7 +95,8 @@ async function textOfStats(out: Out, stats: Stats): Promise<string> {
 function forecastLine(forecast: Forecast, windowMs = 0): string {
   const { backlog, drainsInMs, fullInMs, ...rates } = forecast;
   const [into, out] = [rates.inPerSecond, rates.outPerSecond].map(rateText);
-  const never = windowMs < FLOW_LEAST_MS ? 'waiting; too early for a forecast' : 'not draining';
+  const never =
+    windowMs < RATE_WINDOW_MIN_MS ? 'waiting; too early for a forecast' : 'not draining';
   const ends = drainsInMs === null ? never : `drained in ${span(drainsInMs)}`;
   const drains = backlog === 0 ? 'nothing is waiting' : `${numberText(backlog)} ${ends}`;
   const full = fullInMs === null ? '' : `, the disk is full in ${span(fullInMs)}`;

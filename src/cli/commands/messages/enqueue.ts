@@ -143,13 +143,13 @@ function checkedJson(text: string): string {
   } catch (error) {
     refuse(`it is no JSON: ${safe(textOf(error))}`);
   }
-  const { twiceAt, loneAt } = scanJson(text);
-  if (twiceAt !== undefined) {
-    refuse(`duplicate key at character ${twiceAt + 1}; take one of the two out`);
+  const { duplicateKeyAt, loneSurrogateAt } = scanJson(text);
+  if (duplicateKeyAt !== undefined) {
+    refuse(`duplicate key at character ${duplicateKeyAt + 1}; take one of the two out`);
   }
-  if (loneAt !== undefined) {
+  if (loneSurrogateAt !== undefined) {
     const half = 'half of a surrogate pair, which cannot be written as UTF-8';
-    refuse(`the text at character ${loneAt + 1} has ${half}; write both halves, or none`);
+    refuse(`the text at character ${loneSurrogateAt + 1} has ${half}; write both halves, or none`);
   }
   return text;
 }
