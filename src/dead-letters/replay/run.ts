@@ -189,9 +189,10 @@ async function sendAll(order: Order, scene: Scene): Promise<EndNews> {
   news.watch(lease);
   await passes(parts, Number.POSITIVE_INFINITY);
   await news.quiet();
+  const end = lease.halt.isSet ? { texts: [] } : await lookAtEnd(parts);
+  // After that wait: a broker returns what a lost connection held once it has noticed the loss.
   if (mayLinger && lease.isHeld) await removeLeftovers({ id, by, letters, progress, lease });
   if (lease.halt.reason?.kind === 'broken') throw lease.halt.reason.error;
-  const end = lease.halt.isSet ? { texts: [] } : await lookAtEnd(parts);
   const { reason } = lease.halt;
   if (reason?.kind === 'end' && reason.state === 'cancelled')
     notTheSameLetter(progress, journal, now());

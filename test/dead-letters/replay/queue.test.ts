@@ -150,6 +150,10 @@ withService('rabbitmq', () => {
         return answer;
       };
       await expect(run(id)).rejects.toMatchObject({ code: 'broker.unavailable' });
+      // Until the broker has noticed, it shows none of what that connection held.
+      const watching = await ground.hands.connection.createChannel();
+      const consumers = async () => (await watching.checkQueue(ground.queue)).consumerCount;
+      await expect.poll(consumers).toBe(0);
       expect(await run(id)).toMatchObject({ state: 'done', counts: { sent: COUNT, gone: 0 } });
       await ground.lying(ground.queue, 0);
       expect(await ground.hands.depth(ground.queue)).toBe(0);
