@@ -40,6 +40,8 @@ import {
 } from './parts.ts';
 import { type HandlerRoute, HandlerSlots } from './handler-slots.ts';
 
+/** The earliest end of the wait after trouble that a wake-up can bring. */
+const WOKEN_RETRY_MS = 1_000;
 /** After trouble with the source, the wait before the next try doubles up to the maximum. */
 const TROUBLE_WAIT = { firstMs: 100, maxMs: 30_000 };
 /** How long handlers have to react to an abort before their messages are released. */
@@ -290,10 +292,24 @@ export class Engine {
         this.trouble('claiming messages', error);
         // A stop that came meanwhile has fired its wake-up already; a pause would not notice.
         if (this.#phase !== 'running') break;
-        await this.#wake.pause(retry.next());
+        await this.#waitAfterTrouble(retry.next());
       }
     }
     await this.#giveBackEarly();
+  }
+
+  /**
+   * A wake-up shortens the wait to a second at most: where claims fail and others go on writing,
+   * each of their writes would otherwise be another claim that fails.
+   */
+  async #waitAfterTrouble(waitMs: number): Promise<void> {
+    const { clock } = this.parts;
+    const earliest = clock.monotonic() + Math.min(waitMs, WOKEN_RETRY_MS);
+    await this.#wake.pause(waitMs);
+    for (let left = 1; this.#phase === 'running' && left > 0; ) {
+      left = earliest - clock.monotonic();
+      if (left > 0) await this.#wake.pause(left);
+    }
   }
 
   /** Releases the claims of a round that was requested early, and comes after the stop. */

@@ -395,18 +395,24 @@ export class Rewind {
     const contents = this.#contents;
     this.#contents = new Map();
     const isShorter = lastSeq < seenSeq || isAnother;
-    if (!isShorter && gone + fallen.length + returned.length === 0) return;
-    let restored = 0;
+    const removed: Row[] = [];
     await inParts(returned, async (row) => {
+      // Refused: a replica that lags has shown it, or another process was first.
+      if (!(await this.#parts.remove(row))) return;
+      removed.push(row);
       // The server may lose the second removal, too, when the file with the first one is gone.
-      if (await this.#parts.remove(row)) this.#parts.journal?.noteRemoval(row.id, row.birth);
+      this.#parts.journal?.noteRemoval(row.id, row.birth);
     });
+    if (!isShorter && gone + fallen.length + removed.length === 0) return;
+    let restored = 0;
     await inParts(fallen, async ({ row, seen }) => {
       const known = contents.get(row.id);
       if (known?.seq !== seen.seq) return;
       if ((await this.#parts.write(known.content, row.seq)) !== undefined) restored += 1;
     });
-    this.#parts.tell(wentBack(this.#parts.streamName, findings, restored));
+    this.#parts.tell(
+      wentBack(this.#parts.streamName, { ...findings, returned: removed }, restored),
+    );
   }
 }
 
