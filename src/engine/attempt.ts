@@ -11,7 +11,7 @@
  * a stop of the engine: a later answer of the handler is ignored.
  *
  * Promise: an attempt has one outcome and one verdict. If its body could not be read, it never
- * counts as delivered, whatever the handler returned (invariant 11).
+ * counts as delivered, even if the handler returned normally (invariant 11).
  */
 
 import { formatDuration } from '../core/duration.ts';
@@ -404,7 +404,7 @@ export const WHOLE_BODY_MAX_BYTES: number = 64 * 2 ** 20;
 export const NOTES_MAX = 64;
 export const NOTE_VALUE_MAX_CHARS = 4_096;
 
-/** Errors of a body that stay until somebody corrects their cause. */
+/** Body errors that a retry cannot fix: an operator has to correct their cause. */
 const LASTING_BODY_ERRORS: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'body.missing',
   'body.corrupt',

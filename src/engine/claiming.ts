@@ -225,7 +225,7 @@ export class ClaimRounds {
    */
   #keep(round: ClaimRound): void {
     this.#early = round;
-    // Whoever takes the round handles a failure; until then it must not count as unhandled.
+    // The caller that takes the round handles a failure; until then it is no unhandled rejection.
     round.claims.catch(() => undefined);
   }
 }

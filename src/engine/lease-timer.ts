@@ -4,7 +4,7 @@
  * which it keeps them.
  *
  * No timer per message: the timer runs until the next time that matters, and then checks all of
- * them. Promise: a handler is told to stop before its lease ends, if the lease cannot be extended.
+ * them. Promise: if a lease cannot be extended, its handler is aborted before the lease ends.
  */
 
 import type { Clock } from '../ports/clock.ts';

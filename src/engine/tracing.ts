@@ -3,7 +3,7 @@
  * `tracing` of spools, consumers, publishers and outboxes. Also runs a send inside its span, and
  * adds a trace context to headers.
  *
- * Promise: whatever a tracer throws or omits, messages are handled as if there were no tracer.
+ * Promise: a tracer that throws, or returns nothing, never affects how messages are handled.
  */
 
 import type { Headers } from '../core/entry.ts';
