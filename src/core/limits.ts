@@ -141,16 +141,25 @@ const IDS_ALLOWED = "a list of message ids, such as ['id']";
 export function checkNumber(
   what: string,
   value: unknown,
-  { min, max }: NumberRange,
+  range: NumberRange,
   isWhole = true,
 ): number {
-  const isNumber = typeof value === 'number' && (!isWhole || Number.isInteger(value));
-  if (isNumber && value >= min && value <= max) return value;
+  if (isInRange(value, range, isWhole)) return value;
   throw new RespoolError(
     'config.invalid',
     `cannot use ${show(value)} as "${what}": allowed is a ${isWhole ? 'whole ' : ''}number ` +
-      `${min} to ${max}`,
+      `${range.min} to ${range.max}`,
   );
+}
+
+/** Whether a value is a number, whole if wanted, within a range. */
+export function isInRange(
+  value: unknown,
+  { min, max }: NumberRange,
+  isWhole: boolean,
+): value is number {
+  const isNumber = typeof value === 'number' && (!isWhole || Number.isInteger(value));
+  return isNumber && value >= min && value <= max;
 }
 
 /** Refuses a setting that is not one of a list of words. */

@@ -17,7 +17,7 @@ import {
 } from './duration.ts';
 import { isRespoolError, RespoolError, show, unreachable } from './errors.ts';
 import type { Failure } from './failure.ts';
-import type { NumberRange } from './limits.ts';
+import { isInRange, type NumberRange } from './limits.ts';
 import {
   type Option,
   type OptionTable,
@@ -426,14 +426,9 @@ function checkDelayList(what: string, value: unknown, min: number): void {
   throw invalid(what, value, `a list of ${min} to ${ATTEMPTS_MAX} delays in milliseconds`);
 }
 
-function checkRange(
-  what: string,
-  value: unknown,
-  { min, max }: NumberRange,
-  isWhole = true,
-): number {
-  const isNumber = typeof value === 'number' && (!isWhole || Number.isInteger(value));
-  if (isNumber && value >= min && value <= max) return value;
+function checkRange(what: string, value: unknown, range: NumberRange, isWhole = true): number {
+  if (isInRange(value, range, isWhole)) return value;
+  const { min, max } = range;
   throw invalid(what, value, `${isWhole ? 'a whole number' : 'a number'} ${min} to ${max}`);
 }
 
