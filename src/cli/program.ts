@@ -28,7 +28,7 @@ export const GLOBAL_OPTIONS: readonly OptionSpec[] = [
   {
     flags: '--url <url>',
     description:
-      'a running service, its token comes from RESPOOL_TOKEN; for rabbit and for outbox relay, ' +
+      'a running service, with its token in RESPOOL_TOKEN; for rabbit and for outbox relay, ' +
       'a broker',
   },
   { flags: '--json', description: 'print JSON: lists one object per line' },
@@ -221,11 +221,16 @@ function prepare(command: Command, name: string, io: Io, { print, fail }: Hooks)
   });
 }
 
+/** A summary as a description: a capital and a full stop. */
+function descriptionOf(summary: string): string {
+  return `${summary.charAt(0).toUpperCase()}${summary.slice(1)}.`;
+}
+
 function commandOf(spec: CommandSpec, io: Io, hooks: Hooks, above = ''): Command {
   const path = above === '' ? spec.name : `${above} ${spec.name}`;
   const command = new Command(spec.name)
     .summary(spec.summary)
-    .description(spec.description ?? `${spec.summary}.`)
+    .description(spec.description ?? descriptionOf(spec.summary))
     .helpGroup(`${spec.group}:`)
     .helpOption('-h, --help', 'print this help');
   prepare(command, path, io, hooks);

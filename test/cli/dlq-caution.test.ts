@@ -37,7 +37,7 @@ withService('rabbitmq', () => {
 
 test.each([
   ['list', /of the spool by id/],
-  ['restore', /retry sends it; release does, too, but puts what had bounced back/],
+  ['restore', /retry sends it; so does release, except that a message that had bounced/],
   ['sweep', /a crash makes fewer copies/],
 ])('help of dlq %s promises what holds', async (name, text) => {
   const { cli } = await setup();

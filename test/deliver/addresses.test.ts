@@ -133,7 +133,7 @@ describe('a URL of the options', () => {
     expect(() => http({ url })).toThrow(
       expect.objectContaining({
         code: 'config.invalid',
-        message: expect.stringMatching(/is not public \(.+\); if that is meant, name it in the/),
+        message: expect.stringMatching(/is not public \(.+\); if that is intended, name it in the/),
       }),
     );
     expect(() => http({ urls: { a: url } })).toThrow('as "urls.a"');
@@ -190,7 +190,7 @@ describe('a name', () => {
     const bad = addresses.find((address) => whyRefused(address) !== undefined);
     expect(await brief(handler)).toBe(
       `held http.address: no request to "hook.example" (${bad}): the address is not public ` +
-        `(${whyRefused(bad ?? '')}); if that is meant, name the host in the option "allow": ` +
+        `(${whyRefused(bad ?? '')}); if that is intended, name the host in the option "allow": ` +
         "['hook.example']",
     );
     expect(connections()).toBe(0);

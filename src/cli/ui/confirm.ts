@@ -15,7 +15,7 @@ export async function ask(
   if (!io.isTTY('stdin') || !io.isTTY('stderr')) {
     throw new CommandError(
       'not.confirmed',
-      `cannot ask "${question}": this is no terminal; ${instead}`,
+      `cannot ask "${question}": this is not a terminal; ${instead}`,
     );
   }
   const isYes = await (io.confirm?.(question) ?? confirmAtTerminal(io, question));

@@ -354,7 +354,7 @@ export const CONFIG_KEYS: OptionTable = {
   },
   entries: {
     kind: 'text',
-    type: 'the same, or an entry store',
+    type: 'as `store`, or an entry store',
     ts: 'string | EntriesData | EntryStore',
     schema: 'entries',
     secret: 'password',
@@ -363,7 +363,7 @@ export const CONFIG_KEYS: OptionTable = {
   },
   bodies: {
     kind: 'text',
-    type: 'the same, `s3://…`, or a body store',
+    type: 'as `store`, `s3://…`, or a body store',
     ts: 'string | BodiesData | BodyStore',
     schema: 'bodies',
     secret: 'password',

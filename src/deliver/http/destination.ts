@@ -20,7 +20,7 @@ export class AddressRefused extends Error {
   constructor(hostname: string, address: string, why: string) {
     const where = hostname === address ? `"${hostname}"` : `"${hostname}" (${address})`;
     super(
-      `no request to ${where}: the address is not public (${why}); if that is meant, ` +
+      `no request to ${where}: the address is not public (${why}); if that is intended, ` +
         `name the host in the option "allow": ['${hostname}']`,
     );
   }
@@ -83,7 +83,7 @@ export function checkUrl(what: string, value: unknown, allow: AllowList): URL {
     throw new RespoolError(
       'config.invalid',
       `cannot use ${show(url.origin)} as "${what}": "${host}" is not public (${why}); ` +
-        `if that is meant, name it in the option "allow": ['${host}']`,
+        `if that is intended, name it in the option "allow": ['${host}']`,
     );
   }
   return url;

@@ -328,7 +328,7 @@ function quorumTraps(
             'broker.restart',
             `after a restart of RabbitMQ ${version} retries can come up to 3 minutes late: it ` +
               'begins to dead-letter before its exchanges are there, and tries again every ' +
-              '3 minutes (seen on 3.10 and 4.0, not on 4.3; 4.1 and 4.2 are not known)',
+              '3 minutes (seen on 3.10 and 4.0, not on 4.3; 4.1 and 4.2 were not tested)',
             'nothing is lost; watch "leaving" in respool rabbit stats, or upgrade to 4.3',
           ),
         ]

@@ -1,5 +1,5 @@
 /**
- * disk-errors — what an error of the file system or of SQLite means, in words for who has to help.
+ * disk-errors — what an error of the file system or of SQLite means, for the operator.
  *
  * The error itself, or the code we found, stays in brackets behind the words for who knows it.
  */
@@ -64,7 +64,7 @@ export function diskError(
   // What we found out ourselves is better than what was said.
   const said = code === sqliteCode(error) ? textOf(error) : code;
   if (isFullCode(code)) {
-    const text = `cannot ${doing}: there is no space left (${said}); free some, ${whenFree}`;
+    const text = `cannot ${doing}: there is no space left (${said}); free some space; ${whenFree}`;
     return new RespoolError('store.full', text, { cause: error });
   }
   const [, wrong, todo] = WORDS.find(([pattern]) => pattern.test(code)) ?? [];

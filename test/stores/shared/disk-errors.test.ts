@@ -34,8 +34,8 @@ test.each(['ENOSPC', 'EDQUOT', 'SQLITE_FULL'])('%s is store.full', (code) => {
   expect(told(code, 'said')).toMatchObject({
     code: 'store.full',
     message:
-      'cannot write to "x": there is no space left (said); free some, the store continues by ' +
-      'itself',
+      'cannot write to "x": there is no space left (said); free some space; the store continues ' +
+      'by itself',
   });
 });
 

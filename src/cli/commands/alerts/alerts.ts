@@ -13,9 +13,9 @@ const list: CommandSpec = {
   group: GROUP,
   description:
     'Shows every rule of "alerts.rules": whether it fires and since when, how often it has ' +
-    'fired, when a notification was last stored, and why it cannot be measured, if it cannot; ' +
-    'then who looks, and how many notifications have not arrived. The state is read from the ' +
-    'store, or through the service that has it open.',
+    'fired, when a notification was last stored, and, if it cannot be measured, why. Then ' +
+    'shows which process measures, and how many notifications have not arrived. The state ' +
+    'is read from the store, or through the service that has it open.',
   arguments: NAMES,
   role: 'read',
   examples: [
@@ -30,9 +30,10 @@ const check: CommandSpec = {
   summary: 'evaluate the alert rules once without notifying',
   group: GROUP,
   description:
-    'Measures each rule now, from here, and says whether its condition holds. No receiver is ' +
-    'notified and nothing is written. Rates and whether a consumer or the relay is down are ' +
-    'known only to the process that delivers: for these, see respool alerts list.',
+    'Measures each rule now, in this process, and says whether its condition holds. No ' +
+    'receiver is notified and nothing is written. Rates and whether a consumer or the relay ' +
+    'is down are known only to the process that delivers: for these, see respool alerts ' +
+    'list.',
   arguments: NAMES,
   role: 'read',
   examples: [
@@ -47,9 +48,9 @@ const testTelling: CommandSpec = {
   summary: 'send a test notification to the receivers and show the results',
   group: GROUP,
   description:
-    'Sends a test notification to every receiver of the configuration, or to those of one rule: ' +
-    'at once and without the spool, so it works without a running service. Ends with 1 when one ' +
-    'of them could not be notified.',
+    'Sends a test notification to every receiver of the configuration, or to those of one ' +
+    'rule: at once and without the spool, so it works without a running service. Exits with ' +
+    '1 when one of them could not be notified.',
   arguments: [
     { name: '[rule]', description: 'to the receivers of this rule; default: all receivers' },
   ],

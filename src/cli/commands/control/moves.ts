@@ -12,8 +12,8 @@ export const holdCommand: CommandSpec = {
   summary: 'hold messages until they are released',
   group: 'Control',
   description:
-    'Keeps messages back until they are released. ' +
-    'Filters without --state mean incoming and deferred ones.',
+    'Keeps messages back until they are released. Without --state, filters select incoming ' +
+    'and deferred messages.',
   arguments: ACTION_ARGUMENTS,
   options: [
     ...ACTION_OPTIONS,
@@ -44,11 +44,14 @@ export const releaseCommand: CommandSpec = {
   summary: 'release held messages',
   group: 'Control',
   description:
-    'Releases held messages to their former state. Filters without --state mean held ones.',
+    'Releases held messages to their former state. Without --state, filters select held messages.',
   arguments: ACTION_ARGUMENTS,
   options: ACTION_OPTIONS,
   examples: [
-    { line: 'respool release --state hold --code handler.missing', does: 'counts, asks, releases' },
+    {
+      line: 'respool release --state hold --code handler.missing',
+      does: 'counts, asks, and releases',
+    },
   ],
   role: 'operate',
   run: (context) =>
@@ -67,8 +70,8 @@ export const retryCommand: CommandSpec = {
   group: 'Control',
   description:
     'Makes messages due at once. Bounced and archived ones start a new round of attempts, ' +
-    'without an expiry that is over. Filters without --state mean deferred, held and bounced ' +
-    'ones, and incoming ones that are not due because the clock was set back.',
+    'and lose an expiry that has passed. Without --state, filters select deferred, held and ' +
+    'bounced messages, and incoming ones that are not due because the clock was set back.',
   arguments: ACTION_ARGUMENTS,
   options: ACTION_OPTIONS,
   examples: [
@@ -76,7 +79,7 @@ export const retryCommand: CommandSpec = {
       line: 'respool list --state deferred --json | jq -r .id | respool retry -',
       does: 'retries what was listed',
     },
-    { line: 'respool retry --state bounce --code http.503', does: 'counts, asks, tries again' },
+    { line: 'respool retry --state bounce --code http.503', does: 'counts, asks, and retries' },
   ],
   role: 'operate',
   run: (context) =>
@@ -94,8 +97,8 @@ export const bounceCommand: CommandSpec = {
   summary: 'give messages up and announce it to bounce handlers',
   group: 'Control',
   description:
-    'Gives messages up: they bounce, and bounce routes are notified. ' +
-    'Filters without --state mean incoming, deferred and held ones.',
+    'Gives messages up: they bounce, and bounce routes are notified. Without --state, ' +
+    'filters select incoming, deferred and held messages.',
   arguments: ACTION_ARGUMENTS,
   options: [
     ...ACTION_OPTIONS,
@@ -104,7 +107,7 @@ export const bounceCommand: CommandSpec = {
   examples: [
     {
       line: "respool bounce --destination shop-7 --older-than 2d --reason 'shop is closed'",
-      does: 'counts, asks, bounces',
+      does: 'counts, asks, and bounces',
     },
   ],
   role: 'operate',
@@ -125,9 +128,9 @@ export const removeCommand: CommandSpec = {
   summary: 'remove messages; they can be restored, unless --hard',
   group: 'Control',
   description:
-    'Moves messages to the archive, from where retry brings them back for a while (retention.' +
-    'removed, default 7d). With --hard they and their bodies are permanently removed. Filters ' +
-    'without --state leave archived messages alone, unless --hard is given.',
+    'Moves messages to the archive, from where retry brings them back for a while ' +
+    '(retention.removed, default 7d). With --hard they and their bodies are permanently ' +
+    'removed. Without --state, filters select archived messages only with --hard.',
   arguments: ACTION_ARGUMENTS,
   options: [
     ...ACTION_OPTIONS,
@@ -135,7 +138,7 @@ export const removeCommand: CommandSpec = {
       flags: '--hard',
       description: 'permanently; cannot be undone (through a service: role admin)',
     },
-    { flags: '--reason <text>', description: 'why, for the audit record' },
+    { flags: '--reason <text>', description: 'the reason, for the audit record' },
   ],
   examples: [
     { line: 'respool remove --state bounce --older-than 30d', does: 'counts, asks, archives' },

@@ -16,14 +16,14 @@ export const pauseCommand: CommandSpec = {
   summary: 'pause deliveries, all or by topic',
   group: 'Control',
   description:
-    'Stops delivering the topics of a pattern, in every process that uses the store, until the ' +
-    'same pattern is resumed. What comes in is kept. Without a topic it asks whether everything ' +
-    'is meant; where there is no terminal to ask at, it does nothing and ends with 4.',
+    'Stops delivering the topics of a pattern, in every process that uses the store, until ' +
+    'the same pattern is resumed. New messages are kept. Without a topic it asks whether ' +
+    'you mean everything; without a terminal it does nothing and exits with 4.',
   arguments: [{ name: '[topic]', description: 'a topic or pattern; ALL or # means every topic' }],
   options: [{ flags: '--yes', description: 'do not ask' }],
   examples: [
     { line: 'respool pause ALL', does: 'delivers nothing until respool resume ALL' },
-    { line: "respool pause 'webhook.*'", does: 'keeps webhooks back, delivers the rest' },
+    { line: "respool pause 'webhook.*'", does: 'keeps webhooks back and delivers the rest' },
   ],
   createsStore: true,
   role: 'operate',
@@ -54,9 +54,9 @@ export const resumeCommand: CommandSpec = {
   summary: 'end a pause',
   group: 'Control',
   description:
-    'Ends a pause; give the pattern it was made with. Prints what is still paused. Without a ' +
-    'topic it asks whether the pause of everything is meant; without a terminal it does nothing ' +
-    'and exits with 4.',
+    'Ends a pause; give the pattern it was made with. Prints what is still paused. Without ' +
+    'a topic it asks whether you mean the pause of everything; without a terminal it does ' +
+    'nothing and exits with 4.',
   arguments: [
     {
       name: '[topic]',

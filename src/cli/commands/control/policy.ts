@@ -29,8 +29,9 @@ const explain: CommandSpec = {
   summary: 'show a policy attempt by attempt',
   group: 'Inspect',
   description:
-    'Shows when a message that always fails would be tried: the wait before each attempt and the ' +
-    'time since the enqueue. A destination that names its own wait (Retry-After) is not in it.',
+    'Shows when a message that always fails would be tried: the wait before each attempt ' +
+    'and the time since the enqueue. Waits that a destination asks for (Retry-After) are ' +
+    'not included.',
   arguments: [
     {
       name: '<policy>',
@@ -96,9 +97,9 @@ export const setPolicy: CommandSpec = {
   summary: 'give messages another policy',
   group: 'Control',
   description:
-    'Gives messages a policy by its name in the configuration. Attempts that were made count; ' +
-    'the next wait is planned after the next failure. Filters without --state mean incoming, ' +
-    'deferred and held ones.',
+    'Gives messages a policy by its name in the configuration. Attempts already made still ' +
+    'count; the new policy applies from the next failure on. Without --state, filters ' +
+    'select incoming, deferred and held messages.',
   arguments: [
     { name: '<policy>', description: 'a policy name from the configuration' },
     ...ACTION_ARGUMENTS,

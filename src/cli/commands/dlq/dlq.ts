@@ -18,8 +18,9 @@ const PLACES =
   '(parked) and, where asked for, archived ones. With --queue they are those of queues of ' +
   'RabbitMQ.';
 const COSTS =
-  'Nothing is changed. Where the broker counts each look as a delivery, that is said first; ' +
-  'where it could drop what is looked at, the look is refused with what lifts that.';
+  'Nothing is changed. If the broker counts each look as a delivery, it says so first. If a ' +
+  'look could make the broker drop messages, it is refused, and the policy that helps is ' +
+  'printed.';
 const LIMIT: OptionSpec = { flags: '--limit <count>', description: 'at most this many letters' };
 const YES: OptionSpec = { flags: '--yes', description: 'do not ask' };
 const DRY_RUN: OptionSpec = {
@@ -30,7 +31,7 @@ const REMOVE_OPTIONS: readonly OptionSpec[] = [
   ...LOOK_OPTIONS,
   LIMIT,
   { flags: '--hard', description: 'permanently, without a copy; cannot be undone' },
-  { flags: '--reason <text>', description: 'why, for the audit record' },
+  { flags: '--reason <text>', description: 'the reason, for the audit record' },
   DRY_RUN,
 ];
 
@@ -53,8 +54,8 @@ const list: CommandSpec = {
   summary: 'show dead letters, by cause, place, age and more',
   group: GROUP,
   description:
-    'Prints one line per letter: of a queue the oldest first, of the spool by id, which is the ' +
-    `same only where Respool made the ids. ${PLACES} ${COSTS}`,
+    'Prints one line per letter: those of a queue oldest first, those of the spool by id, ' +
+    `which is the same order only where Respool generated the ids. ${PLACES} ${COSTS}`,
   options: [
     ...LOOK_OPTIONS,
     { ...LIMIT, description: 'at most this many; default 100, with --json all' },
@@ -71,7 +72,7 @@ const show: CommandSpec = {
   name: 'show',
   summary: 'show a dead letter in full, with its headers and body',
   group: GROUP,
-  description: `Shows every letter of this id. ${PLACES} ${COSTS}`,
+  description: `Shows every letter with this id. ${PLACES} ${COSTS}`,
   arguments: [{ name: '<id>', description: 'its message id, also by its beginning' }],
   options: LOOK_OPTIONS,
   examples: [{ line: 'respool dlq show order-4711 --queue orders.dlq', does: 'all of it' }],
@@ -84,12 +85,12 @@ const exportIt: CommandSpec = {
   summary: 'write dead letters with their bodies as lines of JSON',
   group: GROUP,
   description:
-    'Prints one object per line: what is known of the letter, and its body as "json", "text" or ' +
-    `"base64", whichever is plain and loses nothing. ${PLACES} ${COSTS}`,
+    'Prints one object per line: what is known about the letter, and its body as "json", ' +
+    `"text" or "base64", whichever is the most readable without loss. ${PLACES} ${COSTS}`,
   options: [
     ...LOOK_OPTIONS,
     LIMIT,
-    { flags: '--output <file>', description: 'into this file, which must not be there yet' },
+    { flags: '--output <file>', description: 'write to this file, which must not exist yet' },
   ],
   examples: [
     { line: 'respool dlq export --queue orders.dlq --output dead.jsonl', does: 'all of a queue' },
@@ -102,7 +103,9 @@ const count: CommandSpec = {
   name: 'count',
   summary: 'count dead letters, by place, group, code, category or topic',
   group: GROUP,
-  description: `Counts letters. ${PLACES} ${COSTS} Queues without filters are not looked into.`,
+  description:
+    `Counts letters. ${PLACES} ${COSTS} Without filters, queues are counted without looking ` +
+    'into them.',
   options: [
     ...LOOK_OPTIONS,
     { flags: '--by <what>', description: 'default place', choices: COUNTED_BY },
@@ -117,8 +120,9 @@ const groups: CommandSpec = {
   summary: 'group dead letters by cause, the most frequent first',
   group: GROUP,
   description:
-    'Letters that died of the same cause at the same place are one group: the code, the reason ' +
-    'without ids and numbers, the topic or queue, and the origin. Categories can be extended by ' +
+    'Letters that died of the same cause at the same place form one group: the same code, ' +
+    'reason (ignoring ids and numbers), topic or queue, and origin. Categories can be ' +
+    'extended by ' +
     `rules in "deadLetters.categories" of the configuration. ${PLACES} ${COSTS}`,
   options: [
     ...LOOK_OPTIONS,
@@ -138,10 +142,11 @@ const note: CommandSpec = {
   summary: 'add a note to a group, or show it',
   group: GROUP,
   description:
-    'Keeps one note per group, with who wrote it and when; groups and letters are shown with it.',
+    'Keeps one note per group, with its author and time, which is shown with the group and ' +
+    'its letters.',
   arguments: [
     { name: '<group>', description: 'as dlq groups shows it' },
-    { name: '[text]', description: 'the note; without it the present one is shown' },
+    { name: '[text]', description: 'the note; without it, the current one is shown' },
   ],
   options: [{ flags: '--forget', description: 'remove the note' }],
   examples: [
@@ -163,9 +168,9 @@ const remove: CommandSpec = {
   summary: 'remove dead letters; dlq restore brings them back, unless --hard',
   group: GROUP,
   description:
-    'What is removed from the spool is archived; what is removed from a queue is archived in the ' +
-    'spool first, and then acknowledged. Both are kept for a while (retention.removed, default ' +
-    `7d). With --hard they are gone. ${PLACES}`,
+    'Letters removed from the spool are archived; letters removed from a queue are archived ' +
+    'in the spool first, and then acknowledged. Both are kept for a while ' +
+    `(retention.removed, default 7d). With --hard they are removed permanently. ${PLACES}`,
   arguments: [
     {
       name: '[id...]',
@@ -186,8 +191,9 @@ const purge: CommandSpec = {
   summary: 'remove all matching dead letters after confirming their number',
   group: GROUP,
   description:
-    'Counts matching letters and asks for that number. In scripts give it with --count; if it ' +
-    `differs, nothing is done. What is removed is kept as by dlq remove, unless --hard. ${PLACES}`,
+    'Counts matching letters and asks for that number. In scripts, pass it with --count; if ' +
+    'it differs, nothing is done. As with dlq remove, letters are kept for a while, unless ' +
+    `--hard is given. ${PLACES}`,
   options: [
     ...REMOVE_OPTIONS,
     { flags: '--count <number>', description: 'the expected number, instead of typing it' },
@@ -205,12 +211,12 @@ const restore: CommandSpec = {
   summary: 'restore removed letters: into their queue, or on hold in the spool',
   group: GROUP,
   description:
-    'What was removed from a queue is published into that queue again, confirmed, and then ' +
-    'removed from the archive. A message of the spool is put on hold: retry sends it; release ' +
-    'does, too, but puts what had bounced back to the bounces. ' +
-    'Ids are those of the archive, or those that letters of queues had. What was removed at ' +
-    'another broker, or in another virtual host, is refused. The original of a letter that a ' +
-    'replay changed is put back only by its own id in the archive.',
+    'A letter removed from a queue is published to that queue again, confirmed, and then ' +
+    'removed from the archive. A message of the spool is put on hold: retry sends it; so ' +
+    'does release, except that a message that had bounced returns to bounce. Ids are those ' +
+    'in the archive, or those that the letters had in their queues. Letters removed at ' +
+    'another broker, or in another virtual host, are refused. The original of a letter that ' +
+    'a replay changed is restored only by its own id in the archive.',
   arguments: [
     {
       name: '[id...]',
@@ -261,24 +267,25 @@ const sweep: CommandSpec = {
   summary: 'move messages that died too often from dead queues to a queue for permanent failures',
   group: 'Dead letters',
   description:
-    'Goes through each dead queue once and moves messages that have died more often than --max ' +
-    'to the target, with confirms; the rest stays where it is, in its order. In names * stands ' +
-    'for any part and ? for one character; in the target they stand for what they stood for in ' +
-    'the queue, and a target without any is one for all. A queue that fails does not stop the ' +
-    'others; one that another process is sweeping is skipped. Where a look could make the broker ' +
-    'drop a message the queue is refused, with the policy that helps. Ends with 1 when a queue ' +
-    'failed, was refused or is locked. ' +
-    'With --every it runs until SIGTERM or Ctrl-C, with --listen it answers /healthz, ' +
-    '/readyz and /metrics. ' +
-    'The settings of rmq_retry_checker hold under their old names, as flags, in its YAML file ' +
-    'given by --config and in the environment (RMQ_HOST, RMQ_PORT, RMQ_MGMT_PORT, RMQ_USERNAME, ' +
-    'RMQ_PASSWORD, RMQ_VHOST, RMQ_USE_SSL, RMQ_SSL_VERIFY, DLQ_NAME, TARGET_QUEUE, ' +
-    'MAX_RETRY_COUNT, DEDUP_FILE, DEDUP_MAX_AGE_HOURS): flags first, then the file, then the ' +
-    'environment, and its defaults where any of these names is used. ' +
-    '--json prints one object per run: status (success or error), timestamp, error, config, ' +
-    'results {messages_processed, moved, requeued, duration_seconds} and, of several queues, ' +
-    'queue_statistics, as rmq_retry_checker does; and dryRun, total, queues, each with queue, ' +
-    'target, total, seen, moved, left, already, end, error and tookMs, and problems.',
+    'Goes through each dead queue once and moves messages that have died more often than ' +
+    '--max to the target, with confirms; the rest stays where it is, in its order. In names ' +
+    '* matches any part and ? one character; in the target they are replaced by what they ' +
+    'matched in the name of the queue, and a target without any receives the letters of all ' +
+    'queues. A queue that fails does not stop the others; one that another process is ' +
+    'sweeping is skipped. A queue in which a look could make the broker drop a message is ' +
+    'refused, and the policy that helps is printed. Exits with 1 when a queue failed, was ' +
+    'refused or is locked. With --every it runs until SIGTERM or Ctrl-C, with --listen it ' +
+    'answers /healthz, /readyz and /metrics. The settings of rmq_retry_checker are accepted ' +
+    'under their old names: as flags, in its YAML file given by --config and in the ' +
+    'environment (RMQ_HOST, RMQ_PORT, RMQ_MGMT_PORT, RMQ_USERNAME, RMQ_PASSWORD, RMQ_VHOST, ' +
+    'RMQ_USE_SSL, RMQ_SSL_VERIFY, DLQ_NAME, TARGET_QUEUE, MAX_RETRY_COUNT, DEDUP_FILE, ' +
+    'DEDUP_MAX_AGE_HOURS): flags override the file, the file overrides the environment, and ' +
+    'where any of these names is used, the defaults of rmq_retry_checker apply. --json ' +
+    'prints one object per run: status (success or error), timestamp, error, config, ' +
+    'results {messages_processed, moved, requeued, duration_seconds} and, of several ' +
+    'queues, queue_statistics, as rmq_retry_checker does; and dryRun, total, queues, each ' +
+    'with queue, target, total, seen, moved, left, already, end, error and tookMs, and ' +
+    'problems.',
   options: [
     {
       flags: '--queue <pattern>',
@@ -287,9 +294,9 @@ const sweep: CommandSpec = {
     },
     {
       flags: '--target <name>',
-      description: 'where to, with as many * and ? as the queues or none',
+      description: 'the target queue, with as many * and ? as the queues, or none',
     },
-    { flags: '--max <count>', description: 'deaths that a message may have; default 3' },
+    { flags: '--max <count>', description: 'number of deaths a message may have; default 3' },
     { flags: '--limit <count>', description: 'move at most this many in a run' },
     { flags: '--parallel <count>', description: 'queues at once; default 4' },
     {
@@ -333,7 +340,7 @@ const sweep: CommandSpec = {
     },
     {
       line: "respool dlq sweep --queue 'dlq.*' --target failed --dry-run",
-      does: 'says what would go to one queue for all',
+      does: 'prints what would go to one queue for all',
     },
     {
       line: "respool dlq sweep --queue 'dlq.*' --target 'dead.*' --every 5m --listen :9419",
@@ -352,11 +359,11 @@ const watch: CommandSpec = {
   group: 'Dead letters',
   description:
     'Counts the messages in dead queues, or without --queue in the spool (dead: bounced, ' +
-    'parked: held), and notifies once when there are more than --above and once when there no ' +
-    'longer are. The state is stored, so a restart repeats no notification. ' +
-    'No message is read. A hook that fails is called again at the next round. ' +
-    '--exec gets the alert as JSON on stdin and as DLQ_EVENT, DLQ_QUEUE and DLQ_DEPTH; --webhook ' +
-    'gets it as JSON by POST. SIGTERM or Ctrl-C ends it.',
+    'parked: held), and notifies once when there are more than --above, and once when there ' +
+    'no longer are. The state is stored, so a restart repeats no notification. No message ' +
+    'is read. A hook that fails is called again in the next round. --exec gets the alert as ' +
+    'JSON on stdin and as DLQ_EVENT, DLQ_QUEUE and DLQ_DEPTH; --webhook gets it as JSON by ' +
+    'POST. SIGTERM or Ctrl-C ends it.',
   options: [
     {
       flags: '--queue <pattern>',

@@ -8,7 +8,9 @@ const GROUP = 'Dead letters';
 
 const UNSURE: OptionSpec = {
   flags: '--unsure <how>',
-  description: 'what a crash may have sent already: leave it (default), or send it again',
+  description:
+    'what to do with letters that may have been sent before a crash: leave them (default), or ' +
+    'send them again',
   choices: ['leave', 'send'],
 };
 
@@ -37,9 +39,10 @@ const HOW_OPTIONS: readonly OptionSpec[] = [
   },
   {
     flags: '--end-wait <span>',
-    description: 'of a queue: time from the last letter to the look at what came back; default 10s',
+    description:
+      'for a queue: time from the last letter until it checks what came back; default 10s',
   },
-  { flags: '--rate <count>', description: 'messages per second; default: as fast as it goes' },
+  { flags: '--rate <count>', description: 'messages per second; default: no limit' },
   {
     flags: '--window <count>',
     description: 'maximum number of letters in flight, 1 to 1,000; default 100',
@@ -50,13 +53,15 @@ const HOW_OPTIONS: readonly OptionSpec[] = [
   },
   {
     flags: '--replays-max <count>',
-    description:
-      'a letter that was replayed this many times is parked; default "deadLetters.replaysMax", 3',
+    description: 'park letters replayed this many times; default "deadLetters.replaysMax", 3',
   },
   UNSURE,
   { flags: '--transform <file>', description: 'a program that repairs messages on their way' },
-  { flags: '--dry-run', description: 'show the plan, with a transform the changes; do nothing' },
-  { flags: '--plan-only', description: 'put the replay on record, and do not run it' },
+  {
+    flags: '--dry-run',
+    description: 'show the plan, and with a transform the changes; send nothing',
+  },
+  { flags: '--plan-only', description: 'record the replay, but do not run it' },
   { flags: '--yes', description: 'do not ask' },
 ];
 
@@ -65,16 +70,17 @@ const replay: CommandSpec = {
   summary: 'send dead letters again, as one operation that can be paused and resumed',
   group: GROUP,
   description:
-    'Finds matching letters, shows how many there are, where each would go and which cannot be ' +
-    'sent, and asks. Then sends the canaries, and the rest when they were delivered: it stops ' +
-    'when too many fail again, and when no attempt of one has ended within --canary-wait. In a ' +
-    'queue a canary counts when a consumer has taken it and it did not come back; what came back ' +
-    'within --end-wait after the last message has failed again (0s: not looked at). On record is ' +
-    'the plan and what became of each message: after a crash it is resumed, and nothing is sent ' +
-    'twice. Each message goes where it came from, with a counter: replayed too often, it is ' +
-    'parked. Ctrl-C pauses. Without --queue it is about the spool; several queues are replayed ' +
-    'one after the other, each as an operation of its own. Ends with 1 when it was stopped, or ' +
-    'when messages failed, failed again or may have been sent.',
+    'Finds matching letters, shows how many there are, where each would go and which cannot ' +
+    'be sent, and asks. Then sends the canaries, and the rest when the canaries were ' +
+    'delivered. It stops when too many fail again, or when no attempt at a canary ends ' +
+    'within --canary-wait. In a queue, a canary counts as delivered when a consumer has ' +
+    'taken it and it has not come back; letters that come back within --end-wait after the ' +
+    'last one count as failed again (0s: do not check). The plan and the outcome of each ' +
+    'message are recorded, so after a crash it can be resumed, and nothing is sent twice. ' +
+    'Each message goes where it came from and counts its replays; after too many it is ' +
+    'parked. Ctrl-C pauses. Without --queue it replays letters of the spool; several queues ' +
+    'are replayed one after the other, each as a separate replay. Exits with 1 when it was ' +
+    'stopped, or when messages failed, failed again or may have been sent.',
   options: [...WHICH_OPTIONS, ...HOW_OPTIONS],
   role: 'operate',
   examples: [
@@ -100,7 +106,7 @@ const list: CommandSpec = {
   name: 'list',
   summary: 'list recorded replays',
   group: GROUP,
-  description: 'Shows every replay, the newest first: what it is about, and how far it is.',
+  description: 'Shows every replay, newest first: what it replays, and its progress.',
   options: [
     {
       flags: '--state <state>',
@@ -121,7 +127,7 @@ const show: CommandSpec = {
   name: 'show',
   summary: 'show one replay: its plan, options and progress',
   group: GROUP,
-  description: 'Shows a replay in full, without what became of each message: see report.',
+  description: 'Shows a replay in full, but not the outcome of each message: for that, see report.',
   arguments: ONE,
   role: 'read',
   examples: [{ line: `respool dlq replays show ${ID}`, does: 'how far it is, and why' }],
@@ -133,8 +139,8 @@ const pause: CommandSpec = {
   summary: 'pause a replay, wherever it runs',
   group: GROUP,
   description:
-    'Asks the process that runs it to pause, and waits a little until it has. What was not sent ' +
-    'stays where it is.',
+    'Asks the process that runs it to pause, and waits briefly until it has. What was not ' +
+    'sent stays where it is.',
   arguments: ONE,
   role: 'operate',
   examples: [{ line: `respool dlq replays pause ${ID}`, does: 'until it is resumed' }],
@@ -146,9 +152,10 @@ const resume: CommandSpec = {
   summary: 'continue a replay that was planned, paused or stopped, or whose process died',
   group: GROUP,
   description:
-    'Runs it here, to its end: what was sent is not sent again, what failed is tried once more. ' +
-    'What a crash may have sent is left where it is, unless --unsure send says otherwise. Ctrl-C ' +
-    'pauses it again. Ends as respool dlq replay does.',
+    'Runs it to its end in this process: sent messages are not sent again, failed ones are ' +
+    'tried once more. Messages that may have been sent before a crash stay where they are, ' +
+    'unless --unsure send is given. Ctrl-C pauses it again. The exit codes are those of ' +
+    'respool dlq replay.',
   arguments: ONE,
   options: [
     UNSURE,
@@ -168,8 +175,9 @@ const cancel: CommandSpec = {
   summary: 'end a replay; what was not sent stays where it is',
   group: GROUP,
   description:
-    'Ends a replay for good, wherever it runs, and waits a little until that is so. What was ' +
-    'sent stays sent, the rest stays where it is, in its order.',
+    'Ends a replay permanently, in whichever process it runs, and waits briefly until it ' +
+    'has ended. Messages already sent stay sent; the rest stay where they are, in their ' +
+    'order.',
   arguments: ONE,
   role: 'operate',
   examples: [{ line: `respool dlq replays cancel ${ID}`, does: 'it cannot be resumed then' }],
@@ -181,8 +189,9 @@ const report: CommandSpec = {
   summary: 'show what became of each message of a replay',
   group: GROUP,
   description:
-    'Shows every message that is decided: sent, failed, parked, unsure, gone, left, or sent and ' +
-    'failed again; where to, and why not. With --json one object per line.',
+    'Shows every message with an outcome: sent, failed, parked, unsure, gone, left, or sent ' +
+    'and failed again; with its destination, or the reason why it was not sent. With --json ' +
+    'one object per line.',
   arguments: ONE,
   options: [
     {
@@ -205,8 +214,8 @@ const forget: CommandSpec = {
   summary: 'remove the record of a finished replay',
   group: GROUP,
   description:
-    'Removes a replay that does not run, with its report. Messages are not touched; what was ' +
-    'not sent stays where it is.',
+    'Removes a replay that is not running, with its report. Messages are not touched; those ' +
+    'that were not sent stay where they are.',
   arguments: ONE,
   role: 'operate',
   examples: [{ line: `respool dlq replays forget ${ID}`, does: 'its report is gone' }],
@@ -218,8 +227,8 @@ const rulesList: CommandSpec = {
   summary: 'show the replay rules and the results of their last rounds',
   group: GROUP,
   description:
-    'Shows every rule of "deadLetters.rules": when it ran last, what came of it, and when it is ' +
-    'next.',
+    'Shows every rule of "deadLetters.rules": when it last ran, with what result, and when ' +
+    'it runs next.',
   role: 'read',
   examples: [{ line: 'respool dlq rules list', does: 'which rule waits for what' }],
   run: async (context) => (await import('./replay/rules.ts')).listRules(context),
@@ -231,15 +240,12 @@ const rulesRun: CommandSpec = {
   group: GROUP,
   description:
     'Checks for matching letters at the interval of each rule of "deadLetters.rules", asks ' +
-    'whether their destination is healthy, and replays them: the canary first, then the rest at ' +
-    'the rate of the rule. A rule that is stopped waits twice as long each time, up to an hour. ' +
-    'Several processes may run: a rule is run by one at a time. With --once one round of each ' +
-    'rule, due or not; that ends with 1 when a rule was stopped or failed, or messages failed ' +
-    'again.',
-  options: [
-    { flags: '--once', description: 'one round of each rule, then end' },
-    ...BROKER_OPTIONS,
-  ],
+    'whether their destination is healthy, and replays them: the canary first, then the ' +
+    'rest at the rate of the rule. Each time a rule is stopped it waits twice as long, up ' +
+    'to an hour. Several processes may do this at once: each rule is run by one of them at ' +
+    'a time. With --once it runs each rule once, due or not, and exits with 1 when a rule ' +
+    'was stopped or failed, or messages failed again.',
+  options: [{ flags: '--once', description: 'run each rule once, then exit' }, ...BROKER_OPTIONS],
   role: 'operate',
   examples: [
     { line: 'respool dlq rules run', does: 'beside respool serve, or without it' },

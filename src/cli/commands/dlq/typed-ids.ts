@@ -27,8 +27,8 @@ export async function typeCount(
   if (!io.isTTY('stdin') || !io.isTTY('stderr')) {
     throw new CommandError(
       'not.confirmed',
-      `cannot ask "${question}": this is no terminal; add --count ${numberText(count)} to do it, ` +
-        '--dry-run to look',
+      `cannot ask "${question}": this is not a terminal; ` +
+        `add --count ${numberText(count)} to do it, --dry-run to look`,
     );
   }
   io.stderr.write(`${question} `);

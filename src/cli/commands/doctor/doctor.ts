@@ -19,12 +19,13 @@ export const doctorCommand: CommandSpec = {
   summary: 'report what is unsafe, and how to fix it',
   group: 'Maintain',
   description:
-    'Looks at versions, configuration, stores and their disk, the clock, the service and the ' +
-    'messages. Changes nothing, and creates no store; a bucket of S3 has a ' +
-    'probe of one byte for a moment, to see what it allows. Each line is ok, note or unsafe; ' +
-    'with --json it has a stable id, and the last one counts. Ends with 1 when something is ' +
-    'unsafe. With --sql it prints the statements of the PostgreSQL store instead, each with a ' +
-    'title and its parameters as variables of psql; no server is asked.',
+    'Checks versions, the configuration, stores and their disks, the clock, the service and ' +
+    'the messages. Changes nothing, and creates no store; in an S3 bucket it briefly stores ' +
+    'a probe of one byte, to see what is allowed. Each line is ok, note or unsafe; with ' +
+    '--json each has a stable id, and the last line has the counts. Exits with 1 when ' +
+    'something is unsafe. With --sql it prints the statements of the PostgreSQL store ' +
+    'instead, each with a title and its parameters as psql variables; it does not connect ' +
+    'to a server.',
   options: [{ flags: '--sql', description: 'print the SQL of the PostgreSQL store instead' }],
   examples: [
     { line: 'respool doctor', does: 'the whole report' },

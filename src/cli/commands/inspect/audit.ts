@@ -46,11 +46,11 @@ export const auditCommand: CommandSpec = {
   summary: 'show what operators did',
   group: 'Inspect',
   description:
-    'Shows the last 50 records, oldest first. Each was written before the action, with the ' +
-    'messages it was asked for: also those that refused it.',
+    'Shows the last 50 records, oldest first. Each was written before the action, with ' +
+    'every message it was requested for, including those that refused it.',
   options: [
     { flags: '--limit <count>', description: 'the last n records; default 50' },
-    { flags: '--after <number>', description: 'only above this number' },
+    { flags: '--after <number>', description: 'only records after this number' },
   ],
   examples: [{ line: 'respool audit --limit 1000 --json', does: 'one object per record' }],
   role: 'read',

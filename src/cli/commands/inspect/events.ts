@@ -23,7 +23,7 @@ export const eventsCommand: CommandSpec = {
     },
   ],
   examples: [
-    { line: 'respool events --kind deferred,bounced', does: 'what goes wrong, as it does' },
+    { line: 'respool events --kind deferred,bounced', does: 'what goes wrong, as it happens' },
     { line: 'respool events --json', does: 'one object per event' },
   ],
   role: 'read',

@@ -16,15 +16,18 @@ export const shapeCommand: CommandSpec = {
   summary: 'show what waits, by topic and age',
   group: 'Inspect',
   description:
-    'Counts what waits (incoming, active and deferred) by topic and age. T is the total; the ' +
-    'columns are ages in minutes, each up to its number, the last beyond it.',
+    'Counts what waits (incoming, active and deferred) by topic and age. T is the total; ' +
+    'each column counts ages up to that many minutes, and the last one those beyond.',
   options: [
     { flags: '--by <what>', description: 'default topic', choices: ['topic', 'destination'] },
     ...FILTER_OPTIONS,
   ],
   examples: [
     { line: 'respool shape', does: 'what waits' },
-    { line: 'respool shape --by destination --state deferred', does: 'who cannot be reached' },
+    {
+      line: 'respool shape --by destination --state deferred',
+      does: 'which destinations cannot be reached',
+    },
   ],
   role: 'read',
   run: async ({ session, options, out }) => {

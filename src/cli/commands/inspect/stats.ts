@@ -28,7 +28,7 @@ export const statsCommand: CommandSpec = {
   name: 'stats',
   summary: 'show counts, rates and the forecast',
   group: 'Inspect',
-  options: [{ flags: '--watch', description: 'again every 5 seconds, until Ctrl-C' }],
+  options: [{ flags: '--watch', description: 'repeat every 5 seconds, until Ctrl-C' }],
   examples: [
     { line: 'respool stats', does: 'how many, since when, what is paused' },
     { line: 'respool stats --watch --json', does: 'one object every 5 seconds' },

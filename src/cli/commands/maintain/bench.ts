@@ -26,16 +26,19 @@ export const benchCommand: CommandSpec = {
   summary: 'measure the disk and the stores of this machine',
   group: 'Maintain',
   description:
-    'Measures in a temporary folder beside the configured store, so on the same disk: how long ' +
-    'an fsync takes, and how many messages of 1 KiB are enqueued and delivered with 50 in ' +
-    'flight, in SQLite and in files. The handler does nothing. Your messages are not touched.',
+    'Measures in a temporary folder beside the configured store, and so on the same disk, ' +
+    'how long an fsync takes, and how many messages of 1 KiB are enqueued and delivered ' +
+    'with 50 in flight, in SQLite and in files. The handler does nothing. Your messages are ' +
+    'not touched.',
   options: [
     {
       flags: '--seconds <count>',
-      description: `for each of the five, 1 to ${SECONDS_MAX}; default ${SECONDS_DEFAULT}`,
+      description:
+        `seconds for each of the five measurements, 1 to ${SECONDS_MAX}; ` +
+        `default ${SECONDS_DEFAULT}`,
     },
   ],
-  examples: [{ line: 'respool bench --seconds 10', does: 'a longer look, about a minute' }],
+  examples: [{ line: 'respool bench --seconds 10', does: 'a longer measurement, about a minute' }],
   run: async (context) => {
     const { options, io, out } = context;
     const seconds = options.number('seconds', { min: 1, max: SECONDS_MAX }) ?? SECONDS_DEFAULT;

@@ -18,17 +18,18 @@ export const checkCommand: CommandSpec = {
   summary: 'check the store for damage, and repair it',
   group: 'Maintain',
   description:
-    'Reads every message and every body once: bodies that are missing or changed, bodies that ' +
-    'belong to nothing, what cannot be decoded, leases that cannot be. With --repair damaged ' +
-    'messages are held, bodies without message removed when they are old enough, and leases ' +
-    'ended. Ends with 1 when something is left that was not repaired.',
+    'Reads every message and every body once, and looks for bodies that are missing or ' +
+    'changed, bodies without a message, entries that cannot be decoded, and impossible ' +
+    'leases. With --repair damaged messages are held, bodies without a message are removed ' +
+    'when they are old enough, and leases are ended. Exits with 1 when something was not ' +
+    'repaired.',
   options: [
     { flags: '--repair', description: 'repair what can be repaired' },
     { flags: '--yes', description: 'do not ask' },
   ],
   examples: [
-    { line: 'respool check', does: 'looks, and changes nothing' },
-    { line: 'respool check --repair', does: 'asks, then repairs' },
+    { line: 'respool check', does: 'checks, and changes nothing' },
+    { line: 'respool check --repair', does: 'asks, and repairs' },
   ],
   role: 'admin',
   run: async (context) => {

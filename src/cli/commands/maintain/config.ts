@@ -75,10 +75,11 @@ const set: CommandSpec = {
   summary: 'change the store or the transforms',
   group: 'Maintain',
   description:
-    'Changes one key of a JSON or YAML configuration file; comments stay. The result is checked ' +
-    'before it is written. Messages are not moved: empty the old place first. Bodies that are ' +
-    'there stay as they are and stay readable; respool rekey re-encrypts them. Transforms are ' +
-    'the name of a codec, or JSON in which keys are named by their places, env:NAME or file:PATH.',
+    'Changes one key of a JSON or YAML configuration file; comments stay. The result is ' +
+    'checked before it is written. Messages are not moved: empty the old store first. ' +
+    'Existing bodies do not change and stay readable; respool rekey re-encrypts them. ' +
+    'Transforms are the name of a codec, or JSON in which each key is given as env:NAME or ' +
+    'file:PATH.',
   arguments: [
     { name: '<key>', description: 'what to set', choices: SETTABLE },
     { name: '<value>', description: 'a place such as sqlite:./respool, or transforms' },

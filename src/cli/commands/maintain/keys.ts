@@ -17,8 +17,8 @@ const generate: CommandSpec = {
   summary: 'generate a key',
   group: 'Maintain',
   description:
-    'Makes a random key of 32 bytes and prints it in base64, this one time. How to use it is ' +
-    'printed on stderr. Without its key, encrypted data is lost: keep a copy of the key elsewhere.',
+    'Generates a random key of 32 bytes and prints it in base64, only once. How to use it ' +
+    'is printed on stderr. Without the key, encrypted data is lost: keep a copy elsewhere.',
   examples: [
     { line: '(umask 077; respool keys generate > k1.key)', does: 'a key in a file of your own' },
   ],
@@ -32,7 +32,7 @@ const generate: CommandSpec = {
     );
     out.note('  transforms: [zstd, { encrypt: { keys: { k1: "env:SPOOL_KEY" } } }]');
     out.note('To change keys, add the new one, set primary to its id, and run: respool rekey');
-    out.note('Without its key, encrypted data is lost: keep a copy of the key elsewhere.');
+    out.note('Without the key, encrypted data is lost: keep a copy elsewhere.');
     return undefined;
   },
 };
@@ -42,7 +42,8 @@ export const keysCommand: CommandSpec = {
   name: 'keys',
   summary: 'generate a key for the encryption of bodies',
   group: 'Maintain',
-  description: 'Makes keys for encrypt and seal. A configuration says where the keys are stored.',
+  description:
+    'Generates keys for encrypt and seal. A configuration says where the keys are stored.',
   subcommands: [generate],
 };
 
@@ -59,16 +60,17 @@ export const rekeyCommand: CommandSpec = {
   summary: 're-encrypt stored data with the configured keys',
   group: 'Maintain',
   description:
-    'Counts the bodies and sealed entries that are encrypted otherwise than new ones would be: ' +
-    'with another key or cipher, not at all, or no longer. Asks, then brings them to the ' +
-    'encryption of today while messages are delivered. It can be stopped and run again. Once ' +
-    'it is through, no stored body needs the old key. Ends with 1 when some are left.',
+    'Counts the bodies and sealed entries that are not encrypted as new ones would be: with ' +
+    'another key or cipher, not at all although they should be, or although they should ' +
+    'not. Asks, then re-encrypts them as configured while deliveries continue. It can be ' +
+    'stopped and run again. When it has finished, no stored body needs the old key. Exits ' +
+    'with 1 when some are left.',
   options: [
     { flags: '--yes', description: 'do not ask' },
     { flags: '--dry-run', description: 'only count, change nothing' },
   ],
   examples: [
-    { line: 'respool rekey --dry-run', does: 'how many are encrypted otherwise' },
+    { line: 'respool rekey --dry-run', does: 'how many would be re-encrypted' },
     { line: 'respool rekey --yes', does: 're-encrypts them, with a progress bar on a terminal' },
   ],
   role: 'admin',

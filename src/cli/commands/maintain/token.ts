@@ -33,8 +33,8 @@ const create: CommandSpec = {
   summary: 'create a token',
   group: 'Maintain',
   description:
-    'Makes a random token and prints it, this one time. Its SHA-256 is all that belongs into the ' +
-    'configuration; the line for it is printed on stderr.',
+    'Generates a random token and prints it, only once. The configuration needs only its ' +
+    'SHA-256; the line for it is printed on stderr.',
   options: [NAME, ROLE],
   examples: [
     {
@@ -60,8 +60,8 @@ const hash: CommandSpec = {
   summary: 'the SHA-256 of a token that is read from stdin',
   group: 'Maintain',
   description:
-    'Reads a token from stdin and prints its SHA-256, for serve.tokens. A token is never taken ' +
-    'from the command line: every user of this machine can read that.',
+    'Reads a token from stdin and prints its SHA-256, for serve.tokens. A token is never ' +
+    'taken from the command line, because every user of the machine can read that.',
   options: [NAME, ROLE],
   examples: [
     { line: 'respool token hash < token.txt', does: 'the SHA-256 of the token in a file' },
@@ -83,7 +83,7 @@ export const tokenCommand: CommandSpec = {
   name: 'token',
   summary: 'create a token for the service',
   group: 'Maintain',
-  description: 'Makes tokens for the service. A configuration holds only their SHA-256.',
+  description: 'Generates tokens for the service. A configuration holds only their SHA-256.',
   subcommands: [create, hash],
 };
 

@@ -32,9 +32,12 @@ export const catCommand: CommandSpec = {
         'messages, one body after the other; also by the beginning of an id; - reads stdin',
     },
   ],
-  options: [{ flags: '--raw', description: 'the bytes as they are, also to a terminal' }],
+  options: [{ flags: '--raw', description: 'write the bytes unchanged, even to a terminal' }],
   examples: [
-    { line: 'respool cat 0198f0c2-8a3e-7c41-9d2b-5f60718293a4 > body.json', does: 'keeps it' },
+    {
+      line: 'respool cat 0198f0c2-8a3e-7c41-9d2b-5f60718293a4 > body.json',
+      does: 'saves the body in a file',
+    },
   ],
   role: 'read',
   run: async (context) => {

@@ -20,8 +20,8 @@ export const enqueueCommand: CommandSpec = {
   summary: 'enqueue a message',
   group: 'Messages',
   description:
-    'Puts a message down and prints its id; then it is durable. The body comes from --body, ' +
-    '--json-body, --file or stdin (- or a pipe), which is streamed.',
+    'Stores a message and prints its id; the message is then durable. The body comes from ' +
+    '--body, --json-body, --file or stdin (- or a pipe), which is streamed.',
   arguments: [
     { name: '<topic>', description: 'words separated by dots' },
     { name: '[input]', description: '- reads the body from stdin' },

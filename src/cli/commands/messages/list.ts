@@ -24,11 +24,14 @@ export const listCommand: CommandSpec = {
       description: 'default id: in the order they came',
       choices: ['id', 'dueAt', 'updatedAt', 'priority', 'attempts'],
     },
-    { flags: '--desc', description: 'the other way round' },
+    { flags: '--desc', description: 'in descending order' },
     { flags: '--limit <count>', description: 'at most this many; default 100, with --json all' },
   ],
   examples: [
-    { line: 'respool list --state deferred --order dueAt', does: 'what waits, the next first' },
+    {
+      line: 'respool list --state deferred --order dueAt',
+      does: 'what is waiting, next due first',
+    },
     { line: 'respool list --state bounce --older-than 2d --json', does: 'one object per line' },
   ],
   role: 'read',

@@ -21,8 +21,8 @@ export const showCommand: CommandSpec = {
     },
   ],
   examples: [
-    { line: 'respool show 0198f0c2-8a3e-7c41-9d2b-5f60718293a4', does: 'where it is, and why' },
-    { line: 'respool show 0198f0c2-8a3e', does: 'the same, where no other id begins like that' },
+    { line: 'respool show 0198f0c2-8a3e-7c41-9d2b-5f60718293a4', does: 'its state, and why' },
+    { line: 'respool show 0198f0c2-8a3e', does: 'the same, if no other id begins like this' },
   ],
   role: 'read',
   run: async ({ args, session, io, isOutbox, out }) => {

@@ -46,7 +46,8 @@ export const RELAY_FLAGS: readonly OptionSpec[] = [
   },
   {
     flags: '--clean-up <when>',
-    description: "of what was sent: 'at once' (default), never, an age such as 7d, or JSON",
+    description:
+      "when sent messages are removed: 'at once' (default), never, an age such as 7d, or JSON",
   },
   { flags: '--topics <patterns>', description: 'only these routing keys; several with commas' },
   { flags: '--expires <span>', description: 'the expiry of messages without one' },

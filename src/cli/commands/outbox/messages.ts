@@ -56,8 +56,8 @@ function overOutbox(
 const listed = overOutbox(listCommand, {
   description:
     'Shows messages of the outbox: topics are routing keys, incoming ones are not sent yet, ' +
-    'bounced ones are dead, archived ones were sent or removed and are kept. With --sent those ' +
-    'that were sent and are kept in parts of a table (PostgreSQL), by --topic and --limit.',
+    'bounced ones are dead, archived ones were sent or removed and are kept. With --sent it ' +
+    'shows sent messages that are kept in partitions (PostgreSQL), by --topic and --limit.',
   examples: [
     { line: 'respool outbox list --state deferred', does: 'what is tried again, and why' },
     { line: 'respool outbox list --state bounce --json', does: 'what is dead, one object each' },
@@ -82,18 +82,19 @@ const READ_COMMANDS: readonly CommandSpec[] = [
   },
   overOutbox(showCommand, {
     description: 'Shows messages of the outbox in full, without their bodies.',
-    examples: [{ line: `respool outbox show ${ID}`, does: 'where it is, and why' }],
+    examples: [{ line: `respool outbox show ${ID}`, does: 'its state, and why' }],
   }),
   overOutbox(catCommand, {
     description:
-      'Writes the body of a message as it will be sent: to a file or pipe as it is, to a ' +
-      'terminal as text without control characters, or hex, up to 64 KiB.',
-    examples: [{ line: `respool outbox cat ${ID} > body.json`, does: 'keeps it' }],
+      'Writes the body of a message as it will be sent: unchanged to a file or pipe; to a ' +
+      'terminal as text without control characters, or as hex, up to 64 KiB.',
+    examples: [{ line: `respool outbox cat ${ID} > body.json`, does: 'saves the body in a file' }],
   }),
   overOutbox(shapeCommand, {
     description:
-      'Counts what is not sent yet (incoming, active and deferred) by routing key and age. T is ' +
-      'the total; the columns are ages in minutes, each up to its number, the last beyond it.',
+      'Counts what is not sent yet (incoming, active and deferred) by routing key and age. ' +
+      'T is the total; each column counts ages up to that many minutes, and the last one ' +
+      'those beyond.',
     examples: [
       { line: 'respool outbox shape', does: 'what waits, and for how long' },
       { line: 'respool outbox shape --state deferred', does: 'what is tried again' },
@@ -104,21 +105,24 @@ const READ_COMMANDS: readonly CommandSpec[] = [
 const CONTROL_COMMANDS: readonly CommandSpec[] = [
   overOutbox(holdCommand, {
     description:
-      'Keeps messages back until release or retry lets them go; those of their key that come ' +
-      'after them wait, too. Filters without --state mean incoming and deferred ones.',
+      'Keeps messages back until they are released or retried; later messages with the same ' +
+      'key wait, too. Without --state, filters select incoming and deferred messages.',
     examples: [
       { line: "respool outbox hold --topic 'mail.*'", does: 'counts, asks, and holds them' },
     ],
   }),
   overOutbox(releaseCommand, {
     description:
-      'Releases held messages to their former state. Filters without --state mean held ones.',
-    examples: [{ line: "respool outbox release --topic 'mail.*'", does: 'counts, asks, releases' }],
+      'Releases held messages to their former state. Without --state, filters select held ' +
+      'messages.',
+    examples: [
+      { line: "respool outbox release --topic 'mail.*'", does: 'counts, asks, and releases' },
+    ],
   }),
   overOutbox(retryCommand, {
     description:
-      'Makes messages due at once. Dead ones and those that were sent start a new round of ' +
-      'attempts. Filters without --state mean deferred, held and dead ones.',
+      'Makes messages due at once. Dead and sent messages start a new round of attempts. ' +
+      'Without --state, filters select deferred, held and dead messages.',
     examples: [
       { line: 'respool outbox retry --state bounce', does: 'counts, asks, sends the dead again' },
     ],
@@ -126,19 +130,20 @@ const CONTROL_COMMANDS: readonly CommandSpec[] = [
   overOutbox(bounceCommand, {
     summary: 'give messages up',
     description:
-      'Gives messages up: they are dead, are kept with the reason, and the next of their key ' +
-      'goes on. Filters without --state mean incoming, deferred and held ones.',
+      'Gives messages up: they are dead and are kept with the reason, and the next message ' +
+      'with the same key is sent. Without --state, filters select incoming, deferred and ' +
+      'held messages.',
     examples: [
       {
         line: "respool outbox bounce --topic 'mail.*' --older-than 2d --reason 'too late'",
-        does: 'counts, asks, gives them up',
+        does: 'counts, asks, and gives them up',
       },
     ],
   }),
   overOutbox(removeCommand, {
     description:
-      'Removes messages, so that the next message of their key is sent. Retry brings them back ' +
-      'for 7 days; with --hard they are permanently removed.',
+      'Removes messages, so that the next message with the same key is sent. Within 7 days ' +
+      'retry brings them back; with --hard they are permanently removed.',
     examples: [
       { line: `respool outbox remove ${ID}`, does: 'skips a message that holds up its key' },
     ],
@@ -150,8 +155,8 @@ const CONTROL_COMMANDS: readonly CommandSpec[] = [
     subcommands: [
       overOutbox(setPolicy, {
         description:
-          'Gives messages a policy by a name of "outbox.policies". Attempts that were made ' +
-          'count. Filters without --state mean incoming, deferred and held ones.',
+          'Gives messages a policy of "outbox.policies". Attempts already made still count. ' +
+          'Without --state, filters select incoming, deferred and held messages.',
         examples: [
           {
             line: "respool outbox policy set patient --topic 'mail.*'",
@@ -163,9 +168,9 @@ const CONTROL_COMMANDS: readonly CommandSpec[] = [
   },
   overOutbox(pauseCommand, {
     description:
-      'Stops sending the routing keys of a pattern, in every relay of the outbox, until the same ' +
-      'pattern is resumed. Emits are not affected. Without a pattern it asks whether everything ' +
-      'is meant.',
+      'Stops sending the routing keys of a pattern, in every relay of the outbox, until the ' +
+      'same pattern is resumed. Emits are not affected. Without a pattern it asks whether ' +
+      'you mean everything.',
     examples: [
       { line: 'respool outbox pause ALL', does: 'sends nothing until respool outbox resume ALL' },
       { line: "respool outbox pause 'mail.*'", does: 'keeps mail back, sends the rest' },
@@ -173,8 +178,8 @@ const CONTROL_COMMANDS: readonly CommandSpec[] = [
   }),
   overOutbox(resumeCommand, {
     description:
-      'Sends again what a pause of the same pattern kept back. Without a pattern it asks whether ' +
-      'the pause of everything is meant.',
+      'Ends the pause of the same pattern. Without a pattern it asks whether you mean the ' +
+      'pause of everything.',
     examples: [{ line: "respool outbox resume 'mail.*'", does: 'sends it' }],
   }),
 ];
@@ -182,16 +187,18 @@ const CONTROL_COMMANDS: readonly CommandSpec[] = [
 const MAINTENANCE_COMMANDS: readonly CommandSpec[] = [
   overOutbox(auditCommand, {
     description:
-      'Shows the last 50 things that operators did to the outbox, oldest first. Each was written ' +
-      'before the action, with the messages it was asked for: also those that refused it.',
+      'Shows the last 50 actions of operators on the outbox, oldest first. Each was written ' +
+      'before the action, with every message it was requested for, including those that ' +
+      'refused it.',
     examples: [{ line: 'respool outbox audit --json', does: 'one object per record' }],
   }),
   overOutbox(checkCommand, {
     description:
-      'Reads every message of the outbox once: bodies that are missing or changed, what cannot ' +
-      'be decoded, leases that cannot be. With --repair damaged messages are held and leases ' +
-      'ended. Ends with 1 when something is left that was not repaired.',
-    examples: [{ line: 'respool outbox check', does: 'looks, and changes nothing' }],
+      'Reads every message of the outbox once, and looks for bodies that are missing or ' +
+      'changed, messages that cannot be decoded, and impossible leases. With --repair ' +
+      'damaged messages are held and leases are ended. Exits with 1 when something was not ' +
+      'repaired.',
+    examples: [{ line: 'respool outbox check', does: 'checks, and changes nothing' }],
   }),
 ];
 

@@ -9,8 +9,9 @@ const init: CommandSpec = {
   summary: 'create or upgrade the tables of the outbox',
   group: 'Outbox',
   description:
-    'Makes the tables that are missing, in one transaction and under a lock, so that several may ' +
-    'run it at once. Where they are up to date nothing is done. Nothing else makes tables. ' +
+    'Creates the tables that are missing, in one transaction and under a lock, so that ' +
+    'several processes may run it at once. If they are up to date, it does nothing. Nothing ' +
+    'else creates tables. ' +
     PLACE,
   options: OUTBOX_OPTIONS,
   examples: [
@@ -25,9 +26,9 @@ const sql: CommandSpec = {
   summary: 'print the SQL that creates the tables',
   group: 'Outbox',
   description:
-    'Prints what init runs in an empty database, for migrations of your own or for a role that ' +
-    'may create tables; with --from what it runs on tables of that version. No database is ' +
-    `asked. ${PLACE}`,
+    'Prints the SQL that init runs in an empty database, for your own migrations or for a ' +
+    'role that may create tables; with --from, the SQL for tables of that version. It does ' +
+    `not connect to a database. ${PLACE}`,
   options: [
     {
       flags: '--from <version>',
@@ -48,12 +49,13 @@ const relay: CommandSpec = {
   group: 'Outbox',
   description:
     'Sends the messages of the outbox to "outbox.relay.to" of the configuration, as respool ' +
-    'serve does, but without a spool of its own and without HTTP; or to where --exchange with ' +
-    '--url (amqp://…), --spool or --http says. Several may run at once. A target that is away ' +
-    'is tried again until it is there. Prints a line for what changes and what goes wrong, with ' +
-    '--verbose one for every message. SIGTERM or Ctrl-C stops: messages in flight are finished. ' +
+    'serve does, but without a spool of its own and without HTTP; or to the target of ' +
+    '--exchange with --url (amqp://…), --spool or --http. Several may run at once. It keeps ' +
+    'trying to reach a target that is down. Prints a line when something changes or goes ' +
+    'wrong, and with --verbose one for every message. SIGTERM or Ctrl-C stops it: messages ' +
+    'in flight are finished. ' +
     `${PLACE} ` +
-    'Ends with 0 after a signal, with 3 when its tables are missing.',
+    'Exits with 0 after a signal, with 3 when its tables are missing.',
   options: [...OUTBOX_OPTIONS, ...RELAY_FLAGS],
   examples: [
     { line: 'respool outbox relay', does: 'as the configuration says' },
@@ -72,11 +74,12 @@ const stats: CommandSpec = {
   summary: 'show counts of the outbox, and keys that are stuck',
   group: 'Outbox',
   description:
-    'Shows what is pending, held, dead and sent, since when, and the keys whose first message is ' +
-    'deferred, held or long overdue while others wait behind it. Pending ones are due (a relay ' +
-    'may take them now), on their way, or later: after a failure, before their eta, or behind ' +
-    'another of their key, which counts as due until a relay has seen that. Those that failed or ' +
-    `have an eta are deferred, due or not. ${PLACE}`,
+    'Shows how many messages are pending, held, dead and sent, since when, and the keys ' +
+    'whose first message is deferred, held or long overdue while others wait behind it. ' +
+    'Pending messages are due (a relay may take them now), in flight, or due later: after a ' +
+    'failure, before their eta, or behind another message with the same key, which counts ' +
+    'as due until a relay has noticed it. Messages that failed or have an eta are deferred, ' +
+    `due or not. ${PLACE}`,
   options: OUTBOX_OPTIONS,
   examples: [
     { line: 'respool outbox stats', does: 'how many, since when, what is stuck' },

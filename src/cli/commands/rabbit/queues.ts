@@ -13,7 +13,9 @@ import type { CommandContext, OptionSpec } from '../../spec.ts';
 /** Which queues: by the name of those that are configured, or described. */
 export const QUEUE_OPTION: OptionSpec = {
   flags: '--queue <name>',
-  description: 'only this queue; one that no consumer of the configuration has is described below',
+  description:
+    'only this queue; if no consumer of the configuration has it, describe it with the ' +
+    'options below',
   repeatable: true,
 };
 
@@ -51,11 +53,11 @@ export const QUEUE_OPTIONS: readonly OptionSpec[] = [
 
 /** The same of the queues that are to go. */
 const FORMER: Readonly<Record<string, string>> = {
-  queue: 'its old name, where that changes',
+  queue: 'its old name, if it changes',
   topology: 'how its messages waited; default: as now',
   delays: 'its old waits; default: as now',
-  type: 'of its old queues; default: as now',
-  compat: 'whose queues they were, too; default: as now',
+  type: 'the type of its old queues; default: as now',
+  compat: 'the other system that used the old queues; default: as now',
 };
 
 /** Described by these, and by --queue and --url. */

@@ -6,16 +6,17 @@ import type { CommandSpec, OptionSpec } from '../../spec.ts';
 const YES: OptionSpec = { flags: '--yes', description: 'do not ask' };
 const BROKER =
   'The broker and its queues are those of "rabbit" and "consumers" in the configuration, or ' +
-  '--url (amqp://…) and --queue with what describes it.';
+  '--url (amqp://…) and --queue with the options that describe it.';
 
 const consume: CommandSpec = {
   name: 'consume',
   summary: 'run the consumers of the configuration, without a store',
   group: 'RabbitMQ',
   description:
-    'Consumes the queues of "consumers" in the configuration, as respool serve does, but without ' +
-    'a store and without HTTP. A broker that is away is tried again until it is there. SIGTERM ' +
-    'or Ctrl-C stops: nothing new is taken, what runs is finished or given back.',
+    'Consumes the queues of "consumers" in the configuration, as respool serve does, but ' +
+    'without a store and without HTTP. It keeps trying to reach a broker that is down. ' +
+    'SIGTERM or Ctrl-C stops it: no new deliveries start, and running ones finish or are ' +
+    'given back.',
   options: [{ ...QUEUE_OPTION, description: 'only the consumer of this queue' }],
   examples: [
     { line: 'respool rabbit consume', does: 'all consumers' },
@@ -32,8 +33,8 @@ const plan: CommandSpec = {
   summary: 'show what applying would change',
   group: 'RabbitMQ',
   description:
-    `Compares what the queues need with the broker, and changes nothing. ${BROKER} Ends with 1 ` +
-    'when something is there with other arguments.',
+    `Compares what the queues need with the broker, and changes nothing. ${BROKER} Exits ` +
+    'with 1 when something exists with other arguments.',
   options: QUEUE_OPTIONS,
   examples: [
     { line: 'respool rabbit topology plan', does: 'for all consumers of the configuration' },
@@ -50,12 +51,12 @@ const apply: CommandSpec = {
   summary: 'declare what is missing',
   group: 'RabbitMQ',
   description:
-    'Declares exchanges, queues, bindings and policies that are missing. Asks first. What is ' +
-    `there with other arguments is never changed: then nothing is done. ${BROKER} Ends with 1 ` +
-    'when something differs, or when policies could not be set without the management API.',
+    'Declares exchanges, queues, bindings and policies that are missing. Asks first. If ' +
+    `something exists with other arguments, nothing is changed. ${BROKER} Exits with 1 when ` +
+    'something differs, or when policies could not be set without the management API.',
   options: [...QUEUE_OPTIONS, YES, { flags: '--dry-run', description: 'the same as plan' }],
   examples: [
-    { line: 'respool rabbit topology apply', does: 'says what it would do, asks, and does it' },
+    { line: 'respool rabbit topology apply', does: 'prints what it would do, asks, and does it' },
     { line: 'respool rabbit topology apply --yes', does: 'before a deployment' },
   ],
   run: async (context) => (await import('./topology.ts')).apply(context),
@@ -66,9 +67,9 @@ const verify: CommandSpec = {
   summary: 'compare the broker with what the queues need',
   group: 'RabbitMQ',
   description:
-    'Looks whether everything is there, with the management API also whether it is as it should ' +
-    `be, and declares nothing: no permission to configure is needed. ${BROKER} Ends with 1 when ` +
-    'something is not.',
+    'Checks that everything exists and, with the management API, that it is as it should ' +
+    `be. Declares nothing, so it needs no permission to configure. ${BROKER} Exits with 1 ` +
+    'when something is missing or differs.',
   options: QUEUE_OPTIONS,
   examples: [{ line: 'respool rabbit topology verify', does: 'ok, or what is wrong' }],
   run: async (context) => (await import('./topology.ts')).verify(context),
@@ -79,8 +80,8 @@ const exportIt: CommandSpec = {
   summary: 'export what the queues need',
   group: 'RabbitMQ',
   description:
-    'Prints exchanges, queues, bindings and policies, for those who declare them otherwise. No ' +
-    `broker is asked. ${BROKER}`,
+    'Prints exchanges, queues, bindings and policies, to declare them in another way. It ' +
+    `does not connect to a broker. ${BROKER}`,
   options: [
     ...QUEUE_OPTIONS,
     {
@@ -101,8 +102,8 @@ const dump: CommandSpec = {
   summary: 'print everything as the broker has it',
   group: 'RabbitMQ',
   description:
-    'Prints exchanges, queues, bindings and policies with their arguments and numbers, for a ' +
-    `report of a problem. Changes nothing, and looks at no message. ${BROKER}`,
+    'Prints exchanges, queues, bindings and policies with their arguments and numbers, for ' +
+    `a problem report. Changes nothing, and reads no message. ${BROKER}`,
   options: QUEUE_OPTIONS,
   examples: [{ line: 'respool rabbit topology dump > dump.txt', does: 'all of it in a file' }],
   run: async (context) => (await import('./topology.ts')).dump(context),
@@ -113,10 +114,11 @@ const migrate: CommandSpec = {
   summary: 'migrate a queue and its messages to another topology',
   group: 'RabbitMQ',
   description:
-    'Declares the new topology, moves messages from the old queues with confirms, and removes ' +
-    'queues that are then empty, unbound and without consumers. The new one is that of the ' +
-    'configuration or of --queue, the old one what --from-… says. Says what it would do, and ' +
-    'asks. It can be stopped and run again. Ends with 1 while something of the old is left.',
+    'Declares the new topology, moves messages from the old queues with confirms, and ' +
+    'removes queues that are then empty, unbound and without consumers. The new topology is ' +
+    'that of the configuration or of --queue; the --from-… options describe the old one. ' +
+    'Prints what it would do, and asks. It can be stopped and run again. Exits with 1 while ' +
+    'something of the old topology is left.',
   options: [
     ...QUEUE_OPTIONS,
     ...FORMER_OPTIONS,
@@ -127,8 +129,7 @@ const migrate: CommandSpec = {
     },
     {
       flags: '--unrelated <pattern>',
-      description:
-        'queues such as other.delay_* that dead-letter elsewhere: their messages do not count',
+      description: 'queues such as other.delay_* that dead-letter elsewhere: ignore their messages',
       repeatable: true,
     },
     YES,
@@ -139,7 +140,7 @@ const migrate: CommandSpec = {
       line:
         'respool rabbit topology migrate --queue orders-2 --from-queue orders ' +
         '--from-topology perAttempt --dry-run',
-      does: 'what moving a queue away from perAttempt means',
+      does: 'what moving a queue away from perAttempt would do',
     },
     {
       line: 'respool rabbit topology migrate --queue orders-2 --from-queue orders --yes',
@@ -161,11 +162,11 @@ const stats: CommandSpec = {
   summary: 'show counts and rates of the queues',
   group: 'RabbitMQ',
   description:
-    'Shows main, wait, dead, parked and unrouted queues: how many messages, how fast, and what ' +
-    `is odd about them. No message is looked at. ${BROKER}`,
+    'Shows main, wait, dead, parked and unrouted queues: how many messages, at what rate, ' +
+    `and what looks wrong. Reads no message. ${BROKER}`,
   options: [
     ...QUEUE_OPTIONS,
-    { flags: '--watch', description: 'again every 5 seconds, until Ctrl-C' },
+    { flags: '--watch', description: 'repeat every 5 seconds, until Ctrl-C' },
   ],
   examples: [
     { line: 'respool rabbit stats', does: 'all queues of the consumers' },
@@ -179,15 +180,15 @@ const drain: CommandSpec = {
   summary: 'move the messages of a dead, parked, wait or unrouted queue back to work',
   group: 'RabbitMQ',
   description:
-    'Moves messages with confirms back to the queue they belong to, or to another one, at most ' +
-    'as many as there were at the beginning. Asks first. From dead and parked queues attempts ' +
-    'start at 0 again. Exits with 1 when some had to stay.',
+    'Moves messages with confirms back to the queue they belong to, or to another one, at ' +
+    'most as many as there were at the beginning. Asks first. The attempts of messages from ' +
+    'dead and parked queues start at 0 again. Exits with 1 when some had to stay.',
   arguments: [{ name: '<queue>', description: 'the queue to empty, such as orders.dlq' }],
   options: [
     { flags: '--to <queue>', description: 'where to; default: back to where each belongs' },
     { flags: '--discard', description: 'delete the messages permanently' },
     { flags: '--limit <count>', description: 'at most this many' },
-    { flags: '--keep-attempts', description: 'attempts that were made count' },
+    { flags: '--keep-attempts', description: 'keep the number of attempts already made' },
     MANAGEMENT_OPTION,
     YES,
     { flags: '--dry-run', description: 'only count, change nothing' },
@@ -207,8 +208,8 @@ const doctor: CommandSpec = {
   summary: 'report what is unsafe at the broker, and how to fix it',
   group: 'RabbitMQ',
   description:
-    'Looks at queue types, strategies, delivery limits, bindings, permissions, versions and ' +
-    `alarms. Changes nothing. ${BROKER} Ends with 1 when something is bad.`,
+    'Checks queue types, strategies, delivery limits, bindings, permissions, versions and ' +
+    `alarms. Changes nothing. ${BROKER} Exits with 1 when something is bad.`,
   options: QUEUE_OPTIONS,
   examples: [{ line: 'respool rabbit doctor', does: 'the whole report' }],
   run: async (context) => (await import('./doctor.ts')).examineBrokers(context),

@@ -8,9 +8,9 @@ import type { CommandSpec, OptionSpec } from '../../spec.ts';
 /** The keys of the configuration that have a flag; `--store` is every command's. */
 const FLAGGED = KEYS.filter(({ key, flag }) => flag !== undefined && key !== 'store');
 
-const OPTIONS: readonly OptionSpec[] = FLAGGED.map(({ key, flag, kind, type }) => ({
+const OPTIONS: readonly OptionSpec[] = FLAGGED.map(({ key, flag, kind, type, about }) => ({
   flags: kind === 'boolean' ? `${flag}` : `${flag} <${kind === 'duration' ? 'span' : 'value'}>`,
-  description: `${key}: ${type.replaceAll('`', '')}`,
+  description: `${about} (${kind === 'boolean' ? key : `${key}: ${type}`})`.replaceAll('`', ''),
 }));
 
 /** `respool serve` */
@@ -20,12 +20,12 @@ export const serveCommand: CommandSpec = {
   group: 'Start',
   description:
     'Delivers the messages of the configured routes and serves the HTTP API, by default on ' +
-    '127.0.0.1:7667. SIGTERM or Ctrl-C stops: nothing new is taken, what runs is finished or ' +
-    'given back. A second signal ends at once.',
+    '127.0.0.1:7667. SIGTERM or Ctrl-C stops it: no new deliveries start, and running ones ' +
+    'finish or are given back. A second signal ends it at once.',
   options: OPTIONS,
   examples: [
-    { line: 'respool serve', does: 'with the configuration found upwards from here' },
-    { line: 'respool serve --store memory: --port 0', does: 'to try things out on any free port' },
+    { line: 'respool serve', does: 'with the configuration of this folder or one above it' },
+    { line: 'respool serve --store memory: --port 0', does: 'to try things out, on any free port' },
   ],
   run: async (context) => {
     if (context.globals.url !== undefined) {

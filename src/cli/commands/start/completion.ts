@@ -9,7 +9,7 @@ export const completionCommand: CommandSpec = {
   name: 'completion',
   summary: 'print a completion script for bash or zsh',
   group: 'Start',
-  description: 'Prints a script with which the shell completes commands, options and their words.',
+  description: 'Prints a script that makes the shell complete commands, options and their values.',
   arguments: [{ name: '<shell>', description: 'which shell', choices: ['bash', 'zsh'] }],
   examples: [
     {

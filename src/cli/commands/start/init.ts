@@ -25,15 +25,15 @@ export const initCommand: CommandSpec = {
   summary: 'write a configuration and a receiver to try it with',
   group: 'Start',
   description:
-    'Writes a configuration with one route and a small receiver in plain Node into this ' +
-    'folder. Then prints the next steps. Existing files are never replaced without --force.',
+    'Writes a configuration with one route, and a small receiver in plain Node, into this ' +
+    'folder. Then prints the next steps. Existing files are replaced only with --force.',
   options: [
     {
       flags: '--format <format>',
-      description: 'the form; default: ts if respool can be imported here, otherwise yaml',
+      description: 'the file format; default: ts if respool can be imported here, otherwise yaml',
       choices: FORMATS,
     },
-    { flags: '--config-only', description: 'no receiver' },
+    { flags: '--config-only', description: 'write no receiver' },
     {
       flags: '--receiver-port <port>',
       description: `where the receiver listens, 1 to ${PORT_MAX}; default ${RECEIVER_PORT}`,

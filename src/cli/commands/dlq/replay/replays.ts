@@ -105,7 +105,7 @@ export async function reportReplayCommand(context: CommandContext): Promise<Exit
 // Who runs a replay in another process is asked by its record, and given a little time to obey; one
 // whose sign of life is overdue is dealt with here.
 
-/** Longer than a runner is believed in without a sign of life. */
+/** Time limit for a runner to react; longer than its lease. */
 const OBEYED_WITHIN_MS: number = 40 * SECOND_MS;
 const LOOK_EVERY_MS = 200;
 
@@ -168,7 +168,7 @@ interface Asked {
   readonly replay: Replay;
 }
 
-/** Waits until the process that runs it has let go, or is believed in no longer. */
+/** Waits until the process that runs it has let go, or its lease has ended. */
 async function obeyed(
   { io }: CommandContext,
   { operator, wanted, replay }: Asked,

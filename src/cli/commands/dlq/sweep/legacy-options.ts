@@ -95,7 +95,7 @@ const NAMES: readonly OldName[] = [
   {
     key: 'username',
     flags: '--username <name>',
-    description: 'old name: who asks',
+    description: 'old name: the user',
     yaml: ['rabbitmq', 'username'],
     env: 'RMQ_USERNAME',
     kind: 'text',
@@ -159,7 +159,8 @@ const NAMES: readonly OldName[] = [
   {
     key: 'dedupFile',
     flags: '--dedup-file <file>',
-    description: 'old name: remember here what was moved, so that a crash makes fewer copies',
+    description:
+      'old name: the file that remembers what was moved, so that a crash makes fewer copies',
     yaml: ['queues', 'dedup_file'],
     env: 'DEDUP_FILE',
     kind: 'text',
@@ -167,7 +168,7 @@ const NAMES: readonly OldName[] = [
   {
     key: 'dedupMaxAgeHours',
     flags: '--dedup-max-age-hours <n>',
-    description: 'old name: for how long; default 168',
+    description: 'old name: for how many hours it remembers; default 168',
     yaml: ['queues', 'dedup_max_age_hours'],
     env: 'DEDUP_MAX_AGE_HOURS',
     kind: HOURS,
