@@ -20,7 +20,7 @@ const done = Promise.withResolvers<void>();
 const handler = async (delivery: RabbitDelivery): Promise<void> => {
   const { orderId } = (await delivery.json()) as { orderId: number };
   console.log(`order ${orderId}, attempt ${delivery.attempt}, ${delivery.routingKey}`);
-  if (delivery.attempt === 1) throw new RetryableError('stock.locked', 'somebody else is at it');
+  if (delivery.attempt === 1) throw new RetryableError('stock.locked', 'another order is using it');
   done.resolve();
 };
 

@@ -147,7 +147,7 @@ export class ClaimRounds {
     const { free } = this.#slots;
     const { concurrency } = this.#parts.slots;
     if (!this.hasLimits) return this.#prefetch.max(free, waiting);
-    // So many wait for one handler or destination that it must get room before more are claimed.
+    // Enough wait for one handler or destination: it must get room before more are claimed.
     if (waiting >= WAITING_PER_SLOT_MAX * concurrency) return 0;
     // Many that wait mean that destinations fill up within a batch: ask for one at a time.
     return waiting >= concurrency ? Math.min(1, free) : free;

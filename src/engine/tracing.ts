@@ -161,7 +161,7 @@ function ignoreErrors<T>(call: () => T): T | undefined {
     if (answer instanceof Promise) answer.catch(() => undefined);
     return answer;
   } catch {
-    // Nobody to report it to, and no message depends on it: the trace has a gap.
+    // There is no one to report it to, and no message depends on it: the trace has a gap.
     return undefined;
   }
 }

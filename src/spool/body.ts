@@ -1,7 +1,7 @@
 /**
  * body — from what the caller passes to bytes or a stream, and from what is stored back to bytes
  * whose digest is that of the accepted body (invariant 11); whether a message whose body is missing
- * had already ended (a store that lost writes); and the removal of bodies nobody needs any more.
+ * had already ended (a store that lost writes); and the removal of bodies no longer needed.
  *
  * A stream above the inline limit is never held whole in memory by us. Text, bytes and JSON are
  * copied once, whole: the caller may use its buffer again.

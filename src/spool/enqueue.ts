@@ -63,7 +63,7 @@ export class Enqueuer {
       const body = ownBody(message?.body);
       const isSmall = 'bytes' in body && body.bytes.byteLength <= runtime.inlineMaxBytes;
       if (!isSmall || !runtime.isAccepting) return this.#enqueueSlowly(ownMessage(message), body);
-      // The common case without a turn of promises more than its one write needs.
+      // The common case, without an extra microtask.
       const checked = this.#check(message);
       const ready = this.#keep(checked, body);
       if (ready instanceof Promise) return this.#acceptLater(ready);
@@ -183,7 +183,7 @@ export class Enqueuer {
   #carrying(message: Message, carried: Headers): Message {
     const { headers = {} } = message;
     const { headerMaxBytes } = this.#runtime.settings;
-    // What is none is refused like anywhere else.
+    // Anything else is refused later.
     if (!isTable(headers)) return message;
     return { ...message, headers: withTraceHeaders(headers, carried, headerMaxBytes) };
   }
@@ -346,7 +346,7 @@ function skip(
   return { id: duplicateOf, duplicate: true };
 }
 
-/** It is ours: tell of it, and start it or note when it is due. */
+/** It is stored: report it, and start it or note when it is due. */
 function begin(runtime: Runtime, { entry, plain, reservation }: Prepared): EnqueueResult {
   const { envelope, status } = entry;
   const isServed = reservation !== undefined || runtime.routes.serves('delivery', envelope.topic);

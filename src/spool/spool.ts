@@ -31,7 +31,7 @@ import { whyNotGiven } from './order-keys.ts';
 const BY_DEFAULT = 'program';
 
 /**
- * Makes a spool; without options it keeps SQLite and files in `./respool`. Nothing is opened yet.
+ * Creates a spool; without options it keeps SQLite and files in `./respool`. Nothing is opened yet.
  */
 export function createSpool(options: SpoolOptions = {}): Spool {
   return new Spool(new Runtime(options));
@@ -60,14 +60,14 @@ export class Spool {
   }
 
   /**
-   * Puts a message down; when it resolves, the message is ours. A duplicate resolves to the first.
+   * Stores a message; once it resolves, the message is durable. A duplicate resolves to the first.
    */
   enqueue(message: Message): Promise<EnqueueResult> {
     return this.#internals.enqueuer.enqueue(message);
   }
 
   /**
-   * Puts many down, in one write; results in their order. All are checked before any is written.
+   * Stores many in one write; results in their order. All are checked before any is written.
    */
   enqueueMany(messages: readonly Message[]): Promise<EnqueueResult[]> {
     return this.#internals.enqueuer.enqueueMany(messages);
@@ -79,7 +79,8 @@ export class Spool {
   }
 
   /**
-   * Registers who delivers these topics; the first registered match wins. Returns the way to undo.
+   * Registers the handler of these topics; the first registered match wins. Call what it returns to
+   * undo it.
    */
   handle<Body = unknown>(
     pattern: string,
@@ -89,19 +90,22 @@ export class Spool {
     return this.#route('delivery', pattern, handler as Handler, options);
   }
 
-  /** Registers who is told when a message of these topics bounces. Returns the way to undo. */
+  /**
+   * Registers a handler that is called when a message of these topics bounces. Call what it returns
+   * to undo it.
+   */
   onBounce(pattern: string, handler: Handler, options: BounceOptions = {}): () => void {
     return this.#route('notice', pattern, handler, options);
   }
 
-  /** Hears of events of a kind, or of all with `'*'`. Returns the way to stop. */
+  /** Listens to events of a kind, or to all with `'*'`. Returns a function that stops. */
   on<K extends EventKind>(kind: K | '*', listener: (event: EventOf<K>) => void): () => void {
     return this.#internals.on(kind, listener);
   }
 
   /**
-   * What happens from now on, for `for await`; ends by its signal or when the loop is left. Events
-   * that a slow reader misses are counted in one of kind `missed`.
+   * Events from now on, for `for await`; ends by its signal or when the loop is left. Events that
+   * a slow reader misses are counted in one of kind `missed`.
    */
   events(options: StreamOptions = {}): AsyncIterableIterator<StreamedEvent> {
     return this.#internals.events(options);
@@ -118,9 +122,9 @@ export class Spool {
   }
 
   /**
-   * Takes nothing new, drains for at most `within` (default 10s), then aborts and releases.
-   * Enqueues are refused from here until the next `start()`. Not to be awaited in a
-   * handler: it waits for that handler, until its time is over.
+   * Starts nothing new, waits for running handlers up to `within` (default 10s), then aborts them
+   * and releases their messages. Enqueues are refused until the next `start()`. Do not await it in
+   * a handler: it waits for that handler.
    */
   async stop({ within = '10s' }: { readonly within?: Duration } = {}): Promise<void> {
     await this.#runtime.stop(within);
@@ -143,7 +147,7 @@ export class Spool {
     return this.#internals.body(id);
   }
 
-  /** Goes through messages, page by page, stable while things move. */
+  /** Iterates over messages, page by page, stable while they change. */
   list(options: ListOptions = {}): AsyncGenerator<Pick<Entry, 'envelope' | 'status'>> {
     return this.#internals.list(options);
   }
@@ -158,7 +162,7 @@ export class Spool {
     return this.#internals.count();
   }
 
-  /** Tries one message now, with this handler; resolves to what became of it. */
+  /** Attempts one message now, with this handler; resolves to the verdict. */
   async process(
     id: string,
     handler: Handler,

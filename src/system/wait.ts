@@ -96,7 +96,7 @@ export function withTimeout<T, L = never>(
   return new Promise((resolve, reject) => {
     const timedOut = async (): Promise<L> => onTimeout();
     const cancel = startTimer(clock, ms, () => resolve(timedOut()));
-    // Two separate reactions instead of a chain: the result takes no extra turn of promises.
+    // Two separate reactions instead of a chain: the result takes no extra microtask.
     work.then(resolve, reject);
     work.then(cancel, cancel);
   });

@@ -546,7 +546,7 @@ const bodyOperationCases: readonly BodyCase[] = [
     },
   },
   {
-    name: 'who stops listening to operations is told no more, and one that throws harms nobody',
+    name: 'a listener that stops gets no more operations, and one that throws does no harm',
     async run({ bodies }) {
       const stop = bodies.onOperation?.(() => {
         throw new Error('a listener failed');

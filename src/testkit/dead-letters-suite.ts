@@ -43,7 +43,7 @@ export function deadLettersSuite(make: LettersMaker, can: LettersAbilities): rea
           failAgain: missing('failAgain'),
           deliver: missing('deliver'),
           breakDown: missing('breakDown'),
-          mend: missing('mend'),
+          recover: missing('recover'),
           elsewhere: missing('elsewhere'),
           ...under,
         });

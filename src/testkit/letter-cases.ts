@@ -59,7 +59,7 @@ export interface LettersUnderTest {
   readonly deliver?: (ids: readonly string[]) => Promise<void>;
   /** From now on nothing can be sent. */
   readonly breakDown?: () => Promise<void>;
-  readonly mend?: () => Promise<void>;
+  readonly recover?: () => Promise<void>;
   /** Another destination, and what arrived there. */
   readonly elsewhere?: () => Promise<{
     readonly route: LetterRoute;
@@ -289,7 +289,7 @@ export const lookCases: readonly LetterCase[] = [
     },
   },
   {
-    name: 'a look ends at its limit, and whoever leaves one early changes nothing',
+    name: 'a look ends at its limit, and leaving one early changes nothing',
     async run({ letters, put }) {
       const samples = samplesOf(10);
       await put(samples);
@@ -329,7 +329,7 @@ export const takeCases: readonly LetterCase[] = [
     },
   },
   {
-    name: 'whoever leaves the loop gives back what is in hand',
+    name: 'leaving the loop gives back what is in hand',
     async run({ letters, put }) {
       const samples = samplesOf(MANY);
       await put(samples);
@@ -576,9 +576,9 @@ export const settleCases: readonly LetterCase[] = [
     },
   },
   {
-    name: 'while nothing can be sent, letters stay, and go when it is mended',
+    name: 'while nothing can be sent, letters stay, and go when it has recovered',
     needs: 'canBreak',
-    async run({ letters, put, arrived, breakDown, mend }) {
+    async run({ letters, put, arrived, breakDown, recover }) {
       const ids = letterIds(samplesOf(3));
       await put(samplesOf(3));
       await breakDown();
@@ -588,7 +588,7 @@ export const settleCases: readonly LetterCase[] = [
       for (const [id, { kind }] of settled) {
         assert.ok(kind === 'failed' || kind === 'unsure', `"${id}" is said to be ${kind}`);
       }
-      await mend();
+      await recover();
       await assertLying(letters, ids);
       assertAll(await settleAll(letters, sendBy('r1')), ids, 'done');
       assert.deepEqual(letterIds(await arrived(3)).sort(), ids);

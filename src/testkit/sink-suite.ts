@@ -22,7 +22,7 @@ export interface SinkUnderTest {
   /** Makes the other side unreachable; needed for `canBreak`. */
   readonly breakDown?: () => Promise<void>;
   /** Lets it be reached again; needed for `canBreak`. */
-  readonly mend?: () => Promise<void>;
+  readonly recover?: () => Promise<void>;
   /** Makes of a parcel one that the other side refuses; needed for `canRefuse`. */
   readonly refusable?: (parcel: OutgoingMessage) => OutgoingMessage;
   /** Closes everything that was opened and removes the data. */
@@ -69,7 +69,7 @@ export function sinkSuite(make: SinkMaker, can: SinkAbilities): readonly SuiteCa
         try {
           await run({
             breakDown: missing('breakDown'),
-            mend: missing('mend'),
+            recover: missing('recover'),
             refusable: missing('refusable'),
             ...under,
             largeBytes: can.largeBytes ?? LARGE_BYTES,
@@ -167,7 +167,7 @@ const CASES: readonly SinkCase[] = [
   {
     name: 'while the other side is gone, parcels are answered by transient failures',
     needs: 'canBreak',
-    async run({ sink, arrived, breakDown, mend }) {
+    async run({ sink, arrived, breakDown, recover }) {
       const [before, during, after] = parcelsOf(3) as [
         OutgoingMessage,
         OutgoingMessage,
@@ -178,8 +178,8 @@ const CASES: readonly SinkCase[] = [
       const [answer, ...others] = await sink.send([during]);
       assert.equal(others.length, 0);
       assertFailed(answer);
-      assert.equal(answer.permanence, 'transient', 'nobody knows yet that it is final');
-      await mend();
+      assert.equal(answer.permanence, 'transient', 'it is not known yet to be final');
+      await recover();
       await untilConfirmed(sink, after);
       const ids = idsOf(await arrived(2));
       assert.ok(ids.includes(before.id), 'what was confirmed before is gone');
@@ -211,14 +211,14 @@ const CASES: readonly SinkCase[] = [
 ];
 
 /** How often a fixed side is tried; each try may wait for it as long as the sink does. */
-const MENDED_TRIES = 50;
+const RECOVERY_TRIES = 50;
 
 async function untilConfirmed(sink: Sink, parcel: OutgoingMessage): Promise<void> {
-  for (let tries = 0; tries < MENDED_TRIES; tries += 1) {
+  for (let tries = 0; tries < RECOVERY_TRIES; tries += 1) {
     const [answer] = await sink.send([parcel]);
     if (answer === 'confirmed') return;
   }
-  assert.fail(`not confirmed after ${MENDED_TRIES} tries, though the other side was mended`);
+  assert.fail(`not confirmed after ${RECOVERY_TRIES} tries, though the other side has recovered`);
 }
 
 function parcelOf(at: number, parts: Partial<OutgoingMessage> = {}): OutgoingMessage {

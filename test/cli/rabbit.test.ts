@@ -185,7 +185,7 @@ withService('rabbitmq', () => {
       expect(ran.stdout).toMatch(/\d+ ok, \d+ warn, 0 bad\n$/);
     });
 
-    test('says what is missing, how to mend it, and ends with 1', async () => {
+    test('says what is missing, how to fix it, and ends with 1', async () => {
       const { cli, queue, channel } = await applied();
       await channel.deleteQueue(`${queue}.parked`);
       const ran = await cli(['rabbit', 'doctor', '--json']);

@@ -63,7 +63,7 @@ async function make(ground: Ground, isFar: boolean): Promise<LettersUnderTest> {
     breakDown: async () => {
       store.faults.plan = (operation) => (operation === 'commit' ? 'before' : 'ok');
     },
-    mend: async () => {
+    recover: async () => {
       store.faults.plan = () => 'ok';
     },
     elsewhere: async () => ({

@@ -133,7 +133,7 @@ class FaultRun {
     const before = proxy.spoiled;
     proxy.spoil(how, chance.between(0, 100) / 100);
     await this.#aWhile();
-    proxy.mend();
+    proxy.recover();
     if (proxy.spoiled === before) complaints.push(`no connection was met by "${how}"`);
     await this.#resumed(how);
   }

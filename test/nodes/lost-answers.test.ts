@@ -38,7 +38,7 @@ async function storedAgain(place: 'nats' | 'postgres', url: string): Promise<boo
     // The last traces go in the background, and before the end.
     await other.store.close();
     proxy.spoil('reset');
-    proxy.mend();
+    proxy.recover();
     expect(await inserting).toEqual(['stored']);
     const isThere = (await own.store.get('a')) !== undefined;
     expect(await own.store.claim(claimRequest(own.store))).toHaveLength(isThere ? 1 : 0);

@@ -40,7 +40,7 @@ test.each(SPOILS)(
     expect(proxy.spoiled).toBe(1);
     const isLate = ANSWERED_LATER.has(how);
     const later = isLate || how === 'vanish' ? meets(client, isLate ? 'answer' : 'silence') : null;
-    proxy.mend();
+    proxy.recover();
     await later;
     // It had a part of its answer.
     if (how === 'cut-down') await closed;
@@ -66,7 +66,7 @@ test.each(['up', 'down'] as const)(
     expect(proxy.spoiled).toBe(1);
     await ask(client, '7', 'silence');
     const later = meets(client, 'answer');
-    proxy.mend();
+    proxy.recover();
     await later;
     client.destroy();
   },
@@ -101,7 +101,7 @@ test('a connection that is held while its reader is slow stays held', async () =
   } while (read > before);
   expect(read).toBeGreaterThan(0);
   expect(read).toBeLessThan(sent);
-  proxy.mend();
+  proxy.recover();
   await all.promise;
   client.destroy();
 });

@@ -3,7 +3,7 @@
  *
  *   client ─▶ up ─▶ server        client ◀─ down ◀─ server
  *
- * One way of mistreatment at a time, at once or after so many bytes; `mend` ends it.
+ * One way of mistreatment at a time, at once or after so many bytes; `recover` ends it.
  */
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -97,7 +97,7 @@ export class FaultProxy implements AsyncDisposable {
 
   /** Begins to treat every connection badly; `share` (0 to 1) says where a cut falls. */
   spoil(how: Spoil, share = 0): void {
-    this.mend();
+    this.recover();
     this.#spoil = how;
     this.#bytesLeft = 1 + Math.floor(share * CUT_MAX_BYTES);
     for (const pair of this.#pairs) this.#apply(pair);
@@ -109,7 +109,7 @@ export class FaultProxy implements AsyncDisposable {
   }
 
   /** Back to normal; what was held passes, what was ended stays so. */
-  mend(): void {
+  recover(): void {
     this.#spoil = undefined;
     this.#later = undefined;
     for (const { client, server, isVanished } of this.#pairs) {

@@ -7,7 +7,7 @@ import { skipReason } from '../services/index.ts';
 const reason = skipReason('rabbitmq') ?? skipReason('postgres');
 
 /** A target that is away until it is told otherwise. */
-function faultySink(): { readonly sink: Sink; readonly mend: () => void } {
+function faultySink(): { readonly sink: Sink; readonly recover: () => void } {
   let isAway = true;
   const away = failure('transient', 'broker.unavailable', 'nobody there');
   const sink: Sink = {
@@ -15,21 +15,21 @@ function faultySink(): { readonly sink: Sink; readonly mend: () => void } {
     send: async (parcels) => parcels.map(() => (isAway ? away : 'confirmed')),
     close: () => Promise.resolve(),
   };
-  const mend = (): void => {
+  const recover = (): void => {
     isAway = false;
   };
-  return { sink, mend };
+  return { sink, recover };
 }
 
 describe.skipIf(reason !== undefined)('a relay', () => {
   test('tells when its target is gone and when it answers again', async () => {
     const { emit, relay } = await ground();
-    const { sink, mend } = faultySink();
+    const { sink, recover } = faultySink();
     const one = relay({ to: sink });
     const told: SpoolEvent[] = [];
     one.on('relay', (event) => {
       told.push(event);
-      if (told.length === 1) mend();
+      if (told.length === 1) recover();
     });
     await emit(1);
     await one.start();

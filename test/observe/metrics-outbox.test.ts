@@ -71,7 +71,7 @@ withService('postgres', () => {
       return isLate && now.value(UP, relaySource) === 0 ? now : undefined;
     });
     expect(down.value(BACKLOG, relaySource)).toBe(3);
-    await road.mend();
+    await road.recover();
     const back = await until(async () => {
       const now = await scrape();
       return now.value(BACKLOG, relaySource) === 0 ? now : undefined;

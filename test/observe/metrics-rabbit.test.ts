@@ -140,7 +140,7 @@ withService('rabbitmq', (url) => {
     expect(gone.value(CONNECTED, { queue })).toBe(0);
     expect(byRole(gone, MESSAGES, queue)).toEqual({});
     expect(gone.value('respool_scrape_failures_total', { source: `queue:${queue}` })).toBe(1);
-    await road.mend();
+    await road.recover();
     await until(async () => (consumer.isConnected ? true : undefined));
     const back = await scrape();
     expect(back.value(CONNECTED, { queue })).toBe(1);

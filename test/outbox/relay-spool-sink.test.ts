@@ -55,7 +55,7 @@ const make = async (): Promise<SinkUnderTest> => {
     breakDown: async () => {
       store.faults.plan = (operation) => (operation === 'insert' ? 'before' : 'ok');
     },
-    mend: async () => {
+    recover: async () => {
       store.faults.plan = () => 'ok';
     },
     refusable: (parcel) => ({ ...parcel, topic: 'not..a topic' }),

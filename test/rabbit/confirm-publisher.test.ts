@@ -136,7 +136,7 @@ withService('rabbitmq', (url) => {
       const lost = codeOf(send());
       const later = send();
       proxy.spoil('reset');
-      proxy.mend();
+      proxy.recover();
       expect(await lost).toBe('broker.unconfirmed');
       await later;
       expect(await hands.depth(queue)).toBeGreaterThanOrEqual(2);

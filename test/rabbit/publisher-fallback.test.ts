@@ -265,7 +265,7 @@ withService('rabbitmq', (url) => {
         Array.from({ length: 30 }, (_, at) => ({ ...message, id: `m-${at}`, correlationId: 'c' })),
       );
       expect(new Set(results.map(({ via }) => via))).toEqual(new Set(['spool']));
-      await road.mend();
+      await road.recover();
       const messages = (await arrived(31)).slice(1);
       expect(new Set(messages.map(({ properties }) => properties.messageId as unknown))).toEqual(
         new Set<unknown>(results.map(({ id }) => id)),
@@ -295,7 +295,7 @@ withService('rabbitmq', (url) => {
       await road.cut();
       await publisher.publish({ key: 'q.a', id: 'kept' });
       await publisher.close();
-      await road.mend();
+      await road.recover();
       const postponed = new Promise<string>((resolve) => {
         spool.on('deferred', ({ because }) => {
           if (because.text === 'no publisher is open') resolve(because.text);
@@ -311,7 +311,7 @@ withService('rabbitmq', (url) => {
       const { publisher, road, arrived } = await world();
       await road.cut();
       await publisher.publish({ key: 'q.a', expiration: '1h' });
-      await road.mend();
+      await road.recover();
       const [message] = await arrived(1);
       const rest = Number(message?.properties.expiration);
       expect(rest).toBeLessThan(3_600_000);
@@ -327,7 +327,7 @@ withService('rabbitmq', (url) => {
         spool.on('bounced', ({ id }) => resolve(id));
       });
       await publisher.publish({ key: 'nobody', id: 'stray' });
-      await road.mend();
+      await road.recover();
       const entry = await spool.get(await bounced);
       expect(messageIdOf(entry?.envelope ?? {})).toBe('stray');
       expect(entry?.status).toMatchObject({

@@ -125,7 +125,7 @@ withService('rabbitmq', (url) => {
         await road.cut();
         const published = await publisher.publish({ id: 'price-4711', key: 'q.a', body });
         expect(published).toEqual({ id: 'price-4711', via: 'spool' });
-        await road.mend();
+        await road.recover();
         await arrived(at + 1);
         // The broker's word has come back, too: without it the message would be sent again.
         await expect.poll(() => waiting(spool)).toBe(0);

@@ -93,7 +93,7 @@ export async function setup(
 export async function openRoad(url: string): Promise<{
   readonly url: string;
   readonly cut: () => Promise<void>;
-  readonly mend: () => Promise<void>;
+  readonly recover: () => Promise<void>;
 }> {
   const target = new URL(url);
   const sockets = new Set<Socket>();
@@ -129,7 +129,7 @@ export async function openRoad(url: string): Promise<{
         server?.close(() => resolve());
         for (const socket of sockets) socket.destroy();
       }),
-    mend: async () => void (await listen(port)),
+    recover: async () => void (await listen(port)),
   };
 }
 

@@ -33,9 +33,9 @@ withService('rabbitmq', (url) => {
         await road.cut();
         times.setAway(true);
       },
-      mend: async () => {
+      recover: async () => {
         times.setAway(false);
-        await road.mend();
+        await road.recover();
       },
       // Longer than a routing key may be.
       refusable: (parcel) => ({ ...parcel, topic: 'x'.repeat(300) }),
@@ -133,7 +133,7 @@ withService('rabbitmq', (url) => {
       const back = new Promise<void>((resolve) => {
         undo = sink.onBack(resolve);
       });
-      await road.mend();
+      await road.recover();
       await back;
       undo();
       expect(await sink.send([{ ...parcel, id: 'a3' }])).toEqual(['confirmed']);

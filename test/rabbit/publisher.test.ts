@@ -346,7 +346,7 @@ withService('rabbitmq', (url) => {
       await channel.deleteExchange(own);
       await road.cut();
       await lost.promise;
-      await road.mend();
+      await road.recover();
       await expect(publisher.publish({ key: 'a' })).rejects.toThrow(/no queue takes it/);
       await channel.bindQueue(queue, own, 'a');
       await expect(publisher.publish({ key: 'a' })).resolves.toMatchObject({ via: 'broker' });

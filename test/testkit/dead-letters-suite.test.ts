@@ -20,7 +20,7 @@ async function make(
     breakDown: async () => {
       place.refuse = () => ({ kind: 'failed', code: 'broker.unavailable', reason: 'gone' });
     },
-    mend: async () => {
+    recover: async () => {
       place.refuse = undefined;
     },
     elsewhere: async () => ({

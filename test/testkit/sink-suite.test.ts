@@ -42,7 +42,7 @@ async function makeSpoolSink(change = (sink: Sink): Sink => sink): Promise<SinkU
     breakDown: async () => {
       store.faults.plan = () => 'before';
     },
-    mend: async () => {
+    recover: async () => {
       store.faults.plan = () => 'ok';
     },
     refusable: (parcel) => ({ ...parcel, topic: 'not a topic' }),

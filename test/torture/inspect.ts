@@ -30,7 +30,7 @@ const HALF_AN_HOUR_MS = 1_800_000;
 
 /** How to look. */
 export interface Looking {
-  /** Whether what `check` can mend is mended; default false. */
+  /** Whether what `check` can repair is repaired; default false. */
   readonly repair?: boolean;
   readonly options?: SpoolOptions;
   /** `none`: bodies are known to be damaged, and not read; default `all`. */

@@ -181,7 +181,7 @@ export interface RuleTools {
 /** The kind of record that the state of rules is. */
 export const RULES_KIND = 'dlq.rules';
 
-/** How long a runner is believed in without a sign of life. */
+/** Length of a runner's lease, without a heartbeat. */
 export const RULE_LEASE_MS: number = 60 * SECOND_MS;
 const BEAT_MS: number = 10 * SECOND_MS;
 

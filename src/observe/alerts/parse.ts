@@ -30,7 +30,7 @@ const QUEUE_MAX_BYTES = 255;
 
 const COMPARISONS: readonly string[] = ['>', '>=', '<', '<='];
 
-/** Reads a condition; what is none is `config.invalid`. */
+/** Parses a condition; `config.invalid` if it is not one. */
 export function parseCondition(text: unknown): Condition {
   if (typeof text !== 'string' || text.length > TEXT_MAX_CHARS) {
     throw new RespoolError(

@@ -65,7 +65,7 @@ interface AlertLeaseOptions {
   readonly rules: string;
 }
 
-/** How long one is believed in without a sign of life. */
+/** Length of the leader's lease, without a heartbeat. */
 export function leaseMsOf(everyMs: number): number {
   return LEASE_ROUNDS * everyMs;
 }

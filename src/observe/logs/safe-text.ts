@@ -59,7 +59,7 @@ export function safe(text: string, { multiline = false }: SafeOptions = {}): str
   return multiline ? plain : plain.replaceAll(BLANKS, ' ');
 }
 
-/** A number as text; `?` for what is none, as a service may say anything. */
+/** A number as text; `?` for anything else, as a service may send anything. */
 export function numberText(value: unknown): string {
   return typeof value === 'number' ? String(value) : '?';
 }

@@ -258,7 +258,7 @@ function eventOf({ id, by, state, counts, because, updatedAt }: Replay): EventOf
 }
 
 // A replay as it lies in the store. Anyone who operates through a service can write
-// there: what is none must not keep the others from being listed, nor be run.
+// there: what is not a replay must not be run, nor keep the others from being listed.
 
 type Fields = Readonly<Record<string, unknown>>;
 

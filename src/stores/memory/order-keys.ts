@@ -14,7 +14,7 @@ import type { KeyPosition, Row } from './due-flows.ts';
 /** How many behind the first of a line are told at most. */
 const BEHIND_TOLD_MAX = 1_000;
 
-const NOBODY: readonly Row[] = [];
+const NONE: readonly Row[] = [];
 
 const BLOCKING: readonly State[] = ['incoming', 'active', 'deferred', 'hold'];
 
@@ -33,7 +33,7 @@ export class OrderKeys {
    */
   update(row: Row, isGone = false): readonly Row[] {
     const key = isGone ? undefined : lineOf(row.entry);
-    if (row.line?.key === key) return NOBODY;
+    if (row.line?.key === key) return NONE;
     return [...this.#leave(row), ...this.#join(row, key)];
   }
 
@@ -51,24 +51,24 @@ export class OrderKeys {
   #leave(row: Row): readonly Row[] {
     const place = row.line;
     const line = place === undefined ? undefined : this.#lines.get(place.key);
-    if (place === undefined || line === undefined) return NOBODY;
+    if (place === undefined || line === undefined) return NONE;
     const wasFirst = line.first() === place;
     line.remove(place);
     row.line = undefined;
     const first = line.first();
     if (first === undefined) this.#lines.delete(place.key);
-    return wasFirst && first !== undefined ? [first.row] : NOBODY;
+    return wasFirst && first !== undefined ? [first.row] : NONE;
   }
 
   #join(row: Row, key: string | undefined): readonly Row[] {
-    if (key === undefined) return NOBODY;
+    if (key === undefined) return NONE;
     let line = this.#lines.get(key);
     if (line === undefined) this.#lines.set(key, (line = new Heap(isBefore)));
     const former = line.first();
     row.line = { key, row, place: -1 };
     line.add(row.line);
     const isAhead = former !== undefined && line.first() === row.line;
-    return isAhead ? [former.row] : NOBODY;
+    return isAhead ? [former.row] : NONE;
   }
 
   #headOf({ id, entry: { status }, line }: Row): KeyHead {

@@ -27,7 +27,7 @@ import type { Stream } from './stream.ts';
 const WRITE_EVERY_MS = SECOND_MS;
 /** Files that were not written for so long go once they were read: servers have synced long ago. */
 const KEPT_MS = HOUR_MS;
-/** About so many lines are in one file; a process keeps its last two. */
+/** Approximate number of lines in one file; a process keeps its last two. */
 const LINES_PER_FILE = 100_000;
 const ENDING = '.journal';
 

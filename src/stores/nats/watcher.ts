@@ -23,7 +23,7 @@ const AGAIN_MS = 250;
 const LOOK_AFTER_MS = 25;
 /** Away for longer, tombstones may have been missed. */
 const AWAY_MAX_MS = TOMBSTONE_KEPT_MS / 2;
-/** Nobody has seen the stream before. */
+/** No process has seen the stream before. */
 const NOT_SEEN: StreamEnds = { lastSeq: 0, seenSeq: 0 };
 
 /** What a watcher needs. */

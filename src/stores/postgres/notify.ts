@@ -283,7 +283,7 @@ export class WriteTracker {
   }
 
   /**
-   * Runs a write of our own that draws so many numbers. One that failed counts as one of others:
+   * Runs a write of our own that draws this many numbers. One that failed counts as one of others:
    * whether it has drawn is unknown, and a needless wake-up does no harm.
    */
   async counted<T>(numbers: number, write: () => Promise<T>): Promise<T> {
@@ -329,7 +329,7 @@ export class WriteTracker {
     return isDrawn ? 'unsure' : 'nothing';
   }
 
-  /** Whoever watches knows of all that the last look has seen. */
+  /** Watchers now know everything that the last look has seen. */
   told(): void {
     this.#told = this.#seen;
   }

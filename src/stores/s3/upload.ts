@@ -96,7 +96,7 @@ async function* cut(
 
 async function putWhole(parts: UploadOptions, target: Target, bytes: Uint8Array): Promise<number> {
   const { calls, storageClass, isConditional } = parts;
-  if (!isConditional && (await ownerOf(calls, target)) !== 'nobody') throw duplicate(target);
+  if (!isConditional && (await ownerOf(calls, target)) !== 'none') throw duplicate(target);
   const digest = createHash('sha256').update(bytes).digest('hex');
   const input = {
     Key: target.key,
@@ -128,7 +128,7 @@ async function putInParts(
 ): Promise<number> {
   const { calls } = parts;
   // Asked before gigabytes are sent in vain; the end is guarded as well.
-  if ((await ownerOf(calls, target)) !== 'nobody') throw duplicate(target);
+  if ((await ownerOf(calls, target)) !== 'none') throw duplicate(target);
   const uploadId = await begin(parts, target);
   const sending = new PartSender(parts, target, uploadId);
   try {
@@ -280,13 +280,13 @@ async function ownerOf(
   calls: Calls,
   target: Target,
   size?: number,
-): Promise<'us' | 'other' | 'nobody'> {
+): Promise<'us' | 'other' | 'none'> {
   try {
     const { Metadata, ContentLength } = await calls.send('HeadObject', { Key: target.key });
     if (Metadata?.[TOKEN_NAME] !== target.token) return 'other';
-    return size === undefined || ContentLength === size ? 'us' : 'nobody';
+    return size === undefined || ContentLength === size ? 'us' : 'none';
   } catch (error) {
-    if (isMissing(error)) return 'nobody';
+    if (isMissing(error)) return 'none';
     throw writeError(target, error);
   }
 }

@@ -11,7 +11,7 @@ export interface BatchLine<Item, Result> {
   /** Hands items over; resolves with their results, in order, once their batch is through. */
   add(items: readonly Item[]): Promise<readonly Result[]>;
   /**
-   * The same, and resolves with what `read` makes of the results. Saves a turn of promises per
+   * The same, and resolves with what `read` makes of the results. Saves a microtask per
    * call: with many callers, the first of them can go on before the last has been told.
    */
   add<T>(items: readonly Item[], read: (results: readonly Result[]) => T): Promise<T>;

@@ -1,5 +1,5 @@
 /**
- * operations — a store tells who measures of what it did at its disk or server.
+ * operations — reports to listeners what a store did at its disk or server.
  *
  *   call or batch ─▶ time() line() mixed() stream() ─▶ the work itself ─▶ told, once it is over
  *
@@ -213,7 +213,7 @@ export class Operations {
         hear(operation);
       } catch {
         // Dropped on purpose: it was done, or has failed for another reason; nothing here can help
-        // who measures.
+        // the listener.
       }
     }
   }

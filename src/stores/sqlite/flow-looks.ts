@@ -28,7 +28,7 @@ import {
 } from './schema.ts';
 import type { TopicFlows } from './topic-flows.ts';
 
-/** Up to so many permitted flows are all asked: that costs less than the bounds would. */
+/** Maximum number of permitted flows that are all asked: that costs less than the bounds would. */
 const FEW_FLOWS = 256;
 /**
  * After as many visits in vain as this part of the permitted flows, all of these are asked. A visit

@@ -280,7 +280,7 @@ export const insertCases: readonly EntryCase[] = [
     },
   },
   {
-    name: 'an id nobody inserted is not there',
+    name: 'an id that was never inserted is not there',
     async run({ store }) {
       assert.equal(await store.get('nobody'), undefined);
     },

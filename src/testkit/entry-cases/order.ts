@@ -130,7 +130,7 @@ const UNBLOCKING: readonly (readonly [string, SampleParts])[] = [
 ];
 
 const BEHIND_NOBODY: readonly EntryCase[] = UNBLOCKING.map(([how, parts]) => ({
-  name: `one that is ${how} blocks nobody of its key`,
+  name: `one that is ${how} blocks no other of its key`,
   needs: ['order'],
   async run({ store }) {
     await put(store, keyedEntry('head', parts), keyedEntry('a'));
@@ -322,7 +322,7 @@ const OPERATORS: readonly EntryCase[] = [
     },
   },
   {
-    name: 'one of a key that is held while it waits lets nobody behind it pass once it is first',
+    name: 'one of a key that is held while it waits lets none behind it pass once it is first',
     needs: ['order'],
     async run({ store }) {
       await put(store, keyedEntry('a'), keyedEntry('b'), keyedEntry('c'));
@@ -366,7 +366,7 @@ const OPERATORS: readonly EntryCase[] = [
     },
   },
   {
-    name: 'a change that is stale lets nobody go',
+    name: 'a change that is stale lets none go',
     needs: ['order'],
     async run({ store }) {
       await put(store, keyedEntry('a'), keyedEntry('b'));

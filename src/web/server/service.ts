@@ -50,7 +50,7 @@ import {
 
 // Posts that came in within one turn of the event loop are stored together.
 //
-// Each request is read in a turn of promises of its own, so a store would see one message at a time
+// Each request is read in a microtask of its own, so a store would see one message at a time
 // and sync the disk for each. Waiting for the end of the turn costs no timer and lets its group
 // commit see them all. 50 connections, 1 KiB, SQLite: 25 messages in a batch instead of 1, and
 // 6,900 to 17,600 posts/s instead of 1,600 to 5,000. Up to 8 turns made batches of 38, and no
@@ -249,7 +249,7 @@ class WebService implements Service {
     await this.#listener?.close(withinMs ?? durationMs(stopWithin, 'serve.stopWithin'));
   }
 
-  /** The way of every request. A post of a known caller stays on it without a turn of promises. */
+  /** The way of every request. A post of a known caller stays on it without a microtask. */
   #onRequest(request: IncomingMessage, response: ServerResponse, goOn?: () => void): void {
     const inlet = new NodeInlet(request, goOn);
     const refuse = (error: unknown): void => {

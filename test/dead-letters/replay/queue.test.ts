@@ -24,7 +24,7 @@ interface Setup {
   readonly letters: DeadLetters;
   /** What the consumer at home had, oldest first. */
   readonly had: readonly string[];
-  readonly mend: () => void;
+  readonly recover: () => void;
   readonly begin: (options?: ReplayOptions) => Promise<Replay>;
   /** The consumer leaves. */
   readonly leave: () => Promise<void>;
@@ -62,7 +62,7 @@ async function setup(type: (typeof TYPES)[number]): Promise<Setup> {
     ground,
     letters,
     had,
-    mend: () => {
+    recover: () => {
       isBroken = false;
     },
     begin: (options = {}) =>
@@ -113,14 +113,14 @@ withService('rabbitmq', () => {
   test.each(TYPES)(
     'canaries that come back into a %s queue stop it, and the rest goes when it is mended',
     async (type) => {
-      const { ground, had, mend, begin, run } = await setup(type);
+      const { ground, had, recover, begin, run } = await setup(type);
       const { id, plan } = await begin();
       expect(plan).toMatchObject({ count: COUNT, routes: [{ to: ground.home, count: COUNT }] });
       const stopped = await run(id);
       expect(stopped).toMatchObject({ state: 'stopped', counts: { sent: 5, again: 5 } });
       expect(had).toEqual(named(5));
       await ground.lying(ground.queue, COUNT);
-      mend();
+      recover();
       // Those that came back are no letters of this plan any more: they died anew.
       expect(await run(id)).toMatchObject({ state: 'done', counts: { sent: COUNT, gone: 0 } });
       await expect.poll(() => had.length).toBe(COUNT);
@@ -135,8 +135,8 @@ withService('rabbitmq', () => {
   test.each(TYPES)(
     'a replay of a %s queue that loses its last acks stops, and goes on without sending twice',
     async (type) => {
-      const { ground, letters, had, mend, begin, run } = await setup(type);
-      mend();
+      const { ground, letters, had, recover, begin, run } = await setup(type);
+      recover();
       const { id } = await begin();
       const settle = letters.settle.bind(letters);
       let settled = 0;

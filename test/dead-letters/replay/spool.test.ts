@@ -29,16 +29,16 @@ async function setup(count: number) {
     const { id } = await planReplay(operator, letters, SOURCE, options, { clock });
     return drive(clock, runReplay(operator, letters, id, { clock }));
   };
-  const mend = () => {
+  const recover = () => {
     isBroken = false;
   };
-  return { spool, clock, operator, delivered, replay, mend };
+  return { spool, clock, operator, delivered, replay, recover };
 }
 
 test('what bounced is delivered, canaries first, each once', async () => {
-  const { spool, operator, delivered, replay, mend, clock } = await setup(40);
+  const { spool, operator, delivered, replay, recover, clock } = await setup(40);
   expect((await spool.count()).bounce).toBe(40);
-  mend();
+  recover();
   const beganMs = clock.monotonic();
   const done = await replay({ canary: 5, canaryWait: '1h' });
   expect(done).toMatchObject({ state: 'done', counts: { sent: 40, failed: 0, again: 0 } });

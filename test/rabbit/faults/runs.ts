@@ -82,7 +82,7 @@ export async function cuts(
       proxy.spoil(how, flow.chance.between(0, 100) / 100);
       flow.forks += options.consumers;
       await sleep(flow.chance.between(20, 300));
-      proxy.mend();
+      proxy.recover();
       if (proxy.spoiled === before) flow.complaints.push(`no connection was met by "${how}"`);
       await flow.resumed(how);
     }

@@ -56,7 +56,7 @@ async function make(type: 'quorum' | 'classic', url: string): Promise<LettersUnd
     async breakDown() {
       await hands.channel.deleteQueue(home);
     },
-    async mend() {
+    async recover() {
       await ground.declare(home);
       incoming = await collect(ground, home);
     },

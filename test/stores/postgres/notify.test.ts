@@ -132,7 +132,7 @@ withService('postgres', () => {
     await one.insert([sampleEntry('a')]);
     await expect.poll(count).toBe(1);
     release();
-    proxy.mend();
+    proxy.recover();
     // What was not told is told over the pool.
     await heard;
     await expect.poll(() => proxy.connections).toBe(1);

@@ -144,7 +144,7 @@ withService('s3', (url) => {
       proxy.spoilAfter('up', 14 * MIB, 'reset');
       const put = store.put('a', pieces(40 * MIB));
       await expect(put).rejects.toMatchObject({ code: 'store.unavailable' });
-      proxy.mend();
+      proxy.recover();
       await expect(bytesOf(store, 'a')).rejects.toMatchObject({ code: 'body.missing' });
       // The abort could not get through either: this is what a crash leaves.
       const left = await allRefs(store, FUTURE);
@@ -164,7 +164,7 @@ withService('s3', (url) => {
       proxy.spoilAfter('up', 100_000, 'reset');
       const put = store.put('a', pieces(MIB));
       while (proxy.connections > 0) await new Promise((resolve) => setImmediate(resolve));
-      proxy.mend();
+      proxy.recover();
       expect(await put).toEqual({ size: MIB });
       expect((await bytesOf(store, 'a')).byteLength).toBe(MIB);
       await store.close();
@@ -176,7 +176,7 @@ withService('s3', (url) => {
       await store.put('a', pieces(12 * MIB));
       proxy.spoilAfter('down', 3 * MIB, 'reset');
       await expect(bytesOf(store, 'a')).rejects.toMatchObject({ code: 'store.unavailable' });
-      proxy.mend();
+      proxy.recover();
       expect((await bytesOf(store, 'a')).byteLength).toBe(12 * MIB);
       await store.close();
     });
@@ -205,7 +205,7 @@ withService('s3', (url) => {
           code: 'store.unavailable',
         });
       }
-      proxy.mend();
+      proxy.recover();
       time.pass(false);
       await store.put('b', pieces(1));
       await store.close();

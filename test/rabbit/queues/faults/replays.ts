@@ -57,7 +57,7 @@ export function replayBroken(
   return withGround(broker, options, async (ground) => {
     const { letters } = options;
     const half = Math.floor(letters / 2);
-    const mend = how === 'full' ? await ground.limit(half) : () => ground.bind();
+    const recover = how === 'full' ? await ground.limit(half) : () => ground.bind();
     // Home is the queue itself; whoever names the exchange depends on its binding.
     const to = how === 'unbound' ? { to: ground.road } : {};
     const child = ground.begin({ ...slowly(options), ...to });
@@ -69,7 +69,7 @@ export function replayBroken(
     if (stopped.replay.state !== 'stopped') ground.complain(`is ${stopped.replay.state}: no guard`);
     const there = await depthOf(ground.desk, ground.home);
     if (there === 0 || there >= letters) ground.complain(`${there} were there when it stopped`);
-    await mend();
+    await recover();
     return ground.finish({ faults: 1 });
   });
 }
