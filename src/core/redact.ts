@@ -369,7 +369,8 @@ export class KnownSecrets {
 
   /** Adds the passwords of URLs in a text; in a URL of NATS a user without password is a token. */
   #collectUsers(text: string): void {
-    for (const [, userinfo = ''] of text.matchAll(/:\/\/([^\s/?#,]+)@/g)) {
+    // n.b. Also where a scheme is missing or misspelled: that is what errors are about.
+    for (const [, userinfo = ''] of text.matchAll(/(?:\/\/|^)([^\s/?#,]+)@/g)) {
       const [user, ...parts] = userinfo.split(':');
       for (const part of parts.length === 0 && /^nats:/i.test(text) ? [user] : parts) {
         this.add(part);

@@ -27,12 +27,13 @@ export function checkStringRecord(
   record: unknown,
   allowed: string,
 ): readonly (readonly [name: string, value: string])[] {
+  // Values are not shown: headers and environments carry passwords and tokens.
   if (typeof record !== 'object' || record === null || Array.isArray(record)) {
-    throw invalidOption(what, record, allowed);
+    throw invalidOption(what, typeof record, allowed);
   }
   return Object.entries(record).map(([name, value]: [string, unknown]) => {
     if (typeof value === 'string') return [name, value] as const;
-    throw invalidOption(`${what}.${name}`, value, 'a text');
+    throw invalidOption(`${what}.${name}`, typeof value, 'a text');
   });
 }
 

@@ -26,7 +26,7 @@ describe('http() refuses', () => {
     ['a number as URL', { url: 7 }, 'cannot use 7 as "url"'],
     ['a method that sends nothing', { url, method: 'GET' }, 'allowed is POST | PUT | PATCH'],
     ['headers as a list', { url, headers: ['a'] }, 'an object of names to texts'],
-    ['a header that is no text', { url, headers: { a: 1 } }, 'cannot use 1 as "headers.a"'],
+    ['a header that is no text', { url, headers: { a: 1 } }, 'cannot use "number" as "headers.a"'],
     ['a header name with a blank', { url, headers: { 'a b': 'c' } }, 'a header name'],
     ['a header name with a line end', { url, headers: { 'a\r\nb': 'c' } }, 'a header name'],
     ['a header twice', { url, headers: { a: '1', A: '2' } }, 'each name once'],

@@ -21,7 +21,9 @@ export function parseYaml(text: string, file: string): unknown {
   try {
     return (document.toJS() as unknown) ?? {};
   } catch (error) {
-    throw new RespoolError('config.invalid', `cannot use ${file}: ${textOf(error)}`);
+    // n.b. What follows the colon quotes the file: the name of an alias may be a secret.
+    const [what] = textOf(error).split(': ', 1);
+    throw new RespoolError('config.invalid', `cannot use ${file}: ${what}`);
   }
 }
 

@@ -168,7 +168,8 @@ function execOf(value: unknown, key: string, folder: string): Handler | ReadyHan
   if (!Array.isArray(command)) {
     throw configError(
       isPlainObject(value) ? `${key}.command` : key,
-      command,
+      // Not shown: arguments may carry passwords.
+      typeof command,
       'a list: command, arguments',
     );
   }
