@@ -3,7 +3,7 @@
  * store or to print: without control characters, cut at a limit.
  *
  * `classify` turns whatever a handler threw into a Failure; it never throws itself. Promise: what
- * is not positively final is transient (invariant 8).
+ * is not positively final is transient (invariant 8, ARCHITECTURE.md).
  */
 
 import { type Duration, DURATION_MAX_MS, durationMs } from './duration.ts';

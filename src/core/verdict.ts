@@ -2,8 +2,8 @@
  * verdict — turns the outcome of one attempt into a verdict: what happens to the message.
  *
  * Pure. A handler returns an outcome, or the engine derives it from what the handler threw; `judge`
- * turns it into a verdict. The engine calls it once per attempt, for every source (invariant 6).
- * Promise: what is not positively final is deferred (invariant 8).
+ * turns it into a verdict. The engine calls it once per attempt, for every source (invariant 6,
+ * ARCHITECTURE.md). Promise: what is not positively final is deferred (invariant 8).
  *
  * Why: docs/decisions/0004-a-lost-holder-costs-no-second-attempt.md
  */

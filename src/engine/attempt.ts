@@ -11,7 +11,7 @@
  * a stop of the engine: a later answer of the handler is ignored.
  *
  * Promise: an attempt has one outcome and one verdict. If its body could not be read, it never
- * counts as delivered, even if the handler returned normally (invariant 11).
+ * counts as delivered, even if the handler returned normally (invariant 11, ARCHITECTURE.md).
  */
 
 import { formatDuration } from '../core/duration.ts';

@@ -8,7 +8,7 @@
  * Sleeps until something is due or it is woken. A slot is a running handler; settling continues
  * outside of slots, up to a limit. Stop: no new claims, drain with a limit, abort, release without
  * cost. Promise: every claim ends settled or released, or is lost with its lease; no handler starts
- * after its lease has ended (invariant 2).
+ * after its lease has ended (invariant 2, ARCHITECTURE.md).
  */
 
 import type { Envelope } from '../core/entry.ts';

@@ -19,7 +19,7 @@ import { printable } from '../core/failure.ts';
 import type { State } from '../core/state.ts';
 import { emitArchived, type Events } from '../engine/events.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
-import { goingBody, type BodyRemover } from './body.ts';
+import { removedBodyRef, type BodyRemover } from './body.ts';
 import type { SpoolSource } from './source.ts';
 
 /** What became of one message. */
@@ -135,7 +135,7 @@ export async function move(
   { from, to, reason }: { readonly from: State; readonly to: State; readonly reason: string },
   by: string,
 ): Promise<void> {
-  const entry = await isKnown(parts, id);
+  const entry = await needEntry(parts, id);
   const action = actionToReach(from, to, reason);
   if (action === undefined) {
     throw new RespoolError(
@@ -164,7 +164,7 @@ export async function changeHeaders(
   },
   by: string,
 ): Promise<'done' | 'stale'> {
-  const entry = await isKnown(parts, id);
+  const entry = await needEntry(parts, id);
   if (change.revision !== undefined && change.revision !== entry.status.revision) return 'stale';
   const merged = changedHeaders(entry.envelope.headers, { headers: change.headers });
   const envelope: Envelope = { ...entry.envelope, headers: change.check(merged) };
@@ -203,7 +203,7 @@ export function throwUnlessDone(result: ActionResult | undefined): void {
 }
 
 /** The entry, or `message.unknown`. */
-export async function isKnown(
+export async function needEntry(
   { entries }: Pick<ActionParts, 'entries'>,
   id: string,
 ): Promise<Entry> {
@@ -318,6 +318,6 @@ export function changeTo(
     to,
     ...(envelope === undefined ? {} : { envelope }),
     ...(status.holder === undefined ? {} : { holder: status.holder }),
-    ...(to === 'remove' ? goingBody(present) : {}),
+    ...(to === 'remove' ? removedBodyRef(present) : {}),
   };
 }

@@ -1,7 +1,8 @@
 /**
  * body — from what the caller passes to bytes or a stream, and from what is stored back to bytes
- * whose digest is that of the accepted body (invariant 11); whether a message whose body is missing
- * had already ended (a store that lost writes); and the removal of bodies no longer needed.
+ * whose digest is that of the accepted body (invariant 11, ARCHITECTURE.md); the check of a body's
+ * record; whether a message whose body is missing had already ended (a store that lost writes); and
+ * the removal of bodies that are no longer needed.
  *
  * A stream above the inline limit is never held whole in memory by us. Text, bytes and JSON are
  * copied once, whole: the caller may use its buffer again.
@@ -43,9 +44,9 @@ export type BodyInput = unknown;
 export interface BodySettings {
   readonly bodies: BodyStore;
   readonly chain: Chain;
-  /** Bodies up to this ride with their entry, counted as the caller gave them. */
+  /** Bodies up to this size, as the caller gave them, are stored with their entry. */
   readonly inlineMaxBytes: number;
-  /** What the entry store takes with an entry, counted as it is stored. */
+  /** The largest body, as it is stored, that the entry store takes with an entry. */
   readonly encodedInlineMaxBytes: number;
   readonly bodyMaxBytes: number;
   /** A ref for a new body of the message. */
@@ -53,7 +54,8 @@ export interface BodySettings {
 }
 
 /**
- * A body that is kept: what the envelope says of it, and its bytes when they ride with the entry.
+ * A body that is kept: what the envelope says of it, and its bytes if they are stored with the
+ * entry.
  */
 export interface StoredOrInlineBody {
   readonly info: BodyInfo;
@@ -67,14 +69,14 @@ export type OwnBody =
   | { readonly bytes: Uint8Array }
   | { readonly stream: AsyncIterable<Uint8Array | string> };
 
-/** Takes over what the caller gave. Called before anything is awaited: buffers are used again. */
+/** Copies what the caller gave. Called before anything is awaited: buffers may be used again. */
 export function ownBody(input: BodyInput): OwnBody {
   if (input instanceof Blob) return { stream: input.stream() };
   return isStream(input) ? { stream: input } : { bytes: bytesOf(input) };
 }
 
 /**
- * Keeps a body: small ones are returned to ride with the entry, large ones are durable in the
+ * Keeps a body: a small one is returned, to be stored with its entry; a large one is durable in the
  * store.
  */
 export function keepBody(
@@ -141,7 +143,8 @@ async function* verifiedParts(
       running.add(part);
       if (running.size > body.size) throw corrupt(entry);
       yield part;
-      // Half: a caller's stream leaves more than its parts, and a codec what it made of them.
+      // By half: here only the parts for the reader become garbage; when a body is stored, also
+      // what the caller's stream and a codec leave.
       if (reading !== undefined) countUnreleasedBytes(part.byteLength / 2);
     }
   } catch (error) {
@@ -319,7 +322,7 @@ async function store(
   } catch (error) {
     // A transform that failed before it read anything leaves the caller's stream open.
     parts.return(undefined).catch(() => undefined);
-    // What cannot be removed has no entry, and is the caretaker's.
+    // If it cannot be removed, it is a body without an entry, which the caretaker removes.
     if (isStored) await bodies.remove([ref]).catch(() => undefined);
     throw error;
   }
@@ -339,7 +342,7 @@ async function* measuredBy(
   }
 }
 
-/** For transforms: stored as it is, a body leaves too little behind for a look to pay. */
+/** Only with transforms: a body stored as it is leaves too little garbage to be worth counting. */
 async function* counted(plain: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   for await (const part of plain) {
     yield part;
@@ -372,7 +375,7 @@ class RunningDigest {
   }
 }
 
-/** In parts: hashing 64 MiB at once would keep the process from everything else. */
+/** In parts: hashing 64 MiB at once would block the event loop. */
 async function* partsIn(bytes: Uint8Array): AsyncGenerator<Uint8Array, undefined> {
   for (let at = 0; at < bytes.byteLength; at += PART_MAX_BYTES) {
     yield bytes.subarray(at, at + PART_MAX_BYTES);
@@ -552,8 +555,8 @@ function damageIn(body: unknown): string | undefined {
   return place === 'inline' || isRef(ref) ? undefined : `its ref is ${show(ref)}`;
 }
 
-/** What a change says of the body that goes with it; nothing where no store could have it. */
-export function goingBody({ body }: Envelope): Pick<Change, 'bodyRef'> {
+/** The ref of the body that a change removes; empty if no store could have that body. */
+export function removedBodyRef({ body }: Envelope): Pick<Change, 'bodyRef'> {
   const { place, ref } = (body as BodyInfo | null | undefined) ?? {};
   return place === 'store' && isRef(ref) ? { bodyRef: ref } : {};
 }
@@ -617,7 +620,7 @@ export function cameBack(id: string, settledAs: SettledAs): RespoolError {
 // A crash in between leaves a body without entry; the caretaker finds it. Never the other way
 // round.
 
-/** A body that is to go, and how its message ended; `replaced`: by another body of its message. */
+/** A body to remove, and how its message ended; `replaced`: by another body of its message. */
 interface Going {
   readonly ref: string;
   readonly because: SettledAs | 'replaced';
@@ -639,7 +642,7 @@ export class BodyRemover {
 
   /** The entry of this body is committed as gone; the body may follow when that is durable. */
   add(ref: string, because: Going['because']): void {
-    // One that is no ref, from a damaged record, would keep the others from being removed.
+    // One that is not a ref, from a damaged record, would keep the others from being removed.
     if (!isRef(ref)) return;
     this.#going.push({ ref, because });
     this.#work ??= this.#run();
@@ -664,7 +667,7 @@ export class BodyRemover {
           if (refs.length > 0) await this.#bodies.remove(refs, settledAs);
         }
       } catch (error) {
-        // Not tried again here: they are orphans now, and orphans are the caretaker's.
+        // Not tried again here: they are orphans now, and the caretaker removes those.
         this.#onTrouble(error);
       }
     }

@@ -17,7 +17,7 @@ import type { Routes } from '../engine/handler-slots.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore, UnreadEntry } from '../ports/entry-store.ts';
 import { AUDIT_KIND } from './actions.ts';
-import { goingBody, isDamaged, type BodyRemover } from './body.ts';
+import { removedBodyRef, isDamaged, type BodyRemover } from './body.ts';
 import type { SpoolSource } from './source.ts';
 import type { MissingHandlers } from './missing-handlers.ts';
 
@@ -117,7 +117,7 @@ export class Caretaker {
           id: envelope.id,
           revision: status.revision,
           to: 'remove' as const,
-          ...goingBody(envelope),
+          ...removedBodyRef(envelope),
         })),
       );
       let done = 0;

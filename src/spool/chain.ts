@@ -3,7 +3,8 @@
  *
  *   plain ─first─▶ … ─last─▶ stored          stored ─last─▶ … ─first─▶ plain
  *
- * What was done is recorded with each body, so the list of today writes and the record reads.
+ * What was done is recorded with each body: new bodies are written with the list of today, and read
+ * by that record. The list itself is checked here too (`checkTransforms`).
  */
 
 import type { BodyInfo } from '../core/entry.ts';
@@ -121,13 +122,13 @@ interface Step<At> {
   readonly at: At;
 }
 
-/** Whose fault it is, as an error, when a step fails or does not give bytes. */
+/** The errors of a step that fails or does not give bytes, by whose fault that is. */
 interface Blame {
   failed(name: string, error: unknown): unknown;
   wrong(name: string, value: unknown): RespoolError;
 }
 
-/** What fails while a body is accepted is the caller's to hear, as it is. */
+/** An error while a body is accepted goes to the caller as it is. */
 const WRITING: Blame = { failed: (_, error) => error, wrong: noBytes };
 
 /** One body on its way to the store. */
@@ -192,7 +193,9 @@ export class ReadChain {
     return through(this.#steps, run, stored, this.#blame());
   }
 
-  /** What a transform says in its own words holds the message; what the store said stays. */
+  /**
+   * An error of a transform becomes one that holds the message; one of the store stays as it is.
+   */
   #blame(source: { readonly failure?: { readonly error: unknown } } = {}): Blame {
     return {
       failed: (name, error) => {
@@ -316,7 +319,7 @@ function isRead(transform: Transform, encoding: string, context: ReadContext): b
   try {
     return transform.reader(encoding, context) !== undefined;
   } catch {
-    // Anyone who says that an encoding is damaged says that it is one of its own.
+    // A transform that calls an encoding damaged has recognised it as its own.
     return true;
   }
 }
@@ -355,7 +358,7 @@ function asOurs(id: string, encoding: string, error: unknown): RespoolError {
   return isRespoolError(error) ? error : broken(id, encoding, error);
 }
 
-/** Damaged bytes, or a transform that is wrong: who reads cannot tell, and a person has to look. */
+/** Damaged bytes, or a transform that is wrong: which, is not known, so a person has to look. */
 function broken(id: string, encoding: string, error: unknown): RespoolError {
   return new RespoolError(
     'body.corrupt',

@@ -1,5 +1,5 @@
 /**
- * claim-fairness — the kinds of work of a spool, and how many of the free slots each has a right
+ * claim-fairness — the kinds of work of a spool, and how many of the free slots each is entitled
  * to.
  *
  * In turns, so that none gets less than a quarter of the slots while it has something due. One that
@@ -24,11 +24,11 @@ const BOUNCE: ClaimKind = { lane: 'notice', states: ['bounce', 'active'] };
 
 /** In order of precedence. */
 export const KINDS: readonly ClaimKind[] = [DEFERRED, INCOMING, BOUNCE];
-/** What of the lane of notices can be due. */
+/** The states of notices that can be due. */
 export const NOTICE_STATES: readonly ClaimableState[] = BOUNCE.states;
 
 /** Four turns: each kind has at least one of them, the first has two. */
-export const CLAIM_ORDER: readonly ClaimKind[] = [DEFERRED, INCOMING, DEFERRED, BOUNCE];
+export const TURN_CYCLE: readonly ClaimKind[] = [DEFERRED, INCOMING, DEFERRED, BOUNCE];
 /** Interval of checks of a kind that had nothing due; meanwhile it gets what others leave. */
 const LOOK_EVERY_MS = 100;
 
@@ -61,7 +61,7 @@ export class FairTurns {
    */
   restart(): boolean {
     this.#lookAt.clear();
-    const isEarly = this.#given > 0 && this.#given < CLAIM_ORDER.length;
+    const isEarly = this.#given > 0 && this.#given < TURN_CYCLE.length;
     if (isEarly && this.#wasEarly) return false;
     if (this.#given > 0) this.#wasEarly = isEarly;
     this.#turn = 0;
@@ -85,13 +85,13 @@ export class FairTurns {
 
   /** How many of this many slots each of these kinds has a right to. */
   shares(max: number, kinds: ReadonlySet<ClaimKind>): ReadonlyMap<ClaimKind, number> {
-    const asked = CLAIM_ORDER.filter((kind) => kinds.has(kind));
+    const asked = TURN_CYCLE.filter((kind) => kinds.has(kind));
     const busy = asked.filter((kind) => !this.#lookAt.has(kind));
     const present = busy.length > 0 ? busy : asked;
     const shares = new Map<ClaimKind, number>();
     for (let slot = 0; slot < max && present.length > 0; slot += 1) {
       const kind = present[this.#turn % present.length] ?? DEFERRED;
-      this.#turn = (this.#turn + 1) % (CLAIM_ORDER.length * 3_000);
+      this.#turn = (this.#turn + 1) % (TURN_CYCLE.length * 3_000);
       shares.set(kind, (shares.get(kind) ?? 0) + 1);
     }
     return shares;

@@ -75,14 +75,14 @@ export class Enqueuer {
 
   /** A small body that takes time to encode, or does not stay small enough for its entry. */
   #acceptLater(ready: Promise<ReadyMessage>): Promise<EnqueueResult> {
-    return this.#runtime.intake.during(async () => acceptOne(this.#runtime, await ready));
+    return this.#runtime.uploads.during(async () => acceptOne(this.#runtime, await ready));
   }
 
   async #enqueueSlowly(message: Message, body: OwnBody): Promise<EnqueueResult> {
     const runtime = this.#runtime;
     await runtime.readyToAccept();
     const checked = this.#check(message);
-    return runtime.intake.during(async (guard) =>
+    return runtime.uploads.during(async (guard) =>
       acceptOne(runtime, await this.#keep(checked, guard(body))),
     );
   }
@@ -109,7 +109,7 @@ export class Enqueuer {
     const own = messages.map(ownMessage);
     await this.#runtime.readyToAccept();
     const checked = own.map((message) => this.#check(message));
-    return this.#runtime.intake.during(async (guard) => {
+    return this.#runtime.uploads.during(async (guard) => {
       const ready: ReadyMessage[] = [];
       for (const [at, message] of checked.entries()) {
         ready.push(await this.#keep(message, guard(bodies[at] ?? ownBody(undefined))));
@@ -155,7 +155,7 @@ export class Enqueuer {
     parts: Parts,
     span: SendSpan | undefined,
   ): Promise<StoredOrInlineBody> {
-    const work = this.#runtime.intake.during(async (guard) => {
+    const work = this.#runtime.uploads.during(async (guard) => {
       const keeping = await this.#keep(message, guard({ stream: parts.read() }));
       return keeping.body;
     });
@@ -183,7 +183,7 @@ export class Enqueuer {
   #carrying(message: Message, carried: Headers): Message {
     const { headers = {} } = message;
     const { headerMaxBytes } = this.#runtime.settings;
-    // Anything else is refused later.
+    // Headers that are not a table are refused later, as without a trace.
     if (!isTable(headers)) return message;
     return { ...message, headers: withTraceHeaders(headers, carried, headerMaxBytes) };
   }
@@ -223,10 +223,12 @@ function asItIs(enqueued: EnqueueResult): EnqueueResult {
   return enqueued;
 }
 
-// From a checked message to a durable entry: body first, entry second (invariant 4).
+// From a checked message to a durable entry: body first, entry second (invariant 4,
+// ARCHITECTURE.md).
 //
 // When this process's engine has a free slot and nothing older is due, the entry goes in already
-// claimed (hand-off): one write less. Never with an order key: whose turn it is the store knows.
+// claimed (hand-off): one write less. Never with an order key: only the store knows whose turn it
+// is.
 
 /** A message whose body is kept. */
 interface ReadyMessage {
@@ -297,8 +299,8 @@ interface Prepared {
 }
 
 /**
- * The write failed. What is stored under an unknown outcome stays: its body may have an entry.
- * Orphans are swept.
+ * The write failed. Bodies stay, since the outcome is unknown: they may have entries. The caretaker
+ * removes orphans.
  */
 function release({ engine }: Runtime, prepared: readonly Prepared[]): void {
   for (const { reservation } of prepared) {
@@ -332,7 +334,7 @@ function prepare(runtime: Runtime, ready: ReadyMessage, now: number): Prepared {
   };
 }
 
-/** It was there already: nothing of it stays. */
+/** The message is a duplicate: nothing of it stays. */
 function skip(
   { engine, events }: Runtime,
   { entry, reservation }: Prepared,
@@ -346,7 +348,7 @@ function skip(
   return { id: duplicateOf, duplicate: true };
 }
 
-/** It is stored: report it, and start it or note when it is due. */
+/** The message is stored: emit the event, and start it or note when it is due. */
 function begin(runtime: Runtime, { entry, plain, reservation }: Prepared): EnqueueResult {
   const { envelope, status } = entry;
   const isServed = reservation !== undefined || runtime.routes.serves('delivery', envelope.topic);

@@ -163,7 +163,7 @@ export class SpoolInternals {
 
   async body(id: string): Promise<AsyncIterable<Uint8Array>> {
     await this.runtime.ready();
-    return readBody(await actions.isKnown(this.runtime, id), this.runtime);
+    return readBody(await actions.needEntry(this.runtime, id), this.runtime);
   }
 
   list(options: ListOptions = {}): AsyncGenerator<Pick<Entry, 'envelope' | 'status'>> {

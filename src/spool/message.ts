@@ -79,7 +79,7 @@ export function checkMessage(
   message: MessageOptions,
   context: {
     readonly now: Millis;
-    /** By what claims go, where it is not `now`: without a delay it is due by then. */
+    /** The time that claims go by, if it is not `now`: a message without a delay is due by then. */
     readonly earliest?: Millis;
     readonly headerMaxBytes: number;
     readonly makeId: (now: Millis) => string;
@@ -109,7 +109,7 @@ export function checkMessage(
   return { envelope, policy: policyOf(message, headers), dueAt };
 }
 
-/** What most messages do not have. */
+/** The fields that most messages do not have. */
 function rareParts(
   { id, expires, dedupeKey, destination, orderKey }: MessageOptions,
   now: Millis,
@@ -158,7 +158,7 @@ function dueAtOf(message: MessageOptions, now: Millis, earliest: Millis): Millis
   }
   if (message.dueAt === undefined) return earliest;
   const at = message.dueAt instanceof Date ? message.dueAt.getTime() : message.dueAt;
-  // Also what no Date can hold: it could be stored, and then not be shown or written as a name.
+  // Refused too: what no Date can hold. It could be stored, but not shown or written as a name.
   if (!Number.isSafeInteger(at) || at < 0 || at > now + DURATION_MAX_MS) {
     throw new RespoolError(
       'message.invalid',
@@ -166,6 +166,6 @@ function dueAtOf(message: MessageOptions, now: Millis, earliest: Millis): Millis
         `1970, up to ${new Date(now + DURATION_MAX_MS).toISOString()} (100 years from now)`,
     );
   }
-  // In the past means now: the order among waiting messages is by when they came.
+  // A time in the past means now: waiting messages go in the order they came.
   return Math.max(at, earliest);
 }

@@ -18,7 +18,7 @@ import { sleep } from '../system/wait.ts';
 import { type ActionParts, audit } from './actions.ts';
 import {
   type BodySettings,
-  goingBody,
+  removedBodyRef,
   isDamaged,
   keepBody,
   readBody,
@@ -239,7 +239,7 @@ class Rekeying {
         // Passed even if unchanged: a sealed store seals it again.
         envelope: kept === undefined ? entry.envelope : { ...entry.envelope, body: kept.info },
         ...(kept?.inline === undefined ? {} : { inlineBody: kept.inline }),
-        ...(kept === undefined ? {} : goingBody(entry.envelope)),
+        ...(kept === undefined ? {} : removedBodyRef(entry.envelope)),
         ...(holder === undefined ? {} : { holder }),
       },
     ]);

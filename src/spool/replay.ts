@@ -21,7 +21,7 @@ import {
 } from './actions.ts';
 import {
   type BodySettings,
-  goingBody,
+  removedBodyRef,
   keepBody,
   type OwnBody,
   ownBody,
@@ -124,7 +124,7 @@ async function repaired(
     kind: 'do',
     change: {
       ...change,
-      ...goingBody(entry.envelope),
+      ...removedBodyRef(entry.envelope),
       envelope: { ...envelope, body: info },
       ...(inline === undefined ? {} : { inlineBody: inline }),
     },

@@ -1,5 +1,6 @@
 /**
- * runtime — the parts of one spool, put together, opened, started and stopped.
+ * runtime — the parts of one spool, put together, opened, started and stopped; and the enqueues
+ * whose bodies are still coming in (`OpenUploads`), for which a stop waits.
  *
  *   closed ─open()─▶ open ─start()─▶ running ─stop()─▶ closed      (and again)
  *
@@ -22,7 +23,7 @@ import type { Durability, EntryStore } from '../ports/entry-store.ts';
 import type { Claim } from '../ports/source.ts';
 import type { HearOperation } from '../ports/store-operation.ts';
 import type { TracedPlace } from '../ports/tracer.ts';
-// Not through their fronts: those bring what the embedded default does not use.
+// Not through their index files: those load what the embedded default does not use.
 import { filesystemBodies } from '../stores/filesystem/body-store.ts';
 import { sqlite } from '../stores/sqlite/entry-store.ts';
 import { StoreClock, systemClock, systemDice } from '../system/clock.ts';
@@ -71,7 +72,7 @@ export class Runtime implements ActionParts, RekeyContext {
   readonly chain: Chain;
   readonly events: Events = new Events();
   readonly pauses: Pauses;
-  readonly intake: OpenUploads;
+  readonly uploads: OpenUploads;
   readonly makeId: (now: Millis) => string;
   /** The time of the store. */
   readonly now = (): Millis => this.#storeClock.now();
@@ -99,10 +100,10 @@ export class Runtime implements ActionParts, RekeyContext {
     this.entries = options.entries ?? sqlite({ path: settings.path });
     this.bodies = options.bodies ?? filesystemBodies({ path: join(settings.path, 'bodies') });
     this.chain = new Chain(settings.transforms);
-    this.intake = new OpenUploads(this.clock);
+    this.uploads = new OpenUploads(this.clock);
     this.makeId = createIdMaker(this.dice);
     this.#storeClock = new StoreClock(this.clock, this.entries);
-    this.pauses = new Pauses(this.entries.records, () => this.#delivery?.source.restart());
+    this.pauses = new Pauses(this.entries.records, () => this.#delivery?.source.restartTurns());
     this.entries.onTrouble?.((error) => {
       if (isRespoolError(error, 'store.corrupt')) this.#wentBackAt = this.now();
       this.trouble('following the store', error);
@@ -154,7 +155,7 @@ export class Runtime implements ActionParts, RekeyContext {
     return engine?.isRunning !== true || routes?.serves('notice', topic) === true;
   }
 
-  /** Bodies up to this ride with their entry. */
+  /** Bodies up to this size are stored with their entry. */
   get inlineMaxBytes(): number {
     return Math.min(this.settings.inlineMaxBytes, this.entries.traits.inlineMaxBytes);
   }
@@ -212,7 +213,7 @@ export class Runtime implements ActionParts, RekeyContext {
 
   /** A stop waits for this. */
   during<T>(work: () => Promise<T>): Promise<T> {
-    return this.intake.during(work);
+    return this.uploads.during(work);
   }
 
   /** A ref for a new body of this message. */
@@ -259,7 +260,7 @@ export class Runtime implements ActionParts, RekeyContext {
       this.#phase = 'open';
       throw error;
     }
-    this.source.restart();
+    this.source.restartTurns();
     this.engine.start();
     this.#phase = 'running';
     this.unserved.start();
@@ -386,7 +387,7 @@ export class Runtime implements ActionParts, RekeyContext {
       await this.#storeClock.measure();
       await this.pauses.refresh();
     } catch (error) {
-      // What a close says besides must not hide why the spool did not open.
+      // An error of the close must not hide why the spool did not open.
       await Promise.allSettled(opened.map((close) => close()));
       throw error;
     }
@@ -430,7 +431,7 @@ export class Runtime implements ActionParts, RekeyContext {
       this.trouble('looking at what another process wrote', error);
     }
     this.source.alarm();
-    // It may wait after trouble with the store, which is back if it tells something.
+    // The engine may be waiting after trouble with the store, which is back if it notifies us.
     this.engine.wake();
   }
 
@@ -463,7 +464,7 @@ export class Runtime implements ActionParts, RekeyContext {
       const delivery = this.#delivery;
       delivery?.unserved.stop();
       const reason = new RespoolError('engine.stopping', 'the spool is stopping');
-      await Promise.all([delivery?.engine.stop(withinMs), this.intake.end(withinMs, reason)]);
+      await Promise.all([delivery?.engine.stop(withinMs), this.uploads.end(withinMs, reason)]);
       await (this.#nextCleanup ?? this.#cleaning)?.catch(() => undefined);
       await delivery?.bodyRemover.idle();
       await this.entries.close();

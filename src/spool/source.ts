@@ -7,8 +7,11 @@
  * A wait ends when something is due, when `noteDue` or `alarm` is called, when its signal fires, or
  * when the poll interval is over.
  *
- * Kinds of work in order (claim-fairness.ts): due deferred (and lost leases), incoming, bounce
- * notices.
+ * Kinds of work in order: due deferred, incoming, bounce notices; lost leases go with the first and
+ * the last. Their shares of the slots: claim-fairness.ts.
+ *
+ * Hand-off: enqueue.ts inserts a message already claimed, and gives it to the engine as a claim;
+ * `mayHandOff` says whether nothing older is due. `process` in spool.ts makes its own claim too.
  */
 
 import {
@@ -41,7 +44,7 @@ import { backoffMs, Sleeper } from '../system/wait.ts';
 import {
   type BodyRemover,
   cameBack,
-  goingBody,
+  removedBodyRef,
   inlineBytes,
   readBody,
   settledBefore,
@@ -54,7 +57,7 @@ import {
   FairTurns,
   KINDS,
   NOTICE_STATES,
-  CLAIM_ORDER,
+  TURN_CYCLE,
 } from './claim-fairness.ts';
 import type { StoreClock } from '../system/clock.ts';
 
@@ -62,8 +65,8 @@ import type { StoreClock } from '../system/clock.ts';
 const CLEAR_MS = 50;
 /** When the store says "due" but gives nothing, the wait grows from this, to not spin. */
 const EMPTY_WAIT = { firstMs: 5, maxMs: 1_000 };
-/** A round that takes longer than this share of a lease tells of a standstill. */
-const STANDSTILL_SHARE = 4;
+/** A round that takes longer than a lease divided by this: the process stood still. */
+const STANDSTILL_DIVISOR = 4;
 
 /** A claim that is asked for, and what came of it. */
 interface Ask {
@@ -95,7 +98,7 @@ export class SpoolSource implements Source {
   #quietUntil: Millis = Number.NEGATIVE_INFINITY;
   /** Until then nothing that may run is due, as far as the last round of claims or wait knows. */
   #clearUntil: Millis = Number.NEGATIVE_INFINITY;
-  /** When that was found out: before it, the clock was set back since. */
+  /** When that was found out; a `now` before it means that the clock was set back. */
   #clearSince: Millis = Number.POSITIVE_INFINITY;
   /** The earliest due time that was noted and has not come, or came in this round of claims. */
   #notedDueAt: Millis = Number.POSITIVE_INFINITY;
@@ -154,7 +157,7 @@ export class SpoolSource implements Source {
    * Handlers or pauses changed, so other messages can be claimed than before: those that waited go
    * in the order of precedence, and before what is enqueued now.
    */
-  restart(): void {
+  restartTurns(): void {
     if (this.#turns.restart()) this.#limitedTurns.clear();
     this.alarm();
   }
@@ -167,10 +170,10 @@ export class SpoolSource implements Source {
     this.#turns.ask(JSON.stringify([demand.wants.map(topicsOf), demand.exceptDestinations]));
     const startedAt = this.now();
     let isCut = false;
-    const claims = new ClaimMixture<ClaimKind, SpoolClaim>(CLAIM_ORDER);
+    const claims = new ClaimMixture<ClaimKind, SpoolClaim>(TURN_CYCLE);
     const take = async (ask: Ask, max: number): Promise<number> => {
       // After a standstill our own leases may be over: no further claim may find them so.
-      isCut ||= this.now() - startedAt > this.leaseMs / STANDSTILL_SHARE;
+      isCut ||= this.now() - startedAt > this.leaseMs / STANDSTILL_DIVISOR;
       if (isCut) return 0;
       const got = await this.#claim(ask, Math.min(max, ask.room.left), demand);
       ask.room.left -= got.length;
@@ -340,7 +343,7 @@ export class SpoolSource implements Source {
   }
 
   async extend(claims: readonly Claim[]): Promise<readonly ('done' | 'stale')[]> {
-    // One whose verdict is on its way needs no longer lease, and would be found to be overtaken.
+    // One whose verdict is on its way needs no extension, and would be reported as overtaken.
     const open = (claims as readonly SpoolClaim[]).filter((claim) => !claim.isSettling);
     const work = this.#extend(open);
     for (const claim of open) claim.extending = work;
@@ -467,7 +470,7 @@ export class SpoolSource implements Source {
     for (const want of new Set(asks.map((ask) => ask.want))) {
       if (want.max >= max) continue;
       const own = asks.filter((ask) => ask.want === want);
-      const turns = CLAIM_ORDER.filter((kind) => own.some((ask) => ask.kind === kind));
+      const turns = TURN_CYCLE.filter((kind) => own.some((ask) => ask.kind === kind));
       const name = JSON.stringify(want.topics);
       const turn = this.#limitedTurns.get(name) ?? 0;
       this.#limitedTurns.set(name, (turn + 1) % turns.length);
@@ -533,9 +536,7 @@ function topicsOf({ topics }: Want): Want['topics'] {
   return topics;
 }
 
-// What a spool source is made of; given by the runtime.
-
-/** What a spool source is made of. */
+/** What a spool source is made of; the runtime gives it. */
 interface SourceOptions {
   readonly entries: EntryStore;
   readonly bodies: BodyStore;
@@ -547,7 +548,7 @@ interface SourceOptions {
   readonly leaseMs: number;
   readonly retention: Retention;
   readonly settlesDurably: boolean;
-  /** Even when nothing calls, the store is looked at this often. */
+  /** The longest wait, even if nothing is noted and no alarm comes. */
   readonly pollMs: number;
   /** Whether a bounce handler fits the topic. */
   announces(topic: string): boolean;
@@ -629,7 +630,7 @@ function changeOf(entry: Entry, to: Status | 'remove', letsGoOfBody: boolean): C
     to,
     ...(status.holder === undefined ? {} : { holder: status.holder }),
     ...(status.state === 'active' && status.dueAt !== null ? { leaseEndsAt: status.dueAt } : {}),
-    ...(letsGoOfBody || to === 'remove' ? goingBody(envelope) : undefined),
+    ...(letsGoOfBody || to === 'remove' ? removedBodyRef(envelope) : undefined),
   };
   if (!letsGoOfBody) return change;
   return { ...change, envelope: { ...envelope, body: { ...envelope.body, place: 'none' } } };

@@ -1,5 +1,6 @@
 /**
- * spool — the data plane: enqueue, handle, look, start and stop; `operator()` leads to the other.
+ * spool — the data plane: enqueue, handle, look, start and stop; `operator()` leads to the
+ * control plane.
  *
  * Every method opens the stores if need be. Thin on purpose: the work is in the files beside it.
  */
@@ -23,7 +24,7 @@ import type { SpoolOptions } from './options.ts';
 import { Runtime } from './runtime.ts';
 import { RespoolError } from '../core/errors.ts';
 import { isSealed, SEAL_MISSING } from '../core/reserved-headers.ts';
-import { act, audit, isKnown, throwUnlessDone } from './actions.ts';
+import { act, audit, needEntry, throwUnlessDone } from './actions.ts';
 import { SpoolClaim } from './source.ts';
 import { whyNotGiven } from './order-keys.ts';
 
@@ -183,7 +184,7 @@ export class Spool {
     unserved.registering(route);
     const undo = routes.add(route);
     const changed = (): void => {
-      source.restart();
+      source.restartTurns();
       engine.wake();
     };
     changed();
@@ -205,7 +206,7 @@ async function processOne(
   by: string,
 ): Promise<Verdict> {
   const { entries, source, engine, settings } = runtime;
-  const entry = await isKnown(runtime, id);
+  const entry = await needEntry(runtime, id);
   if (isSealed(entry)) {
     const text = `cannot process message "${id}": ${SEAL_MISSING.text}`;
     throw new RespoolError('transform.missing', text);

@@ -1,7 +1,7 @@
 /**
  * answer — what a response means for the message. Pure.
  *
- * Promise: what is not positively final is deferred (invariant 8).
+ * Promise: what is not positively final is deferred (invariant 8, ARCHITECTURE.md).
  */
 
 import { type Millis, SECOND_MS } from '../../core/duration.ts';

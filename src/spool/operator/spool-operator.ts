@@ -1,6 +1,8 @@
 /**
  * spool-operator — an operator over a spool in this process: the spool's own functions, with the
- * operator's name in every audit record.
+ * operator's name in every audit record; and what only operators ask for: statistics, the shape of
+ * what waits, events for other processes, and copies of messages that are removed or changed
+ * elsewhere.
  */
 
 import type { Entry, Headers } from '../../core/entry.ts';
