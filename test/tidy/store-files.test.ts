@@ -33,10 +33,10 @@ const OWN_FILES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
     'watcher.ts': 'follows the stream into the catalog',
   },
   postgres: {
-    'claim-sql.ts': 'the statements of the four scans, readable and printed by the doctor',
+    'claim-sql.ts': 'the statements of every scan, readable and printed by the doctor',
     'conditions.ts': 'a query as SQL, for lists and counts',
     'durability.ts': 'what the server promises, and when lazy writes are on its disk',
-    'insert-within.ts': "inserts in a transaction of the caller's",
+    'insert-within.ts': "inserts in a transaction of the caller's, and the check of a transaction",
     'notify.ts': 'LISTEN and NOTIFY',
     'sent-partitions.ts': 'delivered messages in a partitioned table',
     'statements.ts': 'every statement for psql, for the doctor',
@@ -48,12 +48,14 @@ const OWN_FILES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
     'claim-filter.ts': 'which flows a claim may take',
     'file.ts': 'the synchronous side of a file, in whatever thread',
     'file-client.ts': 'the line of batches to a file, and its questions',
-    'file-thread.ts': "whether a file is used in the caller's thread or in its own",
+    'file-thread.ts':
+      "whether a file is used in the caller's thread or in its own, and what goes between them",
     'flow-looks.ts': 'looks for what is due by flow, through index probes and due bounds',
     'topic-flows.ts': 'the numbers of topic, destination and priority in every row',
     'instances.ts': 'which processes share a file, and where their service answers',
     'once.ts': "the handler's own write in its own database",
-    'protocol.ts': 'the messages between the store and its file, types only',
+    'protocol.ts':
+      'the messages between the store and its file, and tallies as text for both sides',
     'worker.ts': 'the thread itself, which has to be a file of its own',
   },
 };

@@ -132,7 +132,7 @@ export class Claims {
   /** Leaves out what waits for its turn, unless it has a time at which it is looked at again. */
   #isToldOf(isOrdered: boolean): (row: Candidate) => boolean {
     if (!isOrdered) return () => true;
-    const isBlocked = this.#order.createLook();
+    const isBlocked = this.#order.createIsBlocked();
     return ([seq, , , , , orderKey, behind]) =>
       orderKey === null || behind === 1 || !isBlocked(orderKey, seq);
   }
@@ -156,7 +156,7 @@ export class Claims {
 
   /** Those that may go, at most `max`; what waits for its turn is put behind on the way. */
   #inTurn(rows: readonly Candidate[], { max, now }: ClaimRequest) {
-    const isBlocked = this.#order.createLook();
+    const isBlocked = this.#order.createIsBlocked();
     const free: Candidate[] = [];
     const moved = new Set<string>();
     let putBehind = 0;

@@ -1,8 +1,11 @@
 /**
  * file-client — the way to a file: one line of batches for writes, direct questions for reads.
  *
- * Both stores of this room use it. Promise: a lock of another process is waited for without
- * stopping the event loop, up to busyTimeout; lazy writes are on the disk within 250 ms.
+ * Both stores of this room use it. Also here: whether the file is still in its place (`FileWatch`),
+ * and when the log is moved into it (`Checkpointer`).
+ *
+ * Promise: a lock of another process is waited for without stopping the event loop, up to
+ * busyTimeout; lazy writes are on the disk within 250 ms.
  */
 
 import { stat } from 'node:fs/promises';
@@ -14,11 +17,11 @@ import type { CountPart, Operations } from '../shared/operations.ts';
 import { sqliteCode } from '../shared/client.ts';
 import { isBusyError } from './errors.ts';
 import {
-  type FileThread,
-  type FileThreadData,
+  type FileExecutor,
+  type ExecutorData,
   openInline,
   startFileThread,
-  startsInline,
+  openInlineFirst,
 } from './file-thread.ts';
 import type { CheckedOptions } from './options.ts';
 import type {
@@ -88,12 +91,12 @@ export interface FileParts {
 const BATCH_MAX = 1_000;
 
 /**
- * A thread begins with the first callers of a turn while the others still speak; what comes while
- * it works joins the same transaction (file.ts).
+ * A thread begins with the first calls of an event-loop turn, before the others have come; what
+ * comes while it works joins the same transaction (file.ts).
  */
 const PIPELINE = { batchMax: BATCH_MAX, inFlightMax: 64, eagerAt: 16 } as const;
 
-/** In the caller's thread nothing goes on beside. */
+/** In the caller's thread there is one batch at a time. */
 const ONE_BY_ONE = { batchMax: BATCH_MAX } as const;
 
 /** Maximum memory for pages of the file where long reads are done. */
@@ -124,7 +127,7 @@ export async function openFileClient<Talk extends FileTalk>(
       : startFileThread({ kind, settings: asideSettings(data.settings) });
   const logPages = settings.autoCheckpointPages;
   const watch = new FileWatch(path, parts.clock);
-  const line = new Line({ main, aside }, { ...parts, busyTimeoutMs, logPages, watch });
+  const line = new BatchedFileClient({ main, aside }, { ...parts, busyTimeoutMs, logPages, watch });
   try {
     // The first question opens the file.
     await line.flush();
@@ -137,17 +140,17 @@ export async function openFileClient<Talk extends FileTalk>(
 }
 
 /** Long reads pass over pages once: a large cache would be filled and not used. */
-function asideSettings(settings: FileThreadData['settings']): FileThreadData['settings'] {
+function asideSettings(settings: ExecutorData['settings']): ExecutorData['settings'] {
   const cacheBytes = Math.min(settings.cacheBytes, ASIDE_CACHE_MAX_BYTES);
   return { ...settings, cacheBytes, readsOnly: true };
 }
 
 function openThread(
-  data: FileThreadData,
+  data: ExecutorData,
   thread: boolean | 'auto',
   clock: Clock,
-): Promise<FileThread> {
-  if (thread === 'auto') return startsInline(data, clock);
+): Promise<FileExecutor> {
+  if (thread === 'auto') return openInlineFirst(data, clock);
   return thread ? Promise.resolve(startFileThread(data)) : openInline(data, clock);
 }
 
@@ -159,14 +162,14 @@ interface ParsedOptions extends FileParts {
 }
 
 interface FileThreads {
-  readonly main: FileThread;
-  readonly aside: FileThread | undefined;
+  readonly main: FileExecutor;
+  readonly aside: FileExecutor | undefined;
 }
 
 const MOVE_LOG: CheckpointRequest = { kind: 'moveLog' };
 const SYNC: AnyBatchItem = { op: { kind: 'sync' } satisfies SyncOp };
 
-class Line implements FileClient<FileTalk> {
+class BatchedFileClient implements FileClient<FileTalk> {
   readonly #threads: FileThreads;
   readonly #parts: ParsedOptions;
   readonly #line: BatchLine<AnyBatchItem, unknown>;
@@ -212,12 +215,12 @@ class Line implements FileClient<FileTalk> {
     return this.#ask(this.#parts.watch.isThere ? aside : main, request);
   }
 
-  #ask(thread: FileThread, request: FileRequest): Promise<never> {
+  #ask(thread: FileExecutor, request: FileRequest): Promise<never> {
     return this.#asked.track(this.#askUntilFree(thread, request));
   }
 
   /** Asks until no other process is in the way, or busyTimeout is over. */
-  async #askUntilFree(thread: FileThread, request: FileRequest): Promise<never> {
+  async #askUntilFree(thread: FileExecutor, request: FileRequest): Promise<never> {
     const { clock, dice, busyTimeoutMs } = this.#parts;
     const deadline = clock.monotonic() + busyTimeoutMs;
     for (;;) {
@@ -289,7 +292,7 @@ class Line implements FileClient<FileTalk> {
   #syncLate(): void {
     this.#cancelSync = undefined;
     // No caller waits for this one. If it fails, what it would have synced stays lazy, and the next
-    // durable write takes it along or fails aloud.
+    // durable write makes it durable as well, or fails.
     this.flush().catch(() => undefined);
   }
 }
@@ -369,8 +372,8 @@ async function identity(path: string): Promise<string> {
 
 // When the log is moved into the file while the work is done in the caller's thread.
 //
-// To move it takes as long as ten commits, so the thread for long reads does most of it, and the
-// caller's thread what was written meanwhile, which is little.
+// Moving it takes as long as ten commits. So the thread for long reads moves most of it, and the
+// caller's thread the little that was written meanwhile.
 
 /** How the log is moved, in two steps. */
 export interface CheckpointCalls {

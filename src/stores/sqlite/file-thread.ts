@@ -1,5 +1,6 @@
 /**
- * file-thread — where the work on a file is done: in a thread of its own, or in the caller's.
+ * file-thread — where the work on a file is done: in a thread of its own, in the caller's, or first
+ * there and then in its own; and how requests and answers go from one thread to the other.
  *
  * The store asks, and is answered in the order asked. Promise: every question gets an answer or an
  * error, also when the thread dies; the next question then starts a new one.
@@ -21,8 +22,8 @@ import type {
 } from './protocol.ts';
 import type { StoreFile } from './file.ts';
 
-/** Where requests go. */
-export interface FileThread {
+/** Does the work on a file, in one thread or the other. */
+export interface FileExecutor {
   /** Whether the work is done in a thread of its own. */
   readonly isThread: boolean;
   ask(request: FileRequest): Promise<unknown>;
@@ -31,7 +32,7 @@ export interface FileThread {
 }
 
 /** Which file, and how it is opened. */
-export interface FileThreadData {
+export interface ExecutorData {
   readonly kind: FileKind;
   readonly settings: Omit<FileSettings, 'standstillMs'>;
 }
@@ -64,9 +65,9 @@ interface Waiting {
 
 /** Works in a thread of its own; a test may bring its own kind of thread. */
 export function startFileThread(
-  data: FileThreadData,
+  data: ExecutorData,
   start: typeof startThread = startThread,
-): FileThread {
+): FileExecutor {
   const waiting: Waiting[] = [];
   const bell = new Int32Array(new SharedArrayBuffer(4));
   let worker: Thread | undefined;
@@ -158,31 +159,34 @@ function startThread(
 
 // In the caller's thread while that is quick, then in a thread of its own.
 //
-//   here ─three of ten requests slow, one very slow, or a disk error─▶ thread, for good
+//   inline ─three of ten requests slow, one very slow, or a disk error─▶ thread, for good
 //
-// A way to a thread and back costs as much as the insert of a message, so a quick disk is faster
-// without; a slow one would stop the event loop at every commit.
+// The way to a thread and back costs as much as the insert of a message, so with a quick disk
+// inline is faster; a slow one would stop the event loop at every commit.
 //
-// Durable inserts of 1 KiB per second against a bare loop of batched statements over the same
-// tables, 50 in flight: here 0.83, thread 0.67; whole lives, 500 in flight: here 1.2, thread 1.1.
-// (2026-11-15, 2 shared virtual cores, ext4, medians of five)
+// Rates as a share of what a bare loop of batched statements does on the same tables. Durable
+// inserts of 1 KiB, 50 in flight: inline 0.83, thread 0.67. Whole lives, 500 in flight: inline 1.2,
+// thread 1.1. (2026-11-15, 2 shared virtual cores, ext4, medians of five)
 //
 // Why: docs/decisions/0010-sqlite-starts-in-the-calling-thread.md
 
 /** A request that takes longer is slow: callers would feel it. */
 const SLOW_MS = 10;
-/** What an operation may take besides: a large batch on a quick disk takes its time as well. */
+/** Added to that for each operation: a large batch takes its time on a quick disk as well. */
 const OPERATION_MS = 0.03;
-/** This many slow ones of the last few: not the one that moved the log, but the disk. */
+/** This many slow ones among the last few: not one checkpoint, but the disk. */
 const SLOW_MAX = 3;
 const LAST_FEW = 10;
-/** After a single one of this length there is no waiting for a second. */
+/** A single request of this length is enough. */
 const VERY_SLOW_MS = 150;
 
-/** The log is moved beside (file-client.ts); if it gets this many times longer, here after all. */
+/**
+ * The log is checkpointed in a second thread (file-client.ts); only if it grows to this many times
+ * its limit, it is done here.
+ */
 const LOG_BACKSTOP = 4;
 
-/** Both kinds of files know it, and it opens the file. */
+/** The first request to a thread: both kinds of files know it, and it opens the file. */
 const HELLO: CheckpointRequest = { kind: 'moveLog' };
 
 /** Tells a slow disk from a slow moment. */
@@ -199,34 +203,34 @@ class Pace {
 }
 
 /** Works in the caller's thread, and stays there. */
-export function openInline(data: FileThreadData, clock: Clock): Promise<FileThread> {
+export function openInline(data: ExecutorData, clock: Clock): Promise<FileExecutor> {
   return openHere(data, clock, undefined);
 }
 
 /** Works in the caller's thread, and moves to a thread when that takes too long. */
-export function startsInline(
-  data: FileThreadData,
+export function openInlineFirst(
+  data: ExecutorData,
   clock: Clock,
-  takeThread: (data: FileThreadData) => FileThread = startFileThread,
-): Promise<FileThread> {
+  takeThread: (data: ExecutorData) => FileExecutor = startFileThread,
+): Promise<FileExecutor> {
   const { autoCheckpointPages } = data.settings;
   const settings = { ...data.settings, autoCheckpointPages: LOG_BACKSTOP * autoCheckpointPages };
   // What was written lazily here is made durable by the first sync there.
-  const start = (needsCheck: boolean): FileThread =>
+  const start = (needsCheck: boolean): FileExecutor =>
     takeThread({ ...data, settings: { ...data.settings, needsCheck, startsDirty: true } });
   return openHere({ ...data, settings }, clock, start);
 }
 
 async function openHere(
-  data: FileThreadData,
+  data: ExecutorData,
   clock: Clock,
-  start: ((needsCheck: boolean) => FileThread) | undefined,
-): Promise<FileThread> {
+  start: ((needsCheck: boolean) => FileExecutor) | undefined,
+): Promise<FileExecutor> {
   // Loaded when it is needed: with a thread, the work on the file is never done here.
   const { StoreFile } = await import('./file.ts');
   const settings = { ...data.settings, standstillMs: STANDSTILL_MS.own };
   const file = new StoreFile(data.kind, await loadSqlite(), settings);
-  return new InlineThread(file, { path: settings.path, clock, start });
+  return new InlineExecutor(file, { path: settings.path, clock, start });
 }
 
 /** What an inline thread works with. */
@@ -234,10 +238,10 @@ interface InlineSetup {
   readonly path: string;
   readonly clock: Clock;
   /** Starts the thread it may move to; undefined: it stays. */
-  readonly start: ((needsCheck: boolean) => FileThread) | undefined;
+  readonly start: ((needsCheck: boolean) => FileExecutor) | undefined;
 }
 
-class InlineThread implements FileThread {
+class InlineExecutor implements FileExecutor {
   readonly #file: StoreFile;
   readonly #setup: InlineSetup;
   readonly #pace = new Pace();
@@ -245,9 +249,9 @@ class InlineThread implements FileThread {
   #open = 0;
   #onAnswered: (() => void)[] = [];
   /** A thread that is being started. */
-  #coming: FileThread | undefined;
+  #coming: FileExecutor | undefined;
   /** The thread, once the work is done there. */
-  #thread: FileThread | undefined;
+  #thread: FileExecutor | undefined;
   #isFileClosed = false;
 
   constructor(file: StoreFile, setup: InlineSetup) {
@@ -295,7 +299,7 @@ class InlineThread implements FileThread {
     }
   }
 
-  async #askThread(thread: FileThread, request: FileRequest): Promise<unknown> {
+  async #askThread(thread: FileExecutor, request: FileRequest): Promise<unknown> {
     // What was asked before goes before: a sync must find what it is to sync.
     if (this.#open > 0) await new Promise<void>((resolve) => this.#onAnswered.push(resolve));
     const answer = await thread.ask(request);
@@ -309,7 +313,7 @@ class InlineThread implements FileThread {
     const { start } = this.#setup;
     if (start === undefined) return;
     const { needsCheck } = this.#file;
-    // To look through the whole file is not done here either.
+    // A check of the whole file is not done in the caller's thread either.
     if (pace === 'very slow' || needsCheck) this.#thread ??= start(needsCheck);
     else if (pace === 'slow' && this.#coming === undefined && this.#thread === undefined) {
       this.#coming = start(false);
@@ -318,7 +322,7 @@ class InlineThread implements FileThread {
   }
 
   /** The work goes on here until the thread has the file open; if it cannot open it, it stays. */
-  async #tryOut(started: FileThread): Promise<void> {
+  async #tryOut(started: FileExecutor): Promise<void> {
     const isReady = await started.ask(HELLO).then(
       () => true,
       () => false,

@@ -1,6 +1,7 @@
 /**
- * file — the synchronous side of a store: one open file, its batches and its questions, in whatever
- * thread it is used.
+ * file — the synchronous side of a store: one open file (`StoreFile`), its batches and its
+ * requests, in whatever thread it is used; and what each kind of file does with them (`EntryWork`,
+ * `BodyWork`).
  *
  *   closed ─handle()─▶ open ─disk error─▶ closed, to be checked ─handle()─▶ open
  *
@@ -161,7 +162,7 @@ export class StoreFile {
     try {
       this.close();
     } catch {
-      // Said above.
+      // See above.
     }
   }
 }
@@ -180,7 +181,7 @@ type AnyBatch = BatchRequest<FileRequest>;
 
 /**
  * Runs a batch in one transaction, and with it the batches that came while it ran: so the callers
- * of one turn of the event loop need not all have spoken before the work begins, and still share
+ * of one turn of the event loop need not all have called before the work begins, and still share
  * one wait for the disk. The results of all, one after the other.
  */
 function runBatches(

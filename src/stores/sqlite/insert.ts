@@ -11,7 +11,7 @@ import type { Duplicate } from '../../ports/entry-store.ts';
 import { sqliteCode, type SqliteDatabase, type SqliteStatement } from '../shared/client.ts';
 import { STATE_KEY_COUNT, type StateKey, stateKeyOf, checkInline } from '../shared/sql-row.ts';
 import { envelopeColumns, newColumns, statusColumns } from './row.ts';
-import { FIRST_TWO_SQL, type KeyHeadRow, lookAt } from './order-keys.ts';
+import { FIRST_TWO_SQL, type KeyHeadRow, recheckTime } from './order-keys.ts';
 import type { SharedBytes, InsertOp } from './protocol.ts';
 import { checkVersion, COUNT_COLUMNS, fileOf, withNames } from './schema.ts';
 
@@ -70,7 +70,7 @@ export function createInserts(database: SqliteDatabase): Inserts {
     if (dueAt === null || dueAt > now || !PUT_BEHIND_SLOTS.includes(slot)) return [0, status];
     const [head, second] = firstTwo.all(orderKey) as KeyHeadRow[];
     if (head === undefined) return [0, status];
-    const at = lookAt(head, second === undefined, now);
+    const at = recheckTime(head, second === undefined, now);
     return [1, [slot, at, ...status.slice(2)] as unknown as InsertOp['status']];
   }
 

@@ -1,5 +1,5 @@
 /**
- * list — pages of entries by key, in any order, with bounded work per page.
+ * list — single entries, and pages of them in any order, with bounded work per page.
  *
  * A query becomes conditions in SQL, as far as there are columns for it; a scan finds where the
  * entries of the page stand; then they are read. Texts and headers have no column: to filter by
@@ -165,8 +165,7 @@ function corrupt({ seq, id, reason }: BrokenRow): CorruptEntry {
   return { id, where: `quarantine row ${seq}`, reason };
 }
 
-// An EntryQuery as SQL, as far as there are columns for it; what is left is asked in
-// code.
+// An EntryQuery as SQL, as far as there are columns for it; the rest is checked in code.
 //
 // Names and numbers only: everything a caller wrote goes in as a bound value.
 

@@ -16,11 +16,11 @@ import type { Connection } from './connection.ts';
 import type { TopicFlows } from './topic-flows.ts';
 import { BOUND_LIMIT, KEYED_SQL } from './schema.ts';
 
-/** When the next of a key is looked at again if its head may be taken any time. */
+/** When the next of a key is checked again if its head may be taken at any time. */
 const SOON_MS = 60_000;
 /** The same where the head waits for an operator, and for those behind the next. */
 const LATE_MS = 600_000;
-/** More than this are not counted. */
+/** The most rows behind the first of a key that are reported. */
 const BEHIND_MAX = 1_000;
 
 /** The first of a key, as far as it decides when those behind it are looked at. */
@@ -66,8 +66,11 @@ export class KeyOrder {
     this.#noneAt = undefined;
   }
 
-  /** Answers whether another of its key comes before an entry; each key is looked up once. */
-  createLook(): (orderKey: string, seq: number) => boolean {
+  /**
+   * Makes a function that says whether another of its key comes before an entry; it looks up each
+   * key once.
+   */
+  createIsBlocked(): (orderKey: string, seq: number) => boolean {
     const heads = new Map<string, number>();
     return (orderKey, seq) => {
       let head = heads.get(orderKey);
@@ -79,13 +82,13 @@ export class KeyOrder {
     };
   }
 
-  /** Moves what is due of a key and not its head out of the way; how many. */
+  /** Puts off what is due of a key and not its head; returns how many. */
   putBehind(orderKey: string, now: number): number {
     const head = this.#sql.head.get(orderKey) as KeyHeadRow | undefined;
     if (head === undefined) return 0;
     const [seq] = head;
-    const next = this.#sql.putNext.run(lookAt(head, true, now), orderKey, seq, now).changes;
-    const lateAt = lookAt(head, false, now);
+    const next = this.#sql.putNext.run(recheckTime(head, true, now), orderKey, seq, now).changes;
+    const lateAt = recheckTime(head, false, now);
     const others = this.#sql.putOthers.run(lateAt, orderKey, seq, now).changes;
     this.#connection.wrote(next + others);
     return next + others;
@@ -96,7 +99,7 @@ export class KeyOrder {
     this.#connection.wrote(this.#sql.wake.run(orderKey).changes);
   }
 
-  /** The first ones of keys with others behind them; those that hold them up for long first. */
+  /** The first of each key with others behind it; those that hold them up for long first. */
   heads(max: number): KeyHead[] {
     const rows = this.#sql.heads.all(max) as [string, string, StateKey, number | null, number][];
     return rows.map(([orderKey, id, slot, dueAt, behind]) => ({
@@ -115,13 +118,13 @@ const HOLD_SLOT: StateKey = stateKeyOf('hold', 'delivery');
 const DEFERRED_SLOT: StateKey = stateKeyOf('deferred', 'delivery');
 
 /** When an entry behind a head is checked again, unless it is woken before. */
-export function lookAt([, slot, dueAt]: KeyHeadRow, isNext: boolean, now: number): number {
+export function recheckTime([, slot, dueAt]: KeyHeadRow, isNext: boolean, now: number): number {
   const lateAt = now + LATE_MS;
   if (slot === HOLD_SLOT || dueAt === null) return lateAt;
   const hasTime = isActiveKey(slot) || slot === DEFERRED_SLOT;
-  // A time that is over tells only that the head is waited for: it may be of a paused topic.
+  // A due time in the past says only that the head has not gone yet: its topic may be paused.
   const nextAt = hasTime && dueAt > now ? dueAt : now + SOON_MS;
-  // Who is third has another before it that ends first; a crowd is not to come due all at once.
+  // The third in line waits for the second as well; and a crowd must not come due all at once.
   return isNext ? nextAt : Math.max(nextAt, lateAt);
 }
 
@@ -140,7 +143,7 @@ function prepare(database: SqliteDatabase) {
       `UPDATE {entries} SET due_at = ?, behind = 1 WHERE seq IN
         (SELECT seq ${ofKey} AND seq > ? AND due_at <= ?)`,
     ),
-    // Its own last write is a time that is over for every claim, whatever clock the claim goes by.
+    // The time of its last write is in the past for every claim, whatever clock the claim goes by.
     wake: database.prepare(
       `UPDATE {entries} SET due_at = min(due_at, updated_at), behind = 0
       WHERE seq = (SELECT seq ${ofKey} ORDER BY seq LIMIT 1) AND behind = 1`,

@@ -1,6 +1,7 @@
 /**
- * protocol — what entry-store.ts asks of the file, and what it gets back. Plain data: it may cross
- * a thread border. Bytes travel beside it, see file-thread.ts.
+ * protocol — what a store asks of its file, and what it gets back: entries (entry-store.ts), what
+ * every kind of file knows, and bodies (body-store.ts). Plain data: it may cross from one thread to
+ * another; bytes travel beside it (file-thread.ts). At the end, a tally as text, for both sides.
  */
 
 import type { StoredBody } from '../../ports/body-store.ts';
@@ -46,7 +47,7 @@ interface ClaimOp {
   readonly request: ClaimRequest;
 }
 
-/** Takes a row out of reach that cannot be read. */
+/** Puts a row that cannot be read into quarantine. */
 export interface QuarantineOp {
   readonly kind: 'quarantine';
   readonly seq: number;
@@ -82,7 +83,7 @@ export interface Refusal {
 }
 
 /**
- * What becomes of one operation. insert: null (stored) or the id it duplicates; change: whether it
+ * What came of one operation. insert: null (stored) or the id it duplicates; change: whether it
  * was done, or a refusal; claim: rows; append: the sequence; put: whether it was done; expire: how
  * many.
  */
@@ -127,7 +128,7 @@ export interface EntryReplies {
   }[];
 }
 
-/** The whole talk with an entry file. */
+/** Everything that is said to an entry file, and its answers. */
 export interface EntryTalk {
   readonly op: EntryOp;
   readonly result: EntryResult;
@@ -148,7 +149,7 @@ export interface ListReply {
   readonly next?: string;
 }
 
-// What every kind of file knows: batches of operations in one transaction. Types only.
+// What every kind of file knows: batches of operations in one transaction.
 
 /** Bytes beside an operation: some, none on purpose, or nothing said. */
 export type SharedBytes = Uint8Array | null | undefined;
@@ -197,7 +198,7 @@ export interface BatchJoiner<Op> {
   next(fits: (batch: BatchRequest<Op>) => boolean): BatchRequest<Op> | undefined;
 }
 
-// What body-store.ts asks of its file. Plain data: it may cross a thread border.
+// What body-store.ts asks of its file.
 
 /**
  * A step of writing a body; a chunk travels with the batch. One operation and not three: if the ref
@@ -238,7 +239,7 @@ interface BodyReplies {
   readonly refs: readonly StoredBody[];
 }
 
-/** The whole talk with a body file. The result of an operation: whether it found what it needs. */
+/** The same for a body file. The result of an operation: whether it found what it needs. */
 export interface BodyTalk {
   readonly op: BodyOp;
   readonly result: boolean;
@@ -246,7 +247,9 @@ export interface BodyTalk {
   readonly replies: BodyReplies;
 }
 
-/** Rows of a tally as JSON arrays: copied between threads at once, and not row by row. */
+// A tally as text: copied from one thread to another at once, and not row by row.
+
+/** Rows of a tally as JSON arrays. */
 export type TallyText = string;
 
 export function tallyText(rows: readonly TallyRow[]): TallyText {

@@ -4,9 +4,9 @@ import { describe, expect, test } from 'vitest';
 import type { Clock } from 'respool';
 import { sampleEntry } from 'respool/testkit';
 import {
-  type FileThread,
-  type FileThreadData,
-  startsInline,
+  type FileExecutor,
+  type ExecutorData,
+  openInlineFirst,
   startFileThread,
 } from '../../../src/stores/sqlite/file-thread.ts';
 import { checkStoreOptions } from '../../../src/stores/sqlite/options.ts';
@@ -33,9 +33,9 @@ function clockOf(tookMs: readonly number[]): Clock {
 async function setup(tookMs: readonly number[]) {
   const { settings } = checkStoreOptions('the store', { path: 'x' });
   const file = path.join(await makeFolder(), 'x.db');
-  const threads: FileThread[] = [];
+  const threads: FileExecutor[] = [];
   const data = { kind: 'entries', settings: { ...settings, path: file } } as const;
-  const seat = await startsInline(data, clockOf(tookMs), (given) => {
+  const seat = await openInlineFirst(data, clockOf(tookMs), (given) => {
     const thread = startFileThread(given);
     threads.push(thread);
     return thread;
@@ -133,9 +133,9 @@ describe('a store that is told nothing about threads', () => {
     const { settings } = checkStoreOptions('the store', { path: 'x' });
     // A folder cannot be opened as a file.
     const file = await makeFolder();
-    const given: FileThreadData[] = [];
+    const given: ExecutorData[] = [];
     const data = { kind: 'entries', settings: { ...settings, path: file } } as const;
-    const seat = await startsInline(data, clockOf([]), (thread) => {
+    const seat = await openInlineFirst(data, clockOf([]), (thread) => {
       given.push(thread);
       return startFileThread(thread);
     });
@@ -152,7 +152,7 @@ describe('a store that is told nothing about threads', () => {
     const file = path.join(await makeFolder(), 'x.db');
     const data = { kind: 'entries', settings: { ...settings, path: file } } as const;
     const asked: string[] = [];
-    const seat = await startsInline(data, clock, () => ({
+    const seat = await openInlineFirst(data, clock, () => ({
       isThread: true,
       async ask({ kind }) {
         asked.push(kind);
@@ -178,7 +178,7 @@ describe('a store that is told nothing about threads', () => {
     const file = path.join(await makeFolder(), 'x.db');
     const data = { kind: 'entries', settings: { ...settings, path: file } } as const;
     let closed = 0;
-    const seat = await startsInline(data, clockOf([11, 11, 11]), () => ({
+    const seat = await openInlineFirst(data, clockOf([11, 11, 11]), () => ({
       isThread: true,
       ask: () => Promise.reject(new Error('too many open files')),
       close: async () => void (closed += 1),
@@ -198,7 +198,7 @@ describe('a store that is told nothing about threads', () => {
       kind: 'entries',
       settings: { ...settings, path: path.join(folder, 'x.db') },
     } as const;
-    const seat = await startsInline(data, clockOf([151]), () => ({
+    const seat = await openInlineFirst(data, clockOf([151]), () => ({
       isThread: true,
       ask: () => Promise.reject(new Error('it has ended')),
       close: () => Promise.reject(new Error('it has ended')),
