@@ -37,7 +37,7 @@ interface ClaimSearch {
   /** How many rows a bounded scan looks at. */
   readonly bound: number;
   readonly isLocking: boolean;
-  /** The condition that leaves out dead rows in front of a state's live ones; mostly empty. */
+  /** As in `SearchMode`. */
   readonly lowerBoundSql: (slot: StateKey) => string;
   /** In a store with order keys, for claims of deliveries. */
   readonly order: KeyOrder | undefined;
@@ -47,10 +47,10 @@ interface ClaimSearch {
 /** The ways to find due rows: claim.ts says when which is used. */
 export type Scan = 'bounded' | 'filtered' | 'head' | 'passing' | FlowScan;
 
-/** The ways to walk through flows. */
+/** The ways to walk through flows; a flow is a combination of topic, destination and priority. */
 export type FlowScan = 'by-flow' | 'few-flows' | 'due-flows';
 
-/** Walks through fewer flows than this are short. */
+/** A walk through fewer flows than this is short. */
 export const FLOWS_FEW = 200;
 
 /** A scan: CTEs, and selects of the rows found and of the numbers of rows left out and seen. */
@@ -58,13 +58,13 @@ interface ScanSql {
   readonly sql: string;
   readonly from: string;
   readonly seen: string;
-  /** A condition on the found rows that may be taken. */
+  /** What a found row must meet to be taken; the others are not counted. */
   readonly where?: string;
   /** If fewer rows than this were looked at, there were no more. */
   readonly bound?: number;
   /** The CTEs that are bounded scans. */
   readonly boundedCtes?: readonly string[];
-  /** A condition on the found rows that may be taken; the others are counted. */
+  /** Selected as `is_free`: only free rows are taken, and the others count as left out. */
   readonly free?: string;
   /** The found rows are sorted and limited already. */
   readonly isSorted?: boolean;
@@ -74,7 +74,7 @@ const NONE_SEEN_SQL = 'SELECT 0 AS left_out, 0 AS seen';
 
 const FOUND = 'at, seq, slot, priority, due_at, id';
 
-/** How far a bounded scan goes: most of the time little is left out. */
+/** How many rows a bounded scan looks at: most of the time few are left out. */
 export function boundOf(max: number, isWide: boolean): number {
   return (isWide ? 2 * max : max) + 16;
 }
@@ -85,20 +85,26 @@ export interface SearchMode {
   readonly scan: Scan;
   /** Whether the store has order keys, as far as this process knows. */
   readonly isOrdered: boolean;
-  /** The condition that leaves out dead rows ahead of a state's live ones; mostly empty. */
+  /**
+   * The condition that skips dead row versions ahead of a state's live rows, while vacuum cannot
+   * remove them (claim.ts); mostly empty.
+   */
   readonly lowerBoundSql: (slot: StateKey) => string;
   /** How values stand in the text; by default as literals. */
   readonly bind?: Bind;
 }
 
-/** A statement; with a bound its last three columns count rows put behind, left out and seen. */
+/** A statement, and the bound of its scan. For its columns see `claimSql` and `nextDueSql`. */
 interface SearchStatement {
   readonly text: string;
   /** If fewer rows than this were seen, there were no more. */
   readonly bound?: number | undefined;
 }
 
-/** The statement that claims: finds due rows with a scan, locks them and makes them active. */
+/**
+ * The statement that claims: finds due rows with a scan, locks them and makes them active. With a
+ * bound, three columns follow those of the rows: how many rows were put behind, left out and seen.
+ */
 export function claimSql(
   names: Names,
   request: ClaimRequest,
@@ -168,7 +174,10 @@ export interface DueRange {
   readonly after?: number;
 }
 
-/** The statement that gives the earliest due time of the rows that a claim could take. */
+/**
+ * The statement that gives the earliest due time of the rows that a claim could take. Its columns:
+ * that time, how many rows were left out and seen, and whether `isOrdered` was right.
+ */
 export function nextDueSql(
   names: Names,
   filter: ClaimFilter,
@@ -192,10 +201,10 @@ export function nextDueSql(
     bind,
   });
   const found = scanSql(names, search, filter, scan);
-  const hasNone = isOrdered || !isDelivery ? 'true' : noOrderKeysSql(names);
+  const isOrderRight = isOrdered || !isDelivery ? 'true' : noOrderKeysSql(names);
   const ctes = `${moreCtes(search.excluded)}${moreCtes(found.sql)}`;
   const text = `WITH RECURSIVE none AS (SELECT 1)${ctes}
-SELECT (SELECT min(p.due_at) FROM (${found.from}) p), s.left_out, s.seen, ${hasNone}
+SELECT (SELECT min(p.due_at) FROM (${found.from}) p), s.left_out, s.seen, ${isOrderRight}
 FROM (${found.seen}) s`;
   return { text, bound: found.bound };
 }

@@ -14,6 +14,9 @@
  *
  * The commit does not wait for the disk: a claim that a crash of the server undoes never counted.
  *
+ * Also here: which scan a claim uses (`ClaimStrategy`, `FlowWalks`), and where scans begin while
+ * dead row versions cannot be vacuumed (`DueLowerBounds`).
+ *
  * Why: docs/decisions/0017-five-scans-to-claim-on-postgresql.md
  */
 
@@ -314,8 +317,8 @@ export class Claims {
       now: () => lastNow ?? this.#clock.now(),
       lowerBoundSql: (slot) => this.#lowerBounds.sql(slot),
     });
-    const [[dueAt, flows, seen, isRight] = []] = await indexOnlyQuery(ask, statement.text);
-    if (isRight === false) {
+    const [[dueAt, flows, seen, isOrderRight] = []] = await indexOnlyQuery(ask, statement.text);
+    if (isOrderRight === false) {
       this.#orderKeys.note();
       return this.#earliest(ask, filter, slots, look);
     }
@@ -415,9 +418,9 @@ export class ClaimStrategy {
 const ROWS_PER_FLOW = 4;
 /** After a passing scan that was too short, this many looks do without it. */
 const LOOKS_WITHOUT = 16;
-/** Walks are counted again after this many. */
+/** Walks between two that count the flows. */
 const LOOKS_UNCOUNTED = 64;
-/** A walk that is taken for short, and takes this long, is counted the next time. */
+/** A walk that was expected to be short and takes this long: the next one counts the flows. */
 const WALK_SLOW_MS = 10;
 /** Filters whose walks are remembered: some for each route with a limit of its own. */
 const WALKS_MAX = 1_024;

@@ -480,8 +480,8 @@ function removeSql(names: Names, rows: Rows, mode: ChangeMode, hasBodies: boolea
 }
 
 /**
- * Bodies that go with their entries, in the same commit: neither outlives the other. Where bodies
- * are kept elsewhere, this is one look into an index that finds nothing.
+ * Bodies that are removed with their entries, in the same commit: neither outlives the other. Where
+ * bodies are kept elsewhere, this is one look into an index that finds nothing.
  */
 function dropBodiesSql({ table }: Names, refs: string): string {
   return `, let_go AS (

@@ -5,6 +5,9 @@
  * Promise: no connection is kept between two pieces of work, none is used again after trouble on
  * it, and none leads to a replica. Work that is run again is told whether its first try may have
  * happened (`isUnknown`), and has to look before it writes a second time.
+ *
+ * Also here: sockets that close soon after they were ended, how a transaction of several statements
+ * begins, and how values are read.
  */
 
 import { Socket } from 'node:net';
@@ -29,7 +32,7 @@ import type {
 // the server froze, that never happens, and the socket keeps a stopped process alive: for a quarter
 // of an hour, or for good.
 
-/** How long the other side may take to end a connection that we have ended. */
+/** How long the other side may take to end a connection that we have ended, in milliseconds. */
 const ANSWER_MAX_MS = 2_000;
 
 /** The sockets of one pool or one connection. */

@@ -1,8 +1,10 @@
 /**
- * diagnose — what a PostgreSQL server is like for a spool: versions, settings that decide what a
- * commit is worth, and what keeps dead rows alive. Asked by the doctor.
+ * diagnose — what a PostgreSQL server is like for a spool: its version, settings that decide what a
+ * commit is worth, standbys, notifications, connections, what keeps dead rows from being vacuumed,
+ * and our tables. Asked by the doctor.
  *
- * Promise: only reads. Nothing is made, no schema is needed, and a replica is told, not refused.
+ * Promise: only reads. Nothing is made, no schema is needed, and a replica is reported, not
+ * refused.
  */
 
 import { asError, textOf } from '../../core/errors.ts';
@@ -80,7 +82,7 @@ async function withClient<T>(
     throw storeError(error, 'look at the server');
   } finally {
     pool.removeListener('error', ignore);
-    // n.b. A pool that ends still speaks of connections that break meanwhile.
+    // n.b. A pool that is ending still emits errors of connections that break meanwhile.
     pool.on('error', ignore);
     if (options.pool === undefined) await pool.end();
     sockets.ended();
@@ -130,7 +132,7 @@ function primary(isReplica: boolean): StoreFinding {
   return danger('primary', text, 'let the address lead to the primary');
 }
 
-/** Due times go by the server's clock, what people read and log by their own. */
+/** Due times go by the server's clock; what people read and log goes by their own. */
 async function examineClock(ask: QueryRequest, clock: Clock): Promise<StoreFinding> {
   const [[at] = []] = await ask(NOW_SQL);
   const apartMs = Math.abs(Number(at) - clock.now());
@@ -316,10 +318,10 @@ WHERE application_name = 'respool' AND datname = current_database()`,
   return noteFinding(id, `${text} now: further calls wait for one`, todo);
 }
 
-// Who keeps dead rows from being cleaned up: a transaction that is open for
+// What keeps dead rows from being vacuumed: a transaction that is open for
 // long, one that was prepared and forgotten, a replication slot without a reader.
 
-/** How long a transaction may be open before it is worth a word, and before it is a danger. */
+/** How long a transaction may be open before it is reported, and before it is unsafe. */
 interface HorizonSpans {
   readonly noteSeconds: number;
   readonly unsafeSeconds: number;

@@ -1,5 +1,6 @@
 /**
- * insert-within — new entries in the caller's transaction, and in no other.
+ * insert-within — new entries in the caller's transaction, and in no other; and the check that a
+ * statement runs in the transaction it is meant for, which the outbox and its inbox use too.
  */
 
 import type { Entry } from '../../core/entry.ts';
@@ -30,7 +31,7 @@ const BATCH_MAX_BYTES: number = 8 * 2 ** 20;
 /** More than this is not sent before it is known that there is a transaction. */
 const UNASKED_MAX = 20;
 const UNASKED_MAX_BYTES: number = 64 * 2 ** 10;
-/** How often an insert is tried against entries that come and go at the same time. */
+/** Tries of an insert while entries with its keys come and go at the same time. */
 const ROUNDS_MAX = 10;
 
 /** Stores entries in their order, in as many statements as they need. */
@@ -212,7 +213,7 @@ export function txCheckSql(guard: TxGuard): string {
   return 'proof AS MATERIALIZED (SELECT txid_current_if_assigned()::text AS xid), ';
 }
 
-/** What a statement with `FROM proof p` tells, for `takes`. */
+/** The columns of a statement with `FROM proof p` that `takes` reads. */
 export const TX_CHECK_SQL = `p.xid AS before,
   CASE WHEN p.xid IS NULL THEN txid_current()::text END AS now`;
 

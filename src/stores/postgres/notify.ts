@@ -75,12 +75,12 @@ export class Notifications {
 
   async open(): Promise<void> {
     this.#isOpen = true;
-    // What comes from here on is news to all that watch, also if that begins later.
+    // What comes from here on is news to all that watch, even if they begin to watch later.
     await this.#server.run('look at what is there', (ask) => this.writes.look(ask));
     this.#isPooled = false;
     this.#listens = this.#options.listenUrl !== undefined;
     if (!this.#listens) return;
-    // Tried again and told as every other call: that server may be away for a moment, too.
+    // Tried again and reported like every other call: that server may be away for a moment, too.
     await this.#server.run('listen at "listenUrl"', () => this.#listen());
   }
 
@@ -91,7 +91,7 @@ export class Notifications {
     this.#calls.clear();
     const listener = this.#listener;
     this.#listener = undefined;
-    // n.b. Before it is waited for: this is what ends one that lies behind a dead way.
+    // n.b. Before waiting for it: this is what ends a connection whose network path is dead.
     this.#sockets.ended();
     if (listener !== undefined) await end(listener);
   }
@@ -250,7 +250,7 @@ export class Notifications {
   }
 }
 
-/** What a look tells; unsure: writes of our own were on their way. */
+/** What a look found; unsure: writes of our own were on their way. */
 type Finding = 'news' | 'unsure' | 'nothing';
 
 /** What a look has seen. */
@@ -283,8 +283,8 @@ export class WriteTracker {
   }
 
   /**
-   * Runs a write of our own that draws this many numbers. One that failed counts as one of others:
-   * whether it has drawn is unknown, and a needless wake-up does no harm.
+   * Runs a write of our own that draws this many numbers. If it fails, they count as drawn by
+   * others: whether it has drawn them is unknown, and a needless wake-up does no harm.
    */
   async counted<T>(numbers: number, write: () => Promise<T>): Promise<T> {
     this.#sent += numbers;
@@ -321,7 +321,7 @@ export class WriteTracker {
     }
     const left = new Set([...before.open].filter((one) => open.has(one)));
     const isDrawn = now.most > before.least;
-    // Then there are no more of others than before; after a failover there may be fewer.
+    // Then others have drawn no more than before; after a failover they may have drawn fewer.
     if (!isDrawn) this.#seen = { least: now.most, most: now.most, open: left };
     if (now.least > before.most || left.size < before.open.size) return 'news';
     if (!isDrawn) this.told();
@@ -336,8 +336,8 @@ export class WriteTracker {
 }
 
 /**
- * The last number drawn; and, if it is not `$1` or `$2` says so, the transactions that are writing
- * entries.
+ * The last number drawn; and, if it differs from `$1` or if `$2` is true, the transactions that are
+ * writing entries.
  */
 export function lookSql({ sequence, table }: Names): string {
   return `SELECT n, CASE WHEN n <> $1::int8 OR $2::boolean THEN (

@@ -1,6 +1,6 @@
 /**
- * options — the options of a PostgreSQL store with defaults and limits, and the identifiers that
- * follow from them.
+ * options — the options of a PostgreSQL store with defaults and limits, the identifiers that follow
+ * from them, and what a pool of the user's own has to have.
  */
 
 import {
