@@ -1,12 +1,13 @@
 /**
- * evaluate — evaluates the rules in rounds: measure, next state, store it, notify, act.
+ * evaluate — evaluates the rules in rounds: measure, next state, store it, notify, act. One process
+ * does it at a time, the one that has the turn (a lease, records.ts).
  *
  *   round: take the turn ─▶ read states ─▶ for each rule: measure ─step─▶ record ─▶ message ─▶ mark
  *                └─ the store is away: in memory, notified without the spool
  *
- * Promise: for a firing and a resolution one notification each is enqueued, also across a crash and
- * with several processes: the state is stored with what is pending before it goes out, and the id
- * is made of rule and episode, so enqueueing it again is a duplicate. Like every message it is
+ * Promise: each firing and each resolution enqueues one notification, also across a crash and with
+ * several processes: the state is stored with what is pending before it goes out, and the id is
+ * made of rule and episode, so enqueueing it again is a duplicate. Like every message it is
  * delivered at least once. While the store is away it is sent directly, and may come twice.
  *
  * Why: docs/decisions/0043-an-alert-is-a-record-and-a-message.md
@@ -70,7 +71,7 @@ class ErrorOnce {
 
 export { STATE_KIND } from './records.ts';
 
-/** Rules that are looked at. */
+/** The evaluation of rules. */
 export interface Alerts {
   /** One round now; rounds never overlap. Never throws: failures are reported. */
   round(): Promise<void>;
@@ -100,8 +101,8 @@ const ROUNDS = 'looking at the rules of the alerts';
 
 class Evaluation implements Alerts {
   readonly #parts: AlertOptions;
-  readonly #standing: SavedStates;
-  readonly #flows: SharedRates;
+  readonly #saved: SavedStates;
+  readonly #rates: SharedRates;
   readonly #actions: AlertActions;
   readonly #troubles: ErrorOnce;
   readonly #fingerprint: string;
@@ -114,8 +115,8 @@ class Evaluation implements Alerts {
 
   constructor(parts: AlertOptions) {
     this.#parts = parts;
-    this.#standing = new SavedStates(parts);
-    this.#flows = new SharedRates(parts);
+    this.#saved = new SavedStates(parts);
+    this.#rates = new SharedRates(parts);
     this.#fingerprint = fingerprintOf(parts.rules);
     this.#actions = new AlertActions(parts);
     this.#troubles = new ErrorOnce(parts);
@@ -168,13 +169,13 @@ class Evaluation implements Alerts {
     const isAfterGap = beganAt - lastAt > leaseMsOf(everyMs) || beganAt < lastAt;
     // All at once: one that hangs must not keep the others waiting.
     const readings = await Promise.all(rules.map((rule) => this.#read(rule)));
-    // Only now it is known: who waited for a store that came back has not seen it well before.
+    // Taken only now: a rule that had to wait for the store did not see it healthy earlier.
     const now = this.#parts.now();
     for (const [at, rule] of rules.entries()) {
       const reading = readings[at] ?? { why: 'it was not measured' };
       await this.#apart(rule.name, () => this.#look(rule, reading, { now, isAfterGap }));
     }
-    for (const name of this.#standing.gone) await this.#apart(name, () => this.#end(name, now));
+    for (const name of this.#saved.gone) await this.#apart(name, () => this.#end(name, now));
     // A store that hangs counts as down while it is queried.
     this.#lastAt = this.#parts.now();
   }
@@ -195,7 +196,7 @@ class Evaluation implements Alerts {
     const { records, name: by, everyMs, clock } = this.#parts;
     const taking = { by, now, everyMs, rules: this.#fingerprint };
     try {
-      await withinTime(clock, () => this.#flows.share(now));
+      await withinTime(clock, () => this.#rates.share(now));
       const turn = await withinTime(clock, () => takeAlertLease(records, taking));
       this.#isOurs = turn !== 'taken';
       if (turn === 'taken') {
@@ -203,8 +204,8 @@ class Evaluation implements Alerts {
         await this.#yieldTurn(now);
         return turn;
       }
-      await this.#standing.load(now);
-      await withinTime(clock, () => this.#flows.hear(now));
+      await this.#saved.load(now);
+      await withinTime(clock, () => this.#rates.hear(now));
       this.#isAway = false;
       this.#troubles.over(READING);
       return turn;
@@ -218,14 +219,14 @@ class Evaluation implements Alerts {
   /** Another process takes over; firings that only this one notified are resolved by this one. */
   async #yieldTurn(now: Millis): Promise<void> {
     for (const rule of this.#parts.rules) {
-      const known = this.#standing.get(rule.name);
+      const known = this.#saved.get(rule.name);
       if (known === undefined || !known.isDirty || !isFiring(known.state)) continue;
       if (rule.when.measure.name !== 'store') continue;
       known.state = this.#changed(rule, known.state, { phase: 'resolved', now, value: 0 });
       this.#tellEvent(known.state, 'resolved');
       await this.#notifyDirectly(known);
     }
-    this.#standing.clear();
+    this.#saved.clear();
   }
 
   async #look(
@@ -233,7 +234,7 @@ class Evaluation implements Alerts {
     reading: MeasureReading,
     { now, isAfterGap }: { readonly now: Millis; readonly isAfterGap: boolean },
   ): Promise<void> {
-    const known = this.#standing.of(rule.name, now);
+    const known = this.#saved.of(rule.name, now);
     // n.b. Asked only now: the store may have gone since the round began.
     const isOfStore = rule.when.measure.name === 'store';
     const read: MeasureReading = isOfStore ? { value: Number(this.#isAway) } : reading;
@@ -263,7 +264,7 @@ class Evaluation implements Alerts {
 
   /** A rule that left the configuration is resolved here: no other code would do so. */
   async #end(name: string, now: Millis): Promise<void> {
-    const known = this.#standing.of(name, now);
+    const known = this.#saved.of(name, now);
     const { phase, when, to = [], pendingNotices, pendingActions } = known.state;
     const isAtRest =
       phase === 'quiet' && pendingNotices === undefined && pendingActions === undefined;
@@ -343,7 +344,7 @@ class Evaluation implements Alerts {
   async #save(name: string, state: SavedState): Promise<boolean> {
     if (!state.isDirty || this.#isAway) return true;
     try {
-      const isSaved = await this.#standing.save(name, state);
+      const isSaved = await this.#saved.save(name, state);
       this.#troubles.over(WRITING);
       return isSaved;
     } catch (error) {
@@ -364,7 +365,7 @@ class Evaluation implements Alerts {
   async #notifyPending(rule: AlertRule, savedState: SavedState): Promise<void> {
     if (savedState.state.pendingNotices === undefined) return;
     if (!this.#isAway) {
-      const { state, error } = await enqueueNotice(this.#parts, savedState.state);
+      const { state, error } = await enqueueNotices(this.#parts, savedState.state);
       savedState.state = state;
       const doing = `enqueueing a notification of the alert "${rule.name}"`;
       if (error === undefined) this.#troubles.over(doing);
@@ -396,7 +397,7 @@ class Evaluation implements Alerts {
   #beginActions(rule: AlertRule): void {
     if (this.#isAway) return;
     const { name } = rule;
-    const { pendingActions = [], episode } = this.#standing.get(name)?.state ?? {};
+    const { pendingActions = [], episode } = this.#saved.get(name)?.state ?? {};
     for (const key of pendingActions.filter((one) => isStillWanted(one, rule))) {
       const onDone = (): void => this.#done(name, key, episode);
       const doing = doingOf(name, key);
@@ -411,7 +412,7 @@ class Evaluation implements Alerts {
   /** Whether another rule that fires wants a topic paused that this one would resume. */
   #isWanted(name: string, key: string): boolean {
     return this.#parts.rules.some((rule) => {
-      const { state } = this.#standing.get(rule.name) ?? {};
+      const { state } = this.#saved.get(rule.name) ?? {};
       if (rule.name === name || state === undefined || !isFiring(state)) return false;
       return actionsOnFiring(rule).some((one) => key === one.replace(/^pause /, 'resume '));
     });
@@ -421,7 +422,7 @@ class Evaluation implements Alerts {
   #done(name: string, key: string, episode: number | undefined): void {
     this.#troubles.over(doingOf(name, key));
     this.#rounds = this.#rounds.then(async () => {
-      const known = this.#standing.get(name);
+      const known = this.#saved.get(name);
       if (known?.state.episode !== episode || known?.state.pendingActions === undefined) return;
       const { pendingActions, ...rest } = known.state;
       const left = pendingActions.filter((one) => one !== key);
@@ -444,7 +445,7 @@ function doingOf(rule: string, key: string): string {
 const DIRECT_WITHIN_MS = 35_000;
 
 /** Enqueues all pending notifications; with an error, the state has what is left. */
-async function enqueueNotice(
+async function enqueueNotices(
   { clock, enqueue, now, receivers }: Pick<AlertOptions, 'clock' | 'enqueue' | 'now' | 'receivers'>,
   state: AlertState,
 ): Promise<{ readonly state: AlertState; readonly error?: unknown }> {
@@ -551,7 +552,7 @@ function actionOf(key: string, name: string, rules: readonly AlertRule[]): Alert
   const of = key.slice(kind.length + 1);
   if (kind === 'replay') return { kind, rule: of };
   if (kind !== 'resume') return { kind: kind as 'pause' | 'hold', topic: of };
-  // A pause that another rule made was also this one's, which found it made already.
+  // A topic that another rule had paused counts as paused by this rule too.
   const makers = rules.filter((rule) => pausedBy(rule).includes(of)).map((rule) => rule.name);
   const madeBy = [...new Set([name, ...makers])].map((one) => `alert:${one}`);
   return { kind, topic: of, madeBy };
@@ -563,8 +564,11 @@ function isStillWanted(key: string, rule: AlertRule): boolean {
   return [...actionsOnFiring(rule), ...actionsOnEnd(rule, [])].includes(key);
 }
 
-/** Actions that keep out of each other's way: a pause that is slow does not outlast its end. */
-function laneOf(rule: string, action: AlertActionCall): string {
+/**
+ * Of the actions with the same key one runs at a time, so that a slow pause cannot land after its
+ * resume.
+ */
+function exclusionKeyOf(rule: string, action: AlertActionCall): string {
   if (action.kind === 'replay') return `${rule} replay ${action.rule}`;
   return `${rule} ${action.kind === 'hold' ? 'hold' : 'pause'} ${action.topic}`;
 }
@@ -585,8 +589,9 @@ interface RunAction {
 /** Actions that are on their way. */
 class AlertActions {
   readonly #parts: ActionOptions;
+  /** By exclusion key. */
   readonly #running = new Map<string, Promise<void>>();
-  /** By lane, what has failed: its back-off, and when it may begin again. */
+  /** By exclusion key, what has failed: its back-off, and when it may begin again. */
   readonly #failed = new Map<string, { readonly wait: Backoff; readonly until: number }>();
 
   constructor(parts: ActionOptions) {
@@ -597,30 +602,30 @@ class AlertActions {
   begin({ rule, key, onDone, onFailure }: RunAction): void {
     const { act, rules, clock } = this.#parts;
     const action = actionOf(key, rule, rules);
-    const lane = laneOf(rule, action);
-    const until = this.#failed.get(lane)?.until ?? Number.NEGATIVE_INFINITY;
-    if (this.#running.has(lane) || clock.monotonic() < until) return;
+    const exclusionKey = exclusionKeyOf(rule, action);
+    const until = this.#failed.get(exclusionKey)?.until ?? Number.NEGATIVE_INFINITY;
+    if (this.#running.has(exclusionKey) || clock.monotonic() < until) return;
     const done = act(action, `alert:${rule}`).then(
       () => {
-        this.#failed.delete(lane);
+        this.#failed.delete(exclusionKey);
         onDone();
       },
       (error: unknown) => {
-        this.#postpone(lane);
+        this.#postpone(exclusionKey);
         onFailure(error);
       },
     );
     this.#running.set(
-      lane,
-      done.finally(() => this.#running.delete(lane)),
+      exclusionKey,
+      done.finally(() => this.#running.delete(exclusionKey)),
     );
   }
 
-  #postpone(lane: string): void {
+  #postpone(exclusionKey: string): void {
     const { clock, everyMs } = this.#parts;
     const range = { firstMs: everyMs, maxMs: Math.max(everyMs, RETRY_MAX_MS) };
-    const wait = this.#failed.get(lane)?.wait ?? backoff(range);
-    this.#failed.set(lane, { wait, until: clock.monotonic() + wait.next() });
+    const wait = this.#failed.get(exclusionKey)?.wait ?? backoff(range);
+    this.#failed.set(exclusionKey, { wait, until: clock.monotonic() + wait.next() });
   }
 
   /** When all of them have ended. */

@@ -110,7 +110,7 @@ export interface Measures {
   /** The forecast of the backlog of the measure; undefined: unknown. */
   forecast(measure?: Measure): Promise<BacklogForecast | undefined>;
   /** What was counted here, for anyone who looks at the rules; undefined: no rule is about it. */
-  flows?(): { readonly flows: WindowRates; readonly longestMs: number } | undefined;
+  rates?(): { readonly rates: WindowRates; readonly longestMs: number } | undefined;
   /** What others on the store have counted is added from now on. */
   hearOthers?(others: readonly WindowRates[]): void;
   /** Listens no more. */
@@ -193,15 +193,15 @@ class SpoolMeasures implements Measures {
     return { of: 'spool', backlog, drainsInMs: drains, fullInMs: fullInMs ?? null };
   }
 
-  flows(): { readonly flows: WindowRates; readonly longestMs: number } | undefined {
+  rates(): { readonly rates: WindowRates; readonly longestMs: number } | undefined {
     const isWanted = this.#parts.wanted.some(
       ({ name, of }) => this.#rates.size > 0 || (name === 'time to drain' && of === undefined),
     );
     if (!isWanted) return undefined;
-    const rates = [...this.#rates].map(([key, window]) => [key, window.parts] as const);
+    const counted = [...this.#rates].map(([key, window]) => [key, window.parts] as const);
     const spans = this.#parts.wanted.map(({ overMs = 0 }) => overMs);
-    const flows = { ...Object.fromEntries(rates), [FLOW]: this.#flow.parts };
-    return { flows, longestMs: Math.max(FLOW_MS, ...spans) };
+    const rates = { ...Object.fromEntries(counted), [FLOW]: this.#flow.parts };
+    return { rates, longestMs: Math.max(FLOW_MS, ...spans) };
   }
 
   hearOthers(others: readonly WindowRates[]): void {
@@ -209,7 +209,7 @@ class SpoolMeasures implements Measures {
   }
 
   #elsewhere(key: string): readonly WindowParts[] {
-    return this.#others.flatMap((flows) => (flows[key] === undefined ? [] : [flows[key]]));
+    return this.#others.flatMap((rates) => (rates[key] === undefined ? [] : [rates[key]]));
   }
 
   close(): void {

@@ -220,50 +220,50 @@ function isOwnWrite(
   return state.tried.some((one) => isDeepStrictEqual(one, record.value));
 }
 
-const FLOW_KIND = 'alert.flow';
+const RATES_KIND = 'alert.flow';
 
-interface FlowRecord {
+interface RatesRecord {
   readonly flows: WindowRates;
   /** Then the longest of its windows has passed over all that was counted. */
   readonly until: Millis;
 }
 
-type FlowParts = Pick<AlertOptions, 'measures' | 'records' | 'name'>;
+type SharedRatesOptions = Pick<AlertOptions, 'measures' | 'records' | 'name'>;
 
 /** Stores the counts of this process, and reads those of others. */
 export class SharedRates {
-  readonly #parts: FlowParts;
+  readonly #parts: SharedRatesOptions;
   /** Not the name: keys of records are not encrypted by a seal, and a name may be sensitive. */
   readonly #key: string;
   #shared = '';
 
-  constructor(parts: FlowParts) {
+  constructor(parts: SharedRatesOptions) {
     this.#parts = parts;
     this.#key = createHash('sha256').update(parts.name).digest('hex').slice(0, 16);
   }
 
-  /** Puts down what was counted here since the last time; nothing where no rule is about rates. */
+  /** Stores what was counted here since the last time; nothing where no rule is about rates. */
   async share(now: Millis): Promise<void> {
     const { measures, records } = this.#parts;
-    const counted = measures.flows?.();
+    const counted = measures.rates?.();
     if (counted === undefined) return;
-    const { flows, longestMs } = counted;
-    const text = JSON.stringify(flows);
+    const { rates, longestMs } = counted;
+    const text = JSON.stringify(rates);
     if (text === this.#shared) return;
-    const record: FlowRecord = { flows, until: now + longestMs };
-    await records.put(FLOW_KIND, this.#key, record);
+    const record: RatesRecord = { flows: rates, until: now + longestMs };
+    await records.put(RATES_KIND, this.#key, record);
     this.#shared = text;
   }
 
   /** Tells the measures what others have counted, and forgets what is over. */
   async hear(now: Millis): Promise<void> {
     const { measures, records } = this.#parts;
-    if (measures.flows?.() === undefined) return;
+    if (measures.rates?.() === undefined) return;
     const others: WindowRates[] = [];
-    for (const { key, value } of await records.list(FLOW_KIND)) {
-      const { until, flows } = value as FlowRecord;
+    for (const { key, value } of await records.list(RATES_KIND)) {
+      const { until, flows } = value as RatesRecord;
       if (key === this.#key) continue;
-      if (now > until) await records.remove(FLOW_KIND, key);
+      if (now > until) await records.remove(RATES_KIND, key);
       else others.push(flows);
     }
     measures.hearOthers?.(others);
