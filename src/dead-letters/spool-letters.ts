@@ -32,9 +32,7 @@ import type { State } from '../core/state.ts';
 import type { ActionResult } from '../spool/actions.ts';
 import type { ReplayOrder } from '../spool/replay.ts';
 
-// How many letters were taken and not yet settled; the next waits for room.
-
-/** Counts what is in hand. */
+/** Counts the letters in hand. */
 class TakenMessages {
   readonly #max: number;
   readonly #signal: AbortSignal | undefined;
@@ -47,7 +45,7 @@ class TakenMessages {
     signal?.addEventListener('abort', () => this.#onRoom?.(), { once: true });
   }
 
-  /** Resolves when there is room for one more; false: it was called off. */
+  /** Resolves when there is room for one more; false: the signal fired. */
   async room(): Promise<boolean> {
     while (this.#open.size >= this.#max && this.#signal?.aborted !== true) {
       await new Promise<void>((resolve) => {
@@ -418,7 +416,7 @@ function remove(
 
 interface Doing {
   readonly call: (ids: readonly string[]) => Promise<ActionResult[]>;
-  /** Whether a message that is not as it was is so by this. */
+  /** Whether a message that is not as it was has become so by this call. */
   readonly isDone: (pair: { readonly letter: Letter; readonly found: Found }) => boolean;
 }
 
@@ -428,7 +426,7 @@ async function ifThere(
   letters: readonly Letter[],
   doing: Doing,
 ): Promise<readonly SettleResult[]> {
-  const found = await look(operator, letters);
+  const found = await lookUp(operator, letters);
   if (!(found instanceof Map)) return letters.map(() => found);
   const isHere = (letter: Letter): boolean => isSame(letter, found.get(letter.id));
   const here = letters.filter(isHere);
@@ -450,13 +448,13 @@ async function settledBy(
     if (!isRespoolError(error)) throw error;
     const { code, message } = error;
     results = letters.map(({ id }) => ({ id, result: 'refused', why: message }));
-    return looked(operator, letters, { results, isDone, code });
+    return withRefusedLookedUp(operator, letters, { results, isDone, code });
   }
-  return looked(operator, letters, { results, isDone, code: 'move.refused' });
+  return withRefusedLookedUp(operator, letters, { results, isDone, code: 'move.refused' });
 }
 
-/** What is not simply done is looked at, all together. */
-async function looked(
+/** Looks at all letters that were refused at once, to find out whether they are done or gone. */
+async function withRefusedLookedUp(
   operator: Operator,
   letters: readonly Letter[],
   how: {
@@ -467,7 +465,7 @@ async function looked(
 ): Promise<readonly SettleResult[]> {
   const { results, isDone, code } = how;
   const open = letters.filter((_, at) => results[at]?.result === 'refused');
-  const found = open.length === 0 ? new Map<string, Found>() : await look(operator, open);
+  const found = open.length === 0 ? new Map<string, Found>() : await lookUp(operator, open);
   return letters.map((letter, at): SettleResult => {
     const { result = 'unknown', why: reason = '' } = results[at] ?? {};
     if (result === 'done') return { kind: 'done' };
@@ -485,8 +483,8 @@ function isSame(letter: Letter, match: Found | undefined): boolean {
   return now?.key === letter.key && now.kind === letter.kind;
 }
 
-/** What they are now; a store that does not answer leaves them where they were. */
-async function look(
+/** What the messages are now, by id; or the failure of a store that does not answer. */
+async function lookUp(
   operator: Operator,
   letters: readonly Letter[],
 ): Promise<Map<string, Found> | Extract<SettleResult, { kind: 'failed' }>> {

@@ -22,7 +22,7 @@ import {
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
 import { notTheSameLetter } from './send-letters.ts';
-import { ReplayJournal, removeJournal, LetterProgress } from './progress.ts';
+import { ReplayJournal, removeJournal, LetterProgress } from './run-state.ts';
 
 interface OperationTools {
   readonly clock?: Clock;

@@ -1,5 +1,6 @@
 /**
- * outcomes — what becomes of letters that were sent, and whether that is too bad to go on.
+ * outcomes — what becomes of letters that were sent (`OutcomeListener`), and whether that is too
+ * bad to go on (`FailureGuard`).
  *
  * Asked rarely: for a queue each question is a look through it. The guard counts one run only: what
  * was wrong before a resume is no reason to stop again.
@@ -15,7 +16,7 @@ import type {
   Since,
 } from '../../ports/dead-letters.ts';
 import { sleep } from '../../system/wait.ts';
-import type { LetterProgress, ReplayJournal, ReplayLease } from './progress.ts';
+import type { LetterProgress, ReplayJournal, ReplayLease } from './run-state.ts';
 import type { ReplayCanaries } from '../../spool/operator/replays.ts';
 
 /** Minimum interval of two queries, and its minimum multiple of the last query's duration. */
@@ -76,7 +77,7 @@ export class OutcomeListener {
     return this.#parts.letters.waitingAt === undefined;
   }
 
-  /** Letters of which nothing was heard. */
+  /** The number of letters of which nothing was heard. */
   get waiting(): number {
     let count = 0;
     for (const items of this.#silent.values()) count += items.length;
@@ -306,7 +307,7 @@ export class OutcomeListener {
     return tally;
   }
 
-  /** How many letters were not looked at. */
+  /** Asks what became of these; returns how many letters were not looked at. */
   async #hear(ids: readonly string[]): Promise<number> {
     const { id, letters, clock, guard } = this.#parts;
     const beganMs = clock.monotonic();
@@ -321,7 +322,7 @@ export class OutcomeListener {
     const lost = removed.flatMap((name) => this.#forget(name));
     this.#mark(lost, 'removed');
     guard.countNews(again, passed.length);
-    // Those nothing is heard of go to the end of the line.
+    // Those of which nothing was heard are asked for last the next time.
     for (const name of ids) {
       const items = this.#silent.get(name);
       if (items === undefined) continue;
@@ -352,7 +353,7 @@ export class OutcomeListener {
     return { failed, delivered, removed };
   }
 
-  /** How many letters these are. */
+  /** Notes that a letter failed again; returns how many copies of it there are. */
   #noteFailed({ id, code, reason }: Since['failed'][number]): number {
     const { clock, progress, journal } = this.#parts;
     const items = this.#forget(id);

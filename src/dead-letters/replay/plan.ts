@@ -26,7 +26,7 @@ import {
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { createIdMaker } from '../../system/ids.ts';
 import { unlessAborted } from '../../system/wait.ts';
-import { type ReplayPlanItem, writePlan, NO_COUNTS } from './progress.ts';
+import { type ReplayPlanItem, writePlan, NO_COUNTS } from './run-state.ts';
 import { type LetterTransform, loadTransform, repairLetter } from './transform.ts';
 
 /** What a plan is made with. */
@@ -74,7 +74,7 @@ export async function planReplay(
     ...(transform === undefined ? {} : { transformDigest: transform.digest }),
   };
   await auditReplay(operator, 'plan', replay);
-  // The record comes last: without it the log is unreachable, and no half plan can run.
+  // The record comes last: without it the journal is unreachable, so an incomplete plan cannot run.
   await writePlan(operator.records, replay.id, items);
   if ((await operator.records.put(REPLAYS_RECORD_KIND, replay.id, replay, 0)) === 'done')
     return replay;

@@ -33,7 +33,7 @@ import {
   NO_COUNTS,
   ReplayJournal,
   ReplayLease,
-} from './progress.ts';
+} from './run-state.ts';
 import { checkCaution, replaySettings } from './plan.ts';
 import { type LetterTransform, sameTransform } from './transform.ts';
 

@@ -27,7 +27,7 @@ import type {
   LetterProgress,
   ReplayJournal,
   ReplayLease,
-} from './progress.ts';
+} from './run-state.ts';
 import { type Millis, SECOND_MS } from '../../core/duration.ts';
 import { type ReplaySettings, routeText } from './plan.ts';
 import { type LetterTransform, repairLetter } from './transform.ts';
@@ -53,9 +53,9 @@ const IN_HAND_MAX = 1_000;
  * holds others back, gives more only when these are settled.
  */
 const LULL_MS = 20;
-/** What a place says of a letter that it has taken back. */
+/** The code of a letter that its place has taken back. */
 const BACK_CODE = 'move.refused';
-/** A batch has no more than is sent in about this part of a second. */
+/** A batch has no more letters than are sent in about this many seconds. */
 const BATCH_SECONDS = 1;
 
 /** How far a pass goes. */
@@ -458,7 +458,7 @@ function parked({ letter }: TakenLetter, by: string): Decision {
   };
 }
 
-/** What a late timer may be made up for: timers are late by some milliseconds, not by more. */
+/** The most lateness that is made up for: timers are late by some milliseconds, not by more. */
 const LAG_MAX_MS = 50;
 
 /** Gives turns at an even pace. */

@@ -1,6 +1,6 @@
 /**
- * run — rules at their own pace, until a signal. Each rule goes alone: one that waits or fails does
- * not hold up the others, and of several processes one runs it.
+ * run — rules at their own pace, until a signal. Each rule runs by itself: one that waits or fails
+ * does not hold up the others, and of several processes one runs it.
  *
  * A round of a rule: which letters fit, is their destination well, and then a replay of them, the
  * canaries first. Promise: nothing is sent before the destination is well. What may have been sent
@@ -14,7 +14,7 @@ import type { Letter, LetterQuery, LetterRoute } from '../../ports/dead-letters.
 import type { Replay, ReplayOptions } from '../../spool/operator/replays.ts';
 import type { RecordLease } from '../../spool/record-lease.ts';
 import { backoffMs, sleep } from '../../system/wait.ts';
-import { INTERRUPTED_REASON } from '../replay/progress.ts';
+import { INTERRUPTED_REASON } from '../replay/run-state.ts';
 import {
   type ReplayRule,
   type RoundResult,
@@ -51,7 +51,7 @@ const UNSURE_MAX = 1_000;
 /** Maximum number of replays of a rule that are not over. */
 const KNOWN_MAX = 100;
 
-/** The worst first: it is what is said of a round over several places. */
+/** The worst first: it is the result of a round over several places. */
 const RANKS: readonly RoundResult[] = ['failed', 'stopped', 'done', 'waiting', 'quiet'];
 
 /** What a round at one place came to. */
@@ -75,7 +75,7 @@ async function runRound(
 ): Promise<RuleRound> {
   const signal = AbortSignal.any([tools.signal, lease.lost]);
   const round = new RoundOfRule({ rule, tools, lease, signal });
-  await round.over();
+  await round.runAll();
   return round.end();
 }
 
@@ -103,8 +103,8 @@ class RoundOfRule {
     this.#left = parts.rule.max;
   }
 
-  /** All places, in turn. */
-  async over(): Promise<void> {
+  /** All places, one after the other. */
+  async runAll(): Promise<void> {
     const { rule, tools, signal } = this.#parts;
     try {
       const opened = await tools.openPlaces(rule);
@@ -290,7 +290,7 @@ export async function runRulesOnce(
   rules: readonly ReplayRule[],
   tools: RuleTools,
 ): Promise<readonly (RuleNews | undefined)[]> {
-  // One whose state cannot be written does not take the others with it.
+  // A rule whose state cannot be written does not keep the others from running.
   const roundOrWhy = (rule: ReplayRule) =>
     roundOf(rule, tools).catch((error: unknown) => failedRound(rule, tools, error));
   return Promise.all(rules.map(roundOrWhy));
@@ -314,7 +314,7 @@ async function liveOf(rule: ReplayRule, tools: RuleTools): Promise<void> {
   }
 }
 
-/** The state itself cannot be read or written: said, and tried again. */
+/** The news of a round whose state cannot be read or written; it is tried again. */
 function failedRound({ name, every }: ReplayRule, tools: RuleTools, error: unknown): RuleNews {
   const at = tools.clock.now();
   const nextAt = at + durationMs(every, 'every');

@@ -1,6 +1,6 @@
 /** Rules whose store is away for a moment or for long, and what becomes of their replays. */
 import { expect, test } from 'vitest';
-import { INTERRUPTED_REASON } from '../../../src/dead-letters/replay/progress.ts';
+import { INTERRUPTED_REASON } from '../../../src/dead-letters/replay/run-state.ts';
 import {
   RULE_LEASE_MS,
   RULES_KIND,

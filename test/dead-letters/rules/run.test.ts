@@ -1,7 +1,7 @@
 /** Rules: what fits is replayed when its destination is well, at the pace of the rule. */
 import { expect, test } from 'vitest';
 import { RULE_LEASE_MS, RULES_KIND } from '../../../src/dead-letters/rules/types.ts';
-import { INTERRUPTED_REASON } from '../../../src/dead-letters/replay/progress.ts';
+import { INTERRUPTED_REASON } from '../../../src/dead-letters/replay/run-state.ts';
 import { pauseOf, runRules, runRulesOnce } from '../../../src/dead-letters/rules/run.ts';
 import { RespoolError } from 'respool';
 import { Ground, letterOf, NO_COUNTS, Place, ruleOf } from './setup.ts';

@@ -4,7 +4,7 @@ import type { Replay, ReplayOptions, ReplaySource } from 'respool/dead-letters';
 import { createMemoryData } from 'respool/stores/memory';
 import { SimClock } from 'respool/testkit';
 import { createMemoryRecords } from '../../../src/stores/memory/records.ts';
-import { NO_COUNTS } from '../../../src/dead-letters/replay/progress.ts';
+import { NO_COUNTS } from '../../../src/dead-letters/replay/run-state.ts';
 import {
   stateOf,
   type RuleHealth,

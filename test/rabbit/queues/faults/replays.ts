@@ -7,7 +7,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Replay, ReplayOptions } from 'respool/dead-letters';
 import { createManagement } from 'respool/rabbit';
-import { LEASE_MS } from '../../../../src/dead-letters/replay/progress.ts';
+import { LEASE_MS } from '../../../../src/dead-letters/replay/run-state.ts';
 import type { LetterRoute } from '../../../../src/ports/dead-letters.ts';
 import { type Chance, createChance } from '../../../torture/chance.ts';
 import { type Child, startChild } from '../../../torture/child.ts';

@@ -1,6 +1,7 @@
 /**
- * progress — where each letter of a replay stands: in memory, and in the journal behind it; and the
- * lease of the process that runs the replay.
+ * run-state — the state of the run of a replay: where each letter stands, in memory
+ * (`LetterProgress`) and in the journal behind it (`ReplayJournal`); the lease of the process that
+ * runs it (`ReplayLease`), and why the run stops (`StopReason`).
  *
  *   open ─claim─▶ busy ─▶ sent · failed · parked · unsure · gone · left
  *    ▲   ▲           └─▶ open          not sent after all
@@ -18,8 +19,8 @@
  *   proven          the canaries did well
  *   canary          how one of them ended, by the process that settled it
  *
- * Letters are numbers there: their place in the plan. One append per batch: results ride along with
- * the next intent, since a result that is missing costs nothing but a look after a crash.
+ * Letters are numbers there: their place in the plan. One append per batch: results go with the
+ * next intent, since a missing result costs nothing but a look after a crash.
  *
  * The lease is on the record of the replay, renewed by a heartbeat that also hears what is wanted:
  *
@@ -65,7 +66,7 @@ interface Copies {
   from: number;
 }
 
-/** Nothing done yet. */
+/** The counts of a replay that has not begun. */
 export const NO_COUNTS: Omit<ReplayCounts, 'waiting'> = {
   sent: 0,
   failed: 0,
@@ -76,11 +77,11 @@ export const NO_COUNTS: Omit<ReplayCounts, 'waiting'> = {
   again: 0,
 };
 
-/** Where everything stands. */
+/** Where every letter stands. */
 export class LetterProgress {
   readonly #records: RecordStore;
   readonly #id: string;
-  /** Of the journal, up to and including this sequence. */
+  /** The journal was read up to and including this sequence. */
   #readTo = 0;
   readonly #ids: string[] = [];
   readonly #standings: Standing[] = [];
@@ -145,7 +146,7 @@ export class LetterProgress {
   async canaryEnds(): Promise<ReadonlyMap<string, CanaryEnd>> {
     for await (const { sequence, record } of readJournal(this.#records, this.#id, this.#readTo)) {
       this.#readTo = sequence;
-      // The other records are of this run.
+      // The other records were written by this run.
       if (record.kind === 'canary') this.#noteEnd(record);
     }
     return this.#canaryEnds;
@@ -236,7 +237,9 @@ export class LetterProgress {
     if (before === 'failed' || before === 'unsure') this.#retry.add(item);
   }
 
-  /** Not there when it was to be sent: true the first time, when it is worth another look. */
+  /**
+   * It was not there when it was to be sent: true the first time, when it is worth another look.
+   */
   miss(item: number): boolean {
     if (this.#missed.has(item)) return false;
     this.#missed.add(item);
@@ -354,7 +357,7 @@ export interface OutcomeGroup extends LetterOutcome {
   readonly items: readonly number[];
 }
 
-/** One record of the log. */
+/** One record of the journal. */
 export type JournalRecord =
   | { readonly kind: 'plan'; readonly items: readonly ReplayPlanItem[] }
   | {
@@ -367,11 +370,12 @@ export type JournalRecord =
   | { readonly kind: 'proven'; readonly at: Millis }
   | CanaryEnd;
 
+/** Keys of a plan per record. */
 const CHUNK_MAX = 500;
-/** Records at once; one of a plan may have 50 KiB. */
+/** Records per read; one of a plan may have 50 KiB. */
 const READ_MAX = 200;
 
-/** Freezes what is planned. */
+/** Writes the frozen keys into the journal. */
 export async function writePlan(
   records: RecordStore,
   id: string,
@@ -383,7 +387,7 @@ export async function writePlan(
   }
 }
 
-/** The log above this sequence, oldest first. */
+/** The records of the journal above this sequence, oldest first. */
 async function* readJournal(
   records: RecordStore,
   id: string,
@@ -400,14 +404,14 @@ async function* readJournal(
   }
 }
 
-/** Forgets the log of a replay. */
+/** Removes the journal of a replay. */
 export async function removeJournal(records: RecordStore, id: string): Promise<void> {
   let last = 0;
   for await (const { sequence } of readJournal(records, id)) last = sequence;
   if (last > 0) await records.trim(replayLogKind(id), last);
 }
 
-/** Writes on in the log of a replay that runs. */
+/** Writes the journal of a replay that runs. */
 export class ReplayJournal {
   readonly #records: RecordStore;
   readonly #kind: string;
@@ -464,6 +468,8 @@ export class ReplayJournal {
   }
 }
 
+// The lease of the process that runs a replay.
+
 /** Why a run ends before its end. */
 export type HaltReason =
   | { readonly kind: 'end'; readonly state: ReplayState; readonly because?: string }
@@ -496,22 +502,22 @@ export class StopReason {
   }
 }
 
-/** Why a replay is paused whose process was told to end. */
+/** The reason recorded when a replay is paused because its process was told to end. */
 export const INTERRUPTED_REASON = 'it was interrupted';
 
-/** How long a runner is believed without a sign of life. */
+/** How long a runner keeps its lease without a heartbeat. */
 export const LEASE_MS: number = 30 * SECOND_MS;
 const BEAT_MS = SECOND_MS;
-/** Before its end nothing new is begun under a lease. */
+/** In the last part of a lease, this long, nothing new is begun. */
 const MARGIN_MS: number = 5 * SECOND_MS;
 
-interface RecordLeaseOptions {
+interface ReplayLeaseOptions {
   readonly records: RecordStore;
   readonly clock: Clock;
   readonly id: string;
   /** Identifies this runner; unique. */
   readonly name: string;
-  /** How far it is. */
+  /** What has been done so far. */
   readonly report: () => Pick<Replay, 'counts' | 'canaries'>;
   readonly onProgress: ((replay: Replay) => void) | undefined;
 }
@@ -519,10 +525,10 @@ interface RecordLeaseOptions {
 /** The time in which this process runs a replay. */
 export class ReplayLease {
   readonly halt: StopReason;
-  readonly #parts: RecordLeaseOptions;
+  readonly #parts: ReplayLeaseOptions;
   readonly #lease: RecordLease<Replay>;
 
-  private constructor(parts: RecordLeaseOptions, halt: StopReason, lease: RecordLease<Replay>) {
+  private constructor(parts: ReplayLeaseOptions, halt: StopReason, lease: RecordLease<Replay>) {
     this.halt = halt;
     this.#parts = parts;
     this.#lease = lease;
@@ -530,7 +536,7 @@ export class ReplayLease {
   }
 
   /** Takes the lease; `move.refused` when another process has it or the replay is over. */
-  static async begin(parts: RecordLeaseOptions): Promise<ReplayLease> {
+  static async begin(parts: ReplayLeaseOptions): Promise<ReplayLease> {
     const { clock, id } = parts;
     const halt = new StopReason();
     const lease = await RecordLease.take(leaseOf(parts, halt), (replay) => {
@@ -565,7 +571,7 @@ export class ReplayLease {
   }
 }
 
-function leaseOf(parts: RecordLeaseOptions, halt: StopReason): LeaseOptions<Replay> {
+function leaseOf(parts: ReplayLeaseOptions, halt: StopReason): LeaseOptions<Replay> {
   const { records, clock, id, name, report, onProgress } = parts;
   return {
     ...placeOfReplay(records, id),
@@ -596,7 +602,7 @@ function leaseOf(parts: RecordLeaseOptions, halt: StopReason): LeaseOptions<Repl
 /**
  * Refuses what is over, or in other hands.
  *
- * n.b. What was done except for some that failed may be run again for those.
+ * n.b. A replay that is done may be run again for its letters that failed or are unsure.
  */
 export function checkRunnable(replay: Replay, clock: Clock): void {
   const { id, state, counts, runner } = replay;
@@ -615,7 +621,7 @@ export function checkRunnable(replay: Replay, clock: Clock): void {
   );
 }
 
-/** What a run says that finds another in its place. */
+/** The error of a run that finds another process in its place. */
 export function lostError(id: string): RespoolError {
   return new RespoolError(
     'move.refused',
