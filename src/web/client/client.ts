@@ -3,7 +3,7 @@
  * programs that talk to a running service.
  *
  * Answers are not checked field by field: http.ts checks that they come from a service with the
- * same version of the API. Promise: an error says what was done before it happened.
+ * same version of the API. Promise: an error says how much had been done by then.
  */
 
 import { SECOND_MS } from '../../core/duration.ts';
@@ -78,7 +78,7 @@ function reads(client: ServiceClient): Reads {
   return {
     get: async (id) => {
       try {
-        return messageOf(await client.ask<MessageView>(`/v1/messages/${part(id)}`));
+        return messageOf(await client.ask<MessageView>(`/v1/messages/${pathSegment(id)}`));
       } catch (error) {
         if (isRespoolError(error, 'message.unknown')) return undefined;
         throw error;
@@ -86,7 +86,7 @@ function reads(client: ServiceClient): Reads {
     },
     body: async (id) => {
       const accept = 'application/octet-stream';
-      return client.parts(await client.send(`/v1/messages/${part(id)}/body`, { accept }));
+      return client.parts(await client.send(`/v1/messages/${pathSegment(id)}/body`, { accept }));
     },
     page: (options) => askPage(client, options),
     list: (options = {}) => listAll((page) => askPage(client, page), options),
@@ -133,7 +133,7 @@ async function askPage(client: ServiceClient, options: PageOptions = {}): Promis
   return { entries: messages.map(messageOf), corrupt, ...(next === undefined ? {} : { next }) };
 }
 
-/** The message alone: its answer also repeats its id. */
+/** The message without its id, which the answer repeats. */
 function messageOf({ envelope, status, unhandled }: MessageView): MessageView {
   return { envelope, status, ...(unhandled === undefined ? {} : { unhandled }) };
 }
@@ -149,11 +149,11 @@ function actions(
       prepare: (action, filter) => prepare(client, action, filter),
     }),
     move: async (id, json) => {
-      await client.ask(`/v1/messages/${part(id)}/move`, { method: 'POST', json });
+      await client.ask(`/v1/messages/${pathSegment(id)}/move`, { method: 'POST', json });
     },
     setHeaders: async (id, headers, { revision } = {}) => {
       const asking = { method: 'POST', json: { headers, revision } } as const;
-      const path = `/v1/messages/${part(id)}/headers`;
+      const path = `/v1/messages/${pathSegment(id)}/headers`;
       return (await client.ask<GuardedWrite>(path, asking)).result;
     },
     cleanUp: () => client.ask<CleanupResult>('/v1/cleanup', { method: 'POST', json: {} }),
@@ -208,8 +208,8 @@ async function prepare(
   };
 }
 
-/** A part of a path. What cannot be an id is not asked for: there is no message under it. */
-function part(id: string): string {
+/** An id in a path. What cannot be an id is not asked for: there is no message under it. */
+function pathSegment(id: string): string {
   if (ID_PATTERN.test(id)) return id;
   throw new RespoolError('message.unknown', `there is no message ${show(id)}`);
 }

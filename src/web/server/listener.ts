@@ -1,6 +1,6 @@
 /**
- * listener — Node's server with our limits: where it listens, how long it waits for callers, and
- * how it ends.
+ * listener — Node's server with our limits: where it listens, how many connections an address may
+ * have, how long it waits for callers, how it answers what is not HTTP, and how it ends.
  */
 
 import { readFile } from 'node:fs/promises';
@@ -251,7 +251,7 @@ function cannotListen(error: NodeJS.ErrnoException, host: string, port: number):
   return new RespoolError('config.invalid', text, { cause: error });
 }
 
-/** Who listens everywhere is reached here too, and "everywhere" is no address to go to. */
+/** A server that listens everywhere is reached here too; "everywhere" is not an address to call. */
 function nearest(host: string): string {
   if (host === '0.0.0.0') return '127.0.0.1';
   return host === '::' || host === '[::]' ? '::1' : host;
@@ -267,7 +267,7 @@ const HEADERS_MAX_BYTES = 65_536;
 /** How long a caller has to close its side. */
 const UNREADABLE_LINGER_MS = 1_000;
 
-/** Refuses what cannot be read, after what was asked before it is answered. */
+/** Refuses what cannot be read, once all requests before it are answered. */
 class Unreadable {
   readonly #clock: Clock;
   /** The last answer of each connection: when it is out, all before it are. */
@@ -310,7 +310,7 @@ class Unreadable {
     // The body of that request is what cannot be read: this is its answer, in its turn.
     if (!latest.headersSent) answerUnreadable(latest, error);
     latest.once('close', () => {
-      // n.b. Node forgets a request that is answered: who reads its body would wait for ever.
+      // n.b. Node forgets a request that is answered: a reader of its body would wait for ever.
       latest.req.destroy();
       this.#end(socket, '');
     });

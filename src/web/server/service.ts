@@ -5,7 +5,8 @@
  *                 └──▶ app (app.ts) ─▶ endpoint ─▶ answer
  *   listen() ─▶ serving ─beginStop()▶ reads only ─stop()▶ closed
  *
- * Raw posts go by hand from the socket to the spool; everything else goes through the app.
+ * Raw posts go directly from the socket to the spool; everything else goes through the app. Posts
+ * of one turn of the event loop are stored together (`PostBatcher`).
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -138,7 +139,7 @@ export interface Service {
   stop(withinMs?: number): Promise<void>;
 }
 
-/** So long after a full disk the service does not call itself ready, unless a post came through. */
+/** For this long after a full disk the service reports not ready, unless a post came through. */
 const FULL_FOR_MS = 30_000;
 /** The same after a post that the store could not take. */
 const REFUSING_FOR_MS = 5_000;
@@ -157,7 +158,7 @@ class WebService implements Service {
   readonly #gate: RequestGate;
   readonly #bodyLimit: ByteLimit;
   readonly #stopping = new AbortController();
-  readonly #gathering: PostBatcher;
+  readonly #batcher: PostBatcher;
   readonly #operators = new Map<string, ServiceOperator>();
   readonly #budget = new ByteBudget();
   /**
@@ -182,7 +183,7 @@ class WebService implements Service {
     this.#parts = parts;
     this.#clock = clock;
     this.#gate = new RequestGate(settings, clock);
-    this.#gathering = new PostBatcher(clock);
+    this.#batcher = new PostBatcher(clock);
     this.#memory = new AnswerMemory(clock);
     this.#lingering = new Lingering(clock);
     this.#refusals = new RecentCounts(clock, MINUTE_MS);
@@ -359,7 +360,7 @@ class WebService implements Service {
     });
     for (const [name, value] of Object.entries(SAFE_HEADERS)) answer.headers.set(name, value);
     if (!isHead) return answer;
-    // Anyone who began to read for it must hear that no one will.
+    // A reader of its body that has begun must hear that nothing more comes.
     await answer.body?.cancel();
     return new Response(null, answer);
   }
@@ -367,7 +368,7 @@ class WebService implements Service {
   #operator(by: string): ServiceOperator {
     const found = this.#operators.get(by);
     if (found !== undefined) return found;
-    const operator = this.#gathering.over(this.#parts.operator(by));
+    const operator = this.#batcher.over(this.#parts.operator(by));
     if (this.#operators.size >= OPERATORS_MAX) this.#operators.clear();
     this.#operators.set(by, operator);
     return operator;
@@ -404,7 +405,7 @@ class WebService implements Service {
     return since !== undefined && this.#clock.monotonic() - since < ms;
   }
 
-  /** Refusals are the caller's affair; what is ours goes to the log, on one line. */
+  /** Refusals go to the caller; errors of our own go to the log, on one line. */
   #note(error: unknown, path: string, address = ''): void {
     const { logger } = this.#parts;
     const fields = { path: oneLine(path) };
@@ -421,7 +422,7 @@ class WebService implements Service {
       this.#refusedAt = this.#clock.monotonic();
     }
     const { status } = refusedOf(error);
-    // That we stop is said once, not to the log for each who hears of it.
+    // The stop is logged once, and not again for each request that it refuses.
     if (status < 500 || isRespoolError(error, 'engine.stopping')) return;
     const code = isRespoolError(error) ? error.code : 'internal';
     logger?.error({ ...fields, status, code }, redactText(oneLine(textOf(error))));
