@@ -70,7 +70,7 @@ async function* chunksOf(...chunks: readonly Uint8Array[]): AsyncGenerator<Uint8
   for (const chunk of chunks) yield chunk;
 }
 
-/** Bytes by chance from a seed. */
+/** Pseudorandom bytes from a seed. */
 function randomBytes(size: number, seed: number): Uint8Array {
   const dice = seededDice(seed);
   return Uint8Array.from({ length: size }, () => Math.floor(dice.random() * 256));

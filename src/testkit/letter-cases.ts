@@ -99,7 +99,7 @@ export interface LetterCase {
   readonly run: (world: LettersWorld) => Promise<void>;
 }
 
-/** A letter as the other cases do not care about it. */
+/** The body of a letter, in cases that do not care about it. */
 const BODY: Uint8Array = Uint8Array.of(1, 2, 3);
 
 /** `count` samples with ids `letter-000` and up. */

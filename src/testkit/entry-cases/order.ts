@@ -42,7 +42,7 @@ export async function moveTo(
   assert.deepEqual(await store.commit([change]), ['done']);
 }
 
-/** Nothing is due for this filter, neither to a claim nor to who asks when to come again. */
+/** Nothing is due for this filter, neither to a claim nor by `nextDueAt`. */
 export async function assertNothingDue(
   store: EntryStore,
   now: Millis = SAMPLE_AT,

@@ -1,8 +1,9 @@
 /**
  * simulate — one world from its first message to its rest, from one seed. The same seed gives the
  * same world, step by step. First random producers, operators and faults (kills, pauses, power
- * cuts, outages, clock jumps) act on it, all of them in this file. Then everything is healed and
- * must come to rest:
+ * cuts, outages, clock jumps) act on it: this file decides what happens when; world.ts, process.ts,
+ * connection.ts and disk.ts carry it out; checks/ judges it. Then everything is healed and must
+ * come to rest:
  *
  *   heal ─▶ rest: every message has ended, or waits as it may ─▶ probes: new messages start in time
  *   ─▶ stop: no timer is left ─▶ retention and orphan grace pass ─▶ two cleanups ─▶ nothing is left
@@ -137,7 +138,7 @@ async function heal(world: SimWorld, run: (spanMs: number) => Promise<void>): Pr
   // Who was down boots within a minute; stops that are under way come to their end.
   await run(2 * MINUTE_MS);
   for (const pattern of world.ledger.pausedSinceMs.keys()) {
-    const processSlot = world.someone();
+    const processSlot = world.runningSlot();
     if (processSlot === undefined) {
       world.findings.add('liveness', 'no process is up two minutes after the last fault');
       return;
@@ -197,7 +198,7 @@ function isLeft(plan: SimPlan, topic: string): boolean {
 async function probes(world: SimWorld, run: (spanMs: number) => Promise<void>): Promise<void> {
   const { plan, chance } = world;
   for (const delayMs of [0, 10 * SECOND_MS, 0]) {
-    const processSlot = world.someone();
+    const processSlot = world.runningSlot();
     if (processSlot === undefined) return;
     const strange = TOPICS.filter(
       (topic) => !routeFor(plan, processSlot.number, 'delivery', topic),
@@ -301,7 +302,7 @@ function startFaults(world: SimWorld): void {
 
 function strike(world: SimWorld): void {
   const { chance, faults } = world;
-  const processSlot = world.someone();
+  const processSlot = world.runningSlot();
   const kind = chance.weighted({
     kill: 5,
     pause: 5,
@@ -376,10 +377,10 @@ function startOperators(world: SimWorld): void {
 }
 
 function act(world: SimWorld): void {
-  const processSlot = world.someone();
+  const processSlot = world.runningSlot();
   if (processSlot === undefined) return;
   const ids = someIds(world);
-  // What is refused, and what a faulty store cannot do, is as good as done for an operator here.
+  // Refusals, and failures of a faulty store, are ignored: these operators look at no results.
   perform(world, processSlot, ids).catch(() => undefined);
 }
 
@@ -490,7 +491,7 @@ function produce(world: SimWorld, producer: number): void {
   // A producer lives in one process, and goes to another when that is not there.
   const home = processSlots[producer % processSlots.length];
   const isHome = home !== undefined && home.isUp && home.process.isRunning;
-  const processSlot = isHome ? home : world.someone();
+  const processSlot = isHome ? home : world.runningSlot();
   if (processSlot === undefined) {
     world.timeline.after(1_000, () => produce(world, producer));
     return;
@@ -585,7 +586,7 @@ function noteFailure(world: SimWorld, process: SimProcess, sample: SampleMessage
   if (process.isDead || !isSafe || world.isHealed || !world.chance.happens(0.7)) return;
   // A producer that can be recognised tries again, maybe at another process.
   world.timeline.after(world.chance.between(100, 5_000), () => {
-    const processSlot = world.someone();
+    const processSlot = world.runningSlot();
     if (processSlot !== undefined)
       void enqueue(world, processSlot.process, processSlot.spool, sample);
   });

@@ -1,5 +1,6 @@
 /**
- * world — processes around one shared store, in virtual time, everything drawn from one seed.
+ * world — processes around one shared store, in virtual time, everything drawn from one seed; and
+ * the handlers in them, which succeed, fail, hang or crash at random.
  *
  *   boot() ─▶ runs ─kill(), powerCut()─▶ gone ─after a while─▶ boot()
  *                 └─restart(): stop(), then boot()
@@ -141,13 +142,13 @@ export class SimWorld {
     else if (processSlot !== undefined) processSlot.skewMs += byMs;
   }
 
-  /** A processSlot whose process can be asked something now. */
-  someone(): ProcessSlot | undefined {
+  /** A slot, at random, whose process can be asked something now. */
+  runningSlot(): ProcessSlot | undefined {
     const up = this.processSlots.filter(({ isUp, process }) => isUp && process.isRunning);
     return up.length === 0 ? undefined : this.chance.pick(up);
   }
 
-  /** Puts a new process into a processSlot and starts its spool. */
+  /** Puts a new process into a slot and starts its spool. */
   boot(processSlot: ProcessSlot): void {
     processSlot.runs += 1;
     processSlot.process = this.#makeProcess(processSlot);
@@ -161,7 +162,7 @@ export class SimWorld {
     });
   }
 
-  /** Ends a process without a word; another takes its processSlot after a while. */
+  /** Ends a process without a word; another takes its slot after a while. */
   kill(processSlot: ProcessSlot, downMs: number): void {
     if (!processSlot.process.isStopping && !this.isHealed) this.kills += 1;
     this.end(processSlot.process);

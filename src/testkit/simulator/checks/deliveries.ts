@@ -19,13 +19,13 @@ import type { ClaimFact, MessageHistory } from '../sim-ledger.ts';
 import { DEDUPE_WINDOW_MS, routeFor } from '../plan.ts';
 import type { SimProcess } from '../process.ts';
 
-/** How long a handler of the moment may take. */
+/** How long the handler of one `spool.process` may take. */
 const SINGLE_TIMEOUT_MS: number = 15 * MINUTE_MS;
 
-/** What a message waits at least when its body could not be read for now. */
+/** The shortest wait of a message whose body could not be read for now. */
 const OUTAGE_WAIT_MS = 10_000;
 
-/** Something a settled claim may come to. */
+/** What a settled claim may have come to. */
 interface Expected {
   readonly verdict:
     | 'ack'
@@ -50,7 +50,7 @@ interface Settled {
   readonly after: Status | undefined;
 }
 
-/** What was claimed ahead waits so long for a slot at least before it is given back. */
+/** The shortest wait for a slot before what was claimed ahead is given back. */
 const AHEAD_WAIT_MS = 1_000;
 
 /** A lease is written to end by the latest time that the store's clock may show: a few ms later. */
