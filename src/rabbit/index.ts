@@ -85,7 +85,7 @@ export {
 } from './topology/declare.ts';
 export { type Definitions, type ExportOptions, toDefinitions } from './topology/definitions.ts';
 export { mergeTopologies } from './topology/model.ts';
-export { describePlan, type Plan, planTopology } from './topology/plan.ts';
+export { describePlan, type Plan, planTopology } from './topology/apply-plan.ts';
 export { toTerraform } from './topology/terraform.ts';
 export { type Problem, verifyTopology } from './topology/verify.ts';
 export { createManagement, type Management } from './management/management.ts';
@@ -94,7 +94,7 @@ export type {
   BindingSpec,
   ExchangeSpec,
   PolicySpec,
-  QueueOrder,
+  QueuePlanRequest,
   QueuePlan,
   QueueRole,
   QueueSpec,

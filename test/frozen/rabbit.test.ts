@@ -9,7 +9,7 @@ import {
   outbox,
   perAttempt,
   perDelay,
-  type QueueOrder,
+  type QueuePlanRequest,
   type QueueType,
   shared,
   spring,
@@ -117,7 +117,7 @@ const ENDING = {
 
 /** Definitions, and where a message goes by each verdict. */
 function planText(style: TopologyStyle, type: QueueType): string {
-  const order: QueueOrder = {
+  const order: QueuePlanRequest = {
     queue: 'orders',
     type,
     policy: ladder(['2s', '250ms', '1m', '2s']),

@@ -8,7 +8,7 @@ import { formatDuration } from '../../core/duration.ts';
 import { systemClock } from '../../system/clock.ts';
 import { passiveExchanges, type AmqpTable, versionOf } from '../connection/amqp.ts';
 import { isSameBinding, type Snapshot, takeSnapshot } from '../topology/broker-state.ts';
-import { extraBindings } from '../topology/plan.ts';
+import { extraBindings } from '../topology/apply-plan.ts';
 import { mergeTopologies, plannedQueues, type Topology } from '../topology/model.ts';
 import { checkLook, queueStats } from './stats.ts';
 import { amqpOf } from '../connection/connection.ts';

@@ -1,5 +1,6 @@
 /**
- * goqueue — sharing queues with consumers of GoQueue (Go).
+ * goqueue — sharing queues with consumers of GoQueue (Go): its topology, its headers, and the JSON
+ * envelope around a body.
  *
  *   {queue} ─fails─▶ {queue}__retry_exchange (topic) ─▶ {queue}__retry.{n}
  *      ▲                                                    │ expiration of the message
@@ -27,8 +28,13 @@ import {
   asInt32Numbers,
   type HistoryWire,
 } from '../message-history.ts';
-import { checkOrder, delayLabel, plainDelayMs, type TopologyRoute } from '../topology/styles.ts';
-import type { QueueOrder, QueuePlan } from '../topology/model.ts';
+import {
+  checkPlanRequest,
+  delayLabel,
+  plainDelayMs,
+  type TopologyRoute,
+} from '../topology/styles.ts';
+import type { QueuePlanRequest, QueuePlan } from '../topology/model.ts';
 import * as parts from '../topology/parts.ts';
 import * as compat from './shared.ts';
 
@@ -212,7 +218,7 @@ export function goqueue(options: GoqueueOptions = {}): compat.Compat {
   return {
     name: 'goqueue',
     wire,
-    style: { name: 'goqueue', plan: (order) => plan(order, maxRetries) },
+    style: { name: 'goqueue', plan: (request) => plan(request, maxRetries) },
     unsafe: UNSAFE,
   };
 }
@@ -310,16 +316,16 @@ function write(message: AmqpMessage, successor: Successor): Properties {
   };
 }
 
-function plan(order: QueueOrder, amount: number | undefined): QueuePlan {
-  checkOrder(order);
-  const { queue, type } = order;
-  const retries = amount ?? order.policy.maxAttempts - 1;
-  checkRetries(order, retries);
+function plan(request: QueuePlanRequest, amount: number | undefined): QueuePlan {
+  checkPlanRequest(request);
+  const { queue, type } = request;
+  const retries = amount ?? request.policy.maxAttempts - 1;
+  checkRetries(request, retries);
   const into = `${queue}__retry_exchange`;
   const back = `${queue}__retry_dlx`;
   const deadLetters = { to: `${queue}.dlx`, key: parts.deadName(queue) };
-  const levels = levelsOf(order, retries);
-  const extra = extraRoutes(order, into, levels);
+  const levels = levelsOf(request, retries);
+  const extra = extraRoutes(request, into, levels);
   const pastLast = `${queue}.past-last-retry`;
   const foreign: parts.TopologyPart = {
     exchanges: [
@@ -341,11 +347,11 @@ function plan(order: QueueOrder, amount: number | undefined): QueuePlan {
     ],
   };
   return compat.planShared({
-    order,
+    request,
     mainArguments: {},
     foreign,
     routes: [...levels.filter(({ waitMs }) => waitMs > 0), ...extra],
-    policies: [compat.compatPolicyOf(queue, `^${compat.literal(queue)}$`, deadLettering(order))],
+    policies: [compat.compatPolicyOf(queue, `^${compat.literal(queue)}$`, deadLettering(request))],
   });
 }
 
@@ -353,7 +359,7 @@ function plan(order: QueueOrder, amount: number | undefined): QueuePlan {
 const PASSES_MS = 1;
 
 /** Their main queue has no dead-letter exchange: what is rejected there would be gone. */
-function deadLettering({ queue, queueArguments }: QueueOrder): AmqpTable {
+function deadLettering({ queue, queueArguments }: QueuePlanRequest): AmqpTable {
   return {
     'dead-letter-exchange': `${queue}.dlx`,
     'dead-letter-routing-key': parts.deadName(queue),
@@ -367,10 +373,10 @@ function levelName(queue: string, level: number): string {
   return `${queue}__retry.${level}`;
 }
 
-function levelsOf(order: QueueOrder, retries: number): Level[] {
-  const { queue, policy } = order;
+function levelsOf(request: QueuePlanRequest, retries: number): Level[] {
+  const { queue, policy } = request;
   const isCustom = policy.backoff.kind === 'custom';
-  const rungs = isCustom ? parts.policyWaits(order) : [];
+  const rungs = isCustom ? parts.policyWaits(request) : [];
   return Array.from({ length: retries }, (_, at): Level => {
     const name = levelName(queue, at + 1);
     const plainMs = isCustom ? (rungs[at] ?? rungs.at(-1) ?? 0) : plainDelayMs(policy, at + 1);
@@ -382,18 +388,18 @@ function levelsOf(order: QueueOrder, retries: number): Level[] {
 }
 
 /** Waits beyond their levels get queues of our own, with a TTL, that lead back by the same way. */
-function extraRoutes(order: QueueOrder, into: string, levels: readonly Level[]): Level[] {
+function extraRoutes(request: QueuePlanRequest, into: string, levels: readonly Level[]): Level[] {
   const covered = new Set(levels.map(({ waitMs }) => waitMs));
   return parts
-    .extraWaits(order)
+    .extraWaits(request)
     .filter((waitMs) => !covered.has(waitMs))
     .map((waitMs) => {
-      const name = `${order.queue}__retry.wait_${delayLabel(waitMs)}`;
+      const name = `${request.queue}__retry.wait_${delayLabel(waitMs)}`;
       return { name, waitMs, route: () => ({ exchange: into, key: name }) };
     });
 }
 
-function checkRetries({ queue, policy }: QueueOrder, retries: number): void {
+function checkRetries({ queue, policy }: QueuePlanRequest, retries: number): void {
   const asked = policy.maxAttempts - 1;
   if (retries > parts.RUNGS_MAX) {
     throw new RespoolError(

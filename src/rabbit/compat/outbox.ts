@@ -29,8 +29,13 @@ import {
   asInt32Numbers,
   type HistoryWire,
 } from '../message-history.ts';
-import { checkOrder, type TopologyRoute } from '../topology/styles.ts';
-import { checkName, type PolicySpec, type QueueOrder, type QueuePlan } from '../topology/model.ts';
+import { checkPlanRequest, type TopologyRoute } from '../topology/styles.ts';
+import {
+  checkName,
+  type PolicySpec,
+  type QueuePlanRequest,
+  type QueuePlan,
+} from '../topology/model.ts';
 import * as parts from '../topology/parts.ts';
 import * as compat from './shared.ts';
 
@@ -67,7 +72,7 @@ export function outbox(options: OutboxCompatOptions = {}): compat.Compat {
   return {
     name: 'outbox',
     wire,
-    style: { name: 'outbox', plan: (order) => plan(order, exchange) },
+    style: { name: 'outbox', plan: (request) => plan(request, exchange) },
     unsafe: UNSAFE,
   };
 }
@@ -136,11 +141,11 @@ function write(message: AmqpMessage, successor: Successor): Properties {
   };
 }
 
-function plan(order: QueueOrder, base: string): QueuePlan {
-  checkOrder(order);
-  const { queue } = order;
+function plan(request: QueuePlanRequest, base: string): QueuePlan {
+  checkPlanRequest(request);
+  const { queue } = request;
   const deadLetters = `${base}.dlx`;
-  const waits = parts.waitsOf(order);
+  const waits = parts.waitsOf(request);
   const nameOf = (waitMs: number): string => `${base}.delay_${theirLabel(waitMs)}`;
   const foreign: parts.TopologyPart = {
     exchanges: [
@@ -167,7 +172,7 @@ function plan(order: QueueOrder, base: string): QueuePlan {
     }),
   );
   return compat.planShared({
-    order,
+    request,
     mainArguments: {
       'x-dead-letter-exchange': deadLetters,
       'x-dead-letter-routing-key': queue,

@@ -12,7 +12,7 @@ import { countOf, HEADER, type Past, type HistoryWire } from '../message-history
 import { type TopologyRoute, assemble } from '../topology/styles.ts';
 import type {
   PolicySpec,
-  QueueOrder,
+  QueuePlanRequest,
   QueuePlan,
   QueueSpec,
   Route,
@@ -64,7 +64,7 @@ export function highest(...counters: readonly unknown[]): number {
 
 /** What makes the plan of a shared queue. */
 export interface SharedQueue {
-  readonly order: QueueOrder;
+  readonly request: QueuePlanRequest;
   /** Arguments of the main queue in their code; the user's `queueArguments` are laid over them. */
   readonly mainArguments: AmqpTable;
   readonly foreign: parts.TopologyPart;
@@ -78,12 +78,12 @@ export interface SharedQueue {
 
 /** Their main queue and wait queues, with a dead and a parked queue. */
 export function planShared(shared: SharedQueue): QueuePlan {
-  const { order, mainArguments, foreign, routes, policies, deadQueue, deadArguments } = shared;
-  const { queue } = order;
-  const args = { ...mainArguments, ...order.queueArguments };
-  const main: QueueSpec = { ...queueOf(queue, 'main', args), ...lifeOf(order) };
+  const { request, mainArguments, foreign, routes, policies, deadQueue, deadArguments } = shared;
+  const { queue } = request;
+  const args = { ...mainArguments, ...request.queueArguments };
+  const main: QueueSpec = { ...queueOf(queue, 'main', args), ...lifeOf(request) };
   // Only the queues that we add and the user's bindings are taken from our own styles.
-  const plain = { ...order, durable: true, exclusive: false, autoDelete: false };
+  const plain = { ...request, durable: true, exclusive: false, autoDelete: false };
   const own = parts.home({ ...plain, queueArguments: {} }, NOWHERE);
   const added = (own.queues ?? []).filter(({ role }) => role === 'parked');
   const dead = deadOf(own, deadQueue, deadArguments);
@@ -92,7 +92,7 @@ export function planShared(shared: SharedQueue): QueuePlan {
     queues: [main, ...dead, ...added],
     bindings: (own.bindings ?? []).filter((one) => one.exchange !== NOWHERE),
   };
-  const plan = assemble(order, [home, foreign], routes);
+  const plan = assemble(request, [home, foreign], routes);
   const deadRoute: Route = { exchange: '', key: deadQueue ?? parts.deadName(queue) };
   return {
     ...plan,
@@ -119,7 +119,7 @@ function lifeOf({
   durable,
   exclusive,
   autoDelete,
-}: QueueOrder): Pick<QueueSpec, 'durable' | 'exclusive' | 'autoDelete'> {
+}: QueuePlanRequest): Pick<QueueSpec, 'durable' | 'exclusive' | 'autoDelete'> {
   return { durable, exclusive, autoDelete };
 }
 

@@ -23,8 +23,13 @@ import {
   asInt32Numbers,
   type HistoryWire,
 } from '../message-history.ts';
-import { checkOrder, type TopologyRoute } from '../topology/styles.ts';
-import { checkName, type PolicySpec, type QueueOrder, type QueuePlan } from '../topology/model.ts';
+import { checkPlanRequest, type TopologyRoute } from '../topology/styles.ts';
+import {
+  checkName,
+  type PolicySpec,
+  type QueuePlanRequest,
+  type QueuePlan,
+} from '../topology/model.ts';
 import * as parts from '../topology/parts.ts';
 import * as compat from './shared.ts';
 
@@ -119,7 +124,7 @@ export function spring(options: SpringOptions = {}): compat.Compat {
       read: (message) => read(message, names.returnExchange),
       write,
     } satisfies HistoryWire,
-    style: { name: 'spring', plan: (order) => plan(order, names) },
+    style: { name: 'spring', plan: (request) => plan(request, names) },
     unsafe: UNSAFE,
   };
 }
@@ -175,11 +180,11 @@ function write(message: AmqpMessage, successor: Successor): Properties {
   return { ...properties, headers: asInt32Numbers(headers) };
 }
 
-function plan(order: QueueOrder, names: Names): QueuePlan {
-  checkOrder(order);
-  const { queue } = order;
+function plan(request: QueuePlanRequest, names: Names): QueuePlan {
+  checkPlanRequest(request);
+  const { queue } = request;
   const { waitExchange, returnExchange, deadLetterExchange, deadQueue } = names;
-  const waits = parts.waitsOf(order);
+  const waits = parts.waitsOf(request);
   const nameOf = (waitMs: number): string => `${names.waitQueuePrefix}${waitMs}`;
   const foreign: parts.TopologyPart = {
     exchanges: [parts.exchange(waitExchange, 'headers'), parts.exchange(returnExchange, 'headers')],
@@ -209,18 +214,18 @@ function plan(order: QueueOrder, names: Names): QueuePlan {
     }),
   );
   return compat.planShared({
-    order,
+    request,
     mainArguments:
       deadLetterExchange === false ? {} : { 'x-dead-letter-exchange': deadLetterExchange },
     foreign,
     routes,
-    policies: policiesOf(order, names),
+    policies: policiesOf(request, names),
     deadQueue,
   });
 }
 
 /** Only quorum queues can be made safer from outside. */
-function policiesOf({ queue, queueArguments }: QueueOrder, names: Names): PolicySpec[] {
+function policiesOf({ queue, queueArguments }: QueuePlanRequest, names: Names): PolicySpec[] {
   const { waitQueuePrefix: prefix, waitArguments, deadLetterExchange } = names;
   const isQuorum = (args: AmqpTable): boolean => args['x-queue-type'] === 'quorum';
   const policies: PolicySpec[] = [];

@@ -34,7 +34,7 @@ import { BROKER_OPTIONS, type ConnectionChoice } from '../connection/connection.
 import { respoolWire, type HistoryWire } from '../message-history.ts';
 import type { SubscribeOptions } from './subscription.ts';
 import type {
-  QueueOrder,
+  QueuePlanRequest,
   QueuePlan,
   QueueType,
   TopologyStyle,
@@ -389,7 +389,7 @@ function planOf(
   if (typeof style.plan !== 'function') {
     throw invalid('topology', style, 'shared(), perDelay() or perAttempt()');
   }
-  const order: QueueOrder = {
+  const request: QueuePlanRequest = {
     queue: options.queue,
     type: options.type,
     policy: policies[0] ?? POLICY_DEFAULT,
@@ -398,7 +398,7 @@ function planOf(
     ...declared,
     queueArguments: queueOptions?.arguments ?? {},
   };
-  return style.plan(order);
+  return style.plan(request);
 }
 
 /** The delays of further policies, and those that no policy knows. */

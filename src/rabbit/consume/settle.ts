@@ -4,8 +4,8 @@
  *   ack ─▶ basic.ack        defer ─▶ wait queue     bounce ─▶ dead queue    hold ─▶ parked queue
  *   release ─▶ basic.nack                └────── confirmed and routed, then basic.ack ──────┘
  *
- * Nothing is acked before its successor is confirmed and routed (invariant 7). A crash in between
- * leaves both: the same message id, one lineage more.
+ * Nothing is acked before its successor is confirmed and routed (invariant 7, ARCHITECTURE.md). A
+ * crash in between leaves both: the same message id, one lineage more.
  *
  * A message that cannot be written again as it is (headers that a client cannot write) is rejected:
  * the broker has all of it, and moves it to the dead queue by the arguments of its queue.

@@ -38,7 +38,7 @@ import {
   type QueueRole,
   type Route,
   type Topology,
-  waitQueueOf,
+  waitMsOf,
 } from '../topology/model.ts';
 
 /** What leaves and what comes. */
@@ -105,7 +105,7 @@ const NOTHING: Topology = { exchanges: [], queues: [], bindings: [], policies: [
 function oldQueues(from: MigrateOptions['from']): readonly OldQueue[] {
   if (!('queues' in from)) return from;
   return from.queues.map((spec) => {
-    const waitMs = waitQueueOf(spec);
+    const waitMs = waitMsOf(spec);
     return { name: spec.name, role: spec.role, ...(waitMs === undefined ? {} : { waitMs }) };
   });
 }

@@ -339,7 +339,7 @@ export class ConfirmPublisher {
   readonly #limits: ConfirmPublisherLimits;
   #channel: AmqpConfirmChannel | undefined;
   #isOpening = false;
-  /** Exchanges that were seen on the present channel: a missing one would end it for everybody. */
+  /** Exchanges that were seen on the present channel: a missing one would end it for all. */
   readonly #known = new Set<string>(['']);
   /** Exchanges that we may not write to, as the broker said; until when (monotonic). */
   readonly #forbidden = new Map<string, number>();
@@ -552,7 +552,10 @@ export class ConfirmPublisher {
     this.#whenIdle.check();
   }
 
-  /** Who may not write to an exchange loses the channel by it, and everybody else's with it. */
+  /**
+   * Notes an exchange that we may not write to: a publish to it closes the channel, and with it
+   * every other message that is on its way.
+   */
   #noteForbidden(): void {
     const exchange = forbiddenIn(this.#closeReason);
     if (exchange === undefined) return;

@@ -230,14 +230,14 @@ class Forwarding {
 }
 
 function noop(): void {
-  // The caller that waits for a turn does not care how the one before ended.
+  // The caller that waits for its turn does not depend on how the one before ended.
 }
 
 const FORWARDINGS = new WeakMap<FallbackSpool, Map<string, Forwarding>>();
 
 /**
- * Joins those who forward for a spool; the returned function leaves them. The handler stays: a
- * spool would hold messages without a handler.
+ * Adds a publisher to those that forward for a spool; the returned function removes it. The handler
+ * stays: without one the spool would hold the messages.
  */
 function join(parts: FallbackOptions): () => void {
   const { spool, topic, policy, broker } = parts;

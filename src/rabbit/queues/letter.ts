@@ -54,14 +54,14 @@ export interface LetterPlace extends QueuePlace {
 export interface ReadLetter {
   readonly letter: Letter;
   /** Where it was first published; undefined: unknown. */
-  readonly beginning: BodyStart | undefined;
+  readonly beginning: FirstRoute | undefined;
   /** The queue that it belongs to; undefined: unknown. */
   readonly owner: string | undefined;
   readonly past: Past;
 }
 
-/** The route by which a message came at first. */
-export interface BodyStart {
+/** The route by which a message was first published. */
+export interface FirstRoute {
   readonly exchange: string;
   readonly routingKey: string;
 }
@@ -82,7 +82,14 @@ export function readLetter(message: AmqpMessage, place: LetterPlace): ReadLetter
   const digest = digestOf(message);
   const id = idOf(message, place.wire) ?? digest;
   const { contentType } = message.properties;
-  const later = new Later({ headers, past, deaths: elsewhere, queue: place.queue, at, origin });
+  const later = new LazyDetails({
+    headers,
+    past,
+    deaths: elsewhere,
+    queue: place.queue,
+    at,
+    origin,
+  });
   const letter: Letter = {
     id,
     key: id === digest ? id : `${id}.${digest.slice(0, KEY_DIGEST_CHARS)}`,
@@ -132,7 +139,7 @@ interface LetterRecord
  *
  * n.b. `at` is the queue, not the routing key: those may have the id of an order in them.
  */
-class Later {
+class LazyDetails {
   readonly #record: LetterRecord;
   #cause: Cause | undefined;
   #group: string | undefined;
@@ -199,7 +206,7 @@ function queueName({ queue }: Death): string {
 }
 
 /** n.b. The delivery itself tells only how it came into the dead queue. */
-function beginningOf({ message, headers, past, deaths }: Known): BodyStart | undefined {
+function beginningOf({ message, headers, past, deaths }: Known): FirstRoute | undefined {
   const { fields } = message;
   const { exchange, routingKey } = past;
   const isKnown =
@@ -259,14 +266,14 @@ function causeOf({ headers, past, deaths }: LetterRecord): Cause {
 const EXCEPTION = 'x-exception-message';
 const EXCEPTION_CODE = 'spring.exception';
 
-/** So much of the digest tells two messages of one id apart. */
+/** This much of the digest tells two messages of one id apart. */
 const KEY_DIGEST_CHARS = 12;
 const DIGEST_CHARS = 24;
 
 /** What the broker counts: it differs from look to look. */
 const COUNTED = new Set(['x-delivery-count', 'x-acquired-count']);
 
-/** One word over all that stays the same while the message lies here. */
+/** A digest of all that stays the same while the message lies here. */
 export function digestOf({ content, properties }: AmqpMessage): string {
   const text = Buffer.from(`${lasting(properties)}\n`);
   return hash('sha256', Buffer.concat([text, content])).slice(0, DIGEST_CHARS);
@@ -286,7 +293,7 @@ function lasting(properties: Properties): string {
     // Without headers and with an empty table of them is the same.
     return writtenProperties({ ...properties, headers: Object.fromEntries(pairs) });
   } catch {
-    // Nested too deep, or nothing that a broker could send: what is on its surface has to do.
+    // Nested too deep, or not what a broker could send: its first level has to do.
     return `${textOf(properties.messageId)}\n${pairs.map(([name]) => name).join('\n')}`;
   }
 }
@@ -355,7 +362,7 @@ export interface Death {
   readonly at: Millis | undefined;
 }
 
-/** Only this many are read: a hostile header may hold any number. */
+/** Only this many lines are read: a hostile header may hold any number. */
 const DEATHS_READ_MAX = 200;
 
 /** The copy of a stripped `x-death` that we keep is shorter. */

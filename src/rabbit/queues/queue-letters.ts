@@ -56,13 +56,13 @@ import type { WalkOptions } from './queue-pass.ts';
 
 type QueueRoute = Extract<port.LetterRoute, { readonly kind: 'queue' }>;
 
-/** Held by one walk, unacked; the broker keeps a note of each. */
+/** The most messages that one walk holds unacked; the broker has to track each. */
 const HELD_MAX = 1_000_000;
-/** Maximum number of letters in memory with their content while none is in hand. */
+/** Maximum number of letters in memory with their content during a look. */
 const LOOK_WINDOW = 200;
 const IN_HAND_DEFAULT = 100;
 const IN_HAND_MAX = 1_000;
-/** How long an answer about what looking costs is believed. */
+/** How long the answer to what looking costs is believed. */
 const CAUTION_MS = MINUTE_MS;
 const PARKED = '.parked';
 const TAKE = 'take messages out of';
@@ -235,7 +235,10 @@ class QueueLetters implements port.DeadLetters {
     }
   }
 
-  /** A look has the lock too: what it holds others would not see, and take for gone. */
+  /**
+   * A look takes the lock too: others would not see the messages it holds, and would take them for
+   * gone.
+   */
   async #lockForLook(amqp: AmqpConnection): Promise<QueueLock | undefined> {
     // A look in the middle of a take of our own.
     if (this.#locks.size > 0) return undefined;
@@ -298,7 +301,7 @@ class QueueLetters implements port.DeadLetters {
     message: AmqpMessage,
     read: ReadLetter,
     verdict: port.LetterVerdict,
-  ): Promise<Action> {
+  ): Promise<SettleAction> {
     const parts = { message, read, wire: this.#options.wire, now: this.#clock.now() };
     switch (verdict.kind) {
       case 'leave':
@@ -324,7 +327,7 @@ class QueueLetters implements port.DeadLetters {
   #routeOf(
     { letter }: ReadLetter,
     route: port.LetterRoute | undefined,
-  ): QueueRoute | Extract<Action, { kind: 'refuse' }> {
+  ): QueueRoute | Extract<SettleAction, { kind: 'refuse' }> {
     const to = route ?? letter.home;
     const name = show(letter.id);
     if (to === undefined) {
@@ -472,14 +475,14 @@ class OpenMessage {
   }
 }
 
-/** What is behind a letter; undefined: it is none of a queue. */
+/** What is behind a letter; undefined: not a letter of a queue. */
 function openMessageOf(open: OpenLetter): OpenMessage | undefined {
   const { token } = open as Partial<TakenLetter>;
   return token instanceof OpenMessage ? token : undefined;
 }
 
 /** What a verdict does with a message. */
-export type Action =
+type SettleAction =
   | { readonly kind: 'leave' }
   | DrainRemoval
   | { readonly kind: 'refuse'; readonly code: string; readonly reason: string };
@@ -490,10 +493,10 @@ interface LetterBatchOptions {
   readonly inHand: number;
   read(message: AmqpMessage): ReadLetter;
   /** What a verdict means for a message; may throw, and then it is left. */
-  actionOf(message: AmqpMessage, read: ReadLetter, verdict: LetterVerdict): Promise<Action>;
+  actionOf(message: AmqpMessage, read: ReadLetter, verdict: LetterVerdict): Promise<SettleAction>;
 }
 
-/** Letters in hand, until its loop ends. */
+/** The letters of one take that are in hand, until its loop ends. */
 class LetterBatch {
   readonly #parts: LetterBatchOptions;
   readonly #open = new Set<OpenMessage>();
@@ -560,7 +563,7 @@ class LetterBatch {
     message: AmqpMessage,
     verdict: LetterVerdict,
   ): Promise<SettleResult> {
-    let action: Action;
+    let action: SettleAction;
     try {
       action = await this.#parts.actionOf(message, openMessage.read, verdict);
     } catch (error) {
@@ -598,7 +601,7 @@ class LetterBatch {
     await this.drain.close();
   }
 
-  /** What was reported as done is, but it may lie in its queue all the same. */
+  /** What was reported as done is done, but it may lie in its queue all the same. */
   #checkAcks(): void {
     if (this.drain.lostError !== undefined) throw this.drain.lostError;
   }

@@ -1,5 +1,6 @@
 /**
- * queue-pass — goes once through what lies in a queue, oldest first, and leaves the rest as it lay.
+ * queue-pass — goes once through what lies in a queue, oldest first, and leaves the rest as it lay
+ * (`QueuePass`); the same where the end may come early (`QueueWalk`).
  *
  *   queue ─deliver─▶ arrived ─next()─▶ in hand ─done()─▶ acked
  *                                        └─leave()─▶ held ─close()─▶ back, in the old order
@@ -24,13 +25,13 @@ import { explainRefusal } from '../topology/explain.ts';
 import { type RequeueBlock, RequeueBlocks } from './requeue-order.ts';
 
 const HELD_MAX_DEFAULT = 100_000;
-/** The broker takes a channel away from who holds a message for 30 minutes. */
+/** The broker closes the channel of a consumer that holds a message for 30 minutes. */
 const PASS_MAX_MS = 10 * MINUTE_MS;
-/** So long without a message, and we ask how many are left. */
+/** After this long without a message, we ask how many are left. */
 const QUIET_MS = 1_000;
 /** Quiet spans with messages left after which another consumer counts as exclusive. */
 const QUIET_MAX = 3;
-/** Given ones are dropped from the line of arrivals this many at a time. */
+/** Messages that were given are dropped from the list of arrivals this many at a time. */
 const GIVEN_MAX = 256;
 
 /** Which messages to go through. */
@@ -60,7 +61,7 @@ export interface PassOrder {
  */
 export type PassEnd = 'done' | 'max' | 'aborted' | 'quiet' | 'held' | 'time';
 
-/** One way through a queue. Iterate once, settle every message, close. */
+/** One pass through a queue. Iterate once, settle every message, close. */
 export interface QueuePass extends AsyncIterable<AmqpMessage> {
   /** How many there were at the beginning; never more are given. */
   readonly total: number;
@@ -379,11 +380,11 @@ export function lostAtTheEnd(queue: string): RespoolError {
 
 // A pass that may be left early, and leaves the order of the queue as it was all the same.
 //
-// n.b. A quorum queue keeps what was given back in a line of its own, before all others, and puts
+// n.b. A quorum queue keeps what was given back in a list of its own, before all others, and puts
 // what comes back at its end. A look at the first ten of a hundred that were all given back
 // before would find them behind the other ninety. So a walk goes on, without a look, until it comes
 // to a message that was never given back. (3.10.8 and 4.0.5, 2026-11-16; classic queues have no
-// such line.) Beyond what a pass may hold it cannot: then those that were looked at come after the
+// such list.) Beyond what a pass may hold it cannot: then those that were looked at come after the
 // others.
 
 /** How far to go. */
@@ -395,7 +396,7 @@ export interface WalkOptions {
 
 type Step = IteratorResult<AmqpMessage, unknown>;
 
-/** One way through a queue; settle what it brings with the pass, then close it. */
+/** One walk through a queue; settle what it returns with its pass, then close it. */
 export class QueueWalk {
   readonly pass: QueuePass;
   readonly #options: WalkOptions;
@@ -425,7 +426,7 @@ export class QueueWalk {
     this.#asked = asked;
     const step = await new Promise<Step | undefined>((resolve, reject) => {
       this.#onAbort = () => resolve(undefined);
-      // Anyone who closes the walk meanwhile does not wait for it.
+      // A close of the walk meanwhile does not wait for it.
       asked.then(resolve, reject);
     });
     if (step === undefined) return undefined;
@@ -466,7 +467,7 @@ export class QueueWalk {
   }
 }
 
-/** Whether a quorum queue has it in the line of those that were given back. */
+/** Whether a quorum queue has it in the list of those that were given back. */
 function wasReturned({ fields, properties }: AmqpMessage): boolean {
   const { 'x-delivery-count': delivered, 'x-acquired-count': acquired } = properties.headers ?? {};
   return fields.redelivered && (delivered !== undefined || acquired !== undefined);

@@ -1,10 +1,11 @@
 /**
- * sweep-queue — one queue: what died more often than it may goes to the target, the rest stays.
+ * sweep-queue — sweeps one queue: what died more often than it may is copied to the target and
+ * acked, the rest stays.
  *
  *   look ─within─▶ left as it lies
  *     └─over─▶ published ─confirmed─▶ (journal) ─▶ acked
  *                 ├─refused, returned, late, unknown─▶ stays here; the sweep of this queue ends
- *                 └─cannot be written by this client─▶ stays here, and is told; the others go on
+ *                 └─cannot be written by this client─▶ stays here, is reported; the others go on
  *
  * Promise, the failure table of the old tool: killed before the publish, the message is here;
  * killed after the publish and before the ack, it may be there twice; refused by the broker, it
@@ -64,7 +65,7 @@ export interface QueueSweep {
   readonly tookMs: number;
 }
 
-/** What is told while a queue is swept. */
+/** What is reported while a queue is swept. */
 export interface SweepProgress {
   readonly queue: string;
   readonly total: number;
@@ -158,8 +159,8 @@ function beginningOf({ properties }: AmqpMessage, queue: string): Record<string,
 
 /** What a message is taken to be where the broker has not counted yet. */
 const AVERAGE_BYTES: number = 16 * 2 ** 10;
-/** Progress is told once for this many messages. */
-const TOLD_EVERY = 100;
+/** Progress is reported once for this many messages. */
+const PROGRESS_EVERY = 100;
 /** At most this many stay: messages behind them would never be seen. */
 const HELD_MAX = 1_000_000;
 
@@ -299,7 +300,7 @@ class Sweep {
   }
 
   async #averageBytes(): Promise<number> {
-    // Asked a moment ago for its limit: the answer is at hand. Without one it goes as well.
+    // Asked a moment ago for its limit: the answer is cached. Without one the default will do.
     const { management } = this.#tools;
     const info = await management?.queue(this.#pair.queue).catch(() => undefined);
     const { bytes, messages = 0 } = info ?? {};
@@ -308,7 +309,7 @@ class Sweep {
 
   #decide(drain: QueueDrain, message: AmqpMessage): DrainDecision | Promise<DrainDecision> {
     this.#seen += 1;
-    if (this.#seen % TOLD_EVERY === 0) this.#tell();
+    if (this.#seen % PROGRESS_EVERY === 0) this.#tell();
     const deaths = this.#deaths(message.properties.headers);
     if (deaths <= this.#rule.max) return this.#leave();
     const { budget } = this.#tools;
@@ -375,11 +376,11 @@ class Sweep {
     return { kind: 'publish', outgoing, confirmed, onResult };
   }
 
-  /** Has those forgotten that the broker is known to have taken out. */
+  /** Forgets those that the broker is known to have removed. */
   #note(drain: QueueDrain, result: CarryResult, identity: string | undefined): void {
     if (result.kind !== 'done') {
       this.#left += 1;
-      // What cannot be written at all is a failure of this message, and holds up no other.
+      // What cannot be written at all is a failure of this message alone.
       if (isRespoolError(result.error, 'message.invalid')) this.#misfit ??= result.error;
       else drain.fail(result.error);
       return;

@@ -379,7 +379,7 @@ function tellSwept(
   try {
     tell?.({ at: clock.now(), kind: 'sweep', queue, target, moved, left, ...why });
   } catch {
-    // Swallowed on purpose: who listens has no say in what happens to messages.
+    // Swallowed on purpose: a listener has no say in what happens to messages.
   }
 }
 

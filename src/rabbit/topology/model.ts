@@ -2,9 +2,9 @@
  * model — a topology as data: exchanges, queues, bindings and policies, and where a message of a
  * queue goes by each verdict. Built by styles (pure), carried out by declare.ts.
  *
- * Several topologies become one by `mergeTopologies`: the same thing twice is there once, and two
- * different things of one name are refused before the broker does it with a 406. What the broker
- * allows as a name is checked here too.
+ * Several topologies become one by `mergeTopologies`: equal things are merged, and different things
+ * of one name are refused here, before the broker refuses them with a 406. What the broker allows
+ * as a name is checked here too, and the queues of several plans are listed (`plannedQueues`).
  */
 
 import { RespoolError, show } from '../../core/errors.ts';
@@ -101,7 +101,7 @@ export const BINDING_OPTIONS: Readonly<Record<keyof UserBinding, Option>> = {
 };
 
 /** What a style is asked to build for. */
-export interface QueueOrder {
+export interface QueuePlanRequest {
   readonly queue: string;
   readonly type: QueueType;
   readonly policy: RetryPolicy;
@@ -156,10 +156,10 @@ export interface QueuePlan {
   readonly parked: Route;
 }
 
-/** A way to build wait queues: `perAttempt()`, `perDelay()`, `shared()`. */
+/** A way to build wait queues: `perAttempt()`, `perDelay()`, `shared()`, that of another system. */
 export interface TopologyStyle {
   readonly name: string;
-  plan(order: QueueOrder): QueuePlan;
+  plan(request: QueuePlanRequest): QueuePlan;
 }
 
 /** One topology of several, or of the plans of several queues. */
@@ -193,14 +193,14 @@ function byName<T extends { readonly name: string }>(what: string, items: readon
 }
 
 function eachOnce<T>(items: readonly T[]): T[] {
-  return [...new Map(items.map((item) => [inOrder(item), item])).values()];
+  return [...new Map(items.map((item) => [stableText(item), item])).values()];
 }
 
 function refuseDifference<T extends { readonly name: string }>(what: string, a: T, b: T): void {
   const first = flat(a);
   const second = flat(b);
   const differing = [...new Set([...first.keys(), ...second.keys()])].filter(
-    (key) => inOrder(first.get(key)) !== inOrder(second.get(key)),
+    (key) => stableText(first.get(key)) !== stableText(second.get(key)),
   );
   if (differing.length === 0) return;
   const account = differing.map(
@@ -230,7 +230,7 @@ function valueOf(value: unknown): string {
 }
 
 /** A value as text in which the order of keys does not matter. */
-function inOrder(value: unknown): string {
+function stableText(value: unknown): string {
   return (
     JSON.stringify(value, (_key, part: unknown) =>
       typeof part === 'object' && part !== null && !Array.isArray(part)
@@ -260,7 +260,7 @@ export function plannedQueues(plans: readonly QueuePlan[]): PlannedQueue[] {
       else if (!known.of.includes(plan.queue)) known.of.push(plan.queue);
     }
   }
-  const all = [...found.values()].map((one) => ({ ...one, waitMs: waitQueueOf(one.spec) }));
+  const all = [...found.values()].map((one) => ({ ...one, waitMs: waitMsOf(one.spec) }));
   return all.toSorted(
     (a, b) =>
       ROLES.indexOf(a.spec.role) - ROLES.indexOf(b.spec.role) ||
@@ -269,8 +269,8 @@ export function plannedQueues(plans: readonly QueuePlan[]): PlannedQueue[] {
   );
 }
 
-/** How long messages wait in a queue, by its arguments. */
-export function waitQueueOf({ role, arguments: args }: QueueSpec): number | undefined {
+/** How long messages wait in a wait queue, by its arguments; undefined for other queues. */
+export function waitMsOf({ role, arguments: args }: QueueSpec): number | undefined {
   const ttl = args['x-message-ttl'];
   return role === 'wait' && typeof ttl === 'number' ? ttl : undefined;
 }
@@ -296,7 +296,7 @@ export function checkName(what: string, name: unknown): string {
   );
 }
 
-/** Refuses names that became too long by what we add to them. */
+/** Refuses names that are too long with what we have added to them. */
 export function checkNamesOf(topology: Topology, base: string): void {
   for (const { name } of topology.queues) checkMadeName('queue', name, base);
   for (const { name } of topology.exchanges) checkMadeName('exchange', name, base);

@@ -19,7 +19,7 @@ import {
   checkName,
   type ExchangeSpec,
   isBrokersOwn,
-  type QueueOrder,
+  type QueuePlanRequest,
   type QueueRole,
   type QueueSpec,
   type QueueType,
@@ -101,15 +101,15 @@ export function parkedName(queue: string): string {
 }
 
 /** The main queue with its bindings, and the two queues where messages end. */
-export function home(order: QueueOrder, deadLetterExchange: string): TopologyPart {
-  const dead = deadName(order.queue);
-  const bound = order.bindings.map((value, at) => userBinding(order.queue, value, at));
+export function home(request: QueuePlanRequest, deadLetterExchange: string): TopologyPart {
+  const dead = deadName(request.queue);
+  const bound = request.bindings.map((value, at) => userBinding(request.queue, value, at));
   return {
     exchanges: bound.flatMap((part) => part.exchanges ?? []),
     queues: [
-      mainQueue(order, { to: deadLetterExchange, key: dead }),
-      queueOf(dead, 'dead', argumentsOf(order.type)),
-      queueOf(parkedName(order.queue), 'parked', argumentsOf(order.type)),
+      mainQueue(request, { to: deadLetterExchange, key: dead }),
+      queueOf(dead, 'dead', argumentsOf(request.type)),
+      queueOf(parkedName(request.queue), 'parked', argumentsOf(request.type)),
     ],
     bindings: [
       ...bound.flatMap((part) => part.bindings ?? []),
@@ -119,12 +119,12 @@ export function home(order: QueueOrder, deadLetterExchange: string): TopologyPar
 }
 
 /** Every wait that needs a queue, in milliseconds, ascending; jitter is rounded up to them. */
-export function waitsOf(order: QueueOrder): number[] {
-  return distinctWaits([...policyWaits(order), ...extraWaits(order)]);
+export function waitsOf(request: QueuePlanRequest): number[] {
+  return distinctWaits([...policyWaits(request), ...extraWaits(request)]);
 }
 
 /** The waits that the policy asks for. */
-export function policyWaits({ queue, policy }: QueueOrder): number[] {
+export function policyWaits({ queue, policy }: QueuePlanRequest): number[] {
   const waits = distinctWaits(rungs(policy));
   if (waits.length <= RUNGS_MAX) return waits;
   throw new RespoolError(
@@ -136,7 +136,7 @@ export function policyWaits({ queue, policy }: QueueOrder): number[] {
 }
 
 /** The waits that were asked for beside the policy. */
-export function extraWaits({ queue, extraWaitsMs }: QueueOrder): number[] {
+export function extraWaits({ queue, extraWaitsMs }: QueuePlanRequest): number[] {
   const bad = extraWaitsMs.find((waitMs) => !Number.isInteger(waitMs) || waitMs < 0);
   if (bad !== undefined) {
     throw new RespoolError(
@@ -187,8 +187,8 @@ function deadLettering(type: QueueType, { to, key }: Leads): AmqpTable {
   };
 }
 
-function mainQueue(order: QueueOrder, leads: Leads): QueueSpec {
-  const { queue, type, durable, exclusive, autoDelete } = order;
+function mainQueue(request: QueuePlanRequest, leads: Leads): QueueSpec {
+  const { queue, type, durable, exclusive, autoDelete } = request;
   if (type === 'quorum' && (!durable || exclusive || autoDelete)) {
     throw new RespoolError(
       'config.invalid',
@@ -199,7 +199,7 @@ function mainQueue(order: QueueOrder, leads: Leads): QueueSpec {
   const args = {
     ...argumentsOf(type),
     ...deadLettering(type, leads),
-    ...order.queueArguments,
+    ...request.queueArguments,
   };
   checkArguments(queue, type, args);
   return { name: queue, role: 'main', durable, exclusive, autoDelete, arguments: args };
@@ -230,7 +230,7 @@ function checkArguments(queue: string, type: QueueType, args: AmqpTable): void {
 
 function userBinding(
   queue: string,
-  value: QueueOrder['bindings'][number],
+  value: QueuePlanRequest['bindings'][number],
   at: number,
 ): TopologyPart {
   const { exchange: from, key = '#', type = 'topic', arguments: args } = value;

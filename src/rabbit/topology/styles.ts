@@ -1,7 +1,9 @@
 /**
  * styles — the three ways to let a message wait: a wait queue for each delay and all queues
  * (`shared`, the default), for each delay and queue (`perDelay`), or for each attempt and queue
- * (`perAttempt`); and how their parts and routes become the plan of one queue (`assemble`).
+ * (`perAttempt`); and how their parts and routes become the plan of one queue (`assemble`). The
+ * styles of other systems (rabbit/compat) use the same parts: a name that changes here changes
+ * there.
  */
 
 import * as parts from './parts.ts';
@@ -11,7 +13,7 @@ import {
   checkName,
   checkNamesOf,
   mergeTopologies,
-  type QueueOrder,
+  type QueuePlanRequest,
   type QueuePlan,
   type Route,
   type TopologyStyle,
@@ -73,18 +75,18 @@ export interface SharedOptions {
 export function shared(options: SharedOptions = {}): TopologyStyle {
   checkNames('shared()', options, Object.keys(SHARED));
   const prefix = checkName('prefix', options.prefix ?? SHARED.prefix.default);
-  return { name: 'shared', plan: (order) => planShared(order, prefix) };
+  return { name: 'shared', plan: (request) => planShared(request, prefix) };
 }
 
-function planShared(order: QueueOrder, prefix: string): QueuePlan {
-  checkOrder(order);
-  const { queue, type } = order;
+function planShared(request: QueuePlanRequest, prefix: string): QueuePlan {
+  checkPlanRequest(request);
+  const { queue, type } = request;
   const into = `${prefix}.wait`;
   const back = `${prefix}.return`;
   // n.b. Not the return exchange: what comes back still has its return-to, and a message that is
   // rejected then would be back in the queue at once, for ever.
   const deadLetters = `${prefix}.dlx`;
-  const waits = parts.waitsOf(order);
+  const waits = parts.waitsOf(request);
   const nameOf = (waitMs: number): string => `${into}.${delayLabel(waitMs)}`;
   const waiting: parts.TopologyPart = {
     exchanges: [parts.exchange(into, 'headers')],
@@ -108,7 +110,7 @@ function planShared(order: QueueOrder, prefix: string): QueuePlan {
   );
   const ways = { [back]: 'headers', [deadLetters]: 'direct' } as const;
   const way = parts.wayBack(type, ways, `${prefix}.unrouted`);
-  return assemble(order, [parts.home(order, deadLetters), way, waiting], routes);
+  return assemble(request, [parts.home(request, deadLetters), way, waiting], routes);
 }
 
 function match(headers: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
@@ -145,17 +147,17 @@ export function perDelay(options: PerDelayOptions = {}): TopologyStyle {
   }
   return {
     name: by === 'queue' ? 'perDelay' : 'perDelay by exchange',
-    plan: (order) => {
-      checkOrder(order);
-      return by === 'queue' ? planByQueue(order) : planByExchange(order, exchange);
+    plan: (request) => {
+      checkPlanRequest(request);
+      return by === 'queue' ? planByQueue(request) : planByExchange(request, exchange);
     },
   };
 }
 
-function planByQueue(order: QueueOrder): QueuePlan {
-  const { queue, type } = order;
+function planByQueue(request: QueuePlanRequest): QueuePlan {
+  const { queue, type } = request;
   const back = `${queue}.return`;
-  const waits = parts.waitsOf(order);
+  const waits = parts.waitsOf(request);
   const nameOf = (waitMs: number): string => `${queue}.delay_${delayLabel(waitMs)}`;
   const waiting: parts.TopologyPart = {
     queues: waits.map((waitMs) =>
@@ -167,14 +169,14 @@ function planByQueue(order: QueueOrder): QueuePlan {
     (waitMs): TopologyRoute => ({ waitMs, route: () => ({ exchange: '', key: nameOf(waitMs) }) }),
   );
   const way = parts.wayBack(type, { [back]: 'direct' }, `${queue}.unrouted`);
-  return assemble(order, [parts.home(order, back), way, waiting], routes);
+  return assemble(request, [parts.home(request, back), way, waiting], routes);
 }
 
-function planByExchange(order: QueueOrder, text: string | undefined): QueuePlan {
-  const { queue, type } = order;
-  const base = text ?? exchangeOf(order);
+function planByExchange(request: QueuePlanRequest, text: string | undefined): QueuePlan {
+  const { queue, type } = request;
+  const base = text ?? exchangeOf(request);
   const back = `${base}.return`;
-  const waits = parts.waitsOf(order);
+  const waits = parts.waitsOf(request);
   const nameOf = (waitMs: number): string => `${base}.delay_${delayLabel(waitMs)}`;
   const waiting: parts.TopologyPart = {
     // A fanout takes any routing key, so the key is free to say where the message comes back to.
@@ -192,10 +194,10 @@ function planByExchange(order: QueueOrder, text: string | undefined): QueuePlan 
     }),
   );
   const way = parts.wayBack(type, { [back]: 'direct' }, `${base}.unrouted`);
-  return assemble(order, [parts.home(order, back), way, waiting], routes);
+  return assemble(request, [parts.home(request, back), way, waiting], routes);
 }
 
-function exchangeOf({ queue, bindings }: QueueOrder): string {
+function exchangeOf({ queue, bindings }: QueuePlanRequest): string {
   const [name, ...more] = new Set(bindings.map((one) => one.exchange));
   if (name !== undefined && more.length === 0) return name;
   const found = name === undefined ? 'none' : [name, ...more].map(show).join(', ');
@@ -224,12 +226,12 @@ interface Level {
   readonly attempt?: number;
 }
 
-function planPerAttempt(order: QueueOrder): QueuePlan {
-  checkOrder(order);
-  const { queue, type } = order;
+function planPerAttempt(request: QueuePlanRequest): QueuePlan {
+  checkPlanRequest(request);
+  const { queue, type } = request;
   const into = `${queue}__retry_exchange`;
   const back = `${queue}__dlx`;
-  const levels = levelsOf(order);
+  const levels = levelsOf(request);
   const waiting: parts.TopologyPart = {
     exchanges: [parts.exchange(into, 'topic')],
     queues: levels.map(({ name, waitMs }) =>
@@ -247,27 +249,27 @@ function planPerAttempt(order: QueueOrder): QueuePlan {
     }),
   );
   const way = parts.wayBack(type, { [back]: 'direct' }, `${queue}__unrouted`);
-  return assemble(order, [parts.home(order, back), way, waiting], routes);
+  return assemble(request, [parts.home(request, back), way, waiting], routes);
 }
 
 /** A custom policy may ask for any of its rungs at any attempt: its queues are named by delay. */
-function levelsOf(order: QueueOrder): Level[] {
-  const { policy } = order;
+function levelsOf(request: QueuePlanRequest): Level[] {
+  const { policy } = request;
   const isCustom = policy.backoff.kind === 'custom';
-  const attempts = isCustom ? [] : attemptLevels(order);
-  const waits = isCustom ? parts.waitsOf(order) : parts.extraWaits(order);
+  const attempts = isCustom ? [] : attemptLevels(request);
+  const waits = isCustom ? parts.waitsOf(request) : parts.extraWaits(request);
   const covered = new Set(attempts.map((level) => level.waitMs));
   const others = waits.filter((waitMs) => !covered.has(waitMs));
   return [
     ...attempts,
     ...others.map((waitMs) => ({
-      name: `${order.queue}__retry.wait_${delayLabel(waitMs)}`,
+      name: `${request.queue}__retry.wait_${delayLabel(waitMs)}`,
       waitMs,
     })),
   ];
 }
 
-function attemptLevels({ queue, policy }: QueueOrder): Level[] {
+function attemptLevels({ queue, policy }: QueuePlanRequest): Level[] {
   const retries = policy.maxAttempts - 1;
   if (retries > parts.RUNGS_MAX) {
     throw new RespoolError(
@@ -306,18 +308,18 @@ export function delayLabel(delayMs: number): string {
   return delayMs % SECOND_MS === 0 ? `${delayMs / SECOND_MS}s` : `${delayMs}ms`;
 }
 
-/** Checks the order before a style builds names from it. */
-export function checkOrder(order: QueueOrder): void {
-  checkName('queue', order.queue);
+/** Checks a request before a style builds names from it. */
+export function checkPlanRequest(request: QueuePlanRequest): void {
+  checkName('queue', request.queue);
 }
 
 /** The plan; the same thing twice in the parts is there once. */
 export function assemble(
-  order: QueueOrder,
+  request: QueuePlanRequest,
   parts: readonly TopologyPart[],
   routes: readonly TopologyRoute[],
 ): QueuePlan {
-  const { queue, type } = order;
+  const { queue, type } = request;
   const topology = mergeTopologies(
     parts.map(({ exchanges = [], queues = [], bindings = [] }) => ({
       exchanges,

@@ -8,7 +8,7 @@ import {
   createManagement,
   type Management,
   type Properties,
-  type QueueOrder,
+  type QueuePlanRequest,
   type QueuePlan,
   type Topology,
 } from 'respool/rabbit';
@@ -21,7 +21,7 @@ export function freshName(what: string): string {
   return `t-${what}-${randomUUID().slice(0, 8)}`;
 }
 
-export function orderOf(queue: string, more: Partial<QueueOrder> = {}): QueueOrder {
+export function orderOf(queue: string, more: Partial<QueuePlanRequest> = {}): QueuePlanRequest {
   return {
     queue,
     type: 'quorum',

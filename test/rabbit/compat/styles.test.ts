@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest';
-import { goqueue, outbox, type QueueOrder, type QueuePlan, spring } from 'respool/rabbit';
+import { goqueue, outbox, type QueuePlanRequest, type QueuePlan, spring } from 'respool/rabbit';
 import { custom, fixed, ladder, linear, noRetry } from 'respool';
 import { compatOf } from '../../../src/rabbit/consume/options.ts';
 import { orderOf, queueOf } from '../topology/order.ts';
 
-const THREE: Partial<QueueOrder> = { policy: ladder(['1s', '10s', '90s']) };
+const THREE: Partial<QueuePlanRequest> = { policy: ladder(['1s', '10s', '90s']) };
 
 function argumentsOf(plan: QueuePlan, name: string): unknown {
   return queueOf(plan.topology, name).arguments;

@@ -1,6 +1,6 @@
 /** Each other system with its stand-in, on names of one test. */
 
-import { type Compat, goqueue, outbox, type QueueOrder, spring } from 'respool/rabbit';
+import { type Compat, goqueue, outbox, type QueuePlanRequest, spring } from 'respool/rabbit';
 import { ladder } from 'respool';
 import { orderOf } from '../topology/order.ts';
 import type { Fake, FakeOptions } from './fakes/fake.ts';
@@ -17,7 +17,7 @@ export const KEY = 'order.created';
 export interface SharedSetup {
   readonly fake: Fake;
   readonly compat: Compat;
-  readonly order: QueueOrder;
+  readonly order: QueuePlanRequest;
   readonly exchange: string;
   /** Queues and exchanges of theirs that our plan does not know. */
   readonly theirs: { readonly queues: readonly string[]; readonly exchanges: readonly string[] };

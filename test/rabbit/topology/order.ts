@@ -5,7 +5,7 @@ import { ladder } from 'respool';
 import {
   perAttempt,
   perDelay,
-  type QueueOrder,
+  type QueuePlanRequest,
   type QueueSpec,
   type QueueType,
   shared,
@@ -28,7 +28,7 @@ export const KINDS: readonly (readonly [string, QueueType])[] = Object.keys(STYL
   (style) => TYPES.map((type) => [style, type] as const),
 );
 
-export function orderOf(order: Partial<QueueOrder> = {}): QueueOrder {
+export function orderOf(order: Partial<QueuePlanRequest> = {}): QueuePlanRequest {
   return {
     queue: 'orders',
     type: 'quorum',

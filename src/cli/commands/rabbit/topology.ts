@@ -5,7 +5,7 @@ import { dumpText, dumpTopology } from '../../../rabbit/admin/dump.ts';
 import { applyTopology } from '../../../rabbit/topology/declare.ts';
 import { toDefinitions } from '../../../rabbit/topology/definitions.ts';
 import { mergeTopologies } from '../../../rabbit/topology/model.ts';
-import { describePlan, type Plan, planTopology } from '../../../rabbit/topology/plan.ts';
+import { describePlan, type Plan, planTopology } from '../../../rabbit/topology/apply-plan.ts';
 import { toTerraform } from '../../../rabbit/topology/terraform.ts';
 import { verifyTopology } from '../../../rabbit/topology/verify.ts';
 import { ask } from '../../ui/confirm.ts';

@@ -1,6 +1,6 @@
 /**
- * plan — what applying a topology would do, and what is at the broker that no longer belongs to it.
- * Changes nothing.
+ * apply-plan — what applying a topology would do, and what is at the broker that no longer belongs
+ * to it. Changes nothing.
  *
  * With the management API everything is compared by what it tells. Without it, things are asked
  * for one by one, and those that exist are declared again as wanted: an equal declaration does
