@@ -88,6 +88,8 @@ export class LetterProgress {
   readonly #lines: ({ readonly at: Millis; readonly outcome: LetterOutcome } | undefined)[] = [];
   readonly #byKey = new Map<string, Copies>();
   readonly #again = new Set<number>();
+  /** Sent, and confirmed where they went. */
+  readonly #confirmed = new Set<number>();
   /** Failed, or unsure and to be sent: tried once more by this run. */
   readonly #retry = new Set<number>();
   readonly #missed = new Set<number>();
@@ -99,6 +101,7 @@ export class LetterProgress {
   #wanted = 0;
   #isProven = false;
   #hasBadCanary = false;
+  #hasLostAcks = false;
   /** Set at the end, if it can be determined. */
   waiting = 0;
   canaryTally: ReplayCanaries | undefined;
@@ -130,6 +133,14 @@ export class LetterProgress {
   /** Whether canaries did well already. */
   get isProven(): boolean {
     return this.#isProven;
+  }
+
+  /**
+   * Whether letters that were sent may lie here all the same: an earlier run lost its acks, or was
+   * killed.
+   */
+  get mayHaveLeftovers(): boolean {
+    return this.#hasLostAcks || this.#standings.includes('intended');
   }
 
   /** Canaries of earlier runs that did not fail, as far as is known, and are not proven. */
@@ -190,7 +201,7 @@ export class LetterProgress {
    */
   sentKeys(): Map<string, number> {
     const isConfirmed = (item: number): boolean =>
-      this.#standings[item] === 'sent' && this.#lines[item]?.outcome.to !== undefined;
+      this.#standings[item] === 'sent' && this.#confirmed.has(item);
     const sent = new Map<string, number>();
     for (const [key, { items }] of this.#byKey) {
       if (items.every(isConfirmed)) sent.set(key, items.length);
@@ -225,6 +236,7 @@ export class LetterProgress {
     const { result } = outcome;
     if (result === 'back') return this.#set(item, 'open');
     this.#lines[item] = { at, outcome };
+    if (result === 'sent' && outcome.to !== undefined) this.#confirmed.add(item);
     if (result !== 'again') return this.#set(item, result);
     if (this.#again.has(item)) return;
     this.#again.add(item);
@@ -275,6 +287,7 @@ export class LetterProgress {
     else if (record.kind === 'proven') this.#isProven = true;
     else if (record.kind === 'canaries') this.#forgetCanaries();
     else if (record.kind === 'canary') this.#noteEnd(record);
+    else if (record.kind === 'acks') this.#hasLostAcks = record.isLost;
     else {
       // Results first: they are of what was intended before.
       for (const { items, ...outcome } of record.results ?? []) {
@@ -368,6 +381,7 @@ export type JournalRecord =
     }
   | { readonly kind: 'canaries'; readonly at: Millis }
   | { readonly kind: 'proven'; readonly at: Millis }
+  | { readonly kind: 'acks'; readonly at: Millis; readonly isLost: boolean }
   | CanaryEnd;
 
 /** Keys of a plan per record. */
@@ -461,6 +475,11 @@ export class ReplayJournal {
   /** The canaries did well: the rest may go, also after a pause. */
   async proven(): Promise<void> {
     await this.#append({ kind: 'proven', at: this.#clock.now() });
+  }
+
+  /** What was sent may lie in its place all the same; or, not lost: nothing does any more. */
+  async acks(isLost: boolean): Promise<void> {
+    await this.#append({ kind: 'acks', at: this.#clock.now(), isLost });
   }
 
   async #append(record: JournalRecord): Promise<void> {

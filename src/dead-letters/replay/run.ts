@@ -182,8 +182,9 @@ async function sendAll(order: Order, scene: Scene): Promise<EndNews> {
   const deciding = { id, by, settings, transform };
   const aids = { guard, pace, news, lease, clock, now, keep };
   const parts = { ...deciding, letters, progress, journal, ...aids };
-  // An earlier run may have lost acks with its connection.
-  const mayLinger = before.source.kind === 'queue' && progress.counts.sent > 0;
+  const mayHaveLeftovers = before.source.kind === 'queue' && progress.mayHaveLeftovers;
+  // On record before results are: a run that ends before it has removed them leaves it to the next.
+  if (mayHaveLeftovers) await journal.acks(true);
   progress.begin(settings.unsure);
   await prove(parts, before);
   news.watch(lease);
@@ -191,7 +192,10 @@ async function sendAll(order: Order, scene: Scene): Promise<EndNews> {
   await news.quiet();
   const end = lease.halt.isSet ? { texts: [] } : await lookAtEnd(parts);
   // After that wait: a broker returns what a lost connection held once it has noticed the loss.
-  if (mayLinger && lease.isHeld) await removeLeftovers({ id, by, letters, progress, lease });
+  if (mayHaveLeftovers && lease.isHeld) {
+    await removeLeftovers({ id, by, letters, progress, lease, keep });
+    if (!lease.halt.isSet) await journal.acks(false);
+  }
   if (lease.halt.reason?.kind === 'broken') throw lease.halt.reason.error;
   const { reason } = lease.halt;
   if (reason?.kind === 'end' && reason.state === 'cancelled')
@@ -299,7 +303,7 @@ async function finish(lease: ReplayLease, id: string, doubt: string | undefined)
 // the connection, goes. Left alone it would be sent a second time by the next replay.
 //
 // Promise: a letter goes only when as many of its key were sent, and no other of that key is open,
-// unsure or failed.
+// unsure or failed; and only once a copy is kept, since one that died later may be equal to it.
 
 interface TidyOptions {
   readonly id: string;
@@ -307,10 +311,12 @@ interface TidyOptions {
   readonly letters: DeadLetters;
   readonly progress: LetterProgress;
   readonly lease: ReplayLease;
+  readonly keep: PassParts['keep'];
 }
 
 /** Goes once through the place; never rejects. */
-async function removeLeftovers({ id, by, letters, progress, lease }: TidyOptions): Promise<void> {
+async function removeLeftovers(options: TidyOptions): Promise<void> {
+  const { id, by, letters, progress, lease, keep } = options;
   const sent = progress.sentKeys();
   const { signal } = lease.halt;
   const reason = `it was sent by replay ${id}`;
@@ -323,8 +329,11 @@ async function removeLeftovers({ id, by, letters, progress, lease }: TidyOptions
     for await (const taken of taking) {
       const { key } = taken.letter;
       const count = sent.get(key) ?? 0;
-      if (count > 0) await letters.settle(taken, { kind: 'remove', hard: true, reason, by });
-      else await letters.settle(taken, { kind: 'leave' });
+      if (count > 0) {
+        // Its reason tells a restore that it was sent, and not removed by anyone.
+        await keep([await taken.copy(`sent by replay ${id}`)]);
+        await letters.settle(taken, { kind: 'remove', hard: true, reason, by });
+      } else await letters.settle(taken, { kind: 'leave' });
       sent.set(key, count - 1);
     }
   } catch (error) {

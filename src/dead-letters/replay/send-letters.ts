@@ -105,6 +105,8 @@ class Pass {
   #busy: string | undefined;
   /** The place has ended the pass: nothing is in hand any more but what is being settled. */
   #isOver = false;
+  /** The place broke: acks of what was sent may be lost. */
+  #isBroken = false;
 
   constructor(parts: PassParts, order: ReplayPassOrder) {
     this.#parts = parts;
@@ -138,8 +140,12 @@ class Pass {
     await Promise.all(this.#active);
     stop.abort();
     // n.b. A place that lost acks at its end says so: a resume takes away what was sent already.
-    await taking.return?.().catch((error: unknown) => lease.halt.stop({ kind: 'broken', error }));
+    await taking.return?.().catch((error: unknown) => {
+      this.#isBroken = true;
+      lease.halt.stop({ kind: 'broken', error });
+    });
     try {
+      if (this.#isBroken) await journal.acks(true);
       await journal.step([]);
     } catch (error) {
       lease.halt.stop({ kind: 'broken', error });
@@ -207,7 +213,10 @@ class Pass {
       this.#isOver = true;
       const because = `cannot continue through ${letters.name}: ${textOf(error)}`;
       if (this.#found === 0 && isRespoolError(error, 'move.refused')) this.#busy = because;
-      else lease.halt.stop({ kind: 'end', state: 'stopped', because });
+      else {
+        this.#isBroken = true;
+        lease.halt.stop({ kind: 'end', state: 'stopped', because });
+      }
       return undefined;
     }
   }

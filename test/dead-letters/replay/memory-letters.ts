@@ -53,6 +53,8 @@ export interface MemoryPlace {
   hold: ((letter: Letter) => Promise<void>) | undefined;
   /** A pass gives no more than so many. */
   passMax: number;
+  /** A pass throws this at its end: acks may be lost. */
+  endError: Error | undefined;
   put(samples: readonly (LetterSample & { readonly replays?: number })[]): void;
   /** What was sent is given up again. */
   failAgain(ids: readonly string[]): void;
@@ -78,6 +80,7 @@ export function createPlace(name = 'dead'): MemoryPlace {
     refuse: undefined,
     hold: undefined,
     passMax: Number.POSITIVE_INFINITY,
+    endError: undefined,
     put(samples) {
       for (const sample of samples) place.items.push(heldOf(name, sample));
     },
@@ -166,6 +169,8 @@ function createDoor(
       }
     } finally {
       giveBack();
+      // oxlint-disable-next-line no-unsafe-finally -- as a queue does.
+      if (place.endError !== undefined) throw place.endError;
     }
   }
 
