@@ -188,8 +188,9 @@ export class OrderKeys {
     return this.#lastNow;
   }
 
+  /** Not the latest of all: after the clock was set back, that would be in the future. */
   noteClaim(now: number): void {
-    this.#lastNow = Math.max(now, this.#lastNow ?? now);
+    this.#lastNow = now;
   }
 
   note(): void {

@@ -117,6 +117,15 @@ withService('postgres', () => {
     await assertNext(store, 'b', later(SAMPLE_LEASE_MS));
   });
 
+  test('after the clock was set back, what a commit lets go is due at once', async () => {
+    const { store } = await setup();
+    await assertNothingDue(store, later(60 * MINUTE_MS));
+    const removal = await firstTaken(store);
+    await assertNothingDue(store);
+    expect(await store.commit([removal])).toEqual(['done']);
+    await assertNext(store, 'b');
+  });
+
   test('of two that are inserted at once the first goes first, also if it commits late', async () => {
     const { store, one } = await setup();
     await one.query('BEGIN');
