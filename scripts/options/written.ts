@@ -49,6 +49,9 @@ import { SWEEP_OPTIONS, SWEEP_QUEUES_OPTIONS } from '../../src/rabbit/queues/swe
 import { TOPOLOGY_OPTIONS } from '../../src/rabbit/topology/declare.ts';
 import { BINDING_OPTIONS } from '../../src/rabbit/topology/model.ts';
 import { STYLE_TABLES } from '../../src/rabbit/topology/styles.ts';
+import { FORWARD_OPTIONS } from '../../src/engine/forward.ts';
+import { GROUP_OPTIONS } from '../../src/dead-letters/groups.ts';
+import { BOUNCE_OPTIONS, HANDLE_OPTIONS } from '../../src/spool/handle.ts';
 import { SPOOL_OPTIONS } from '../../src/spool/options.ts';
 import {
   FILESYSTEM_BODY_OPTIONS,
@@ -62,6 +65,7 @@ import {
 } from '../../src/stores/nats/options.ts';
 import { POSTGRES_OPTIONS } from '../../src/stores/postgres/options.ts';
 import { S3_OPTIONS } from '../../src/stores/s3/options.ts';
+import { SQLITE_ONCE_OPTIONS } from '../../src/stores/sqlite/once.ts';
 import { SQLITE_OPTIONS } from '../../src/stores/sqlite/options.ts';
 import {
   COMPRESS_OPTIONS,
@@ -162,6 +166,15 @@ const INTERFACES: readonly WrittenInterface[] = [
   ...MIDDLEWARE.map(([file, name, table]) => ({ file: `src/middleware/${file}.ts`, name, table })),
   ...Object.entries(CONFIG_TABLES).map(([name, table]) => ({ file: DEFINE_CONFIG, name, table })),
   { file: 'src/spool/options.ts', name: 'SpoolOptions', table: SPOOL_OPTIONS },
+  { file: 'src/spool/handle.ts', name: 'BounceOptions', table: BOUNCE_OPTIONS },
+  {
+    file: 'src/spool/handle.ts',
+    name: 'HandleOptions',
+    table: without(HANDLE_OPTIONS, Object.keys(BOUNCE_OPTIONS)),
+  },
+  { file: 'src/engine/forward.ts', name: 'ForwardOptions', table: FORWARD_OPTIONS },
+  { file: 'src/dead-letters/groups.ts', name: 'GroupOptions', table: GROUP_OPTIONS },
+  { file: 'src/stores/sqlite/once.ts', name: 'SqliteOnceOptions', table: SQLITE_ONCE_OPTIONS },
   { file: MEMORY_FILE, name: 'MemoryOptions', table: without(MEMORY_OPTIONS, ['clock']) },
   { file: MEMORY_FILE, name: 'MemoryBodiesOptions', table: without(MEMORY_OPTIONS, ['shared']) },
   { file: FILESYSTEM_FILE, name: 'FilesystemOptions', table: FILESYSTEM_OPTIONS },
@@ -306,7 +319,10 @@ const PAGES: readonly WrittenPage[] = [
   optionsPage(OPTIONS_PAGE, 'retention', group(SPOOL_OPTIONS, 'retention')),
   optionsPage(OPTIONS_PAGE, 'limits', group(SPOOL_OPTIONS, 'limits')),
   optionsPage(OPTIONS_PAGE, 'caretaker', group(SPOOL_OPTIONS, 'caretaker')),
+  optionsPage(OPTIONS_PAGE, 'handle', HANDLE_OPTIONS),
+  optionsPage(OPTIONS_PAGE, 'onBounce', BOUNCE_OPTIONS),
   optionsPage(OPTIONS_PAGE, 'sqlite', SQLITE_OPTIONS),
+  optionsPage(OPTIONS_PAGE, 'once', SQLITE_ONCE_OPTIONS),
   optionsPage(OPTIONS_PAGE, 'filesystem', FILESYSTEM_OPTIONS),
   optionsPage(OPTIONS_PAGE, 'filesystemBodies', FILESYSTEM_BODY_OPTIONS),
   optionsPage(OPTIONS_PAGE, 'memory', MEMORY_OPTIONS),
@@ -330,6 +346,8 @@ const PAGES: readonly WrittenPage[] = [
   optionsPage(RABBIT_PAGE, 'Options of migrateTopology', MIGRATE_OPTIONS),
   optionsPage(RABBIT_PAGE, 'Options of rabbitSink', SINK_OPTIONS),
   optionsPage(LETTERS_PAGE, 'Options of createQueueLetters', LETTERS_OPTIONS),
+  optionsPage(LETTERS_PAGE, 'Options of groupsOf', GROUP_OPTIONS),
+  optionsPage('docs/how-to/write-a-source-or-sink.md', 'Options of forward', FORWARD_OPTIONS),
   optionsPage(LETTERS_PAGE, 'Options of a sweep', { ...SWEEP_QUEUES_OPTIONS, ...SWEEP_OPTIONS }),
   optionsPage(LETTERS_PAGE, 'Options of a replay', REPLAY_OPTIONS),
   optionsPage('docs/reference/outbox.md', 'Options of createOutbox', {

@@ -11,7 +11,7 @@ import { categoriser, type Category, type CategoryRule } from '../core/category.
 import type { Millis } from '../core/duration.ts';
 import { normalise } from '../core/fingerprint.ts';
 import { groupOf } from '../core/letter-query.ts';
-import { checkNumber } from '../core/limits.ts';
+import { type Option, readOptions } from '../core/option-table.ts';
 import type { DeadLetters, Letter, LetterQuery } from '../ports/dead-letters.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import type { ReplayOperator } from '../spool/operator/replays.ts';
@@ -37,19 +37,76 @@ export interface LetterGroup {
   readonly replays: number;
 }
 
+const GROUPS = {
+  query: {
+    kind: 'code',
+    type: 'as of [replays](#replays)',
+    ts: 'LetterQuery',
+    defaultText: 'all',
+    about: 'only these letters',
+  },
+  category: {
+    kind: 'code',
+    type: 'a category',
+    ts: 'Category | undefined',
+    defaultText: 'all',
+    about: 'only letters of this category',
+  },
+  rules: {
+    kind: 'code',
+    type: 'of `deadLetters.categories`',
+    ts: 'readonly CategoryRule[]',
+    about: 'rules for categories, which take precedence over the built-in ones',
+  },
+  samples: {
+    kind: 'number',
+    min: 0,
+    max: 100,
+    default: 3,
+    about: 'maximum number of ids of each group',
+  },
+  max: {
+    kind: 'number',
+    min: 1,
+    max: 100_000,
+    default: 1_000,
+    about: 'groups that are distinguished; letters of others are in `others`',
+  },
+  looksMax: {
+    kind: 'code',
+    type: '1 or more',
+    ts: 'number | undefined',
+    defaultText: 'that of the place',
+    about: 'maximum number of letters looked at in each place',
+  },
+  signal: {
+    kind: 'code',
+    type: 'an `AbortSignal`',
+    ts: 'AbortSignal | undefined',
+    about: 'ends the look',
+  },
+} as const;
+
+/** Every option of `groupsOf`. */
+export const GROUP_OPTIONS: Readonly<Record<keyof GroupOptions, Option>> = GROUPS;
+
 /** Options of `groupsOf`. */
 export interface GroupOptions {
+  /** Only these letters. Default all. */
   readonly query?: LetterQuery;
-  /** Only letters of this category. */
+  /** Only letters of this category. Default all. */
   readonly category?: Category | undefined;
-  /** Rules of the user for categories. */
+  /** Rules for categories, which take precedence over the built-in ones. */
   readonly rules?: readonly CategoryRule[];
-  /** Ids that are kept of each group, 0 to 100; default 3. */
+  /** Maximum number of ids of each group. 0 to 100; default 3. */
   readonly samples?: number;
-  /** Groups that are told apart, 1 to 100,000; default 1,000. */
+  /**
+   * Groups that are distinguished; letters of others are in `others`. 1 to 100,000; default 1,000.
+   */
   readonly max?: number;
-  /** Looks at this many letters of each place at most; default: the place's own limit. */
+  /** Maximum number of letters looked at in each place. Default that of the place. */
   readonly looksMax?: number | undefined;
+  /** Ends the look. */
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -63,14 +120,6 @@ export interface LetterGroups {
   readonly others: number;
 }
 
-const SAMPLES_DEFAULT = 3;
-const GROUPS_DEFAULT = 1_000;
-/** Ids of each group, and groups that are named. */
-export const GROUP_RANGES = {
-  samples: { min: 0, max: 100 },
-  max: { min: 1, max: 100_000 },
-} as const;
-
 /** What is looked into. */
 export type LookedInto = Pick<DeadLetters, 'look'>;
 
@@ -80,7 +129,7 @@ export async function groupsOf(
   options: GroupOptions = {},
 ): Promise<LetterGroups> {
   const { query, category, rules, looksMax, signal } = options;
-  const count = groupCounter(options);
+  const count = groupCounter(readOptions({ what: 'groupsOf' }, options, GROUPS));
   const tell = categoriser(rules);
   const look = {
     ...(query === undefined ? {} : { query }),
@@ -101,12 +150,10 @@ type Growing = { -readonly [Name in keyof LetterGroup]: LetterGroup[Name] } & {
 };
 
 /** Counts letters one by one. */
-function groupCounter({ samples, max }: Pick<GroupOptions, 'samples' | 'max'> = {}): {
+function groupCounter({ samples, max }: { readonly samples: number; readonly max: number }): {
   add(letter: Letter, category: Category): void;
   told(): LetterGroups;
 } {
-  const idsMax = checkNumber('samples', samples ?? SAMPLES_DEFAULT, GROUP_RANGES.samples);
-  const groupsMax = checkNumber('max', max ?? GROUPS_DEFAULT, GROUP_RANGES.max);
   const groups = new Map<string, Growing>();
   let seen = 0;
   let others = 0;
@@ -114,13 +161,13 @@ function groupCounter({ samples, max }: Pick<GroupOptions, 'samples' | 'max'> = 
     add: (letter, category) => {
       seen += 1;
       const there = groups.get(letter.group);
-      if (there === undefined && groups.size >= groupsMax) {
+      if (there === undefined && groups.size >= max) {
         others += 1;
         return;
       }
       const group = there ?? emptyGroup(letter, category);
       if (there === undefined) groups.set(letter.group, group);
-      grow(group, letter, idsMax);
+      grow(group, letter, samples);
     },
     told: () => ({
       groups: [...groups.values()].toSorted((one, other) => other.count - one.count),

@@ -9,35 +9,66 @@
 import type { Headers } from '../core/entry.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { checkedFailure, classify, failure } from '../core/failure.ts';
-import { checkNames, checkNumber, HEADERS_MAX_BYTES } from '../core/limits.ts';
+import { HEADERS_MAX_BYTES } from '../core/limits.ts';
+import { type Option, readOptions } from '../core/option-table.ts';
 import { delivered, failed, type Outcome } from '../core/verdict.ts';
 import type { Delivery, Handler } from '../ports/handler.ts';
 import type { OutgoingMessage, Sink } from '../ports/sink.ts';
 import { createBatchLine } from '../stores/shared/batching.ts';
 import { withTraceHeaders } from './tracing.ts';
 
+const FORWARD = {
+  batchMax: {
+    kind: 'number',
+    min: 1,
+    max: 10_000,
+    default: 100,
+    about: 'maximum number of messages in one send',
+  },
+  sendsMax: {
+    kind: 'number',
+    min: 1,
+    max: 100,
+    default: 1,
+    about: 'maximum number of sends in flight; 1 keeps the order in which deliveries began',
+  },
+  maxBytes: {
+    kind: 'bytes',
+    min: '1 bytes',
+    max: '1 GiB',
+    default: '16 MiB',
+    about: 'the largest body that is sent; a larger one bounces',
+  },
+  topic: {
+    kind: 'code',
+    type: 'a function of the delivery',
+    ts: '(delivery: Delivery) => string',
+    defaultText: 'that of the message',
+    about: 'the topic of what is sent',
+  },
+} as const;
+
+/** Every option of `forward`. */
+export const FORWARD_OPTIONS: Readonly<Record<keyof ForwardOptions, Option>> = FORWARD;
+
 /** How messages are handed to a sink. */
 export interface ForwardOptions {
-  /** The most messages in one send, 1 to 10,000; default 100. */
+  /** Maximum number of messages in one send. 1 to 10,000; default 100. */
   readonly batchMax?: number;
   /**
-   * How many sends may be on their way at once, 1 to 100; default 1, which keeps the order in which
-   * deliveries began.
+   * Maximum number of sends in flight; 1 keeps the order in which deliveries began. 1 to 100;
+   * default 1.
    */
   readonly sendsMax?: number;
-  /** The largest body that is sent, in bytes; default 16 MiB. A larger one bounces. */
+  /** The largest body that is sent; a larger one bounces. 1 byte to 1 GiB; default 16 MiB. */
   readonly maxBytes?: number;
-  /** The topic of what is sent; default: that of the message. */
+  /** The topic of what is sent. Default that of the message. */
   readonly topic?: (delivery: Delivery) => string;
 }
 
-const NAMES = ['batchMax', 'sendsMax', 'maxBytes', 'topic'];
-const BODY_MAX_BYTES: number = 16 * 1024 * 1024;
-const BODY_CAP_BYTES: number = 1024 * 1024 * 1024;
-
 /** Makes a handler that delivers to this sink; closing the sink is up to who made it. */
 export function forward(sink: Sink, options: ForwardOptions = {}): Handler {
-  checkNames('forward', options, NAMES);
+  const { batchMax, sendsMax, maxBytes } = readOptions({ what: 'forward' }, options, FORWARD);
   if (typeof (sink as Partial<Sink> | undefined)?.send !== 'function') {
     throw new RespoolError(
       'config.invalid',
@@ -45,10 +76,6 @@ export function forward(sink: Sink, options: ForwardOptions = {}): Handler {
     );
   }
   const { topic = topicOf } = options;
-  const maxBytes = checkNumber('maxBytes', options.maxBytes ?? BODY_MAX_BYTES, {
-    min: 1,
-    max: BODY_CAP_BYTES,
-  });
   const line = createBatchLine(
     async (waiting: readonly QueuedMessage[]) => {
       // Released while it was queued: the next holder would send it a second time.
@@ -59,10 +86,7 @@ export function forward(sink: Sink, options: ForwardOptions = {}): Handler {
       );
       return waiting.map(({ message, signal }) => outcomes.get(message) ?? abortedOutcome(signal));
     },
-    {
-      batchMax: checkNumber('batchMax', options.batchMax ?? 100, { min: 1, max: 10_000 }),
-      inFlightMax: checkNumber('sendsMax', options.sendsMax ?? 1, { min: 1, max: 100 }),
-    },
+    { batchMax, inFlightMax: sendsMax },
   );
   return async (delivery) => {
     const {

@@ -60,7 +60,7 @@ export const LISTEN_OPTIONS: Readonly<Record<'exchange' | 'exchangeType' | 'retr
       kind: 'data',
       type: 'a list of durations',
       ts: 'readonly Duration[]',
-      defaultText: "`['1s', '10s', '1m', '5m']`",
+      defaultText: `\`[${DELAYS_DEFAULT.map((delay) => `'${delay}'`).join(', ')}]\``,
       about:
         "the wait after each failure; there is one attempt more. `'0'` tries again at once, `[]` " +
         'sends to the dead queue after the first failure',

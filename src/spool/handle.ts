@@ -2,10 +2,11 @@
  * handle — what `handle` and `onBounce` take, checked, and the route made of it.
  */
 
-import { DAY_MS, type Duration, durationMs, MINUTE_MS } from '../core/duration.ts';
+import type { Duration } from '../core/duration.ts';
 import type { Envelope } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
-import { checkNames, checkNumber, checkTopicPattern } from '../core/limits.ts';
+import { checkTopicPattern } from '../core/limits.ts';
+import { type Option, readOptions } from '../core/option-table.ts';
 import { checkPolicy, type RetryPolicy } from '../core/policy.ts';
 import type { Lane } from '../core/state.ts';
 import type { HandlerRoute } from '../engine/handler-slots.ts';
@@ -13,13 +14,62 @@ import type { Handler, Middleware } from '../ports/handler.ts';
 import type { StandardSchema } from '../ports/schema.ts';
 import { checkMiddleware, type SpoolSettings } from './options.ts';
 
+const BOUNCE = {
+  policy: {
+    kind: 'code',
+    type: 'a policy, or the name of one',
+    ts: 'RetryPolicy | string',
+    defaultText: "the spool's `default`, for bounces `notice`",
+    about: 'for messages that name none',
+  },
+  concurrency: {
+    kind: 'number',
+    min: 1,
+    max: 10_000,
+    defaultText: 'no limit of its own',
+    about: "how many run at once, besides the spool's own limit",
+  },
+  timeout: {
+    kind: 'duration',
+    min: '1ms',
+    max: '1d',
+    default: '15m',
+    about: 'how long one attempt may take',
+  },
+  middleware: {
+    kind: 'code',
+    type: 'a list of middleware',
+    ts: 'readonly Middleware[]',
+    about: "wrapped around this handler, inside the spool's own",
+  },
+} as const;
+
+const HANDLE = {
+  ...BOUNCE,
+  accepts: {
+    kind: 'code',
+    type: 'a Standard Schema, or a function of the envelope',
+    ts: 'StandardSchema<Body> | ((envelope: Envelope) => boolean)',
+    about:
+      'a schema that the JSON body must fit (otherwise the message is held), or a function that ' +
+      'picks by envelope (what it refuses goes to the next matching handler)',
+  },
+} as const;
+
+/** Every option of `onBounce`. */
+export const BOUNCE_OPTIONS: Readonly<Record<keyof BounceOptions, Option>> = BOUNCE;
+/** Every option of `handle`. */
+export const HANDLE_OPTIONS: Readonly<Record<keyof HandleOptions, Option>> = HANDLE;
+
 /** How a bounce handler runs. */
 export interface BounceOptions {
-  /** A policy, or the name of one; default: the spool's `notice` or `default`. */
+  /** For messages that name none. Default the spool's `default`, for bounces `notice`. */
   readonly policy?: RetryPolicy | string;
-  /** How many run at once, besides the spool's own limit; default: no limit of its own. */
+  /**
+   * How many run at once, besides the spool's own limit. 1 to 10,000; default no limit of its own.
+   */
   readonly concurrency?: number;
-  /** How long one attempt may take, 1ms to 1d; default 15m. */
+  /** How long one attempt may take. 1ms to 1d; default 15m. */
   readonly timeout?: Duration;
   /** Wrapped around this handler, inside the spool's own. */
   readonly middleware?: readonly Middleware[];
@@ -28,14 +78,11 @@ export interface BounceOptions {
 /** How a handler runs. */
 export interface HandleOptions<Body = unknown> extends BounceOptions {
   /**
-   * A Standard Schema that the JSON body must fit (otherwise the message is held), or a function
-   * that picks by envelope (what it refuses goes to the next matching handler).
+   * A schema that the JSON body must fit (otherwise the message is held), or a function that picks
+   * by envelope (what it refuses goes to the next matching handler).
    */
   readonly accepts?: StandardSchema<Body> | ((envelope: Envelope) => boolean);
 }
-
-const NAMES = ['policy', 'concurrency', 'timeout', 'middleware', 'accepts'];
-const TIMEOUT_DEFAULT_MS: number = 15 * MINUTE_MS;
 
 /** The route of a handler. */
 export function routeOf(
@@ -45,12 +92,14 @@ export function routeOf(
   options: HandleOptions,
   settings: SpoolSettings,
 ): HandlerRoute {
-  const known = lane === 'delivery' ? NAMES : NAMES.filter((name) => name !== 'accepts');
-  checkNames(lane === 'delivery' ? 'handle' : 'onBounce', options, known);
+  const { concurrency, timeoutMs } =
+    lane === 'delivery'
+      ? readOptions({ what: 'handle' }, options, HANDLE)
+      : readOptions({ what: 'onBounce' }, options, BOUNCE);
   if (typeof handler !== 'function') {
     throw new RespoolError('config.invalid', `cannot handle "${pattern}": a handler is a function`);
   }
-  const { accepts, timeout, concurrency, middleware = [] } = options;
+  const { accepts, middleware = [] } = options;
   checkMiddleware(middleware);
   const isSchema = accepts !== undefined && isStandardSchema(accepts);
   if (accepts !== undefined && !isSchema && typeof accepts !== 'function') {
@@ -66,11 +115,8 @@ export function routeOf(
     handler,
     middleware: [...settings.middleware, ...middleware],
     policy: policyOf(options.policy, settings),
-    concurrency:
-      concurrency === undefined
-        ? Number.POSITIVE_INFINITY
-        : checkNumber('concurrency', concurrency, { min: 1, max: 10_000 }),
-    timeoutMs: durationMs(timeout ?? TIMEOUT_DEFAULT_MS, 'timeout', { minMs: 1, maxMs: DAY_MS }),
+    concurrency: concurrency ?? Number.POSITIVE_INFINITY,
+    timeoutMs,
     schema: isSchema ? accepts : undefined,
     picks: accepts !== undefined && !isSchema ? accepts : undefined,
     running: 0,

@@ -69,6 +69,12 @@ test('the query, the category and the rules decide what is counted', async () =>
   expect({ seen, code: groups[0]?.code }).toEqual({ seen: 1, code: 'erp.7' });
 });
 
+test('an option that does not exist, or is out of range, is refused', async () => {
+  const misspelt = { sample: 5 };
+  await expect(groupsOf(fakeLetters([]), misspelt as object)).rejects.toThrow('"sample"');
+  await expect(groupsOf(fakeLetters([]), { samples: 101 })).rejects.toThrow('0 to 100');
+});
+
 test('100,000 letters of as many groups cost the memory of those that are named', async () => {
   function* many(): Generator<Letter> {
     for (let at = 0; at < 100_000; at += 1) {

@@ -7,6 +7,7 @@ import { CATEGORIES } from '../../core/category.ts';
 import { REPLAY_RANGES } from '../../core/limits.ts';
 import type { OptionTable } from '../../core/option-table.ts';
 import { CONSUMER_OPTIONS } from '../../rabbit/consume/options.ts';
+import { HANDLE_OPTIONS } from '../../spool/handle.ts';
 
 /** Keys of one route, and of one bounce. */
 export const ROUTE_KEYS: OptionTable = {
@@ -47,13 +48,7 @@ export const ROUTE_KEYS: OptionTable = {
     default: 10,
     about: 'how many run at once',
   },
-  timeout: {
-    kind: 'duration',
-    min: '1ms',
-    max: '1d',
-    default: '15m',
-    about: 'how long one attempt may take',
-  },
+  timeout: HANDLE_OPTIONS.timeout,
 };
 
 /** Keys of one consumer. */

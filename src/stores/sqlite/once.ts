@@ -5,23 +5,42 @@
  * one transaction: either both are there, or neither. Synchronous, as the package is.
  */
 
-import { type Duration, durationMs } from '../../core/duration.ts';
+import type { Duration } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import { checkKey } from '../../core/limits.ts';
+import { type Option, readOptions } from '../../core/option-table.ts';
 import { systemClock } from '../../system/clock.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
 
-/** What `once` may be told beside its work. */
+const ONCE = {
+  scope: {
+    kind: 'text',
+    type: 'text',
+    defaultText: "`''`",
+    about: 'keys of different scopes are independent',
+  },
+  ttl: { kind: 'duration', min: '1ms', default: '14d', about: 'how long a key is remembered' },
+  now: {
+    kind: 'code',
+    type: 'a function',
+    ts: '() => number',
+    defaultText: 'the system clock',
+    about: 'milliseconds since the epoch',
+  },
+} as const;
+
+/** Every option of `once`. */
+export const SQLITE_ONCE_OPTIONS: Readonly<Record<keyof SqliteOnceOptions, Option>> = ONCE;
+
+/** What `once` takes beside its work. */
 export interface SqliteOnceOptions {
-  /** Keys of different scopes do not see each other; default `''`. */
+  /** Keys of different scopes are independent. Default `''`. */
   readonly scope?: string;
-  /** How long a key is remembered; default `'14d'`. */
+  /** How long a key is remembered. At least 1ms; default 14d. */
   readonly ttl?: Duration;
-  /** Milliseconds since the epoch; default: the machine's clock. */
+  /** Milliseconds since the epoch. Default the system clock. */
   readonly now?: () => number;
 }
-
-const TTL_DEFAULT: Duration = '14d';
 
 /** How many keys that are over one call forgets, so that no call pays for all of them. */
 const FORGET_MAX = 100;
@@ -35,11 +54,12 @@ export function once<Database extends SqliteDatabase, Result>(
   database: Database,
   key: string,
   work: (database: Database) => Result,
-  { scope = '', ttl = TTL_DEFAULT, now = () => systemClock.now() }: SqliteOnceOptions = {},
+  options: SqliteOnceOptions = {},
 ): Result {
   checkKey('once key', key);
+  const { scope = '', now = () => systemClock.now() } = options;
   if (scope !== '') checkKey('once scope', scope);
-  const ttlMs = durationMs(ttl, 'ttl', { minMs: 1 });
+  const { ttlMs } = readOptions({ what: 'once' }, options, ONCE);
   return within(database, () => {
     createTable(database);
     const startedAt = now();

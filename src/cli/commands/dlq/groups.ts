@@ -7,9 +7,10 @@ import {
   noteGroup,
   noteOf,
   notesOf,
-  GROUP_RANGES,
+  GROUP_OPTIONS,
 } from '../../../dead-letters/groups.ts';
 import type { Millis } from '../../../core/duration.ts';
+import { rangeOf } from '../../../core/option-table.ts';
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
 import { passing } from '../../ui/progress.ts';
 import { numberText, safe } from '../../../observe/logs/safe-text.ts';
@@ -45,8 +46,8 @@ const KEYS_MAX = 10_000;
 /** Prints the groups, the largest first. */
 export async function printGroups(context: LettersContext): Promise<ExitCode> {
   const { io, options, out } = context;
-  const max = options.number('limit', GROUP_RANGES.max);
-  const samples = options.number('samples', GROUP_RANGES.samples);
+  const max = options.number('limit', rangeOf(GROUP_OPTIONS, 'max'));
+  const samples = options.number('samples', rangeOf(GROUP_OPTIONS, 'samples'));
   const look = await openLook(context);
   const places = look.places.map((place) => lookable(context, place));
   const { query, category } = look.filter;

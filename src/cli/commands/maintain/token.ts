@@ -5,12 +5,12 @@
 
 import { createHash, randomBytes } from 'node:crypto';
 import type { Readable } from 'node:stream';
+import { ROLES } from '../../../config/schema/items.ts';
 import { CommandError } from '../../exit-codes.ts';
 import type { Out } from '../../ui/output.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
 
-const ROLES = ['post', 'read', 'operate', 'admin'] as const;
 const PREFIX = 'rsp_';
 const TOKEN_BYTES = 32;
 const NAME_PATTERN = /^[A-Za-z0-9._@-]{1,64}$/;
