@@ -462,15 +462,30 @@ export function hideBrokenUrl(text: string): string {
 /** The arguments of a command, with the values of options hidden that look secret. */
 export function hideArguments(list: readonly string[]): string[] {
   return list.map((text, at) => {
-    const [, name = '', value] = /^(-*[\w.-]+)[=:](.*)$/s.exec(text) ?? [];
-    if (value !== undefined && mayBeSecretName(name)) {
-      return `${text.slice(0, name.length + 1)}${SECRET_MARK}`;
-    }
-    const before = list[at - 1] ?? '';
-    return before.startsWith('-') && !/[=:]/.test(before) && mayBeSecretName(before)
-      ? SECRET_MARK
-      : hideUserinfo(text);
+    const secret = argumentSecret(text, list[at - 1]);
+    return secret === undefined
+      ? hideUserinfo(text)
+      : `${text.slice(0, text.length - secret.length)}${SECRET_MARK}`;
   });
+}
+
+/** What `hideArguments` hides. */
+export function argumentSecrets(list: readonly string[]): readonly string[] {
+  return list.flatMap((text, at) => {
+    const secret = argumentSecret(text, list[at - 1]);
+    if (secret !== undefined) return [secret];
+    return [...text.matchAll(USERINFO)].flatMap(([url, scheme = '']) =>
+      url.slice(scheme.length, -1).split(':').slice(1),
+    );
+  });
+}
+
+/** The end of an argument that looks secret, by its name or by the option before it. */
+function argumentSecret(text: string, before = ''): string | undefined {
+  const [, name = '', value] = /^(-*[\w.-]+)[=:](.*)$/s.exec(text) ?? [];
+  if (value !== undefined && mayBeSecretName(name)) return value;
+  const isValue = before.startsWith('-') && !/[=:]/.test(before) && mayBeSecretName(before);
+  return isValue ? text : undefined;
 }
 
 /** A text without users and passwords in its URLs. */

@@ -63,6 +63,20 @@ describe('an exit code', () => {
     });
   });
 
+  test('says nothing of the secrets that the command was given, also where it prints them', async () => {
+    const file = await script('echo "$@"; env; echo "called with $*" >&2; exit 1');
+    const canary = 'c4nary-Zm9vYmFy';
+    const list = ['--password', canary, `--token=${canary}`, `amqp://me:${canary}@host/x`, 'plain'];
+    const { delivery, notes } = makeDelivery();
+    const env = { API_KEY: canary, PLAIN: 'seen' };
+    const answer = JSON.stringify(await exec([file, ...list], { env })(delivery));
+    expect(answer).toContain(
+      '--password (secret) --token=(secret) amqp://me:(secret)@host/x plain',
+    );
+    expect(JSON.stringify(notes)).toContain('PLAIN=seen');
+    expect(answer + JSON.stringify(notes)).not.toContain(canary);
+  });
+
   test('that is none because a signal ended it is tried again', async () => {
     const { line } = await runScript('kill -SEGV $$');
     expect(line).toBe('transient exec.signal: it was ended by signal SIGSEGV');

@@ -15,7 +15,13 @@ import { type Outcome, delivered, failed, held } from '../../core/verdict.ts';
 import { type Command, OUTPUT_KEPT_BYTES, type RunResult, StartError, runCommand } from './run.ts';
 import { checkOptionList, checkStringRecord, checkTexts, invalidOption } from '../option-checks.ts';
 import { type ReadyHandler, plainText } from '../ready-handler.ts';
-import { hideArguments, hideValues } from '../../core/redact.ts';
+import {
+  argumentSecrets,
+  hideArguments,
+  hideKnownSecrets,
+  hideValues,
+  mayBeSecretName,
+} from '../../core/redact.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Delivery } from '../../ports/handler.ts';
 import { systemClock } from '../../system/clock.ts';
@@ -144,8 +150,9 @@ export function makeExec(
         clock,
         signal: limit.signal,
       });
-      note(delivery, result);
-      return outcomeOf(result, settings, limit);
+      const told = withoutSecrets(result, settings);
+      note(delivery, told);
+      return outcomeOf(told, settings, limit);
     } catch (error) {
       // Anything else is an error of the body, which the engine handles.
       if (error instanceof StartError) return startFailure(error, settings);
@@ -174,7 +181,33 @@ function commandOf(delivery: Delivery, settings: ExecSettings): Command {
   };
 }
 
-function note(delivery: Delivery, { exitCode, output, errors }: RunResult): void {
+/** What a command said, for everyone who may see the message. */
+interface ToldResult extends Pick<RunResult, 'exitCode' | 'endSignal'> {
+  readonly output: string;
+  readonly errors: string;
+  readonly errorsEnd: string;
+}
+
+/** Programs print how they were called, with `set -x`. It may end in the middle of a secret. */
+function withoutSecrets(result: RunResult, { args, env, inherit }: ExecSettings): ToldResult {
+  const inherited = inherit.map((name) => [name, process.env[name] ?? ''] as const);
+  const variables = [...inherited, ...Object.entries(env)].filter(([name]) =>
+    mayBeSecretName(name),
+  );
+  const secrets = [...argumentSecrets(args), ...variables.map(([, value]) => value)];
+  const decoder = new TextDecoder();
+  const hide = (bytes: Uint8Array) => hideKnownSecrets(decoder.decode(bytes), secrets, 'end');
+  const { exitCode, endSignal, output, errors, errorsEnd } = result;
+  return {
+    exitCode,
+    endSignal,
+    output: hide(output),
+    errors: hide(errors),
+    errorsEnd: hide(errorsEnd),
+  };
+}
+
+function note(delivery: Delivery, { exitCode, output, errors }: ToldResult): void {
   if (exitCode !== null) delivery.note('exec-exit', String(exitCode));
   const outputText = plainText(output, OUTPUT_KEPT_BYTES);
   const errorText = plainText(errors, OUTPUT_KEPT_BYTES);
@@ -182,7 +215,7 @@ function note(delivery: Delivery, { exitCode, output, errors }: RunResult): void
   if (errorText !== '') delivery.note('exec-errors', errorText);
 }
 
-function outcomeOf(result: RunResult, settings: ExecSettings, limit: TimeLimit): Outcome {
+function outcomeOf(result: ToldResult, settings: ExecSettings, limit: TimeLimit): Outcome {
   const { program, timeoutMs, exits } = settings;
   const { exitCode, endSignal } = result;
   const why = lastLine(result.errorsEnd);
@@ -203,8 +236,8 @@ function outcomeOf(result: RunResult, settings: ExecSettings, limit: TimeLimit):
 }
 
 /** The last line that is not empty, where programs report why they failed. */
-function lastLine(bytes: Uint8Array): string {
-  const lines = new TextDecoder().decode(bytes).split(/[\r\n]+/);
+function lastLine(text: string): string {
+  const lines = text.split(/[\r\n]+/);
   return plainText(lines.findLast((line) => line.trim() !== '') ?? '', REASON_LINE_MAX_CHARS);
 }
 
