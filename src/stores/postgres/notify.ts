@@ -235,10 +235,10 @@ export class Notifications {
       );
       // What waits for the server must hear that it is back, also if nothing was written.
       const isNews = found === 'news' || this.#wasAway;
-      const isTime = found === 'unsure' && this.#lookMs === LOOK_MAX_MS;
       this.#wasAway = false;
       this.#lookMs = isNews ? LOOK_MIN_MS : Math.min(2 * this.#lookMs, LOOK_MAX_MS);
-      if ((isNews || isTime) && this.#isOpen) {
+      // Doubt wakes as news does: nothing waits for longer than one look. The pauses still grow.
+      if ((isNews || found === 'unsure') && this.#isOpen) {
         this.writes.told();
         this.#wake();
       }
