@@ -8,7 +8,7 @@
 import { RespoolError } from '../../core/errors.ts';
 import type { Cache, FallenRow, Row } from './catalog.ts';
 import { BrokenConnection, type NatsHeaders, type NatsMessage } from './connection.ts';
-import type { StreamJournal } from './stream-journal.ts';
+import type { EntryLife, StreamJournal } from './stream-journal.ts';
 import type { Content } from './row.ts';
 import type { Stream } from './stream.ts';
 
@@ -349,8 +349,8 @@ export interface RewindOptions {
 /** Remembers removals and contents, and compares them with a stream that is read again. */
 export class Rewind {
   readonly #parts: RewindOptions;
-  /** The life of each id whose removal was seen last. */
-  readonly #removals = new Map<string, number>();
+  /** Lives of ids whose removal was seen: a server may show an earlier one again. */
+  readonly #removals = new Set<string>();
   #contents: ReadonlyMap<string, { readonly seq: number; readonly content: Content }> = new Map();
 
   constructor(parts: RewindOptions) {
@@ -365,22 +365,23 @@ export class Rewind {
   }
 
   /** Takes in what earlier processes have seen removed. */
-  recall(removals: ReadonlyMap<string, number>): void {
+  recall(removals: readonly EntryLife[]): void {
     for (const [id, birth] of removals) this.#remember(id, birth);
   }
 
   #remember(id: string, birth: number): void {
-    this.#removals.delete(id);
-    this.#removals.set(id, birth);
+    const life = lifeOf(id, birth);
+    this.#removals.delete(life);
+    this.#removals.add(life);
     if (this.#removals.size <= REMOVALS_MAX) return;
-    for (const oldest of this.#removals.keys()) {
+    for (const oldest of this.#removals) {
       this.#removals.delete(oldest);
       break;
     }
   }
 
   wasRemoved(id: string, birth: number): boolean {
-    return birth !== 0 && this.#removals.get(id) === birth;
+    return birth !== 0 && this.#removals.has(lifeOf(id, birth));
   }
 
   /** Before the stream is read again: cached sequence numbers are invalid after it. */
@@ -414,6 +415,10 @@ export class Rewind {
       wentBack(this.#parts.streamName, { ...findings, returned: removed }, restored),
     );
   }
+}
+
+function lifeOf(id: string, birth: number): string {
+  return `${id} ${birth}`;
 }
 
 /** A few at a time. A failed one is left: the server is away again, and will be reread. */

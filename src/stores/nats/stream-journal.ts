@@ -10,8 +10,9 @@
  *   seen <created> <seq> <time>     the stream that was created then ended there
  *   gone <id> <birth>               the server acknowledged or showed that this life of it is over
  *
- * Each opened store has files of its own, and reads those of all. A line that is cut off or cannot
- * be read is left out: then the process knows as little of it as without a journal.
+ * Each opened store has files of its own, and reads those of all, in the order of the times of
+ * their lines: `gone` has that of the `seen` before it. A line that is cut off or cannot be read is
+ * left out: then the process knows as little of it as without a journal.
  *
  * Why: docs/decisions/0049-a-journal-beside-the-process-tells-that-nats-went-back.md
  */
@@ -27,8 +28,10 @@ import type { Stream } from './stream.ts';
 const WRITE_EVERY_MS = SECOND_MS;
 /** Files that were not written for so long go once they were read: servers have synced long ago. */
 const KEPT_MS = HOUR_MS;
-/** Approximate number of lines in one file; a process keeps its last two. */
+/** Approximate number of lines in one file, and maximum that wait; a process keeps two files. */
 const LINES_PER_FILE = 100_000;
+/** After a failed append: ends what is left of it, so that it is not read as a whole line. */
+const CUT_OFF = '~\n';
 const ENDING = '.journal';
 
 /** What a journal needs. */
@@ -44,6 +47,9 @@ export interface JournalOptions {
   readonly tell: (error: RespoolError) => void;
 }
 
+/** One life of an id, by its birth. */
+export type EntryLife = readonly [id: string, birth: number];
+
 /** What earlier processes, or this one, have seen of a stream. */
 export interface SeenBefore {
   /** Where the stream ended; 0: not known. */
@@ -51,8 +57,8 @@ export interface SeenBefore {
   readonly at: Millis | undefined;
   /** The stream was made anew since. */
   readonly isAnother: boolean;
-  /** The life of each id whose removal was seen. */
-  readonly removals: ReadonlyMap<string, number>;
+  /** The lives of ids whose removal was seen, the latest last. */
+  readonly removals: readonly EntryLife[];
 }
 
 /** The journal of one opened store. */
@@ -78,13 +84,12 @@ export class StreamJournal {
   /** What is in the journals of this machine. The stream has to be known. */
   async read(): Promise<SeenBefore> {
     const { stream } = this.#parts;
-    const removals = new Map<string, number>();
+    const files: Batch[][] = [];
+    for (const path of await this.#paths()) files.push(await this.#readFile(path));
+    const batches = files.flat().sort((a, b) => a.seen.at - b.seen.at);
+    const removals = batches.flatMap(({ removed }) => removed);
     let latest: Seen | undefined;
-    for (const path of await this.#paths()) {
-      const read = await this.#readFile(path);
-      for (const [id, birth] of read.removals) removals.set(id, birth);
-      for (const seen of read.seen) latest = laterOf(latest, seen);
-    }
+    for (const { seen } of batches) latest = laterOf(latest, seen);
     const isAnother = latest !== undefined && latest.created !== stream.created;
     if (latest !== undefined && !isAnother) this.#mark = latest;
     return { seq: latest?.seq ?? 0, at: latest?.at, isAnother, removals };
@@ -139,16 +144,16 @@ export class StreamJournal {
   }
 
   /** One that cannot be read, such as that of another user, does not keep the store closed. */
-  async #readFile(path: string): Promise<JournalLines> {
+  async #readFile(path: string): Promise<Batch[]> {
     const { clock, tell } = this.#parts;
     try {
       const [text, { mtimeMs }] = await Promise.all([readFile(path, 'utf8'), stat(path)]);
       if (mtimeMs < clock.now() - KEPT_MS) this.#old.push(path);
-      return readLines(text);
+      return readBatches(text);
     } catch (error) {
       // Another process may have removed it since the folder was read.
       if ((error as NodeJS.ErrnoException).code !== 'ENOENT') tell(broken('read', path, error));
-      return readLines('');
+      return [];
     }
   }
 
@@ -158,18 +163,22 @@ export class StreamJournal {
     this.#lines = [];
     this.#isDue = false;
     const path = (part: number) => join(folder, `${stream.name}.${session}-${part}${ENDING}`);
+    const begin = this.#isBroken ? CUT_OFF : '';
     try {
-      await append(folder, path(this.#part), `${this.#seen()}${lines.join('')}`);
-      this.#isBroken = false;
-      this.#count += lines.length + 1;
-      if (this.#count < LINES_PER_FILE) return;
-      this.#count = 0;
-      this.#part += 1;
-      await rm(path(this.#part - 2), { force: true });
+      await append(folder, path(this.#part), `${begin}${this.#seen()}${lines.join('')}`);
     } catch (error) {
       if (!this.#isBroken) tell(broken('write', folder, error));
       this.#isBroken = true;
+      this.#lines = [...lines, ...this.#lines].slice(-LINES_PER_FILE);
+      this.noteWrite();
+      return;
     }
+    this.#isBroken = false;
+    this.#count += lines.length + 1;
+    if (this.#count < LINES_PER_FILE) return;
+    this.#count = 0;
+    this.#part += 1;
+    await rm(path(this.#part - 2), { force: true }).catch(() => undefined);
   }
 
   /** It only grows while the stream is the same: one that went back is told until it is past it. */
@@ -210,9 +219,10 @@ interface Seen {
   readonly at: Millis;
 }
 
-interface JournalLines {
-  readonly seen: readonly Seen[];
-  readonly removals: ReadonlyMap<string, number>;
+/** What was written at one time. */
+interface Batch {
+  readonly seen: Seen;
+  readonly removed: EntryLife[];
 }
 
 /** Of the stream that was seen last, the end that was furthest. */
@@ -223,19 +233,19 @@ function laterOf(one: Seen | undefined, other: Seen): Seen {
 }
 
 /** What follows the last line break was cut off. */
-function readLines(text: string): JournalLines {
-  const seen: Seen[] = [];
-  const removals = new Map<string, number>();
+function readBatches(text: string): Batch[] {
+  const batches: Batch[] = [];
   for (const line of text.split('\n').slice(0, -1)) {
     const [word, name = '', first, second, ...more] = line.split(' ');
     if (name === '' || more.length > 0) continue;
     if (word === 'seen' && isCount(first) && isCount(second)) {
-      seen.push({ created: name, seq: Number(first), at: Number(second) });
+      const seen = { created: name, seq: Number(first), at: Number(second) };
+      batches.push({ seen, removed: [] });
     } else if (word === 'gone' && isCount(first) && second === undefined) {
-      removals.set(name, Number(first));
+      batches.at(-1)?.removed.push([name, Number(first)]);
     }
   }
-  return { seen, removals };
+  return batches;
 }
 
 function isCount(text: string | undefined): text is string {

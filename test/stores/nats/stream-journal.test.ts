@@ -6,6 +6,7 @@ import {
   mkdtemp,
   readdir,
   readFile,
+  rename,
   rm,
   utimes,
   writeFile,
@@ -23,6 +24,8 @@ import { rewindableServer } from './rewindable-server.ts';
 import { atEnd, bucketName, openStore } from './setup.ts';
 
 const WRITE_EVERY_MS = 1_000;
+/** How many removals a process remembers. */
+const REMOVALS_MAX = 200_000;
 
 async function folder(): Promise<string> {
   const made = await mkdtemp(path.join(tmpdir(), 'respool-journal-'));
@@ -153,6 +156,47 @@ describe.skipIf(isSkipped)('with nats', () => {
     }
   });
 
+  // Regression: the removals in the last file by name counted as the newest.
+  test('more removals than are remembered drop the oldest, whichever file they are in', async () => {
+    await using server = await rewindableServer();
+    const options = { url: server.url, bucket: bucketName(), journal: await folder() };
+    const { store } = await opened(options);
+    await store.insert([sampleEntry('a')]);
+    await server.save();
+    await remove(store, 'a');
+    await store.close();
+    const [name = ''] = await readdir(options.journal);
+    const [, created = ''] = (await textOf(options.journal)).split(' ');
+    const older = Array.from({ length: REMOVALS_MAX }, (_, at) => `gone older-${at} ${at + 1}\n`);
+    const seen = `seen ${created} 1 ${Date.now() - HOUR_MS}\n`;
+    const last = name.replace(/\.[^.]*-1\./, '.zz-1.');
+    await writeFile(path.join(options.journal, last), `${seen}${older.join('')}`);
+    await server.goBack();
+    const { store: later } = await opened(options);
+    expect(await later.get('a')).toBeUndefined();
+  });
+
+  // Regression: one life of an id was remembered, and the stream tells of earlier ones as well.
+  test('of an id that is used again each life that was removed stays so', async () => {
+    await using server = await rewindableServer();
+    const options = { url: server.url, bucket: bucketName(), journal: await folder() };
+    const { store } = await opened(options);
+    await store.insert([sampleEntry('a')]);
+    await remove(store, 'a');
+    await store.close();
+    const [name = ''] = await readdir(options.journal);
+    const last = name.replace(/\.[^.]*-1\./, '.zz-1.');
+    await rename(path.join(options.journal, name), path.join(options.journal, last));
+    const { store: second } = await opened(options);
+    await second.insert([sampleEntry('a')]);
+    await server.save();
+    await remove(second, 'a');
+    await second.close();
+    await server.goBack();
+    const { store: third } = await opened(options);
+    expect(await third.get('a')).toBeUndefined();
+  });
+
   test('it is written at most once a second, and not by a process that writes nothing', async () => {
     const journal = await folder();
     const timers = holdTimers(WRITE_EVERY_MS);
@@ -199,6 +243,31 @@ describe.skipIf(isSkipped)('with nats', () => {
     expect(heard[0]?.message).toMatch(/cannot write the journal/);
     await remove(store, 'a');
     await store.close();
+    expect(heard).toHaveLength(1);
+  });
+
+  test('what could not be written is written when that is possible again', async () => {
+    const base = await folder();
+    const journal = path.join(base, 'journal');
+    const away = path.join(base, 'away');
+    const url = await service('nats');
+    const { store, heard } = await opened({ url, bucket: bucketName(), journal });
+    await store.insert([sampleEntry('a'), sampleEntry('b'), sampleEntry('c')]);
+    await remove(store, 'a');
+    await expect.poll(() => textOf(journal)).toMatch(/^gone a \d+$/m);
+    await rename(journal, away);
+    await writeFile(journal, '');
+    await remove(store, 'b');
+    await expect.poll(() => heard).toHaveLength(1);
+    await remove(store, 'c');
+    const [name = ''] = await readdir(away);
+    // What a full disk had room for.
+    await appendFile(path.join(away, name), 'gone x 1');
+    await rm(journal);
+    await rename(away, journal);
+    // Nothing else is written to the store.
+    await expect.poll(() => textOf(journal)).toMatch(/^gone b \d+\ngone c \d+$/m);
+    expect(await textOf(journal)).not.toMatch(/^(?:gone x \d*|.+seen .*)$/m);
     expect(heard).toHaveLength(1);
   });
 
