@@ -52,6 +52,8 @@ export interface Connection {
   sync(): boolean;
   /** Whether it is for reads only. */
   readonly readsOnly: boolean;
+  /** Whether tables may be made and changed. */
+  readonly mayMigrate: boolean;
   /** Changes whenever another connection has written. */
   dataVersion(): number;
   /** Counts rows written in the present transaction; `write` forgets it at the end. */
@@ -96,7 +98,7 @@ export function openConnection(
     checkOwner(database, { where: path, tables });
     setPragmas(database, settings);
     if (check) quickCheck(database, settings);
-    migrateSchema(database, { where: path, tables }, settings.migrate ?? true);
+    migrateSchema(database, { where: path, tables }, { mayChange: settings.migrate ?? true });
     if (settings.readsOnly !== true) beginLogAnew(database, check);
     if (settings.readsOnly === true) database.pragma('query_only = ON');
     // After a disk error the contents of the disk are unknown.
@@ -219,6 +221,7 @@ function createConnection(
       return true;
     },
     readsOnly: settings.readsOnly === true,
+    mayMigrate: settings.migrate ?? true,
     dataVersion: () => Number(version.get()),
     wrote(rows) {
       rowsWritten += rows;

@@ -7,8 +7,9 @@
  *
  * So entries of other flows are not read, however many wait or are due, and of many flows only
  * those are asked that may have something due. The index and the bounds are made by the first look
- * that needs them. Promise: a bound never comes after what it stands for, so nothing that is due is
- * missed. Why: docs/decisions/0050-due-bounds-are-kept-by-triggers.md
+ * that needs them; where the user makes the tables, the bounds only by the user. Promise: a bound
+ * never comes after what it stands for, so nothing that is due is missed.
+ * Why: docs/decisions/0050-due-bounds-are-kept-by-triggers.md
  */
 
 import { sqliteCode, type SqliteDatabase } from '../shared/client.ts';
@@ -18,7 +19,7 @@ import type { Connection } from './connection.ts';
 import { isDiskError } from './errors.ts';
 import {
   BOUND_LIMIT,
-  DUE_BOUNDS_SQL,
+  DUE_BOUNDS_ANEW_SQL,
   dueBoundsIn,
   firstOfFlowSql,
   FLOW_INDEX_SQL,
@@ -42,7 +43,10 @@ const IN_VAIN_MIN = 32;
 const LOOKS_WITHOUT = 1_000;
 /** A look outside a transaction begins one for as many bounds that are too early. */
 const RAISED_MIN = 16;
-/** After a rollback, as on a full disk, this many looks leave bounds that are too early alone. */
+/**
+ * After a rollback, as on a full disk, or where another process wrote, this many looks leave bounds
+ * that are too early alone.
+ */
 const LOOKS_WITHOUT_RAISE = 100;
 
 /** A look through the flows of a filter. */
@@ -175,11 +179,11 @@ class DueBounds {
   constructor(connection: Connection, flows: TopicFlows) {
     this.#connection = connection;
     this.#flows = flows;
-    this.#table = new MadeOnDemand(connection, DUE_BOUNDS_SQL, dueBoundsIn);
+    this.#table = new MadeOnDemand(connection, DUE_BOUNDS_ANEW_SQL, dueBoundsIn);
   }
 
   isReady(): boolean {
-    return this.#table.isReady();
+    return this.#connection.mayMigrate ? this.#table.isReady() : this.#table.isMade();
   }
 
   drop(): void {
@@ -233,10 +237,11 @@ class DueBounds {
       for (const [flow, first] of early) this.#set(flow, slot, first);
     } else if (early.length >= RAISED_MIN) {
       const { head } = this.#ready();
-      writeIfPossible(this.#connection, () => {
+      const raised = writeIfPossible(this.#connection, () => {
         // Asked again inside: another process may have written meanwhile.
         for (const [flow] of early) this.#set(flow, slot, head.get(flow, slot) as Head | undefined);
       });
+      if (raised !== 'done') this.#withoutRaise = LOOKS_WITHOUT_RAISE;
     }
   }
 

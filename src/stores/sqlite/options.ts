@@ -34,7 +34,10 @@ const SQLITE = {
   migrate: {
     kind: 'boolean',
     default: true,
-    about: 'false: `open()` creates and changes no tables, and refuses if it would have to',
+    about:
+      'false: no tables or triggers are created or changed, and `open()` refuses if that is ' +
+      'needed; [due bounds](sqlite.md#due-bounds) are used if you have made them, and only the ' +
+      'index by flow is added when a claim needs it',
   },
   switchToWal: {
     kind: 'boolean',
@@ -104,7 +107,9 @@ export interface SqliteOptions {
    */
   readonly tables?: string;
   /**
-   * False: `open()` creates and changes no tables, and refuses if it would have to. Default true.
+   * False: no tables or triggers are created or changed, and `open()` refuses if that is needed;
+   * due bounds are used if you have made them, and only the index by flow is added when a claim
+   * needs it. Default true.
    */
   readonly migrate?: boolean;
   /**

@@ -8,6 +8,7 @@
 
 import { RespoolError, show } from '../../core/errors.ts';
 import { checkNames, checkNumber } from '../../core/limits.ts';
+import { checkBoolean } from '../../core/option-table.ts';
 import type { SqliteDatabase, SqliteStatement } from '../shared/client.ts';
 import {
   ARCHIVED_KEY,
@@ -122,13 +123,13 @@ const LOWER_BOUND_SQL = `ON {entries}
  * comes before it, and where there is no row there are none. Triggers lower a bound with whatever
  * statement of whatever program writes an entry; the look that finds it too early raises it.
  *
- * Made by the first look that needs it (flow-looks.ts) and kept from then on. It costs an insert
- * and a deferral 2 to 4 µs each, a claim 1 µs. (2026-11-19, SQLite alone, 1,000 and 60,000 flows,
- * with and without it interleaved)
+ * Made by the first look that needs it (flow-looks.ts), or by the user who makes the tables, and
+ * kept from then on. It costs an insert and a deferral 2 to 4 µs each, a claim 1 µs. (2026-11-19,
+ * SQLite alone, 1,000 and 60,000 flows, with and without it interleaved)
  *
  * Numbers of flows are used again, so the bounds of one go with it.
  */
-export const DUE_BOUNDS_SQL: string = `CREATE TABLE {due_bounds} (
+const DUE_BOUNDS_SQL = `CREATE TABLE {due_bounds} (
   flow INTEGER NOT NULL,
   slot INTEGER NOT NULL,
   priority INTEGER NOT NULL,
@@ -150,14 +151,32 @@ INSERT INTO {due_bounds} (flow, slot, priority, due_at, id)
 const DUE_BOUNDS_NAMES: readonly string[] = namesIn(DUE_BOUNDS_SQL).filter((name) =>
   name.startsWith('due_bounds'),
 );
+const DUE_BOUNDS_COLUMNS = 'flow slot priority due_at id';
 
-/** Whether the file has the bounds with all that keeps them; 'taken': something has their name. */
+/** Removes what is left of bounds, such as a table whose triggers were dropped with `entries`. */
+const DROP_DUE_BOUNDS_SQL = `DROP TRIGGER IF EXISTS {due_bounds_insert};
+DROP TRIGGER IF EXISTS {due_bounds_update};
+DROP TRIGGER IF EXISTS {due_bounds_remove};
+DROP TABLE IF EXISTS {due_bounds};`;
+
+/** For the state 'absent'. */
+export const DUE_BOUNDS_ANEW_SQL: string = `${DROP_DUE_BOUNDS_SQL}\n${DUE_BOUNDS_SQL}`;
+
+/**
+ * Whether the file has the bounds with all that keeps them; 'absent' also where some of that is
+ * left, 'taken' where something that is not ours has one of their names.
+ */
 export function dueBoundsIn(database: SqliteDatabase): PartState {
   const names = DUE_BOUNDS_NAMES.map((name) => `'{${name}}'`).join(', ');
-  const sql = `SELECT count(*) FROM sqlite_schema WHERE lower(name) IN (${names})`;
-  const found = Number(database.prepare(sql).pluck().get());
-  if (found === DUE_BOUNDS_NAMES.length) return 'made';
-  return found === 0 ? 'absent' : 'taken';
+  const tables = "'{due_bounds}', '{entries}', '{flows}'";
+  const sql = `SELECT lower(tbl_name) IN (${tables}) FROM sqlite_schema
+    WHERE lower(name) IN (${names})`;
+  const found = database.prepare(sql).pluck().all();
+  if (found.includes(0)) return 'taken';
+  if (found.length === DUE_BOUNDS_NAMES.length) return 'made';
+  const columns = "SELECT name FROM pragma_table_info('{due_bounds}')";
+  const present = database.prepare(columns).pluck().all().join(' ');
+  return present === '' || present === DUE_BOUNDS_COLUMNS ? 'absent' : 'taken';
 }
 
 /** Whether a part of the tables that is made on demand is there, or may be made. */
@@ -296,13 +315,19 @@ function migrationSql(from: number): string {
 export interface SqliteSchemaOptions {
   /** What the names of the tables begin with, such as `outbox_`; default nothing. */
   readonly tables?: string;
+  /**
+   * True: also the table of due bounds with its triggers, and the index by flow. A store with
+   * `migrate: false` uses them if they are there; others make them when they need them. Default
+   * false.
+   */
+  readonly dueBounds?: boolean;
 }
 
 /** Which tables, and what of them is there. */
 export interface SqliteSqlOptions extends SqliteSchemaOptions {
   /**
    * The version of the tables that are there, for SQL that brings them up to date; default 0, none.
-   * It is the `value` of `version` in the table `meta`.
+   * It is the `value` of `version` in the table `meta`. With `dueBounds` also the present version.
    */
   readonly from?: number;
 }
@@ -320,8 +345,9 @@ interface Place {
  * transaction, if there is one. Nothing else in the file is touched, its journal mode neither.
  */
 export function migrateSqlite(database: SqliteDatabase, options: SqliteSchemaOptions = {}): void {
-  const tables = tablesOf('migrateSqlite', options);
-  migrateSchema(withNames(database, tables), { where: fileOf(database), tables }, true);
+  const { tables, dueBounds } = checkSchemaOptions('migrateSqlite', options);
+  const place = { where: fileOf(database), tables };
+  migrateSchema(withNames(database, tables), place, { mayChange: true, dueBounds });
 }
 
 /**
@@ -333,21 +359,47 @@ export function migrateSqlite(database: SqliteDatabase, options: SqliteSchemaOpt
  * console.log(sqliteSchema()); // CREATE TABLE …, for a migration tool
  */
 export function sqliteSchema({ from = 0, ...options }: SqliteSqlOptions = {}): string {
-  const tables = tablesOf('sqliteSchema', options);
-  checkNumber('from', from, { min: 0, max: SCHEMA_VERSION - 1 });
-  return `BEGIN IMMEDIATE;\n${named(migrationSql(from), tables)}\nCOMMIT;\n`;
+  const { tables, dueBounds } = checkSchemaOptions('sqliteSchema', options);
+  checkNumber('from', from, { min: 0, max: dueBounds ? SCHEMA_VERSION : SCHEMA_VERSION - 1 });
+  const steps = [
+    ...(from < SCHEMA_VERSION ? [migrationSql(from)] : []),
+    ...(dueBounds ? [`${FLOW_INDEX_SQL};`, `${DUE_BOUNDS_SQL};`] : []),
+  ];
+  return `BEGIN IMMEDIATE;\n${named(steps.join('\n'), tables)}\nCOMMIT;\n`;
 }
 
 /** The same for tables through a database that knows their names. */
-export function migrateSchema(database: SqliteDatabase, place: Place, mayChange: boolean): void {
+export function migrateSchema(
+  database: SqliteDatabase,
+  place: Place,
+  { mayChange, dueBounds = false }: { readonly mayChange: boolean; readonly dueBounds?: boolean },
+): void {
   const present = versionOf(database, place);
-  if (present === SCHEMA_VERSION) return;
+  const isMade = present === SCHEMA_VERSION;
+  if (isMade && (!dueBounds || dueBoundsIn(database) === 'made')) return;
   if (!mayChange) throw notUpToDate(place, present);
   inTransaction(database, () => {
     // Asked again inside: two processes may open a new file at the same time.
     const version = versionOf(database, place);
+    // The bounds of tables that are gone.
+    if (version === 0) database.exec(DROP_DUE_BOUNDS_SQL);
     if (version < SCHEMA_VERSION) database.exec(migrationSql(version));
+    if (dueBounds) makeDueBounds(database, place);
   });
+}
+
+function makeDueBounds(database: SqliteDatabase, { where, tables }: Place): void {
+  const state = dueBoundsIn(database);
+  if (state === 'made') return;
+  if (state === 'taken') {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot make due bounds in "${where}": "${tables}due_bounds", or a name that begins so, is ` +
+        'there and not ours; rename it',
+    );
+  }
+  if (flowIndexIn(database) !== 'made') database.exec(FLOW_INDEX_SQL);
+  database.exec(DUE_BOUNDS_ANEW_SQL);
 }
 
 /** Refuses a database of another program, or of a newer Respool; a new file passes. */
@@ -367,9 +419,10 @@ export function fileOf(database: SqliteDatabase): string {
   return typeof name === 'string' ? name : 'your database';
 }
 
-function tablesOf(what: string, options: SqliteSchemaOptions): string {
-  checkNames(what, options, ['tables']);
-  return checkTables(options.tables);
+function checkSchemaOptions(what: string, options: SqliteSchemaOptions) {
+  checkNames(what, options, ['tables', 'dueBounds']);
+  const { tables, dueBounds = false } = options;
+  return { tables: checkTables(tables), dueBounds: checkBoolean('dueBounds', dueBounds) };
 }
 
 function notUpToDate({ where, tables }: Place, present: number): RespoolError {
@@ -400,7 +453,10 @@ function inTransaction(database: SqliteDatabase, work: () => void): void {
 /** 0: nothing of ours is there yet. */
 function versionOf(database: SqliteDatabase, place: Place): number {
   const names = namesOf(database, place);
-  if (names.length === 0) return 0;
+  const isRest = names.every((name) =>
+    DUE_BOUNDS_NAMES.some((bounds) => name === place.tables + bounds),
+  );
+  if (names.length === 0 || (isRest && dueBoundsIn(database) !== 'taken')) return 0;
   const isOurs = ['meta', 'entries'].every((name) => names.includes(place.tables + name));
   const found = isOurs
     ? database.prepare("SELECT value FROM {meta} WHERE key = 'version'").pluck().get()

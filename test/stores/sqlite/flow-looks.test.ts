@@ -6,6 +6,7 @@
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { ClaimFilter, Entry, EntryStore } from 'respool';
+import { migrateSqlite } from 'respool/stores/sqlite';
 import { SAMPLE_AT, sampleEntries, sampleEntry } from 'respool/testkit';
 import { entryChange, later } from '../requests.ts';
 import { claimOf } from './requests.ts';
@@ -17,6 +18,8 @@ const MANY = 5_000;
 /** What is due and left out: more than a look passes over before it goes by flow. */
 const LEFT_OUT = 200;
 const LOOKS = 4;
+/** Looks that leave early bounds alone after one that could not raise them. */
+const LOOKS_WITHOUT_RAISE = 100;
 
 let rows: VisitedRows;
 let stopCounting: () => void;
@@ -170,6 +173,30 @@ describe('bounds that are too early', () => {
     expect(visited).toBeLessThan(LEFT_OUT);
   });
 
+  // Regression: each look waited for the lock of another process, as long as a write may.
+  test('are left alone for a while by looks after one that had no turn to write', async () => {
+    const { store, database } = await openCrowd(FEW);
+    await claimed(store, FULL);
+    const soon = sampleEntries(20, 'soon', (at) => ({
+      topic: 'soon',
+      destination: `d${at}`,
+      dueAt: later(1_000),
+    }));
+    await store.insert(soon);
+    await store.commit(soon.map((entry) => entryChange(entry, 'remove')));
+    database.exec('BEGIN IMMEDIATE');
+    // Flows that are new are read once.
+    await looked(store, FULL);
+    const { next, visited } = await looked(store, FULL);
+    expect(next).toBe(later(86_400_000));
+    database.exec('COMMIT');
+    for (let at = 0; at < LOOKS; at += 1) {
+      expect((await looked(store, FULL)).visited).toBe(visited);
+    }
+    for (let at = 0; at < LOOKS_WITHOUT_RAISE; at += 1) await looked(store, FULL);
+    expect((await looked(store, FULL)).visited).toBeLessThan(visited);
+  });
+
   test('of flows that a filter leaves out cost no more than the flows that it permits', async () => {
     const { store } = await openCrowd(FEW);
     await insertAll(
@@ -198,6 +225,49 @@ describe('the table of bounds', () => {
     const { store, database } = await openCrowd(FEW);
     expect((await looked(store, FULL)).next).toBe(later(86_400_000));
     expect(hasBounds(database)).toBe(true);
+  });
+
+  // Regression: a table with triggers came into a file whose tables the user makes.
+  test('is not made where migrate is false, and used from when the user has made it', async () => {
+    const { file, app } = await makeApp();
+    migrateSqlite(app, { tables: 'outbox_' });
+    const store = await openStore({ path: file, tables: 'outbox_', migrate: false });
+    await insertAll(store, [...waiting(MANY), ...leftOut()]);
+    await store.insert([sampleEntry('live', { topic: 'live' })]);
+    expect((await looked(store, FULL)).next).toBe(SAMPLE_AT);
+    expect((await claimed(store, FULL)).ids).toEqual(['live']);
+    expect((await looked(store, FULL)).visited).toBeGreaterThan(MANY);
+    const triggers = app.prepare("SELECT name FROM sqlite_schema WHERE type = 'trigger'").pluck();
+    expect([hasBounds(app, 'outbox_'), ...triggers.all()]).toEqual([false]);
+    migrateSqlite(app, { tables: 'outbox_', dueBounds: true });
+    await store.insert([sampleEntry('next', { topic: 'live' })]);
+    expect((await claimed(store, FULL)).ids).toEqual(['next']);
+    const { next, visited } = await looked(store, FULL);
+    expect(next).toBe(later(86_400_000));
+    expect(visited).toBeLessThan(LEFT_OUT);
+  });
+
+  test('is made anew where its triggers went with a table that was made anew', async () => {
+    const { file, store, database } = await openCrowd(FEW, 'outbox_');
+    await claimed(store, FULL);
+    await store.close();
+    // As tools do that change columns: a copy takes the name of the table.
+    const [{ sql }] = database
+      .prepare("SELECT sql FROM sqlite_schema WHERE name = 'outbox_entries'")
+      .all() as [{ sql: string }];
+    const indexes = database
+      .prepare("SELECT sql FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'outbox_entries'")
+      .pluck()
+      .all();
+    database.exec(`${sql.replace('outbox_entries', 'copied')};
+      INSERT INTO copied SELECT * FROM outbox_entries; DROP TABLE outbox_entries;
+      ALTER TABLE copied RENAME TO outbox_entries; ${indexes.join(';')};
+      UPDATE outbox_entries SET due_at = ${SAMPLE_AT - 1} WHERE id = 'waiting-00077'`);
+    const again = await openStore({ path: file, tables: 'outbox_' });
+    expect((await looked(again, FULL)).next).toBe(SAMPLE_AT - 1);
+    expect((await claimed(again, FULL)).ids).toEqual(['waiting-00077']);
+    const names = "SELECT name FROM sqlite_schema WHERE name LIKE 'outbox_due_bounds_%'";
+    expect(database.prepare(names).all()).toHaveLength(4);
   });
 
   test('is kept by every process and program that writes to the file', async () => {

@@ -67,6 +67,49 @@ describe('migrateSqlite', () => {
     expect(app.prepare('SELECT count(*) FROM orders').pluck().get()).toBe(2);
   });
 
+  // Regression: what it had left itself was refused as a table of another program.
+  test('makes the tables anew where all but that of due bounds were dropped', async () => {
+    const { app } = await makeApp();
+    migrateSqlite(app, { tables, dueBounds: true });
+    const made = schemaOf(app);
+    app.exec("INSERT INTO outbox_due_bounds VALUES (1, 0, 5, 1, 'a')");
+    const names = app
+      .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'outbox_%'")
+      .pluck()
+      .all() as string[];
+    for (const name of names) if (name !== 'outbox_due_bounds') app.exec(`DROP TABLE ${name}`);
+    migrateSqlite(app, { tables });
+    expect(schemaOf(app)).not.toContainEqual(
+      expect.objectContaining({ name: 'outbox_due_bounds' }),
+    );
+    migrateSqlite(app, { tables, dueBounds: true });
+    expect(schemaOf(app)).toEqual(made);
+    expect(app.prepare('SELECT * FROM outbox_due_bounds').all()).toEqual([]);
+  });
+
+  test('makes due bounds in tables that are there, only where their names are free', async () => {
+    const { app } = await makeApp();
+    migrateSqlite(app, { tables });
+    app.exec('CREATE TABLE outbox_due_bounds (what TEXT)');
+    const before = schemaOf(app);
+    expect(() => {
+      migrateSqlite(app, { tables, dueBounds: true });
+    }).toThrow(/"outbox_due_bounds".* is there and not ours/);
+    expect(schemaOf(app)).toEqual(before);
+    app.exec('DROP TABLE outbox_due_bounds');
+    migrateSqlite(app, { tables, dueBounds: true });
+    migrateSqlite(app, { tables, dueBounds: true });
+    expect(schemaOf(app)).toContainEqual(expect.objectContaining({ name: 'outbox_due_bounds' }));
+  });
+
+  test('leaves due bounds that are there where they are not asked for', async () => {
+    const { app } = await makeApp();
+    migrateSqlite(app, { tables, dueBounds: true });
+    const made = schemaOf(app);
+    migrateSqlite(app, { tables });
+    expect(schemaOf(app)).toEqual(made);
+  });
+
   test('refuses options it does not know', async () => {
     const { app } = await makeApp();
     expect(() => {
@@ -97,23 +140,38 @@ describe('migrateSqlite', () => {
 });
 
 describe('sqliteSchema', () => {
-  test.each(['', tables])(
-    'with prefix "%s" makes the same tables as migrateSqlite',
-    async (prefix) => {
+  const kinds = ['', tables].flatMap((prefix) =>
+    [false, true].map((bounds) => ({ prefix, bounds })),
+  );
+  test.each(kinds)(
+    'with prefix "$prefix", due bounds: $bounds, makes the same tables as migrateSqlite',
+    async ({ prefix, bounds }) => {
+      const options = { tables: prefix, dueBounds: bounds };
       const folder = await makeFolder();
       const byText = await openFile(path.join(folder, 'text.db'));
-      byText.exec(sqliteSchema({ tables: prefix }));
+      byText.exec(sqliteSchema(options));
       const byHandle = await openFile(path.join(folder, 'handle.db'));
-      migrateSqlite(byHandle, { tables: prefix });
+      migrateSqlite(byHandle, options);
       expect(schemaOf(byText)).toEqual(schemaOf(byHandle));
       expect(byText.prepare(`SELECT * FROM ${prefix}meta ORDER BY key`).all()).toEqual(
         byHandle.prepare(`SELECT * FROM ${prefix}meta ORDER BY key`).all(),
       );
       // It is up to date: nothing is left to do.
-      migrateSqlite(byText, { tables: prefix });
-      expect(sqliteSchema({ tables: prefix })).not.toMatch(/[{}]/);
+      migrateSqlite(byText, options);
+      expect(sqliteSchema(options)).not.toMatch(/[{}]/);
     },
   );
+
+  test('is that of due bounds alone for tables that are up to date', async () => {
+    const { app } = await makeApp();
+    migrateSqlite(app, { tables });
+    app.exec(sqliteSchema({ tables, from: SCHEMA_VERSION, dueBounds: true }));
+    const made = schemaOf(app);
+    migrateSqlite(app, { tables, dueBounds: true });
+    expect(schemaOf(app)).toEqual(made);
+    expect(() => sqliteSchema({ tables, from: SCHEMA_VERSION })).toThrow(/as "from"/);
+    expect(() => sqliteSchema({ tables, dueBounds: 1 as never })).toThrow(/as "dueBounds"/);
+  });
 });
 
 describe('a file of the first format', () => {
