@@ -145,8 +145,8 @@ function severalFit(prefix: string, ids: readonly string[]): CommandError {
   const more = ids.length > CANDIDATES_MAX ? ' and more' : '';
   return new CommandError(
     'usage.invalid',
-    `"${safe(prefix)}" is the beginning of several ids: ${shown}${more}; give more of the one ` +
-      'that is meant',
+    `"${safe(prefix)}" is the beginning of several ids: ${shown}${more}; give more characters ` +
+      'of the one you mean',
   );
 }
 

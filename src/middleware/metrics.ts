@@ -7,7 +7,7 @@ import { systemClock } from '../system/clock.ts';
 import { checkFunction, checkMiddlewareOptions, CLOCK, optionError } from './options.ts';
 import { returnOrRethrow, withoutThrowing, resultOf } from './run.ts';
 
-/** What `metrics()` calls; what goes wrong in it harms no delivery. */
+/** What `metrics()` calls; errors in it are ignored and never affect a delivery. */
 export interface MetricsHook {
   readonly started?: (delivery: Delivery) => void | Promise<void>;
   /** A throw of the handler comes as the failure that it is classified as. */

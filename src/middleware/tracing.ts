@@ -17,7 +17,7 @@ export interface MiddlewareSpan {
   run?<T>(work: () => Promise<T>): Promise<T>;
 }
 
-/** What `tracing()` calls; what goes wrong in it harms no delivery. */
+/** What `tracing()` calls; errors in it are ignored and never affect a delivery. */
 export interface TracingHook {
   /** Starts a span; undefined: this one is not traced. */
   start(delivery: Delivery): MiddlewareSpan | undefined;

@@ -1,7 +1,7 @@
 /**
- * stats — how many messages lie where, how fast they move, and what in that should worry.
+ * stats — how many messages each queue has, how fast they move, and what in that is a warning.
  *
- * Promise: no message is ever taken to be looked at; looking costs no delivery.
+ * Promise: no message is ever taken or read; asking costs no delivery.
  */
 
 import { formatDuration, MINUTE_MS } from '../../core/duration.ts';

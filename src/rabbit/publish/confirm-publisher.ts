@@ -602,7 +602,7 @@ export class ConfirmPublisher {
 
   #full(outgoing: Outgoing): RespoolError {
     const { waiting, waitingBytes } = this.#window;
-    const why = this.#connection.isUp && !this.#connection.isBlocked ? 'is slow' : 'is away';
+    const why = this.#connection.isUp && !this.#connection.isBlocked ? 'is slow' : 'is unreachable';
     return new RespoolError(
       'limit.exceeded',
       `cannot publish to ${routeText(outgoing)}: ${waiting} messages with ${waitingBytes} bytes ` +
