@@ -320,7 +320,7 @@ async function sharedSession(
 ): Promise<Session> {
   const spool = await ownSpool(parts, loaded, stores);
   try {
-    // Opens the store: only now it can be told whether another process owns it.
+    // Opens the store: only now is it known whether another process owns it.
     await (await internals(spool)).open();
   } catch (error) {
     if (!isRespoolError(error, 'store.unavailable')) throw error;

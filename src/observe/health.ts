@@ -227,7 +227,7 @@ export async function health(options: HealthOptions): Promise<Health> {
   const isRunning = spool === undefined || !delivers || spool.load.isRunning;
   return judgeHealth({
     engine: isRunning ? 'running' : 'not-running',
-    // Who asks a spool that has stopped would open its store again.
+    // A question to a spool that has stopped would open its store again.
     isStoreAnswering:
       spool !== undefined && isRunning
         ? await answersWithin(() => spool.page({ limit: 1 }), withinMs, clock)

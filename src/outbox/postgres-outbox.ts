@@ -257,7 +257,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
 
   /**
    * Puts a message into the outbox, in your transaction: it is sent if that commits, and was never
-   * there if not. A duplicate is told and fails nothing.
+   * there if not. A duplicate is reported, not thrown.
    */
   async emit(
     tx: AnyTx,

@@ -112,7 +112,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
 
   /**
    * Puts a message into the outbox, in the open transaction of the database: it is sent if that
-   * commits, and was never there if not. A duplicate is told and fails nothing.
+   * commits, and was never there if not. A duplicate is reported, not thrown.
    */
   emit(
     database: SqliteDatabase,

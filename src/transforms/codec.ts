@@ -133,7 +133,7 @@ export async function* resumeStream(
       yield value;
     }
   } finally {
-    // If the reader stops early, the source is told, so that it can close its handles.
+    // If the reader stops early, the source is ended, so that it can close its handles.
     if (!isOver) await rest.return?.();
   }
 }

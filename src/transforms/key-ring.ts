@@ -245,7 +245,7 @@ function invalid(text: string): RespoolError {
 
 /**
  * Where a key comes from, at the time it is needed: a key service, a vault. Undefined means that
- * there is no such key; a failure, that it cannot be told now.
+ * there is no such key; a failure, that it is not known now.
  */
 export type KeyFunction = (id: string) => KeySource | undefined | Promise<KeySource | undefined>;
 

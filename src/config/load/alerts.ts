@@ -21,7 +21,7 @@ import {
 } from './config-errors.ts';
 import { describeHandler, deliverHandlerOf } from './routes.ts';
 
-/** Who is told, with the handler made. */
+/** A receiver, with its handler. */
 export interface EffectiveReceiver {
   readonly kind: 'http' | 'exec' | 'log';
   /** None for `log`: who runs the rules prints. */

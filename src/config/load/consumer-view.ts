@@ -9,7 +9,7 @@ import type { UserBinding } from '../../rabbit/topology/model.ts';
 import { CONSUMER_KEYS } from '../schema/items.ts';
 import type { EffectiveConsumer } from './consumers.ts';
 
-/** Keys that a consumer may leave to their defaults, for who wants to say so. */
+/** Keys that a consumer may leave to their defaults, for callers that report defaults. */
 export const CONSUMER_DEFAULTS: readonly string[] = Object.keys(CONSUMER_KEYS).filter(
   (name) => name !== 'url' && CONSUMER_KEYS[name]?.required !== true,
 );

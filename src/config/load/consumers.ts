@@ -68,7 +68,7 @@ export interface EffectiveConsumer extends ConsumerValues {
 export interface ConsumerContext extends Omit<RouteContext, 'key'> {
   /** The broker of consumers that name none. */
   readonly url: string | undefined;
-  /** False: who reads the configuration does not deliver, and `deliver` was left out. */
+  /** False: the reader of the configuration does not deliver, and `deliver` was left out. */
   readonly hasHandlers: boolean;
   readonly backoffs: Config['backoffs'];
 }

@@ -28,7 +28,7 @@ export interface DeadLettersContext {
 
 type Data = Readonly<Record<string, unknown>>;
 
-/** Keys that a rule may leave to their defaults, for who wants to say so. */
+/** Keys that a rule may leave to their defaults, for callers that report defaults. */
 export const RULE_DEFAULTS: readonly string[] = Object.entries(REPLAY_RULE_KEYS)
   .filter(([, { kind }]) => kind === 'number' || kind === 'duration')
   .map(([name]) => name);

@@ -75,7 +75,7 @@ interface OutboxConfigContext {
   readonly policies: Readonly<Record<string, RetryPolicy>>;
   /** The broker of a relay that names none. */
   readonly url: string | undefined;
-  /** False: who reads the configuration does not send, and `relay` is left out. */
+  /** False: the reader of the configuration does not send, and `relay` is left out. */
   readonly hasRelay: boolean;
 }
 

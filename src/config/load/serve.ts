@@ -35,7 +35,7 @@ export function tokensOf(value: unknown): readonly TokenConfig[] {
   });
 }
 
-/** Refuses a token that would lie in a file as it is: anyone who reads the file could use it. */
+/** Refuses a token that is in a file as plain text: anyone who reads the file could use it. */
 export function checkTokenAtRest(value: unknown, where?: string): void {
   if (isTokenHash(value)) return;
   const said = where === undefined ? '' : `, from ${where}`;

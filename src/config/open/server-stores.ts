@@ -54,7 +54,7 @@ const NATS_NAMES = urlNames(NATS_OPTIONS);
 const NATS_ENTRY_NAMES = [...NATS_NAMES, ...urlNames(NATS_ENTRY_OPTIONS)];
 const NATS_BODY_NAMES = [...NATS_NAMES, ...urlNames(NATS_BODY_OPTIONS)];
 
-/** An entry store on a server; a logger is told of its dangers when it opens. */
+/** An entry store on a server; a logger gets a warning of its dangers when it opens. */
 export async function serverEntries(
   parsed: StoreUrl,
   key: string,

@@ -40,7 +40,7 @@ export interface RuleRound {
   /** Of these, how many failed again. */
   readonly again: number;
   readonly unsure: readonly string[];
-  /** It ended before it was over, because it was told to. */
+  /** It ended early, because it was asked to. */
   readonly isInterrupted: boolean;
   /** An earlier one did, and what it left is not gone on with yet. */
   readonly wasInterrupted: boolean;

@@ -107,7 +107,7 @@ export interface RuleState {
   readonly sent?: number;
   /** Letters that may have been sent already: left to people. */
   readonly unsure?: readonly string[];
-  /** Who has the round in hand, and until when that is believed without a sign of life. */
+  /** The process that runs the round, and the end of its lease. */
   readonly runner?: { readonly name: string; readonly until: Millis };
 }
 
@@ -149,7 +149,7 @@ export interface RunOrder {
   readonly signal: AbortSignal;
 }
 
-/** What a rule tells of a round. */
+/** What a rule reports about a round. */
 export interface RuleNews {
   readonly rule: string;
   readonly at: Millis;

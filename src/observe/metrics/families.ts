@@ -274,7 +274,7 @@ interface ScrapeQueryOptions {
 
 /** A source of values that is queried now and then. */
 interface ScrapeQuery {
-  /** Asks if it is time, or joins who asks already; never rejects. */
+  /** Asks if it is time, or joins a question in flight; never rejects. */
   refresh(): Promise<void>;
   /** Since the last answer; since the beginning, when there was none. */
   readonly ageMs: number;

@@ -21,7 +21,7 @@ export function processMetrics(registry: Registry): () => void {
     ofProcess = new Registry();
     collectDefaultMetrics({ register: ofProcess });
   }
-  // Those that the user's registry has already are told already, and are the user's.
+  // Those that the user's registry already has are the user's.
   const metrics = ofProcess
     .getMetricsAsArray()
     .filter(({ name }) => registry.getSingleMetric(name) === undefined);

@@ -59,7 +59,7 @@ export interface StatsHint {
 
 /** Options of `queueStats`. */
 export interface StatsOptions extends BrokerLookOptions {
-  /** What was told before: shows what grows and what does not leave its wait queue. */
+  /** The previous report: shows what grows and what does not leave its wait queue. */
   readonly previous?: StatsReport | undefined;
 }
 
@@ -89,7 +89,7 @@ export interface DoctorOptions extends BrokerLookOptions {
   readonly connection: AnyConnection;
   /** The other systems whose queues these are, and what stays unsafe by their arguments. */
   readonly compat?: SharedWith | readonly SharedWith[] | undefined;
-  /** Who consumes and publishes; default: who asks the management API. */
+  /** The user who consumes and publishes; default: the user of the management API. */
   readonly user?: string | undefined;
 }
 

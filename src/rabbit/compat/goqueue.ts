@@ -55,7 +55,7 @@ interface OpenEnvelope {
 /** Opens an envelope; undefined when the body is none. */
 export function openEnvelope(content: Buffer): OpenEnvelope | undefined {
   const text = content.toString();
-  // Most bodies that are no envelope are told without parsing them.
+  // Most bodies that are not envelopes are recognised without parsing them.
   if (!text.includes('"data"') || !/^\s*\{/.test(text)) return undefined;
   let parsed: Readonly<Record<string, unknown>>;
   try {

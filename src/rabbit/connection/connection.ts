@@ -144,7 +144,7 @@ export interface RabbitConnection extends AsyncDisposable {
   close(): Promise<void>;
 }
 
-/** What a consumer or publisher is told of its connection. */
+/** What a consumer or publisher learns about its connection. */
 export interface ConnectionChoice {
   readonly url?: string | readonly string[] | undefined;
   /** Made by `createConnection`, or amqplib's own, which does not come back when it is lost. */

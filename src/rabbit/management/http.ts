@@ -52,7 +52,7 @@ const MANAGEMENT = {
 /** The options of the management API. */
 export const MANAGEMENT_OPTIONS: Readonly<Record<keyof ManagementOptions, Option>> = MANAGEMENT;
 
-/** Where the management API is, and who asks. */
+/** Where the management API is, and its user. */
 export interface ManagementOptions {
   /** `http://user:password@host:15672`; a path before `/api` may follow. */
   readonly url: string;

@@ -312,7 +312,7 @@ export interface QueueInfo {
   readonly ackRate: number | undefined;
   /** When the message at the head was published, in milliseconds, where the broker knows. */
   readonly headAt: number | undefined;
-  /** Everything that was told, under the names of the broker. */
+  /** Everything that was answered, under the names of the broker. */
   readonly raw: Told;
 }
 

@@ -126,7 +126,7 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
     const isOld = count?.ready === 0 && count.messages !== 0;
     const isShared = sharedWait !== undefined && held === whyShared(sharedWait);
     const mayPass = isOld || (isShared && sharedWait.isUnsettled);
-    // A consumer that is gone, such as the one that moved the messages, is told of for a while.
+    // A consumer that is gone, such as the one that moved messages, is still listed for a while.
     const isUnsettled =
       (held !== undefined && why === held && mayPass) || (isCrowdOld && why !== undefined);
     return { queue, messages: count?.messages ?? 0, type, why, isUnsettled };

@@ -79,7 +79,7 @@ class ConfirmWindow {
   waitingBytes = 0;
   #cancelTimer: (() => void) | undefined;
 
-  /** `onLate` is told after the time of some was over. */
+  /** `onLate` is called when the time of some is over. */
   constructor(clock: Clock, whyWaiting: () => RespoolError, onLate: () => void) {
     this.#clock = clock;
     this.#whyWaiting = whyWaiting;
@@ -632,7 +632,7 @@ function optionsOf({ outgoing, token }: PendingConfirm): object {
   return { ...properties, headers, mandatory: true };
 }
 
-/** Whether an exchange is there; undefined when it cannot be told now. */
+/** Whether an exchange is there; undefined when it is not known now. */
 export async function exchangeExists(
   connection: AmqpConnection | undefined,
   exchange: string,

@@ -5,7 +5,7 @@
  *
  * Shut: the first try to connect shows what no waiting will fix (a missing package, a wrong URL),
  * and the exchange is declared, once for each connection. Stuck: the broker has been away, or
- * blocked by an alarm, for too long; callers with a fallback are told at once, also those whose
+ * blocked by an alarm, for too long; callers with a fallback learn it at once, also those whose
  * message is on its way.
  *
  * n.b. This is no circuit breaker (system/breaker.ts): it counts no failures, and needs no trial.
@@ -30,7 +30,7 @@ export interface ConnectionGateOptions {
   readonly limits: ConfirmPublisherLimits;
   /** The exchange to declare, if any. */
   readonly declare: { readonly exchange: string; readonly type: string } | undefined;
-  /** How long a broker may be away before senders are told; undefined: they wait. */
+  /** How long a broker may be unreachable before sends fail; undefined: they wait. */
   readonly stuckAfterMs: number | undefined;
 }
 

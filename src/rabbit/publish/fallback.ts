@@ -151,7 +151,7 @@ function restOf(expirationMs: number, { envelope }: Delivery, now: number): stri
   return String(Math.max(0, expirationMs - Math.max(0, now - envelope.enqueuedAt)));
 }
 
-/** While the broker is away, messages wait as long as it has been away, between these. */
+/** While the broker is unreachable, messages wait as long as it has been so, between these. */
 const WAIT_MIN_MS = 500;
 const WAIT_MAX_MS = 30_000;
 

@@ -149,7 +149,7 @@ function plain(value: unknown, what: string): Json {
 }
 
 function plainObject(value: object, what: string): Json {
-  // How amqplib is told the type of a number; in JSON it is just the number.
+  // How amqplib gets the type of a number; in JSON it is just the number.
   if ('!' in value && 'value' in value) return plain(value.value, what);
   return plainTable({ ...value }, what);
 }

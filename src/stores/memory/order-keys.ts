@@ -11,7 +11,7 @@ import type { KeyHead } from '../../ports/entry-store.ts';
 import { Heap } from '../shared/heap.ts';
 import type { KeyPosition, Row } from './due-flows.ts';
 
-/** How many behind the first of a line are told at most. */
+/** Maximum number of messages behind the first of a key that are counted. */
 const BEHIND_TOLD_MAX = 1_000;
 
 const NONE: readonly Row[] = [];

@@ -63,7 +63,7 @@ const INLINE_MAX_BYTES = 16 * 1024;
 /** Of `maxBytes`, what inserts may fill: claims and removals of a full bucket need room too. */
 const FILL_MAX = 0.9;
 
-/** Who has to know of the leases of others is told this often at most. */
+/** Minimum interval between reports about the leases of others. */
 const LATER_MS = 1_000;
 
 /** Keeps entries in a bucket of NATS JetStream. */

@@ -308,7 +308,7 @@ export class PendingInserts {
     this.#underway.delete(birth);
   }
 
-  /** Takes in what the stream tells of an entry. */
+  /** Applies what the stream says about an entry. */
   note(id: string, birth: number): void {
     const insert = this.#underway.get(birth);
     if (insert?.id === id) insert.isSeen = true;

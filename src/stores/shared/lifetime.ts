@@ -56,7 +56,7 @@ export class Lifetime<Opened> {
   constructor(open: () => Promise<Opened>, close: (opened: Opened) => Promise<void>) {
     this.#opening = new Opening(
       async () => {
-        // Why a close failed was told to its caller; what it had was let go of all the same.
+        // Its caller has learned why a close failed; its resources were released all the same.
         await this.#opening.closing.catch(() => undefined);
         this.#opened = await open();
       },

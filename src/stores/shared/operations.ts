@@ -18,7 +18,7 @@ import type {
 } from '../../ports/store-operation.ts';
 import type { RunBatch } from './batching.ts';
 
-/** Adds to what a batch is told to have held. */
+/** Adds to what a batch is reported to contain. */
 type AddPart = (name: StoreOperationName, items: number, isDone: boolean) => void;
 
 /** Says what one item of a mixed batch was; without a result the whole batch has failed. */
@@ -35,7 +35,7 @@ type Calls = Readonly<Record<string, (...value: never[]) => Promise<unknown>>>;
 /** The writing calls of an entry store. */
 type Writes = Pick<EntryStore, 'insert' | 'claim' | 'commit'>;
 
-/** The calls of a body store that are told. */
+/** The calls of a body store that are reported. */
 type BodyCalls = Pick<BodyStore, 'put' | 'get' | 'remove'>;
 
 /** The operations of one store, and who hears of them. */
@@ -53,7 +53,7 @@ export class Operations {
 
   /** As `onOperation` of a store; what is on its way already is not told. */
   readonly on = (hear: HearOperation): (() => void) => {
-    // An object of its own: who listens twice is told twice, and stops each by itself.
+    // A separate object: a listener added twice is called twice, and each is removed by itself.
     const hearer = { hear };
     this.#hearers = [...this.#hearers, hearer];
     this.isHeard = true;

@@ -204,7 +204,7 @@ export function decodeAll<Row extends readonly [seq: number, id: string, ...unkn
     try {
       entries.push(decode(row));
     } catch (error) {
-      // Not lost: it goes into quarantine with this reason, and lists tell of it.
+      // Not lost: it goes into quarantine with this reason, and lists report it.
       broken.push({ seq: row[0], id: row[1], reason: textOf(error) });
     }
   }

@@ -50,14 +50,14 @@ interface Opened {
   readonly instances: Instances;
 }
 
-/** The most keys that `keyHeads` tells of. */
+/** Maximum number of keys that `keyHeads` returns. */
 const HEADS_MAX = 500;
 
 /** An entry store in a SQLite file. */
 export interface SqliteStore extends EntryStore {
   /**
    * Inserts through your own better-sqlite3 database, in its open transaction: the messages are
-   * there if you commit, and were never there if you do not. A duplicate is told and fails nothing.
+   * there if you commit, and were never there if you do not. A duplicate is reported, not thrown.
    * Works without `open()` where the tables are there; all of them or none on an error.
    */
   insertWithin(
@@ -96,7 +96,7 @@ export function sqlite(options: SqliteOptions, parts: Partial<FileParts> = {}): 
     instance,
     traits: traitsOf(synchronous),
     async open() {
-      // Why a close failed was told to its caller; the file was let go of all the same.
+      // Its caller has learned why a close failed; the file was released all the same.
       await closing.catch(() => undefined);
       if (opened !== undefined) return;
       const path = await prepareFile(checked, 'respool.db');

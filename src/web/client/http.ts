@@ -20,7 +20,7 @@ import { systemClock } from '../../system/clock.ts';
 import { sleep } from '../../system/wait.ts';
 import { API_HEADER, API_VERSION } from '../http-values.ts';
 
-/** Which service, and who asks. */
+/** Which service, and in which name. */
 export interface ClientOptions {
   /** Such as `http://127.0.0.1:7667`. */
   readonly url: string;

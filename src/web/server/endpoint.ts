@@ -17,7 +17,7 @@ import { JSON_TYPE } from './writing.ts';
 export interface Bindings {
   readonly caller: Caller;
   readonly operator: ServiceOperator;
-  /** Reads the body, for who wants one. */
+  /** Reads the body, for handlers that need it. */
   read(limit: ByteLimit): Promise<Uint8Array>;
   readonly budget: ByteBudget;
   readonly memory: AnswerMemory;

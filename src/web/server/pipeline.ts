@@ -258,7 +258,7 @@ class Line {
     this.#callOffCut = clock.after(blankWithinMs, () => this.#socket.destroy());
   }
 
-  /** Parses until a request has to wait, or until who reads a body wants no more of it now. */
+  /** Parses until a request has to wait, or until the reader of a body wants no more of it now. */
   #goOn(): void {
     const socket = this.#socket;
     // n.b. Node resumes by itself when it throws away a body that was not asked for.

@@ -95,7 +95,7 @@ const STATUS: Readonly<Record<ErrorCode, number>> = {
   'engine.stopping': 503,
 };
 
-/** The answer to whatever was thrown. What is no RespoolError is told without its text. */
+/** The answer to whatever was thrown. Only a RespoolError shows its text. */
 export function refusedOf(thrown: unknown): HttpRefusalBody {
   if (!isRespoolError(thrown)) return { status: 500, headers: {}, text: INTERNAL };
   const { code } = thrown;

@@ -73,7 +73,7 @@ export class RecentCounts {
 
 // Whom an address stands for, where callers are counted by it.
 
-/** Who has one IPv6 address has a whole network of them. */
+/** A client with one IPv6 address has a whole network of them. */
 export function networkOf(address: string): string {
   if (isIP(address) !== 6 || address.includes('.')) return address;
   const [head = '', tail] = address.split('::');
@@ -89,7 +89,7 @@ export interface Caller {
   readonly role: TokenRole;
 }
 
-/** Wrong tokens from one address in a minute; past it unknown ones are told to wait. */
+/** Wrong tokens from one address in a minute; past it unknown ones are answered with 429. */
 const FAILURES_MAX = 10;
 /**
  * Past this it counts as guessing, and the address is refused for the rest of the
@@ -133,7 +133,7 @@ export class RequestGate {
     checkFields(inlet);
     this.#checkHost(inlet);
     if (isFree) {
-      // Each path apart: who asks for the document too often must not hide that we are alive.
+      // Each path apart: many requests for the document must not hide that the service lives.
       this.#checkRate(inlet, `\n${inlet.path}`);
       return LOCAL;
     }

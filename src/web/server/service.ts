@@ -128,7 +128,7 @@ export interface Service {
   fetch(request: Request): Promise<Response>;
   /** Begins to listen; `config.invalid` where it must not or cannot. */
   listen(): Promise<{ url: string; host: string; port: number }>;
-  /** From now on only reads are answered; everything else is told to come back later. */
+  /** From now on only reads are answered; everything else is refused, to be sent again later. */
   beginStop(): void;
   /**
    * Resolves when no post is being read any more that began before `beginStop`, or after

@@ -40,7 +40,7 @@ const GROUP_COLUMNS: readonly Column[] = [
   { head: 'replays', ...RIGHT, isOptional: true },
   { head: 'note', isFlexible: true },
 ];
-/** Keys that are told apart; letters of others are counted together. */
+/** Maximum number of keys; letters of others are counted together. */
 const KEYS_MAX = 10_000;
 
 /** Prints the groups, the largest first. */

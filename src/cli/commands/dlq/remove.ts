@@ -307,7 +307,7 @@ const IN_HAND = 100;
  * request: a call of several could be refused half way, and then the first would be kept twice.
  */
 const KEPT_MAX_BYTES = 4 * 2 ** 20;
-/** Failures that are told one by one. */
+/** Maximum number of failures that are printed one by one. */
 const FAILURES_TOLD = 10;
 
 /** A letter in hand, and the copy of it that is kept first; undefined: none is. */

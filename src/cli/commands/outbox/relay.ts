@@ -39,7 +39,7 @@ export async function relayUntilSignal(context: CommandContext): Promise<ExitCod
   const { loaded } = await chooseRelay(context);
   const { config, hide } = loaded;
   const { format, redact } = config.log;
-  // What is told of is chosen below: every message or none, whatever the level of a service is.
+  // What is printed is chosen below: every message or none, whatever the level of a service is.
   const level = out.quiet ? 'warn' : 'debug';
   const log = createServeLog(io, out, { format, level, hide, redact });
   const spool = (): Promise<Spool> => openSpool(context, loaded);

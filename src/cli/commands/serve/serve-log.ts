@@ -1,7 +1,7 @@
 /**
  * serve-log — what the service prints while it runs: one line per fact, for people or as JSON.
  *
- * Never waits for its reader. One that does not read loses lines, and is told how many.
+ * Never waits for its reader. A reader that is too slow loses lines, and learns how many.
  */
 
 import type { SerializedEvent } from '../../../spool/operator/operator.ts';

@@ -183,7 +183,7 @@ export function contextOf(
   };
 }
 
-// What rules tell of their rounds, in a line.
+// What rules report about their rounds, in one line each.
 
 /** A line for each round that came to something. */
 export function replayNotifier(log: ServeLog): (news: RuleNews) => void {

@@ -92,7 +92,7 @@ export async function printRound(
   await out.line(`${at} ${state} ${sum}`);
 }
 
-/** What was left out as it should be is told only to who wants to hear more. */
+/** What was left out as it should be is printed only with --verbose. */
 function tellFailures(out: Out, { reports, problems }: SweepRun): void {
   for (const { text, isSkipped } of problems) {
     if (isSkipped) out.detail(safe(text));

@@ -119,7 +119,7 @@ async function sweepAll(
 interface Writer {
   /** Writes down what is about to be moved, in the configured store. */
   readonly audit: (details: SweepDetails) => Promise<void>;
-  /** Keeps an event until it is told. */
+  /** Keeps an event until it is reported. */
   readonly note: (event: EventOf<'sweep'>) => void;
   /** Tells what was noted where it was written down; never rejects: nothing depends on it. */
   readonly tell: () => Promise<void>;

@@ -36,7 +36,7 @@ import { parseYaml } from '../../../../config/load/read-yaml.ts';
 import { isRespoolError, RespoolError, show } from '../../../../core/errors.ts';
 import { isPlainObject } from '../../../../core/limits.ts';
 
-/** Everything a sweep is told. */
+/** The settings of a sweep. */
 export interface SweepCommandSettings {
   /** Whether an old name was used. */
   readonly isOld: boolean;

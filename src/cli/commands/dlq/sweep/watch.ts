@@ -42,7 +42,7 @@ import { type UrlWithHeaders, urlWithHeaders } from '../../../session.ts';
 import { atLetters } from '../letter-places.ts';
 import { chooseBroker } from './broker.ts';
 
-/** The kind under which it is remembered what was told. */
+/** The kind of the records that remember what was notified. */
 const WATCH_KIND = 'dlq.watch';
 const EVERY_DEFAULT = '30s';
 const EVERY = { minMs: SECOND_MS, maxMs: DAY_MS };
@@ -54,7 +54,7 @@ interface Depth {
   readonly queue: string;
   /** undefined: unknown now. */
   readonly depth: number | undefined;
-  /** The largest group of failures, asked for when something is told. */
+  /** The largest group of failures, asked for when a notification is sent. */
   readonly group?: () => Promise<string | undefined>;
 }
 
@@ -341,7 +341,7 @@ async function namesOf(
 // Promise: a hook that fails throws; what it was told is told again. A queue's name never becomes
 // part of a command line: it goes in as JSON on stdin, and in the environment.
 
-/** What is told of a dead queue. */
+/** What a notification says about a dead queue. */
 export interface Alert {
   readonly event: 'fired' | 'resolved';
   /** An ISO time. */
@@ -353,7 +353,7 @@ export interface Alert {
   readonly above: number;
   /** More than at the look before; null at the first look. */
   readonly growth: number | null;
-  /** The largest group of failures; null where it cannot be told without looking at messages. */
+  /** The largest group of failures; null where it is not known without reading messages. */
   readonly group: string | null;
 }
 
