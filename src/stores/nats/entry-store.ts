@@ -481,6 +481,7 @@ function createRewind(
     cache,
     journal,
     tell,
+    clock: stream.line.clock,
     streamName: stream.name,
     write: (content, expected) => keeper().write(keeper().encode(content), expected),
     remove: ({ id, seq, key }) => keeper().remove(id, seq, key),

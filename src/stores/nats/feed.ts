@@ -5,7 +5,10 @@
  * broken connection ends it with `onBroken`. Its user then opens another where this one stopped.
  */
 
+import { SECOND_MS } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { sleep } from '../../system/wait.ts';
 import type { Cache, FallenRow, Row } from './catalog.ts';
 import { BrokenConnection, type NatsHeaders, type NatsMessage } from './connection.ts';
 import type { EntryLife, StreamJournal } from './stream-journal.ts';
@@ -310,6 +313,8 @@ function placeOf(reply: string): Place | undefined {
 
 /** Removals that are remembered; the oldest are forgotten first. */
 const REMOVALS_MAX = 200_000;
+/** Time for other processes to write again what they have at hand. */
+export const OTHERS_MS: number = 3 * SECOND_MS;
 /** Writes on their way at once; each that is refused found a newer state there. */
 const WRITES_AT_ONCE = 64;
 
@@ -342,6 +347,7 @@ export interface RewindOptions {
   /** Removes an entry of the sequence it has; false: it has moved on. */
   readonly remove: (row: Row) => Promise<boolean>;
   readonly tell: (error: RespoolError) => void;
+  readonly clock: Clock;
   /** Keeps removals for processes that are started later. */
   readonly journal: Pick<StreamJournal, 'noteRemoval'> | undefined;
 }
@@ -414,6 +420,8 @@ export class Rewind {
     this.#parts.tell(
       wentBack(this.#parts.streamName, { ...findings, returned: removed }, restored),
     );
+    // Nothing is claimed before this ends: what another process has at hand may be settled.
+    if (restored < fallen.length) await sleep(this.#parts.clock, OTHERS_MS);
   }
 }
 

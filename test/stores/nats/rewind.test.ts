@@ -9,6 +9,8 @@ import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntry } from 'respool/testkit';
 import { nats, natsBodies } from 'respool/stores/nats';
 import { createSpool, type EntryStore, type RespoolError, type SpoolEvent } from 'respool';
 import { privateServer, withService } from '../../services/index.ts';
+import { OTHERS_MS } from '../../../src/stores/nats/feed.ts';
+import { holdTimers } from '../../time.ts';
 import { atEnd, bucketName, openStore, plainConnection, removeBucket } from './setup.ts';
 
 /** The stream of a bucket, which can be brought back to what it was. */
@@ -109,6 +111,34 @@ withService('nats', (url) => {
     await expect.poll(() => troubles.join()).toMatch(/were settled came back/);
     expect(await spool.get(id)).toBeUndefined();
     expect(handled).toBe(1);
+  });
+
+  test('an entry that fell back is not claimed before others had the time to write it again', async () => {
+    const bucket = bucketName();
+    const others = holdTimers(OTHERS_MS);
+    // It has nothing at hand that it could write.
+    const store = await openStore({ url: url(), bucket, cacheBytes: 0, clock: others.clock });
+    const heard = hear(store);
+    const { messages, goBackTo } = await streamOf(url(), bucket);
+    await store.insert([sampleEntry('a')]);
+    const earlier = await messages();
+    const [first] = await claim(store);
+    if (first === undefined) throw new Error('nothing was claimed');
+    const { holder = '', ...status } = first.status;
+    const { revision } = status;
+    const archived = { ...status, state: 'archived', revision: revision + 1 } as const;
+    expect(await store.commit([{ id: 'a', revision, holder, to: archived }])).toEqual(['done']);
+    await goBackTo(earlier);
+    let claimed: readonly string[] | undefined;
+    const claiming = claim(store).then((list) => {
+      claimed = list.map(({ envelope }) => envelope.id);
+    });
+    await expect.poll(() => heard.join()).toMatch(/1 fell back .*, 0 of them were written again/);
+    await expect.poll(() => others.count()).toBe(1);
+    expect(claimed).toBeUndefined();
+    others.release();
+    await claiming;
+    expect(claimed).toEqual(['a']);
   });
 
   test('an entry that fell back to an older revision is written again by who knows it', async () => {
