@@ -453,9 +453,12 @@ function scanFlowsSql(names: Names, search: ClaimSearch, scan: FlowScan): ScanSq
   };
 }
 
-/** Up to how many flows it is shorter to search for each than to read the whole index. */
+/**
+ * Up to how many flows it is shorter to search for each than to read the whole index; the least of
+ * it if the index has another name.
+ */
 function flowsMaxSql({ quotedSchema, index }: Names): string {
-  const size = `pg_relation_size('${quotedSchema}.${index('entries_flow')}'::regclass)`;
+  const size = `pg_relation_size(to_regclass('${quotedSchema}.${index('entries_flow')}'))`;
   return `flows_max AS MATERIALIZED (
   SELECT greatest(${FLOWS_FEW}, ${size} / current_setting('block_size')::int8) AS n
 )`;

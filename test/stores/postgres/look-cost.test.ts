@@ -177,6 +177,19 @@ withService('postgres', () => {
     }
   });
 
+  // Regression: each claim and look failed (42P01).
+  test('finds what is due with an index that was renamed', async () => {
+    const schema = ownSchema();
+    const store = await openStore({ schema });
+    const out = sampleEntries(LEFT_OUT, 'out', { destination: 'full', dueAt: LONG_DUE });
+    await store.insert([...out, ...LIVE]);
+    const ask = asking(await openClient());
+    await ask(`ALTER INDEX "${schema}".entries_flow RENAME TO other`);
+    const filter: ClaimFilter = { ...DELIVERY, exceptDestinations: ['full'] };
+    const found = await store.claim(claimRequest(store, filter));
+    expect(found).toHaveLength(LIVE.length);
+  });
+
   // Regression: a claim beside 500 full destinations was a text of 124 kB.
   test('names each full destination once in a statement', async () => {
     const out = sampleEntries(LEFT_OUT, 'out', (at) => ({
