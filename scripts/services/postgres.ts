@@ -84,6 +84,7 @@ function settings(): readonly string[] {
     // The names of sockets are short, and those of temporary folders may be long.
     unix_socket_directories: '',
     max_connections: CONNECTIONS_MAX,
+    max_prepared_transactions: 4,
     // As in production: durability is what is tested.
     fsync: 'on',
   };

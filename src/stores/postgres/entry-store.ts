@@ -472,12 +472,12 @@ async function letNextGo(
 ): Promise<void> {
   if (ended.size === 0) return;
   try {
-    const count = await server.run('let the next of a key go', (ask) =>
-      orderKeys.letGo(ask, [...ended]),
+    const count = await notifications.writes.counted(
+      1,
+      () => server.run('let the next of a key go', (ask) => orderKeys.letGo(ask, [...ended])),
+      (released) => released > 0,
     );
-    if (count === 0) return;
-    notifications.writes.noteDrawn();
-    notifications.notify();
+    if (count > 0) notifications.notify();
   } catch {
     // The end is committed. A message that still waits behind it is found at its due time.
   }

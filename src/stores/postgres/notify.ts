@@ -4,14 +4,15 @@
  * A NOTIFY takes a lock of the whole database when it commits, so it is never sent with a write: it
  * goes by itself, afterwards, at most every 20 ms. A store that is watched has one connection for
  * LISTEN: to `listenUrl`, otherwise to `url` unless that leads through a pool. Beside it, and
- * without it, the store polls: every 50 ms while others write, up to every second while they do
- * not, since no NOTIFY follows what a transaction of the caller inserts. A look reads one sequence,
- * from which every write draws that makes something due.
+ * without it, the store polls: every 50 ms while others write or our own writes hide whether they
+ * do, up to every second while they do not, since no NOTIFY follows what a transaction of the
+ * caller inserts. A look reads one sequence, from which every write draws that makes something due.
  *
  * Why: docs/decisions/0048-a-watched-store-listens.md
  */
 
 import type { Clock } from '../../ports/clock.ts';
+import { Sleeper } from '../../system/wait.ts';
 import {
   type QueryRequest,
   loadPg,
@@ -26,6 +27,10 @@ import type { CheckedOptions, Names, PgAnswer } from './options.ts';
 const TELL_EVERY_MS = 20;
 const LOOK_MIN_MS = 50;
 const LOOK_MAX_MS = 1_000;
+/** How long a look waits for a moment when none of our own writes is on its way. */
+const IDLE_WAIT_MS = 40;
+/** After this many unsure looks in a row, which take about a second, it wakes. */
+const UNSURE_MAX = 10;
 const RECONNECT_MS = 1_000;
 const NOTIFY_SQL = 'SELECT pg_notify($1, $2)';
 
@@ -61,6 +66,8 @@ export class Notifications {
   #isTelling = false;
   #hasNews = false;
   #lookMs = LOOK_MIN_MS;
+  /** Looks in a row that were unsure. */
+  #unsure = 0;
   /** The last look failed. */
   #wasAway = false;
 
@@ -70,7 +77,7 @@ export class Notifications {
     this.#clock = clock;
     this.#sockets = new Sockets(clock);
     this.#instance = instance;
-    this.writes = new WriteTracker(options.names);
+    this.writes = new WriteTracker(options.names, clock);
   }
 
   async open(): Promise<void> {
@@ -229,19 +236,19 @@ export class Notifications {
   }
 
   async #look(): Promise<void> {
+    await this.writes.idle();
     try {
       const found = await this.#server.run('look for what others wrote', (ask) =>
         this.writes.look(ask),
       );
+      this.#unsure = found === 'unsure' ? this.#unsure + 1 : 0;
       // What waits for the server must hear that it is back, also if nothing was written.
-      const isNews = found === 'news' || this.#wasAway;
+      const isNews = found === 'news' || this.#unsure === UNSURE_MAX || this.#wasAway;
       this.#wasAway = false;
-      this.#lookMs = isNews ? LOOK_MIN_MS : Math.min(2 * this.#lookMs, LOOK_MAX_MS);
-      // Doubt wakes as news does: nothing waits for longer than one look. The pauses still grow.
-      if ((isNews || found === 'unsure') && this.#isOpen) {
-        this.writes.told();
-        this.#wake();
-      }
+      this.#lookMs =
+        isNews || found === 'unsure' ? LOOK_MIN_MS : Math.min(2 * this.#lookMs, LOOK_MAX_MS);
+      if (isNews) this.#unsure = 0;
+      if (isNews && this.#isOpen) this.#wake();
     } catch {
       // Anyone who uses the store hears of it there; the watch only goes on.
       this.#wasAway = true;
@@ -250,99 +257,103 @@ export class Notifications {
   }
 }
 
-/** What a look found; unsure: writes of our own were on their way. */
+/** What a look found; unsure: all that was drawn may be of our own writes on their way, or not. */
 type Finding = 'news' | 'unsure' | 'nothing';
 
-/** What a look has seen. */
-interface Sight {
-  /** How many numbers others have drawn: at least, and at most. */
-  readonly least: number;
-  readonly most: number;
-  /** Open transactions that may have drawn some of them. */
-  readonly open: ReadonlySet<string>;
-}
+/** How the name of a prepared transaction begins, which has no session. */
+const PREPARED = '-1/';
 
 /**
  * Tells the writes of other processes from our own, by the sequence of entries: an insert draws a
- * number for each row, and a change that makes something due draws one. A number is seen before the
- * transaction that drew it is committed. So the end of a transaction that was open when its number
- * was seen is news as well.
+ * number for each row, and a change that makes something due draws one.
+ *
+ * Others have drawn at least the numbers that our writes cannot account for, and at most those that
+ * our answered writes did not draw. If the least has grown, others have written; if the most is not
+ * above what is known, they have not. A number is seen before the transaction that drew it is
+ * committed. So the end of a transaction that was open when news was seen is news as well.
  */
 export class WriteTracker {
   readonly #sql: string;
   /** Numbers that our own writes draw: of those that were sent, and of those that were answered. */
   #sent = 0;
   #answered = 0;
-  #drawn = -1;
-  /** What was told, and what the last look has seen. */
-  #told: Sight | undefined;
-  #seen: Sight | undefined;
+  /** Sleeps until none of them is on its way. */
+  readonly #idle: Sleeper;
+  /** The least that others have drawn, which is no news any more. */
+  #known: number | undefined;
+  /** Transactions that may have drawn some of it, and have not ended yet. */
+  #open: ReadonlySet<string> = new Set();
 
-  constructor(names: Names) {
+  constructor(names: Names, clock: Clock) {
     this.#sql = lookSql(names);
+    this.#idle = new Sleeper(clock);
   }
 
   /**
-   * Runs a write of our own that draws this many numbers. If it fails, they count as drawn by
-   * others: whether it has drawn them is unknown, and a needless wake-up does no harm.
+   * Runs a write of our own that draws this many numbers, or none if `hasDrawn` says so. If it
+   * fails, they count as drawn by others: whether it has drawn them is unknown, and a needless
+   * wake-up does no harm.
    */
-  async counted<T>(numbers: number, write: () => Promise<T>): Promise<T> {
+  async counted<T>(
+    numbers: number,
+    write: () => Promise<T>,
+    hasDrawn: (result: T) => boolean = () => true,
+  ): Promise<T> {
     this.#sent += numbers;
+    let isDrawn = false;
     try {
       const result = await write();
-      this.#answered += numbers;
+      isDrawn = hasDrawn(result);
       return result;
-    } catch (error) {
-      this.#sent -= numbers;
-      throw error;
+    } finally {
+      if (isDrawn) this.#answered += numbers;
+      else this.#sent -= numbers;
+      if (this.#sent === this.#answered) this.#idle.wake();
     }
   }
 
-  /** One of our own has drawn a number. */
-  noteDrawn(): void {
-    this.#sent += 1;
-    this.#answered += 1;
+  /** Waits for a moment when none of our own is on its way, but not for long. */
+  async idle(): Promise<void> {
+    if (this.#sent !== this.#answered) await this.#idle.sleep(IDLE_WAIT_MS);
   }
 
-  /** Whether others have written something since it was last told. */
+  /** Whether others have written something since the last look. */
   async look(ask: QueryRequest): Promise<Finding> {
-    const answered = this.#answered;
-    const before = this.#told;
-    const isWaiting = (before?.open.size ?? 0) > 0;
-    const [[number, writing] = []] = await ask(this.#sql, [this.#drawn, isWaiting]);
+    const [known, sent, answered] = [this.#known, this.#sent, this.#answered];
+    const accountedFor = known === undefined ? -1 : known + sent;
+    const isWaiting = this.#open.size > 0;
+    const [[number, writing] = []] = await ask(this.#sql, [accountedFor, isWaiting]);
+    // Another look was quicker, and its answer may be of a later time.
+    if (this.#known !== known) return 'unsure';
     const drawn = Number(number);
-    this.#drawn = drawn;
+    // n.b. Also those that failed meanwhile: more than was accounted for is only then news.
+    const [least, most] = [drawn - Math.max(sent, this.#sent), drawn - answered];
     const open = new Set(typeof writing === 'string' ? writing.split(' ') : []);
-    const now = { least: drawn - this.#sent, most: drawn - answered, open };
-    this.#seen = now;
-    if (before === undefined) {
-      this.told();
-      return 'nothing';
+    const hasEnded = [...this.#open].some((one) => !open.has(one));
+    // After a failover they may have drawn fewer.
+    if (known === undefined || least > known || most < known) {
+      this.#known = least;
+      this.#open = open;
+      return known === undefined ? 'nothing' : 'news';
     }
-    const left = new Set([...before.open].filter((one) => open.has(one)));
-    const isDrawn = now.most > before.least;
-    // Then others have drawn no more than before; after a failover they may have drawn fewer.
-    if (!isDrawn) this.#seen = { least: now.most, most: now.most, open: left };
-    if (now.least > before.most || left.size < before.open.size) return 'news';
-    if (!isDrawn) this.told();
-    else this.#told = { least: before.least, most: Math.min(before.most, now.most), open };
-    return isDrawn ? 'unsure' : 'nothing';
-  }
-
-  /** Watchers now know everything that the last look has seen. */
-  told(): void {
-    this.#told = this.#seen;
+    // n.b. Not those that began later: they drew nothing that is known yet, and may be our own. One
+    // that is waited for has another name once it is prepared.
+    const stays = (one: string): boolean => this.#open.has(one) || one.startsWith(PREPARED);
+    this.#open = new Set([...open].filter(stays));
+    if (hasEnded) return 'news';
+    return most > known ? 'unsure' : 'nothing';
   }
 }
 
 /**
- * The last number drawn; and, if it differs from `$1` or if `$2` is true, the transactions that are
- * writing entries.
+ * The last number drawn; and, if it is more than `$1` or if `$2` is true, the transactions that are
+ * writing entries. n.b. In this order: what ends in between has been committed by then.
  */
 export function lookSql({ sequence, table }: Names): string {
-  return `SELECT n, CASE WHEN n <> $1::int8 OR $2::boolean THEN (
+  return `SELECT n, CASE WHEN n > $1::int8 OR $2::boolean THEN (
   SELECT string_agg(virtualtransaction, ' ') FROM pg_locks
   WHERE relation = '${table.entries}'::regclass AND mode = 'RowExclusiveLock' AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 ) END FROM (SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS n FROM ${sequence}) s`;
 }
 

@@ -362,7 +362,7 @@ async function listClaimHelpers(list: StatementList, names: Names): Promise<void
   await list.record('Release the next row of order keys', (ask) => orderKeys.letGo(ask, ['k']), {
     given: ['order_keys', 'last_claim_at'],
   });
-  const looked = ['last_number', 'is_waiting'];
+  const looked = ['accounted_for', 'is_waiting'];
   list.add('Look for what other processes wrote', lookSql(names), [1, true], looked);
 }
 
@@ -372,7 +372,7 @@ function changeOf(id: string, more: Partial<Change> = {}) {
 }
 
 async function listCommits(list: StatementList, names: Names): Promise<void> {
-  const writes = new WriteTracker(names);
+  const writes = new WriteTracker(names, CLOCK);
   const changesOf = (keepsSent: boolean, isOrdered = false): Changes => {
     const orderKeys = new OrderKeys(names);
     if (isOrdered) orderKeys.note();

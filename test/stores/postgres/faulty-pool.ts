@@ -11,7 +11,9 @@ export type Fault =
   | 'after'
   | { readonly code: string; readonly message?: string }
   | { readonly rows: unknown[][] }
-  | { readonly notice: string };
+  | { readonly notice: string }
+  /** It is done; then this is called, and the answer comes after it. */
+  | { readonly answerAfter: () => Promise<unknown> };
 
 export interface FaultyPool extends PgPool {
   /** Asked before each statement; default: nothing happens. */
@@ -21,8 +23,8 @@ export interface FaultyPool extends PgPool {
   readonly destroyed: number;
 }
 
-export async function faultyPool(): Promise<FaultyPool> {
-  const pool = new pg.Pool({ connectionString: await serverUrl(), max: 5 });
+export async function faultyPool(url?: string): Promise<FaultyPool> {
+  const pool = new pg.Pool({ connectionString: url ?? (await serverUrl()), max: 5 });
   pool.on('error', () => undefined);
   atEnd(() => pool.end());
   const counts = { taken: 0, released: 0, destroyed: 0 };
@@ -71,7 +73,8 @@ function wrap(
       if (typeof fault === 'object' && 'rows' in fault) return { rows: fault.rows };
       const result = await client.query(query);
       if (fault === 'after') throw lost();
-      if (typeof fault === 'object') for (const tell of notices) tell({ code: fault.notice });
+      if (typeof fault === 'object' && 'answerAfter' in fault) await fault.answerAfter();
+      else if (typeof fault === 'object') for (const tell of notices) tell({ code: fault.notice });
       return result;
     },
     release(error?: Error | boolean) {
