@@ -342,6 +342,18 @@ describe('bytes that are no request', () => {
     ],
     ['two hosts', 'GET /healthz HTTP/1.1\r\nhost: localhost\r\nHost: evil.example\r\n\r\n', 400],
     ['the same host twice', 'GET / HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\n\r\n', 400],
+    ...['authorization: Bearer a', 'content-type: text/plain'].map(
+      (field): [string, string, number] => [
+        `two of ${field}`,
+        `GET /v1/stats HTTP/1.1\r\nhost: localhost\r\n${field}\r\n${field.toUpperCase()}\r\n\r\n`,
+        400,
+      ],
+    ),
+    ...['?topic=%ff', '?text=%ed%a0%80', '?text=50%'].map((query): [string, string, number] => [
+      `a query that is not text: ${query}`,
+      `GET /v1/messages${query} HTTP/1.1\r\nhost: localhost\r\n\r\n`,
+      400,
+    ]),
     ['no host', 'GET /healthz HTTP/1.1\r\n\r\n', 400],
     ...[
       '/v1/../v1/stats',

@@ -130,6 +130,36 @@ describe('a message as JSON', () => {
     expect((await spool.count()).incoming).toBe(0);
   });
 
+  test.each([
+    ['9007199254740993', '{"topic":"a","body":{"id":9007199254740993}}'],
+    ['-12345678901234567890', '{"topic":"a","body":[-12345678901234567890]}'],
+    ['1e999', '{"topic":"a","body":1e999}'],
+    ['-1E400', '{"topic":"a","body":-1E400 }'],
+  ])('is refused with a number that would be changed: %s', async (number, text) => {
+    const { ask, spool } = await setup();
+    const headers = { 'content-type': 'application/json' };
+    const answer = await ask(PATH, { method: 'POST', body: text, headers });
+    expect(answer.status).toBe(400);
+    const { error } = await json<{ error: { message: string } }>(answer);
+    expect(error.message).toContain(`the number "${number}" in JSON: it would be changed`);
+    expect((await spool.count()).incoming).toBe(0);
+  });
+
+  test('keeps numbers that are exact, and those in texts', async () => {
+    const { ask, spool } = await setup();
+    const body =
+      '{"a":[9007199254740992,10000000000000000000,-0.5,1e5,0.1],"b":"9007199254740993"}';
+    const headers = { 'content-type': 'application/json' };
+    const answer = await ask(PATH, {
+      method: 'POST',
+      body: `{"topic":"a","body":${body}}`,
+      headers,
+    });
+    const { id } = await json<{ id: string }>(answer);
+    const stored: unknown = JSON.parse((await bytesOf(await spool.body(id))).toString());
+    expect(stored).toEqual(JSON.parse(body));
+  });
+
   test('may have one name in several objects, and colons in texts', async () => {
     const { post, spool } = await setup();
     const body = { a: { a: [{ a: ':' }, { a: '{"a":1,"a":2}' }] }, 'b:c': '\\":' };

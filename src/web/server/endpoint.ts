@@ -87,9 +87,8 @@ export function addEndpoint<P, Q, B>(app: App, endpoint: Endpoint<P, Q, B>): voi
     const { env, req } = context;
     const { caller, operator, signal } = env;
     if (role !== undefined) checkRole(caller, role);
-    const { searchParams } = new URL(req.url);
     const params = parsed(endpoint.params, req.param(), 'path') as P;
-    const given = queryOf(searchParams, endpoint.lists);
+    const given = queryOf(new URL(req.url), endpoint.lists);
     const query = parsed(endpoint.query ?? NO_QUERY, given, 'query') as Q;
     const share = env.budget.open();
     try {
@@ -183,7 +182,11 @@ function responsesOf(
 const PARAMETERS_MAX = 1_000;
 const NO_QUERY = z.strictObject({});
 
-function queryOf(params: URLSearchParams, lists: readonly string[] = []): Record<string, unknown> {
+function queryOf(
+  { search, searchParams: params }: URL,
+  lists: readonly string[] = [],
+): Record<string, unknown> {
+  checkEscapes(search);
   if (params.size > PARAMETERS_MAX) {
     throw new RespoolError('limit.exceeded', `cannot use more than ${PARAMETERS_MAX} parameters`);
   }
@@ -200,6 +203,18 @@ function queryOf(params: URLSearchParams, lists: readonly string[] = []): Record
     Object.defineProperty(query, name, { value, enumerable: true });
   }
   return query;
+}
+
+/** `URLSearchParams` replaces what is not UTF-8, and takes a `%` without its digits as it is. */
+function checkEscapes(search: string): void {
+  try {
+    decodeURIComponent(search);
+  } catch {
+    throw new RespoolError(
+      'config.invalid',
+      'cannot read the query: allowed is text in UTF-8, with % written as %25',
+    );
+  }
 }
 
 function bodyOf<P, Q, B>(

@@ -64,11 +64,18 @@ export function isJson(bytes: Uint8Array): boolean {
 
 const UTF8 = new TextDecoder('utf-8', { fatal: true });
 const QUOTE = 0x22;
+const PLUS = 0x2b;
 const COMMA = 0x2c;
+const MINUS = 0x2d;
+const POINT = 0x2e;
+const ZERO = 0x30;
+const NINE = 0x39;
 const COLON = 0x3a;
+const CAPITAL_E = 0x45;
 const LIST_BEGINS = 0x5b;
 const BACKSLASH = 0x5c;
 const LIST_ENDS = 0x5d;
+const SMALL_E = 0x65;
 const OBJECT_BEGINS = 0x7b;
 const OBJECT_ENDS = 0x7d;
 
@@ -86,7 +93,11 @@ function checkBytes(bytes: Uint8Array): number {
     } else if (byte === QUOTE) isText = true;
     else if (byte === COMMA) values += 1;
     else if (byte === COLON) names += 1;
-    else if (byte === LIST_BEGINS || byte === OBJECT_BEGINS) {
+    else if (byte === MINUS || isDigit(byte)) {
+      const end = endOfNumber(bytes, at);
+      checkNumber(bytes.subarray(at, end));
+      at = end - 1;
+    } else if (byte === LIST_BEGINS || byte === OBJECT_BEGINS) {
       depth += 1;
       values += 1;
       if (depth > DEPTH_IN_ALL_MAX) throw tooMuch(`${DEPTH_IN_ALL_MAX} levels`);
@@ -94,6 +105,35 @@ function checkBytes(bytes: Uint8Array): number {
     if (values > VALUES_MAX) throw tooMuch(`${VALUES_MAX} values`);
   }
   return names;
+}
+
+function isDigit(byte: number | undefined): boolean {
+  return byte !== undefined && byte >= ZERO && byte <= NINE;
+}
+
+function endOfNumber(bytes: Uint8Array, begin: number): number {
+  let at = begin + 1;
+  while (isDigit(bytes[at]) || IN_NUMBERS.has(bytes[at])) at += 1;
+  return at;
+}
+
+const IN_NUMBERS = new Set<number | undefined>([PLUS, MINUS, POINT, CAPITAL_E, SMALL_E]);
+/** Whole numbers with as many characters or fewer are always exact. */
+const EXACT_CHARS = 15;
+
+/** `JSON.parse` rounds whole numbers beyond 2^53, and makes too large ones null when written. */
+function checkNumber(bytes: Uint8Array): void {
+  const isShort = bytes.length <= EXACT_CHARS;
+  if (isShort && !bytes.includes(SMALL_E) && !bytes.includes(CAPITAL_E)) return;
+  const text = UTF8.decode(bytes);
+  const value = Number(text);
+  const isInfinite = Math.abs(value) === Infinity;
+  const isWhole = /^-?\d+$/.test(text);
+  if (!isInfinite && !(isWhole && BigInt(text) !== BigInt(value))) return;
+  const why =
+    `cannot use the number ${show(text)} in JSON: it would be changed; send it as text, ` +
+    'or the JSON as the bytes of a body';
+  throw new HttpRefusal(400, 'json.invalid', why);
 }
 
 /** Number of keys in all objects; lower than in the text if there is a duplicate key. */

@@ -150,7 +150,7 @@ export class RequestGate {
 
   #checkHost(inlet: Inlet): void {
     const host = inlet.header('host');
-    if (host === undefined || countHosts(inlet.rawHeaders) > 1) throw hostInvalid();
+    if (host === undefined || countOf(HOST, inlet) > 1) throw hostInvalid();
     const name = bare(host.toLowerCase().replace(/:\d{1,5}$/, ''));
     if (this.#hosts.has(name)) return;
     // A page cannot make an address of its own out of ours: only names can be rebound.
@@ -262,28 +262,34 @@ function local(inlet: Inlet): Caller {
 }
 
 /** Node takes the first of several, and what stands before us may have taken another. */
-function countHosts(rawHeaders: readonly string[]): number {
+function countOf(header: string, { rawHeaders }: Inlet): number {
   let count = 0;
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const name = rawHeaders[at] ?? '';
-    if (name.length === HOST.length && name.toLowerCase() === HOST) count += 1;
+    if (name.length === header.length && name.toLowerCase() === header) count += 1;
   }
   return count;
 }
 
 const HOST = 'host';
+/** Others of which Node takes the first, and that say who asks and what the body is. */
+const SINGLE_HEADERS = ['authorization', 'content-type'];
 
 /** Message headers (64), options of a post, and what clients and proxies add. */
 export const HEAD_FIELDS_MAX = 256;
 
-function checkFields({ rawHeaders }: Inlet): void {
-  if (rawHeaders.length <= 2 * HEAD_FIELDS_MAX) return;
-  throw new HttpRefusal(
-    431,
-    'too-large',
-    `cannot accept the request: it has more than the allowed ${HEAD_FIELDS_MAX} header fields`,
-    { code: 'limit.exceeded', headers: { connection: 'close' } },
-  );
+function checkFields(inlet: Inlet): void {
+  if (inlet.rawHeaders.length > 2 * HEAD_FIELDS_MAX) {
+    throw new HttpRefusal(
+      431,
+      'too-large',
+      `cannot accept the request: it has more than the allowed ${HEAD_FIELDS_MAX} header fields`,
+      { code: 'limit.exceeded', headers: { connection: 'close' } },
+    );
+  }
+  const header = SINGLE_HEADERS.find((name) => countOf(name, inlet) > 1);
+  if (header === undefined) return;
+  throw new RespoolError('config.invalid', `cannot use the header "${header}" twice: give one`);
 }
 
 function hostInvalid(): HttpRefusal {

@@ -56,6 +56,7 @@ export const enqueueCommand: CommandSpec = {
     const { body, type } = await bodyOf(context);
     const headers = headersOf(options.texts('header'), { said: options.text('contentType'), type });
     const message: Message = { topic, headers, body, ...optionsOf(context) };
+    checkTexts({ ...message, ...headers });
     const { operator } = await session();
     await warnOfUnknownPolicy(context, operator, message.policy);
     const { id, duplicate } = await operator.enqueue(message);
@@ -65,6 +66,22 @@ export const enqueueCommand: CommandSpec = {
     return undefined;
   },
 };
+
+/** Node replaces bytes of an argument that are not UTF-8, and a message must not be changed. */
+function checkTexts(values: Readonly<Record<string, unknown>>): void {
+  const found = Object.entries(values).find(([name, value]) =>
+    `${name}${typeof value === 'string' ? value : ''}`.includes(REPLACED),
+  );
+  if (found === undefined) return;
+  const what = safe(found[0]);
+  throw new CommandError(
+    'usage.invalid',
+    `cannot use ${what}: the argument is not UTF-8, or has the character U+FFFD; ` +
+      'a body of any bytes comes from --file or stdin',
+  );
+}
+
+const REPLACED = '\uFFFD';
 
 function optionsOf({ options }: CommandContext): Partial<Message> {
   const priority = options.number('priority', { min: 0, max: PRIORITY_MAX });
