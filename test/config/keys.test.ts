@@ -73,6 +73,17 @@ describe('a bad value is refused with its key, the value, what is allowed and th
       },
       ['"serve.tokens[1].name"', 'every name once'],
     ],
+    [
+      {
+        serve: {
+          tokens: [
+            { name: 'a', role: 'read', sha256 },
+            { name: 'b', role: 'admin', sha256: sha256.toUpperCase() },
+          ],
+        },
+      },
+      ['the token of "a" as "serve.tokens[1].sha256" too', 'every token once'],
+    ],
     [{ serve: { tls: { key: '', cert: 'x' } } }, ['"serve.tls.key"', 'the name of a file']],
     [{ serve: { tls: { key: 'k.pem' } } }, ['"serve.tls.cert"', 'both key and cert']],
     [{ serve: { tls: { cert: 'c.pem' } } }, ['"serve.tls.key"', 'both key and cert']],

@@ -1,5 +1,5 @@
 /** loadConfig: which file, what it says, and what is wrong with it (R202, R216, R217). */
-import { mkdir, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, rm, symlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { describeConfig } from '../../src/config/describe.ts';
@@ -106,6 +106,20 @@ describe('the file', () => {
     expect(said).toContain('respool.config.json": it is a folder');
     expect(said).not.toContain('EISDIR');
   });
+
+  test.each(['respool.config.yaml', 'respool.config.json', '.env'])(
+    'that is not UTF-8 is refused: %s',
+    async (name) => {
+      const folder = await folderWith({ 'respool.config.yaml': '', [name]: '' });
+      if (name.endsWith('.json')) await rm(path.join(folder, 'respool.config.yaml'));
+      await writeFile(
+        path.join(folder, name),
+        Buffer.from('RESPOOL_STORE=sqlite:./M\u00FCll', 'latin1'),
+      );
+      const said = await textOf(loadConfig({ cwd: folder, env: {} }));
+      expect(said).toBe(`cannot use ${path.join(folder, name)}: it is not UTF-8; save it as UTF-8`);
+    },
+  );
 
   test('that is a link to nothing is refused, and none further up is taken for it', async () => {
     const folder = await folderWith({ 'respool.config.json': '{}', 'inner/x': '' });

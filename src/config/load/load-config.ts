@@ -21,7 +21,7 @@ import {
 import { collectKeys } from './encryption-keys.ts';
 import { environmentName, isScalar, KEYS, keysWith, valueOfText } from '../schema/keys.ts';
 import { didYouMean, type Origin, withOrigin } from './config-errors.ts';
-import { type Environment, type RawConfig, readConfigFile } from './read-file.ts';
+import { type Environment, type RawConfig, readConfigFile, textOfFile } from './read-file.ts';
 import { storesOf } from '../open/stores.ts';
 import { sealedBy, transformsOf } from '../open/transforms.ts';
 import { checkTokenAtRest } from './serve.ts';
@@ -430,9 +430,9 @@ const KEPT = new WeakMap<Environment, Set<string>>();
 export async function addDotEnv(folder: string, env: Environment): Promise<ReadonlySet<string>> {
   const added = new Set<string>();
   const file = path.resolve(folder, DOT_ENV);
-  let text: string;
+  let bytes: Buffer;
   try {
-    text = await readFile(file, 'utf8');
+    bytes = await readFile(file);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'ENOENT' || code === 'EISDIR') return added;
@@ -442,7 +442,7 @@ export async function addDotEnv(folder: string, env: Environment): Promise<Reado
   ADDED.set(env, before);
   const kept = KEPT.get(env) ?? new Set<string>();
   KEPT.set(env, kept);
-  for (const [name, value] of Object.entries(parseEnv(text))) {
+  for (const [name, value] of Object.entries(parseEnv(textOfFile(bytes, file)))) {
     if (value !== undefined) kept.add(value);
     // Also one that another source overrides: clients read it, and it is stored in clear text.
     const isToken = TOKEN_NAMES.includes(name) && value !== '';

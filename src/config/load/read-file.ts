@@ -5,6 +5,7 @@
  *   .ts .mts .js .mjs   imported; the default export is the configuration
  */
 
+import { isUtf8 } from 'node:buffer';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -141,7 +142,13 @@ export async function readText(file: string): Promise<string> {
       `cannot use ${file}: it has ${bytes.byteLength} bytes, allowed are ${FILE_MAX_BYTES}`,
     );
   }
-  return bytes.toString('utf8').replace(/^\uFEFF/, '');
+  return textOfFile(bytes, file).replace(/^\uFEFF/, '');
+}
+
+/** A text in UTF-8. Of other bytes each would become U+FFFD, also in a password. */
+export function textOfFile(bytes: Buffer, file: string): string {
+  if (isUtf8(bytes)) return bytes.toString('utf8');
+  throw new RespoolError('config.invalid', `cannot use ${file}: it is not UTF-8; save it as UTF-8`);
 }
 
 async function runProgram(file: string): Promise<Readonly<Record<string, unknown>>> {

@@ -1,7 +1,7 @@
 /** serve — the lists and pairs among the service's keys, checked. */
 
 import { hash } from 'node:crypto';
-import { RespoolError } from '../../core/errors.ts';
+import { RespoolError, show } from '../../core/errors.ts';
 import { checkKey, checkOneOf, isPlainObject } from '../../core/limits.ts';
 import type { ServeConfig, TokenConfig } from '../schema/define-config.ts';
 import { ROLES, TOKEN_KEYS } from '../schema/items.ts';
@@ -11,9 +11,10 @@ import { checkKeys, configError, inSection } from './config-errors.ts';
 const TOKENS_MAX = 1_000;
 const HOSTS_MAX = 1_000;
 
-/** Tokens by name, role and SHA-256; a name stands once. */
+/** Tokens by name, role and SHA-256; a name stands once, and so does a token. */
 export function tokensOf(value: unknown): readonly TokenConfig[] {
   const names = new Set<string>();
+  const nameByHash = new Map<string, string>();
   return listOf(value, 'serve.tokens', TOKENS_MAX).map((token, at) => {
     const key = `serve.tokens[${at}]`;
     if (!isPlainObject(token)) throw configError(key, typeof token, '{ name, role, sha256 }');
@@ -30,8 +31,17 @@ export function tokensOf(value: unknown): readonly TokenConfig[] {
       );
     }
     checkGuessable(sha256, `${key}.sha256`);
+    const lower = sha256.toLowerCase();
+    const other = nameByHash.get(lower);
+    if (other !== undefined) {
+      const text =
+        `cannot use the token of ${show(other)} as "${key}.sha256" too: ` +
+        'allowed is every token once';
+      throw new RespoolError('config.invalid', text);
+    }
+    nameByHash.set(lower, name);
     const role = checkOneOf(`${key}.role`, token['role'], ROLES);
-    return { name, role, sha256: sha256.toLowerCase() };
+    return { name, role, sha256: lower };
   });
 }
 
