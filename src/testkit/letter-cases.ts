@@ -27,8 +27,8 @@ export interface LetterSample {
   readonly headers?: Readonly<Record<string, string>>;
   /** Default three bytes. */
   readonly body?: Uint8Array;
-  /** Its origin is unknown; only where `canBeHomeless`. */
-  readonly isHomeless?: boolean;
+  /** It has no known home; only where `canBeUnroutable`. */
+  readonly isUnroutable?: boolean;
 }
 
 /** What the other side has of a letter that was sent on. */
@@ -83,7 +83,7 @@ export interface LettersAbilities {
   /** Sending can be made impossible, and be fixed. */
   readonly canBreak: boolean;
   /** There are letters of unknown home. */
-  readonly canBeHomeless: boolean;
+  readonly canBeUnroutable: boolean;
   /** Letters can be sent elsewhere than home. */
   readonly canSendElsewhere: boolean;
   /** The content type of a letter is kept, and can be changed. */
@@ -519,9 +519,9 @@ export const settleCases: readonly LetterCase[] = [
   },
   {
     name: 'a letter without a home is not sent, and stays',
-    needs: 'canBeHomeless',
+    needs: 'canBeUnroutable',
     async run({ letters, put }) {
-      await put([{ id: 'one', isHomeless: true }]);
+      await put([{ id: 'one', isUnroutable: true }]);
       const [letter] = await assertLying(letters, ['one']);
       assert.equal(letter?.home, undefined);
       assertAll(await settleAll(letters, sendBy('r1')), ['one'], 'failed');

@@ -132,7 +132,7 @@ test('ids and reasons that would steer a terminal are shown as what they are', a
   await onRecord(shell, async (records) => {
     const { plan } = replay;
     const groups = [{ group: evil, code: evil, reason: evil, count: 1 }];
-    const cannot = [{ why: 'homeless', text: evil, count: 1, ids: [evil] }];
+    const cannot = [{ why: 'unroutable', text: evil, count: 1, ids: [evil] }];
     const routes = [{ to: evil, count: 1 }];
     const value = { ...replay, by: evil, because: evil, plan: { ...plan, groups, cannot, routes } };
     await records.put(REPLAYS_RECORD_KIND, replay.id, value);

@@ -128,7 +128,7 @@ test('a dry run tells the plan and what looking costs, and takes nothing', async
       plan: {
         count: 4,
         routes: [{ to: ground.main, count: 3 }],
-        cannot: [{ why: 'homeless', count: 1, ids: ['lost'] }],
+        cannot: [{ why: 'unroutable', count: 1, ids: ['lost'] }],
         caution: expect.stringContaining('count'),
       },
     },

@@ -99,9 +99,9 @@ async function served(
 
 async function giveUp(spool: Spool, sample: LetterSample): Promise<void> {
   const { id, topic = TOPIC, code = 'suite.failed', reason = 'it did not work' } = sample;
-  const { headers = {}, body = Uint8Array.of(1, 2, 3), isHomeless = false } = sample;
+  const { headers = {}, body = Uint8Array.of(1, 2, 3), isUnroutable = false } = sample;
   // What came from a queue goes back there: no topic is its home.
-  const mark = isHomeless ? { [AMQP_HEADER]: '{}' } : {};
+  const mark = isUnroutable ? { [AMQP_HEADER]: '{}' } : {};
   await spool.enqueue({ id, topic, headers: { ...headers, ...mark }, body });
   await spool.process(id, failWith(code, reason));
 }
@@ -130,7 +130,7 @@ const CAN = {
   canFailAgain: true,
   canTellDelivered: true,
   canBreak: true,
-  canBeHomeless: true,
+  canBeUnroutable: true,
   canSendElsewhere: true,
   hasContentType: true,
 } as const;

@@ -36,7 +36,7 @@ const CAN = {
   canFailAgain: true,
   canTellDelivered: true,
   canBreak: true,
-  canBeHomeless: true,
+  canBeUnroutable: true,
   canSendElsewhere: true,
   hasContentType: true,
 } as const;

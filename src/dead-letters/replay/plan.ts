@@ -150,7 +150,7 @@ interface Obstacle {
 }
 
 const TEXTS: Readonly<Record<CannotKind, string>> = {
-  homeless: 'their origin is unknown; give a destination',
+  unroutable: 'their origin is unknown; give a destination',
   'replayed-too-often': 'they were replayed too often, and will be parked',
   'transform-failed': 'the transform fails on them',
   'transform-skips': 'the transform leaves them where they are',
@@ -167,7 +167,7 @@ async function obstacleOf(
 ): Promise<Obstacle | undefined> {
   const because = (why: CannotKind, text = TEXTS[why]): Obstacle => ({ why, text });
   if (open.letter.replays >= replaysMax) return because('replayed-too-often');
-  if ((to ?? open.letter.home) === undefined) return because('homeless');
+  if ((to ?? open.letter.home) === undefined) return because('unroutable');
   if (transform === undefined) return undefined;
   const repaired = await repairLetter(transform, open);
   if (repaired.kind === 'skip') return because('transform-skips');

@@ -292,7 +292,7 @@ export class LetterProgress {
       // Results first: they are of what was intended before.
       for (const { items, ...outcome } of record.results ?? []) {
         for (const item of items) {
-          this.settle(item, outcome, record.at);
+          this.settle(item, renamed(outcome), record.at);
           if (!this.#isProven) this.#noteCanary(item, outcome);
         }
       }
@@ -383,6 +383,11 @@ export type JournalRecord =
   | { readonly kind: 'proven'; readonly at: Millis }
   | { readonly kind: 'acks'; readonly at: Millis; readonly isLost: boolean }
   | CanaryEnd;
+
+/** Earlier versions wrote `replay.homeless` for `replay.unroutable`. */
+function renamed(outcome: LetterOutcome): LetterOutcome {
+  return outcome.code === 'replay.homeless' ? { ...outcome, code: 'replay.unroutable' } : outcome;
+}
 
 /** Keys of a plan per record. */
 const CHUNK_MAX = 500;

@@ -423,7 +423,7 @@ async function decide(
   if (letter.replays >= settings.replaysMax) return parked(takenLetter, by);
   const route = settings.to ?? letter.home;
   if (route === undefined) {
-    return left('replay.homeless', 'its origin is unknown');
+    return left('replay.unroutable', 'its origin is unknown');
   }
   const to = routeText(route);
   const send: LetterVerdict = {

@@ -160,7 +160,7 @@ export interface DrainReport {
   /** Seen, and left where they were: they do not match. */
   readonly skipped: number;
   /** Read, and left where they were: their queue is unknown. */
-  readonly homeless: number;
+  readonly unroutable: number;
   readonly end: DrainEnd;
 }
 

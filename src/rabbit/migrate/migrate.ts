@@ -258,7 +258,7 @@ async function empty(
       {
         queue: name,
         decide: (message) =>
-          newPlaceOf(message, queue, { ...move, wire, id: makeId(clock.now()) }) ?? 'homeless',
+          newPlaceOf(message, queue, { ...move, wire, id: makeId(clock.now()) }) ?? 'unroutable',
         max: undefined,
         window,
         onProgress,
@@ -267,13 +267,13 @@ async function empty(
       { connection, publisher, clock },
     );
     moved += report.moved;
-    if (report.homeless > 0) {
+    if (report.unroutable > 0) {
       todo.push(
-        `${report.homeless} messages in ${show(name)} belong to queues that are not migrated`,
+        `${report.unroutable} messages in ${show(name)} belong to queues that are not migrated`,
       );
     }
     // Messages without an owner would only be read again.
-    if (report.total === 0 || report.homeless > 0 || report.end !== 'done') break;
+    if (report.total === 0 || report.unroutable > 0 || report.end !== 'done') break;
   }
   if (moved > 0) steps.push(step('move', name, moved, 'moved into the new topology'));
 }

@@ -160,7 +160,7 @@ function errandOf(
   if (to === 'discard') return 'discard';
   const owner = ownerQueueOf(message, place);
   const route = routeOf(to, message, owner);
-  if (route === undefined) return 'homeless';
+  if (route === undefined) return 'unroutable';
   const past = isFresh(place, options) ? { attempts: 0, lost: 0, restMs: 0 } : { restMs: 0 };
   const taken = place.role === 'wait' ? outOfWait(message) : message;
   return changedCopy(taken, { to: route, owner: owner ?? place.queue, id, past, wire });
@@ -227,7 +227,7 @@ function checkHome({ queue, role }: QueuePlace, hasPlans: boolean): void {
 const PROGRESS_EVERY = 100;
 
 /** What is to happen to one message. */
-export type MoveErrand = Outgoing | 'skip' | 'homeless' | 'discard';
+export type MoveErrand = Outgoing | 'skip' | 'unroutable' | 'discard';
 
 /** What to move, and how. */
 export interface MoveOrder {
@@ -246,7 +246,7 @@ export function moveMessages(order: MoveOrder, tools: QueueDrainTools): Promise<
 }
 
 /** How many stay, and why. */
-type Left = Record<'skip' | 'homeless', number>;
+type Left = Record<'skip' | 'unroutable', number>;
 
 class Mover {
   readonly #order: MoveOrder;
@@ -257,9 +257,9 @@ class Mover {
   #begun = 0;
   #moved = 0;
   /** In this pass. */
-  #left: Left = { skip: 0, homeless: 0 };
+  #left: Left = { skip: 0, unroutable: 0 };
   /** In the pass that came furthest. */
-  readonly #leftMost: Left = { skip: 0, homeless: 0 };
+  readonly #leftMost: Left = { skip: 0, unroutable: 0 };
 
   constructor(order: MoveOrder, tools: QueueDrainTools) {
     this.#order = order;
@@ -269,11 +269,11 @@ class Mover {
   async run(): Promise<DrainReport> {
     let end: DrainEnd | undefined;
     while (end === undefined) end = await this.#goThrough();
-    const { skip: skipped, homeless } = this.#leftMost;
+    const { skip: skipped, unroutable } = this.#leftMost;
     const { queue } = this.#order;
     const total = this.#total ?? 0;
     if (total > 0) this.#tell();
-    return { queue, total, moved: this.#moved, skipped, homeless, end };
+    return { queue, total, moved: this.#moved, skipped, unroutable, end };
   }
 
   /** One pass; undefined: its time was over, and there is more. */
@@ -288,7 +288,7 @@ class Mover {
       this.#goal = Math.min(total, max ?? total);
     }
     const [movedBefore, leftBefore] = [this.#moved, countOf(this.#left)];
-    this.#left = { skip: 0, homeless: 0 };
+    this.#left = { skip: 0, unroutable: 0 };
     if (this.#begun >= this.#goal) drain.stop();
     let end: PassEnd | 'seen' | undefined;
     try {
@@ -305,7 +305,7 @@ class Mover {
 
   #decide(drain: QueueDrain, message: AmqpMessage): DrainDecision {
     const errand = this.#order.decide(message);
-    if (errand === 'skip' || errand === 'homeless') {
+    if (errand === 'skip' || errand === 'unroutable') {
       this.#left[errand] += 1;
       this.#leftMost[errand] = Math.max(this.#leftMost[errand], this.#left[errand]);
       return LEAVE;
@@ -343,6 +343,6 @@ class Mover {
   }
 }
 
-function countOf({ skip, homeless }: Left): number {
-  return skip + homeless;
+function countOf({ skip, unroutable }: Left): number {
+  return skip + unroutable;
 }

@@ -62,7 +62,11 @@ export interface ReplayOptions {
 }
 
 /** Why a letter of a plan cannot be sent. */
-export type CannotKind = 'homeless' | 'replayed-too-often' | 'transform-failed' | 'transform-skips';
+export type CannotKind =
+  | 'unroutable'
+  | 'replayed-too-often'
+  | 'transform-failed'
+  | 'transform-skips';
 
 /** What would happen. */
 export interface ReplayPlan {
@@ -280,9 +284,17 @@ const COUNTS: readonly Exclude<keyof ReplayCounts, 'waiting'>[] = [
   'again',
 ];
 
-/** The replay of this record; undefined: it is none. */
+/** The replay of this record; undefined if the record is not a valid replay. */
 export function readReplay({ key, value }: KeyedRecord): Replay | undefined {
-  return isFields(value) && isReplay(key, value) ? (value as unknown as Replay) : undefined;
+  if (!isFields(value) || !isReplay(key, value)) return undefined;
+  const replay = value as unknown as Replay;
+  const { plan } = replay;
+  return { ...replay, plan: { ...plan, cannot: plan.cannot.map(renamed) } };
+}
+
+/** Earlier versions wrote `homeless` for `unroutable`. */
+function renamed(row: ReplayPlan['cannot'][number]): ReplayPlan['cannot'][number] {
+  return (row.why as string) === 'homeless' ? { ...row, why: 'unroutable' } : row;
 }
 
 /** The same, where it is needed; `store.corrupt` otherwise. */

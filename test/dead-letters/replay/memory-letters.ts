@@ -109,7 +109,7 @@ function heldOf(place: string, sample: LetterSample & { readonly replays?: numbe
     place,
     topic,
     origin: `x/${topic}`,
-    home: sample.isHomeless === true ? undefined : { kind: 'queue', exchange: '', key: topic },
+    home: sample.isUnroutable === true ? undefined : { kind: 'queue', exchange: '', key: topic },
     code,
     reason,
     group: groupOf({ code, reason, at: topic, origin: '' }),
@@ -245,7 +245,7 @@ async function settle(
   if (at < 0) return { kind: 'gone' };
   if (fate.kind === 'send') {
     const to = fate.to ?? letter.home;
-    if (to === undefined) return { kind: 'failed', code: 'replay.homeless', reason: 'no home' };
+    if (to === undefined) return { kind: 'failed', code: 'replay.unroutable', reason: 'no home' };
     const headers = Object.entries({ ...letter.headers, ...fate.change?.headers });
     place.sent.push({
       id: letter.id,

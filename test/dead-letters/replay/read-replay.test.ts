@@ -1,6 +1,7 @@
 /** What lies in the place of a replay and is none: written by somebody else, or by another hand. */
 import { expect, test } from 'vitest';
 import { cancelReplay, getReplay, listReplays, pauseReplay } from 'respool/dead-letters';
+import { replayLogKind } from '../../../src/core/reserved-headers.ts';
 import { setup } from './setup.ts';
 
 const KIND = 'dlq.replays';
@@ -43,4 +44,19 @@ test('a replay reads as it was written, at its plan and at its end', async () =>
   expect(await getReplay(operator, planned.id)).toEqual(planned);
   const done = await run(planned.id);
   expect(await getReplay(operator, planned.id)).toEqual(done);
+});
+
+test('what earlier versions recorded as homeless is read as unroutable', async () => {
+  const { records, plan, process, report } = await setup(1);
+  const { operator } = process();
+  const planned = await plan();
+  const row = { text: 'their origin is unknown', count: 1, ids: ['letter-000'] };
+  const cannot = [{ why: 'homeless', ...row }];
+  await records.put(KIND, planned.id, { ...planned, plan: { ...planned.plan, cannot } });
+  const results = [{ result: 'left', code: 'replay.homeless', items: [0] }];
+  await records.append(replayLogKind(planned.id), { kind: 'step', at: 1, results });
+
+  const replay = await getReplay(operator, planned.id);
+  expect(replay?.plan.cannot).toEqual([{ why: 'unroutable', ...row }]);
+  expect(await report(planned.id)).toMatchObject([{ id: 'letter-000', code: 'replay.unroutable' }]);
 });

@@ -24,7 +24,7 @@ describe('a plan', () => {
     const { place, plan, audit } = await setup(3);
     place.put([
       { id: 'late', topic: 'bill.pay', code: 'http.500', reason: 'oh' },
-      { id: 'lost', isHomeless: true },
+      { id: 'lost', isUnroutable: true },
       { id: 'often', replays: 3 },
     ]);
     const { plan: found, state, counts, id, options } = await plan({ window: 7 });
@@ -44,7 +44,7 @@ describe('a plan', () => {
       { to: 'bill.pay', count: 1 },
     ]);
     expect(found.cannot.map(({ why, count, ids }) => [why, count, ids])).toEqual([
-      ['homeless', 1, ['lost']],
+      ['unroutable', 1, ['lost']],
       ['replayed-too-often', 1, ['often']],
     ]);
     expect(state).toBe('planned');
@@ -132,7 +132,7 @@ describe('a run', () => {
 
   test('sends to a destination that is given, also what has no home', async () => {
     const { place, plan, run } = await setup(1);
-    place.put([{ id: 'lost', isHomeless: true }]);
+    place.put([{ id: 'lost', isUnroutable: true }]);
     const to = { kind: 'queue', exchange: 'x', key: 'y' } as const;
     const { id } = await plan({ ...NO_CANARY, to });
     await run(id);
@@ -142,7 +142,7 @@ describe('a run', () => {
   test('leaves what has no home, and parks what was replayed too often', async () => {
     const { place, plan, run, report } = await setup(1);
     place.put([
-      { id: 'lost', isHomeless: true },
+      { id: 'lost', isUnroutable: true },
       { id: 'often', replays: 2 },
     ]);
     const { id } = await plan({ ...NO_CANARY, replaysMax: 2 });
@@ -150,7 +150,7 @@ describe('a run', () => {
     expect(place.parked.map(({ letter }) => letter.id)).toEqual(['often']);
     expect((await report(id)).map(({ id: name, result, code }) => [name, result, code])).toEqual([
       [idOf(0), 'sent', undefined],
-      ['lost', 'left', 'replay.homeless'],
+      ['lost', 'left', 'replay.unroutable'],
       ['often', 'parked', 'replay.limit'],
     ]);
   });

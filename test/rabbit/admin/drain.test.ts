@@ -37,7 +37,7 @@ withService('rabbitmq', () => {
       total: 250,
       moved: 250,
       skipped: 0,
-      homeless: 0,
+      unroutable: 0,
       end: 'done',
     });
     expect(told).toEqual([100, 200, 250]);
@@ -79,11 +79,11 @@ withService('rabbitmq', () => {
     const { connection } = bench;
     // With one plan alone the messages of the other queue stay.
     const first = await drainQueue({ connection, queue: wait.name, plans: [one] });
-    expect(first).toMatchObject({ total: 4, moved: 1, homeless: 3, end: 'done' });
+    expect(first).toMatchObject({ total: 4, moved: 1, unroutable: 3, end: 'done' });
     expect((await bench.takeAll(one.queue)).map(({ body }) => body)).toEqual(['a']);
     await until(async () => ((await bench.depth(wait.name)) === 3 ? true : undefined));
     const report = await drainQueue({ connection, queue: wait.name, plans: [one, two] });
-    expect(report).toMatchObject({ total: 3, moved: 2, homeless: 1, end: 'done' });
+    expect(report).toMatchObject({ total: 3, moved: 2, unroutable: 1, end: 'done' });
     expect((await bench.takeAll(two.queue)).map(({ body }) => body)).toEqual(['b', 'c']);
     expect(await bodies(bench, wait.name, 1)).toEqual(['d']);
   });
@@ -122,7 +122,7 @@ withService('rabbitmq', () => {
     await channel.close();
     await bench.publish(queue, ['unknown']);
     const report = await drainQueue({ connection, queue });
-    expect(report).toMatchObject({ total: 3, moved: 2, homeless: 1, end: 'done' });
+    expect(report).toMatchObject({ total: 3, moved: 2, unroutable: 1, end: 'done' });
     expect((await bodies(bench, plan.queue)).toSorted()).toEqual(['ours', 'rejected']);
     expect(await bodies(bench, queue, 1)).toEqual(['unknown']);
   });

@@ -116,7 +116,7 @@ withService('rabbitmq', () => {
     const report = await moveMessages(
       {
         queue,
-        decide: (message) => (numberOf(message) === 0 ? OUTGOING : 'homeless'),
+        decide: (message) => (numberOf(message) === 0 ? OUTGOING : 'unroutable'),
         max: undefined,
         window: 1,
         onProgress: undefined,
@@ -125,7 +125,7 @@ withService('rabbitmq', () => {
       { connection, publisher, clock: limit.clock },
     );
     expect(limit.passes).toBe(2);
-    expect(report).toMatchObject({ total: 50, moved: 1, homeless: 49, end: 'done' });
+    expect(report).toMatchObject({ total: 50, moved: 1, unroutable: 49, end: 'done' });
     const left = [...range(50).slice(1), ...range(5)];
     expect((await queues.takeAll(queue, left.length)).map(numberOf)).toEqual(left);
   });

@@ -37,7 +37,7 @@ withService('rabbitmq', () => {
       const decide = (message: AmqpMessage): MoveErrand => {
         const number = numberOf(message);
         if (!matches.has(number)) return 'skip';
-        if (lost.has(number)) return 'homeless';
+        if (lost.has(number)) return 'unroutable';
         const { content, properties } = message;
         return { exchange: '', key: target, content, properties };
       };
@@ -161,7 +161,7 @@ interface DrainCase {
 function drainedList(count: number, { matches, lost, max }: DrainCase) {
   const moved: number[] = [];
   const stays: number[] = [];
-  let [skipped, homeless] = [0, 0];
+  let [skipped, unroutable] = [0, 0];
   const goal = Math.min(count, max ?? count);
   for (const at of range(count)) {
     if (moved.length < goal && matches.has(at) && !lost.has(at)) {
@@ -170,12 +170,12 @@ function drainedList(count: number, { matches, lost, max }: DrainCase) {
     }
     stays.push(at);
     if (moved.length >= goal) continue;
-    if (matches.has(at)) homeless += 1;
+    if (matches.has(at)) unroutable += 1;
     else skipped += 1;
   }
   const isMax = count > 0 && moved.length >= goal && goal < count;
   const end = isMax ? 'max' : 'done';
-  return { moved, stays, report: { total: count, moved: moved.length, skipped, homeless, end } };
+  return { moved, stays, report: { total: count, moved: moved.length, skipped, unroutable, end } };
 }
 
 function sweptList(

@@ -21,7 +21,7 @@ withService('rabbitmq', (url) => {
         canFailAgain: true,
         canTellDelivered: false,
         canBreak: true,
-        canBeHomeless: true,
+        canBeUnroutable: true,
         canSendElsewhere: true,
         hasContentType: true,
       }),
@@ -88,9 +88,9 @@ function bodyOf({ body = Uint8Array.of(1, 2, 3) }: LetterSample): Buffer {
 }
 
 function deadOf(sample: LetterSample, home: string): Properties {
-  const { id, topic = 'suite.letter', headers = {}, isHomeless = false } = sample;
+  const { id, topic = 'suite.letter', headers = {}, isUnroutable = false } = sample;
   const { code = 'suite.failed', reason = 'it did not work' } = sample;
-  const past = isHomeless
+  const past = isUnroutable
     ? {}
     : { 'respool-queue': home, 'respool-exchange': 'suite', 'respool-routing-key': topic };
   const ended = { 'respool-ended-code': code, 'respool-ended-reason': reason };

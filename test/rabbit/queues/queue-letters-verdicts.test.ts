@@ -126,7 +126,7 @@ withService('rabbitmq', () => {
   test('what has nowhere to go is told why, and stays', async () => {
     const ground = await setup();
     const { hands, queue } = ground;
-    await hands.publish('', queue, 'x', { messageId: 'homeless' });
+    await hands.publish('', queue, 'x', { messageId: 'unroutable' });
     const nowhere = ownName('nowhere');
     const full = await ground.declare(`${ground.home}.full`, {
       'x-queue-type': 'classic',
@@ -147,7 +147,7 @@ withService('rabbitmq', () => {
       const [settled] = await settleAll(door, verdict);
       expect(settled).toEqual({ kind: 'failed', code, reason: expect.stringMatching(reason) });
     }
-    expect(await lettersOf(door)).toMatchObject([{ id: 'homeless' }]);
+    expect(await lettersOf(door)).toMatchObject([{ id: 'unroutable' }]);
   });
 
   test('what is too large for the broker is told so, and stays', async () => {

@@ -134,7 +134,7 @@ function noQueue(queue: string, { address }: Broker, cause: unknown): RespoolErr
 }
 
 function nothing(queue: string): DrainReport {
-  return { queue, total: 0, moved: 0, skipped: 0, homeless: 0, end: 'done' };
+  return { queue, total: 0, moved: 0, skipped: 0, unroutable: 0, end: 'done' };
 }
 
 async function tell(
@@ -142,14 +142,14 @@ async function tell(
   verb: 'move' | 'discard',
   report: DrainReport,
 ): Promise<ExitCode> {
-  const { moved, skipped, homeless, end } = report;
-  const isWhole = homeless === 0 && ENDS[end] === '';
+  const { moved, skipped, unroutable, end } = report;
+  const isWhole = unroutable === 0 && ENDS[end] === '';
   if (out.json) await out.object({ action: verb, ...report });
   else {
     const parts = [`${verb === 'move' ? 'moved' : 'discarded'} ${numberText(moved)}`];
     if (skipped > 0) parts.push(`left ${numberText(skipped)}`);
-    if (homeless > 0) {
-      parts.push(`left ${numberText(homeless)} whose queue is unknown: name one with --to`);
+    if (unroutable > 0) {
+      parts.push(`left ${numberText(unroutable)} whose queue is unknown: name one with --to`);
     }
     if (ENDS[end] !== '') parts.push(ENDS[end]);
     await out.line(parts.join(', '));
