@@ -1,6 +1,7 @@
 /** Rounds: flapping, several processes, crashes, a store that is away, what cannot be measured. */
 import { RespoolError } from 'respool';
 import { expect, test } from 'vitest';
+import { STATE_KIND } from '../../src/observe/alerts/evaluate.ts';
 import type { AlertActionCall } from '../../src/observe/alerts/types.ts';
 import type { Measures } from '../../src/observe/alerts/measures.ts';
 import { MINUTE, SECOND, setup } from '../spool/setup.ts';
@@ -360,6 +361,29 @@ test('a measure that hangs keeps no other rule from firing, however many hang', 
   await clock.advance(2 * MINUTE);
   expect(phases()).toEqual(['fired 1']);
   await alerts.stop();
+});
+
+test('what an earlier version had still to do and to notify, under its own names, is done', async () => {
+  const acts: AlertActionCall[] = [];
+  const { spool, rounds, phases, state, clock } = await scene('count held > 0', {
+    rules: [ruleOf('r', 'count held > 0', [{ kind: 'pause', topic: 'mail', until: 'resolved' }])],
+    act: async (action) => void acts.push(action),
+  });
+  const { records } = spool.operator({ by: 'earlier' });
+  const now = clock.now();
+  const at = new Date(now).toISOString();
+  const when = 'count held > 0';
+  const seen = { rule: 'r', phase: 'resolved', episode: 1, when, at, since: at };
+  const notice = { ...seen, value: 0, unit: 'count', text: 'r is over' };
+  // The rule is over, and neither is the topic resumed nor anyone notified.
+  const known = { phase: 'quiet', since: now, episode: 1, firedAt: now, resolvedAt: now, when };
+  const owed = [{ notice, to: ['ops'] }];
+  await records.put(STATE_KIND, 'r', { ...known, toldAt: now, owed, todo: ['resume mail'] });
+  await rounds(3);
+  expect(acts).toEqual([expect.objectContaining({ kind: 'resume', topic: 'mail' })]);
+  expect(phases()).toEqual(['resolved 1']);
+  const names = Object.keys((await state('r')) ?? {});
+  expect(names.filter((name) => ['owed', 'todo', 'toldAt'].includes(name))).toEqual([]);
 });
 
 test('what fails again and again is tried less and less often', async () => {

@@ -14,7 +14,7 @@ import { formatDuration, type Millis, SECOND_MS } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import { printCondition } from './condition.ts';
 import type { WindowRates } from './measures.ts';
-import { type AlertState, isAlertState, quietSince } from './state.ts';
+import { type AlertState, alertStateOf, quietSince } from './state.ts';
 import type { AlertOptions, AlertRule } from './types.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { KeyedRecord, RecordStore } from '../../ports/record-store.ts';
@@ -208,7 +208,7 @@ function fresh(
   now: Millis,
 ): SavedState {
   // n.b. Others can write these records: what is no state is taken for none.
-  const state = isAlertState(record?.value) ? record.value : quietSince(now);
+  const state = alertStateOf(record?.value) ?? quietSince(now);
   return { state, revision: record?.revision ?? 0, isDirty: false, tried: [] };
 }
 

@@ -62,11 +62,26 @@ export interface AlertLook {
 
 const PHASES: readonly unknown[] = ['quiet', 'pending', 'firing', 'clearing'];
 
-/** Whether a record is the state of a rule. */
-export function isAlertState(value: unknown): value is AlertState {
-  if (typeof value !== 'object' || value === null) return false;
-  const { phase, since, episode } = value as Partial<AlertState>;
-  return PHASES.includes(phase) && Number.isFinite(since) && Number.isInteger(episode);
+/** What an earlier version called parts of a state on record. */
+interface EarlierNames {
+  readonly owed?: AlertState['pendingNotices'];
+  readonly todo?: AlertState['pendingActions'];
+  readonly toldAt?: AlertState['notifiedAt'];
+}
+
+/** The state of a rule in its record; undefined: it is none. */
+export function alertStateOf(value: unknown): AlertState | undefined {
+  if (typeof value !== 'object' || value === null) return undefined;
+  const { owed, todo, toldAt, ...state } = value as AlertState & EarlierNames;
+  const { phase, since, episode } = state as Partial<AlertState>;
+  const isState = PHASES.includes(phase) && Number.isFinite(since) && Number.isInteger(episode);
+  if (!isState) return undefined;
+  return {
+    ...(owed === undefined ? {} : { pendingNotices: owed }),
+    ...(todo === undefined ? {} : { pendingActions: todo }),
+    ...(toldAt === undefined ? {} : { notifiedAt: toldAt }),
+    ...state,
+  };
 }
 
 /** A rule that nothing is known of. */

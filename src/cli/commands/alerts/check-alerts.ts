@@ -6,6 +6,7 @@ import type { Operator } from '../../../spool/operator/operator.ts';
 import { formatDuration } from '../../../core/duration.ts';
 import { fulfils, printCondition, printReading } from '../../../observe/alerts/condition.ts';
 import { STATE_KIND } from '../../../observe/alerts/evaluate.ts';
+import { alertStateOf } from '../../../observe/alerts/state.ts';
 import type { MeasureReading } from '../../../observe/alerts/external-measures.ts';
 import { createMeasures } from '../../../observe/alerts/measures.ts';
 import type { Notice } from '../../../observe/alerts/notice.ts';
@@ -52,7 +53,7 @@ export async function listAlerts(context: CommandContext): Promise<ExitCode> {
   const rules = rulesOf(loaded, args);
   const { operator } = await context.session();
   const found = await operator.records.list(STATE_KIND);
-  const states = new Map(found.map(({ key, value }) => [key, value as AlertState]));
+  const states = new Map(found.map(({ key, value }) => [key, alertStateOf(value)]));
   const look = await lookOf(operator.records, loaded);
   const rows: string[][] = [];
   for (const rule of rules) {
