@@ -53,6 +53,8 @@ export interface Letter {
   /** How often an operator sent it again, and by which replay last. */
   readonly replays: number;
   readonly replayedBy: string | undefined;
+  /** Of a queue: whether the broker delivered it before, to anyone; absent: unknown. */
+  readonly isRedelivered?: boolean;
   readonly enqueuedAt: Millis | undefined;
   readonly diedAt: Millis | undefined;
   readonly size: number;
@@ -158,7 +160,7 @@ export type SettleResult =
 
 /** What happened to letters since they were sent again. */
 export interface Since {
-  /** Those that failed again, and why this time. */
+  /** Those that failed again, and why this time; an id once for each letter that did. */
   readonly failed: readonly Pick<Letter, 'id' | 'code' | 'reason'>[];
   /** Ids of those that are known to be delivered; unknown for a queue. */
   readonly delivered: readonly string[];
@@ -167,7 +169,7 @@ export interface Since {
    * removed, or sent again by others; absent if the place does not know.
    */
   readonly gone?: readonly string[];
-  /** Letters that were not looked at, since there are more than one look goes through. */
+  /** Letters that were not looked at: there are too many, or the look ended before its end. */
   readonly unseen?: number;
 }
 
@@ -201,11 +203,14 @@ export interface DeadLetters {
   take(options: LetterTakeOptions): AsyncIterable<TakenLetter>;
   /**
    * Whether a take that brings nothing has certainly seen everything: no other client has taken
-   * letters of this place. Asked after a take has ended.
+   * letters of this place. Asked while no take is open.
    */
   isAlone(): Promise<boolean>;
   settle(letter: TakenLetter, verdict: LetterVerdict): Promise<SettleResult>;
-  /** What happened to the letters that this replay sent, as far as it can be seen from here. */
+  /**
+   * What happened to the letters that this replay sent, as far as it can be seen from here. `ids`:
+   * an id as often as letters with it were sent.
+   */
   since(replay: string, ids: readonly string[]): Promise<Since>;
   /**
    * The queues that these routes lead to, and how many messages wait there; undefined: unknown.

@@ -14,7 +14,6 @@ import {
   needReplay,
   readReplay,
   type Replay,
-  type ReplayCounts,
   type ReplayOperator,
   replayIn,
   type ReplayLine,
@@ -22,7 +21,7 @@ import {
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
 import { notTheSameLetter } from './send-letters.ts';
-import { ReplayJournal, removeJournal, LetterProgress } from './run-state.ts';
+import { LetterProgress, removeJournal, ReplayJournal, unackedText } from './run-state.ts';
 
 interface OperationTools {
   readonly clock?: Clock;
@@ -114,7 +113,9 @@ async function ask(
   const found = await needReplay(records, id);
   check(found);
   await auditReplay(operator, target, found);
-  const counts = await countsOf(target, found, { operator, clock });
+  const progress = await progressOf(target, found, { operator, clock });
+  // What a pause leaves behind goes when it is resumed.
+  const mayLinger = target === 'cancel' && found.source.kind === 'queue';
   return changeReplay(records, id, (replay) => {
     check(replay);
     const now = clock.now();
@@ -123,10 +124,12 @@ async function ask(
       return { ...replay, wanted: replay.wanted === 'cancel' ? 'cancel' : target };
     }
     const { wanted: _, runner: __, ...rest } = replay;
-    const because = `by ${by}`;
     // It may have been run meanwhile: then the record is newer.
-    const known = replay.updatedAt === found.updatedAt ? (counts ?? rest.counts) : rest.counts;
-    return { ...rest, counts: known, state: STATES[target], because, updatedAt: now };
+    const known = replay.updatedAt === found.updatedAt ? progress : undefined;
+    const counts = known?.counts ?? rest.counts;
+    const unacked = mayLinger ? (known?.unacked ?? 0) : 0;
+    const more = unacked === 0 ? '' : `; ${unackedText(unacked)}: some may be in the queue still`;
+    return { ...rest, counts, state: STATES[target], because: `by ${by}${more}`, updatedAt: now };
   });
 }
 
@@ -134,18 +137,18 @@ async function ask(
  * The progress of a replay that no process runs: its process may have died since its last report.
  * After a cancellation, what may have been sent is not searched for: it is reported as unsure.
  */
-async function countsOf(
+async function progressOf(
   target: 'pause' | 'cancel',
   replay: Replay,
   { operator: { records }, clock }: Pick<Asked, 'operator'> & { readonly clock: Clock },
-): Promise<ReplayCounts | undefined> {
+): Promise<LetterProgress | undefined> {
   if (replay.state === 'planned' || isRunBySomebody(replay, clock.now())) return undefined;
   const progress = await LetterProgress.load(records, replay.id);
-  if (target === 'pause') return progress.counts;
+  if (target === 'pause') return progress;
   const journal = new ReplayJournal(records, replay.id, clock);
   notTheSameLetter(progress, journal, clock.now());
   await journal.step([]);
-  return progress.counts;
+  return progress;
 }
 
 function refused(what: string, { id, state }: Replay, remedy: string): RespoolError {

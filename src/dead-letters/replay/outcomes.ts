@@ -31,6 +31,29 @@ const CANARY_EVERY_MS: number = 5 * SECOND_MS;
 const ROUTES_MAX = 100;
 /** Destinations without a consumer that are named. */
 const NAMED_MAX = 3;
+/** A destination without a consumer for this long gets none: its consumer does not just restart. */
+const UNTOUCHED_MS: number = 30 * SECOND_MS;
+/** How long to wait for another process that works on the place, and how often to check. */
+export const BUSY_MAX_MS: number = 15 * SECOND_MS;
+export const BUSY_EVERY_MS: number = SECOND_MS;
+
+/** Does this work on a place, as soon as no other process, such as a look, is busy there. */
+export async function whenFree<T>(
+  work: () => Promise<T>,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<T> {
+  const untilMs = clock.monotonic() + BUSY_MAX_MS;
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      const isOver = signal.aborted || clock.monotonic() >= untilMs;
+      if (isOver || !isRespoolError(error, 'move.refused')) throw error;
+    }
+    await sleep(clock, BUSY_EVERY_MS, signal);
+  }
+}
 
 interface NewsOptions {
   readonly id: string;
@@ -46,11 +69,15 @@ export class OutcomeListener {
   readonly #parts: NewsOptions;
   /** By id, in the order they were sent; two copies may share one. */
   readonly #silent = new Map<string, number[]>();
+  /** Whatever was heard of them. */
+  readonly #expected = new Set<number>();
   readonly #canaries = new Map<number, keyof ReplayCanaries>();
   /** Where letters went, each once, and how many of this run. */
   readonly #routes = new Map<string, { readonly route: LetterRoute; sent: number }>();
   /** Letters that earlier runs have sent: where is not known any more. */
   #isElsewhere = false;
+  /** Since when no consumer is where all that was sent waits. */
+  #untouchedMs: number | undefined;
   /** What waits there, as it was asked last; undefined: that is not known. */
   #waitingThere: number | undefined;
   #lease: ReplayLease | undefined;
@@ -86,16 +113,13 @@ export class OutcomeListener {
 
   /** This one was sent; before `watch` it is a canary. */
   expect(item: number, route?: LetterRoute): void {
-    const { progress, guard, clock } = this.#parts;
-    const id = progress.idOf(item);
+    const { guard, clock } = this.#parts;
     if (this.isOfCanaries) {
       this.#canaries.set(item, 'waiting');
       this.#tally();
     }
     if (route !== undefined) this.#countRoute(route);
-    const items = this.#silent.get(id);
-    if (items === undefined) this.#silent.set(id, [item]);
-    else items.push(item);
+    this.#add(item);
     if (!guard.isOn || this.#lease === undefined || this.#asking !== undefined) return;
     if (clock.monotonic() >= this.#nextMs)
       this.#asking = this.#ask(this.#lease).finally(() => (this.#asking = undefined));
@@ -112,10 +136,10 @@ export class OutcomeListener {
    */
   async watchCanaries(lease: ReplayLease, waitMs: number): Promise<void> {
     let hasRead = false;
-    await this.#poll(lease, waitMs, async (isAskedAgain) => {
+    await this.#poll(lease, waitMs, async () => {
       hasRead = hasRead || (await this.#isAllTaken());
       // In this order: what came back after a consumer took it is heard of.
-      await this.#ask(lease, isAskedAgain);
+      await this.#ask(lease);
       return this.#silent.size === 0;
     });
     if (!lease.isHeld) return;
@@ -130,7 +154,7 @@ export class OutcomeListener {
     let hasAnswer = false;
     await this.#poll(lease, waitMs, async () => {
       // What cannot be heard is told by `last`.
-      const heard = this.#hear([...this.#silent.keys()]);
+      const heard = this.#hear([...this.#silent.keys()], lease);
       hasAnswer = await heard.then(
         () => true,
         () => false,
@@ -142,18 +166,19 @@ export class OutcomeListener {
     if (because !== undefined) lease.halt.stop({ kind: 'end', state: 'stopped', because });
   }
 
-  /** A last question, of no consequence for the run; the texts say what has no answer. */
-  async last(): Promise<readonly string[]> {
+  /** A last question: without an answer the lease is halted; the texts say what it left open. */
+  async last(lease: ReplayLease): Promise<readonly string[]> {
     const { letters, progress } = this.#parts;
     if (this.#silent.size === 0) return [];
     try {
-      const unseen = await this.#hear([...this.#silent.keys()]);
+      const unseen = await this.#hear([...this.#silent.keys()], lease);
       if (this.hearsDeliveries) progress.waiting = this.waiting;
       if (unseen === 0) return [];
       const where = `${unseen} letters of ${letters.name} are beyond the limit of one look`;
       return [`${where}: what failed again may be among them`];
     } catch (error) {
-      return [`cannot tell whether letters failed again: ${textOf(error)}`];
+      this.#stopBlind(lease, error);
+      return [];
     }
   }
 
@@ -167,7 +192,8 @@ export class OutcomeListener {
     if (this.#silent.size === 0) return [];
     await this.#poll(lease, waitMs, () => this.#isUntouched());
     if (!lease.isHeld) return [];
-    const texts = await this.last();
+    const texts = await this.last(lease);
+    if (!lease.isHeld) return [];
     const there = await this.#there(true);
     if (there === undefined) {
       const isUnknown = texts.length === 0 && this.#silent.size > 0;
@@ -181,28 +207,24 @@ export class OutcomeListener {
     return [...texts, ...idle.slice(0, NAMED_MAX), ...others];
   }
 
-  /**
-   * Never rejects: a guard that cannot see stops the run. `isAskedAgain`: waits for another
-   * process that is busy there, such as a look.
-   */
-  async #ask(lease: ReplayLease, isAskedAgain = false): Promise<void> {
+  /** Never rejects: a guard that cannot see stops the run. */
+  async #ask(lease: ReplayLease): Promise<void> {
     const most = this.isOfCanaries ? undefined : IDS_MAX;
     try {
-      await this.#hear([...this.#silent.keys()].slice(0, most));
+      await this.#hear([...this.#silent.keys()].slice(0, most), lease);
       this.#judge(lease, false);
     } catch (error) {
-      if (isAskedAgain && isRespoolError(error, 'move.refused')) return;
-      const because = `cannot tell whether letters failed again: ${textOf(error)}`;
-      lease.halt.stop({ kind: 'end', state: 'stopped', because });
+      this.#stopBlind(lease, error);
     }
   }
 
+  #stopBlind({ halt }: ReplayLease, error: unknown): void {
+    const because = `cannot tell whether letters failed again: ${textOf(error)}`;
+    halt.stop({ kind: 'end', state: 'stopped', because });
+  }
+
   /** Asks rarely, and less rarely at first, until the answer is true or the span is over. */
-  async #poll(
-    lease: ReplayLease,
-    waitMs: number,
-    ask: (isAskedAgain: boolean) => Promise<boolean>,
-  ): Promise<void> {
+  async #poll(lease: ReplayLease, waitMs: number, ask: () => Promise<boolean>): Promise<void> {
     const { clock } = this.#parts;
     const untilMs = clock.monotonic() + waitMs;
     let spanMs = CANARY_FIRST_MS;
@@ -210,7 +232,7 @@ export class OutcomeListener {
       const restMs = untilMs - clock.monotonic();
       await sleep(clock, Math.max(0, Math.min(spanMs, restMs)), lease.halt.signal);
       if (!lease.isHeld) return;
-      const isOver = await ask(clock.monotonic() < untilMs);
+      const isOver = await ask();
       if (!lease.isHeld || isOver || clock.monotonic() >= untilMs) return;
       spanMs = Math.min(2 * spanMs, CANARY_EVERY_MS);
     }
@@ -226,14 +248,17 @@ export class OutcomeListener {
     return this.#waitingThere === 0;
   }
 
-  /** Whether all that was sent still waits, and no consumer is there to take it. */
+  /** Whether all that was sent still waits, and for a while no consumer was there to take it. */
   async #isUntouched(): Promise<boolean> {
     if (this.#isElsewhere) return false;
     const there = await this.#there();
     const sent = [...this.#routes.values()];
     const isSo = ({ ready, consumers }: DestinationState, at: number): boolean =>
       consumers === 0 && ready >= (sent[at]?.sent ?? 0);
-    return there?.length === sent.length && there.every(isSo);
+    const nowMs = this.#parts.clock.monotonic();
+    if (there?.length === sent.length && there.every(isSo)) this.#untouchedMs ??= nowMs;
+    else this.#untouchedMs = undefined;
+    return nowMs - (this.#untouchedMs ?? nowMs) >= UNTOUCHED_MS;
   }
 
   /** What waits where letters of this run went, in their order; undefined: that is not known. */
@@ -255,10 +280,15 @@ export class OutcomeListener {
   }
 
   #expectEarlier(item: number): void {
-    const id = this.#parts.progress.idOf(item);
-    const items = this.#silent.get(id);
-    if (items?.includes(item) === true) return;
+    if (this.#expected.has(item)) return;
     this.#isElsewhere = true;
+    this.#add(item);
+  }
+
+  #add(item: number): void {
+    const id = this.#parts.progress.idOf(item);
+    this.#expected.add(item);
+    const items = this.#silent.get(id);
     if (items === undefined) this.#silent.set(id, [item]);
     else items.push(item);
   }
@@ -308,15 +338,29 @@ export class OutcomeListener {
   }
 
   /** Asks what became of these; returns how many letters were not looked at. */
-  async #hear(ids: readonly string[]): Promise<number> {
-    const { id, letters, clock, guard } = this.#parts;
-    const beganMs = clock.monotonic();
-    const since = await letters.since(id, ids);
+  async #hear(ids: readonly string[], { halt }: ReplayLease): Promise<number> {
+    const { id, letters, progress, clock, guard } = this.#parts;
+    // Letters of one id that failed again before may lie there still.
+    const known = new Map(ids.map((name) => [name, progress.againOf(name)]));
+    const asked = ids.flatMap((name) => {
+      const count = (this.#silent.get(name)?.length ?? 0) + (known.get(name) ?? 0);
+      return Array.from({ length: count }, () => name);
+    });
+    let beganMs = 0;
+    const ask = () => {
+      beganMs = clock.monotonic();
+      return letters.since(id, asked);
+    };
+    const since = await whenFree(ask, clock, halt.signal);
     const { failed, delivered, removed } = await this.#explainGone(since);
     const endedMs = clock.monotonic();
     this.#nextMs = endedMs + Math.max(ASK_EVERY_MS, REST_FACTOR * (endedMs - beganMs));
     let again = 0;
-    for (const failure of failed) again += this.#noteFailed(failure);
+    for (const failure of failed) {
+      const before = known.get(failure.id) ?? 0;
+      if (before > 0) known.set(failure.id, before - 1);
+      else if (this.#noteFailed(failure)) again += 1;
+    }
     const passed = delivered.flatMap((name) => this.#forget(name));
     this.#mark(passed, 'passed');
     const lost = removed.flatMap((name) => this.#forget(name));
@@ -353,17 +397,17 @@ export class OutcomeListener {
     return { failed, delivered, removed };
   }
 
-  /** Notes that a letter failed again; returns how many copies of it there are. */
-  #noteFailed({ id, code, reason }: Since['failed'][number]): number {
+  /** One letter of this id; of several any stands for any. False: nothing more is asked of it. */
+  #noteFailed({ id, code, reason }: Since['failed'][number]): boolean {
     const { clock, progress, journal } = this.#parts;
-    const items = this.#forget(id);
+    const [item, ...others] = this.#forget(id);
+    if (item === undefined) return false;
+    if (others.length > 0) this.#silent.set(id, others);
     const outcome = { result: 'again', code, reason } as const;
-    for (const item of items) {
-      progress.settle(item, outcome, clock.now());
-      journal.note(item, outcome);
-    }
-    this.#mark(items, 'failed');
-    return items.length;
+    progress.settle(item, outcome, clock.now());
+    journal.note(item, outcome);
+    this.#mark([item], 'failed');
+    return true;
   }
 
   #forget(name: string): readonly number[] {

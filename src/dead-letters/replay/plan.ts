@@ -294,7 +294,7 @@ const REPLAY = {
     max: '1d',
     default: '10s',
     about:
-      'of a queue: the time from the last letter to the look whether any came back ' +
+      'of a queue only: the time from the last letter to the look whether any came back ' +
       '([the end](#the-end)); 0s: no look',
   },
   rate: {
@@ -352,7 +352,14 @@ export interface ReplaySettings {
 /** Refuses what cannot be meant; `config.invalid` names the option. */
 function checkReplayOptions(options: ReplayOptions, source: ReplaySource): void {
   const { canary } = replaySettings(options);
-  const { to } = options;
+  const { to, endWait } = options;
+  if (endWait !== undefined && source.kind === 'spool') {
+    throw new RespoolError(
+      'config.invalid',
+      'cannot use "endWait" for letters of a spool: it knows at once what failed again; ' +
+        'leave it out',
+    );
+  }
   const kind = source.kind === 'queue' ? 'queue' : 'topic';
   if (to?.kind === 'queue' && to.exchange !== '' && canary > 0) {
     throw new RespoolError(

@@ -14,7 +14,7 @@
  * The journal of a replay has these entries:
  *
  *   plan, plan, …   the frozen keys, 500 at a time
- *   step            these are about to be sent · those came to this
+ *   step            these are about to be sent · those came to this · the last ones are acked
  *   canaries        what is sent from here on is a canary, until they are proven
  *   proven          the canaries did well
  *   canary          how one of them ended, by the process that settled it
@@ -88,8 +88,9 @@ export class LetterProgress {
   readonly #lines: ({ readonly at: Millis; readonly outcome: LetterOutcome } | undefined)[] = [];
   readonly #byKey = new Map<string, Copies>();
   readonly #again = new Set<number>();
-  /** Sent, and confirmed where they went. */
-  readonly #confirmed = new Set<number>();
+  readonly #againById = new Map<string, number>();
+  /** Sent, and not known to be gone from their place, in the order in which they were sent. */
+  #unacked: number[] = [];
   /** Failed, or unsure and to be sent: tried once more by this run. */
   readonly #retry = new Set<number>();
   readonly #missed = new Set<number>();
@@ -101,7 +102,6 @@ export class LetterProgress {
   #wanted = 0;
   #isProven = false;
   #hasBadCanary = false;
-  #hasLostAcks = false;
   /** Set at the end, if it can be determined. */
   waiting = 0;
   canaryTally: ReplayCanaries | undefined;
@@ -133,14 +133,6 @@ export class LetterProgress {
   /** Whether canaries did well already. */
   get isProven(): boolean {
     return this.#isProven;
-  }
-
-  /**
-   * Whether letters that were sent may lie here all the same: an earlier run lost its acks, or was
-   * killed.
-   */
-  get mayHaveLeftovers(): boolean {
-    return this.#hasLostAcks || this.#standings.includes('intended');
   }
 
   /** Canaries of earlier runs that did not fail, as far as is known, and are not proven. */
@@ -195,18 +187,40 @@ export class LetterProgress {
     }
   }
 
+  /** How many letters were sent and are not known to be gone from their place. */
+  get unacked(): number {
+    return this.#unacked.length;
+  }
+
+  /** These are gone from their place for sure, and this many of those that were sent last. */
+  acknowledge({ ackedCount = 0, acked = [] }: AckedLetters): void {
+    this.#unacked.length -= Math.min(ackedCount, this.#unacked.length);
+    if (acked.length === 0) return;
+    const gone = new Set(acked);
+    this.#unacked = this.#unacked.filter((item) => !gone.has(item));
+  }
+
   /**
-   * Keys of which all letters were sent, and how many these are. n.b. What only went missing is
-   * reported as sent without a destination: a consumer may hold it, and it was never confirmed.
+   * Those that are unacked, by key; not of keys of which another letter is open, unsure or failed.
+   * n.b. What only went missing is reported as sent without a destination: a consumer may hold it,
+   * and it was never confirmed.
    */
-  sentKeys(): Map<string, number> {
+  unackedByKey(): Map<string, number[]> {
     const isConfirmed = (item: number): boolean =>
-      this.#standings[item] === 'sent' && this.#confirmed.has(item);
-    const sent = new Map<string, number>();
+      this.#standings[item] === 'sent' &&
+      (this.#lines[item]?.outcome.to !== undefined || this.#again.has(item));
+    const unacked = new Set(this.#unacked);
+    const byKey = new Map<string, number[]>();
     for (const [key, { items }] of this.#byKey) {
-      if (items.every(isConfirmed)) sent.set(key, items.length);
+      const some = items.filter((item) => unacked.has(item));
+      if (some.length > 0 && items.every(isConfirmed)) byKey.set(key, some);
     }
-    return sent;
+    return byKey;
+  }
+
+  /** How many letters of this id have failed again. */
+  againOf(id: string): number {
+    return this.#againById.get(id) ?? 0;
   }
 
   /** Letters that were sent, in any run, and are not known to have failed again. */
@@ -236,10 +250,11 @@ export class LetterProgress {
     const { result } = outcome;
     if (result === 'back') return this.#set(item, 'open');
     this.#lines[item] = { at, outcome };
-    if (result === 'sent' && outcome.to !== undefined) this.#confirmed.add(item);
+    if (result === 'sent' && outcome.to !== undefined) this.#unacked.push(item);
     if (result !== 'again') return this.#set(item, result);
     if (this.#again.has(item)) return;
     this.#again.add(item);
+    this.#againById.set(this.idOf(item), this.againOf(this.idOf(item)) + 1);
     this.#counts.again += 1;
   }
 
@@ -287,7 +302,6 @@ export class LetterProgress {
     else if (record.kind === 'proven') this.#isProven = true;
     else if (record.kind === 'canaries') this.#forgetCanaries();
     else if (record.kind === 'canary') this.#noteEnd(record);
-    else if (record.kind === 'acks') this.#hasLostAcks = record.isLost;
     else {
       // Results first: they are of what was intended before.
       for (const { items, ...outcome } of record.results ?? []) {
@@ -296,6 +310,7 @@ export class LetterProgress {
           if (!this.#isProven) this.#noteCanary(item, outcome);
         }
       }
+      this.acknowledge(record);
       for (const item of record.intent ?? []) this.#set(item, 'intended');
     }
   }
@@ -354,6 +369,11 @@ export class LetterProgress {
   }
 }
 
+/** What has to be known of letters that may have lost their acks. */
+export function unackedText(count: number): string {
+  return `${count} letters were sent without a confirmed ack`;
+}
+
 /** A letter of a plan; without an id where that is the key. */
 export type ReplayPlanItem = readonly [key: string, id?: string];
 
@@ -370,18 +390,24 @@ export interface OutcomeGroup extends LetterOutcome {
   readonly items: readonly number[];
 }
 
+/** Letters that were sent and are gone from their place for sure. */
+export interface AckedLetters {
+  /** This many of those that were sent last. */
+  readonly ackedCount?: number;
+  readonly acked?: readonly number[];
+}
+
 /** One record of the journal. */
 export type JournalRecord =
   | { readonly kind: 'plan'; readonly items: readonly ReplayPlanItem[] }
-  | {
+  | (AckedLetters & {
       readonly kind: 'step';
       readonly at: Millis;
       readonly intent?: readonly number[];
       readonly results?: readonly OutcomeGroup[];
-    }
+    })
   | { readonly kind: 'canaries'; readonly at: Millis }
   | { readonly kind: 'proven'; readonly at: Millis }
-  | { readonly kind: 'acks'; readonly at: Millis; readonly isLost: boolean }
   | CanaryEnd;
 
 /** Earlier versions wrote `replay.homeless` for `replay.unroutable`. */
@@ -453,9 +479,10 @@ export class ReplayJournal {
   }
 
   /** Durable when it resolves: these are about to be sent, and all that was noted so far. */
-  async step(intent: readonly number[]): Promise<void> {
+  async step(intent: readonly number[], acked: AckedLetters = {}): Promise<void> {
     const groups = [...this.#pending.values()];
-    if (intent.length === 0 && groups.length === 0) return;
+    const ackedCount = acked.ackedCount ?? acked.acked?.length ?? 0;
+    if (intent.length + groups.length + ackedCount === 0) return;
     this.#pending = new Map();
     const results = groups.map(({ outcome, items }) => ({ ...outcome, items }));
     try {
@@ -464,6 +491,7 @@ export class ReplayJournal {
         at: this.#clock.now(),
         ...(intent.length === 0 ? {} : { intent }),
         ...(results.length === 0 ? {} : { results }),
+        ...acked,
       });
     } catch (error) {
       // The next step may get through: what is known must not become unsure.
@@ -480,11 +508,6 @@ export class ReplayJournal {
   /** The canaries did well: the rest may go, also after a pause. */
   async proven(): Promise<void> {
     await this.#append({ kind: 'proven', at: this.#clock.now() });
-  }
-
-  /** What was sent may lie in its place all the same; or, not lost: nothing does any more. */
-  async acks(isLost: boolean): Promise<void> {
-    await this.#append({ kind: 'acks', at: this.#clock.now(), isLost });
   }
 
   async #append(record: JournalRecord): Promise<void> {
@@ -575,6 +598,11 @@ export class ReplayLease {
   /** Whether it may begin something now. */
   get isHeld(): boolean {
     return !this.halt.isSet && this.#lease.isHeld;
+  }
+
+  /** Whether no other process runs it, also while this one comes to its end. */
+  get isLeased(): boolean {
+    return this.#lease.isHeld;
   }
 
   /** Gives the lease back, with how it ended. */

@@ -8,7 +8,7 @@
  * happens, each is where it was or where it should be, and the record tells how far it is.
  */
 
-import { formatDuration, SECOND_MS } from '../../core/duration.ts';
+import { formatDuration } from '../../core/duration.ts';
 import { RespoolError, textOf } from '../../core/errors.ts';
 import {
   auditReplay,
@@ -24,7 +24,7 @@ import { randomName } from '../../system/ids.ts';
 import { sleep } from '../../system/wait.ts';
 import { withBrokerHeader } from '../export.ts';
 import { notTheSameLetter, Pace, type PassParts, runPass } from './send-letters.ts';
-import { FailureGuard, OutcomeListener } from './outcomes.ts';
+import { BUSY_EVERY_MS, BUSY_MAX_MS, FailureGuard, OutcomeListener, whenFree } from './outcomes.ts';
 import {
   checkRunnable,
   INTERRUPTED_REASON,
@@ -33,15 +33,13 @@ import {
   NO_COUNTS,
   ReplayJournal,
   ReplayLease,
+  unackedText,
 } from './run-state.ts';
 import { checkCaution, replaySettings } from './plan.ts';
 import { type LetterTransform, sameTransform } from './transform.ts';
 
 /** Missing letters that are recorded at once. */
 const MISSING_STEP = 1_000;
-/** How long to wait for another process that works on the place, and how often to check. */
-const BUSY_MAX_MS: number = 15 * SECOND_MS;
-const BUSY_EVERY_MS = SECOND_MS;
 
 /** What a run is made with. */
 export interface RunTools {
@@ -115,7 +113,10 @@ async function carryOut(action: 'run' | 'resume', order: Order): Promise<Replay>
   try {
     progress = await LetterProgress.load(records, id);
     const news = await sendAll(order, { before, progress, lease, transform, clock });
-    return await finish(lease, id, endText(progress, news));
+    const { leftovers } = news;
+    const ending = lease.halt.isSet ? undefined : endText(progress, news);
+    const texts = [ending, removedText(letters, leftovers)];
+    return await finish(lease, id, { texts, why: leftovers.why });
   } catch (error) {
     // Told on record where that is possible; where it is not, the lease runs out.
     const because = `it broke off: ${textOf(error)}`;
@@ -153,6 +154,12 @@ function endText({ counts }: LetterProgress, { withinMs, texts }: EndNews): stri
   return all.length === 0 ? undefined : all.join('; ');
 }
 
+function removedText({ name }: DeadLetters, { removed }: Leftovers): string | undefined {
+  if (removed === 0) return undefined;
+  const what = `${removed} letters that were sent were in ${name} again`;
+  return `${what}, since their acks were lost: they were removed, and copies are archived`;
+}
+
 interface Scene {
   readonly before: Replay;
   readonly progress: LetterProgress;
@@ -162,7 +169,10 @@ interface Scene {
 }
 
 /** Canaries, watch, rest, the last look. */
-async function sendAll(order: Order, scene: Scene): Promise<EndNews> {
+async function sendAll(
+  order: Order,
+  scene: Scene,
+): Promise<EndNews & { readonly leftovers: Leftovers }> {
   const { operator, letters, id, tools } = order;
   const { before, progress, lease, transform, clock } = scene;
   const { unsure, canary } = tools;
@@ -182,31 +192,29 @@ async function sendAll(order: Order, scene: Scene): Promise<EndNews> {
   const deciding = { id, by, settings, transform };
   const aids = { guard, pace, news, lease, clock, now, keep };
   const parts = { ...deciding, letters, progress, journal, ...aids };
-  const mayHaveLeftovers = before.source.kind === 'queue' && progress.mayHaveLeftovers;
-  // On record before results are: a run that ends before it has removed them leaves it to the next.
-  if (mayHaveLeftovers) await journal.acks(true);
   progress.begin(settings.unsure);
+  // What an earlier run has sent; in a spool that is one write, and leaves nothing behind.
+  const mayLinger = before.source.kind === 'queue' && progress.unacked > 0;
+  // Before anything is sent, and looked at: what consumers gave up since was not delivered yet.
+  const first = mayLinger ? await removeLeftovers(parts) : NO_LEFTOVERS;
   await prove(parts, before);
   news.watch(lease);
   await passes(parts, Number.POSITIVE_INFINITY);
   await news.quiet();
   const end = lease.halt.isSet ? { texts: [] } : await lookAtEnd(parts);
-  // After that wait: a broker returns what a lost connection held once it has noticed the loss.
-  if (mayHaveLeftovers && lease.isHeld) {
-    await removeLeftovers({ id, by, letters, progress, lease, keep });
-    if (!lease.halt.isSet) await journal.acks(false);
-  }
   if (lease.halt.reason?.kind === 'broken') throw lease.halt.reason.error;
+  // Once more, if the broker had not noticed by then that the connection was lost.
+  const last = mayLinger && lease.isLeased ? await removeLeftovers(parts) : NO_LEFTOVERS;
   const { reason } = lease.halt;
   if (reason?.kind === 'end' && reason.state === 'cancelled')
     notTheSameLetter(progress, journal, now());
   await journal.step([]);
-  return end;
+  return { ...end, leftovers: { ...last, removed: first.removed + last.removed } };
 }
 
 /** What failed again by the end, and what was not attempted. */
 async function lookAtEnd({ news, lease, settings }: PassParts): Promise<EndNews> {
-  if (news.hearsDeliveries) return { texts: await news.last() };
+  if (news.hearsDeliveries) return { texts: await news.last(lease) };
   const { endWaitMs } = settings;
   if (endWaitMs === 0) return { texts: [] };
   return { withinMs: endWaitMs, texts: await news.watchEnd(lease, endWaitMs) };
@@ -289,55 +297,99 @@ async function passes(parts: PassParts, limit: number): Promise<void> {
   }
 }
 
-async function finish(lease: ReplayLease, id: string, doubt: string | undefined): Promise<Replay> {
+/** What has to be said at the end, and why it is not done though it is through. */
+interface EndTexts {
+  readonly texts: readonly (string | undefined)[];
+  readonly why: string | undefined;
+}
+
+async function finish(lease: ReplayLease, id: string, { texts, why }: EndTexts): Promise<Replay> {
   const { reason } = lease.halt;
-  if (reason === undefined) return lease.end('done', doubt);
-  if (reason.kind === 'end') return lease.end(reason.state, reason.because);
+  if (reason === undefined || reason.kind === 'end') {
+    const { state, because = undefined } = reason ?? {
+      state: why === undefined ? 'done' : 'stopped',
+    };
+    const said = [because, ...texts, why].filter((text) => text !== undefined);
+    return lease.end(state, said.length === 0 ? undefined : said.join('; '));
+  }
   if (reason.kind === 'lost') throw lostError(id);
   throw reason.error instanceof Error
     ? reason.error
     : new RespoolError('store.unavailable', textOf(reason.error));
 }
 
-// After a run that ended badly: what was sent and is still here, since its ack was lost with
-// the connection, goes. Left alone it would be sent a second time by the next replay.
+// What was sent and lies here again, since its ack was lost with the connection.
 //
-// Promise: a letter goes only when as many of its key were sent, and no other of that key is open,
-// unsure or failed; and only once a copy is kept, since one that died later may be equal to it.
+// n.b. A letter that a consumer gave up again, without our mark, looks the same. Promise: removed
+// is only what was sent without a confirmed ack, was delivered before, and as many of a key as were
+// sent so, while no other of that key is open, unsure or failed; a copy is archived first.
+//
+// Why: docs/decisions/0051-a-letter-sent-before-is-removed-with-a-copy.md
 
-interface TidyOptions {
-  readonly id: string;
-  readonly by: string;
-  readonly letters: DeadLetters;
-  readonly progress: LetterProgress;
-  readonly lease: ReplayLease;
-  readonly keep: PassParts['keep'];
+/** What came of the removal. */
+interface Leftovers {
+  readonly removed: number;
+  /** Why more may be here; undefined: there is none. */
+  readonly why?: string;
 }
 
-/** Goes once through the place; never rejects. */
-async function removeLeftovers(options: TidyOptions): Promise<void> {
-  const { id, by, letters, progress, lease, keep } = options;
-  const sent = progress.sentKeys();
-  const { signal } = lease.halt;
-  const reason = `it was sent by replay ${id}`;
+const NO_LEFTOVERS: Leftovers = { removed: 0 };
+
+/** Removes what was sent. */
+async function removeLeftovers(parts: PassParts): Promise<Leftovers> {
+  const { letters, progress, journal, lease, clock } = parts;
+  const count = progress.unacked;
+  if (count === 0) return NO_LEFTOVERS;
+  const some = `${unackedText(count)}: some may be`;
+  const byKey = progress.unackedByKey();
+  // Some cannot be told from others that failed or are unsure: a later run may.
+  const isWhole = [...byKey.values()].flat().length === count;
+  const acked: number[] = [];
+  let why: string | undefined;
   try {
-    const taking = letters.take({
-      // n.b. What failed again bears the name of the replay, and is another letter.
-      isWanted: ({ key, replayedBy }) => replayedBy !== id && sent.has(key),
-      signal,
-    });
-    for await (const taken of taking) {
-      const { key } = taken.letter;
-      const count = sent.get(key) ?? 0;
-      if (count > 0) {
-        // Its reason tells a restore that it was sent, and not removed by anyone.
-        await keep([await taken.copy(`sent by replay ${id}`)]);
-        await letters.settle(taken, { kind: 'remove', hard: true, reason, by });
-      } else await letters.settle(taken, { kind: 'leave' });
-      sent.set(key, count - 1);
+    // Before the look: what a lost connection holds is back when the broker has noticed its loss.
+    const isAlone = await letters.isAlone();
+    // One pass: after it every letter here was delivered before.
+    await whenFree(() => removeSent(parts, byKey, acked), clock, lease.halt.signal);
+    if (!isAlone) {
+      why =
+        `${some} among those that others hold of ${letters.name}; resume it when no other ` +
+        'process works there';
     }
   } catch (error) {
-    const because = `cannot remove letters that were already sent: ${textOf(error)}`;
-    lease.halt.stop({ kind: 'end', state: 'stopped', because });
+    why = `${some} in ${letters.name} still: ${textOf(error)}`;
+  }
+  const removed = acked.length;
+  if (!lease.isLeased) return { removed };
+  const known = why === undefined && isWhole ? { ackedCount: count } : { acked };
+  progress.acknowledge(known);
+  await journal.step([], known);
+  return why === undefined ? { removed } : { removed, why };
+}
+
+/** Goes once through the place. */
+async function removeSent(
+  { id, by, letters, lease, keep }: PassParts,
+  byKey: ReadonlyMap<string, number[]>,
+  acked: number[],
+): Promise<void> {
+  const reason = `sent by replay ${id}, and its ack was lost`;
+  const taking = letters.take({
+    isWanted: ({ key, replayedBy, isRedelivered = false }) =>
+      isRedelivered && replayedBy !== id && (byKey.get(key)?.length ?? 0) > 0,
+  });
+  for await (const taken of taking) {
+    if (!lease.isLeased) return;
+    const items = byKey.get(taken.letter.key) ?? [];
+    const [item] = items;
+    // Further ones are of others: no more than were sent.
+    if (item === undefined) await letters.settle(taken, { kind: 'leave' });
+    else {
+      await keep([await taken.copy(reason)]);
+      const { kind } = await letters.settle(taken, { kind: 'remove', hard: true, reason, by });
+      if (kind !== 'done') continue;
+      items.shift();
+      acked.push(item);
+    }
   }
 }

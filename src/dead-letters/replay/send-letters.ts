@@ -102,11 +102,12 @@ class Pass {
   #found = 0;
   #acted = 0;
   #returned = 0;
+  #sent = 0;
+  /** The place broke off: it is unknown whether what was sent is gone from it. */
+  #isBroken = false;
   #busy: string | undefined;
   /** The place has ended the pass: nothing is in hand any more but what is being settled. */
   #isOver = false;
-  /** The place broke: acks of what was sent may be lost. */
-  #isBroken = false;
 
   constructor(parts: PassParts, order: ReplayPassOrder) {
     this.#parts = parts;
@@ -144,9 +145,10 @@ class Pass {
       this.#isBroken = true;
       lease.halt.stop({ kind: 'broken', error });
     });
+    const acked = this.#isBroken || this.#sent === 0 ? {} : { ackedCount: this.#sent };
     try {
-      if (this.#isBroken) await journal.acks(true);
-      await journal.step([]);
+      await journal.step([], acked);
+      progress.acknowledge(acked);
     } catch (error) {
       lease.halt.stop({ kind: 'broken', error });
     }
@@ -205,18 +207,16 @@ class Pass {
       );
       if (next === 'lull') return next;
       this.#asked = undefined;
-      if (next === undefined) asked.catch(() => undefined);
+      if (next === undefined) asked.catch(() => (this.#isBroken = true));
       else if (next.done !== true) return next.value;
       else this.#isOver = true;
       return undefined;
     } catch (error) {
       this.#isOver = true;
+      this.#isBroken = true;
       const because = `cannot continue through ${letters.name}: ${textOf(error)}`;
       if (this.#found === 0 && isRespoolError(error, 'move.refused')) this.#busy = because;
-      else {
-        this.#isBroken = true;
-        lease.halt.stop({ kind: 'end', state: 'stopped', because });
-      }
+      else lease.halt.stop({ kind: 'end', state: 'stopped', because });
       return undefined;
     }
   }
@@ -320,6 +320,7 @@ class Pass {
     const outcome = outcomeOf(settled, plan.outcome);
     this.#note(claim.item, outcome);
     if (outcome.result === 'sent') {
+      this.#sent += 1;
       guard.countSent();
       news.expect(claim.item, routeOf(taken, plan.verdict));
     } else if (settled.kind === 'failed' || settled.kind === 'unsure') {

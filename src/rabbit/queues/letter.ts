@@ -113,6 +113,7 @@ export function readLetter(message: AmqpMessage, place: LetterPlace): ReadLetter
     attempts: past.attempts,
     replays: countOf(headers[HEADER.replays]),
     replayedBy: usable(headers[HEADER.replay]),
+    isRedelivered: message.fields.redelivered,
     enqueuedAt: past.firstAt || undefined,
     get diedAt() {
       return later.cause.diedAt;

@@ -157,21 +157,23 @@ class QueueLetters implements port.DeadLetters {
   }
 
   async since(replay: string, ids: readonly string[]): Promise<port.Since> {
-    const asked = new Set(ids);
-    const failed = new Map<string, port.Since['failed'][number]>();
+    const asked = new Map<string, number>();
+    for (const id of ids) asked.set(id, (asked.get(id) ?? 0) + 1);
+    const failed: port.Since['failed'][number][] = [];
     // Cheap, and mostly the answer: nothing came back.
-    const count = asked.size === 0 ? 0 : await this.count();
+    const count = ids.length === 0 ? 0 : await this.count();
     if (count === 0) return { failed: [], delivered: [] };
     let looked = 0;
     for await (const { letter } of this.look()) {
       const { id, code, reason } = letter;
       looked += 1;
-      if (letter.replayedBy === replay && asked.has(id)) failed.set(id, { id, code, reason });
-      if (failed.size === asked.size) break;
+      const more = asked.get(id) ?? 0;
+      if (letter.replayedBy !== replay || more === 0) continue;
+      asked.set(id, more - 1);
+      failed.push({ id, code, reason });
+      if (failed.length === ids.length) return { failed, delivered: [] };
     }
-    const isCut = looked === this.#lookMax && count > looked && failed.size < asked.size;
-    const unseen = isCut ? { unseen: count - looked } : {};
-    return { failed: [...failed.values()], delivered: [], ...unseen };
+    return { failed, delivered: [], ...(count > looked ? { unseen: count - looked } : {}) };
   }
 
   async waitingAt(

@@ -38,8 +38,8 @@ export interface ReplayOptions {
   /** The time limit for an attempt of each canary. 0s to 1d; default 10s. */
   readonly canaryWait?: Duration;
   /**
-   * Of a queue: the time from the last letter to the look whether any came back (the end); 0s: no
-   * look. 0s to 1d; default 10s.
+   * Of a queue only: the time from the last letter to the look whether any came back (the end); 0s:
+   * no look. 0s to 1d; default 10s.
    */
   readonly endWait?: Duration;
   /** Letters per second. Default unlimited. */

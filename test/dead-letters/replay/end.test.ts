@@ -1,5 +1,6 @@
 /** How a replay of a queue ends: what came back to it within a time, and what waits unconsumed. */
 import { expect, test } from 'vitest';
+import { RespoolError } from 'respool';
 import { named, setup } from './setup.ts';
 
 const QUICK = { canary: 0, rate: 1_000 } as const;
@@ -51,7 +52,7 @@ test('what waits where it was sent, or is in hands of consumers, was not attempt
   expect((await run((await plan(QUICK)).id)).counts).toMatchObject({ sent: 10, waiting: 10 });
 });
 
-test('a destination without a consumer is said at once: nothing is waited for', async () => {
+test('a destination without a consumer is said, and a long wait for it is cut short', async () => {
   const { place, clock, plan, run } = await setup(20);
   Object.assign(place, { waiting: 20, consumers: 0 });
   const { id } = await plan({ ...QUICK, endWait: '1h' });
@@ -61,6 +62,15 @@ test('a destination without a consumer is said at once: nothing is waited for', 
   expect(done.because).toBe('queue "home" has no consumer, and 20 messages wait there');
   // In virtual time.
   expect(clock.now() - before).toBeLessThan(60_000);
+});
+
+test('a consumer that starts anew, or reads now and then, does not cut the wait short', async () => {
+  const { place, clock, plan, run } = await setup(20);
+  Object.assign(place, { waiting: 20, consumers: 0 });
+  const { id } = await plan({ ...QUICK, endWait: '1h' });
+  clock.after(20_000, () => Object.assign(place, { waiting: 0, consumers: 1 }));
+  clock.after(50 * 60_000, () => place.failAgain(named(2)));
+  expect(await run(id)).toMatchObject({ state: 'done', counts: { again: 2 } });
 });
 
 test('a destination without a consumer where not all of them are is watched to the end', async () => {
@@ -89,9 +99,49 @@ test('what cannot be told is said: what waits, whether it came back, and what wa
   );
   const as = process();
   as.letters.since = () => Promise.reject(new Error('the channel is gone'));
-  expect((await run((await plan(QUICK)).id, { as })).because).toBe(
-    'cannot tell whether letters failed again: the channel is gone',
-  );
+  expect(await run((await plan(QUICK)).id, { as })).toMatchObject({
+    state: 'stopped',
+    because: 'cannot tell whether letters failed again: the channel is gone',
+  });
+});
+
+test('another process that looks for a moment does not hide what failed again', async () => {
+  const { place, clock, plan, run, process } = await setup(20);
+  const { id } = await plan({ ...QUICK, endWait: '10s' });
+  const as = process();
+  const since = as.letters.since.bind(as.letters);
+  as.letters.since = async (...order) => {
+    if (clock.monotonic() < 14_000) throw new RespoolError('move.refused', 'another look');
+    return since(...order);
+  };
+  clock.after(5_000, () => place.failAgain(named(20)));
+  expect(await run(id, { as })).toMatchObject({ state: 'done', counts: { again: 20 } });
+});
+
+test('one that looks for long leaves it stopped, and a resume only looks again', async () => {
+  const { place, plan, run, resume, process } = await setup(20);
+  const { id } = await plan({ ...QUICK, endWait: '10s' });
+  const as = process();
+  as.letters.since = () => Promise.reject(new RespoolError('move.refused', 'another look'));
+  expect(await run(id, { as })).toMatchObject({
+    state: 'stopped',
+    counts: { sent: 20, again: 0 },
+    because: 'cannot tell whether letters failed again: another look',
+  });
+  place.failAgain(named(4));
+  expect(await resume(id)).toMatchObject({ state: 'done', counts: { sent: 20, again: 4 } });
+});
+
+test('of letters with one id as many failed again as came back, however often it is looked', async () => {
+  const { place, clock, plan, run } = await setup();
+  place.put([{ id: 'x' }, { id: 'x' }, { id: 'x' }, { id: 'y' }]);
+  const { id } = await plan({ canary: 0, rate: 0.5, stopAbove: 99 });
+  // Seen while letters are sent, and at the end.
+  clock.after(5_000, () => place.failAgain(['x']));
+  clock.after(10_000, () => place.failAgain(['x']));
+  const done = await run(id);
+  expect(done).toMatchObject({ state: 'done', counts: { sent: 4, again: 2 } });
+  expect(place.sinces).toBe(2);
 });
 
 test('a resume asks for what earlier runs have sent, too', async () => {

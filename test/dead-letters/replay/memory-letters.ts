@@ -34,6 +34,8 @@ export interface MemoryPlace {
   readonly sent: Sent[];
   readonly parked: Held[];
   readonly removed: Held[];
+  /** What a lost connection holds. */
+  readonly unnoticed: Held[];
   readonly again: Set<string>;
   readonly delivered: Set<string>;
   looks: number;
@@ -53,8 +55,10 @@ export interface MemoryPlace {
   hold: ((letter: Letter) => Promise<void>) | undefined;
   /** A pass gives no more than so many. */
   passMax: number;
-  /** A pass throws this at its end: acks may be lost. */
-  endError: Error | undefined;
+  /** The connection is lost at the end of the next pass, and with it the last acks. */
+  lostAcks: number;
+  /** The broker notices that loss: what the connection held lies where it lay. */
+  noticeLoss(): void;
   put(samples: readonly (LetterSample & { readonly replays?: number })[]): void;
   /** What was sent is given up again. */
   failAgain(ids: readonly string[]): void;
@@ -80,7 +84,13 @@ export function createPlace(name = 'dead'): MemoryPlace {
     refuse: undefined,
     hold: undefined,
     passMax: Number.POSITIVE_INFINITY,
-    endError: undefined,
+    lostAcks: 0,
+    noticeLoss() {
+      for (const held of place.unnoticed) held.letter = { ...held.letter, isRedelivered: true };
+      place.items.unshift(...place.unnoticed.splice(0));
+      place.isAlone = true;
+    },
+    unnoticed: [],
     put(samples) {
       for (const sample of samples) place.items.push(heldOf(name, sample));
     },
@@ -117,6 +127,7 @@ function heldOf(place: string, sample: LetterSample & { readonly replays?: numbe
     attempts: 1,
     replays,
     replayedBy: undefined,
+    isRedelivered: false,
     enqueuedAt: 1_000,
     diedAt: 2_000,
     size: body.length,
@@ -147,6 +158,7 @@ function createDoor(
     wake();
   };
   const inHand = () => place.items.filter(({ by }) => by === self).length;
+  const acked: Held[] = [];
 
   async function* take(options: LetterTakeOptions): AsyncGenerator<TakenLetter> {
     const { isWanted, inHand: max = 100, signal } = options;
@@ -157,10 +169,13 @@ function createDoor(
     const isOver = () => isDropped || signal?.aborted === true || given >= place.passMax;
     const all = place.items.slice();
     signal?.addEventListener('abort', () => wake());
+    acked.length = 0;
     try {
       for (const held of all) {
         if (isOver()) return;
-        if (!place.items.includes(held) || !isWanted(held.letter)) continue;
+        const isMine = place.items.includes(held) && isWanted(held.letter);
+        markDelivered([held]);
+        if (!isMine) continue;
         while (inHand() >= max && !isOver()) await woken.promise;
         if (isOver()) return;
         held.by = self;
@@ -169,10 +184,16 @@ function createDoor(
       }
     } finally {
       giveBack();
-      // oxlint-disable-next-line no-unsafe-finally -- as a queue does.
-      if (place.endError !== undefined) throw place.endError;
+      if (place.lostAcks > 0) loseAcks();
     }
   }
+
+  const loseAcks = (): never => {
+    place.unnoticed.push(...acked.slice(-place.lostAcks));
+    place.lostAcks = 0;
+    place.isAlone = false;
+    throw new RespoolError('broker.unavailable', 'the channel was lost at the end');
+  };
 
   return {
     name: `queue "${name}"`,
@@ -188,6 +209,7 @@ function createDoor(
         if (seen > max) return;
         if (letterMatches(letter, query ?? {})) yield openLetter(letter, body);
       }
+      markDelivered(all);
     },
     take,
     async settle(taken, fate) {
@@ -195,6 +217,7 @@ function createDoor(
       // As a queue: what came back when its loop ended is not in hand any more.
       if (held.by !== self) return { kind: 'gone' };
       const answer = await settle(place, held, fate, between);
+      if (answer.kind === 'done' && fate.kind !== 'leave') acked.push(held);
       if (held.by === self && !isDropped) held.by = undefined;
       wake();
       return answer;
@@ -203,9 +226,13 @@ function createDoor(
     async since(replay, ids) {
       place.sinces += 1;
       const asked = new Set(ids);
+      // An id as often as it is asked for.
+      const rest = [...ids];
+      const isAsked = (id: string) => rest.splice(rest.indexOf(id) >>> 0, 1).length > 0;
       const seen = place.items.slice(0, place.lookMax);
+      markDelivered(seen);
       const back = seen.filter(({ letter }) => letter.replayedBy === replay);
-      const failed = back.map(({ letter }) => letter.id).filter((id) => asked.has(id));
+      const failed = back.map(({ letter }) => letter.id).filter(isAsked);
       for (const id of place.again) if (asked.has(id) && !failed.includes(id)) failed.push(id);
       const delivered = place.sent.filter((one) => one.replay === replay).map(({ id }) => id);
       return {
@@ -224,6 +251,11 @@ function createDoor(
       giveBack();
     },
   };
+}
+
+/** As a broker does with all that a look or a pass goes through. */
+function markDelivered(items: readonly Held[]): void {
+  for (const held of items) held.letter = { ...held.letter, isRedelivered: true };
 }
 
 /** The reason of an unsure answer to what was sent. */

@@ -103,6 +103,14 @@ describe('a plan', () => {
     await expect(plan(options)).rejects.toThrow(text);
   });
 
+  test('refuses to wait at the end of a replay of a spool, which knows at once', async () => {
+    const { process } = await setup(1);
+    const { operator, letters } = process();
+    const source = { kind: 'spool', kinds: ['dead'] } as const;
+    const planning = planReplay(operator, letters, source, { endWait: '1m' });
+    await expect(planning).rejects.toThrow('cannot use "endWait" for letters of a spool');
+  });
+
   test('a place that refuses to be looked at is neither planned nor run', async () => {
     const { plan, place, process } = await setup(1);
     const { id } = await plan();

@@ -1,5 +1,6 @@
 /** setup — a replay in virtual time: a place of letters in memory, an operator, and processes that die. */
 import { access } from 'node:fs/promises';
+import { onTestFinished } from 'vitest';
 import { seededDice, SimClock } from 'respool/testkit';
 import {
   type DeadLetters,
@@ -93,10 +94,15 @@ export async function drive<T>(clock: SimClock, work: Promise<T>): Promise<T> {
   let isDone = false;
   const done = work.finally(() => (isDone = true));
   done.catch(() => undefined);
+  // One that hangs must not go on behind the tests of other files.
+  let isOver = false;
+  onTestFinished(() => void (isOver = true));
   for (let turns = 0; ; turns += 1) {
     await clock.settle();
     // oxlint-disable-next-line typescript/no-unnecessary-condition -- set by the work.
     if (isDone) return done;
+    // oxlint-disable-next-line typescript/no-unnecessary-condition -- set by the test.
+    if (isOver) throw new Error('it did not end before its test did');
     if (turns > QUICK_TURNS) await access(import.meta.filename);
     await clock.advance(100);
   }

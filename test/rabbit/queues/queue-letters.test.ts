@@ -253,6 +253,40 @@ withService('rabbitmq', () => {
     expect(await door.since('r1', ['a', 'b'])).not.toHaveProperty('unseen');
   });
 
+  test('since says how many letters it did not reach when a look ends before its end', async () => {
+    const ground = await setup('classic');
+    const queue = await ground.declare(`${ground.home}.single`, {
+      'x-single-active-consumer': true,
+    });
+    // Another consumer is active, and takes one of three: nothing comes to us.
+    const channel = await ground.hands.connection.createChannel();
+    await channel.prefetch(1);
+    await channel.consume(queue, () => undefined);
+    for (const id of ['a', 'b', 'c']) await ground.hands.publish('', queue, id, { messageId: id });
+    await expect.poll(() => ground.hands.depth(queue)).toBe(2);
+    expect(await ground.open({ queue }).since('r1', ['b'])).toMatchObject({ unseen: 2 });
+    await channel.close();
+  });
+
+  test('since tells of each letter of one id that came back, as often as it is asked for', async () => {
+    const ground = await setup();
+    const marked = { headers: { 'respool-replay': 'r1' }, messageId: 'a' };
+    await ground.put(['one', 'two', 'three'], marked);
+    const door = ground.open();
+    const idsOf = async (ids: readonly string[]) =>
+      (await door.since('r1', ids)).failed.map(({ id }) => id);
+    expect(await idsOf(['a', 'a', 'a', 'a', 'b'])).toEqual(['a', 'a', 'a']);
+    expect(await idsOf(['a', 'a'])).toEqual(['a', 'a']);
+  });
+
+  test('a letter tells whether the broker delivered it before', async () => {
+    const ground = await setup();
+    await ground.put(['a']);
+    const door = ground.open();
+    const looks = [await lettersOf(door), await lettersOf(door)];
+    expect(looks.flat().map(({ isRedelivered }) => isRedelivered)).toEqual([false, true]);
+  });
+
   test('waitingAt tells what no consumer has taken, and who could', async () => {
     const ground = await setup();
     const { home, hands } = ground;
