@@ -132,7 +132,7 @@ interface Key {
  *
  * The key is a text, or a delivery, which stands for its id. n.b. A message of others that came
  * without an id is given a new one each time it comes: its delivery is refused, so take a key out
- * of what it says. `delivery.id` as a text cannot be row from your own key.
+ * of what it says. `delivery.id` as a text cannot be told from your own key.
  */
 export function once<Database extends SqliteDatabase, T>(
   database: Database,
