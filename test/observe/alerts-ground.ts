@@ -21,7 +21,6 @@ import type {
 } from '../../src/observe/alerts/external-measures.ts';
 import type { Notice } from '../../src/observe/alerts/notice.ts';
 import { registerReceivers } from '../../src/observe/alerts/receivers.ts';
-import { STATE_KIND } from '../../src/observe/alerts/evaluate.ts';
 import type { AlertState } from '../../src/observe/alerts/state.ts';
 import { setup, type World } from '../spool/setup.ts';
 import { internalsOf } from '../../src/spool/internals.ts';
@@ -195,7 +194,7 @@ export async function scene(when: string, options: Partial<AlertsOptions> = {}):
     },
     phases: () => ear.heard.map(({ phase, episode }) => `${phase} ${episode}`),
     state: async (rule) =>
-      (await spool.operator({ by: 'ops' }).records.get(STATE_KIND, rule))?.value as
+      (await spool.operator({ by: 'ops' }).records.get('alert.state', rule))?.value as
         | AlertState
         | undefined,
   };

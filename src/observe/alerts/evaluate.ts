@@ -10,6 +10,8 @@
  * made of rule and episode, so enqueueing it again is a duplicate. Like every message it is
  * delivered at least once. While the store is away it is sent directly, and may come twice.
  *
+ * Where a rule goes next: state.ts. What is on record: records.ts.
+ *
  * Why: docs/decisions/0043-an-alert-is-a-record-and-a-message.md
  */
 
@@ -68,8 +70,6 @@ class ErrorOnce {
     this.#reported.delete(doing);
   }
 }
-
-export { STATE_KIND } from './records.ts';
 
 /** The evaluation of rules. */
 export interface Alerts {
@@ -162,8 +162,8 @@ class Evaluation implements Alerts {
   async #round(): Promise<void> {
     const { everyMs, rules } = this.#parts;
     const beganAt = this.#parts.now();
-    const before = await this.#begin(beganAt);
-    if (before === 'taken') return;
+    const before = await this.#takeTurn(beganAt);
+    if (before === 'elsewhere') return;
     const lastAt = Math.max(before.lastAt ?? 0, this.#lastAt ?? 0);
     // After the clock was set back, as after a pause, it is unknown how long a condition held.
     const isAfterGap = beganAt - lastAt > leaseMsOf(everyMs) || beganAt < lastAt;
@@ -175,7 +175,8 @@ class Evaluation implements Alerts {
       const reading = readings[at] ?? { why: 'it was not measured' };
       await this.#apart(rule.name, () => this.#look(rule, reading, { now, isAfterGap }));
     }
-    for (const name of this.#saved.gone) await this.#apart(name, () => this.#end(name, now));
+    for (const name of this.#saved.gone)
+      await this.#apart(name, () => this.#resolveRemoved(name, now));
     // A store that hangs counts as down while it is queried.
     this.#lastAt = this.#parts.now();
   }
@@ -192,14 +193,14 @@ class Evaluation implements Alerts {
   }
 
   /** The turn, and what is on record; without an answer of the store, what is in memory. */
-  async #begin(now: Millis): Promise<'taken' | { readonly lastAt: Millis | undefined }> {
+  async #takeTurn(now: Millis): Promise<'elsewhere' | { readonly lastAt: Millis | undefined }> {
     const { records, name: by, everyMs, clock } = this.#parts;
     const taking = { by, now, everyMs, rules: this.#fingerprint };
     try {
       await withinTime(clock, () => this.#rates.share(now));
       const turn = await withinTime(clock, () => takeAlertLease(records, taking));
-      this.#isOurs = turn !== 'taken';
-      if (turn === 'taken') {
+      this.#isOurs = turn !== 'elsewhere';
+      if (turn === 'elsewhere') {
         this.#isAway = false;
         await this.#yieldTurn(now);
         return turn;
@@ -212,7 +213,7 @@ class Evaluation implements Alerts {
     } catch (error) {
       this.#isAway = true;
       this.#troubles.tell(READING, error);
-      return this.#isOurs ? { lastAt: undefined } : 'taken';
+      return this.#isOurs ? { lastAt: undefined } : 'elsewhere';
     }
   }
 
@@ -263,7 +264,7 @@ class Evaluation implements Alerts {
   }
 
   /** A rule that left the configuration is resolved here: no other code would do so. */
-  async #end(name: string, now: Millis): Promise<void> {
+  async #resolveRemoved(name: string, now: Millis): Promise<void> {
     const known = this.#saved.of(name, now);
     const { phase, when, to = [], pendingNotices, pendingActions } = known.state;
     const isAtRest =
@@ -297,7 +298,7 @@ class Evaluation implements Alerts {
 
   async #read({ when }: AlertRule): Promise<MeasureReading> {
     const { clock, measures, everyMs } = this.#parts;
-    // Within the lease: who hangs longer would lose the turn in every round.
+    // Within the lease: a measure that hangs longer would lose the turn in every round.
     const withinMs = Math.min(WITHIN_MS, 2 * everyMs);
     try {
       return await withinTime(clock, () => measures.read(when.measure, when.unit), withinMs);
@@ -558,7 +559,7 @@ function actionOf(key: string, name: string, rules: readonly AlertRule[]): Alert
   return { kind, topic: of, madeBy };
 }
 
-/** Whether a rule says so still; a pause it has made ends in any case. */
+/** Whether the rule still has this action; a pause it made ends in any case. */
 function isStillWanted(key: string, rule: AlertRule): boolean {
   if (key.startsWith('resume ')) return true;
   return [...actionsOnFiring(rule), ...actionsOnEnd(rule, [])].includes(key);

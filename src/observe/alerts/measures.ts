@@ -1,6 +1,6 @@
 /**
  * measures — the measures of conditions: the spool by its counts and events, its surroundings
- * through the external measures.
+ * through the external measures; counts over a sliding window, and the forecast of a backlog.
  *
  * Promise: what cannot be measured is said, with the reason; it is never a number.
  */

@@ -80,7 +80,7 @@ export function fingerprintOf(rules: readonly AlertRule[]): string {
 export async function takeAlertLease(
   records: RecordStore,
   { by, now, everyMs, rules }: AlertLeaseOptions,
-): Promise<'taken' | { readonly lastAt: Millis | undefined }> {
+): Promise<'elsewhere' | { readonly lastAt: Millis | undefined }> {
   const lease: LeaseRecord<AlertLease | undefined> = {
     ...leaseOf(records, by),
     leaseMs: leaseMsOf(everyMs),
@@ -88,7 +88,7 @@ export async function takeAlertLease(
     hold: (_, until) => ({ by, until, at: now, rules }),
   };
   const taken = await takeLease(lease);
-  return taken === undefined ? 'taken' : { lastAt: taken.before?.at };
+  return taken === undefined ? 'elsewhere' : { lastAt: taken.before?.at };
 }
 
 /** Lets another process go on at once. */

@@ -1,5 +1,6 @@
 /**
- * spool — what metrics query from a spool at a scrape, and the operations its stores report.
+ * spool — what metrics query from a spool at a scrape, the operations its stores report, and
+ * the states of alert rules before their first event.
  */
 
 import { type Millis, SECOND_MS } from '../../core/duration.ts';
