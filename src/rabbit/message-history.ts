@@ -1,6 +1,7 @@
 /**
  * message-history — the history of a message, read from its headers and written into those of its
- * successor; which main queue it belongs to; and the copy of it that goes to another queue.
+ * successor; which main queue it belongs to; the id of one that came without (`generatedId`); and
+ * the copy of it that goes to another queue.
  *
  * The names are our own, or those of another system that shares the queues (compat/). None that we
  * write begins with `x-`: such headers belong to the broker, which overwrites, ignores or evaluates

@@ -137,7 +137,7 @@ withService('rabbitmq', () => {
     await cli(['dlq', 'remove', 'm-1', '--queue', dead]);
     const other = await connectAmqp(url);
     try {
-      expect(await lockQueue(other, `restore.${dead}`)).not.toBe('taken');
+      expect(await lockQueue(other, `restore.${dead}`)).not.toBe('elsewhere');
       const ran = await cli(['dlq', 'restore', 'm-1']);
       expect(ran).toMatchObject({ code: 1, stdout: 'restored 0, refused 1\n' });
       expect(ran.stderr).toContain('another restore puts letters into its queue');

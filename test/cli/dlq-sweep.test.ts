@@ -74,7 +74,7 @@ withService('rabbitmq', () => {
         expect(ran, ran.stderr).toMatchObject({ code: 1 });
         expect(ran.objects()).toMatchObject([{ status: 'error', total: { moved: 0 } }]);
       } finally {
-        if (lock !== 'taken') await lock.release();
+        if (lock !== 'elsewhere') await lock.release();
         await connection.close();
       }
       expect(await depth(queue)).toBe(1);

@@ -149,7 +149,7 @@ withService('rabbitmq', () => {
       const { queue, put, prefix } = shell;
       const { connection } = await Hands.open();
       const lock = await lockQueue(connection, queue);
-      if (lock === 'taken') throw new Error('somebody else has it');
+      if (lock === 'elsewhere') throw new Error('somebody else has it');
       onTestFinished(() => lock.release());
       const channel = await connection.createChannel();
       const alone = `${prefix}.alone.dlq`;

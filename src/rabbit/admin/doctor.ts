@@ -1,5 +1,6 @@
 /**
- * doctor — what is wrong, or could become so, between some plans and the broker that they live on.
+ * doctor — what is wrong, or could become so, between some plans and the broker that they live on:
+ * alarms, topology, permissions, the settings of queues, and what its version means for them.
  *
  * Promise: changes nothing and takes no message; where one part cannot be looked at, the others
  * still are.

@@ -1,4 +1,7 @@
-/** options — what `createConsumer` takes, checked, with its defaults. */
+/**
+ * options — what `createConsumer` takes, checked, with its defaults; and the other systems that
+ * share queues, by their names (`compatOf`).
+ */
 
 import { type Duration, durationMs } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';

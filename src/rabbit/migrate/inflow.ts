@@ -1,7 +1,7 @@
 /**
  * inflow — what else leads into the queues that a migration is to remove: queues that dead-letter
  * there, by argument, policy or operator policy, and exchanges that pass messages on, by a binding
- * or as alternate.
+ * or as alternate. Also which exchanges something still sends to, so that remove.ts keeps them.
  *
  * And whether the old topology is what its description says: otherwise messages wait in queues that
  * the migration does not know, and would be lost when their way back is removed; so it is refused
@@ -85,7 +85,7 @@ function queueInflows(queue: QueueInfo, map: RouteMap): Inflow[] {
   );
   return (
     reached
-      // n.b. migration.ts waits until these are empty: other queues share them.
+      // n.b. Left out: remove.ts keeps the old queue while these hold messages (`sharedWaitOf`).
       .filter(({ isCertain, isWayBack }) => isCertain || !isWayBack || !isTimed)
       .map(({ target, isCertain }) => ({
         kind: 'queue',
@@ -224,7 +224,7 @@ function alternatesOf(
   return [...new Set(named.filter((value) => typeof value === 'string'))];
 }
 
-/** n.b. Any that matches: which of several holds for an exchange is told late. */
+/** n.b. Any that matches: the broker reports only later which of several applies. */
 function appliesTo({ applyTo, pattern }: PolicyInfo, exchange: string): boolean {
   if (applyTo !== 'all' && applyTo !== 'exchanges') return false;
   try {
@@ -308,7 +308,7 @@ function checkDescribed(described: Topology, migration: Migration, world: Topolo
   checkBindings(described, migration, world);
 }
 
-/** A main queue has to be exactly as described; around it what decides over messages. */
+/** A main queue must match exactly; of the queues around it, only what routes messages. */
 function differencesOf(spec: QueueSpec, info: QueueInfo): Difference[] {
   const all = queueDifferences(spec, info);
   return spec.role === 'main' ? all : all.filter(({ argument }) => ROUTING.includes(argument));

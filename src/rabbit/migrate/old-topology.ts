@@ -1,7 +1,7 @@
 /**
  * old-topology — the topology that is to go: which queue of the new one takes what lies in each,
- * how much that is, and the way back to an old main queue from wait queues that stay because other
- * queues use them too.
+ * and as which copy, how much that is, and the way back to an old main queue from wait queues that
+ * stay because other queues use them too.
  *
  * Whose messages wait there cannot be seen without taking them out, so the old main queue stays
  * until all of those wait queues are empty, at two counts. Its return binding goes with it, not

@@ -9,7 +9,10 @@ import { RespoolError, show, textOf } from '../../core/errors.ts';
 import { PermanentError } from '../../core/failure.ts';
 import { checkNames } from '../../core/limits.ts';
 
-/** Turns values of one content type into bytes and back; its own word replaces a built-in one. */
+/**
+ * Turns values of one content type into bytes and back; one for a built-in content type replaces
+ * it.
+ */
 export interface ContentCodec {
   /** Such as `application/msgpack`; parameters and case do not matter. */
   readonly contentType: string;
@@ -17,7 +20,7 @@ export interface ContentCodec {
   decode(bytes: Uint8Array): unknown;
 }
 
-/** Gives the bytes of a body; bytes go as they are, nothing is empty. */
+/** Gives the bytes of a body; bytes are passed through; `undefined` becomes an empty body. */
 export type Encode = (contentType: string, body: unknown) => Buffer;
 
 /**

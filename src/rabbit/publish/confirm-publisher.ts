@@ -9,9 +9,11 @@
  * confirm. What is on its way when the channel is lost may or may not be there
  * (`broker.unconfirmed`); what still waited goes over the next channel, until its time is over.
  * Window and memory are bounded.
+ *
+ * Also here: what a refusal by the broker means for a message, and whether an exchange is there.
  */
 
-import { RespoolError, textOf } from '../../core/errors.ts';
+import { isRespoolError, RespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { endsWithin, WhenIdle } from '../../system/wait.ts';
 import {
@@ -264,6 +266,13 @@ function forbiddenText(exchange: string): string {
 /** n.b. amqplib tells a nack from a lost channel by its text only. */
 export function isNack(error: unknown): boolean {
   return textOf(error) === 'message nacked';
+}
+
+/** n.b. A missing exchange is told from a missing queue by our text only. */
+export function isMissingExchange(error: unknown): boolean {
+  return (
+    isRespoolError(error, 'broker.unroutable') && /there is no (such )?exchange/.test(error.message)
+  );
 }
 
 /** Whether a channel was closed before it was used. */
@@ -546,7 +555,7 @@ export class ConfirmPublisher {
     this.#known.add('');
     this.#closeReason = why ?? this.#closeReason;
     this.#noteForbidden();
-    // n.b. With a socket that was cut on this side no callback ever comes: told here, later.
+    // n.b. With a socket that was cut on this side no callback comes, so they are settled here.
     this.#window.failInFlight((sending) => this.#unconfirmed(sending, new Error('channel closed')));
     if (this.#connection.isUp) this.#pump();
     this.#whenIdle.check();

@@ -20,7 +20,11 @@ import type {
   ReconnectingConnection,
   ConnectionEvent,
 } from '../connection/reconnecting-connection.ts';
-import type { ConfirmPublisher, ConfirmPublisherLimits } from './confirm-publisher.ts';
+import {
+  type ConfirmPublisher,
+  type ConfirmPublisherLimits,
+  isMissingExchange,
+} from './confirm-publisher.ts';
 
 /** What the gate needs. */
 export interface ConnectionGateOptions {
@@ -44,7 +48,7 @@ export class ConnectionGate {
   #heldBack = 0;
   #heldBackBytes = 0;
   #isStuck = false;
-  /** How often it got stuck: what waited here before then is with the fallback. */
+  /** How often it got stuck: what was waiting here by then has gone to the fallback. */
   #standstills = 0;
   #cancelTimer: (() => void) | undefined;
 
@@ -88,7 +92,7 @@ export class ConnectionGate {
       await this.#pass(outgoing);
     } catch (error) {
       const isOurs = outgoing.exchange === this.#parts.declare?.exchange;
-      if (!isOurs || !saysMissing(error)) throw error;
+      if (!isOurs || !isMissingExchange(error)) throw error;
       this.#isOpen = false;
       await this.#pass(outgoing);
     }
@@ -205,13 +209,6 @@ export class ConnectionGate {
         'broker already; try again later, or give a fallback',
     );
   }
-}
-
-/** n.b. A confirm publisher tells a missing exchange from a missing queue by its text only. */
-function saysMissing(error: unknown): boolean {
-  return (
-    isRespoolError(error, 'broker.unroutable') && /there is no (such )?exchange/.test(error.message)
-  );
 }
 
 /** Declares a durable exchange, on a channel of its own: a refusal closes the channel. */

@@ -4,11 +4,13 @@
  *   publish ─broker away, blocked or unknown─▶ spool ─broker is back: handler─▶ confirm publisher
  *
  * The message id stays the same, whatever id the spool gives: what got through after all is
- * recognised as a duplicate. The room knows a spool by its shape only.
+ * recognised as a duplicate. This file knows a spool only as `FallbackSpool`. What was on a channel
+ * that ended goes on alone, one by one, over a channel of its own (a suspect).
  *
  * The properties of a message are kept as one line of JSON, with a tag around what JSON has no word
  * for: `{ "respool-bytes": "…" }`. A table of a user that looks like such a tag is put into a tag
  * itself. Nothing is changed silently: what comes back is what went in, or it is refused.
+ * queues/ keeps archived letters in the same form: what was written once must stay readable.
  */
 
 import type { Headers } from '../../core/entry.ts';
@@ -18,6 +20,7 @@ import { type Outcome, postponed } from '../../core/verdict.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import type { Delivery } from '../../ports/handler.ts';
 import type { Outgoing, Properties } from '../connection/amqp.ts';
+import { isNack } from './confirm-publisher.ts';
 
 /** What a fallback needs of a spool; createSpool makes one. */
 export interface FallbackSpool {
@@ -91,8 +94,8 @@ const TOPIC_PART_MAX_CHARS = 200;
 
 /**
  * n.b. The spool makes the id, and there is no key to dedupe by. A spool remembers both long after
- * a message was forwarded, and a second try cannot be told from a second message: rather one too
- * many, which consumers know by its message id, than one too few.
+ * a message was forwarded, and a second try cannot be told from a second message: so a duplicate,
+ * which consumers recognise by its message id, is preferred to a loss.
  */
 function messageOf(
   { exchange, key, content, properties }: Outgoing,
@@ -120,7 +123,7 @@ function messageOf(
  */
 function endedChannel(error: unknown): boolean {
   if (!isRespoolError(error, 'broker.unconfirmed') || error.cause === undefined) return false;
-  return textOf(error.cause) !== 'message nacked';
+  return !isNack(error.cause);
 }
 
 async function outgoingOf(delivery: Delivery, now: number): Promise<Outgoing> {

@@ -1,6 +1,7 @@
 /**
  * letter-copy — a dead letter as another message: a copy that a spool can keep and that goes back
- * into its queue, or what is published when it is sent again or parked. Pure.
+ * into its queue, or what is published when it is sent again or parked. Pure, but for
+ * `restoreArchived`, which publishes.
  *
  * What comes back from a spool is what was there, but for what the broker would refuse or act upon:
  * the user id and `x-death` (kept in our headers), CC, and its own counts of deliveries. Always

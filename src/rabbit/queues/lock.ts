@@ -28,11 +28,11 @@ const held = new WeakMap<AmqpConnection, Set<string>>();
 export async function lockQueue(
   connection: AmqpConnection,
   queue: string,
-): Promise<QueueLock | 'taken'> {
+): Promise<QueueLock | 'elsewhere'> {
   const names = held.get(connection) ?? new Set<string>();
   held.set(connection, names);
   const name = lockName(queue);
-  if (names.has(name)) return 'taken';
+  if (names.has(name)) return 'elsewhere';
   names.add(name);
   try {
     if (await declare(connection, name)) {
@@ -43,7 +43,7 @@ export async function lockQueue(
     throw error;
   }
   names.delete(name);
-  return 'taken';
+  return 'elsewhere';
 }
 
 /** Whether a queue is such a lock. */

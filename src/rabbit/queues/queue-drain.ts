@@ -69,7 +69,7 @@ export async function openDrain(
   { see, signal, ...order }: QueueDrainOrder,
   { connection, clock, publisher }: QueueDrainTools,
 ): Promise<QueueDrain> {
-  // n.b. A signal that comes later ends the walk, not the pass: see pass.ts.
+  // n.b. A signal that comes later ends the walk, not the pass: see queue-pass.ts.
   const isOff = signal?.aborted === true ? { signal } : {};
   const pass = await openPass({ ...order, ...isOff }, { connection, clock });
   return new QueueDrain(order.queue, pass, { max: see, signal }, publisher);

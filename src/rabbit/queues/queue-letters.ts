@@ -9,8 +9,8 @@
  * Promise: confirmed where it goes before it is acked here; a kill at any point leaves a
  * message here, there, or in both places, never in none. What is left keeps its order.
  *
- * `remove` only acks, with `hard` or without: a queue archives nothing. Who wants to be able to
- * undo it archives `letter.copy()` first, as `dlq remove` does.
+ * `remove` only acks, with `hard` or without: a queue archives nothing. To be able to undo it,
+ * archive `letter.copy()` first, as `dlq remove` does.
  */
 
 import { MINUTE_MS } from '../../core/duration.ts';
@@ -255,7 +255,7 @@ class QueueLetters implements port.DeadLetters {
 
   async #lock(amqp: AmqpConnection, act: string): Promise<QueueLock> {
     const lock = await lockQueue(amqp, this.#queue);
-    if (lock === 'taken') throw this.#isTaken(act);
+    if (lock === 'elsewhere') throw this.#isTaken(act);
     this.#locks.add(lock);
     return lock;
   }

@@ -262,7 +262,7 @@ class Sweep {
   async #lock(connection: AmqpConnection): Promise<QueueLock | undefined> {
     const { queue } = this.#pair;
     const lock = await lockQueue(connection, queue);
-    if (lock !== 'taken') return lock;
+    if (lock !== 'elsewhere') return lock;
     const what = `cannot sweep the queue ${show(queue)}`;
     this.#refuse('locked', `${what}: another process is working on it; try again later`);
     return undefined;

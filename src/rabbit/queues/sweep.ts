@@ -4,6 +4,8 @@
  * One connection consumes and one publishes for all queues, some of which are swept at once; each
  * has a channel and a lock of its own. What happens to one queue is in its report, and stops no
  * other.
+ *
+ * One queue: sweep-queue.ts. Which queues, and their targets: discover.ts.
  */
 
 import { RespoolError } from '../../core/errors.ts';

@@ -5,6 +5,8 @@
  * With the management API everything is compared by what it tells. Without it, things are asked
  * for one by one, and those that exist are declared again as wanted: an equal declaration does
  * nothing, another one is refused and names the first argument that differs.
+ *
+ * Applying it: declare.ts.
  */
 
 import { checkNames } from '../../core/limits.ts';

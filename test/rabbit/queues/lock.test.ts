@@ -12,21 +12,21 @@ withService('rabbitmq', () => {
     const queue = ownName();
     const lock = await lockQueue(one, queue);
     expect(lock).toMatchObject({ queue });
-    expect(await lockQueue(one, queue)).toBe('taken');
-    expect(await lockQueue(other, queue)).toBe('taken');
-    expect(await lockQueue(other, `${queue}.2`)).not.toBe('taken');
+    expect(await lockQueue(one, queue)).toBe('elsewhere');
+    expect(await lockQueue(other, queue)).toBe('elsewhere');
+    expect(await lockQueue(other, `${queue}.2`)).not.toBe('elsewhere');
   });
 
   test('a lock that is released can be taken again', async () => {
     const [one, other] = [await openConnection(), await openConnection()];
     const queue = ownName();
     const lock = await lockQueue(one, queue);
-    if (lock === 'taken') throw new Error('taken');
+    if (lock === 'elsewhere') throw new Error('taken');
     await lock.release();
     await lock.release();
     const again = await lockQueue(other, queue);
-    expect(again).not.toBe('taken');
-    expect(await lockQueue(one, queue)).toBe('taken');
+    expect(again).not.toBe('elsewhere');
+    expect(await lockQueue(one, queue)).toBe('elsewhere');
   });
 
   test('a lock goes with its connection', async () => {
@@ -34,16 +34,16 @@ withService('rabbitmq', () => {
     const queue = ownName();
     const lock = await lockQueue(one, queue);
     one.connection?.stream?.destroy(new Error('cut by the test'));
-    await expect.poll(() => lockQueue(other, queue)).not.toBe('taken');
-    if (lock !== 'taken') await lock.release();
-    expect(await lockQueue(other, queue)).toBe('taken');
+    await expect.poll(() => lockQueue(other, queue)).not.toBe('elsewhere');
+    if (lock !== 'elsewhere') await lock.release();
+    expect(await lockQueue(other, queue)).toBe('elsewhere');
   });
 
   test('of two that ask at once one gets it', async () => {
     const connections = [await openConnection(), await openConnection()];
     const queue = ownName();
     const answers = await Promise.all(connections.map((one) => lockQueue(one, queue)));
-    expect(answers.filter((answer) => answer === 'taken')).toHaveLength(1);
+    expect(answers.filter((answer) => answer === 'elsewhere')).toHaveLength(1);
   });
 
   test('the longest names of queues can be locked, each by its own', async () => {
@@ -53,6 +53,6 @@ withService('rabbitmq', () => {
     expect(lockName(name)).not.toBe(lockName(`${name}x`));
     expect([isLockName(lockName('a')), isLockName('a')]).toEqual([true, false]);
     const lock = await lockQueue(connection, name);
-    expect(lock).not.toBe('taken');
+    expect(lock).not.toBe('elsewhere');
   });
 });

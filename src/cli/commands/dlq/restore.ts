@@ -163,7 +163,7 @@ async function publisherFor(
   reached.set(there.url, at);
   if (at.queues.has(queue)) return at.publisher;
   const lock = await lockQueue(at.amqp, `${LOCK_PREFIX}${queue}`);
-  if (lock === 'taken') {
+  if (lock === 'elsewhere') {
     return refusal('another restore puts letters into its queue; wait until that one is done');
   }
   context.atEnd(() => lock.release());
