@@ -6,9 +6,14 @@
  */
 
 import assert from 'node:assert/strict';
-import { settleCases, takeCases } from './letter-cases.ts';
-import { lookCases } from './letter-cases.ts';
-import type { LetterCase, LettersAbilities, LettersMaker } from './letter-cases.ts';
+import {
+  type LetterCase,
+  type LettersAbilities,
+  type LettersMaker,
+  lookCases,
+  settleCases,
+  takeCases,
+} from './letter-cases.ts';
 import type { SuiteCase } from './suite.ts';
 
 export type {

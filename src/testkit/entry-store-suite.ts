@@ -11,13 +11,12 @@ import { commitCases } from './entry-cases/commit.ts';
 import { historyCases } from './entry-cases/history.ts';
 import { insertCases } from './entry-cases/insert.ts';
 import { lifeCases, operationCases } from './entry-cases/life.ts';
-import { listCases, pageCases } from './entry-cases/list.ts';
+import { listCases, pageCases, tallyCases } from './entry-cases/list.ts';
 import { loadCases, raceCases } from './entry-cases/load.ts';
 import { orderCases } from './entry-cases/order.ts';
 import { orderCrowdCases, orderModelCases } from './entry-cases/order-model.ts';
 import { recordCases } from './entry-cases/records.ts';
 import type { EntryCase, SampleNeed } from './entry-cases/shared.ts';
-import { tallyCases } from './entry-cases/list.ts';
 import type { EntryStoreAbilities, EntryStoreMaker, StoreUnderTest, SuiteCase } from './suite.ts';
 
 const CASES: readonly EntryCase[] = [

@@ -31,7 +31,7 @@ export { SimClock, type SimClockOptions } from './virtual-time.ts';
 export { SimBodyDisk, SimDisk, type Write } from './simulator/disk.ts';
 export type { SimPlan, FaultSite } from './simulator/plan.ts';
 export { commandFor, type SimReport, simulate } from './simulator/simulate.ts';
-export type { Invariant, Violation } from './simulator/checks/check-context.ts';
+export type { Invariant, Violation } from './simulator/checks/check-scene.ts';
 export { SimProcess } from './simulator/process.ts';
 export { type PlantedBug, SimWorld, type SpoolStores } from './simulator/world.ts';
 export {

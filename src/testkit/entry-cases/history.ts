@@ -1,6 +1,7 @@
 /**
  * history — long random histories, compared step by step with a plain list of entries: a store in
- * the fewest lines, slow, and too simple to be wrong.
+ * the fewest lines, slow, and too simple to be wrong. Run alone, across a reopening, and from two
+ * processes.
  *
  * A failure names its seed and step; the same seed gives the same history again.
  */
@@ -129,7 +130,7 @@ const DESTINATIONS = [undefined, 'd1', 'd2', 'd3'];
 const ORDERS: readonly ListOrder[] = ['id', 'dueAt', 'updatedAt', 'priority', 'attempts'];
 const CLAIMABLE: readonly ClaimableState[] = ['incoming', 'deferred', 'bounce', 'active'];
 
-/** Chance with the questions that histories ask. */
+/** Seeded random choices for histories. */
 class Chance {
   readonly #dice: ReturnType<typeof seededDice>;
 

@@ -406,9 +406,7 @@ async function change(
   assert.deepEqual(await store.commit([entryChange(entry, to)]), ['done']);
 }
 
-const PAGE_ORDERS: readonly ListOrder[] = ['id', 'dueAt', 'updatedAt', 'priority', 'attempts'];
-
-const WALKS: readonly EntryCase[] = PAGE_ORDERS.flatMap((order) =>
+const WALKS: readonly EntryCase[] = ORDERS.flatMap((order) =>
   [false, true].map((descending) => ({
     name: `pages by ${order}, ${descending ? 'down' : 'up'}, are the whole list in its order`,
     async run({ store }: { readonly store: EntryStore }) {
@@ -422,7 +420,7 @@ const WALKS: readonly EntryCase[] = PAGE_ORDERS.flatMap((order) =>
   })),
 );
 
-const CHANGING: readonly EntryCase[] = PAGE_ORDERS.map((order) => ({
+const CHANGING: readonly EntryCase[] = ORDERS.map((order) => ({
   name: `pages by ${order} show each untouched entry once while others come, go and move`,
   async run({ store }) {
     const entries = mixed(60);

@@ -7,14 +7,14 @@ import type { Millis } from '../../core/duration.ts';
 import type { Entry } from '../../core/entry.ts';
 import type { Change, ClaimFilter, ClaimRequest, Duplicate } from '../../ports/entry-store.ts';
 import { checkBodyRemoval } from './checks/world.ts';
-import type { CheckContext } from './checks/check-context.ts';
+import type { CheckScene } from './checks/check-scene.ts';
 import { type Asker, checkClaim, checkCommit, checkInsert, checkNextDue } from './checks/writes.ts';
 import type { Write } from './disk.ts';
 import type { SimProcess } from './process.ts';
 
 /** Watches what processes do to the data. */
 export class Observer {
-  readonly scene: CheckContext;
+  readonly scene: CheckScene;
   /** Whether the process of a holder is gone, as a lifetime lock would show. */
   readonly #isGone: (holder: string) => boolean;
   /** Told of every process that wrote something. */
@@ -22,7 +22,7 @@ export class Observer {
   #writes: Write[] = [];
 
   constructor(
-    scene: CheckContext,
+    scene: CheckScene,
     hooks: {
       readonly isGone: (holder: string) => boolean;
       readonly onWriteBy: (process: SimProcess) => void;

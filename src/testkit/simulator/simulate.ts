@@ -2,8 +2,8 @@
  * simulate — one world from its first message to its rest, from one seed. The same seed gives the
  * same world, step by step. First random producers, operators and faults (kills, pauses, power
  * cuts, outages, clock jumps) act on it: this file decides what happens when; world.ts, process.ts,
- * connection.ts and disk.ts carry it out; checks/ judges it. Then everything is healed and must
- * come to rest:
+ * connection.ts and disk.ts carry it out; checks/ judges every step. Then everything is healed
+ * and must come to rest, which is judged here (`liveness`, `prompt`, `orphans`):
  *
  *   heal ─▶ rest: every message has ended, or waits as it may ─▶ probes: new messages start in time
  *   ─▶ stop: no timer is left ─▶ retention and orphan grace pass ─▶ two cleanups ─▶ nothing is left
@@ -15,7 +15,7 @@ import { HOUR_MS, MINUTE_MS, SECOND_MS } from '../../core/duration.ts';
 import type { Entry } from '../../core/entry.ts';
 import type { Message, MessageOptions } from '../../spool/message.ts';
 import type { Spool } from '../../spool/spool.ts';
-import type { Violation } from './checks/check-context.ts';
+import type { Violation } from './checks/check-scene.ts';
 import { checkWhole, turnsOf } from './checks/world.ts';
 import { isServed, ODD_TOPIC, ORPHAN_GRACE_MS, routeFor, type SimPlan, TOPICS } from './plan.ts';
 import { SimProcess } from './process.ts';
@@ -135,7 +135,7 @@ async function heal(world: SimWorld, run: (spanMs: number) => Promise<void>): Pr
     process.plannedFault = undefined;
     process.resume(world.chance);
   }
-  // Who was down boots within a minute; stops that are under way come to their end.
+  // Processes that were down boot within a minute; stops that are under way end.
   await run(2 * MINUTE_MS);
   for (const pattern of world.ledger.pausedSinceMs.keys()) {
     const processSlot = world.runningSlot();
@@ -451,7 +451,7 @@ function someIds({ chance, disk }: SimWorld): string[] {
   return [...ids];
 }
 
-// Enqueue messages one by one, in batches, or streamed, with or without patience, and
+// Producers enqueue messages one by one, in batches, or streamed, with or without retrying, and
 // record every result.
 
 /** A message and the note about it. */

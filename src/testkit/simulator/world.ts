@@ -13,7 +13,7 @@ import { held, type Outcome, postponed } from '../../core/verdict.ts';
 import type { Delivery, Handler } from '../../ports/handler.ts';
 import { createSpool, type Spool } from '../../spool/spool.ts';
 import { seededDice } from '../virtual-time.ts';
-import { type CheckContext, Findings } from './checks/check-context.ts';
+import { type CheckScene, Findings } from './checks/check-scene.ts';
 import { checkBody, checkEffect, checkStart } from './checks/deliveries.ts';
 import { afterPowerCut } from './checks/world.ts';
 import { SimFaults, StoreLine } from './connection.ts';
@@ -87,7 +87,7 @@ export class SimWorld {
   readonly disk: SimDisk;
   readonly bodyDisk: SimBodyDisk;
   readonly faults: SimFaults;
-  readonly scene: CheckContext;
+  readonly scene: CheckScene;
   readonly observer: Observer;
   readonly processSlots: ProcessSlot[] = [];
   isHealed = false;
@@ -305,7 +305,7 @@ export class SimWorld {
 
 /** What a handler is made of. */
 interface SimHandlerOptions {
-  readonly scene: CheckContext;
+  readonly scene: CheckScene;
   readonly process: SimProcess;
   readonly chance: Chance;
   /** From then on nothing crashes or hangs any more. */

@@ -1,6 +1,7 @@
 /**
- * check-context — the invariants the simulator asserts, by name, the first violation, and what
- * every check may look at.
+ * check-scene — the invariants the simulator asserts, by name, the first violation, and what
+ * every check may look at. Judged in checks/, except `liveness`, `prompt`, `orphans` (simulate.ts;
+ * `liveness` also in ../world.ts) and `timers` (../world.ts).
  */
 
 import type { Millis } from '../../../core/duration.ts';
@@ -84,7 +85,7 @@ export class Findings {
 }
 
 /** The world as the checks see it. */
-export interface CheckContext {
+export interface CheckScene {
   readonly plan: SimPlan;
   readonly ledger: SimLedger;
   readonly disk: SimDisk;
@@ -103,5 +104,5 @@ export interface CheckProblem {
   readonly text: string;
 }
 
-/** A process may be this wrong about the store's time; more is its own fault. */
+/** A process's clock may differ from the store's by this much; beyond that, it is at fault. */
 export const CLOCK_ERROR_MAX_MS = 1_000;

@@ -13,7 +13,7 @@ import type { Entry, Status } from '../../../core/entry.ts';
 import type { RetryPolicy } from '../../../core/policy.ts';
 import { topicMatches } from '../../../core/topic.ts';
 import type { Delivery } from '../../../ports/handler.ts';
-import { type CheckContext, type CheckProblem, CLOCK_ERROR_MAX_MS } from './check-context.ts';
+import { type CheckScene, type CheckProblem, CLOCK_ERROR_MAX_MS } from './check-scene.ts';
 import { checkTurn } from './world.ts';
 import type { ClaimFact, MessageHistory } from '../sim-ledger.ts';
 import { DEDUPE_WINDOW_MS, routeFor } from '../plan.ts';
@@ -43,7 +43,7 @@ interface Expected {
 
 /** A settled claim as the data shows it. */
 interface Settled {
-  readonly scene: CheckContext;
+  readonly scene: CheckScene;
   readonly claim: ClaimFact;
   readonly before: Entry;
   /** Undefined: it was removed. */
@@ -78,7 +78,7 @@ export function judgeSettled(
 
 /** The policy in force for a claimed entry. */
 function policyInForce(
-  scene: CheckContext,
+  scene: CheckScene,
   { process, isSingle }: ClaimFact,
   { envelope, status }: Entry,
 ): RetryPolicy {
@@ -303,7 +303,7 @@ function tell({ envelope, status }: Entry, after: Status | undefined): string {
 
 /** A handler starts; returns the claim it starts under. */
 export function checkStart(
-  scene: CheckContext,
+  scene: CheckScene,
   process: SimProcess,
   delivery: Delivery,
 ): ClaimFact | undefined {
@@ -341,7 +341,7 @@ export function checkStart(
 }
 
 /** A handler has read the body. */
-export function checkBody(scene: CheckContext, claim: ClaimFact, bytes: Uint8Array): void {
+export function checkBody(scene: CheckScene, claim: ClaimFact, bytes: Uint8Array): void {
   const digest = `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
   const accepted = scene.ledger.histories.get(claim.id)?.invocation.digest;
   if (digest === accepted) return;
@@ -349,7 +349,7 @@ export function checkBody(scene: CheckContext, claim: ClaimFact, bytes: Uint8Arr
 }
 
 /** The outside world changes: what may happen twice, and must not happen more often. */
-export function checkEffect(scene: CheckContext, claim: ClaimFact): void {
+export function checkEffect(scene: CheckScene, claim: ClaimFact): void {
   const history = scene.ledger.histories.get(claim.id);
   if (history === undefined || claim.lane === 'notice') return;
   history.effects += 1;
@@ -359,7 +359,7 @@ export function checkEffect(scene: CheckContext, claim: ClaimFact): void {
   scene.findings.add('duplicates', text);
 }
 
-function checkAttempts(scene: CheckContext, history: MessageHistory, claim: ClaimFact): void {
+function checkAttempts(scene: CheckScene, history: MessageHistory, claim: ClaimFact): void {
   const { findings, disk } = scene;
   const entry = disk.peek(history.id);
   // A claim that was lost meanwhile is no attempt any more.
@@ -376,7 +376,7 @@ function checkAttempts(scene: CheckContext, history: MessageHistory, claim: Clai
 }
 
 function checkLimits(
-  scene: CheckContext,
+  scene: CheckScene,
   process: SimProcess,
   destination: string | undefined,
 ): void {

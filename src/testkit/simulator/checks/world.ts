@@ -4,12 +4,12 @@
  */
 
 import type { Entry, Status } from '../../../core/entry.ts';
-import type { CheckContext } from './check-context.ts';
+import type { CheckScene } from './check-scene.ts';
 import type { Write } from '../disk.ts';
 import type { ClaimFact, MessageHistory } from '../sim-ledger.ts';
 
 /** Whether the order allows these entries to run now, or they have no key. */
-export function turnsOf({ disk }: Pick<CheckContext, 'disk'>): (entry: Entry) => boolean {
+export function turnsOf({ disk }: Pick<CheckScene, 'disk'>): (entry: Entry) => boolean {
   let firsts: ReadonlyMap<string, number> | undefined;
   return ({ envelope, status }) => {
     const { orderKey, id } = envelope;
@@ -20,7 +20,7 @@ export function turnsOf({ disk }: Pick<CheckContext, 'disk'>): (entry: Entry) =>
   };
 }
 
-function firstsIn(disk: CheckContext['disk']): ReadonlyMap<string, number> {
+function firstsIn(disk: CheckScene['disk']): ReadonlyMap<string, number> {
   const firsts = new Map<string, number>();
   for (const { envelope, status } of disk.entries()) {
     const { orderKey, id } = envelope;
@@ -34,7 +34,7 @@ function firstsIn(disk: CheckContext['disk']): ReadonlyMap<string, number> {
  * A handler starts: no earlier message of its key blocks it, and no later one went first. What
  * an operator moved, or a power cut brought back, has lost its place and excuses the others.
  */
-export function checkTurn(scene: CheckContext, history: MessageHistory, claim: ClaimFact): void {
+export function checkTurn(scene: CheckScene, history: MessageHistory, claim: ClaimFact): void {
   const { disk, ledger, findings } = scene;
   const { orderKey } = history.entry.envelope;
   const isFirstStart = !history.hasStarted;
@@ -61,7 +61,7 @@ function isInTheWay({ lane, state }: Status): boolean {
 }
 
 /** Looks at every entry and every accepted message. */
-export function checkWhole({ disk, bodyDisk, ledger, findings }: CheckContext): void {
+export function checkWhole({ disk, bodyDisk, ledger, findings }: CheckScene): void {
   for (const { envelope, status, inlineBody } of disk.entries()) {
     const { id, body } = envelope;
     const isActive = status.state === 'active';
@@ -82,7 +82,7 @@ export function checkWhole({ disk, bodyDisk, ledger, findings }: CheckContext): 
 }
 
 /** A body goes: no entry may need it, nor any that a power cut could bring back. */
-export function checkBodyRemoval({ disk, findings }: CheckContext, ref: string): void {
+export function checkBodyRemoval({ disk, findings }: CheckScene, ref: string): void {
   for (const { envelope } of disk.entries()) {
     if (envelope.body.ref !== ref || envelope.body.place !== 'store') continue;
     findings.add('body', `the body of "${envelope.id}" was removed under it`);
@@ -95,7 +95,7 @@ export function checkBodyRemoval({ disk, findings }: CheckContext, ref: string):
 }
 
 /** After a power cut: what was forgotten is excused, but nothing that was promised is gone. */
-export function afterPowerCut(scene: CheckContext, dropped: readonly Write[]): void {
+export function afterPowerCut(scene: CheckScene, dropped: readonly Write[]): void {
   for (const { id, before } of dropped) {
     const history = scene.ledger.histories.get(id);
     if (history === undefined) continue;

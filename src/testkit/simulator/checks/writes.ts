@@ -8,7 +8,7 @@ import type { Entry, Status } from '../../../core/entry.ts';
 import { mayMove, type Mover } from '../../../core/state.ts';
 import { takesTopic, topicMatches } from '../../../core/topic.ts';
 import type { Change, ClaimFilter, ClaimRequest, Duplicate } from '../../../ports/entry-store.ts';
-import { type CheckContext, type CheckProblem, CLOCK_ERROR_MAX_MS } from './check-context.ts';
+import { type CheckScene, type CheckProblem, CLOCK_ERROR_MAX_MS } from './check-scene.ts';
 import { judgeSettled } from './deliveries.ts';
 import { turnsOf } from './world.ts';
 import type { Write } from '../disk.ts';
@@ -29,7 +29,7 @@ export interface Asker {
 
 /** Checks an insert: what came in, and which results were `duplicate`. */
 export function checkInsert(
-  scene: CheckContext,
+  scene: CheckScene,
   { process, askedAtMs }: Asker,
   entries: readonly Entry[],
   answers: readonly ('stored' | Duplicate)[],
@@ -74,7 +74,7 @@ export function checkInsert(
 
 /** Checks a claim: what was taken was due, was claimable, fits the filter, and is counted. */
 export function checkClaim(
-  scene: CheckContext,
+  scene: CheckScene,
   asker: Asker,
   request: ClaimRequest,
   answer: readonly Entry[],
@@ -97,11 +97,7 @@ export function checkClaim(
 }
 
 /** Checks what a store says of the next due time. */
-export function checkNextDue(
-  scene: CheckContext,
-  filter: ClaimFilter,
-  answer: Millis | null,
-): void {
+export function checkNextDue(scene: CheckScene, filter: ClaimFilter, answer: Millis | null): void {
   const isInTurn = turnsOf(scene);
   let earliest: Millis | null = null;
   for (const entry of scene.disk.entries()) {
@@ -115,7 +111,7 @@ export function checkNextDue(
 
 /** Checks commits: guarded, explained, legal, one revision further. */
 export function checkCommit(
-  scene: CheckContext,
+  scene: CheckScene,
   asker: Asker,
   changes: readonly Change[],
   answers: readonly ('done' | 'stale')[],
@@ -142,7 +138,7 @@ export function checkCommit(
   if (at < writes.length) findings.add('answer', 'a commit changed more than it said');
 }
 
-function checkDuplicate(scene: CheckContext, entry: Entry, answer: Duplicate | undefined): void {
+function checkDuplicate(scene: CheckScene, entry: Entry, answer: Duplicate | undefined): void {
   const { id, dedupeKey } = entry.envelope;
   const first = answer === undefined ? undefined : scene.disk.peek(answer.duplicateOf);
   const isOne =
@@ -153,7 +149,7 @@ function checkDuplicate(scene: CheckContext, entry: Entry, answer: Duplicate | u
   scene.findings.add('dedupe', `"${id}" was called a duplicate of what it is no duplicate of`);
 }
 
-function checkTwins(scene: CheckContext, { envelope }: Entry): void {
+function checkTwins(scene: CheckScene, { envelope }: Entry): void {
   if (envelope.dedupeKey === undefined) return;
   for (const other of scene.disk.entries()) {
     const isTwin = other.envelope.dedupeKey === envelope.dedupeKey;
@@ -164,7 +160,7 @@ function checkTwins(scene: CheckContext, { envelope }: Entry): void {
 }
 
 function checkTaken(
-  scene: CheckContext,
+  scene: CheckScene,
   { process, askedAt, askedAtMs }: Asker,
   request: ClaimRequest,
   write: Write,
@@ -195,7 +191,7 @@ function checkTaken(
 }
 
 function checkCounted(
-  scene: CheckContext,
+  scene: CheckScene,
   before: Status,
   after: Status,
   request: ClaimRequest,
@@ -222,7 +218,7 @@ function checkCounted(
 }
 
 function checkPaused(
-  { findings, ledger, timeline }: CheckContext,
+  { findings, ledger, timeline }: CheckScene,
   process: SimProcess,
   entry: Entry,
 ): void {
@@ -234,7 +230,7 @@ function checkPaused(
   }
 }
 
-function checkNothingLeft(scene: CheckContext, request: ClaimRequest): void {
+function checkNothingLeft(scene: CheckScene, request: ClaimRequest): void {
   if (request.ids !== undefined) return;
   const isInTurn = turnsOf(scene);
   for (const entry of scene.disk.entries()) {
@@ -259,7 +255,7 @@ function fits({ envelope, status }: Entry, filter: ClaimFilter): boolean {
 }
 
 function checkChange(
-  scene: CheckContext,
+  scene: CheckScene,
   asker: Asker,
   change: Change,
   { before, after }: Write,
@@ -288,7 +284,7 @@ function isGuarded({ revision, holder }: Status, change: Change): boolean {
 }
 
 function checkContents(
-  { findings }: CheckContext,
+  { findings }: CheckScene,
   change: Change,
   before: Entry,
   after: Entry,
@@ -315,7 +311,7 @@ function checkContents(
 
 /** Who made this change, and was it theirs to make? */
 function explain(
-  scene: CheckContext,
+  scene: CheckScene,
   asker: Asker,
   history: MessageHistory,
   before: Entry,
@@ -345,7 +341,7 @@ function explain(
 }
 
 function moverOf(
-  scene: CheckContext,
+  scene: CheckScene,
   asker: Asker,
   history: MessageHistory,
   before: Entry,
@@ -389,7 +385,7 @@ function moverOf(
 
 /** Retention that is over, a topic without a handler, a body that a check could not read. */
 function isCaretaking(
-  scene: CheckContext,
+  scene: CheckScene,
   { process, askedAt }: Asker,
   before: Entry,
   after: Entry | undefined,
