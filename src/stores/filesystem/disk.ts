@@ -1,6 +1,6 @@
 /**
  * disk — carries out batches of file work. Runs in the thread (worker.ts); knows paths, not
- * entries.
+ * entries. Also files that are being written (`Drafts`), and spare ones for the next (`Spares`).
  *
  *   prepare ─▶ sync the bytes ─▶ place (rename) ─▶ sync the directories ─▶ clear away ─▶ answer
  *

@@ -8,6 +8,9 @@
  * One process owns the folder, by a lock that dies with it. So what is due is known from memory,
  * and the disk is only asked to make it last. Promise: an insert that resolved survives a power cut
  * (unless `sync: 'none'`), and every step that resolved survives the death of the process.
+ *
+ * Also here: the lock, the version of the layout, and the address that the owner leaves for
+ * others.
  */
 
 import { readdir, readFile, stat } from 'node:fs/promises';

@@ -1,7 +1,10 @@
 /**
- * files — the file calls of the store, all relative to its path, all synchronous but for fdatasync.
+ * files — the file calls of the store (`Files`): all relative to its path, all synchronous but for
+ * fdatasync; and the directories it spreads files over (`Directories`).
  *
- * disk.ts and scan.ts call it, in the thread. Tests pass calls of their own to let a disk fail.
+ * disk.ts and worker.ts call them, in the thread. `makeFolder`, `syncFolder` and `writeWhole` are
+ * for the other side: asynchronous, and with whole paths. Tests pass calls of their own to let a
+ * disk fail.
  */
 
 import * as nodeFs from 'node:fs';
@@ -204,11 +207,11 @@ export async function writeWhole(path: string, text: string, isDurable: boolean)
   if (isDurable) await syncFolder(dirname(path));
 }
 
-// The shard directories of the states, and which of them the disk has yet to learn
-// of.
+// The shard directories of the states, and which of them the disk has yet to learn of.
 //
-// disk.ts calls it, in the thread. New files of a state go into one shard until it is full, not by
-// a hash of the id: so a batch touches one directory, and one fsync of it serves the whole batch.
+// disk.ts calls them, in the thread. New files of a state go into one shard until it is full, not
+// by a hash of the id: so a batch touches one directory, and one fsync of it serves the whole
+// batch.
 //
 // n.b. A directory that received a file is synced before the one that gave it away: whatever moment
 // the power goes, the file has at least one of its two names.

@@ -1,7 +1,7 @@
 /**
  * quarantine — puts files aside that cannot be read as an entry, with the reason beside them.
  *
- * Called by disk.ts and scan.ts, in the thread. Promise: never delivered, never deleted; the
+ * Called by disk.ts and worker.ts, in the thread. Promise: never delivered, never deleted; the
  * neighbours do not notice.
  */
 

@@ -1,6 +1,8 @@
 /**
  * worker — the thread that does the file work of one store, so that a slow disk never holds up the
  * event loop. thread.ts starts it and is the only one that talks to it.
+ *
+ * Also reads all that is there when the store opens, and removes files that are too many.
  */
 
 import { parentPort, workerData } from 'node:worker_threads';

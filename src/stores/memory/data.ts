@@ -1,7 +1,7 @@
 /**
  * data — what memory stores keep, apart from the store objects, so that several can share it.
  *
- * Entries are plain readonly data and are kept as they come; only inline bytes are copyOf, on the
+ * Entries are plain readonly data and are kept as they come; only inline bytes are copied, on the
  * way in and on the way out, because bytes are the one part that callers fill and reuse.
  */
 

@@ -1,5 +1,6 @@
 /**
- * catalog — what this process knows of every entry: the small facts, and who holds which key.
+ * catalog — what this process knows of every entry: the small facts, and who holds which
+ * key. Also a cache of contents (`Cache`).
  *
  * Fed by watcher.ts in the order of the stream, and by our own writes as soon as they are answered.
  * The higher sequence wins, so both may come in any order. It may be behind, never ahead: the

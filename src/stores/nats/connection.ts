@@ -6,6 +6,8 @@
  * is `Unsent`. `persist` waits until the connection is back and lets its caller repeat either, up
  * to the time it may take: a short outage is no reason to refuse a message. Requests to the API
  * stand in line behind a bound, because newer servers drop what is more than they can queue.
+ *
+ * Also the part of the package that we use, and how a connection is made.
  */
 
 import { RespoolError, show, textOf } from '../../core/errors.ts';

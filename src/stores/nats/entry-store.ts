@@ -1,8 +1,8 @@
 /**
  * nats — entries in a bucket of NATS JetStream, for many processes on many machines.
  *
- *   insert(), claim(), commit() ─▶ keeper ─▶ one guarded write each ─▶ stream ─▶ watcher ─┐
- *   nextDueAt(), list(), tally() ─▶ catalog (facts of all entries, in memory) ◀───────────┘
+ *   insert(), claim(), commit() ─▶ entry-writes ─▶ one guarded write each ─▶ stream ─▶ watcher ─┐
+ *   nextDueAt(), list(), tally() ─▶ catalog (facts of all entries, in memory) ◀─────────────────┘
  *
  * One key per message holds all of it; every step is one write that expects the sequence of the
  * step before, so the server decides who wins and a lost answer can be repeated. All writes of a

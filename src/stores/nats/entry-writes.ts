@@ -1,6 +1,6 @@
 /**
  * entry-writes — single steps on single entries: read one, write one, remove one, take a dedupe
- * key.
+ * key. Also which inserts of this process are on their way (`PendingInserts`).
  *
  * Every step is judged by the server through the sequence it expects, and what came of it goes into
  * the catalog at once. The steps are put together in insert.ts, claim.ts and commit.ts.

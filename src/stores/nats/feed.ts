@@ -3,6 +3,9 @@
  *
  * An ordered push consumer of our own making: nothing is acknowledged, and a gap, a silence or a
  * broken connection ends it with `onBroken`. Its user then opens another where this one stopped.
+ *
+ * Also what a process remembers of removals and contents, to compare it with a stream that is read
+ * again because its server may have gone back (`Rewind`).
  */
 
 import { SECOND_MS } from '../../core/duration.ts';

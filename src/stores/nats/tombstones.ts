@@ -1,5 +1,6 @@
 /**
  * tombstones — removed for good: markers taken out of the stream, and what was removed remembered.
+ * Also what inserts that died have left behind is looked for here (`Sweeper`).
  *
  * An entry is removed by a marker over its key: a plain write, judged and kept like any other. The
  * marker itself must go too, or the bucket grows for ever. But a server that is killed may forget

@@ -1,6 +1,9 @@
 /**
- * claim-sql — the statements that claim due rows and look for the next one, with the SQL of each
- * scan. `respool doctor --sql` prints them.
+ * claim-sql — the SQL of each scan for a claim or for the next due time; the columns of a claim's
+ * answer and how they are read back (`claimedRows`); and the settings that keep the planner on the
+ * indexes (`INDEX_ONLY_SQL`). `respool doctor --sql` prints the statements.
+ *
+ * Which scan is used, and when: claim.ts.
  */
 
 import { RespoolError } from '../../core/errors.ts';
@@ -588,7 +591,7 @@ function exceptSql(destinations: readonly string[], bind: Bind): string {
 // The columns of a claim's answer.
 //
 // Every value is a text that this process has to parse. So values that the claim itself wrote, and
-// counts that have their usual value, come as NULL: 5 of 17 values per message are left.
+// counts that have their usual value, come as NULL: 5 of 18 values per message are left.
 
 /** A column of the answer, and the value that NULL stands for. */
 type Column = readonly [sql: string, ifNull?: (request: ClaimRequest) => number | string];
@@ -631,7 +634,7 @@ export function claimedRows(answer: unknown[][], request: ClaimRequest): EntryRo
   return (answer as unknown as EntryRow[]).sort(byOrder);
 }
 
-/** For rows that end with their priority and due time. */
+/** Compares rows whose last two columns are priority and due time. */
 export function byOrder(a: EntryRow, b: EntryRow): number {
   const span = Number(a[16]) - Number(b[16]) || Number(a[17]) - Number(b[17]);
   if (span !== 0) return span;

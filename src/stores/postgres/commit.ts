@@ -1,7 +1,8 @@
 /**
  * commit — guarded writes and removals, a batch in one statement; with it moves of what was
  * delivered into the table `sent`, the release of the next message of an order key, and the move of
- * unreadable rows into quarantine.
+ * unreadable rows into quarantine. A body stored in the tables beside ours is removed in the same
+ * commit as its entry.
  *
  * A statement writes a row once, so a second change of the same entry waits for the next one.
  * Changes with a new envelope are written one by one, since one may meet another entry's dedupe key
@@ -187,7 +188,10 @@ export class Changes {
     return this.#keepsSent && status !== null && status.isDelivered;
   }
 
-  /** What was delivered and stays, as its id or key is to be known again; those that were stale. */
+  /**
+   * Copies delivered entries that stay because their id or key must still be recognised; returns
+   * those that were stale.
+   */
   async #copy(
     ask: QueryRequest,
     items: readonly NumberedChange[],
@@ -294,7 +298,7 @@ export class Changes {
     }
   }
 
-  /** Moves rows out of reach, as they are; the order keys they had. */
+  /** Moves rows into quarantine unchanged; returns their order keys. */
   async quarantine(ask: QueryRequest, broken: readonly BrokenRow[]): Promise<string[]> {
     const keys = await ask(this.#sql.quarantine, [
       textArray(broken.map(({ id }) => id)),
@@ -314,8 +318,8 @@ export function refusal(id: string, reason: string): RespoolError {
 }
 
 /**
- * After a try that was not answered: of two changes from one revision one at most was done, and
- * what a done change was computed from was done before it.
+ * After a try that was not answered: of two changes based on the same revision, at most one
+ * was done, and what a done change was computed from was done before it.
  */
 function settleByLaterChanges(rows: readonly ChangeRow[], results: ChangeResult[]): void {
   const done = new Set<string>();
@@ -355,7 +359,8 @@ function wavesOf(rows: readonly ChangeRow[]): NumberedChange[][] {
 // The statements: guarded writes and removals.
 //
 // In a store without order keys a statement ignores them, and skips rows that have
-// one after all. Where it has, what ends lets the next of its key go in the same statement.
+// one after all. In a store with order keys, an entry that ends releases the next of its key in
+// the same statement.
 
 /** `synchronous_commit` of a batch; null: as the server has it. */
 export type Commit = 'off' | 'on' | null;
@@ -421,9 +426,9 @@ const BEHIND_SQL =
   ', behind = (e.behind AND e.slot = g.to_slot AND e.due_at IS NOT DISTINCT FROM g.to_due_at)';
 
 /**
- * n.b. The redundant array makes the server look up each entry in the index.
- * By its own estimate it reads the whole table for a batch: 40 ms against 2 ms. (40,000 entries, a
- * batch of 333, PostgreSQL 15, 2026-11-15)
+ * n.b. The redundant array makes the server look up each entry in the index; left to its
+ * own estimate, it reads the whole table for a batch: 40 ms against 2 ms. (40,000 entries, a batch
+ * of 333, PostgreSQL 15, 2026-11-15)
  */
 function guardSql(text: string, { isOrdered }: ChangeMode): string {
   return `e.id = ANY(ARRAY(SELECT id FROM ${text}))
@@ -492,7 +497,7 @@ function dropBodiesSql({ table }: Names, refs: string): string {
 }
 
 /**
- * Removes `leaving` and puts it in the table of what was sent; those it did so with are in `moved`.
+ * Removes `leaving` and puts it in the table of what was sent; the rows it moved are in `moved`.
  * Not those whose id or key is to be known again: they stay, and are copied (copySql).
  */
 function moveSql({ table }: Names, rows: Rows, mode: ChangeMode): string {

@@ -4,6 +4,7 @@
  * All envelopes and inline bodies of a batch go in one binary parameter and are cut apart by the
  * server. An id or dedupe key that is there already stores nothing and fails nothing. A receipt is
  * stored with the batch: it tells a retry that the first try, which got no answer, has happened.
+ * insert-within.ts uses the same columns and SQL in the caller's transaction.
  */
 
 import type { Entry } from '../../core/entry.ts';
@@ -274,7 +275,7 @@ export function insertRowsOf(rows: readonly NewRow[], values: Values): Rows {
 
 const BLOB_SQL = '$1::bytea';
 
-/** Stores what is `given`, and tells as `refused` what was there already; parts of a WITH. */
+/** Stores what is `given`, and lists in `refused` what was already there; parts of a WITH. */
 export function storedSql(table: Names['table'], columns: readonly string[]): string {
   const names = columns.join(', ');
   return `stored AS (
@@ -302,6 +303,7 @@ function insertSql(
 ): string {
   const { columns, isForced, noted } = options;
   const firsts = isForced ? ["set_config('synchronous_commit', 'on', true)"] : [];
+  // Tells stores that take order keys as unused that there are some now: order-keys.ts.
   if (columns.includes(ORDER_COLUMN[0])) firsts.push(`nextval('${turns}')`);
   const guards = firsts.map((first) => `(SELECT ${first}) IS NOT NULL`);
   const guard = guards.length === 0 ? '' : ` WHERE ${guards.join(' AND ')}`;
@@ -402,7 +404,7 @@ function receiptSql({ table }: Names, node: string, number: string): string {
 /**
  * Takes the receipt for a transaction that is about to store its batch. Waits for a try that is
  * still on its way; afterwards that one cannot happen any more. Where the batch was stored already:
- * the ids that were refused, or by their places in the batch whose duplicates they are.
+ * the ids that were refused, or, by position in the batch, the ids they duplicate.
  */
 async function takeReceipt(
   ask: QueryRequest,

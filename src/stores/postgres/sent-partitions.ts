@@ -1,5 +1,6 @@
 /**
- * sent-partitions — what was delivered, in a table with a part for each span of time.
+ * sent-partitions — what was delivered, in a table with a part for each span of time; and
+ * reading it, page by page.
  *
  *   archived as delivered ─commit─▶ sent, the part of its time ─keep is over─▶ the part is dropped
  *

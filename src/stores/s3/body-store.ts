@@ -5,6 +5,9 @@
  *
  * Several processes may use one bucket and prefix. Promise: a put that resolved is what the server
  * acknowledged; nothing half written has a key; no request waits for ever.
+ *
+ * Also here: the keys of objects, and uploads that a crash left unfinished, which `refs` lists
+ * too.
  */
 
 import { createHash } from 'node:crypto';

@@ -91,7 +91,7 @@ export class Claims {
     return picked.map((row) => rows.get(row[0])).filter((row) => row !== undefined);
   }
 
-  /** After a rollback: what it made is gone, and if there was no room for it, there is none now. */
+  /** After a rollback: the flow index it made is gone; forget it, and whether there was room. */
   drop(): void {
     this.#flowLooks?.drop();
   }
@@ -123,7 +123,7 @@ export class Claims {
       const first = rows.find(this.#isToldOf(true));
       if (first !== undefined) return first[1];
       if (rows.length < want) return null;
-      // This many at once come only until the next claim, which puts them behind.
+      // So many blocked rows last only until the next claim, which puts them behind.
       if (want === LOOK_MAX) return rows.at(-1)?.[1] ?? null;
     }
     return null;

@@ -1,8 +1,8 @@
 /**
  * file-client — the way to a file: one line of batches for writes, direct questions for reads.
  *
- * Both stores of this room use it. Also here: whether the file is still in its place (`FileWatch`),
- * and when the log is moved into it (`Checkpointer`).
+ * Both stores of this folder use it. Also here: whether the file is still in its place
+ * (`FileWatch`), and when the log is moved into it (`Checkpointer`).
  *
  * Promise: a lock of another process is waited for without stopping the event loop, up to
  * busyTimeout; lazy writes are on the disk within 250 ms.

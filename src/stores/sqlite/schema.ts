@@ -4,6 +4,8 @@
  * Entry store and body store use the same kind of file. The version is a row of `meta`; every
  * change of the tables is one more migration at the end of the list, never an edit of one that was
  * published. Names are written `{entries}` and prefixed by `withNames`.
+ *
+ * Also here: the parts that flow-looks.ts adds on demand, and whose database it is.
  */
 
 import { RespoolError, show } from '../../core/errors.ts';
@@ -19,7 +21,7 @@ import {
 } from '../shared/sql-row.ts';
 
 // The names of our tables and indexes in SQL: written `{entries}`, and given the prefix of
-// their store on the way to SQLite. Every statement of this room goes through `withNames`.
+// their store on the way to SQLite. Every statement of this folder goes through `withNames`.
 //
 // A prefix is checked once and holds nothing that SQL could read as anything but a part of a name.
 

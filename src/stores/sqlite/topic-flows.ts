@@ -24,7 +24,7 @@ export interface TopicFlow {
 
 /** How many new flows may come before those that count nothing are removed. */
 const SWEEP_AFTER = 10_000;
-/** TopicFlows whose numbers are remembered; past it the memory starts afresh. */
+/** Flows whose numbers are remembered; past it the memory starts afresh. */
 const REMEMBERED_MAX = 10_000;
 
 /** The flows of one file. */
