@@ -1,5 +1,6 @@
 /**
- * export — a dead letter with its body as one object, for lines of JSON that other tools read.
+ * export — a dead letter with its body as one object, for lines of JSON that other tools read; and
+ * the address of its broker, as a header of a kept copy.
  *
  * The keys are always the same and in the same order; what is unknown is null. Exactly one of
  * `json`, `text` and `base64` holds the body: JSON only where it comes back as it was said to be,

@@ -9,6 +9,8 @@
  * outside of slots, up to a limit. Stop: no new claims, drain with a limit, abort, release without
  * cost. Promise: every claim ends settled or released, or is lost with its lease; no handler starts
  * after its lease has ended (invariant 2, ARCHITECTURE.md).
+ *
+ * One attempt: attempt.ts. How claims are requested: claiming.ts. Who may run: handler-slots.ts.
  */
 
 import type { Envelope } from '../core/entry.ts';

@@ -1,7 +1,6 @@
 /**
- * actions — what an operator may do, as one set of functions: used by the spool's own methods and
- * by
- * operator/. Each is written to the audit record before it acts.
+ * actions — what an operator may do, as one set of functions: used by the spool's own methods
+ * and by operator/. Each is written to the audit record before it acts.
  */
 
 import type { Millis } from '../core/duration.ts';

@@ -1,8 +1,8 @@
 /**
- * body — from what the caller passes to bytes or a stream, and from what is stored back to bytes
- * whose digest is that of the accepted body (invariant 11, ARCHITECTURE.md); the check of a body's
- * record; whether a message whose body is missing had already ended (a store that lost writes); and
- * the removal of bodies that are no longer needed.
+ * body — turns what the caller passes into bytes or a stream, and what is stored back into bytes
+ * whose digest matches that of the accepted body (invariant 11, ARCHITECTURE.md); the check of a
+ * body's record; whether a message whose body is missing had already ended (a store that lost
+ * writes); and the removal of bodies that are no longer needed.
  *
  * A stream above the inline limit is never held whole in memory by us. Text, bytes and JSON are
  * copied once, whole: the caller may use its buffer again.
@@ -144,7 +144,7 @@ async function* verifiedParts(
       if (running.size > body.size) throw corrupt(entry);
       yield part;
       // By half: here only the parts for the reader become garbage; when a body is stored, also
-      // what the caller's stream and a codec leave.
+      // what the caller's stream and a transform leave.
       if (reading !== undefined) countUnreleasedBytes(part.byteLength / 2);
     }
   } catch (error) {

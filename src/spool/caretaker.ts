@@ -1,7 +1,8 @@
 /**
  * caretaker — what has to be done now and then: forget what is past its retention, collect bodies
  * without entry, hold what has no handler, free what dead processes held, tell of what cannot be
- * read, keep the audit record short.
+ * read, keep the audit record short. Also the names of bodies (`refOf`), and which body belongs to
+ * no entry.
  *
  * Every duty is guarded by compare-and-swap, so several caretakers on one store do no harm.
  *

@@ -3,6 +3,8 @@
  *
  * The operator, metrics, alerts, the relay and the commands read clocks, counts and records of a
  * spool and report events through it. Users do not: no subpath exports this file.
+ *
+ * Also the id of a store, by which a service and a process know that they have the same one.
  */
 
 import type { Millis } from '../core/duration.ts';

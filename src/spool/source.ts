@@ -12,6 +12,10 @@
  *
  * Hand-off: enqueue.ts inserts a message already claimed, and gives it to the engine as a claim;
  * `mayHandOff` says whether nothing older is due. `process` in spool.ts makes its own claim too.
+ *
+ * Also here: a claimed message whose seal this process cannot open is held; a message that had
+ * ended and came back (body.ts) is ended again, and its settlement is `stale`; how a replay's
+ * canary ended is recorded before the write that ends it.
  */
 
 import {

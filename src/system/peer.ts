@@ -1,4 +1,4 @@
-/** peer — the only file that imports at run time: optional packages, and programs of the user. */
+/** peer — loads optional packages, and programs of the user; no other file imports these. */
 
 import { RespoolError } from '../core/errors.ts';
 

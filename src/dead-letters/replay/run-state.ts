@@ -500,7 +500,7 @@ export class ReplayJournal {
     }
   }
 
-  /** Those that were sent so far are no canaries any more: others are sent. */
+  /** What was sent so far no longer counts as canaries; others will be sent. */
   async canariesAnew(): Promise<void> {
     await this.#append({ kind: 'canaries', at: this.#clock.now() });
   }

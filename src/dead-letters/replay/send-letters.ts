@@ -1,6 +1,6 @@
 /**
- * send-letters — goes once through a place, decides on each letter of the plan, and sends in
- * batches.
+ * send-letters — goes once through a place, decides on each letter of the plan (`decide`), and
+ * sends in batches, at an even pace (`Pace`).
  *
  *   take ─▶ gather a batch ─▶ its intent is durable ─▶ send within window and pace ─▶ note results
  *                └─ the next batch is gathered and written down while this one is on its way

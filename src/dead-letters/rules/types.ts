@@ -1,5 +1,6 @@
 /**
- * types — a rule that replays dead letters by itself, when their destination is well again.
+ * types — a rule that replays dead letters by itself, when their destination is well again; its
+ * state on record, and the lease of the process that runs it. The rounds: run.ts.
  *
  *   due ─look─▶ nothing fits ─▶ quiet                       until the next round
  *          └─▶ fits ─health─▶ not well ─▶ waiting           until the next round

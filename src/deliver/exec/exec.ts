@@ -4,6 +4,8 @@
  *
  * Promise: no shell is involved, exit code 0 means delivered, and what is not certainly permanent
  * is tried again.
+ *
+ * Its options and their check are here, too; one run of a command: run.ts.
  */
 
 import path from 'node:path';

@@ -5,6 +5,10 @@
  *
  * Promise: 2xx is delivered, what is not positively final is tried again, no redirect is followed,
  * and no request goes to an address that is not public unless the options name its host.
+ *
+ * Also here: the headers and the signature of a request, what network errors mean, and hiding its
+ * secrets where a response repeats them. What statuses mean: answer.ts; where requests may go:
+ * destination.ts.
  */
 
 import { createHmac, type Hmac } from 'node:crypto';

@@ -1,6 +1,7 @@
 /**
  * replays — a replay: letters that are sent again as one operation, on record from its plan to its
- * last message, so that any operator can inspect, pause, resume and cancel it.
+ * last message, so that any operator can inspect, pause, resume and cancel it. Its types, and
+ * reading and changing its record; who plans and runs it: dead-letters/replay/.
  *
  *   plan ─▶ planned ─run─▶ running ─▶ done
  *                           │ ▲  ├─▶ stopped   by its guard or its canaries; resume when the cause

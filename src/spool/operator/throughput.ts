@@ -1,5 +1,6 @@
 /**
- * throughput — what went through an engine within the last minute, from its events.
+ * throughput — what went through an engine within the last minute, from its events; the forecast
+ * of a backlog at such rates, and how soon the disk of a store is full (`DiskMeter`).
  */
 
 import { type Millis, MINUTE_MS, SECOND_MS } from '../../core/duration.ts';
