@@ -1,6 +1,6 @@
 /**
  * lifetime — how work ends: a signal interrupts it in an orderly way, and closers run last in,
- * first out, each of them even when an earlier one fails.
+ * first out, each of them even when an earlier one fails. Also work that is repeated until then.
  */
 
 import type { Clock } from '../ports/clock.ts';

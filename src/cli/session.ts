@@ -13,6 +13,9 @@
  *
  * The store goes first, because an address may outlive its service: what answers there by then may
  * be the service of another spool.
+ *
+ * Also here: whether a service has our store, the name for the audit record (`byOf`), and a URL
+ * apart from its credentials.
  */
 
 import { isDeepStrictEqual } from 'node:util';

@@ -1,5 +1,7 @@
 /**
- * config-errors — errors about a configuration: which key, by its whole path, and who said it.
+ * config-errors — errors about a configuration: which key, by its whole path, and who said it;
+ * unknown names, with the one that was probably meant; and reading one item of a list by its
+ * table.
  */
 
 import { isRespoolError, RespoolError, show } from '../../core/errors.ts';

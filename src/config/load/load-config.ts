@@ -2,6 +2,8 @@
  * load-config — from a folder, an environment and flags to a configuration that is checked.
  *
  *   flags > respool.config.* > environment and .env > defaults, for each key by itself
+ *
+ * Also here: which file it is (`findConfigFile`), and what `.env` and the environment set.
  */
 
 import { access, constants, lstat, readFile, stat } from 'node:fs/promises';

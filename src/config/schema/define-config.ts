@@ -380,7 +380,7 @@ export interface ServeConfig {
   };
 }
 
-/** What the bearer of a token may do. */
+/** What the bearer of a token may do; the values are listed once more in items.ts (`ROLES`). */
 export type Role = 'post' | 'read' | 'operate' | 'admin';
 
 /** A token by its name, its rights and its SHA-256 in hex. */

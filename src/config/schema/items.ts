@@ -234,7 +234,7 @@ export const ALERT_RULE_KEYS: OptionTable = {
   },
 };
 
-/** What the bearer of a token may do. */
+/** The values of `Role` in define-config.ts, which loads nothing, and of `TokenRole` in web/. */
 export const ROLES = ['post', 'read', 'operate', 'admin'] as const;
 
 /** Keys of one token of the service. */

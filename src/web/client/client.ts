@@ -1,6 +1,7 @@
 /**
- * client — an operator over HTTP: the same interface as the one over a spool, for commands and
- * programs that talk to a running service.
+ * client — an operator over HTTP, for commands and programs that talk to a running service: the
+ * same interface as the one over a spool. From top to bottom: reading and actions, bulk actions,
+ * the check, events, sending messages, dead letters, records, rekeying.
  *
  * Answers are not checked field by field: http.ts checks that they come from a service with the
  * same version of the API. Promise: an error says how much had been done by then.
@@ -310,7 +311,7 @@ function eventOf(client: ServiceClient, data: string): SerializedEvent {
 
 /** Largest body in JSON; a longer one is posted as raw bytes. */
 const JSON_BODY_MAX_BYTES = 1_048_576;
-/** Messages, and bytes of their bodies, in one request. */
+/** Messages, and bytes of their bodies, in one request; the number as in web/routes/messages.ts. */
 const MESSAGES_MAX = 1_000;
 const MESSAGES_MAX_BYTES = 8_388_608;
 
@@ -409,7 +410,7 @@ async function* bytesOf(stream: AsyncIterable<Uint8Array | string>): AsyncGenera
 
 /** Largest body that is changed or kept through a service, which takes 16 MiB of JSON. */
 const BODY_MAX_BYTES = 12_000_000;
-/** Copies, and bytes of their bodies, in one request; a single one may be longer. */
+/** Copies (web/routes/letters.ts), and bytes of their bodies, in one request; one may be longer. */
 const COPIES_MAX = 500;
 const COPIES_MAX_BYTES = 4_194_304;
 
@@ -549,7 +550,7 @@ function pathOf(kind: string): string {
 
 // An action on messages by their ids, in as many requests as it takes.
 
-/** Ids in one request. */
+/** Ids in one request, as in web/routes/schemas.ts. */
 const IDS_MAX = 5_000;
 
 /** The result of each, in their order; `json` is sent with the ids. */

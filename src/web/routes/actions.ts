@@ -1,6 +1,6 @@
 /**
- * actions — operator actions on one message, and pauses. Each is on the audit record before it is
- * done, in the name of the caller.
+ * actions — operator actions on one message, pauses, and the cleanup. Each is on the audit record
+ * before it is done, in the name of the caller.
  */
 
 import { z } from '@hono/zod-openapi';

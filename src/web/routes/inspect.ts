@@ -1,5 +1,6 @@
 /**
- * inspect — the spool in numbers, its policies and pauses, the audit record, and the check.
+ * inspect — the spool in numbers and shapes, heads of order keys, its policies and pauses, the
+ * audit record, and the check.
  */
 
 import { z } from '@hono/zod-openapi';

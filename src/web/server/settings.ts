@@ -6,7 +6,7 @@
 import type { Duration } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 
-/** What the bearer of a token may do. */
+/** What the bearer of a token may do: `Role` in config/schema/define-config.ts. */
 export type TokenRole = 'post' | 'read' | 'operate' | 'admin';
 
 /** A token by its name, its rights and its SHA-256 in hex. */

@@ -1,6 +1,7 @@
 /**
  * shared-reads — a large answer that is the same for all clients: one copy in memory for all
- * readers, and one of each compressed form.
+ * readers, and one of each compressed form. Also answers of bytes that are in memory, which the
+ * fetch API would copy.
  */
 
 import { promisify } from 'node:util';

@@ -5,7 +5,7 @@ import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import type { Operator } from '../../../spool/operator/operator.ts';
 import { formatDuration } from '../../../core/duration.ts';
 import { fulfils, printCondition, printReading } from '../../../observe/alerts/condition.ts';
-import { STATE_KIND } from '../../../observe/alerts/evaluate.ts';
+import { STATE_KIND } from '../../../observe/alerts/records.ts';
 import { alertStateOf } from '../../../observe/alerts/state.ts';
 import type { MeasureReading } from '../../../observe/alerts/external-measures.ts';
 import { createMeasures } from '../../../observe/alerts/measures.ts';

@@ -1,6 +1,6 @@
 /**
  * act — what hold, release, retry, bounce, remove and `policy set` share: choosing messages,
- * counting, confirming, and reporting the result.
+ * counting, confirming, a dry run, and reporting the result.
  *
  * By ids (arguments or stdin), by filters, or by the literal word ALL; never two of them.
  */

@@ -1,5 +1,6 @@
 /**
- * policy — what a retry policy means, attempt by attempt, and assigning another one to messages.
+ * policy — what a retry policy means, attempt by attempt; listing policies, and assigning another
+ * one to messages.
  *
  * A policy is typed as `exponential:5s,factor=2,max=6h,attempts=20`: the name of a constructor,
  * its first wait (or the waits of a ladder), then options. Values are checked as in a

@@ -1,4 +1,7 @@
-/** groups — dead letters counted: by group with its note, or by one thing that they have. */
+/**
+ * groups — dead letters counted, by group with its note, or by one thing that they have; and the
+ * command that writes, shows or forgets a note.
+ */
 
 import {
   groupsOf,

@@ -5,6 +5,9 @@
  *
  *   --url amqp://…    the broker; the session is that of the configuration
  *   --url http://…    the service; the broker is --broker, or that of the configuration
+ *
+ * Also here: the broker that a message was removed at (`brokerFor`), and the place that a replay
+ * was planned for (`openSource`).
  */
 
 import { type Broker, brokerAt, brokersOf } from '../../../config/load/brokers.ts';

@@ -91,7 +91,7 @@ interface Shown {
   readonly operator: Operator | undefined;
 }
 
-/** The letters of an id, as text or as objects; a queue is gone through once. */
+/** The letters of an id, as text or as objects; reads each queue only once. */
 async function viewsOf(
   context: LettersContext,
   look: LetterLook,

@@ -1,4 +1,7 @@
-/** typed-ids — what people type: ids of letters, and the number of letters that will be gone. */
+/**
+ * typed-ids — what people type: ids of letters, and the number of letters that will be gone; and
+ * audit lines with such ids, as many lines as they need.
+ */
 
 import { COUNT_RANGE } from '../../options.ts';
 import { createInterface } from 'node:readline';
@@ -102,7 +105,7 @@ function idIn(line: string): string {
 // in as many lines as it takes, for a store or a service takes no line of any length.
 
 /** Ids in one line; with the longest ones it has about 256 KiB. */
-const AUDIT_IDS_IDS_MAX = 1_000;
+const AUDIT_IDS_MAX = 1_000;
 
 /** Writes the lines; durable when it resolves. */
 export async function recordWithIds(
@@ -111,9 +114,9 @@ export async function recordWithIds(
   { ids, ...details }: Readonly<Record<string, unknown>> & { readonly ids?: readonly string[] },
 ): Promise<void> {
   if (ids === undefined) return operator.recordAction(action, details);
-  const parts = Math.max(Math.ceil(ids.length / AUDIT_IDS_IDS_MAX), 1);
+  const parts = Math.max(Math.ceil(ids.length / AUDIT_IDS_MAX), 1);
   for (let part = 0; part < parts; part += 1) {
-    const some = ids.slice(part * AUDIT_IDS_IDS_MAX, (part + 1) * AUDIT_IDS_IDS_MAX);
+    const some = ids.slice(part * AUDIT_IDS_MAX, (part + 1) * AUDIT_IDS_MAX);
     const place = parts === 1 ? {} : { part: part + 1, parts };
     await operator.recordAction(action, { ...details, ids: some, ...place });
   }

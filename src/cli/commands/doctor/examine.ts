@@ -3,6 +3,9 @@
  *
  * Promise: makes no store where there is none, changes nothing, and goes on with the rest when one
  * part cannot be looked at.
+ *
+ * The checks themselves are in the files beside it, but for those of the running service and of
+ * the TLS files, which are here.
  */
 
 import process from 'node:process';

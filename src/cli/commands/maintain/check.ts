@@ -1,7 +1,4 @@
-/**
- * check — checks the consistency of a store: reads every message and body; repairs on request.
- * Looks through every message and body; repairs when asked.
- */
+/** check — checks the consistency of a store: reads every message and body; repairs on request. */
 
 import type { CheckProgress, CheckReport } from '../../../spool/check.ts';
 import { ask } from '../../ui/confirm.ts';

@@ -106,8 +106,8 @@ function nameAndRole(options: CommandContext['options']): { name: string; role: 
 }
 
 /**
- * The line for the configuration, in a form that TypeScript, JSON and YAML all take. There is one
- * with a hash in it: scripts look for that.
+ * The line for the configuration, in a form that TypeScript, JSON and YAML all take. Exactly
+ * one printed line contains a hash, because scripts search for it.
  */
 function noteLine(out: Out, entry: Readonly<Record<string, string>>): void {
   const pairs = Object.entries(entry).map(([key, value]) => `"${key}": "${safe(value)}"`);

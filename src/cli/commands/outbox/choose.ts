@@ -1,6 +1,6 @@
 /**
  * choose — which outbox a command of `respool outbox` is about, that of the configuration or one
- * that options name; and the session over it, where every command of a spool works.
+ * that options name, and its relay; and the session over it, where every command of a spool works.
  */
 
 import { RELAY_OPTIONS } from '../../../outbox/types.ts';
@@ -62,7 +62,7 @@ export interface ChosenOutbox {
   readonly outbox: EffectiveOutbox;
 }
 
-/** The outbox, for those who look at it and steer it. */
+/** The outbox, for commands that inspect or control it. */
 async function chooseOutbox(context: CommandContext): Promise<ChosenOutbox> {
   if (context.globals.url !== undefined) {
     throw usage('outbox works on the database of the outbox itself: name that with --store');
@@ -70,7 +70,7 @@ async function chooseOutbox(context: CommandContext): Promise<ChosenOutbox> {
   return chosen(await read(context, storeFlags(context), 'outbox'));
 }
 
-/** The outbox with its relay, for who sends. */
+/** The outbox with its relay, for the command that sends. */
 export async function chooseRelay(context: CommandContext): Promise<ChosenOutbox> {
   const flags = { ...storeFlags(context), ...relayFlags(context) };
   const { loaded, outbox } = chosen(await read(context, flags, 'relay'));

@@ -385,7 +385,7 @@ async function standingOf(
   rules: LoadedConfig['config']['alerts']['rules'],
   { records }: SpoolInternals,
 ): Promise<readonly WatchedAlert[]> {
-  const { STATE_KIND } = await import('../../../observe/alerts/evaluate.ts');
+  const { STATE_KIND } = await import('../../../observe/alerts/records.ts');
   const { isFiring } = await import('../../../observe/alerts/state.ts');
   const found = await records.list(STATE_KIND);
   const states = new Map(found.map(({ key, value }) => [key, value as AlertState]));

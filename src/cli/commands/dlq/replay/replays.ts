@@ -1,4 +1,7 @@
-/** replays — what is on record of replays: all of them, one, and what became of each message. */
+/**
+ * replays — replays on record: all of them, one, and what became of each message; and the commands
+ * that pause, resume, cancel and forget one. Beginning one: replay.ts.
+ */
 
 import { REPLAY_RANGES } from '../../../../core/limits.ts';
 import { SECOND_MS } from '../../../../core/duration.ts';

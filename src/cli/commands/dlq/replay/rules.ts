@@ -1,4 +1,7 @@
-/** rules — the rules of the configuration: what came of them, and running them until a signal. */
+/**
+ * rules — the rules of the configuration: what came of them; running them until a signal, or each
+ * once; and running them beside a service (`startRules`), with a line for each round.
+ */
 
 import { logLevelOf, createServeLog, type ServeLog } from '../../serve/serve-log.ts';
 import { listenForTheEnd } from '../../../lifetime.ts';

@@ -150,7 +150,7 @@ export function lineRow({ id, result, to = '', code = '', reason = '' }: ReplayL
   return [safe(id), result, safe(to), safe(code), safe(reason)];
 }
 
-/** A plan in full; what looking cost was told before (cli/commands/dlq/open-look.ts). */
+/** A plan in full; what looking cost was told before (letter-places.ts). */
 export async function planView(out: Out, name: string, plan: ReplayPlan): Promise<string> {
   const { count, seen, groups, routes, cannot, oldestAt, newestAt } = plan;
   const parts = [`${safe(name)}: ${numberText(count)} of ${countMessages(seen)}`];
