@@ -87,6 +87,19 @@ const CASES: Readonly<Record<string, RuleCase>> = {
     ],
     good: [{ 'core/a.ts': "import { b } from './b.ts';", 'core/b.ts': '' }],
   },
+  'a comment names existing files': {
+    rule: rules.commentsNameExistingFiles,
+    bad: [
+      { 'core/a.ts': '// Sorted by b.ts.' },
+      { 'core/a.ts': '/** n.b. What it means: cli/b.ts. */', 'core/b.ts': '' },
+      { 'core/a.ts': '/**\n * a — the first.\n *\n * The second: ../deep/b.ts\n */' },
+    ],
+    good: [
+      { 'core/a.ts': '/** The rest: b.ts, core/b.ts, src/core/b.ts, ./b.ts. */', 'core/b.ts': '' },
+      { 'core/a.ts': "/** Such as 'repair.ts', or `repair.ts`; measured by bench/claim.ts. */" },
+      { 'core/a.ts': "const text = 'cannot read repair.ts';" },
+    ],
+  },
   'imports form no cycle': {
     rule: rules.importsFormNoCycle,
     bad: [

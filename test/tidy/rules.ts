@@ -96,6 +96,26 @@ export const importsNameExistingFiles: Rule = (sources) => {
   });
 };
 
+/** Not in quotes: those are the files of users. Paths into other folders have their own readers. */
+const NAMED_FILE =
+  /(?<![\w'"`./-])(?!bench\/|test\/|scripts\/)(?:\.{0,2}\/)*((?:[\w-]+\/)*[\w.-]+\.ts)\b/g;
+const COMMENT = /\/\*[\s\S]*?\*\/|(?<!:)\/\/.*/g;
+
+/** A comment that sends its reader to another file has to be changed with that file's name. */
+export const commentsNameExistingFiles: Rule = (sources) => {
+  const paths = sources.map(({ path }) => `/${path}`);
+  return sources.flatMap((source) =>
+    [...source.text.matchAll(COMMENT)].flatMap((comment) =>
+      [...comment[0].matchAll(NAMED_FILE)].flatMap((named) => {
+        const name = `/${named[1]?.replace(/^src\//, '')}`;
+        if (name.includes('respool.config.') || paths.some((one) => one.endsWith(name))) return [];
+        const line = source.text.slice(0, comment.index + named.index).split('\n').length;
+        return [at(source, line, `a comment names "${named[0]}", which is no file`)];
+      }),
+    ),
+  );
+};
+
 export const importsFormNoCycle: Rule = (sources) => {
   const byPath = new Map(sources.map((source) => [source.path, source]));
   const done = new Set<string>();
