@@ -11,6 +11,7 @@
  * after its lease has ended (invariant 2, ARCHITECTURE.md).
  *
  * One attempt: attempt.ts. How claims are requested: claiming.ts. Who may run: handler-slots.ts.
+ * Leases: lease-timer.ts.
  */
 
 import type { Envelope } from '../core/entry.ts';

@@ -111,7 +111,7 @@ export class KeyRing {
 
   async #load(id: string): Promise<KeyObject> {
     const source = this.#everyKey ?? this.#sources.get(id);
-    if (source === undefined) throw this.#unavailableError(id, this.#knownIds());
+    if (source === undefined) throw this.#unavailableError(id, this.#knownIdsText());
     const given: unknown =
       typeof source === 'function' ? await this.#callFunction(source, id) : source;
     if (given === undefined || given === null) {
@@ -187,7 +187,7 @@ export class KeyRing {
     if (this.#everyKey !== undefined || this.#sources.has(id)) return id;
     throw invalid(
       `cannot use ${showName(id)} as "primary" of ${this.#owner}: there is no key of that id; ` +
-        this.#knownIds(),
+        this.#knownIdsText(),
     );
   }
 
@@ -195,7 +195,7 @@ export class KeyRing {
     return this.#sources.size === 1 ? [...this.#sources.keys()][0] : undefined;
   }
 
-  #knownIds(): string {
+  #knownIdsText(): string {
     const ids = [...this.#sources.keys()].map((id) => `"${id}"`);
     const shown = ids.slice(0, KNOWN_SHOWN_MAX).join(', ');
     return ids.length > KNOWN_SHOWN_MAX ? `known are ${shown}, …` : `known are ${shown}`;

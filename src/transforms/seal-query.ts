@@ -85,7 +85,7 @@ export class SealedQueries {
           }
           key = this.#tokenValues.get(key) ?? key;
         }
-        rows.set(key, addRows(rows.get(key), { ...row, key }));
+        rows.set(key, addedRow(rows.get(key), { ...row, key }));
       }
     }
     return [...rows.values()];
@@ -234,7 +234,7 @@ function matchesDestination(
   return wanted.some((one) => cipher.token('destination', one, keyId) === destination);
 }
 
-function addRows(sum: TallyRow | undefined, row: TallyRow): TallyRow {
+function addedRow(sum: TallyRow | undefined, row: TallyRow): TallyRow {
   if (sum === undefined) return row;
   const isKnown = sum.oldestAt !== null && row.oldestAt !== null;
   return {

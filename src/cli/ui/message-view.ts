@@ -159,7 +159,7 @@ function factsOf({ envelope, status, unhandled }: SeenEntry, view: View): [strin
     ['why', becauseText(status, isOutbox)],
     ['last failure', lastFailure && `${lastFailure.code}: ${lastFailure.reason}`],
     ['fingerprint', lastFailure?.fingerprint],
-    ['attempts', countsOf(status)],
+    ['attempts', countsText(status)],
     ['holder', status.holder],
     ['policy', status.policy ?? (isOutbox ? 'the default' : "the handler's, or the default")],
     ['priority', numberText(envelope.priority)],
@@ -200,7 +200,7 @@ function when(at: Millis | null, now: Millis): string | undefined {
   return at === null ? undefined : both(at, now);
 }
 
-function countsOf({ attempts, postponed, lost, replays, notices }: Entry['status']): string {
+function countsText({ attempts, postponed, lost, replays, notices }: Entry['status']): string {
   const counts: [string, number][] = [
     ['postponed', postponed],
     ['lost', lost],

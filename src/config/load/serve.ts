@@ -5,7 +5,7 @@ import { RespoolError, show } from '../../core/errors.ts';
 import { checkKey, checkOneOf, isPlainObject } from '../../core/limits.ts';
 import type { ServeConfig, TokenConfig } from '../schema/define-config.ts';
 import { ROLES, TOKEN_KEYS } from '../schema/items.ts';
-import { hostName, isTokenHash } from '../schema/keys.ts';
+import { checkHostName, isTokenHash } from '../schema/keys.ts';
 import { checkKeys, configError, inSection } from './config-errors.ts';
 
 const TOKENS_MAX = 1_000;
@@ -84,7 +84,7 @@ function checkGuessable(sha256: string, key: string): void {
 /** More host names. */
 export function hostsOf(value: unknown): readonly string[] {
   return listOf(value, 'serve.hosts', HOSTS_MAX).map((host, at) => {
-    hostName(host, `serve.hosts[${at}]`);
+    checkHostName(host, `serve.hosts[${at}]`);
     return host as string;
   });
 }

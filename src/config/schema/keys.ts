@@ -51,24 +51,24 @@ const OPTIONAL_GROUPS = ['outbox.', 'rabbit.'];
 /** Checks by the owners of keys. */
 const CHECKS: Readonly<Record<string, KeyCheck>> = {
   store: checkStore,
-  entries: givenOrStore,
-  bodies: givenOrStore,
-  transforms: jsonText('a codec such as zstd, or JSON, a list of transforms; [] takes them away'),
-  seal: jsonText('{ keys, primary }'),
+  entries: checkGivenOrStore,
+  bodies: checkGivenOrStore,
+  transforms: jsonCheck('a codec such as zstd, or JSON, a list of transforms; [] takes them away'),
+  seal: jsonCheck('{ keys, primary }'),
   'rabbit.url': checkBrokerUrl,
   'rabbit.managementUrl': checkManagementUrl,
-  'rabbit.tls.passphrase': anyText,
-  'rabbit.tls.servername': hostName,
+  'rabbit.tls.passphrase': checkSecretText,
+  'rabbit.tls.servername': checkHostName,
   'rabbit.tls.rejectUnauthorized': (value, what) => checkBoolean(what, value),
   'outbox.listenUrl': checkListenUrl,
-  'outbox.relay.to': wholeJson,
-  'outbox.relay.cleanUp': wholeJson,
-  'outbox.relay.topics': wholeJson,
+  'outbox.relay.to': checkWholeJson,
+  'outbox.relay.cleanUp': checkWholeJson,
+  'outbox.relay.topics': checkWholeJson,
   'deadLetters.parkedQueue': checkQueueName,
-  'serve.host': hostName,
-  'serve.token': tokenText,
-  'metrics.aliases': aliases,
-  'log.redact': names,
+  'serve.host': checkHostName,
+  'serve.token': checkTokenText,
+  'metrics.aliases': checkAliases,
+  'log.redact': checkNameList,
 };
 
 /** How a text is read where the kind of an option does not say so itself. */
@@ -110,11 +110,11 @@ function keyKindOf(key: string, option: Exclude<Option, { readonly kind: 'group'
 }
 
 function checkOf(option: Option, isOptional: boolean): KeyCheck | undefined {
-  if (option.kind === 'file') return fileName;
+  if (option.kind === 'file') return checkFileName;
   return isOptional ? undefined : (value, what) => checkOption(what, value, option);
 }
 
-function aliases(value: unknown, what: string): void {
+function checkAliases(value: unknown, what: string): void {
   if (!Array.isArray(value))
     throw configError(what, value, `a list of ${METRIC_ALIASES.join(' and ')}`);
   for (const one of value) checkOneOf(what, one, METRIC_ALIASES);
@@ -131,12 +131,12 @@ function checkListenUrl(value: unknown, what: string): void {
 }
 
 /** What is still a text that begins like JSON could not be read; the rest is checked later. */
-function wholeJson(value: unknown, what: string): void {
+function checkWholeJson(value: unknown, what: string): void {
   if (typeof value !== 'string' || !/^\s*[[{]/.test(value)) return;
   throw new RespoolError('config.invalid', `cannot use broken JSON as "${what}"`);
 }
 
-function names(value: unknown, what: string): void {
+function checkNameList(value: unknown, what: string): void {
   const isName = (one: unknown): boolean => typeof one === 'string' && one.trim() !== '';
   if (Array.isArray(value) && value.every(isName)) return;
   throw configError(what, value, 'a list of names');
@@ -190,7 +190,7 @@ function jsonOf(text: string): unknown {
 }
 
 /** What is still a text that begins like JSON could not be read as such. */
-function jsonText(allowed: string): KeyCheck {
+function jsonCheck(allowed: string): KeyCheck {
   return (value, what) => {
     const isBroken = typeof value === 'string' && /^\s*[[{]/.test(value);
     if (!isBroken && (typeof value === 'string' || typeof value === 'object')) return;
@@ -200,12 +200,12 @@ function jsonText(allowed: string): KeyCheck {
   };
 }
 
-export function hostName(value: unknown, what: string): void {
+export function checkHostName(value: unknown, what: string): void {
   const fits = typeof value === 'string' && /^[A-Za-z0-9._:%[\]-]{1,255}$/.test(value);
   if (!fits) throw invalid(what, value, 'a host name or an IP address');
 }
 
-function fileName(value: unknown, what: string): void {
+function checkFileName(value: unknown, what: string): void {
   const fits = typeof value === 'string' && value !== '' && !value.includes('\0');
   if (!fits) throw invalid(what, value, 'the name of a file');
 }
@@ -215,7 +215,7 @@ export function isTokenHash(value: unknown): boolean {
   return typeof value === 'string' && /^sha256:[0-9a-f]{64}$/i.test(value);
 }
 
-function tokenText(value: unknown, what: string): void {
+function checkTokenText(value: unknown, what: string): void {
   const isText = typeof value === 'string' && /^[\x21-\x7e]{1,512}$/.test(value);
   if (isText && (isTokenHash(value) || !/^sha256:/i.test(value))) return;
   // What was given may be most of a token: it is not shown.
@@ -251,12 +251,12 @@ function checkUrl(
   );
 }
 
-function anyText(value: unknown, what: string): void {
+function checkSecretText(value: unknown, what: string): void {
   if (typeof value === 'string' && value !== '') return;
   throw new RespoolError('config.invalid', `cannot use (secret) as "${what}": allowed is text`);
 }
 
-function givenOrStore(value: unknown, what: string): void {
+function checkGivenOrStore(value: unknown, what: string): void {
   const isGiven = typeof value === 'object' && value !== null && 'open' in value;
   if (!isGiven) checkStore(value, what);
 }

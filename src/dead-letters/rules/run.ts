@@ -282,7 +282,7 @@ const LOOK_AGAIN_MS: number = MINUTE_MS;
 
 /** Runs the rules until the signal. */
 export async function runRules(rules: readonly ReplayRule[], tools: RuleTools): Promise<void> {
-  await Promise.all(rules.map((rule) => liveOf(rule, tools)));
+  await Promise.all(rules.map((rule) => runUntilAborted(rule, tools)));
 }
 
 /** One round of each rule, due or not; undefined: another process has it in hand. */
@@ -296,7 +296,7 @@ export async function runRulesOnce(
   return Promise.all(rules.map(roundOrWhy));
 }
 
-async function liveOf(rule: ReplayRule, tools: RuleTools): Promise<void> {
+async function runUntilAborted(rule: ReplayRule, tools: RuleTools): Promise<void> {
   const { clock, signal } = tools;
   while (!signal.aborted) {
     try {

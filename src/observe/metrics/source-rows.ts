@@ -80,8 +80,8 @@ function recordMessages(source: Watchable, topics: SourceTopics): (() => void)[]
   return [
     ...counted,
     source.on('ended', (event) => topics.of(event.topic).ended(event)),
-    source.on('delivered', (event) => topics.of(event.topic).wasDelivered(event)),
-    source.on('deferred', (event) => topics.of(event.topic).wasDeferred(event)),
+    source.on('delivered', (event) => topics.of(event.topic).noteDelivered(event)),
+    source.on('deferred', (event) => topics.of(event.topic).noteDeferred(event)),
     source.on('bounced', ({ topic, lane, because }) => {
       // A notice that is given up is of a message that was given up before.
       if (lane === 'delivery') topics.of(topic).bouncedBy(because.code).value += 1;
@@ -207,7 +207,7 @@ class TopicRows {
     observe(this.#inHandler, tookMs / 1_000);
   }
 
-  wasDelivered({ attempt, ageMs }: EventOf<'delivered'>): void {
+  noteDelivered({ attempt, ageMs }: EventOf<'delivered'>): void {
     this.#delivered.value += 1;
     this.#toSuccess ??= this.#core.attemptsToSuccess.row(...this.#labels);
     observe(this.#toSuccess, attempt);
@@ -215,7 +215,7 @@ class TopicRows {
     observe(this.#toDelivery, ageMs / 1_000);
   }
 
-  wasDeferred({ at, dueAt, because, lane }: EventOf<'deferred'>): void {
+  noteDeferred({ at, dueAt, because, lane }: EventOf<'deferred'>): void {
     this.#deferred.value += 1;
     // What may be given up for the same reason has a row before it is: a rate over a series that
     // appears late misses its start.

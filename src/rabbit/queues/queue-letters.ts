@@ -255,7 +255,7 @@ class QueueLetters implements port.DeadLetters {
 
   async #lock(amqp: AmqpConnection, act: string): Promise<QueueLock> {
     const lock = await lockQueue(amqp, this.#queue);
-    if (lock === 'elsewhere') throw this.#isTaken(act);
+    if (lock === 'elsewhere') throw this.#takenError(act);
     this.#locks.add(lock);
     return lock;
   }
@@ -413,7 +413,7 @@ class QueueLetters implements port.DeadLetters {
     throw new RespoolError('move.refused', `${what}: ${text}; ${remedy}`);
   }
 
-  #isTaken(act: string): RespoolError {
+  #takenError(act: string): RespoolError {
     return new RespoolError(
       'move.refused',
       `cannot ${act} the queue ${show(this.#queue)}: another look, sweep or replay works on it; ` +

@@ -148,10 +148,10 @@ export class EntryWrites {
     const token = makeToken();
     const { id } = encoded.content.envelope;
     const { birth } = encoded.facts;
-    const wasWritten = () => this.#findBirth(id, birth, token);
+    const findWritten = () => this.#findBirth(id, birth, token);
     births.begin(id, birth);
     try {
-      return await this.#write(encoded, { token, expected, wasWritten });
+      return await this.#write(encoded, { token, expected, findWritten });
     } finally {
       births.end(birth);
     }
@@ -159,7 +159,7 @@ export class EntryWrites {
 
   async #write(
     { content, facts, header, value }: EncodedEntry,
-    parts: Pick<WriteOptions, 'token' | 'expected' | 'wasWritten'>,
+    parts: Pick<WriteOptions, 'token' | 'expected' | 'findWritten'>,
   ): Promise<number | undefined> {
     const { id } = content.envelope;
     const headers = [[FACTS, header]] as const;

@@ -82,11 +82,11 @@ export class Stream {
   async write(
     subject: string,
     data: Uint8Array | string,
-    { token, expected, headers, wasWritten }: WriteOptions,
+    { token, expected, headers, findWritten }: WriteOptions,
   ): Promise<number | undefined> {
-    const find = wasWritten ?? (() => this.#findToken(subject, token));
+    const find = findWritten ?? (() => this.#findToken(subject, token));
     return this.line.persist(`write to "${this.name}"`, async (isRepeat) => {
-      const former = isRepeat ? await wasWritten?.() : undefined;
+      const former = isRepeat ? await findWritten?.() : undefined;
       if (former !== undefined) return former;
       const all = this.line.makeHeaders();
       all.set(TOKEN, token);
@@ -241,7 +241,7 @@ export interface WriteOptions {
   readonly expected?: number | undefined;
   readonly headers?: readonly (readonly [string, string])[];
   /** Asked before a repetition: the sequence to answer with when the first one arrived. */
-  readonly wasWritten?: () => Promise<number | undefined>;
+  readonly findWritten?: () => Promise<number | undefined>;
 }
 
 interface LeaderMessage {

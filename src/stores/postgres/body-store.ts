@@ -27,7 +27,7 @@ import {
   readChunks,
 } from '../shared/sql-body.ts';
 import { Blob, numberArray, textArray } from './row.ts';
-import { readDurability, durabilityText } from './durability.ts';
+import { readDurability, warnOfPowerLoss } from './durability.ts';
 import type { PostgresParts } from './entry-store.ts';
 import { migrateSchema } from './schema.ts';
 import {
@@ -126,7 +126,7 @@ async function openAll(options: CheckedOptions, server: Server): Promise<Opened>
       await migrateSchema(ask, names, options.migrate);
       return readDurability(ask);
     });
-    durabilityText(durability, options);
+    warnOfPowerLoss(durability, options);
     const sql = bodySql(names, isForced);
     const line = createBatchLine<Small, boolean>(
       (items) => server.run('put bodies', (ask, isUnknown) => putSmall(ask, sql, items, isUnknown)),

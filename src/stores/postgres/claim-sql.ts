@@ -354,7 +354,7 @@ function boundedScan(names: Names, search: ClaimSearch, slot: StateKey): string 
     ORDER BY due_at, id LIMIT ${bound}
   ) e${isLocking ? ` LIMIT ${bound}` : ''}
 ), c${slot} AS MATERIALIZED (
-  ${lockedRows(entries, `(SELECT at FROM g${slot} g WHERE ${allowed})`, search, slot)}
+  ${lockedRowsSql(entries, `(SELECT at FROM g${slot} g WHERE ${allowed})`, search, slot)}
 )`;
 }
 
@@ -362,7 +362,12 @@ function boundedScan(names: Names, search: ClaimSearch, slot: StateKey): string 
  * Locks rows by ctid, if they are still due. n.b. The condition is written so that no index fits
  * it: before the first ANALYZE the planner would walk all due rows instead of using the ctids.
  */
-function lockedRows(entries: string, source: string, search: ClaimSearch, slot: StateKey): string {
+function lockedRowsSql(
+  entries: string,
+  source: string,
+  search: ClaimSearch,
+  slot: StateKey,
+): string {
   const { until, max, isLocking } = search;
   const order = 'ORDER BY x.priority, x.due_at, x.id';
   return `SELECT x.ctid AS at, x.seq, x.slot, x.priority, x.due_at, x.id
@@ -413,7 +418,7 @@ function passingCtes(names: Names, search: ClaimSearch, slot: StateKey): string 
     ) g WHERE g.n = ${bound} OR (${isAllowed}) LIMIT ${2 * max}
   ) e
 ), c${slot} AS MATERIALIZED (
-  ${lockedRows(entries, `(SELECT at FROM g${slot} WHERE is_allowed)`, search, slot)}
+  ${lockedRowsSql(entries, `(SELECT at FROM g${slot} WHERE is_allowed)`, search, slot)}
 )`;
 }
 
@@ -438,7 +443,7 @@ function scanFlowsSql(names: Names, search: ClaimSearch, scan: FlowScan): ScanSq
   const ctes = search.slots.map((slot) =>
     walked.includes(slot)
       ? `${flowsOf(entries, search, slot, scan)}, c${slot} AS MATERIALIZED (
-  ${lockedRows(entries, dueOfFlows(entries, search, slot), search, slot)}
+  ${lockedRowsSql(entries, dueOfFlows(entries, search, slot), search, slot)}
 )`
       : dueCte(entries, search, slot),
   );
@@ -511,7 +516,7 @@ function dueOfFlows(entries: string, search: ClaimSearch, slot: StateKey): strin
   ORDER BY ${sorted})`;
 }
 
-/** n.b. As in `lockedRows`, only the index of ids fits the condition. */
+/** n.b. As in `lockedRowsSql`, only the index of ids fits the condition. */
 function scanIdsSql({ table }: Names, search: ClaimSearch, ids: readonly string[]): ScanSql {
   const { slots, permit, order, until, max, isLocking, bind } = search;
   const wanted = bind(textArray([...new Set(ids)]), 'text[]', 'ids');

@@ -441,7 +441,7 @@ async function examineTables(ask: QueryRequest, names: Names): Promise<TablesFou
     "SELECT to_regclass($1) IS NOT NULL, current_setting('autovacuum')",
     [names.table.meta],
   );
-  const vacuum = autovacuum === 'on' ? [] : [noAutovacuum()];
+  const vacuum = autovacuum === 'on' ? [] : [noAutovacuumFinding()];
   if (isThere !== true) {
     const text = `no tables in schema "${names.schema}" yet; they are made when a store opens`;
     return { isThere: false, findings: [noteFinding('tables', text), ...vacuum] };
@@ -458,15 +458,17 @@ ORDER BY t.at`,
     [tables],
   );
   const findings = [
-    await version(ask, names),
+    await versionFinding(ask, names),
     ...vacuum,
-    ...rows.flatMap(([name, , , isOff]) => (isOff === true ? [switchedOff(String(name))] : [])),
-    deadRows(rows),
+    ...rows.flatMap(([name, , , isOff]) =>
+      isOff === true ? [switchedOffFinding(String(name))] : [],
+    ),
+    deadRowsFinding(rows),
   ];
   return { isThere: true, findings };
 }
 
-async function version(ask: QueryRequest, names: Names): Promise<StoreFinding> {
+async function versionFinding(ask: QueryRequest, names: Names): Promise<StoreFinding> {
   const [[found] = []] = await ask(`SELECT value FROM ${names.table.meta} WHERE key = 'version'`);
   const text = `tables of version ${String(found)} in schema "${names.schema}"`;
   if (found === SCHEMA_VERSION) return fine('tables', text);
@@ -477,7 +479,7 @@ async function version(ask: QueryRequest, names: Names): Promise<StoreFinding> {
   return danger('tables', `${text}, which is newer than this program`, 'use the newer Respool');
 }
 
-function noAutovacuum(): StoreFinding {
+function noAutovacuumFinding(): StoreFinding {
   return danger(
     'autovacuum',
     'autovacuum is off: rows of delivered messages are never cleaned up, and claims get slower',
@@ -485,22 +487,22 @@ function noAutovacuum(): StoreFinding {
   );
 }
 
-function switchedOff(table: string): StoreFinding {
+function switchedOffFinding(table: string): StoreFinding {
   const todo = `ALTER TABLE ${table} RESET (autovacuum_enabled)`;
   return danger('autovacuum', `autovacuum is switched off for ${table}`, todo);
 }
 
-function deadRows(rows: readonly (readonly unknown[])[]): StoreFinding {
+function deadRowsFinding(rows: readonly (readonly unknown[])[]): StoreFinding {
   const id = 'dead-rows';
   const dead = rows.reduce((sum, row) => sum + Number(row[2]), 0);
   const live = rows.reduce((sum, row) => sum + Number(row[1]), 0);
-  const text = `${count(dead)} dead rows beside ${count(live)} living ones`;
+  const text = `${countText(dead)} dead rows beside ${countText(live)} living ones`;
   if (dead < DEAD_MIN || dead < live * DEAD_PER_LIVE) return fine(id, text);
   const todo =
     'see whether a transaction is open for long, below; VACUUM (ANALYZE) the tables if none is';
   return noteFinding(id, text, todo);
 }
 
-function count(rows: number): string {
+function countText(rows: number): string {
   return rows.toLocaleString('en');
 }

@@ -46,8 +46,8 @@ export async function readDurability(ask: QueryRequest): Promise<PromisedDurabil
   return { durability: isOnDisk ? (hasStandby ? 'node-loss' : 'power-loss') : 'server', isForced };
 }
 
-/** Says it where a power cut may take what the server has acknowledged. */
-export function durabilityText(
+/** Warns where a power cut may take what the server has acknowledged. */
+export function warnOfPowerLoss(
   durability: Durability,
   { logger, names }: { readonly logger: Logger | undefined; readonly names: Names },
 ): void {

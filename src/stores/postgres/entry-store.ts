@@ -34,7 +34,7 @@ import { Claims, DueLowerBounds } from './claim.ts';
 import { type ChangeResult, type ChangeRow, changeRow, Changes, refusal } from './commit.ts';
 import { NOW_SQL, Server } from './connection.ts';
 import { Tallies } from './count.ts';
-import { durabilityText, LazyWrites, readDurability } from './durability.ts';
+import { warnOfPowerLoss, LazyWrites, readDurability } from './durability.ts';
 import { insertWithin } from './insert-within.ts';
 import {
   type InsertResult,
@@ -196,7 +196,7 @@ async function openAll(
       await orderKeys.learn(ask);
       return { ...promise, lazy: lazyWrites };
     });
-    durabilityText(durability, options);
+    warnOfPowerLoss(durability, options);
     await notifications.open();
     await sent.open();
     // Not the instance, which stays when a store is opened again: receipts start over then.

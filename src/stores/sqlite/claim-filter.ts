@@ -123,7 +123,7 @@ class TopicPermit implements Permit {
   flowsOf(priority: number): string {
     const crowd = this.crowdOf(priority);
     if (crowd === undefined) return NO_FLOWS;
-    crowd.text ??= numbersOf(crowd.flows);
+    crowd.text ??= numbersText(crowd.flows);
     return crowd.text;
   }
 
@@ -166,10 +166,10 @@ function exceptFor(permit: TopicPermit, destinations: readonly string[]): Permit
   return {
     allows: (flow) => isOpen(flow) && permit.allows(flow),
     countOf: (priority) => permit.countOf(priority),
-    flowsOf: (priority) => numbersOf(permit.crowdOf(priority)?.flows.filter(isOpen) ?? []),
+    flowsOf: (priority) => numbersText(permit.crowdOf(priority)?.flows.filter(isOpen) ?? []),
   };
 }
 
-function numbersOf(flows: readonly TopicFlow[]): string {
+function numbersText(flows: readonly TopicFlow[]): string {
   return `[${flows.map(({ flow }) => flow).join(',')}]`;
 }

@@ -1,6 +1,6 @@
 /**
  * inlet — a request before its body is read, the same from Node's server and from `fetch`;
- * and how many bytes of such bodies all requests may have in memory (`ByteBudget`).
+ * and how many bytes of JSON all requests may have in memory (`ByteBudget`).
  *
  * Promise: no more bytes are taken than the limit allows, and a body that was cut off fails.
  */

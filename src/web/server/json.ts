@@ -38,7 +38,7 @@ export function jsonOf(bytes: Uint8Array, request: Request): unknown {
     const names = checkBytes(bytes);
     const text = UTF8.decode(bytes);
     value = JSON.parse(text);
-    if (namesIn(value) !== names) throw duplicateName(text);
+    if (namesIn(value) !== names) throw duplicateNameError(text);
     new Look().over(value, 0);
   } catch (error) {
     if (isRespoolError(error)) throw error;
@@ -146,7 +146,7 @@ function namesIn(value: unknown): number {
 }
 
 /** Of two values under one key `JSON.parse` silently keeps only the last. */
-function duplicateName(text: string): HttpRefusal {
+function duplicateNameError(text: string): HttpRefusal {
   const { duplicateKeyAt } = scanJson(text);
   const name =
     duplicateKeyAt === undefined ? undefined : NAME.exec(text.slice(duplicateKeyAt))?.[0];

@@ -197,7 +197,7 @@ class WebService implements Service {
       const caller = await this.#enter(inlet, topic);
       if (topic !== undefined) {
         const enqueued = await this.#post(inlet, topic, caller);
-        this.#isPut(inlet);
+        this.#postStored(inlet);
         const { status, text } = enqueuedText(enqueued);
         return new Response(text, {
           status,
@@ -266,7 +266,7 @@ class WebService implements Service {
         return;
       }
       this.#post(inlet, topic, caller).then((enqueued) => {
-        this.#isPut(inlet);
+        this.#postStored(inlet);
         writeEnqueued(response, enqueued, this.#isStopping);
       }, refuse);
     } catch (error) {
@@ -283,7 +283,7 @@ class WebService implements Service {
     const caller = await entering;
     if (topic !== undefined) {
       const enqueued = await this.#post(inlet, topic, caller);
-      this.#isPut(inlet);
+      this.#postStored(inlet);
       writeEnqueued(response, enqueued, this.#isStopping);
       return;
     }
@@ -325,7 +325,7 @@ class WebService implements Service {
   }
 
   /** A message is down: the caller that waits for it may go on, and the disk has room. */
-  #isPut(inlet: Inlet): void {
+  #postStored(inlet: Inlet): void {
     this.#endPost(inlet);
     this.#fullAt = undefined;
     this.#refusedAt = undefined;
@@ -336,7 +336,7 @@ class WebService implements Service {
     this.#posts.add(inlet);
     try {
       const answer = await this.#askApp(inlet, caller, request);
-      if (answer.ok) this.#isPut(inlet);
+      if (answer.ok) this.#postStored(inlet);
       return answer;
     } finally {
       this.#endPost(inlet);

@@ -354,7 +354,7 @@ async function archivedByIds(
   }
   const not = [...named]
     .filter((id) => !found.has(id) && !removed.has(id))
-    .map((id) => whyNot(id, own.get(id), changed.get(id)));
+    .map((id) => notRestored(id, own.get(id), changed.get(id)));
   return { found: [...found.values()].slice(0, limit), not };
 }
 
@@ -393,7 +393,11 @@ export function refusalOutcome(id: string, why: string): Restored {
   return { id, result: 'refused', why: `cannot restore ${show(id)}: ${why}` };
 }
 
-function whyNot(id: string, own: SeenEntry | undefined, changed: SeenEntry | undefined): Restored {
+function notRestored(
+  id: string,
+  own: SeenEntry | undefined,
+  changed: SeenEntry | undefined,
+): Restored {
   if (changed !== undefined) {
     const why = changed.status.because?.text ?? 'changed';
     const name = show(changed.envelope.id);

@@ -75,7 +75,7 @@ async function tellTable(out: Out, { entries, bodies, findings }: CheckReport): 
     await out.line('');
   }
   const places = bodies === 1 ? '1 body' : `${numberText(bodies)} bodies`;
-  const looked = `${count(entries, 'message')} and ${places}`;
+  const looked = `${countText(entries, 'message')} and ${places}`;
   await out.line(`checked ${looked}: ${summaryOf(findings)}`);
 }
 
@@ -83,9 +83,9 @@ function summaryOf(findings: CheckReport['findings']): string {
   if (findings.length === 0) return 'nothing is wrong';
   const open = findings.filter(({ repaired }) => repaired === undefined).length;
   const rest = open === 0 ? 'all repaired' : `${open} not repaired`;
-  return `${count(findings.length, 'finding')}, ${rest}`;
+  return `${countText(findings.length, 'finding')}, ${rest}`;
 }
 
-function count(number: number, word: string): string {
+function countText(number: number, word: string): string {
   return `${numberText(number)} ${word}${number === 1 ? '' : 's'}`;
 }

@@ -101,17 +101,17 @@ function rowOf(queue: QueueStats): string[] {
   return [
     safe(name),
     words,
-    count(queue.ready),
-    count(queue.unacked),
-    count(queue.deadLettering),
+    countText(queue.ready),
+    countText(queue.unacked),
+    countText(queue.deadLettering),
     rate(queue.publishRate),
     rate(queue.ackRate ?? queue.deliverRate),
-    count(queue.consumers),
+    countText(queue.consumers),
     oldestAgeMs === undefined ? '' : span(oldestAgeMs),
   ];
 }
 
-function count(value: number | undefined): string {
+function countText(value: number | undefined): string {
   return value === undefined ? '' : numberText(value);
 }
 

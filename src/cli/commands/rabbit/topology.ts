@@ -48,7 +48,7 @@ export async function verify(context: CommandContext): Promise<ExitCode> {
 const UNSEEN = ['bindings', 'policies', 'arguments'];
 
 function wellOf(broker: Broker): string {
-  return `${countsOf(broker)} at ${broker.address}: there, as it should be`;
+  return `${countsText(broker)} at ${broker.address}: there, as it should be`;
 }
 
 /** Without the management API. */
@@ -126,11 +126,11 @@ async function applyAt(
   const { create, unknown } = found.counts;
   if (create + unknown > 0) {
     if (!out.json) for (const line of describePlan(found)) out.note(safe(line));
-    await ask(context, `declare ${countsOf(broker)} at ${address}?`);
+    await ask(context, `declare ${countsText(broker)} at ${address}?`);
   }
   const applied = await applyTopology(amqp, topology, { management });
   if (out.json) await out.object({ broker: address, created: create, ...applied });
-  else await out.line(`${countsOf(broker)} at ${address}: created ${create}`);
+  else await out.line(`${countsText(broker)} at ${address}: created ${create}`);
   const missed = applied.policiesNotApplied;
   if (missed.length === 0) return true;
   const names = missed.map((name) => safe(name)).join(', ');
@@ -197,20 +197,20 @@ function sizeOf({ topology }: Broker): Size {
   };
 }
 
-function countsOf(broker: Broker): string {
+function countsText(broker: Broker): string {
   return partsOf(broker).join(', ');
 }
 
 function partsOf(broker: Broker): string[] {
   const { exchanges, queues, bindings, policies } = sizeOf(broker);
   return [
-    counted(exchanges, 'exchange', 'exchanges'),
-    counted(queues, 'queue', 'queues'),
-    counted(bindings, 'binding', 'bindings'),
-    ...(policies === 0 ? [] : [counted(policies, 'policy', 'policies')]),
+    countText(exchanges, 'exchange', 'exchanges'),
+    countText(queues, 'queue', 'queues'),
+    countText(bindings, 'binding', 'bindings'),
+    ...(policies === 0 ? [] : [countText(policies, 'policy', 'policies')]),
   ];
 }
 
-function counted(count: number, one: string, many: string): string {
+function countText(count: number, one: string, many: string): string {
   return `${count} ${count === 1 ? one : many}`;
 }

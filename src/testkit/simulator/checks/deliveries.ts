@@ -162,7 +162,7 @@ function bySaying(message: NonNullable<ClaimFact['said']>): Expected {
 
 function mismatch(settled: Settled, expected: Expected): CheckProblem | undefined {
   const { before, after } = settled;
-  if (after === undefined) return removal(settled, expected);
+  if (after === undefined) return removalProblem(settled, expected);
   if (before.status.lane === 'notice' && after.lane !== 'notice') {
     return { invariant: 'notice', text: `${tell(before, after)}: a notice became a delivery` };
   }
@@ -171,10 +171,13 @@ function mismatch(settled: Settled, expected: Expected): CheckProblem | undefine
     const wanted = `${expected.verdict} leads to ${states.join(' or ')}`;
     return { invariant: 'verdict', text: `${tell(before, after)}, but ${wanted}` };
   }
-  return counters(before, after, expected) ?? dueTime(settled, after, expected);
+  return countersProblem(before, after, expected) ?? dueTimeProblem(settled, after, expected);
 }
 
-function removal({ scene, before }: Settled, { verdict }: Expected): CheckProblem | undefined {
+function removalProblem(
+  { scene, before }: Settled,
+  { verdict }: Expected,
+): CheckProblem | undefined {
   const { dedupeKey, ownId } = before.envelope;
   if (verdict !== 'ack' || before.status.lane === 'notice') {
     return { invariant: 'conservation', text: `${tell(before, undefined)} after ${verdict}` };
@@ -232,7 +235,7 @@ function mayBeTooOld({ scene, claim, before, after }: Settled, waitMs: number): 
   return now + waitMs * 2 + CLOCK_ERROR_MAX_MS > before.envelope.enqueuedAt + maxAgeMs;
 }
 
-function counters(
+function countersProblem(
   before: Entry,
   after: Status,
   { verdict, isFree }: Expected,
@@ -252,7 +255,11 @@ function counters(
   return { invariant: 'attempts', text };
 }
 
-function dueTime(settled: Settled, after: Status, expected: Expected): CheckProblem | undefined {
+function dueTimeProblem(
+  settled: Settled,
+  after: Status,
+  expected: Expected,
+): CheckProblem | undefined {
   const { scene, before, claim } = settled;
   const { envelope, status } = before;
   if (after.dueAt === null) return undefined;

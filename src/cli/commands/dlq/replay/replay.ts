@@ -35,7 +35,7 @@ import {
   type LettersContext,
   type OpenPlace,
 } from '../letter-places.ts';
-import { carryOut, countMessages, planView, rehearsalsView, resumeLine } from './view.ts';
+import { carryOut, messagesText, planView, rehearsalsView, resumeLine } from './view.ts';
 
 /** One place, and what of it is replayed how. */
 interface Aim {
@@ -195,7 +195,7 @@ async function confirmed(
 ): Promise<void> {
   const count = planned.reduce((sum, { replay }) => sum + replay.plan.count, 0);
   try {
-    await ask(context, `replay ${countMessages(count)}?`);
+    await ask(context, `replay ${messagesText(count)}?`);
   } catch (error) {
     await forgetAll(context, planned, operator);
     throw error;

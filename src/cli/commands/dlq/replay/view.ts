@@ -48,7 +48,7 @@ export async function carryOut(context: CommandContext, carried: ReplayResult): 
   const tools: RunTools = {
     clock: io.clock,
     signal: stop.signal,
-    onProgress: ({ counts }) => bar.show(decidedText(counts), count),
+    onProgress: ({ counts }) => bar.show(countDecided(counts), count),
     ...how,
   };
   const run = replay.state === 'planned' ? runReplay : resumeReplay;
@@ -153,24 +153,24 @@ export function lineRow({ id, result, to = '', code = '', reason = '' }: ReplayL
 /** A plan in full; what looking cost was told before (letter-places.ts). */
 export async function planView(out: Out, name: string, plan: ReplayPlan): Promise<string> {
   const { count, seen, groups, routes, cannot, oldestAt, newestAt } = plan;
-  const parts = [`${safe(name)}: ${numberText(count)} of ${countMessages(seen)}`];
+  const parts = [`${safe(name)}: ${numberText(count)} of ${messagesText(seen)}`];
   if (oldestAt !== null && newestAt !== null) {
     parts.push(`died ${exact(oldestAt)} to ${exact(newestAt)}`);
   }
-  const rowsOf = async (heads: readonly Column[], rows: string[][]): Promise<void> => {
+  const addTable = async (heads: readonly Column[], rows: string[][]): Promise<void> => {
     if (rows.length === 0) return;
     const shown = tableOf(out, heads, rows.slice(0, SHOWN_MAX));
     const more = rows.length - SHOWN_MAX;
     parts.push('', more > 0 ? `${shown}\nand ${numberText(more)} more` : shown);
   };
-  await rowsOf(
+  await addTable(
     [
       { head: 'goes to', isFlexible: true, isReason: true },
       { head: 'messages', ...RIGHT },
     ],
     routes.map((route) => [safe(route.to), numberText(route.count)]),
   );
-  await rowsOf(
+  await addTable(
     [
       { head: 'group' },
       { head: 'messages', ...RIGHT },
@@ -179,7 +179,7 @@ export async function planView(out: Out, name: string, plan: ReplayPlan): Promis
     ],
     groups.map((one) => [safe(one.group), numberText(one.count), safe(one.code), safe(one.reason)]),
   );
-  await rowsOf(
+  await addTable(
     [
       { head: 'cannot go' },
       { head: 'messages', ...RIGHT },
@@ -255,11 +255,11 @@ function canariesText({ passed, failed, waiting, removed = 0 }: ReplayCanaries):
 }
 
 /** How many letters are decided. */
-function decidedText({ sent, failed, parked, unsure, gone, left }: ReplayCounts): number {
+function countDecided({ sent, failed, parked, unsure, gone, left }: ReplayCounts): number {
   return sent + failed + parked + unsure + gone + left;
 }
 
-export function countMessages(count: number): string {
+export function messagesText(count: number): string {
   return count === 1 ? '1 message' : `${numberText(count)} messages`;
 }
 

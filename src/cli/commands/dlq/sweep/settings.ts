@@ -97,7 +97,7 @@ export async function readSettings(commandContext: CommandContext): Promise<Sett
     hasOldFile: file !== undefined,
   });
   if (chosen === undefined) throw usage('name the broker: --url amqp://host, or "rabbit.url"');
-  warnOf(old, warn);
+  warnOfUnsafe(old, warn);
   const { patterns, target } = queuesOf(commandContext, old, isOld);
   const every = options.span('every');
   const listen = options.filled('listen');
@@ -161,7 +161,7 @@ function brokerUrlOf({ globals: { url }, options }: CommandContext): string | un
   return url;
 }
 
-function warnOf({ password, sslVerify }: OldSettings, warn: (text: string) => void): void {
+function warnOfUnsafe({ password, sslVerify }: OldSettings, warn: (text: string) => void): void {
   if (password?.level === LEVEL.flag) {
     warn(
       'a password on the command line can be read by every user of this machine: put it into ' +
