@@ -35,7 +35,7 @@ const LIMITS: Readonly<Record<string, InternalLimit>> = {
   spool: { files: 8, why: 'records, leases and fairness, moment by moment' },
   stores: { files: 1, why: 'claims, counted in looks' },
   'stores/filesystem': { files: 5, why: 'files and their layout after a power cut' },
-  'stores/nats': { files: 11, why: 'subjects and messages in a bucket, and a rival on them' },
+  'stores/nats': { files: 12, why: 'subjects and messages in a bucket, and rivals on them' },
   'stores/postgres': { files: 21, why: 'statements, their plans and their cost' },
   'stores/s3': { files: 2, why: 'keys of objects, and findings about a bucket' },
   'stores/shared': { files: 7, why: 'heaps, trees, batches and locks, each by itself' },
