@@ -4,6 +4,8 @@
  *
  * `classify` turns whatever a handler threw into a Failure; it never throws itself. Promise: what
  * is not positively final is transient (invariant 8, ARCHITECTURE.md).
+ *
+ * A handler says by `RetryableError` or `PermanentError` which of the two it is.
  */
 
 import { type Duration, DURATION_MAX_MS, durationMs } from './duration.ts';

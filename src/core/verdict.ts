@@ -5,6 +5,8 @@
  * turns it into a verdict. The engine calls it once per attempt, for every source (invariant 6,
  * ARCHITECTURE.md). Promise: what is not positively final is deferred (invariant 8).
  *
+ * Also the outcomes that a handler can return: `delivered`, `failed`, `postponed`, `held`.
+ *
  * Why: docs/decisions/0004-a-lost-holder-costs-no-second-attempt.md
  */
 

@@ -1,7 +1,7 @@
 /**
  * claiming — how an engine claims messages: rounds of requests to the source (`ClaimRounds`), how
  * many to ask for (`Prefetch`), claims that wait for a slot (`WaitingClaims`), claims whose lease
- * is nearly over (`LateClaims`), and what ends the engine's sleep (`Wake`).
+ * is nearly over (`LateClaims`), and what ends the engine's sleep (`Wake`, `Signal`).
  *
  *   answer ─▶ askEarly(): the next round is in flight ─▶ the messages of the answer begin
  *

@@ -1,7 +1,7 @@
 /**
  * delivery-limit — what it costs to look into a queue. A quorum queue counts what is given back,
  * and drops a message that was delivered more often than its limit: looking is refused where that
- * can happen.
+ * can happen. Also whether no other client holds messages of the queue.
  *
  * By experiment: 3.10.8 and 4.0.5 count a nack and the end of a channel alike; 4.3.6 counts only
  * the latter. 4.x has a limit of 20 where none is set; a negative one is none there, and gives up

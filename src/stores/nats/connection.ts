@@ -2,10 +2,11 @@
  * connection — many requests on their way over one connection, and what becomes of them when it
  * breaks.
  *
- * A request whose answer did not come is of unknown outcome: `BrokenConnection`. One that could not be sent
- * is `Unsent`. `persist` waits until the connection is back and lets its caller repeat either, up
- * to the time it may take: a short outage is no reason to refuse a message. Requests to the API
- * stand in line behind a bound, because newer servers drop what is more than they can queue.
+ * A request whose answer did not come is of unknown outcome: `BrokenConnection`. One that could not
+ * be sent is `Unsent`. `persist` waits until the connection is back and lets its caller repeat
+ * either, up to the time it may take: a short outage is no reason to refuse a message. Requests to
+ * the API stand in line behind a bound, because newer servers drop what is more than they can
+ * queue.
  *
  * Also the part of the package that we use, and how a connection is made.
  */

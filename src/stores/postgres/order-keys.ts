@@ -81,8 +81,8 @@ export function nearestAheadSql({ table }: Names, row: string): string {
 /**
  * CTEs that put behind the rows of bounded scans `g…` that have a row ahead. n.b. `waits` is read
  * as a whole before the first row is written: a row may be in it twice, as one that waits and as
- * one that is ahead. The condition is written so that no index fits it, as in `lockedRows`: before
- * the first ANALYZE the planner would walk all keys. (10,000 rows: 1.5 s)
+ * one that is ahead. The condition is written so that no index fits it, as in `lockedRowsSql`:
+ * before the first ANALYZE the planner would walk all keys. (10,000 rows: 1.5 s)
  */
 export function putBehindSql({ table }: Names, scans: readonly string[], now: string): string {
   const { entries } = table;

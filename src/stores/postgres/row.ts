@@ -14,7 +14,7 @@ import {
   stateKeyOf,
 } from '../shared/sql-row.ts';
 
-/** The columns of an entry row, in the order of `ENTRY_SQL`. */
+/** The columns of an entry row, in the order of `STATUS_SQL` and `CONTENTS_SQL`. */
 export type EntryRow = readonly [
   seq: number,
   id: string,

@@ -2,8 +2,8 @@
  * upload — one body into the bucket: small ones in one request, larger ones in parts as they come.
  *
  *   cut() ─one part─▶ putWhole() ─▶ there
- *         ─more─────▶ begin() ─▶ sendParts() ─▶ complete() ─▶ there
- *                                     └─error─▶ abort()     nothing is there
+ *         ─more─────▶ begin() ─▶ PartSender ─▶ complete() ─▶ there
+ *                                     └─error─▶ aborted      nothing is there
  *
  * In memory at once: `partsAtOnce` + 1 parts. Every put writes a token of its own beside its bytes:
  * when an answer was lost and the request is refused the second time, the token tells whose the

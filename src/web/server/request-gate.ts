@@ -1,6 +1,6 @@
 /**
  * request-gate — checks of a request before anything of it is read: host, origin, rate and token,
- * in this order.
+ * in this order; and the check of a path, and of what a role may do.
  *
  * Without tokens everyone on this machine may do everything, but no web page in its browser may:
  * pages of other origins are recognised by Origin and Sec-Fetch-Site, rebound names by Host.

@@ -1,6 +1,6 @@
 /**
  * rule-tools — what replay rules need when they run from the command line: the places of letters,
- * a session, and the functions that plan and run replays.
+ * a session, the functions that plan and run replays, and whether a destination is well.
  */
 
 import { SECOND_MS } from '../../../../core/duration.ts';
