@@ -1,7 +1,6 @@
 /** Rounds: flapping, several processes, crashes, a store that is away, what cannot be measured. */
 import { RespoolError } from 'respool';
 import { expect, test } from 'vitest';
-import { STATE_KIND } from '../../src/observe/alerts/evaluate.ts';
 import type { AlertActionCall } from '../../src/observe/alerts/types.ts';
 import type { Measures } from '../../src/observe/alerts/measures.ts';
 import { MINUTE, SECOND, setup } from '../spool/setup.ts';
@@ -378,7 +377,7 @@ test('what an earlier version had still to do and to notify, under its own names
   // The rule is over, and neither is the topic resumed nor anyone notified.
   const known = { phase: 'quiet', since: now, episode: 1, firedAt: now, resolvedAt: now, when };
   const owed = [{ notice, to: ['ops'] }];
-  await records.put(STATE_KIND, 'r', { ...known, toldAt: now, owed, todo: ['resume mail'] });
+  await records.put('alert.state', 'r', { ...known, toldAt: now, owed, todo: ['resume mail'] });
   await rounds(3);
   expect(acts).toEqual([expect.objectContaining({ kind: 'resume', topic: 'mail' })]);
   expect(phases()).toEqual(['resolved 1']);
