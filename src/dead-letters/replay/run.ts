@@ -306,8 +306,9 @@ interface EndTexts {
 async function finish(lease: ReplayLease, id: string, { texts, why }: EndTexts): Promise<Replay> {
   const { reason } = lease.halt;
   if (reason === undefined || reason.kind === 'end') {
-    const { state, because = undefined } = reason ?? {
+    const { state, because } = reason ?? {
       state: why === undefined ? 'done' : 'stopped',
+      because: undefined,
     };
     const said = [because, ...texts, why].filter((text) => text !== undefined);
     return lease.end(state, said.length === 0 ? undefined : said.join('; '));
