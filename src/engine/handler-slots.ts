@@ -12,7 +12,7 @@ import type { Lane } from '../core/state.ts';
 import { topicMatches, patternsOverlap, type TopicRule } from '../core/topic.ts';
 import type { Handler, Middleware } from '../ports/handler.ts';
 import type { StandardSchema } from '../ports/schema.ts';
-import type { Demand, Want } from '../ports/source.ts';
+import type { Demand, Want, WantGroup } from '../ports/source.ts';
 
 /** A handler with the topics it serves and its limits. */
 export interface HandlerRoute {
@@ -181,34 +181,41 @@ export class HandlerSlots {
   /** What to ask a source for, with these topics paused. */
   demand(paused: readonly string[], max: number): Demand {
     const stopped = paused.map((pattern) => ({ pattern, take: false }));
-    const wants = [
-      ...this.#wants('delivery', stopped, max),
-      ...this.#wants('notice', stopped, max),
-    ];
-    return { max, wants, exceptDestinations: this.#fullDestinations() };
+    const lanes = [this.#wants('delivery', stopped, max), this.#wants('notice', stopped, max)];
+    return {
+      max,
+      wants: lanes.flatMap(({ wants }) => wants),
+      groups: lanes.flatMap(({ groups }) => groups),
+      exceptDestinations: this.#fullDestinations(),
+    };
   }
 
-  #wants(lane: Lane, stopped: readonly TopicRule[], max: number): Want[] {
+  #wants(
+    lane: Lane,
+    stopped: readonly TopicRule[],
+    max: number,
+  ): { readonly wants: readonly Want[]; readonly groups: readonly WantGroup[] } {
     const routes = this.#routes.of(lane);
-    if (routes.length === 0) return [];
     const limited = routes.filter((route) => Number.isFinite(route.concurrency));
     // All routes without a limit of their own, in one claim.
     const open: TopicRule[] = routes.map((route) => ({
       pattern: route.pattern,
       take: !Number.isFinite(route.concurrency),
     }));
-    if (lane === 'delivery' && this.#settings.takesUnhandled)
+    if (routes.length > 0 && lane === 'delivery' && this.#settings.takesUnhandled)
       open.push({ pattern: '#', take: true });
     const wants: Want[] = open.some((rule) => rule.take)
       ? [{ lane, topics: [...stopped, ...open], max }]
       : [];
     // Each route with a limit, in a claim of its own for as many as it has room for.
+    const own = new Map<HandlerRoute, Want>();
     for (const route of limited) {
       const room = Math.min(max, route.concurrency - route.running);
       if (room > 0)
-        wants.push({ lane, topics: [...stopped, ...this.#routes.ownRules(route)], max: room });
+        own.set(route, { lane, topics: [...stopped, ...this.#routes.ownRules(route)], max: room });
     }
-    return wants;
+    const group = groupOf(own, routes, stopped);
+    return { wants: [...wants, ...own.values()], groups: group === undefined ? [] : [group] };
   }
 
   #isFull(destination: string): boolean {
@@ -229,6 +236,28 @@ export class HandlerSlots {
     }
     return full;
   }
+}
+
+/**
+ * The wants of routes with room for as many as half of them have: those that are nearly full would
+ * make the claim small. Undefined if there are no two.
+ */
+function groupOf(
+  own: ReadonlyMap<HandlerRoute, Want>,
+  routes: readonly HandlerRoute[],
+  stopped: readonly TopicRule[],
+): WantGroup | undefined {
+  const rooms = [...own.values()].map(({ max }) => max).toSorted((a, b) => b - a);
+  const room = rooms[Math.floor((rooms.length - 1) / 2)] ?? 0;
+  const members = new Set([...own].flatMap(([route, want]) => (want.max >= room ? [route] : [])));
+  const of = [...own].flatMap(([route, want]) => (members.has(route) ? [want] : []));
+  const [first] = of;
+  if (first === undefined || of.length < 2) return undefined;
+  const rules = routes
+    // What an earlier route picks by envelope may be for a member: only that of others is left out.
+    .filter((route) => members.has(route) || route.picks === undefined)
+    .map((route) => ({ pattern: route.pattern, take: members.has(route) }));
+  return { together: { lane: first.lane, topics: [...stopped, ...rules], max: room }, of };
 }
 
 /** See Routes.ownRules. Leaves out earlier routes that share no topic: stores check each rule. */

@@ -38,10 +38,22 @@ export interface Want {
   readonly max: number;
 }
 
+/** Wants that may be asked for at once. */
+export interface WantGroup {
+  /** The union of their topics, for as many as each of them has room for. */
+  readonly together: Want;
+  readonly of: readonly Want[];
+}
+
 /** What an engine can take now: at most `max` over all wants. */
 export interface Demand {
   readonly max: number;
   readonly wants: readonly Want[];
+  /**
+   * Groups of these wants, so that a question costs the same with 50 handlers as with two: only
+   * where the group brings all it asked for has each want to be asked. A source may ignore them.
+   */
+  readonly groups?: readonly WantGroup[];
   readonly exceptDestinations: readonly string[];
 }
 

@@ -38,12 +38,13 @@ import {
   type SettleContext,
 } from '../core/next-status.ts';
 import type { ClaimableState, Lane } from '../core/state.ts';
+import { takesTopic } from '../core/topic.ts';
 import type { Verdict } from '../core/verdict.ts';
 import { emitArchived, type Events } from '../engine/events.ts';
 import type { BodyStore, SettledAs } from '../ports/body-store.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
-import type { Claim, Demand, Settlement, Source, Want } from '../ports/source.ts';
+import type { Claim, Demand, Settlement, Source, Want, WantGroup } from '../ports/source.ts';
 import { backoffMs, Sleeper } from '../system/wait.ts';
 import {
   type BodyRemover,
@@ -71,6 +72,8 @@ const CLEAR_MS = 50;
 const EMPTY_WAIT = { firstMs: 5, maxMs: 1_000 };
 /** A round that takes longer than a lease divided by this: the process stood still. */
 const STANDSTILL_DIVISOR = 4;
+/** Maximum number of topic lists whose turns are remembered; beyond it they begin again. */
+const LIMITED_TURNS_MAX = 1_000;
 
 /** A claim that is asked for, and what came of it. */
 interface Ask {
@@ -169,9 +172,8 @@ export class SpoolSource implements Source {
   async next(demand: Demand): Promise<readonly Claim[]> {
     this.#seenAlarms = this.#alarms;
     if (this.#notedDueAt <= this.earliest()) this.#notedDueAt = Number.POSITIVE_INFINITY;
-    const asks = this.#asks(demand);
-    const kinds = new Set(asks.map(({ kind }) => kind));
     this.#turns.ask(JSON.stringify([demand.wants.map(topicsOf), demand.exceptDestinations]));
+    this.#round = (this.#round + 1) % Number.MAX_SAFE_INTEGER;
     const startedAt = this.now();
     let isCut = false;
     const claims = new ClaimMixture<ClaimKind, SpoolClaim>(TURN_CYCLE);
@@ -184,32 +186,43 @@ export class SpoolSource implements Source {
       claims.add(ask.kind, got);
       return got.length;
     };
-    try {
+    const asks: Ask[] = [];
+    const askAll = async (some: readonly Ask[]): Promise<void> => {
+      asks.push(...some);
+      const kinds = new Set(some.map(({ kind }) => kind));
       for (const kind of this.#turns.looks(kinds, this.earliest())) {
         if (claims.size === demand.max) break;
-        const wanting = asks.filter((ask) => ask.kind === kind);
+        const wanting = some.filter((ask) => ask.kind === kind);
         for (const ask of wanting) if ((await take(ask, 1)) > 0) break;
-        this.#noteKinds(wanting, new Set([kind]));
+        this.#noteKinds(wanting);
       }
       const shares = this.#turns.shares(demand.max - claims.size, kinds);
-      await this.#takeShares(demand, asks, shares, take);
+      await this.#takeShares(demand.max, some, shares, take);
       // Then, in order of precedence, kinds with more work take the remaining slots.
-      for (const ask of asks) if (!ask.isExhausted) await take(ask, demand.max - claims.size);
+      for (const ask of some) if (!ask.isExhausted) await take(ask, demand.max - claims.size);
+    };
+    try {
+      await askAll(this.#asks(wantsAtFirst(demand), demand.max));
+      const singly = wantsSingly(demand, asks, claims.inTurn());
+      const left = singly.flatMap(({ group, wants }) =>
+        this.#asks(wants, demand.max).filter(({ kind }) => hasMore(asks, group.together, kind)),
+      );
+      if (left.length > 0 && claims.size < demand.max) await askAll(left);
     } catch (error) {
       // What was claimed before the trouble is ours: dropped here, it would wait for its lease to
       // end and be counted as a lost holder. The next round meets the trouble again.
       if (claims.size === 0) throw error;
       return claims.inTurn();
     }
-    this.#noteKinds(asks, kinds);
+    this.#noteKinds(asks);
     this.#noteRound(claims.size < demand.max && !isCut);
     return claims.inTurn();
   }
 
   /** A kind had nothing if none of its wants that were asked for had. */
-  #noteKinds(asks: readonly Ask[], kinds: ReadonlySet<ClaimKind>): void {
+  #noteKinds(asks: readonly Ask[]): void {
     const now = this.earliest();
-    for (const kind of kinds) {
+    for (const kind of new Set(asks.map((ask) => ask.kind))) {
       const founds = asks.flatMap((ask) => (ask.kind === kind ? (ask.found ?? []) : []));
       if (founds.length > 0) this.#turns.note(kind, Math.max(...founds), now);
     }
@@ -226,14 +239,14 @@ export class SpoolSource implements Source {
 
   /** Every kind its share: at once, unless several wants share it or have a limit of their own. */
   async #takeShares(
-    demand: Demand,
+    max: number,
     asks: readonly Ask[],
     shares: ReadonlyMap<ClaimKind, number>,
     take: (ask: Ask, max: number) => Promise<number>,
   ): Promise<void> {
-    const { wants } = demand;
+    const wants = [...new Set(asks.map(({ want }) => want))];
     const lanes = new Set(wants.map((want) => want.lane)).size;
-    const isCounted = wants.length > lanes || wants.some((want) => want.max < demand.max);
+    const isCounted = wants.length > lanes || wants.some((want) => want.max < max);
     if (!isCounted) {
       const taken = await Promise.allSettled(
         asks.map((ask) => take(ask, shares.get(ask.kind) ?? 0)),
@@ -451,31 +464,32 @@ export class SpoolSource implements Source {
    * The pairs of kind and want, in order of precedence. Within a kind another want comes first in
    * every round: a backlog of one handler must not starve a handler with a limit of its own.
    */
-  #asks(demand: Demand): Ask[] {
+  #asks(wants: readonly Want[], max: number): Ask[] {
     const asks: Ask[] = [];
-    const rooms = demand.wants.map((want) => ({ want, left: want.max }));
-    this.#round = (this.#round + 1) % Math.max(1, rooms.length);
-    const inTurn = [...rooms.slice(this.#round), ...rooms.slice(0, this.#round)];
+    const rooms = wants.map((want) => ({ want, left: want.max }));
+    const first = this.#round % Math.max(1, rooms.length);
+    const inTurn = [...rooms.slice(first), ...rooms.slice(0, first)];
     for (const kind of KINDS) {
       for (const room of inTurn) {
         if (room.want.lane !== kind.lane) continue;
         asks.push({ kind, want: room.want, room, isExhausted: false });
       }
     }
-    return this.#withTurns(asks, demand);
+    return this.#withTurns(asks, max);
   }
 
   /**
    * A handler with room for few would take nothing but retries as long as some are due: there, the
    * kinds take turns in who comes first.
    */
-  #withTurns(asks: readonly Ask[], { max }: Demand): Ask[] {
+  #withTurns(asks: readonly Ask[], max: number): Ask[] {
     const first = new Set<Ask>();
     for (const want of new Set(asks.map((ask) => ask.want))) {
       if (want.max >= max) continue;
       const own = asks.filter((ask) => ask.want === want);
       const turns = TURN_CYCLE.filter((kind) => own.some((ask) => ask.kind === kind));
       const name = JSON.stringify(want.topics);
+      if (this.#limitedTurns.size >= LIMITED_TURNS_MAX) this.#limitedTurns.clear();
       const turn = this.#limitedTurns.get(name) ?? 0;
       this.#limitedTurns.set(name, (turn + 1) % turns.length);
       const chosen = own.find((ask) => ask.kind === turns[turn]);
@@ -516,7 +530,7 @@ export class SpoolSource implements Source {
 
   async #nextDueAt(demand: Demand): Promise<Millis | null> {
     const times = await Promise.all(
-      demand.wants.map((want) =>
+      wantsAtFirst(demand).map((want) =>
         this.#parts.entries.nextDueAt({
           lane: want.lane,
           states: want.lane === 'delivery' ? ['incoming', 'deferred', 'active'] : NOTICE_STATES,
@@ -538,6 +552,37 @@ function isInTheWay(status: Status | 'remove'): boolean {
 
 function topicsOf({ topics }: Want): Want['topics'] {
   return topics;
+}
+
+/** Wants of one group are asked for together at first. */
+function wantsAtFirst({ wants, groups = [] }: Demand): readonly Want[] {
+  if (groups.length === 0) return wants;
+  const grouped = new Set(groups.flatMap((group) => group.of));
+  return [...groups.map(({ together }) => together), ...wants.filter((want) => !grouped.has(want))];
+}
+
+/** The wants of groups that brought all they were asked for, less what was claimed of each. */
+function wantsSingly(
+  { groups = [] }: Demand,
+  asks: readonly Ask[],
+  claims: readonly Claim[],
+): { readonly group: WantGroup; readonly wants: readonly Want[] }[] {
+  return groups.flatMap((group) => {
+    const isUsedUp = asks.some(({ want, room }) => want === group.together && room.left === 0);
+    if (!isUsedUp) return [];
+    const wants = group.of.map((want) => {
+      const own = claims.filter(
+        ({ lane, envelope }) => lane === want.lane && takesTopic(want.topics, envelope.topic),
+      );
+      return { ...want, max: want.max - own.length };
+    });
+    return [{ group, wants: wants.filter(({ max }) => max > 0) }];
+  });
+}
+
+/** Whether there may be more of a kind than a group was asked for. */
+function hasMore(asks: readonly Ask[], together: Want, kind: ClaimKind): boolean {
+  return asks.some((ask) => ask.want === together && ask.kind === kind && !ask.isExhausted);
 }
 
 /** What a spool source is made of; the runtime gives it. */
