@@ -140,7 +140,7 @@ const NATS_ENTRY = {
     about:
       'a folder on a disk of this machine, one for each bucket, where processes note once a ' +
       'second how far the stream was and what was removed: one that is started later notices a ' +
-      'server that went back, and does not deliver settled messages again. Entries only',
+      'server that went back, and does not deliver again what was removed. Entries only',
   },
 } as const;
 
@@ -229,7 +229,7 @@ export interface NatsEntryOptions extends NatsOptions {
   /**
    * A folder on a disk of this machine, one for each bucket, where processes note once a second how
    * far the stream was and what was removed: one that is started later notices a server that went
-   * back, and does not deliver settled messages again. Entries only.
+   * back, and does not deliver again what was removed. Entries only.
    */
   readonly journal?: string;
 }
