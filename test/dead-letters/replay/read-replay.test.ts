@@ -1,7 +1,6 @@
 /** What lies in the place of a replay and is none: written by somebody else, or by another hand. */
 import { expect, test } from 'vitest';
 import { cancelReplay, getReplay, listReplays, pauseReplay } from 'respool/dead-letters';
-import { replayLogKind } from '../../../src/core/reserved-headers.ts';
 import { setup } from './setup.ts';
 
 const KIND = 'dlq.replays';
@@ -54,7 +53,7 @@ test('what earlier versions recorded as homeless is read as unroutable', async (
   const cannot = [{ why: 'homeless', ...row }];
   await records.put(KIND, planned.id, { ...planned, plan: { ...planned.plan, cannot } });
   const results = [{ result: 'left', code: 'replay.homeless', items: [0] }];
-  await records.append(replayLogKind(planned.id), { kind: 'step', at: 1, results });
+  await records.append(`dlq.replay.${planned.id}`, { kind: 'step', at: 1, results });
 
   const replay = await getReplay(operator, planned.id);
   expect(replay?.plan.cannot).toEqual([{ why: 'unroutable', ...row }]);
