@@ -237,7 +237,7 @@ function commandOf(spec: CommandSpec, io: Io, hooks: Hooks, above = ''): Command
   for (const { name, description, choices } of spec.arguments ?? []) {
     const argument = new Argument(name, description);
     if (choices !== undefined) {
-      // The choices for the help, then our own words for what is none of them.
+      // The choices for the help, then our own error for any other word.
       const known = (word: string): string => knownWord(word, choices, name, path);
       argument.choices([...choices]).argParser(known);
     }

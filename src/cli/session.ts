@@ -3,8 +3,8 @@
  * or the store itself.
  *
  *   --url, RESPOOL_URL    the service there
- *   sqlite:               the store itself; processes share it. Who wants to know what only the
- *                         service knows asks that, where one has the store open
+ *   sqlite:               the store itself; processes share it. What only a service knows is
+ *                         requested from the service that has the store open
  *   file:                 the store itself; when another process owns it, the service whose
  *                         address that left in the lock
  *   memory:               the service at the configured address; the store is in its memory

@@ -140,7 +140,7 @@ async function changeText(
   const edited = withKey(source, words, typed);
   setIn(source.document, words, typed);
   let changed = fits(edited, source) ? edited : anew(source);
-  // Taken out last: what is put into an object takes after what is there.
+  // Removed last: what is added to an object is styled like what is there.
   for (const name of removed) {
     const before = sourceOf(changed);
     const without = withoutKey(before, name);

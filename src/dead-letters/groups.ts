@@ -142,7 +142,7 @@ export async function groupsOf(
       if (category === undefined || category === found) count.add(letter, found);
     }
   }
-  return count.told();
+  return count.result();
 }
 
 type Growing = { -readonly [Name in keyof LetterGroup]: LetterGroup[Name] } & {
@@ -152,7 +152,7 @@ type Growing = { -readonly [Name in keyof LetterGroup]: LetterGroup[Name] } & {
 /** Counts letters one by one. */
 function groupCounter({ samples, max }: { readonly samples: number; readonly max: number }): {
   add(letter: Letter, category: Category): void;
-  told(): LetterGroups;
+  result(): LetterGroups;
 } {
   const groups = new Map<string, Growing>();
   let seen = 0;
@@ -169,7 +169,7 @@ function groupCounter({ samples, max }: { readonly samples: number; readonly max
       if (there === undefined) groups.set(letter.group, group);
       grow(group, letter, samples);
     },
-    told: () => ({
+    result: () => ({
       groups: [...groups.values()].toSorted((one, other) => other.count - one.count),
       seen,
       others,

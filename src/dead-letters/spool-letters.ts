@@ -180,7 +180,7 @@ class SpoolLetters implements DeadLetters {
     await this.#line.idle();
   }
 
-  /** What lies here now, by id, that is in the order it came; each once. */
+  /** What is here now, by id, that is in the order it came; each once. */
   async *#walk(query: LetterQuery, signal: AbortSignal | undefined): AsyncGenerator<Letter> {
     const kinds = this.#kinds.filter((kind) => query.kinds?.includes(kind) ?? true);
     if (kinds.length === 0) return;
@@ -502,9 +502,9 @@ async function lookUp(
   return found;
 }
 
-// A message of a spool as a letter, and which states letters lie in.
+// A message of a spool as a letter, and the states that letters are in.
 
-/** The state that letters of a kind lie in. */
+/** The state that letters of a kind are in. */
 const STATE_OF: Readonly<Record<LetterKind, State>> = {
   dead: 'bounce',
   parked: 'hold',

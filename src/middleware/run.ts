@@ -46,7 +46,7 @@ export function withoutThrowing<T>(call: () => T): T | undefined {
     if (answer instanceof Promise) answer.catch(() => undefined);
     return answer;
   } catch {
-    // A hook only observes. A user who wants to know of its errors catches them in it.
+    // A hook only observes. To see its errors, catch them inside it.
     return undefined;
   }
 }

@@ -128,7 +128,7 @@ interface Key {
  * With a pool it begins and commits one of its own; with your own transaction it is a part of it.
  * With a database of better-sqlite3 it is synchronous. If `fn` throws, nothing has happened.
  * Several on one transaction run one after the other; wait for them before you do anything else in
- * it: what comes in between is undone with one that fails.
+ * it: what runs meanwhile is undone with one that fails.
  *
  * The key is a text, or a delivery, which stands for its id. n.b. A message of others that came
  * without an id is given a new one each time it comes: its delivery is refused, so take a key out

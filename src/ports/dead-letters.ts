@@ -155,7 +155,7 @@ export type SettleResult =
   | { readonly kind: 'gone' }
   /** It was not sent, and is where it was. */
   | { readonly kind: 'failed'; readonly code: string; readonly reason: string }
-  /** It is where it was, and may have been sent all the same. */
+  /** It is where it was, but may also have been sent. */
   | { readonly kind: 'unsure'; readonly reason: string };
 
 /** What happened to letters since they were sent again. */

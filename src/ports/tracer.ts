@@ -15,7 +15,7 @@ import type { Claim } from './source.ts';
 export interface TracedPlace {
   /** `respool` or `rabbitmq`. */
   readonly system: 'respool' | 'rabbitmq';
-  /** The topic; at RabbitMQ `exchange:routing key` for who sends, the queue for who consumes. */
+  /** The topic; at RabbitMQ `exchange:routing key` when sending, the queue when consuming. */
   readonly destination: string;
   readonly routingKey?: string;
   /** An id by which the sender groups messages. */

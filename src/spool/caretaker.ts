@@ -1,6 +1,6 @@
 /**
  * caretaker — what has to be done now and then: forget what is past its retention, collect bodies
- * without entry, hold what has no handler, free what dead processes held, tell of what cannot be
+ * without entry, hold what has no handler, free what dead processes held, report what cannot be
  * read, keep the audit record short. Also the names of bodies (`refOf`), and which body belongs to
  * no entry.
  *
@@ -22,7 +22,7 @@ import { removedBodyRef, isDamaged, type BodyRemover } from './body.ts';
 import type { SpoolSource } from './source.ts';
 import type { MissingHandlers } from './missing-handlers.ts';
 
-// The names of bodies: the message's id and a random part, so that a ref tells whose it is.
+// The names of bodies: the message's id and a random part, so that a ref shows whose it is.
 
 /** A ref for a new body of this message; `random` has no dash in it. */
 export function refOf(id: string, random: string): string {
@@ -79,7 +79,7 @@ export class Caretaker {
   readonly #parts: CaretakerOptions;
   /** Bodies that had no entry when they were first looked at, and when that was. */
   readonly #candidates = new Map<string, Millis>();
-  /** Entries that could not be read at the last look: each is told once. */
+  /** Entries that could not be read at the last look: each is reported once. */
   #damaged: ReadonlySet<string> = new Set();
 
   constructor(parts: CaretakerOptions) {

@@ -199,7 +199,7 @@ export class Enqueuer {
     if (envelope.orderKey !== undefined && !entries.traits.ordered) {
       throw orderError('enqueue with an orderKey', entries.name);
     }
-    // Kept all the same: the name may be known to the process that delivers, or after the next
+    // Accepted anyway: the name may be known to the process that delivers, or after the next
     // start.
     if (policy !== null && policy !== 'default' && !policies.has(policy)) {
       this.#runtime.unserved.policyUnknown(envelope, policy);

@@ -112,7 +112,7 @@ export function pageQueryOf(options: PageOptions, now: Millis): ListQuery {
   };
 }
 
-/** Only what was given: an undefined condition is none. */
+/** Only what was given: an undefined condition does not count. */
 function pick(query: EntryQuery): EntryQuery {
   return Object.fromEntries(Object.entries(query).filter(([, value]) => value !== undefined));
 }

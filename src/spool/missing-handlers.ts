@@ -3,10 +3,10 @@
  * messages of a topic that no handler of this process serves, unknown policies, handlers that get
  * nothing.
  *
- * Told as events, and so to a logger; once on stderr where nothing listens. A topic is told one
- * second after the start, or after its message was accepted, whichever is later: so handlers may be
- * registered before or right after both. What another process stored meanwhile is found by the
- * caretaker.
+ * Reported as events, and so to a logger; once on stderr where nothing listens. A topic is reported
+ * one second after the start, or after its message was accepted, whichever is later: so handlers
+ * may be registered before or right after both. What another process stored meanwhile is found by
+ * the caretaker.
  */
 
 import type { Millis } from '../core/duration.ts';
@@ -40,12 +40,12 @@ export interface MissingHandlersOptions {
 
 type Warning = 'handler-missing' | 'handler-unreachable' | 'policy-unknown';
 
-/** Tells of topics without a handler, and of the like. */
+/** Reports topics without a handler, and the like. */
 export class MissingHandlers {
   readonly #parts: MissingHandlersOptions;
   /** The first message of each topic that had no handler, until it is looked at again. */
   readonly #open = new Map<string, string>();
-  readonly #told = new Set<string>();
+  readonly #reported = new Set<string>();
   readonly #warned = new Set<Warning>();
   #cancel: (() => void) | undefined;
   #isRunning = false;
@@ -74,8 +74,8 @@ export class MissingHandlers {
   accepted({ id, topic }: { readonly id: string; readonly topic: string }): void {
     const { routes, unhandled, clock } = this.#parts;
     if (routes.serves('delivery', topic) || unhandled === 'leave') return;
-    if (this.#told.has(topic) || this.#open.has(topic)) return;
-    if (this.#told.size + this.#open.size >= TOPICS_MAX) return;
+    if (this.#reported.has(topic) || this.#open.has(topic)) return;
+    if (this.#reported.size + this.#open.size >= TOPICS_MAX) return;
     this.#open.set(topic, id);
     if (!this.#isRunning || this.#cancel !== undefined) return;
     this.#cancel = clock.after(GRACE_MS, () => {
@@ -117,7 +117,7 @@ export class MissingHandlers {
   async look(topics: readonly string[], dueBefore: Millis): Promise<void> {
     const { entries, routes } = this.#parts;
     const isNew = (topic: string): boolean =>
-      !routes.serves('delivery', topic) && !this.#told.has(topic) && !this.#open.has(topic);
+      !routes.serves('delivery', topic) && !this.#reported.has(topic) && !this.#open.has(topic);
     if (!this.#isRunning) return;
     for (const topic of topics.filter(isNew).slice(0, TOPICS_LOOKED_AT)) {
       const rules = [{ pattern: topic, take: true }];
@@ -161,7 +161,7 @@ export class MissingHandlers {
     for (const [topic, id] of this.#open) {
       this.#open.delete(topic);
       if (routes.serves('delivery', topic)) continue;
-      this.#told.add(topic);
+      this.#reported.add(topic);
       if (!events.hears('handler-missing')) {
         const text = `no handler for topic "${topic}" in this process: message "${id}" waits`;
         this.#warn('handler-missing', `${text}; register one with handle("${topic}", …)`);

@@ -31,7 +31,7 @@ import type { Tracer } from '../ports/tracer.ts';
 import type { Transform } from '../ports/transform.ts';
 import { checkTransforms } from './chain.ts';
 
-/** How long something is kept after its end: not at all, for good, or archived for a while. */
+/** How long something is kept after its end: not at all, forever, or archived for a while. */
 export type Keep = 'remove' | 'keep' | { readonly archive: Duration };
 
 const SPOOL = {

@@ -1,5 +1,5 @@
 /**
- * rekey — brings every body to the current encryption: another key, another cipher, none any more.
+ * rekey — brings every body to the current encryption: another key, another cipher, or none.
  *
  *   read by its record ─▶ stored under another ref ─▶ guarded commit ─▶ old ref to the remover
  *
@@ -35,7 +35,7 @@ export interface RekeyOptions {
   readonly dryRun?: boolean;
   /** Stops it between two messages; what is done stays done. */
   readonly signal?: AbortSignal;
-  /** Told after every message. */
+  /** Called after every message. */
   readonly onProgress?: (progress: RekeyProgress) => void;
 }
 
@@ -54,7 +54,7 @@ export interface RekeyProgress {
 
 /** A message whose body or entry cannot be read, and why. */
 export interface RekeyTrouble {
-  /** Where it lies, if not even its id can be read. */
+  /** Where it is, if not even its id can be read. */
   readonly id: string;
   /**
    * `key.unavailable`, `transform.missing`, `peer.missing`, `body.corrupt`, `body.missing`,
@@ -201,7 +201,7 @@ class Rekeying {
       }
     };
     const lanes = Array.from({ length: AT_ONCE }, lane);
-    // All come to their end before the first failure is told: nothing goes on behind it.
+    // All end before the first failure is reported: nothing goes on behind it.
     const ended = await Promise.allSettled(lanes);
     for (const end of ended) if (end.status === 'rejected') throw end.reason;
   }
@@ -215,7 +215,7 @@ class Rekeying {
       else this.#comeBackTo(id);
     } catch (error) {
       if (STOPPING.some((code) => isRespoolError(error, code))) throw error;
-      // Told when all others are done: one key that cannot be fetched must not stop them.
+      // Thrown when all others are done: one key that cannot be fetched must not stop them.
       if (isRespoolError(error, 'store.unavailable')) this.#outage ??= error;
       else if (entry !== undefined && (await this.#hasMoved(entry))) this.#comeBackTo(id);
       else this.#giveUp({ id, code: codeOf(error), text: textOf(error) });
@@ -269,7 +269,7 @@ class Rekeying {
 
   #isOldBody({ envelope }: Entry): boolean {
     const { chain } = this.#parts.bodySettings;
-    // Anyone who tries it will be told what is wrong with it.
+    // An attempt to encrypt it will say what is wrong with it.
     if (isDamaged(envelope)) return true;
     return envelope.body.place !== 'none' && !chain.isEncryptedAs(this.#to, envelope.body);
   }

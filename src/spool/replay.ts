@@ -62,9 +62,9 @@ export async function replay(
   const given = order.change?.body;
   // Taken over before anything is awaited: the caller may use its buffer again.
   const body = given === undefined ? undefined : ownBody(given);
-  const { kind, ...told } = action;
+  const { kind, ...shown } = action;
   // The body itself is private; its size may be shown.
-  const details = given === undefined ? told : { ...told, bodyBytes: given.byteLength };
+  const details = given === undefined ? shown : { ...shown, bodyBytes: given.byteLength };
   const plan: PlannedAction['plan'] = async (entry, context) => {
     const { replays } = entry.status;
     if (order.replays !== undefined && order.replays !== replays) {

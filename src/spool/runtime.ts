@@ -575,7 +575,7 @@ async function* guarded(
   }
 }
 
-/** Whatever its end throws or returns: that the enqueue failed is told already. */
+/** Whatever its end throws or returns: the caller knows already that the enqueue failed. */
 function endQuietly(parts: AsyncIterator<unknown>): void {
   const end = async (): Promise<void> => void (await parts.return?.());
   end().catch(() => undefined);

@@ -217,7 +217,7 @@ async function processOne(
   const time = state === 'incoming' ? source.now() : source.earliest();
   const isReady = (state === 'incoming' || state === 'deferred') && dueAt !== null && dueAt <= time;
   if (!isReady) {
-    // The engine is not told that it is due: it would be there first.
+    // The engine does not learn that it is due: it would be there first.
     const quiet = { noteDue: () => undefined, alarm: () => undefined };
     const { bodyRemover, events, retention, now } = runtime;
     const announces = (topic: string): boolean => runtime.announces(topic);

@@ -8,7 +8,7 @@
 import type { Headers } from '../core/entry.ts';
 import type { SendSpan, SendResult, Tracer } from '../ports/tracer.ts';
 
-/** What a span tells of a message. Nothing of it was checked yet. */
+/** What a span says of a message. Nothing of it was checked yet. */
 export interface TracedMessage {
   readonly topic: string;
   readonly id?: string | undefined;

@@ -179,7 +179,7 @@ export function faultyStore(store: EntryStore, options: FaultyOptions = {}): Fau
           announce: (address: string) => faults.run('announce', () => announce(address)),
         }),
     ...(onTrouble === undefined ? {} : { onTrouble }),
-    // Tells of what reached the store, not of the faults in front of it.
+    // Reports what reached the store, not the faults in front of it.
     ...(onOperation === undefined ? {} : { onOperation }),
     records: faultyRecords(() => store.records, faults),
   };

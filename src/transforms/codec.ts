@@ -203,7 +203,7 @@ async function onRejection<T>(promise: Promise<T>, onFailure: () => void): Promi
 // Codecs whose packages pack only whole blocks: snappy and lz4.
 //
 // A stream is a sequence of blocks of 64 KiB plain bytes, packed one by one in the calling thread,
-// with turns of the event loop in between. The format says how a sequence begins and ends.
+// with turns of the event loop between them. The format says how a sequence begins and ends.
 
 /** Plain bytes of every block but the last. */
 export const CODEC_BLOCK_BYTES: number = 64 * 1024;

@@ -39,7 +39,7 @@ const SLICE_BYTES = 512 * 1024;
 /** A smaller gain is not worth the work of decompressing. */
 const GAIN_MIN = 0.05;
 
-/** The most that any codec takes in one call, or collects of a stream. */
+/** The most that any codec accepts in one call, or collects of a stream. */
 const JOIN_MAX_BYTES = 1024 * 1024;
 // New memory for every body would cost a twentieth of the quickest codecs' time.
 const joinAtOnce = createJoin(JOIN_MAX_BYTES);
@@ -293,7 +293,7 @@ export function encodingOf(codec: CompressionCodec, ratio: number): string {
   return ratio > RATIO_MAX ? `${codec};ratio=${Math.ceil(ratio)}` : codec;
 }
 
-/** Parses a recorded encoding; undefined if it is none of a compression. */
+/** Parses a recorded encoding; undefined if it is not that of a compression. */
 export function parseEncoding(
   encoding: string,
 ): { readonly codec: StoredCodec; readonly ratioMax: number } | undefined {
@@ -311,7 +311,7 @@ export function parseEncoding(
 /** Maximum number of bytes read before unpacking in one call, if the plain size is small. */
 const COLLECT_MAX_BYTES = 1024 * 1024;
 
-/** Returns a reader for an encoding; undefined if it is none of a compression. */
+/** Returns a reader for an encoding; undefined if it is not that of a compression. */
 export type ReadCompressed = (encoding: string, context: ReadContext) => BodyReader | undefined;
 
 /**

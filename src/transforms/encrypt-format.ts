@@ -82,7 +82,7 @@ export function headerLength(start: Uint8Array): number | undefined {
   return keyLength === undefined ? undefined : KEY_AT + keyLength;
 }
 
-/** Parses a whole header; a text says why it is none. */
+/** Parses a whole header; a returned text says why it is not valid. */
 export function parseHeader(bytes: Uint8Array): EncryptHeader | string {
   // A copy: the key may have to be fetched before the salt is used.
   const view = Buffer.from(bytes);

@@ -328,7 +328,7 @@ export function locationProblem({ kind, name }: KeyLocation): string | undefined
   return `after "${kind}:" stands a key; leave out "${kind}:"`;
 }
 
-/** Parses a key given as bytes or text; a returned text says why it is none, without showing it. */
+/** Parses a key given as bytes or text; a returned text says why it is invalid, never the key. */
 export function parseKey(source: unknown): KeyObject | string {
   const bytes = typeof source === 'string' ? bytesOfText(source.trim()) : source;
   if (!(bytes instanceof Uint8Array) || bytes.length !== KEY_BYTES) {

@@ -81,7 +81,7 @@ const LEFT_OUT: Readonly<Record<string, readonly string[]>> = {
   alerts: ['routes', 'bounces', 'consumers[].deliver', 'outbox.relay'],
 };
 
-/** Who wants to know of an outbox, and of its relay. */
+/** The values of `routes` that load an outbox, and those that load its relay. */
 const OF_OUTBOX: readonly LoadOptions['routes'][] = [true, 'outbox', 'relay', 'alerts'];
 const OF_RELAY: readonly LoadOptions['routes'][] = [true, 'relay'];
 

@@ -43,9 +43,9 @@ export interface ConfiguredSpool {
 export interface SpoolOpenOptions {
   /** The stores of this configuration, where they are made already; no other spool has them. */
   readonly stores?: ConfiguredStores | undefined;
-  /** Told of everything that happens, and of dangers when the stores open. */
+  /** Logs everything that happens, and warnings of the stores when they open. */
   readonly logger?: Logger | undefined;
-  /** Told only of what the stores say when they open; default `logger`. */
+  /** Logs only the warnings of the stores when they open; default `logger`. */
   readonly storeLogger?: Logger | undefined;
   /** Called before the routes are registered: of routes that fit a topic the first wins. */
   readonly prepare?: ((spool: Spool) => void) | undefined;

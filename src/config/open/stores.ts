@@ -57,8 +57,8 @@ export const STORE_DEFAULTS = {
 } as const;
 
 /**
- * Makes the stores; relative paths start from `folder`. A logger is told of the dangers of a server
- * when its store opens.
+ * Makes the stores; relative paths start from `folder`. When the store of a server opens, it logs
+ * the dangers of that server.
  */
 export async function storesOf(
   { store, entries, bodies }: Pick<Config, 'store' | 'entries' | 'bodies'>,

@@ -138,7 +138,7 @@ function checkNamesIn(key: string, value: object, texts: readonly string[]): voi
   );
 }
 
-/** Refuses a text that is none of the words; it is shown where it is nearly one. */
+/** Refuses a text that is not one of the words; it is shown where it is nearly one. */
 function checkWord(key: string, value: unknown, words: readonly string[], more = ''): void {
   if (typeof value !== 'string' || words.includes(value)) return;
   const shown = mayBeShown(value, words) ? show(value) : `a text of ${value.length} characters`;

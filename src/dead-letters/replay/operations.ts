@@ -120,7 +120,7 @@ async function ask(
     check(replay);
     const now = clock.now();
     if (isRunBySomebody(replay, now)) {
-      // Who wants it cancelled does not get a pause instead.
+      // A cancellation that was asked for is not replaced by a pause.
       return { ...replay, wanted: replay.wanted === 'cancel' ? 'cancel' : target };
     }
     const { wanted: _, runner: __, ...rest } = replay;

@@ -153,7 +153,7 @@ export class OutcomeListener {
   async watchLast(lease: ReplayLease, waitMs: number): Promise<void> {
     let hasAnswer = false;
     await this.#poll(lease, waitMs, async () => {
-      // What cannot be heard is told by `last`.
+      // `last` reports what cannot be read here.
       const heard = this.#hear([...this.#silent.keys()], lease);
       hasAnswer = await heard.then(
         () => true,
@@ -183,8 +183,8 @@ export class OutcomeListener {
   }
 
   /**
-   * Where deliveries are not told: the last question after this time, and what still waits where
-   * letters went. Nothing is waited for that no consumer can take.
+   * Where deliveries are not reported: the last question after this time, and what still waits
+   * where letters went. Nothing is waited for that no consumer can take.
    */
   async watchEnd(lease: ReplayLease, waitMs: number): Promise<readonly string[]> {
     const { progress } = this.#parts;
@@ -238,7 +238,7 @@ export class OutcomeListener {
     }
   }
 
-  /** Where deliveries are not told: whether consumers have taken all that was sent. */
+  /** Where deliveries are not reported: whether consumers have taken all that was sent. */
   async #isAllTaken(): Promise<boolean> {
     const there = await this.#there();
     // Purged, expired, or taken by a consumer that has left since: unknown.
@@ -481,7 +481,7 @@ export class FailureGuard {
       return `${this.#inRow} letters in a row could not be sent${this.#because()}`;
     }
     const bad = this.#failed + this.#again;
-    // Where deliveries are told, what is still on its way must not thin the share out.
+    // Where deliveries are reported, what is still on its way must not thin the share out.
     const known = bad + this.#delivered;
     const tried = this.#failed + this.#sent;
     const judged = this.#delivered > 0 && known >= JUDGED_MIN ? known : tried;

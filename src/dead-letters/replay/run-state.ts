@@ -175,7 +175,7 @@ export class LetterProgress {
       const isTried = standing === 'failed' || (unsure === 'send' && standing === 'unsure');
       if (isTried) this.#retry.add(item);
     }
-    // What may have been sent goes before what surely was not: of two alike that lie here after a
+    // What may have been sent goes before what surely was not: of two alike that are here after a
     // crash, one has to be left.
     const isIntended = (item: number) =>
       this.#standings[item] === 'intended' || this.#standings[item] === 'unsure';

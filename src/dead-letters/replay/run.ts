@@ -118,7 +118,7 @@ async function carryOut(action: 'run' | 'resume', order: Order): Promise<Replay>
     const texts = [ending, removedText(letters, leftovers)];
     return await finish(lease, id, { texts, why: leftovers.why });
   } catch (error) {
-    // Told on record where that is possible; where it is not, the lease runs out.
+    // Recorded where that is possible; where it is not, the lease runs out.
     const because = `it broke off: ${textOf(error)}`;
     const isLost = lease.halt.reason?.kind === 'lost';
     if (isLost) await lease.drop();

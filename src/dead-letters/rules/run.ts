@@ -266,7 +266,7 @@ function isAt({ source }: Replay, place: RulePlace): boolean {
 function queryOf({ when }: ReplayRule, now: number): LetterQuery {
   const { group, code, topic, olderThan } = when;
   return {
-    // What is parked or held was put there for people; a pattern may lead to it all the same.
+    // What is parked or held was put there for people; a pattern may still match it.
     kinds: ['dead'],
     ...(group === undefined ? {} : { group }),
     ...(code === undefined ? {} : { code }),

@@ -51,7 +51,7 @@ export interface NoticeOptions {
   readonly at: Millis;
   readonly since: Millis;
   readonly value: number | undefined;
-  /** Told instead of the value. */
+  /** Shown instead of the value. */
   readonly why?: string | undefined;
   readonly forecast?: BacklogForecast | undefined;
   readonly host?: string | undefined;

@@ -29,7 +29,7 @@ import { withTimeout } from '../../system/wait.ts';
 /** What is asked of others takes no longer. */
 export const WITHIN_MS: number = 10 * SECOND_MS;
 
-/** What the work comes to; `store.unavailable` when it takes too long. */
+/** The result of the work; `store.unavailable` when it takes too long. */
 export async function withinTime<T>(
   clock: Clock,
   work: () => Promise<T>,

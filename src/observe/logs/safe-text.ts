@@ -84,7 +84,7 @@ function escaped(char: string): string {
 /** A name and what it is; undefined is left out. */
 export type Field = readonly [name: string, value: string | number | undefined];
 
-/** ` name=value`, in quotes where the value has blanks or quotes, or is none. */
+/** ` name=value`, in quotes where the value has blanks or quotes, or is empty. */
 export function fieldText([name, value]: Field): string {
   if (value === undefined) return '';
   const text = typeof value === 'number' ? String(value) : safe(value);

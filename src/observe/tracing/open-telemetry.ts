@@ -101,7 +101,7 @@ function placeAttributes(place: TracedPlace, operation: Operation): OtelAttribut
   };
 }
 
-/** Tells of what was thrown: the code where it has one, otherwise what kind of error it is. */
+/** Reports what was thrown: the code where it has one, otherwise what kind of error it is. */
 function setThrown(span: OtelSpan, thrown: unknown): void {
   const name = thrown instanceof Error ? thrown.name : typeof thrown;
   tellError(span, isRespoolError(thrown) ? thrown.code : name, textOf(thrown));

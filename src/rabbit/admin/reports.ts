@@ -1,5 +1,5 @@
 /**
- * reports — what operators are told and what they can ask for: the data behind `stats`, `doctor`,
+ * reports — what operators can see and what they can do: the data behind `stats`, `doctor`,
  * `drain`, `migrate` and `dump`, for anyone who prints it.
  */
 
@@ -221,7 +221,7 @@ export interface MigrateStep {
   readonly kind: 'declare' | 'unbind' | 'move' | 'remove' | 'keep';
   /** The queue or exchange. */
   readonly name: string;
-  /** Messages that were moved, or that lie there. */
+  /** Messages that were moved, or that are there. */
   readonly messages: number;
   readonly text: string;
 }

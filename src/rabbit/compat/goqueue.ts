@@ -52,7 +52,7 @@ interface OpenEnvelope {
   data(): Buffer;
 }
 
-/** Opens an envelope; undefined when the body is none. */
+/** Opens an envelope; undefined if the body is not an envelope. */
 export function openEnvelope(content: Buffer): OpenEnvelope | undefined {
   const text = content.toString();
   // Most bodies that are not envelopes are recognised without parsing them.

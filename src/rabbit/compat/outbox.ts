@@ -9,7 +9,7 @@
  * They count in `x-delivery-count`, as text: the number of the attempt to come, so "3" means that
  * two failed. The name belongs to the broker: a quorum queue writes its own count of redeliveries,
  * a number, over it. So text is theirs; a number is theirs on a first delivery, and the broker's
- * on a redelivery: then we go by our own header, and by the waits that `x-death` tells of. Those
+ * on a redelivery: then we go by our own header, and by the waits that `x-death` lists. Those
  * are all there up to 3.13; from 4.0 on only the last is, and a message that was never ours and
  * whose worker crashed may be tried more often than it should. It is never tried less often.
  *
@@ -96,7 +96,7 @@ function read(message: AmqpMessage, exchange: string): Past {
   const own = readPast(message);
   const routingKey = compat.nonEmpty(headers[ROUTING_KEY]);
   const waited = waitsTold(headers['x-death'], `${exchange}.delay_`);
-  // Our own last republish took `x-death` off: its wait is the first that is told since.
+  // Our own last republish took `x-death` off: its wait is the first listed since.
   const isOurs = headers[HEADER.attempts] !== undefined;
   const attempts = isOurs ? own.attempts + Math.max(0, waited - 1) : waited;
   return compat.continuedHeaders(own, {
@@ -115,7 +115,7 @@ function foreignAttempts({ properties, fields }: AmqpMessage): number {
   return Math.max(0, countOf(count) - 1);
 }
 
-/** How often the message waited in a queue whose name begins so, as far as it is told. */
+/** How often the message waited in a queue whose name begins so, as far as `x-death` says. */
 function waitsTold(deaths: unknown, prefix: string): number {
   if (!Array.isArray(deaths)) return 0;
   let waits = 0;

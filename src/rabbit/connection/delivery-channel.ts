@@ -169,7 +169,7 @@ export class Acks {
   /** The broker got another answer for it. */
   answered({ fields }: AmqpMessage): void {
     this.#set(fields.deliveryTag, ANSWERED);
-    // n.b. Not past acks that still have to be sent: a flush leaves out what lies behind.
+    // n.b. Not past acks that still have to be sent: a flush leaves out what comes after.
     if (this.#toAck.length === 0) this.#advance();
   }
 

@@ -295,7 +295,7 @@ export interface QueueInfo {
   /** Names of the policies that apply to it. */
   readonly policy: string | undefined;
   readonly operatorPolicy: string | undefined;
-  /** What those policies say together; told only some seconds after a queue was declared. */
+  /** What those policies say together; known only some seconds after a queue was declared. */
   readonly policyDefinition: AmqpTable;
   readonly consumers: number | undefined;
   readonly messages: number | undefined;
@@ -356,7 +356,7 @@ export interface Overview {
   readonly version: string;
   readonly clusterName: string | undefined;
   readonly node: string | undefined;
-  /** Whether the broker was told to keep no statistics: then there are no rates and counts. */
+  /** Whether the broker is configured to keep no statistics: then it has no rates and counts. */
   readonly isWithoutStats: boolean;
   readonly raw: Told;
 }

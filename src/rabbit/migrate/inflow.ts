@@ -42,7 +42,7 @@ export interface Inflow {
   readonly source: string;
   /** The queue that is to be removed. */
   readonly target: string;
-  /** False: it depends on each message, and only messages that lie in the source can tell. */
+  /** False: it depends on each message, and only messages in the source can show it. */
   readonly isCertain: boolean;
   /** What the source holds; undefined: not counted yet, or an exchange. */
   readonly messages: number | undefined;
@@ -200,7 +200,7 @@ function deadLettersOf(queue: QueueInfo, world: TopologyWorld): Pick<Step, 'exch
 }
 
 /**
- * A setting of a queue: the argument, else what policies say. What the broker tells of them may be
+ * A setting of a queue: the argument, else what policies say. What the broker says of them may be
  * 5 s old, and what we work out misses policies that this user may not see: both count.
  */
 function valuesOf(queue: QueueInfo, setting: string, world: TopologyWorld): unknown[] {

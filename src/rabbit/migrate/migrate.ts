@@ -1,7 +1,7 @@
 /**
  * migrate — from one topology to another, with messages in it.
  *
- *   declare the new ─▶ unbind the old main queues ─▶ move what lies in the old queues ─▶ remove
+ *   declare the new ─▶ unbind the old main queues ─▶ move what is in the old queues ─▶ remove
  *   what is empty, unbound and without consumers, counted twice (remove.ts)
  *
  * Promise: a message is in the old or the new queue at all times. Every step may be done again:

@@ -1,5 +1,5 @@
 /**
- * old-topology — the topology that is to go: which queue of the new one takes what lies in each,
+ * old-topology — the topology that is to go: which queue of the new one takes what is in each,
  * and as which copy, how much that is, and the way back to an old main queue from wait queues that
  * stay because other queues use them too.
  *
@@ -61,7 +61,7 @@ export interface Move {
 export interface LeavingQueue {
   readonly name: string;
   readonly role: QueueRole;
-  /** The old main queue whose messages lie there; undefined: of several. */
+  /** The old main queue whose messages are there; undefined: of several. */
   readonly owner: string | undefined;
   /** Of a wait queue; undefined: each message has a TTL of its own. */
   readonly waitMs: number | undefined;
@@ -308,7 +308,7 @@ export function step(
 // and blind to what is in hand or on the way out, and the management API, which may be 5 s old.
 
 export interface Count {
-  /** All that it holds, also in hand and on the way out; undefined: not told. */
+  /** All that it holds, also in hand and on the way out; undefined: unknown. */
   readonly messages: number | undefined;
   /** Of those, what a passive declare shows: right now. */
   readonly ready: number;

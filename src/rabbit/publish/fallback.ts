@@ -94,7 +94,7 @@ const TOPIC_PART_MAX_CHARS = 200;
 
 /**
  * n.b. The spool makes the id, and there is no key to dedupe by. A spool remembers both long after
- * a message was forwarded, and a second try cannot be told from a second message: so a duplicate,
+ * a message was forwarded, and a second try looks like a second message: so a duplicate,
  * which consumers recognise by its message id, is preferred to a loss.
  */
 function messageOf(

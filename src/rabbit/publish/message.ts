@@ -214,7 +214,7 @@ const NAME_MAX_BYTES = 255;
 /** Tables and lists within each other; a cycle has no end. */
 const DEPTH_MAX = 32;
 
-/** Which list of further keys is none; undefined: all is well. */
+/** The header whose list of further keys is invalid; undefined if all are valid. */
 export function badKeyList(headers: AmqpTable): string | undefined {
   for (const name of KEY_LISTS) {
     const value = headers[name];

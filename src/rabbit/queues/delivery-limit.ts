@@ -4,8 +4,8 @@
  * can happen. Also whether no other client holds messages of the queue.
  *
  * By experiment: 3.10.8 and 4.0.5 count a nack and the end of a channel alike; 4.3.6 counts only
- * the latter. 4.x has a limit of 20 where none is set; a negative one is none there, and gives up
- * at the first return on 3.x. Of an argument and a policy the lower holds.
+ * the latter. 4.x has a limit of 20 where none is set; a negative one means no limit there, and
+ * gives up at the first return on 3.x. Of an argument and a policy the lower holds.
  *
  * Why: docs/decisions/0036-looking-is-refused-when-it-could-drop.md
  */
@@ -51,7 +51,7 @@ export async function cautionOf(options: CautionOptions): Promise<Caution> {
   if (info.type !== 'quorum') return judgeCaution({ info, vhost: management.vhost, ...NOTHING });
   const [version, [policies, operatorPolicies]] = await Promise.all([
     options.version ?? management.overview().then((overview) => overview.version),
-    // n.b. Only a policymaker may list them; without them effective definitions are still told,
+    // n.b. Only a policymaker may list them; without them effective definitions are still shown,
     // which know both: one without the other could miss a limit.
     Promise.all([management.policies(), management.operatorPolicies()]).catch(
       () => [undefined, []] as const,
@@ -106,7 +106,7 @@ interface Limits {
 }
 
 function limitsOf({ info, policies, operatorPolicies }: CautionFacts): Limits {
-  // What both policies say together is told by the broker itself, a little late.
+  // The broker itself says what both policies add up to, a little late.
   const own =
     policies === undefined ? info.policyDefinition : appliedPolicy(info, policies, []).definition;
   return {

@@ -1,6 +1,6 @@
 /**
  * discover — which queues a sweep goes through, and where each of them leads: the queue that takes
- * what is given up for good is made if it is not there, or required, and never changed.
+ * what is finally given up is made if it is missing, or required, and never changed.
  *
  * Promise: one bad pattern or queue stops no other. Nothing leads into a queue that is swept, and
  * nothing that cannot be swept is touched.
@@ -29,7 +29,7 @@ export interface SweepProblem {
   readonly queue?: string;
   readonly pattern?: string;
   readonly text: string;
-  /** Whether that is as it should be: a queue that fits a pattern and is left out all the same. */
+  /** Whether that is as it should be: a queue that fits a pattern, but is left out. */
   readonly isSkipped: boolean;
 }
 
@@ -108,7 +108,7 @@ async function listed(
 }
 
 function pairsOf(glob: Glob, target: string, infos: Infos | undefined): SweepPair[] {
-  // n.b. Whether a plain name is there is told when it is swept, with a better reason.
+  // n.b. A plain name that is missing is reported when it is swept, with a better reason.
   if (glob.isLiteral) return [{ queue: glob.pattern, target }];
   return [...(infos?.keys() ?? [])].flatMap((queue) => {
     const captures = glob.match(queue);

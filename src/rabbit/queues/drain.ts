@@ -1,5 +1,5 @@
 /**
- * drain — puts what lies in a wait, dead, parked or unrouted queue back to work, or elsewhere.
+ * drain — puts what is in a wait, dead, parked or unrouted queue back to work, or elsewhere.
  *
  * Promise: confirmed there before it is acked here (queue-drain.ts); killed at any point, a message
  * is in the old queue, the new one, or both: in both at most a window of them, or 50, and past many
@@ -240,7 +240,7 @@ export interface MoveOrder {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Moves what lies in a queue now. */
+/** Moves what is in a queue now. */
 export function moveMessages(order: MoveOrder, tools: QueueDrainTools): Promise<DrainReport> {
   return new Mover(order, tools).run();
 }
@@ -279,7 +279,7 @@ class Mover {
   /** One pass; undefined: its time was over, and there is more. */
   async #goThrough(): Promise<DrainEnd | undefined> {
     const { queue, window, signal, max } = this.#order;
-    // What came since the beginning lies behind these.
+    // What came since the beginning is behind these.
     const see = this.#total === undefined ? undefined : this.#total - this.#moved;
     const drain = await openDrain({ queue, window, see, signal }, this.#tools);
     const { total } = drain.pass;
@@ -329,7 +329,7 @@ class Mover {
     if (total > 0 && this.#moved >= this.#goal) return this.#goal < total ? 'max' : 'done';
     if (end === undefined) return 'done';
     if (this.#order.signal?.aborted === true) return 'aborted';
-    // All that were there at the beginning were seen, and newer ones lie behind them.
+    // All that were there at the beginning were seen, and newer ones are behind them.
     if (end === 'seen' || end === 'max') return 'done';
     if (end !== 'time') return end;
     // All its time went by with what stays: a further pass would come no further.

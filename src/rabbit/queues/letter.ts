@@ -8,7 +8,7 @@
  *
  * `x-death` has one entry for each queue and reason. A message that goes round between a work queue
  * and a queue with a time to live is counted twice a round: once rejected, once expired. So:
- * - entries of the queue in which it lies are return trips, and do not count;
+ * - entries of the queue that it is in are return trips, and do not count;
  * - queues with any reason but `expired` are where work failed: all their counts are summed;
  * - queues with `expired` only are waits; they count where no work queue counted as often, since
  *   a consumer that publishes to a wait queue leaves no other trace;
@@ -44,7 +44,7 @@ import { compileGlob } from '../../core/glob.ts';
 export const LETTER_HEADER_MAX_CHARS = 4_096;
 export const LETTER_HEADERS_MAX = 256;
 
-/** What is known of the queue that the message lies in. */
+/** What is known of the queue that the message is in. */
 export interface LetterPlace extends QueuePlace {
   readonly kind: LetterKind;
   readonly wire?: HistoryWire | undefined;
@@ -66,7 +66,7 @@ export interface FirstRoute {
   readonly routingKey: string;
 }
 
-/** Reads a message as it lies in its queue. */
+/** Reads a message as it is in its queue. */
 export function readLetter(message: AmqpMessage, place: LetterPlace): ReadLetter {
   const headers = message.properties.headers ?? {};
   const past = pastOf(message, place);
@@ -131,7 +131,7 @@ export function readLetter(message: AmqpMessage, place: LetterPlace): ReadLetter
 interface LetterRecord
   extends Pick<Known, 'headers' | 'past' | 'deaths'>,
     Omit<GroupParts, keyof Cause> {
-  /** In which it lies. */
+  /** The queue that it is in. */
   readonly queue: string;
 }
 
@@ -175,7 +175,7 @@ interface Known {
   readonly headers: AmqpTable;
   readonly past: Past;
   readonly place: LetterPlace;
-  /** In other queues than the one it lies in, the newest first. */
+  /** In other queues than the one it is in, the newest first. */
   readonly deaths: readonly Death[];
 }
 
@@ -274,7 +274,7 @@ const DIGEST_CHARS = 24;
 /** What the broker counts: it differs from look to look. */
 const COUNTED = new Set(['x-delivery-count', 'x-acquired-count']);
 
-/** A digest of all that stays the same while the message lies here. */
+/** A digest of all that stays the same while the message is here. */
 export function digestOf({ content, properties }: AmqpMessage): string {
   const text = Buffer.from(`${lasting(properties)}\n`);
   return hash('sha256', Buffer.concat([text, content])).slice(0, DIGEST_CHARS);
@@ -415,9 +415,9 @@ function timeOf(time: unknown): Millis | undefined {
   return Number.isSafeInteger(ms) && ms > 0 ? ms : undefined;
 }
 
-/** What is known of where it lies, and which deaths count. */
+/** What is known of where it is, and which deaths count. */
 export interface DeathRule {
-  /** The queue in which the message lies. */
+  /** The queue that the message is in. */
   readonly sweptQueue: string;
   /** Only deaths for these reasons: `rejected`, `expired`, `maxlen`, `delivery_limit`. */
   readonly reasons?: readonly string[] | undefined;

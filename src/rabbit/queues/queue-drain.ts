@@ -2,7 +2,7 @@
  * queue-drain — goes through a queue in order; each message is left, or acked, or published
  * elsewhere and acked when that is confirmed.
  *
- *   queue-pass ─next()─▶ in hand ─leave()─▶ stays as it lay
+ *   queue-pass ─next()─▶ in hand ─leave()─▶ stays as it was
  *                           └─carry()─▶ published ─confirmed─▶ acked
  *                                           └─ refused, returned, late, unknown ─▶ stays
  *
@@ -49,7 +49,7 @@ export type CarryResult =
   | { readonly kind: 'done' }
   /** Its copy was not sent, or not confirmed: it stays. */
   | { readonly kind: 'stays'; readonly error: Error }
-  /** It could not be acked: it may be in its queue all the same. */
+  /** It could not be acked: it may still be in its queue. */
   | { readonly kind: 'unsure'; readonly error: Error };
 
 /** Which messages, and how many of them. */
@@ -114,7 +114,7 @@ export class QueueDrain {
     return this.#walk.next();
   }
 
-  /** It stays as it lay. */
+  /** It stays as it was. */
   leave(message: AmqpMessage): void {
     try {
       this.pass.leave(message);
@@ -168,7 +168,7 @@ export class QueueDrain {
     return false;
   }
 
-  /** Waits for what is being carried, and gives back the rest in the order it lay. */
+  /** Waits for what is being carried, and gives back the rest in its old order. */
   async close(): Promise<void> {
     // What was published is waited for, so that it is acked when it arrived.
     await this.#carrying.idle();
@@ -232,5 +232,5 @@ function wentBack(): RespoolError {
   );
 }
 
-/** The message stays as it lies. */
+/** The message stays as it is. */
 export const LEAVE: DrainDecision = { kind: 'leave' };

@@ -4,7 +4,7 @@
  *   look ─▶ a pass that leaves everything            take ─▶ the queue's lock, then a pass:
  *
  *   unwanted ─▶ left     in hand ─settle─▶ published, confirmed, acked · acked · left
- *                           └─ the loop ends: given back, in the order they lay
+ *                           └─ the loop ends: given back, in the old order
  *
  * Promise: confirmed where it goes before it is acked here; a kill at any point leaves a
  * message here, there, or in both places, never in none. What is left keeps its order.
@@ -247,7 +247,7 @@ class QueueLetters implements port.DeadLetters {
     try {
       return await this.#lock(amqp, 'look at');
     } catch (error) {
-      // Anyone who may read and not declare can look all the same.
+      // Users who may read but not declare can still look.
       if (isRespoolError(error) && refusalCode(error.cause) === FORBIDDEN) return undefined;
       throw error;
     }
@@ -316,7 +316,7 @@ class QueueLetters implements port.DeadLetters {
       }
       case 'park': {
         const queue = this.#parkedQueueOf(read);
-        // It lies among the parked already.
+        // It is among the parked already.
         if (queue === this.#queue) return { kind: 'leave' };
         await this.#ensureParked(queue);
         return { kind: 'publish', outgoing: parkedCopy(parts, queue, verdict) };
@@ -422,7 +422,7 @@ class QueueLetters implements port.DeadLetters {
   }
 }
 
-// A message that lies open as a letter.
+// A message that is open, as a letter.
 //
 //   open ─begin()─▶ settling ─end()─▶ over
 //     └─ end(): the loop went on, or ended, and it was given back ─┘
@@ -603,7 +603,7 @@ class LetterBatch {
     await this.drain.close();
   }
 
-  /** What was reported as done is done, but it may lie in its queue all the same. */
+  /** What was reported as done is done, but it may still be in its queue. */
   #checkAcks(): void {
     if (this.drain.lostError !== undefined) throw this.drain.lostError;
   }
@@ -644,7 +644,7 @@ function codeOf(error: unknown): string {
   return isRespoolError(error) ? error.code : 'unknown';
 }
 
-/** Whether what was sent may have arrived all the same; a broker that refuses says so. */
+/** Whether what was sent may have arrived anyway; a broker that refuses says so. */
 function isUnsure(error: unknown): boolean {
   return isRespoolError(error, 'broker.unconfirmed') && !isNack(error.cause);
 }

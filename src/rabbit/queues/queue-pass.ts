@@ -1,5 +1,5 @@
 /**
- * queue-pass — goes once through what lies in a queue, oldest first, and leaves the rest as it lay
+ * queue-pass — goes once through what is in a queue, oldest first, and leaves the rest as it was
  * (`QueuePass`); the same where the end may come early (`QueueWalk`).
  *
  *   queue ─deliver─▶ arrived ─next()─▶ in hand ─done()─▶ acked
@@ -75,7 +75,7 @@ export interface QueuePass extends AsyncIterable<AmqpMessage> {
   leave(message: AmqpMessage): void;
   /** Acks it at the end of this turn; throws `broker.unavailable` when the channel is lost. */
   done(message: AmqpMessage): void;
-  /** Gives back everything left or in hand, in the order it lay. */
+  /** Gives back everything left or in hand, in the old order. */
   close(): Promise<void>;
 }
 
@@ -237,7 +237,7 @@ class OpenQueuePass implements QueuePass {
     });
   }
 
-  /** Gives the next message to the caller that waits for it, or tells that there is none. */
+  /** Gives the next message to the caller that waits for it, or says that there is none. */
   #wake(): void {
     const waiter = this.#waiter;
     if (waiter === undefined) return;
@@ -378,7 +378,7 @@ export function lostAtTheEnd(queue: string): RespoolError {
   );
 }
 
-// A pass that may be left early, and leaves the order of the queue as it was all the same.
+// A pass that may be left early, and still leaves the order of the queue as it was.
 //
 // n.b. A quorum queue keeps what was given back in a list of its own, before all others, and puts
 // what comes back at its end. A look at the first ten of a hundred that were all given back
@@ -434,7 +434,7 @@ export class QueueWalk {
     return this.#take(step);
   }
 
-  /** Gives back what was left or is in hand, in the order it lay. */
+  /** Gives back what was left or is in hand, in the old order. */
   close(): Promise<void> {
     this.#closed ??= this.#close();
     return this.#closed;

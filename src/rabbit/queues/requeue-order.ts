@@ -1,6 +1,5 @@
 /**
- * requeue-order — the consumers of one pass, and how what they hold is given back in the order it
- * lay.
+ * requeue-order — the consumers of one pass, and how what they hold is given back in its old order.
  *
  * How order is kept, measured on 3.10.8 (2026-11-16; 500 to 6,000 messages, some rounds each):
  * - A classic queue puts everything back at its old place, whatever the way.
@@ -11,7 +10,7 @@
  *   of their tags, as long as there are at most 32 (30: in order, 60: not). Hence tags that sort;
  *   windows that grow with what is held: 100,000 take about ten consumers; where they may not,
  *   since messages are large, each takes its share of what is left; and a further one only when
- *   the one before is full of held messages, so that each holds what lies together.
+ *   the one before is full of held messages, so that each holds what belongs together.
  * - A consumer that is cancelled breaks it: what is on its way to it then is nacked by the broker.
  *   So none is cancelled, and what comes meanwhile is held, too, no more than a window.
  * - Acks just before the end of a channel can be lost (366 of 400): the broker sends the first 34
@@ -20,7 +19,7 @@
  * - The end of a channel does the same on 4.0.5 (1 and 30 consumers: in order, 60: not; 0 to 367 of
  *   400 acks lost; three rounds each). Nacks were not compared there.
  * - 4.0.5 does not heed `x-credit`, and such a consumer takes a message. While acks are still on
- *   their way those before it get further ones, and what lay behind its own comes back before it
+ *   their way those before it get further ones, and what was behind its own comes back before it
  *   (19 of 60 rounds). From 4.0 on we wait until each ack has brought another message, or none is
  *   left.
  * - From 4.3 on the end of a channel counts towards a delivery limit and a nack does not (before,
@@ -66,7 +65,7 @@ const NO_CREDIT: AmqpTable = {
   'x-credit': { credit: { '!': 'long', value: 0 }, drain: false },
 };
 
-/** What one consumer of ours holds: messages that lay together. */
+/** What one consumer of ours holds: messages that were next to each other. */
 export interface RequeueBlock {
   readonly tag: string;
   readonly size: number;
@@ -176,7 +175,7 @@ export class RequeueBlocks {
     // n.b. Each waits until the queue has done it. With the first answer all acks that were on
     // their way are done, and those that waited behind are sent; with the second these are done.
     for (const name of ['last-0', 'last-1']) {
-      // They sort behind the others: what they may get lay behind theirs.
+      // They sort behind the others: what they may get was behind theirs.
       const { tag } = this.#note(1, name);
       await channel.consume(queue, onMessage, { consumerTag: tag, arguments: NO_CREDIT });
     }

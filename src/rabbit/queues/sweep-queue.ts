@@ -2,7 +2,7 @@
  * sweep-queue — sweeps one queue: what died more often than it may is copied to the target and
  * acked, the rest stays.
  *
- *   look ─within─▶ left as it lies
+ *   look ─within─▶ left as it is
  *     └─over─▶ published ─confirmed─▶ (journal) ─▶ acked
  *                 ├─refused, returned, late, unknown─▶ stays here; the sweep of this queue ends
  *                 └─cannot be written by this client─▶ stays here, is reported; the others go on

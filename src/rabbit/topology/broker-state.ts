@@ -79,7 +79,7 @@ export async function brokerStateOf(management: Management): Promise<BrokerState
   const [exchanges, bindings, policies] = await Promise.all([
     management.exchanges(),
     management.bindings(),
-    // n.b. Only a policymaker may list them; without them effective definitions are still told.
+    // n.b. Only a policymaker may list them; without them effective definitions are still shown.
     management.policies().catch(() => []),
   ]);
   return { exchanges: new Map(exchanges.map((one) => [one.name, one])), bindings, policies };

@@ -78,7 +78,7 @@ export function overruledSettings(
   ).map((setting) => ({ setting, have: have[setting], want: want[setting] }));
 }
 
-/** n.b. 3.x takes no such policy; from 4.0 on a negative limit is none, or leaves the other. */
+/** n.b. 3.x takes no such policy; from 4.0 on a negative limit means none, or leaves the other. */
 function isUnlimited(setting: string, { definition }: AppliedPolicy): boolean {
   return setting === 'delivery-limit' && Number(definition[setting]) < 0;
 }

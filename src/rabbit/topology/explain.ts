@@ -1,5 +1,5 @@
 /**
- * explain — turns what the broker refused into what it means: which thing, what is there and what
+ * explain — turns what the broker refused into what it means: which thing, what exists and what
  * was wanted, which permission, what to do. Nothing here or anywhere else ever deletes to make
  * room.
  */

@@ -5,7 +5,7 @@
  * millisecond of the count, each at most once, and the audit record has filter and count before
  * anything is done.
  *
- * After the clock was set back, messages that came before lie in the future: their times do not
+ * After the clock was set back, messages that came before are in the future: their times do not
  * tell them from messages that come after the count, and only the count bounds what is touched.
  */
 
@@ -144,7 +144,7 @@ export async function stepBulk(
   return page.next === undefined ? { progress } : { progress, next: page.next };
 }
 
-/** Refuses an action that is none. */
+/** Refuses an unknown action. */
 function checkBulkAction(spool: SpoolInternals, action: BulkAction): void {
   checkActionNames(action);
   if (action.kind !== 'policy' || spool.policies.has(action.policy)) return;

@@ -223,7 +223,7 @@ export interface Stats {
 /** The messages of one state. */
 export interface StateStats {
   readonly count: number;
-  /** When the oldest of them was enqueued; null when there is none or it cannot be told cheaply. */
+  /** When the oldest of them was enqueued; null when there is none or it is costly to find. */
   readonly oldestAt: Millis | null;
   readonly approximate?: true;
 }
@@ -243,7 +243,7 @@ export interface Throughput {
   readonly ageMs: Spread | null;
 }
 
-/** Where most values lie. */
+/** Where most values are. */
 export interface Spread {
   readonly p50: number;
   readonly p95: number;
@@ -284,7 +284,7 @@ export interface EventOptions {
   readonly kinds?: readonly EventKind[];
 }
 
-/** An event as it is told to another process: an error is its text and its code. */
+/** An event as it is sent to another process: an error is its text and its code. */
 export type SerializedEvent =
   | Exclude<SpoolEvent, { readonly kind: 'trouble' }>
   | {
@@ -295,7 +295,7 @@ export type SerializedEvent =
       /** That of the error, if it has one. */
       readonly code?: string;
     }
-  /** Told instead of what a slow listener missed. */
+  /** Sent instead of what a slow listener missed. */
   | MissedEvents;
 
 // How to act on messages and how to check a store.

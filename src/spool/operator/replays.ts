@@ -18,7 +18,7 @@ import type { KeptCopy, LetterKind, LetterQuery, LetterRoute } from '../../ports
 import type { KeyedRecord, RecordStore } from '../../ports/record-store.ts';
 import { changeRecord, type RecordPlace } from '../record-lease.ts';
 
-/** Where the letters lie. */
+/** Where the letters are. */
 export type ReplaySource =
   | { readonly kind: 'spool'; readonly kinds: readonly LetterKind[] }
   | { readonly kind: 'queue'; readonly queue: string; readonly broker: string };
@@ -262,7 +262,7 @@ function eventOf({ id, by, state, counts, because, updatedAt }: Replay): EventOf
   };
 }
 
-// A replay as it lies in the store. Anyone who operates through a service can write
+// A replay as it is in the store. Anyone who operates through a service can write
 // there: what is not a replay must not be run, nor keep the others from being listed.
 
 type Fields = Readonly<Record<string, unknown>>;

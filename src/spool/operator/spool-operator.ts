@@ -313,7 +313,7 @@ function olderOnly(filter: ListFilter, before: number): ListFilter {
   return { ...filter, enqueuedBefore: Math.min(before, enqueuedBefore) };
 }
 
-/** From counts of what is older than each bound to counts of what lies between two. */
+/** From counts of what is older than each bound to counts of what is between two. */
 function rowOf(key: string, older: readonly number[]): ShapeRow {
   // Messages move between two looks: a difference below zero is one that was delivered meanwhile.
   const counts = older.map((count, at) => Math.max(0, count - (older[at + 1] ?? 0)));

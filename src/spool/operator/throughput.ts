@@ -164,7 +164,7 @@ export class DiskMeter {
     try {
       this.#trend.add(this.#clock.now(), await this.#freeBytes());
     } catch {
-      // A disk that says nothing now is asked again; doctor and alerts tell of it.
+      // A disk that says nothing now is asked again; doctor and alerts report it.
     }
     if (!this.#isOver) this.#callOff = this.#clock.after(EVERY_MS, () => void this.#look());
   }

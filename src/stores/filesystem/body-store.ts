@@ -163,19 +163,22 @@ class FilesystemBodies implements BodyStore {
 
   async #writePart(ref: string, part: string, stream: AsyncIterable<Uint8Array>): Promise<number> {
     const doing = `write body "${ref}"`;
-    const file = await told(doing, open(part, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW, 0o600));
+    const file = await withContext(
+      doing,
+      open(part, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW, 0o600),
+    );
     let size = 0;
     // Every part is written before the next is asked for.
     setReadWindow(stream, 0);
     try {
       // An error of the stream is the caller's and passes as it is.
       for await (const chunk of stream) {
-        await told(doing, writeAll(file, chunk, size));
+        await withContext(doing, writeAll(file, chunk, size));
         size += chunk.byteLength;
       }
-      if (this.#sync !== 'none') await told(doing, file.sync());
+      if (this.#sync !== 'none') await withContext(doing, file.sync());
     } finally {
-      await told(doing, file.close());
+      await withContext(doing, file.close());
     }
     return size;
   }
@@ -204,7 +207,7 @@ class FilesystemBodies implements BodyStore {
   async #makeShard(ref: string): Promise<string> {
     const shard = join(this.#path, shardOf(ref));
     if (!this.#madeShards.has(shard)) {
-      await told(`make the folder "${shard}"`, makeFolder(shard, this.#sync !== 'none'));
+      await withContext(`make the folder "${shard}"`, makeFolder(shard, this.#sync !== 'none'));
       this.#madeShards.add(shard);
     }
     return shard;
@@ -232,8 +235,8 @@ class FilesystemBodies implements BodyStore {
   }
 }
 
-/** What a file call gives; its error tells what we were doing. */
-async function told<Value>(doing: string, call: Promise<Value>): Promise<Value> {
+/** What a file call gives; its error says what we were doing. */
+async function withContext<Value>(doing: string, call: Promise<Value>): Promise<Value> {
   try {
     return await call;
   } catch (error) {

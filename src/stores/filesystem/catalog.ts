@@ -25,7 +25,7 @@ export interface Facts {
   readonly fingerprint: string | undefined;
 }
 
-/** Where a file lies and how long it is. */
+/** Where a file is and how long it is. */
 export interface FilePlace {
   readonly state: State;
   readonly shard: number;

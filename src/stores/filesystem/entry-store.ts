@@ -105,7 +105,7 @@ class FilesystemStore implements EntryStore {
 
   open(): Promise<void> {
     this.#opening ??= this.#open().catch((error: unknown) => {
-      // Not for good: what was in the way may be gone at the next try.
+      // Not final: what was in the way may be gone at the next try.
       this.#opening = undefined;
       throw error;
     });
@@ -306,7 +306,7 @@ async function makeOwnFolder(path: string): Promise<void> {
   }
 }
 
-/** What a store and its file bodies are made of, and what may lie beside them. */
+/** The files of a store and of its file bodies, and what may be beside them. */
 const OWN_NAME = new RegExp(
   `^(?:${[...STATES, SPARE, CORRUPT, 'records'].join('|')}|[\\da-f]{2}|layout\\.json.*|lock.*)$`,
 );
@@ -405,7 +405,7 @@ function readLayout(text: string): number | undefined {
     const { layout } = JSON.parse(text) as { layout?: unknown };
     return typeof layout === 'number' ? layout : undefined;
   } catch {
-    // Not readable is a refusal too: whatever lies there, we do not know its rules.
+    // Not readable is a refusal too: whatever is there, we do not know its rules.
     return undefined;
   }
 }

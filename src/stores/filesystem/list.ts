@@ -63,7 +63,7 @@ export async function getEntry(opened: OpenedEntries, id: string): Promise<Entry
   );
 }
 
-/** What a list shows: a damaged entry is told of by itself, not as an error of the whole list. */
+/** What a list shows: a damaged entry is reported by itself, not as an error of the whole list. */
 export async function readOrSkip(opened: OpenedEntries, id: string): Promise<Entry | undefined> {
   try {
     return await getEntry(opened, id);

@@ -1,5 +1,5 @@
 /**
- * row — where an entry lies on disk, what its file is called and what stands in it.
+ * row — where an entry is on disk, the name of its file and what is in it.
  *
  *   <path>/<state>/<shard>/<id>,r2,due-20261115T101447123Z,a1,n0,l0,at-…,from-incoming,by-<holder>
  *

@@ -113,7 +113,7 @@ const GROUP = 500;
 
 const SHARD_NAME = /^[0-9a-f]{2}$/;
 
-/** Everything that is there, in groups; what is damaged has been put aside and is told of. */
+/** Everything that is there, in groups; what is damaged has been put aside and is reported. */
 function* scan(
   files: Files,
   disk: Disk,

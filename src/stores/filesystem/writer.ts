@@ -170,7 +170,7 @@ function planCall(call: WriterCall, round: WriterRound): WriterPlan | 'later' {
   }
 }
 
-/** Of a batch, what is told apart: inserts, claims, commits, and all the rest. */
+/** The parts of a batch that are counted: inserts, claims, commits, and all the rest. */
 const countPart: CountPart<WriterCall, Answer> = (call, answer, add) => {
   const isDone = answer !== undefined && 'value' in answer;
   if (call.kind === 'insert') add('insert', call.entries.length, isDone);

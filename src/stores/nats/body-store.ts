@@ -437,9 +437,9 @@ async function* examine(
   { stream, places, writtenBefore }: Search,
   unfinished: ReadonlyMap<string, string>,
 ): AsyncGenerator<StoredBody> {
-  const told = new Set<string>();
+  const reported = new Set<string>();
   for (const [nuid, ref] of unfinished) {
-    if (told.has(ref)) continue;
+    if (reported.has(ref)) continue;
     const subject = places.chunksOf(nuid);
     const last = await stream.last(subject);
     const writtenAt = Date.parse(last?.time ?? '');
@@ -447,7 +447,7 @@ async function* examine(
     if (!(writtenAt < writtenBefore)) continue;
     const stored = await stream.last(places.metaOf(ref));
     if (stored === undefined) {
-      told.add(ref);
+      reported.add(ref);
       yield { ref, writtenAt };
       continue;
     }
@@ -457,7 +457,7 @@ async function* examine(
   }
 }
 
-// Where the parts of an object lie, and what is written about it.
+// Where the parts of an object are, and what is written about it.
 
 /** Where the chunks are; other tools do not know this header and do without. */
 const SEQS = 'Rs-Seqs';

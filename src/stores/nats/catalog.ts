@@ -55,7 +55,7 @@ export class Catalog {
   readonly #tree = new DueTree<Row>();
   /** Ids that our own claim has in hand: other claims do not see them meanwhile. */
   readonly #busy = new Set<string>();
-  /** What we removed, until the stream has told us of it: older messages of it may still come. */
+  /** What we removed, until the stream has shown it: older messages of it may still come. */
   readonly #removed = new Map<string, number>();
   readonly #words = new Map<string, string>();
 
@@ -64,7 +64,7 @@ export class Catalog {
     return this.#tree.looks;
   }
 
-  /** Takes in an entry as of a sequence; true when it was news. */
+  /** Records an entry as of a sequence; true when it was news. */
   put(id: string, seq: number, facts: Facts): boolean {
     if (!this.#isNews(id, seq)) return false;
     const former = this.rows.get(id);
@@ -87,7 +87,7 @@ export class Catalog {
     return true;
   }
 
-  /** Takes in that an entry cannot be read. */
+  /** Records that an entry cannot be read. */
   putDamaged(id: string, seq: number, damage: string): void {
     if ((this.rows.get(id)?.seq ?? 0) > seq) return;
     this.#forget(id);
@@ -95,7 +95,7 @@ export class Catalog {
     this.damaged.add(id);
   }
 
-  /** Takes in that an entry is gone as of a sequence. */
+  /** Records that an entry is gone as of a sequence. */
   remove(id: string, seq: number, isOurs: boolean): void {
     if (isOurs) this.#removed.set(id, seq);
     else if ((this.#removed.get(id) ?? Number.POSITIVE_INFINITY) <= seq) this.#removed.delete(id);
@@ -105,7 +105,7 @@ export class Catalog {
     this.rows.delete(id);
   }
 
-  /** Takes in who holds a dedupe key as of a sequence. */
+  /** Records which entry holds a dedupe key as of a sequence. */
   putKey(key: string, holder: KeyHolder): void {
     const former = this.keys.get(key);
     if (former !== undefined && former.seq >= holder.seq) return;

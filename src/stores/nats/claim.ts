@@ -2,7 +2,7 @@
  * claim — due entries made active, each for one claimer among all processes.
  *
  * The catalog names candidates in their order; the server decides by the sequence each is expected
- * to have. Who lost reads what is there and looks again. Processes that keep losing to each other
+ * to have. The loser reads what is there and looks again. Processes that keep losing to each other
  * spread over the next few times as many, each by a rule of its own, until they meet no more.
  */
 
@@ -65,7 +65,7 @@ export async function claimDue(
     rivalry.note(lost);
     if (lost === 0) break;
   }
-  // What was claimed is ours and must be told; the rest comes due again with the end of its lease.
+  // What was claimed is ours and must be returned; the rest is due again after its lease.
   if (trouble !== undefined && taken.length === 0) throw trouble.reason;
   return taken;
 }

@@ -31,7 +31,7 @@ import type { Tombstones } from './tombstones.ts';
 /** Instead of a sequence: an entry was written, and has gone on or is gone since. */
 export const MOVED_ON = 0;
 
-/** What lies under the key of an entry. */
+/** What is under the key of an entry. */
 export type FoundEntry =
   | { readonly kind: 'none' }
   | { readonly kind: 'removed'; readonly seq: number }
@@ -117,7 +117,7 @@ export class EntryWrites {
     return encoded;
   }
 
-  /** Reads what is there now, and takes it in. */
+  /** Reads what is there now into the catalog. */
   async read(id: string): Promise<FoundEntry> {
     const known = this.catalog.rows.get(id)?.seq ?? 0;
     const stored = await this.#parts.stream.last(this.#subjectOf(id));
@@ -282,7 +282,7 @@ function birthOf(stored: StoredMessage): number {
 // arrived.
 //
 // A message may be stored, delivered and removed by another process while the answer to its insert
-// is lost. Then nothing lies under its key, and writing it again would deliver it twice. So every
+// is lost. Then nothing is under its key, and writing it again would deliver it twice. So every
 // insert draws a number. All steps of that entry carry it, and so do the marker over it and the
 // tombstone that outlives both by ten minutes. A process about to repeat an insert has the stream
 // followed up to its end, and knows by the number what became of the first one, also after a

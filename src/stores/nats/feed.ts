@@ -308,7 +308,7 @@ function placeOf(reply: string): Place | undefined {
 // again (watcher.ts), an entry whose removal this process has seen is removed again, and one that
 // shows an older revision than this process has at hand is written again. Nothing is made up: an
 // entry counts as settled only when the server had acknowledged or shown the removal of this very
-// life of its id (PendingInserts). Everything found is told.
+// life of its id (PendingInserts). Everything found is reported.
 //
 // In memory, and in a journal where there is one (stream-journal.ts). Without it, when all
 // processes end together with the server, only the markers of removed bodies still tell that a
@@ -373,7 +373,7 @@ export class Rewind {
     this.#remember(id, birth);
   }
 
-  /** Takes in what earlier processes have seen removed. */
+  /** Remembers what earlier processes have seen removed. */
   recall(removals: readonly EntryLife[]): void {
     for (const [id, birth] of removals) this.#remember(id, birth);
   }

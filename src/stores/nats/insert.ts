@@ -3,14 +3,14 @@
  *
  * NATS writes one key at a time. So an entry with a dedupe key is written as *unborn*, and right
  * behind it, without waiting, the key that points to it. It lives when its key points to it with a
- * higher sequence than its own; everybody who follows the stream comes to the same answer.
+ * higher sequence than its own; all who follow the stream reach the same answer.
  *
  *   died after the entry: it is not there for anyone, and is swept out later
- *   died after the key:   it is there; the caller that asks again is told so
+ *   died after the key:   it is there, and the caller that asks again learns it
  *   a key that points to no entry, or to one without this key: was left behind, may be taken over
  *   an unborn entry in the way of its own repetition: is helped to its key first, not overwritten
  *
- * The first later step of an entry (a claim, say) makes it live for good.
+ * The first later step of an entry (a claim, say) makes it live permanently.
  */
 
 import type { Entry } from '../../core/entry.ts';
@@ -194,7 +194,7 @@ async function holdsKey(keeper: EntryWrites, id: string, key: string): Promise<b
   return holder.seq > found.seq || (await keeper.takeKey(key, id, holder.seq)) !== undefined;
 }
 
-/** Told as stored; one that took very long makes sure that it was not swept out meanwhile. */
+/** Reports `stored`; one that took very long makes sure that it was not swept out meanwhile. */
 async function born(keeper: EntryWrites, { id, seq, startedAt }: Birth): Promise<Inserted> {
   if (keeper.clock.monotonic() - startedAt < PENDING_INSERT_KEPT_MS / 2) return 'stored';
   const found = await keeper.read(id);

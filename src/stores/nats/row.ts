@@ -1,5 +1,5 @@
 /**
- * row — how an entry is written as a message, and what its headers tell of it.
+ * row — how an entry is written as a message, and what its headers say of it.
  *
  *   $KV.<bucket>.e.<shard>.<id>      an entry: status, envelope, inline bytes, one after the other
  *   $KV.<bucket>.d.<shard>.<hash>    who holds a dedupe key
@@ -21,7 +21,7 @@ import { type Lane, type State, STATES } from '../../core/state.ts';
 export const FACTS = 'Rs-Facts';
 /** The header with the id that holds a dedupe key. */
 export const HOLDS = 'Rs-Holds';
-/** The header with what lies in a tombstone. */
+/** The header with what is in a tombstone. */
 export const TOMBSTONE = 'Rs-Grave';
 /** The header every tool for KV knows a removed key by. */
 export const OPERATION = 'KV-Operation';

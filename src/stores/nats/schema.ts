@@ -1,7 +1,8 @@
 /**
  * schema — the stream of a bucket as it has to be: made or checked, on a server that is judged.
  *
- * What is unsafe is refused here, before anything is written; what is weaker than it looks is told.
+ * What is unsafe is refused here, before anything is written; what is weaker than it looks is
+ * reported.
  */
 
 import { RespoolError, show, textOf } from '../../core/errors.ts';

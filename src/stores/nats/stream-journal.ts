@@ -181,7 +181,7 @@ export class StreamJournal {
     await rm(path(this.#part - 2), { force: true }).catch(() => undefined);
   }
 
-  /** It only grows while the stream is the same: one that went back is told until it is past it. */
+  /** Only grows while the stream is the same: one that went back is noticed until it is past it. */
   #seen(): string {
     const { stream, clock, position } = this.#parts;
     const { created } = stream;

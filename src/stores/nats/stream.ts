@@ -2,10 +2,10 @@
  * stream — a stream of JetStream: guarded writes, reads, removals, as plain requests.
  *
  * Every write carries a token. When its answer is lost it is repeated with the same expected
- * sequence; if that is refused, the token of what is there tells whether the first one arrived. A
- * new message may be gone again by then, and nothing would refuse its repetition: who writes such
- * ones says how to find out (PendingInserts). The server's own memory for repeated messages is
- * not asked for: it ends with the server process, and after a time.
+ * sequence; if that is refused, the token of what is there shows whether the first one arrived. A
+ * new message may be gone again by then, and nothing would refuse its repetition: code that writes
+ * such messages says how to find out (PendingInserts). The server's own memory of repeated messages
+ * is not used: it ends with the server process, and after a time.
  */
 
 import { RespoolError, textOf } from '../../core/errors.ts';
@@ -67,7 +67,7 @@ export class Stream {
   writtenSeq = 0;
   /** A server of one replica whose machine failed uses sequences again after its restart. */
   restartsForget = false;
-  /** When the stream was made that the server told of last, as ISO text. */
+  /** When the stream that the server reported last was made, as ISO text. */
   created = '';
 
   constructor(line: ServerConnection, name: string) {
@@ -137,7 +137,7 @@ export class Stream {
     return (await this.api('STREAM.MSG.DELETE', ask, isNotThere, check)) !== undefined;
   }
 
-  /** Takes out what fits and lies before a sequence. */
+  /** Removes what fits and comes before a sequence. */
   async purge(filter: string, beforeSeq?: number): Promise<void> {
     await this.api('STREAM.PURGE', {
       filter,

@@ -139,7 +139,7 @@ export class Watcher {
     return calls;
   }
 
-  /** Goes past sequences at the end of the stream under which nothing lies any more. */
+  /** Goes past sequences at the end of the stream that have no message any more. */
   async #lookBehind(last: number): Promise<void> {
     const { stream, prefix } = this.#parts;
     try {
@@ -285,7 +285,7 @@ export class Watcher {
       this.#restarts = line.restarts;
       const isAnew = isForgetful || wasAway || isShorter || this.#isRound;
       if (isAnew) {
-        // A round that broke has not told yet what was seen before it.
+        // A round that broke has not reported yet what was seen before it.
         this.#ends = { ...this.#ends, lastSeq, seenSeq: Math.max(before, this.#ends.seenSeq) };
         stream.writtenSeq = 0;
         this.#parts.onRestart();

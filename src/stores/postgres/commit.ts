@@ -245,7 +245,7 @@ export class Changes {
     }
   }
 
-  /** One entry with a new envelope: the same guard, more columns, and what lies in `contents`. */
+  /** One entry with a new envelope: the same guard, more columns, and what is in `contents`. */
   async #writeEnvelope(ask: QueryRequest, row: ChangeRow, mode: BatchMode): Promise<ChangeResult> {
     const { envelope, body, bodyRef } = row;
     assert(envelope !== undefined, 'a change of an envelope has one');

@@ -3,8 +3,8 @@
  * file that loads `pg`.
  *
  * Promise: no connection is kept between two pieces of work, none is used again after trouble on
- * it, and none leads to a replica. Work that is run again is told whether its first try may have
- * happened (`isUnknown`), and has to look before it writes a second time.
+ * it, and none leads to a replica. Work that is run again learns whether its first try may
+ * have happened (`isUnknown`), and has to look before it writes a second time.
  *
  * Also here: sockets that close soon after they were ended, how a transaction of several statements
  * begins, and how values are read.
@@ -306,7 +306,7 @@ export function rowsOf(answer: PgAnswer | PgAnswer[]): unknown[][] {
 
 /** A connection of its own, for LISTEN. */
 export interface PgListener extends PgQueryable {
-  /** The process id of the server's side, as told when it was connected. */
+  /** The process id of the server's side, as the server gave it on connecting. */
   readonly processID?: number;
   connect(): Promise<unknown>;
   end(): Promise<void>;

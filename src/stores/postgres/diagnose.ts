@@ -98,7 +98,7 @@ async function examine(
   const [[version, isReplica, pid] = []] = await ask(
     "SELECT current_setting('server_version'), pg_is_in_recovery(), pg_backend_pid()",
   );
-  // A pool in between gives out process ids of its own, which are not those of the server.
+  // A pooler gives out process ids of its own, which are not those of the server.
   const told: unknown = Reflect.get(client, 'processID');
   const isPooled = typeof told === 'number' && told !== pid;
   const promise = await readDurability(ask);
@@ -195,7 +195,7 @@ async function examineStandbys(ask: QueryRequest): Promise<StoreFinding[]> {
   return [noteFinding(id, text, todo)];
 }
 
-/** Whether a pool stands in between, and LISTEN has a way past it. */
+/** Whether a pooler stands before the server, and LISTEN has a way past it. */
 function pooled(isPooled: boolean, { listenUrl }: CheckedOptions): StoreFinding {
   if (!isPooled) return fine('pooler', 'connections lead straight to the server');
   const text = 'a pool such as pgbouncer stands between us and the server';
@@ -332,8 +332,8 @@ const SPANS: HorizonSpans = { noteSeconds: 5, unsafeSeconds: 60 };
 const SLOT_AGE_MAX = 1_000_000;
 
 /**
- * Who holds back the cleaning here: anyone who has a snapshot in this database. Of those in others
- * only one that has written does, since every snapshot is as old as the oldest of these.
+ * The transactions that hold back vacuum here: all with a snapshot in this database. Of those in
+ * other databases only one that has written does: every snapshot is as old as the oldest of these.
  */
 const HOLDS_BACK = '(datname = current_database() OR backend_xid IS NOT NULL)';
 

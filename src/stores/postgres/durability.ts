@@ -3,7 +3,7 @@
  *
  *   lazy write ─▶ pending ─200 ms, or flush()─▶ a commit that waits for the disk ─▶ durable
  *
- * A server that crashed in between has forgotten the last lazy writes and does not say so. But it
+ * A server that crashed meanwhile has forgotten the last lazy writes and does not say so. But it
  * has also emptied an unlogged table, in which we left a mark: a flush that does not find the mark
  * knows that what was pending may be lost, and rejects.
  */

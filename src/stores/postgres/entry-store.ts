@@ -7,7 +7,7 @@
  *   get  list  tally  nextDueAt  records ─▶ one statement or a few
  *
  * Every statement is a transaction of its own, unnamed, and leaves nothing on its connection: a
- * pgbouncer in transaction mode may stand in between.
+ * pgbouncer in transaction mode may stand before the server.
  */
 
 import type { Entry } from '../../core/entry.ts';

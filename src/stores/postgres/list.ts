@@ -19,7 +19,7 @@ import type { QueryRequest } from './connection.ts';
 /** Rows that one page may read as a whole, to look into headers and texts. */
 const READ_MAX = 5_000;
 const READ_CHUNK = 500;
-/** Rows behind the first page that are read too, since only that page tells of damage. */
+/** Rows behind the first page that are read too, since only that page reports damage. */
 const LOOK_AHEAD = 100;
 const CORRUPT_MAX = 500;
 

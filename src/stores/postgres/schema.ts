@@ -2,7 +2,7 @@
  * schema — the tables of a store as SQL that a person can read and run, by version; and
  * bringing them up to date.
  *
- * What each step rewrites is kept small: envelope and inline body lie in `contents`, written once
+ * What each step rewrites is kept small: envelope and inline body are in `contents`, written once
  * and removed with their entry, so a claim rewrites some 150 bytes and not the message.
  */
 

@@ -27,7 +27,7 @@ const PARTS_AHEAD = 2;
 const TEND_MAX_MS = 3_600_000;
 /** Anyone who commits waits behind us while we wait for a lock, so we do not wait for long. */
 const TEND_LOCK_WAIT = '500ms';
-/** What lies in the default part for too long is removed in bites. */
+/** What stays in the default part for too long is removed in batches of this size. */
 const BITE_ROWS = 1_000;
 const BITES_MAX = 10;
 
@@ -142,7 +142,7 @@ async function makeParts(
   await begin(ask, names, want.lockWait);
   // Asked again: another process may have been first.
   for (const { from, to } of missingParts(await partsOf(ask, names), now, partMs)) {
-    // What lies in the default part already keeps its place, and so does what comes beside it.
+    // What is in the default part already stays there, and so does what comes beside it.
     const [[isTaken] = []] = await ask(
       `SELECT EXISTS (SELECT FROM ${names.table.sent_default}
   WHERE sent_at >= $1::int8 AND sent_at < $2::int8)`,
@@ -281,7 +281,7 @@ function readPlace(text: string): readonly [Millis, string] {
     const [sentAt, id] = JSON.parse(Buffer.from(text, 'base64url').toString()) as unknown[];
     if (Number.isSafeInteger(sentAt) && typeof id === 'string') return [Number(sentAt), id];
   } catch {
-    // Told below, with what was given.
+    // Refused below, with what was given.
   }
   throw new RespoolError(
     'config.invalid',

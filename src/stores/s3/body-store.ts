@@ -248,7 +248,7 @@ class S3BodyStore implements S3Bodies {
           MaxKeys: LIST_PAGE_MAX,
           ContinuationToken: after,
         })
-        .catch(told(`list the bodies in bucket "${bucket}"`));
+        .catch(rejectWith(`list the bodies in bucket "${bucket}"`));
       for (const { Key = '', LastModified } of page.Contents ?? []) {
         const ref = refOfKey(prefix, Key);
         const writtenAt = LastModified?.getTime() ?? Number.POSITIVE_INFINITY;
@@ -381,7 +381,7 @@ function tellAll(logger: Logger, bucket: string, findings: readonly S3Finding[])
 }
 
 /** Rejects with what we were doing. */
-function told(doing: string): (error: unknown) => never {
+function rejectWith(doing: string): (error: unknown) => never {
   return (error) => {
     throw storeError(doing, error);
   };

@@ -80,7 +80,7 @@ export async function probe(parts: InspectOptions, name: string, now: Millis): P
     left = await oldProbes(calls, folder, now);
     isConditional = await refusesSecond(calls, key);
   } catch (error) {
-    // Also where the first write failed: it may have happened all the same.
+    // Also where the first write failed: it may have happened anyway.
     await calls.send('DeleteObject', { Key: key }).catch(() => undefined);
     throw storeError(`write to bucket "${bucket}"`, error);
   }

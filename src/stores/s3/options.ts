@@ -219,7 +219,7 @@ export interface CheckedOptions {
   readonly attemptsMax: number;
   readonly connections: number;
   readonly createBucket: boolean;
-  /** As far as it can be told before the store opens. */
+  /** As far as it is known before the store opens. */
   readonly durability: Durability;
   /** Whether the caller said so; then nothing that is found out changes it. */
   readonly isDurabilityGiven: boolean;

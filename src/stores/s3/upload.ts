@@ -6,12 +6,12 @@
  *                                     └─error─▶ aborted      nothing is there
  *
  * In memory at once: `partsAtOnce` + 1 parts. Every put writes a token of its own beside its bytes:
- * when an answer was lost and the request is refused the second time, the token tells whose the
+ * when an answer was lost and the request is refused the second time, the token shows whose the
  * object is.
  *
  * n.b. Not by the `Upload` of @aws-sdk/lib-storage (read at 3.1164): when a part fails it reads and
- * sends the rest of the source all the same, it cannot call requests off, and an abort that fails
- * hides what went wrong.
+ * sends the rest of the source anyway, it cannot cancel requests, and an abort that fails hides
+ * what went wrong.
  */
 
 import { createHash } from 'node:crypto';

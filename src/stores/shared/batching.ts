@@ -12,7 +12,7 @@ export interface BatchLine<Item, Result> {
   add(items: readonly Item[]): Promise<readonly Result[]>;
   /**
    * The same, and resolves with what `read` makes of the results. Saves a microtask per
-   * call: with many callers, the first of them can go on before the last has been told.
+   * call: with many callers, the first of them can go on before the last has its answer.
    */
   add<T>(items: readonly Item[], read: (results: readonly Result[]) => T): Promise<T>;
   /** Resolves when nothing is queued and nothing is on its way. */
@@ -50,8 +50,8 @@ export type RunBatch<Item, Result> = (
 ) => Promise<readonly Result[]>;
 
 /**
- * Makes a line over `run`, which is told whether another batch follows in the same turn. Options
- * that change are asked for whenever they matter.
+ * Makes a line over `run`, which learns whether another batch follows in the same turn. Options
+ * that change are read whenever they matter.
  */
 export function createBatchLine<Item, Result>(
   run: RunBatch<Item, Result>,

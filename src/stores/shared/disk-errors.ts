@@ -1,7 +1,7 @@
 /**
  * disk-errors — what an error of the file system or of SQLite means, for the operator.
  *
- * The error itself, or the code we found, stays in brackets behind the words for who knows it.
+ * The error itself, or the code we found, follows in brackets for readers who know it.
  */
 
 import { accessSync, constants, existsSync, statfsSync } from 'node:fs';

@@ -14,7 +14,7 @@ import type { ClaimableState, Lane, State } from '../../core/state.ts';
 import { type TopicRule, takesTopic } from '../../core/topic.ts';
 import { Heap, type HeapItem } from './heap.ts';
 
-/** What can lie in a heap here: ordered by due time, then id. */
+/** What a heap here can hold: ordered by due time, then id. */
 interface DueItem extends HeapItem {
   /** When it is due; of a group: when its first member is. */
   due: number;

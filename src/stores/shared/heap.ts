@@ -25,7 +25,7 @@ export class Heap<Item extends HeapItem> {
     return this.#items[0];
   }
 
-  /** The item at this index: the children of index i lie at 2i+1 and 2i+2. */
+  /** The item at this index: the children of index i are at 2i+1 and 2i+2. */
   at(index: number): Item | undefined {
     return this.#items[index];
   }

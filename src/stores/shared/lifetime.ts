@@ -7,8 +7,8 @@
 
 // A store that is opened and closed by anyone who comes, in any order, also at once.
 //
-// Promise: opens share one try; one that failed is not for good, and does not undo a later one that
-// has begun already; a close waits for the opening it ends.
+// Promise: opens share one try; a failed one is not final, and does not undo a later one that has
+// begun already; a close waits for the opening it ends.
 
 /** Whether a store is open, and the work on the way there and back. */
 export class Opening {
@@ -32,7 +32,7 @@ export class Opening {
     if (this.#opening !== undefined) return this.#opening;
     const opening = this.#open();
     this.#opening = opening;
-    // Not for good: what was in the way may be gone at the next try, which may have begun already.
+    // Not final: what was in the way may be gone at the next try, which may have begun already.
     opening.catch(() => {
       if (this.#opening === opening) this.#opening = undefined;
     });
@@ -56,7 +56,7 @@ export class Lifetime<Opened> {
   constructor(open: () => Promise<Opened>, close: (opened: Opened) => Promise<void>) {
     this.#opening = new Opening(
       async () => {
-        // Its caller has learned why a close failed; its resources were released all the same.
+        // Its caller has learned why a close failed; its resources were released anyway.
         await this.#opening.closing.catch(() => undefined);
         this.#opened = await open();
       },
@@ -88,7 +88,7 @@ export class Lifetime<Opened> {
   }
 }
 
-/** An opening that failed has closed what it had, and told its caller. */
+/** An opening that failed has closed what it had, and reported that to its caller. */
 function nothing(): undefined {
   return undefined;
 }

@@ -1,7 +1,7 @@
 /**
  * operations — reports to listeners what a store did at its disk or server.
  *
- *   call or batch ─▶ time() line() mixed() stream() ─▶ the work itself ─▶ told, once it is over
+ *   call or batch ─▶ time() line() mixed() stream() ─▶ the work itself ─▶ reported, once it is over
  *
  * Promise: without a listener the work is called as it is and no clock is read; a listener costs
  * two reads of the clock per batch, and cannot make an operation fail.
@@ -51,7 +51,7 @@ export class Operations {
     this.#clock = clock;
   }
 
-  /** As `onOperation` of a store; what is on its way already is not told. */
+  /** As `onOperation` of a store; what is on its way already is not reported. */
   readonly on = (hear: HearOperation): (() => void) => {
     // A separate object: a listener added twice is called twice, and each is removed by itself.
     const hearer = { hear };
@@ -63,7 +63,7 @@ export class Operations {
     };
   };
 
-  /** Does it, and tells how long it took; a function counts the items of the result. */
+  /** Does it, and reports how long it took; a function counts the items of the result. */
   time<T>(
     name: StoreOperationName,
     items: number | ((result: T) => number),
@@ -81,7 +81,7 @@ export class Operations {
       this.isHeard ? this.#time(name, items.length, () => run(items, isPart)) : run(items, isPart);
   }
 
-  /** The way of a line on which several kinds go together: one is told per kind in the batch. */
+  /** For a line on which several kinds go together: reports one operation per kind in a batch. */
   mixed<Item, Result>(
     run: RunBatch<Item, Result>,
     count: CountPart<Item, Result>,
@@ -95,7 +95,7 @@ export class Operations {
     return this.isHeard ? this.#stream(name, source) : source;
   }
 
-  /** The same calls, told of as `insert`, `claim` and `commit`. */
+  /** The same calls, reported as `insert`, `claim` and `commit`. */
   writes({ insert, claim, commit }: Writes): Writes {
     return {
       insert: (entries) =>
@@ -111,16 +111,16 @@ export class Operations {
     };
   }
 
-  /** The same calls, each told of as `read`. */
+  /** The same calls, each reported as `read`. */
   reads<Reads extends object>(reads: Reads): Reads {
-    const told = Object.entries(reads as Calls).map(([call, read]) => [
+    const reported = Object.entries(reads as Calls).map(([call, read]) => [
       call,
       (...value: never[]) => this.time('read', itemsOf, () => read(...value)),
     ]);
-    return Object.fromEntries(told) as Reads;
+    return Object.fromEntries(reported) as Reads;
   }
 
-  /** The same calls, told of as `put`, `get` and `remove`. */
+  /** The same calls, reported as `put`, `get` and `remove`. */
   bodies({ put, get, remove }: BodyCalls): BodyCalls {
     return {
       put: (ref, stream) => this.time('put', 1, () => put(ref, stream)),
@@ -129,7 +129,7 @@ export class Operations {
     };
   }
 
-  /** The same record store, told of as `read` and `write`. */
+  /** The same record store, reported as `read` and `write`. */
   records(records: RecordStore): RecordStore {
     const write = <T>(run: () => Promise<T>): Promise<T> => this.time('write', 1, run);
     return {

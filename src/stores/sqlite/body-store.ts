@@ -43,7 +43,7 @@ export function sqliteBodies(options: SqliteOptions, parts: Partial<FileParts> =
     name: 'sqlite',
     traits: { durability: checked.settings.synchronous === 'full' ? 'power-loss' : 'process' },
     async open() {
-      // Its caller has learned why a close failed; the file was released all the same.
+      // Its caller has learned why a close failed; the file was released anyway.
       await closing.catch(() => undefined);
       if (opened !== undefined) return;
       const path = await prepareFile(checked, 'bodies.db');

@@ -43,7 +43,7 @@ interface Probe {
   readonly isOrdered: boolean;
   /**
    * Whether only the first due time is asked for. Where that would take a long scan, the answer may
-   * be earlier than what is there, never later.
+   * be earlier than the true one, never later.
    */
   readonly isLook: boolean;
 }

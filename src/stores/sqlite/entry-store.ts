@@ -44,7 +44,7 @@ const PROBE_MS = 100;
 
 type Line = FileClient<EntryTalk>;
 
-/** What is there while the store is open. */
+/** What exists while the store is open. */
 interface Opened {
   readonly line: Line;
   readonly instances: Instances;
@@ -96,7 +96,7 @@ export function sqlite(options: SqliteOptions, parts: Partial<FileParts> = {}): 
     instance,
     traits: traitsOf(synchronous),
     async open() {
-      // Its caller has learned why a close failed; the file was released all the same.
+      // Its caller has learned why a close failed; the file was released anyway.
       await closing.catch(() => undefined);
       if (opened !== undefined) return;
       const path = await prepareFile(checked, 'respool.db');
@@ -143,7 +143,7 @@ export function sqlite(options: SqliteOptions, parts: Partial<FileParts> = {}): 
   };
 }
 
-/** Of a batch, what is told apart: inserts, claims, commits, and all the rest. */
+/** The parts of a batch that are counted: inserts, claims, commits, and all the rest. */
 const countPart: CountPart<AnyBatchItem, unknown> = ({ op: { kind } }, result, add) => {
   const isDone = result !== undefined;
   if (kind === 'insert') add('insert', 1, isDone);

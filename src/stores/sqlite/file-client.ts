@@ -353,7 +353,7 @@ class FileWatch {
 
   async #compare(): Promise<void> {
     try {
-      // For good: a file that is put back was not written to meanwhile.
+      // Final: a file that is put back was not written to meanwhile.
       if ((await identity(this.#path)) !== this.#opened) this.#loss ??= 'another file replaced it';
     } catch (error) {
       // Any other error says nothing about the file, which is still open.
@@ -400,7 +400,7 @@ export class Checkpointer {
     this.#nextAt = logPages;
   }
 
-  /** Told after each batch how many pages of the log are not in the file. */
+  /** Called after each batch, with the number of pages of the log that are not in the file. */
   see(unmovedPages: number): void {
     if (unmovedPages < this.#logPages) this.#nextAt = this.#logPages;
     if (unmovedPages < this.#nextAt || this.#isMoving) return;

@@ -181,7 +181,7 @@ export function createWithin(tables: string): InsertWithin {
     try {
       return insertAll(database, statementsOf(database), items);
     } catch (error) {
-      // Tables that went with a rollback, or that another program has changed, are told as such.
+      // Tables that went with a rollback, or that another program changed, are reported as such.
       const mayBeGone = sqliteCode(error) === 'SQLITE_ERROR' && database.inTransaction;
       if (mayBeGone) checkVersion(withNames(database, tables), { where: fileOf(database), tables });
       throw error;

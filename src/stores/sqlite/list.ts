@@ -32,7 +32,7 @@ const READ_MAX = 5_000;
 const READ_CHUNK = 200;
 /** Rows that may be read between two batches of writes. */
 const READ_SOON_MAX = 500;
-/** Rows behind the first page that are read too, since only that page tells of damage. */
+/** Rows behind the first page that are read too, since only that page reports damage. */
 const LOOK_AHEAD = 100;
 const CORRUPT_MAX = 500;
 
@@ -77,7 +77,7 @@ export class Lists {
     };
   }
 
-  /** The row, or what lies in quarantine under this id. */
+  /** The row, or what is in quarantine under this id. */
   get(id: string): EntryReply | undefined {
     const row = this.#sql.ofId.get(id) as EntryRow | undefined;
     if (row !== undefined) return row;

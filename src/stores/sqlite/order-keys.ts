@@ -56,7 +56,7 @@ export class KeyOrder {
     return !isNone;
   }
 
-  /** Told of every entry with a key that is written. */
+  /** Called for every entry with a key that is written. */
   noteKey(): void {
     this.#noneAt = undefined;
   }

@@ -136,13 +136,13 @@ export interface EntryTalk {
   readonly replies: EntryReplies;
 }
 
-/** An entry's row, or what lies in quarantine under its id. */
+/** An entry's row, or what is in quarantine under its id. */
 export type EntryReply = EntryRow | CorruptEntry;
 
 /** A page of rows, without bodies. */
 export interface ListReply {
   readonly rows: readonly EntryRow[];
-  /** What lies in quarantine; on the first page only. */
+  /** What is in quarantine; on the first page only. */
   readonly corrupt: readonly CorruptEntry[];
   /** What the scan met that cannot be read. */
   readonly broken: readonly BrokenRow[];

@@ -203,7 +203,7 @@ export const COUNT_COLUMNS: readonly string[] = Array.from(
 );
 
 /**
- * What each step rewrites is kept small: the envelope and the inline body lie in `contents`, so a
+ * What each step rewrites is kept small: the envelope and the inline body are in `contents`, so a
  * claim of fifty messages dirties a few pages and not fifty.
  *
  * n.b. SQLite uses a partial index only if its condition stands in the query word for word.

@@ -159,7 +159,7 @@ export class SimDisk {
     return dropped;
   }
 
-  /** Whether a change is computed from what is there now, by who may change it. */
+  /** Whether a change is based on the present revision and holder. */
   isCurrent({ revision, holder }: Status, change: Change): boolean {
     return revision === change.revision && holder === change.holder;
   }

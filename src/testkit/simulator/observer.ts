@@ -17,7 +17,7 @@ export class Observer {
   readonly scene: CheckScene;
   /** Whether the process of a holder is gone, as a lifetime lock would show. */
   readonly #isGone: (holder: string) => boolean;
-  /** Told of every process that wrote something. */
+  /** Called for every process that wrote something. */
   readonly #onWriteBy: (process: SimProcess) => void;
   #writes: Write[] = [];
 

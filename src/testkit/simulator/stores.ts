@@ -73,7 +73,7 @@ interface SimStoreOptions {
   readonly observer: Observer;
   readonly faults: SimFaults;
   readonly plan: Pick<SimPlan, 'site' | 'wakes'>;
-  /** Registers who wants to hear of other processes' writes. */
+  /** Registers a listener for other processes' writes. */
   readonly watch: (onDue: () => void) => () => void;
 }
 
@@ -237,7 +237,7 @@ function traitsOf({ site, wakes }: Pick<SimPlan, 'site' | 'wakes'>): EntryStoreT
   };
 }
 
-/** What is carried out already and only answered later; an error waits for who asks. */
+/** What is carried out already and only answered later; an error waits for its caller. */
 function begun<T>(answer: Promise<T>): { readonly answer: Promise<T> } {
   answer.catch(() => undefined);
   return { answer };

@@ -12,7 +12,7 @@ import { wholeOf } from '../http-values.ts';
 
 /** Maximum number of records in one answer. */
 const RECORDS_MAX = 1_000;
-/** An answer that is longer goes on in the next; a single record is always told. */
+/** An answer that is longer goes on in the next; a single record always fits. */
 const ANSWER_MAX_CHARS = 4_194_304;
 
 const whole = z.string().regex(/^\d{1,15}$/, 'a whole number');

@@ -104,7 +104,7 @@ const lines = new WeakMap<Socket, Line>();
 
 /**
  * Throws away what is left of the body of a request, and all behind it: nothing else of this
- * connection is parsed. `onEnd` is called when the body is over, if that can be told.
+ * connection is parsed. `onEnd` is called when the body is over, if that is known.
  */
 export function discardRest(request: IncomingMessage, onEnd: () => void): void {
   lines.get(request.socket)?.discard(onEnd);

@@ -82,7 +82,7 @@ export function networkOf(address: string): string {
   return [...groups, ...Array.from({ length: missing }, () => '0')].slice(0, 4).join(':');
 }
 
-/** Who asks. */
+/** The caller of a request. */
 export interface Caller {
   /** The name for the audit record. */
   readonly by: string;
@@ -272,7 +272,7 @@ function countOf(header: string, { rawHeaders }: Inlet): number {
 }
 
 const HOST = 'host';
-/** Others of which Node takes the first, and that say who asks and what the body is. */
+/** Others of which Node takes the first; they say who the caller is and what the body is. */
 const SINGLE_HEADERS = ['authorization', 'content-type'];
 
 /** Message headers (64), options of a post, and what clients and proxies add. */

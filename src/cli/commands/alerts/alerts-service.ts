@@ -186,7 +186,7 @@ async function replay({ rules, tools }: AlertActionOptions, name: string): Promi
   const { runRulesOnce } = await import('../../../dead-letters/rules/run.ts');
   const chosen = rules.filter((rule) => rule.name === name);
   const [news] = await runRulesOnce(chosen, await tools());
-  // Another process has it in hand: it is replayed all the same.
+  // Another process has it in hand: it is replayed anyway.
   if (news === undefined || (news.result !== 'failed' && news.result !== 'stopped')) return;
   throw new RespoolError(
     'move.refused',

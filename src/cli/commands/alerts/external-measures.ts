@@ -169,7 +169,7 @@ export function receiversOf({ to }: EffectiveAlerts, say: WarnOf): OpenReceivers
   return { byName: new Map(pairs), close: () => closeHandlers(delivering) };
 }
 
-// How much room there is where a store lies.
+// The free disk space of a store.
 
 /** What is free there; some file systems have no size, and look full. */
 export async function freeBytesAt(place: string): Promise<number> {
@@ -178,7 +178,7 @@ export async function freeBytesAt(place: string): Promise<number> {
   return freeBytes;
 }
 
-/** The space of the disk that this lies on, or will lie on. */
+/** The space of the disk that this is on, or will be on. */
 async function spaceAt(place: string): Promise<DiskSpace> {
   try {
     const { bavail, blocks, bsize } = await statfs(place);

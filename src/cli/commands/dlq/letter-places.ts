@@ -1,5 +1,5 @@
 /**
- * letter-places — where the dead letters lie that a command is about: the spool, or queues of
+ * letter-places — where the dead letters are that a command is about: the spool, or queues of
  * RabbitMQ by name or pattern; and the session that records what is done there. At its end, the
  * look: goes through these letters (`openLook`) and builds their filter from the options.
  *
@@ -369,7 +369,7 @@ export interface LookOptions {
   readonly kinds?: Parameters<typeof openPlaces>[1]['kinds'];
   /** One place that refuses stops everything, as where something will be changed. */
   readonly isStrict?: boolean;
-  /** False: no letter is looked at, so it need not be told what that costs; default true. */
+  /** False: no letter is looked at, so there is no cost to warn of; default true. */
   readonly isLooking?: boolean;
 }
 

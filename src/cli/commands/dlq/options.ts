@@ -1,4 +1,4 @@
-/** options — what commands over dead letters take: where the letters lie, and which of them. */
+/** options — what commands over dead letters take: where the letters are, and which of them. */
 
 import { CATEGORIES } from '../../../core/category.ts';
 import type { LetterKind } from '../../../ports/dead-letters.ts';

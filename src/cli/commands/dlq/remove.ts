@@ -303,8 +303,8 @@ interface RemovalOptions {
 /** In hand at once. */
 const IN_HAND = 100;
 /**
- * Bodies that are kept in one call; a single one may be longer. n.b. What a service takes in one
- * request: a call of several could be refused half way, and then the first would be kept twice.
+ * Bodies that are kept in one call; a single one may be longer. n.b. As much as a service accepts
+ * in one request: a call of several could fail half way, and then the first would be kept twice.
  */
 const KEPT_MAX_BYTES = 4 * 2 ** 20;
 /** Maximum number of failures that are printed one by one. */
@@ -363,7 +363,7 @@ export class Removal {
     return isBringing;
   }
 
-  /** Copied while it lies open; undefined: it cannot be kept, and stays. */
+  /** Copied while it is open; undefined: it cannot be kept, and stays. */
   async #inHandOf(letter: TakenLetter): Promise<InHand | undefined> {
     const { place, verdict } = this.#parts;
     if (place.source.kind === 'spool' || verdict.hard) return { taken: letter, copy: undefined };

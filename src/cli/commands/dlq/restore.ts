@@ -6,7 +6,7 @@
  *   archived as removed ─▶ hold, from where retry sends it; release makes a bounce a bounce
  *
  * On hold, because undoing a removal does not ask for a delivery. Promise: a copy is given up
- * only when the broker has the message; a kill in between leaves both. What was removed
+ * only when the broker has the message; a kill before that leaves both. What was removed
  * at another broker is left in the archive, unless told otherwise.
  */
 
@@ -113,8 +113,8 @@ type QueuePublisher = ConfirmPublisher | RespoolError;
 
 /**
  * Reaches every broker that is needed, before anything is done, and takes the queues for itself:
- * two restores at once would publish the same copies. What stands in the way of one queue is told
- * with each of its copies.
+ * two restores at once would publish the same copies. What blocks one queue is reported with each
+ * of its copies.
  */
 async function putter(context: LettersContext, copies: readonly ArchivedCopy[]): Promise<Put> {
   const isAny = context.options.flag('anyBroker');
@@ -378,7 +378,7 @@ function isCopy(entry: SeenEntry): boolean {
   return headerOf(entry, AMQP_HEADER) !== undefined;
 }
 
-/** Whether a message of the spool lies in the archive because it was removed. */
+/** Whether a message of the spool is in the archive because it was removed. */
 function wasRemoved({ status: { state, ending } }: SeenEntry): boolean {
   return state === 'archived' && ending === 'removed';
 }

@@ -96,7 +96,7 @@ function idIn(line: string): string {
     const { id } = JSON.parse(line) as { readonly id?: unknown };
     if (typeof id === 'string') return id;
   } catch {
-    // Told below, as what has no id.
+    // Refused below, like a line without an id.
   }
   throw new CommandError('usage.invalid', `cannot use ${show(line)} of stdin: it has no "id"`);
 }

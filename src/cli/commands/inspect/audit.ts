@@ -26,7 +26,7 @@ const columnsAt = (now: Millis): readonly Column[] => [
   { head: 'what', isFlexible: true, isReason: true, shorter: withShortIds },
 ];
 
-/** A time that was printed; of a line that cannot be read there is none. */
+/** A time that was printed; empty for a line that cannot be read. */
 function relativeOf(at: string, now: Millis): string {
   const ms = Date.parse(at);
   return Number.isNaN(ms) ? at : relative(ms, now);
@@ -111,7 +111,7 @@ function isWhole({ by, action, ids, details = {} }: Line): boolean {
   return isText && Array.isArray(ids) && typeof details === 'object' && details !== null;
 }
 
-/** The count has a column. What bodies are encrypted with is none where there is only a seal. */
+/** The count has a column. Where there is only a seal, bodies are not encrypted with anything. */
 function rekeyDetails(
   details: Readonly<Record<string, unknown>>,
 ): Readonly<Record<string, unknown>> {

@@ -187,7 +187,7 @@ function unreadable(file: string, why: string): CommandError {
   return new CommandError('usage.invalid', text);
 }
 
-/** It is kept all the same: the process that delivers may know the policy, or learn it. */
+/** The message is stored anyway: the process that delivers may know the policy, or learn it. */
 async function warnOfUnknownPolicy(
   { out }: CommandContext,
   operator: Operator,

@@ -50,8 +50,8 @@ interface StuckKey extends KeyHead {
   readonly entry: SeenEntry | undefined;
 }
 
-/** What there is to tell. */
-interface Told {
+/** What is printed. */
+interface OutboxNumbers {
   readonly info: OutboxInfo;
   readonly stats: Stats;
   readonly due: number;
@@ -65,9 +65,9 @@ export async function printStats(context: CommandContext): Promise<undefined> {
   const operator = outbox.spool.operator({ by: byOf(io) });
   const stats = await operator.stats();
   const due = await dueOf(operator, stats.at);
-  const told = { info, stats, due, stuck: await stuckOf(operator, stats.at, out) };
-  if (out.json) await out.object(objectOf(told));
-  else await out.line(await textOf(out, told));
+  const numbers = { info, stats, due, stuck: await stuckOf(operator, stats.at, out) };
+  if (out.json) await out.object(objectOf(numbers));
+  else await out.line(await textOf(out, numbers));
   return undefined;
 }
 
@@ -95,7 +95,7 @@ function isStuck({ state, dueAt }: KeyHead, now: Millis): boolean {
   return state === 'deferred' || state === 'hold';
 }
 
-function objectOf({ info, stats, due, stuck }: Told): object {
+function objectOf({ info, stats, due, stuck }: OutboxNumbers): object {
   const { at, states, nextDueAt, paused } = stats;
   const { oldestAt } = pendingOf(stats);
   return {
@@ -136,7 +136,7 @@ function laterOf(stats: Stats, due: number): number {
   return Math.max(0, pendingOf(stats).count - due - stats.states.active.count);
 }
 
-async function textOf(out: Out, { info, stats, due, stuck }: Told): Promise<string> {
+async function textOf(out: Out, { info, stats, due, stuck }: OutboxNumbers): Promise<string> {
   const { at, states, nextDueAt, paused } = stats;
   const row = (name: string, count: number, oldestAt: Millis | null = null): string[] => [
     name,

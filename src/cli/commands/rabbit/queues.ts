@@ -125,7 +125,7 @@ export function chooseConsumers(
 ): readonly EffectiveConsumer[] {
   const names = options.texts('queue');
   const { url } = globals;
-  // Who names a broker means what is there.
+  // A user who names a broker means the consumers there.
   const there = config.consumers.filter((one) => url === undefined || one.url === url);
   if (there.length === 0) {
     throw usage(`there is no queue to work on: ${advice.none}`);

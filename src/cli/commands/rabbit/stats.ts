@@ -74,7 +74,7 @@ async function printAll(
     const { plans, address } = one.broker;
     const { clock } = io;
     const { previous } = one;
-    // What was told before is what it is compared with: it must not be told again.
+    // The last answer is what this one is compared with: it must not come from the cache again.
     if (previous !== undefined) management?.forget();
     const report = await queueStats({ connection, management, plans, clock, previous });
     one.previous = report;

@@ -264,12 +264,12 @@ function welcome({ configured, log, loaded }: Running, url: string, cwd: string)
 
 /** A topic with a typing error would otherwise wait without a word. */
 function warnOfStrays({ spool, routes }: ConfiguredSpool, log: ServeLog): void {
-  const told = new Set<string>();
+  const reported = new Set<string>();
   const patterns = routes.filter(({ lane }) => lane === 'delivery').map(({ topic }) => topic);
   spool.on('accepted', ({ topic }) => {
-    if (told.size >= STRAYS_MAX || told.has(topic)) return;
+    if (reported.size >= STRAYS_MAX || reported.has(topic)) return;
     if (isNoticeTopic(topic) || patterns.some((one) => topicMatches(one, topic))) return;
-    told.add(topic);
+    reported.add(topic);
     log.say('warn', `no route delivers the topic ${safe(topic)}: its messages wait, and are held`, {
       topic,
     });
@@ -290,7 +290,7 @@ function shown(value: unknown): string {
   return typeof value === 'string' ? value : JSON.stringify(value);
 }
 
-/** From here, where it lies below; a path that leads far away is clearer in full. */
+/** Relative to here, where it is below; a path that leads far away is clearer in full. */
 function near(file: string, cwd: string): string {
   const way = path.relative(cwd, file);
   return way.startsWith('..') || path.isAbsolute(way) ? file : `./${way}`;

@@ -52,7 +52,7 @@ export type Invariant =
   | 'audit'
   /** What the store answers is what it did. */
   | 'answer'
-  /** Once faults are healed everything comes to rest. */
+  /** Once faults are healed all work ends. */
   | 'liveness'
   /** What is due starts soon when nothing is in the way. */
   | 'prompt'

@@ -362,7 +362,7 @@ function moverOf(
   const settled = isIts ? judgeSettled({ scene, claim, before, after: after?.status }) : undefined;
   if (settled !== undefined && 'isFree' in settled && claim !== undefined) {
     claim.isSettled = true;
-    // Given up while it ran (time limit, shutdown): it took effect all the same, or may do so yet.
+    // Given up while it ran (time limit, shutdown): it took effect anyway, or may do so yet.
     const isUnheard = claim.said === undefined || claim.said.kind === 'delivered';
     if (claim.startedAtMs !== undefined && isUnheard && !settled.isAck) history.excuses += 1;
     const isCounted = claim.startedAtMs !== undefined && claim.lane === 'delivery';

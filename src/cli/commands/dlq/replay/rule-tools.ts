@@ -128,7 +128,7 @@ const TOLD_MAX = 3;
 export interface RuleHealthOptions {
   /** Only of the spool, and only when it is about one. */
   readonly operator: () => Promise<Pick<Operator, 'pauses'>>;
-  /** The broker of the letters, where they lie in a queue. */
+  /** The broker of the letters, where they are in a queue. */
   readonly reached: Pick<BrokerAccess, 'amqp' | 'management'> | undefined;
   readonly clock: Clock;
   /** Cuts secrets out of a text. */

@@ -127,7 +127,7 @@ export const LINE_COLUMNS: readonly Column[] = [
   { head: 'reason', isFlexible: true, isReason: true },
 ];
 
-/** Where the letters of a replay lie, as people call it. */
+/** Where the letters of a replay are, as people call it. */
 function sourceText(source: ReplaySource): string {
   return source.kind === 'spool' ? `spool (${source.kinds.join(', ')})` : `queue ${source.queue}`;
 }
@@ -150,7 +150,7 @@ export function lineRow({ id, result, to = '', code = '', reason = '' }: ReplayL
   return [safe(id), result, safe(to), safe(code), safe(reason)];
 }
 
-/** A plan in full; what looking cost was told before (letter-places.ts). */
+/** A plan in full, without what looking cost: letter-places.ts has shown that. */
 export async function planView(out: Out, name: string, plan: ReplayPlan): Promise<string> {
   const { count, seen, groups, routes, cannot, oldestAt, newestAt } = plan;
   const parts = [`${safe(name)}: ${numberText(count)} of ${messagesText(seen)}`];

@@ -1,5 +1,5 @@
 /**
- * settings — what `respool dlq sweep` was told, under new names and under old ones, as one thing.
+ * settings — the settings of `respool dlq sweep`, from new names and old ones, in one form.
  *
  *   flag > file > environment > default, for each setting by itself
  *
@@ -232,7 +232,7 @@ function usage(text: string): CommandError {
 // Whether the file of `--config` is one of `rmq_retry_checker`: YAML with a section `rabbitmq` or
 // `queues`, which our own configuration does not have.
 
-/** The file as the old tool reads it; undefined: it is none of its. */
+/** The file as the old tool reads it; undefined if it is not a file of that tool. */
 async function readOldFile(
   named: string | undefined,
   { cwd, warn }: { readonly cwd: string; readonly warn: (text: string) => void },

@@ -1,11 +1,11 @@
 /**
  * watch — tells once when a dead queue holds more than it may, and once when it no longer does.
  *
- *   quiet ─depth > above, told─▶ fired ─depth ≤ above, told─▶ quiet
+ *   quiet ─depth > above, notified─▶ fired ─depth ≤ above, notified─▶ quiet
  *
- * What was told is remembered in the records `dlq.watch` of the store after the hook has taken it:
- * a restart tells nothing twice, a hook that failed is called again at the next round. Only an end
- * in the moment between the two can tell something a second time. No message is ever looked at.
+ * A notification is remembered in the records `dlq.watch` of the store once the hook has accepted
+ * it: a restart repeats none, a hook that failed is called again at the next round. Only a process
+ * that ends between the two can notify a second time. No message is ever looked at.
  *
  * It is no rule of alerts: each queue that matches has a state of its own, and the hook is called
  * in the round itself. Shared with alerts is how the depth of queues is asked.
@@ -49,7 +49,7 @@ const EVERY = { minMs: SECOND_MS, maxMs: DAY_MS };
 /** Maximum number of queues that are watched. */
 const QUEUES_MAX = 1_000;
 
-/** Where dead letters lie, in numbers. */
+/** Where dead letters are, in numbers. */
 interface Depth {
   readonly queue: string;
   /** undefined: unknown now. */
@@ -61,7 +61,7 @@ interface Depth {
 /** Somewhere to look. */
 interface Watched {
   readonly place: string;
-  /** Whether a queue is one of those; another watch may have told of others. */
+  /** Whether a queue is one of those; another watch may have notified of others. */
   fits(queue: string): boolean;
   look(): Promise<readonly Depth[]>;
   close(): Promise<void>;
@@ -338,7 +338,7 @@ async function namesOf(
 
 // How `respool dlq watch` notifies: a command, a webhook, or only its own output.
 //
-// Promise: a hook that fails throws; what it was told is told again. A queue's name never becomes
+// Promise: a hook that fails throws, and is called again. A queue's name never becomes
 // part of a command line: it goes in as JSON on stdin, and in the environment.
 
 /** What a notification says about a dead queue. */
