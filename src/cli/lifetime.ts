@@ -81,7 +81,7 @@ export type ServiceEnd =
   | { readonly kind: 'signal'; readonly signal: 'SIGINT' | 'SIGTERM' }
   | { readonly kind: 'error'; readonly error: unknown };
 
-/** Who runs us may pass on a Ctrl-C that reached us too: within so little time it is the same. */
+/** The parent may pass on a Ctrl-C that reached us too: within this time it is the same one. */
 const SAME_SIGNAL_MS = 100;
 
 /** From now on a first signal is a wish and a second an order. */

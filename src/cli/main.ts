@@ -18,7 +18,7 @@ const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
 
 let hasEnded = false;
 let unwrittenSaid = false;
-/** Who goes on when stdout cannot be written. */
+/** Callers that go on when stdout cannot be written. */
 const stayers = new Set<(error: Error) => void>();
 
 const io: Io = {
@@ -97,7 +97,7 @@ function unwritten(stream: NodeJS.WriteStream, error: NodeJS.ErrnoException): vo
   // The reader has seen enough, as `head` does: that is its right, and no error of ours. What
   // runs until a signal ends in its own order.
   if (error.code === 'EPIPE') {
-    // Who no longer reads our remarks still wants the work, its output and its exit code.
+    // A caller that no longer reads our remarks still wants the work, its output and its exit code.
     if (stream === process.stderr) return;
     if (!runsUntilSignal) exit(EXIT.done);
     process.kill(process.pid, 'SIGTERM');

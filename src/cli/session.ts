@@ -225,7 +225,7 @@ function noService(path: string): RespoolError {
 /** The address a service with this configuration listens on. */
 export function configuredUrl({ config }: LoadedConfig): string {
   const { host, port, tls } = config.serve;
-  // Who listens everywhere is found here too.
+  // A service that listens everywhere is found here too.
   const name = host === '0.0.0.0' || host === '::' ? '127.0.0.1' : host;
   const shown = name.includes(':') && !name.startsWith('[') ? `[${name}]` : name;
   return `${tls === undefined ? 'http' : 'https'}://${shown}:${port}`;

@@ -66,7 +66,7 @@ export interface ForwardOptions {
   readonly topic?: (delivery: Delivery) => string;
 }
 
-/** Makes a handler that delivers to this sink; closing the sink is up to who made it. */
+/** Makes a handler that delivers to this sink; closing the sink is up to its owner. */
 export function forward(sink: Sink, options: ForwardOptions = {}): Handler {
   const { batchMax, sendsMax, maxBytes } = readOptions({ what: 'forward' }, options, FORWARD);
   if (typeof (sink as Partial<Sink> | undefined)?.send !== 'function') {

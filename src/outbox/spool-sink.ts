@@ -46,7 +46,7 @@ const SINGLES_MAX = 50;
 /** The store of the other spool cannot do what the message needs; others may go on. */
 const UNORDERED = 'store.unordered';
 
-/** Makes a sink of a spool; starting and stopping the spool is up to who made it. */
+/** Makes a sink of a spool; starting and stopping the spool is up to its owner. */
 export function spoolSink(spool: SinkSpool, options: SpoolSinkOptions = {}): Sink {
   if (typeof (spool as Partial<SinkSpool> | undefined)?.enqueueMany !== 'function') {
     const text = `cannot make a sink of ${show(spool)}: allowed is what createSpool() returns`;

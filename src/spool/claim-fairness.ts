@@ -46,8 +46,8 @@ export class FairTurns {
   #question = '';
 
   /**
-   * What is asked for now. Who had nothing for another question, as without a handler that was busy
-   * then, may have something for this one.
+   * What is asked for now. A kind that had nothing for another query, as without a handler that was
+   * busy then, may have something for this one.
    */
   ask(question: string): void {
     if (question !== this.#question) this.#lookAt.clear();

@@ -171,7 +171,7 @@ export class MissingHandlers {
     }
   }
 
-  /** Once of a kind: who listens hears of all. */
+  /** Once of a kind: listeners get them all. */
   #warn(code: Warning, text: string): void {
     if (this.#warned.has(code)) return;
     this.#warned.add(code);

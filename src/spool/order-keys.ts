@@ -13,7 +13,7 @@ export async function keyHeads(entries: EntryStore, max: number): Promise<readon
   return entries.keyHeads(max);
 }
 
-/** Why a message that should be due was not given to who asked for it by its id. */
+/** Why a message that should be due was not given to a caller that asked for it by its id. */
 export async function whyNotGiven(entries: EntryStore, id: string): Promise<string> {
   const entry = await entries.get(id);
   const { orderKey } = entry?.envelope ?? {};

@@ -32,7 +32,7 @@ export interface OwnedRecord<V> extends RecordPlace {
   readonly name: string;
   /** The value of a record; throws where it has to be there and is not. */
   readonly read: (record: KeyedRecord | undefined) => V;
-  /** Who has taken it last, whether the lease has run out or not. */
+  /** Who took it last, whether the lease has run out or not. */
   readonly holderOf: (value: V) => string | undefined;
   /** Whether the lease has not run out. */
   readonly isHeld: (value: V, now: Millis) => boolean;

@@ -24,7 +24,7 @@ import { describeHandler, deliverHandlerOf } from './routes.ts';
 /** A receiver, with its handler. */
 export interface EffectiveReceiver {
   readonly kind: 'http' | 'exec' | 'log';
-  /** None for `log`: who runs the rules prints. */
+  /** None for `log`: the process that runs the rules prints. */
   readonly deliver?: Handler | ReadyHandler;
   readonly level?: 'error' | 'warn' | 'info';
 }

@@ -92,8 +92,8 @@ export async function createConfiguredSpool(
 }
 
 /**
- * A transform whose key or package is missed only by who writes a body: an operator may list and
- * hold messages without the keys of the service.
+ * A transform whose key or package is needed only to write a body: an operator may list and hold
+ * messages without the keys of the service.
  */
 function patient(transform: Transform): Transform {
   const { name, kind } = transform;

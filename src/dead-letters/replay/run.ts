@@ -1,5 +1,5 @@
 /**
- * run — carries a replay out: canaries first, then the rest, until it is done or told otherwise.
+ * run — carries a replay out: canaries first, then the rest, until it is done or stopped.
  *
  *   lease ─▶ what is left of the plan ─▶ canaries ─▶ watch ─▶ the rest ─▶ done
  *                                           └──────────┴────────┴─▶ paused · stopped · cancelled
@@ -57,7 +57,7 @@ export interface RunTools {
   readonly canary?: ReplayOptions['canary'];
 }
 
-/** Runs a planned replay to its end, or until it is told otherwise. */
+/** Runs a planned replay to its end, or until it is stopped. */
 export function runReplay(
   operator: ReplayOperator,
   letters: DeadLetters,
@@ -343,7 +343,7 @@ async function removeLeftovers(parts: PassParts): Promise<Leftovers> {
   if (count === 0) return NO_LEFTOVERS;
   const some = `${unackedText(count)}: some may be`;
   const byKey = progress.unackedByKey();
-  // Some cannot be told from others that failed or are unsure: a later run may.
+  // Some look like others that failed or are unsure: a later run may tell them apart.
   const isWhole = [...byKey.values()].flat().length === count;
   const acked: number[] = [];
   let why: string | undefined;

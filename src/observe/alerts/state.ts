@@ -69,7 +69,7 @@ interface EarlierNames {
   readonly toldAt?: AlertState['notifiedAt'];
 }
 
-/** The state of a rule in its record; undefined: it is none. */
+/** The state of a rule in its record; undefined if the record is not a valid state. */
 export function alertStateOf(value: unknown): AlertState | undefined {
   if (typeof value !== 'object' || value === null) return undefined;
   const { owed, todo, toldAt, ...state } = value as AlertState & EarlierNames;

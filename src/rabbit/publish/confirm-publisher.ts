@@ -268,7 +268,7 @@ export function isNack(error: unknown): boolean {
   return textOf(error) === 'message nacked';
 }
 
-/** n.b. A missing exchange is told from a missing queue by our text only. */
+/** n.b. Only our text distinguishes a missing exchange from a missing queue. */
 export function isMissingExchange(error: unknown): boolean {
   return (
     isRespoolError(error, 'broker.unroutable') && /there is no (such )?exchange/.test(error.message)

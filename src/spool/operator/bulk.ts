@@ -176,7 +176,7 @@ const NAMES: Readonly<Record<BulkAction['kind'], readonly string[]>> = {
 };
 
 /**
- * The states an action is for, where the filter names none: who holds or retries a topic means what
+ * The states an action is for, where the filter names none: to hold or retry a topic means what
  * waits or failed there, not what was delivered and archived last week. Ids and states are taken as
  * they are.
  */

@@ -374,7 +374,7 @@ export async function serviceAddress(path: string): Promise<string | undefined> 
   const note = await readLockNote(lockPath);
   const address = /whose service is at (?<address>\S+)/.exec(note ?? '')?.groups?.['address'];
   if (address === undefined) return undefined;
-  // Who is gone left its word behind, and by now another service may answer there.
+  // A process that is gone left its address behind, and another service may answer there now.
   const lock = await takeLifetimeLock(lockPath);
   if (lock === undefined) return address;
   await lock.release();

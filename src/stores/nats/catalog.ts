@@ -4,7 +4,7 @@
  *
  * Fed by watcher.ts in the order of the stream, and by our own writes as soon as they are answered.
  * The higher sequence wins, so both may come in any order. It may be behind, never ahead: the
- * server judges every write by its sequence, and who was behind reads and comes back.
+ * server judges every write by its sequence, and a writer that was behind reads and tries again.
  *
  * About 450 bytes per entry, and as much again for its dedupe key.
  */

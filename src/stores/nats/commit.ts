@@ -2,7 +2,7 @@
  * commit — guarded writes: what was computed from the present revision happens, the rest is stale.
  *
  * Where the catalog knows the revision, the write goes out at once and the server judges it by its
- * sequence. Only who was wrong, or knew nothing, reads first.
+ * sequence. Only a writer that was wrong, or knew nothing, reads first.
  */
 
 import type { Change } from '../../ports/entry-store.ts';

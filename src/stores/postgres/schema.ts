@@ -61,7 +61,7 @@ export const SCHEMA_VERSION: number = STEPS.length;
 export function postgresSchema(options: PostgresSchemaOptions = {}): string {
   const names = namesOf(options.schema ?? 'respool', options.tables ?? '');
   const from = checkNumber('from', options.from ?? 0, { min: 0, max: SCHEMA_VERSION - 1 });
-  // Where tables are, a schema is: and who may change them may have no right to make one.
+  // Where tables are, a schema is: and a user who may change them may have no right to make one.
   const schema = from > 0 ? [] : [`CREATE SCHEMA IF NOT EXISTS ${names.quotedSchema};`];
   return [
     SCHEMA_BEGIN_SQL,

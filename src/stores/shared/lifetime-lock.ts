@@ -81,7 +81,7 @@ export async function clearLockLeftovers(folder: string, own?: string): Promise<
     const { lock, draft, journal } = LEFTOVER_PATTERN.exec(name)?.groups ?? {};
     if (lock === undefined || draft === undefined) continue;
     try {
-      // Who lives has its draft locked.
+      // A live process has its draft locked.
       if (journal === undefined) await (await takeLifetimeLock(join(folder, name)))?.release();
       else if (!(await hasOwner(folder, draft, lock === own ? undefined : lock))) {
         await rm(join(folder, name), { force: true });
@@ -92,7 +92,7 @@ export async function clearLockLeftovers(folder: string, own?: string): Promise<
   }
 }
 
-/** Who lives has first the draft and then the lock, so they are looked for in this order. */
+/** A live process has first the draft and then the lock, so they are checked in this order. */
 async function hasOwner(folder: string, ...names: (string | undefined)[]): Promise<boolean> {
   for (const name of names) {
     if (name !== undefined && (await identity(join(folder, name))) !== undefined) return true;
@@ -134,7 +134,7 @@ function lockFile(
   try {
     database = openDatabase(path, { timeout: 0 });
     database.pragma('locking_mode = EXCLUSIVE');
-    // In memory: who is killed could not remove its journal.
+    // In memory: a process that is killed could not remove its journal.
     database.pragma('journal_mode = MEMORY');
     // Nothing is ever written: an empty file can be locked, and an empty file cannot be damaged.
     database.exec('BEGIN EXCLUSIVE');

@@ -123,7 +123,7 @@ export class Claims {
       const first = rows.find(this.#isToldOf(true));
       if (first !== undefined) return first[1];
       if (rows.length < want) return null;
-      // So many blocked rows last only until the next claim, which puts them behind.
+      // This many blocked rows last only until the next claim, which puts them behind.
       if (want === LOOK_MAX) return rows.at(-1)?.[1] ?? null;
     }
     return null;

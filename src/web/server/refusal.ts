@@ -1,7 +1,7 @@
 /**
  * refusal — an error as an HTTP answer: one shape for all, `{ error: { code, message, reason? } }`.
  *
- * Codes are those of RespoolError. Where HTTP tells more apart than they do, `reason` has the word.
+ * Codes are those of RespoolError. Where HTTP distinguishes more cases, `reason` names them.
  */
 
 import { type ErrorCode, isRespoolError, RespoolError } from '../../core/errors.ts';

@@ -202,7 +202,7 @@ export class RequestGate {
 
   #refuseLater(inlet: Inlet): Promise<Caller> {
     const address = this.#addressOf(inlet);
-    // Who shows nothing guesses nothing.
+    // A request without a token guesses nothing.
     const isGuess = inlet.header('authorization') !== undefined;
     if (isGuess && this.#failures.add(address) > FAILURES_MAX) throw this.#locked(address);
     const refusal = new HttpRefusal(

@@ -51,7 +51,7 @@ export function writeEnqueued(
   response.end(text, 'latin1');
 }
 
-/** Writes a refusal. Who is still sending gets it before the connection is cut. */
+/** Writes a refusal. A caller that is still sending gets it before the connection is cut. */
 export function writeRefusal(
   request: IncomingMessage,
   response: ServerResponse,

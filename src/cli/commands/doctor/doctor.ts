@@ -48,7 +48,7 @@ export const doctorCommand: CommandSpec = {
     }
     const notes = `${counts.note} ${counts.note === 1 ? 'note' : 'notes'}`;
     const text = `${counts.ok} ok, ${notes}, ${counts.unsafe} unsafe`;
-    // A level of its own: who counts the levels of findings goes on as before.
+    // A level of its own, so that scripts that count the levels of findings go on as before.
     if (out.json) await out.object({ id: 'summary', level: 'summary', text, ...counts });
     else {
       await out.line('');

@@ -199,7 +199,7 @@ async function warnOfUnknownPolicy(
   out.warn(`policy "${policy}" is not known here: known are ${names.join(', ')}`);
 }
 
-/** Undefined where who may post may not look. */
+/** Undefined where a user may post but not look. */
 async function policyNames(operator: Operator): Promise<readonly string[] | undefined> {
   try {
     return (await operator.policies()).map(({ name }) => name);

@@ -92,7 +92,7 @@ function whereOf(to: DrainOptions['to']): string {
 function brokerOf(queue: string, { globals }: CommandContext, { config }: LoadedConfig): Broker {
   const { rabbit, consumers } = config;
   const { url } = globals;
-  // Who names a broker means that one, whatever the configuration has elsewhere.
+  // A broker that is named is the one that is meant, whatever else the configuration has.
   const there = consumers.filter((one) => url === undefined || one.url === url);
   const brokers = brokersOf(there, rabbit);
   const having = brokers.filter(({ plans }) => plans.some((plan) => isOf(plan, queue)));

@@ -105,8 +105,8 @@ export async function reportReplayCommand(context: CommandContext): Promise<Exit
 
 // Pause, resume, cancel and forget replays.
 //
-// Who runs a replay in another process is asked by its record, and given a little time to obey; one
-// whose sign of life is overdue is dealt with here.
+// A process that runs a replay elsewhere is asked through its record, and given a little time to
+// obey; one whose heartbeat is overdue is dealt with here.
 
 /** Time limit for a runner to react; longer than its lease. */
 const OBEYED_WITHIN_MS: number = 40 * SECOND_MS;

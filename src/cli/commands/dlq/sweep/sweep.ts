@@ -48,7 +48,7 @@ async function sweepAndTell(reader: SettingsReader): Promise<ExitCode> {
     throw endedBy(stoppedBy, '; run it again for the rest: nothing is lost');
   }
   if (run.isWell) return EXIT.done;
-  // Who switched from the old tool knows 0 and 1.
+  // Users of the old tool know 0 and 1.
   return run.error === undefined || settings.isOld ? EXIT.refused : exitCodeOf(run.error);
 }
 
