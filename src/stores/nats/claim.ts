@@ -3,7 +3,7 @@
  *
  * The catalog names candidates in their order; the server decides by the sequence each is expected
  * to have. The loser reads what is there and looks again. Processes that keep losing to each other
- * spread over the next few times as many, each by a rule of its own, until they meet no more.
+ * choose from a larger number of candidates, each in its own order, until they no longer collide.
  */
 
 import type { Entry } from '../../core/entry.ts';
@@ -13,7 +13,7 @@ import type { Row } from './catalog.ts';
 import { entryOf, hashNumber } from './row.ts';
 import type { EntryWrites } from './entry-writes.ts';
 
-/** Looks again this often for what others took away; after that the claim returns what it has. */
+/** How many rounds a claim makes to replace what others took; then it returns what it has. */
 const ROUNDS_MAX = 20;
 
 /** A store that met no other in this many claims takes the first ones again. */
@@ -28,7 +28,7 @@ export class ClaimContention {
     this.#instance = instance;
   }
 
-  /** A number per id that differs from store to store; undefined while there are no rivals. */
+  /** A number per id that differs from store to store; undefined while there is no contention. */
   get spread(): ((id: string) => number) | undefined {
     if (this.#calmAfter === 0) return undefined;
     return (id) => hashNumber(this.#instance + id);
@@ -41,28 +41,28 @@ export class ClaimContention {
 
 /** Claims as asked; `caughtUp` brings the catalog up to the stream. */
 export async function claimDue(
-  keeper: EntryWrites,
+  writes: EntryWrites,
   request: ClaimRequest,
   {
     caughtUp,
-    rivalry,
-  }: { readonly caughtUp: () => Promise<void>; readonly rivalry: ClaimContention },
+    contention,
+  }: { readonly caughtUp: () => Promise<void>; readonly contention: ClaimContention },
 ): Promise<readonly Entry[]> {
   const taken: Entry[] = [];
   let trouble: PromiseRejectedResult | undefined;
   for (let round = 0; round < ROUNDS_MAX && trouble === undefined; round += 1) {
     await caughtUp();
     const wanted = request.max - taken.length;
-    const rows = keeper.catalog.take(request, request.now, wanted, rivalry.spread);
+    const rows = writes.catalog.take(request, request.now, wanted, contention.spread);
     if (rows.length === 0) break;
-    const results = await Promise.allSettled(rows.map((row) => claimOne(keeper, row, request)));
+    const results = await Promise.allSettled(rows.map((row) => claimOne(writes, row, request)));
     let lost = 0;
     for (const result of results) {
       if (result.status === 'rejected') trouble = result;
       else if (result.value === undefined) lost += 1;
       else taken.push(result.value);
     }
-    rivalry.note(lost);
+    contention.note(lost);
     if (lost === 0) break;
   }
   // What was claimed is ours and must be returned; the rest is due again after its lease.
@@ -71,20 +71,20 @@ export async function claimDue(
 }
 
 async function claimOne(
-  keeper: EntryWrites,
+  writes: EntryWrites,
   row: Row,
   request: ClaimRequest,
 ): Promise<Entry | undefined> {
   const { id, seq } = row;
   try {
-    const content = keeper.cache.get(id, seq) ?? (await keeper.contentAt(id, seq));
+    const content = writes.cache.get(id, seq) ?? (await writes.contentAt(id, seq));
     if (content !== undefined) {
       const next = { ...content, status: claimedStatus(content.status, request) };
-      if ((await keeper.write(keeper.encode(next), seq)) !== undefined) return entryOf(next);
+      if ((await writes.write(writes.encode(next), seq)) !== undefined) return entryOf(next);
     }
-    await keeper.read(id);
+    await writes.read(id);
     return undefined;
   } finally {
-    keeper.catalog.release(id);
+    writes.catalog.release(id);
   }
 }

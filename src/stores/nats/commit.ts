@@ -12,24 +12,24 @@ import type { EntryWrites } from './entry-writes.ts';
 const ROUNDS_MAX = 20;
 
 /** Carries out one change. */
-export async function commitOne(keeper: EntryWrites, change: Change): Promise<'done' | 'stale'> {
+export async function commitOne(writes: EntryWrites, change: Change): Promise<'done' | 'stale'> {
   const { id, to } = change;
   for (let round = 0; round < ROUNDS_MAX; round += 1) {
-    const known = round === 0 ? keeper.catalog.live(id) : undefined;
-    const base = fits(known, change) ? known : await readBase(keeper, change);
+    const known = round === 0 ? writes.catalog.live(id) : undefined;
+    const base = fits(known, change) ? known : await readBase(writes, change);
     if (base === undefined) return 'stale';
     const { seq, key } = base;
     if (to === 'remove') {
-      if (await keeper.remove(id, seq, key)) return 'done';
+      if (await writes.remove(id, seq, key)) return 'done';
       continue;
     }
-    const content = keeper.cache.get(id, seq) ?? (await keeper.contentAt(id, seq));
+    const content = writes.cache.get(id, seq) ?? (await writes.contentAt(id, seq));
     if (content === undefined) continue;
-    const encoded = keeper.encode(changed(content, change));
+    const encoded = writes.encode(changed(content, change));
     const nextKey = encoded.facts.key;
-    if (nextKey !== undefined && nextKey !== key) await pointKey(keeper, nextKey, id);
-    if ((await keeper.write(encoded, seq)) === undefined) continue;
-    if (key !== undefined && nextKey !== key) await letGoOfKey(keeper, key, id);
+    if (nextKey !== undefined && nextKey !== key) await pointKey(writes, nextKey, id);
+    if ((await writes.write(encoded, seq)) === undefined) continue;
+    if (key !== undefined && nextKey !== key) await letGoOfKey(writes, key, id);
     return 'done';
   }
   return 'stale';
@@ -47,12 +47,12 @@ function fits<T extends Known>(value: T | undefined, change: Change): value is T
 }
 
 /** Asks the server; undefined when the change was computed from something else. */
-async function readBase(keeper: EntryWrites, change: Change): Promise<Base | undefined> {
-  const found = await keeper.read(change.id);
+async function readBase(writes: EntryWrites, change: Change): Promise<Base | undefined> {
+  const found = await writes.read(change.id);
   if (found.kind !== 'entry' || !fits(found.facts, change)) return undefined;
   const { seq, facts } = found;
   if (facts.isUnborn && facts.key !== undefined) {
-    const holder = await keeper.readKey(facts.key);
+    const holder = await writes.readKey(facts.key);
     if (holder?.id !== change.id || holder.seq < seq) return undefined;
   }
   return { seq, key: facts.key };
@@ -68,17 +68,17 @@ function changed(content: Content, { to, envelope, inlineBody }: Change): Conten
 }
 
 /** Before the entry is written: a key that points to an entry without it means nothing. */
-async function pointKey(keeper: EntryWrites, key: string, id: string): Promise<void> {
-  const holder = await keeper.readKey(key);
+async function pointKey(writes: EntryWrites, key: string, id: string): Promise<void> {
+  const holder = await writes.readKey(key);
   if (holder !== undefined && holder.id !== id) {
-    const found = await keeper.read(holder.id);
+    const found = await writes.read(holder.id);
     // It belongs to another entry: that one keeps it, and the key stays where it is.
     if (found.kind === 'entry' && found.facts.key === key) return;
   }
-  await keeper.takeKey(key, id, holder?.seq ?? 0);
+  await writes.takeKey(key, id, holder?.seq ?? 0);
 }
 
-async function letGoOfKey(keeper: EntryWrites, key: string, id: string): Promise<void> {
-  const holder = await keeper.readKey(key);
-  if (holder?.id === id) await keeper.dropKey(key, holder.seq);
+async function letGoOfKey(writes: EntryWrites, key: string, id: string): Promise<void> {
+  const holder = await writes.readKey(key);
+  if (holder?.id === id) await writes.dropKey(key, holder.seq);
 }

@@ -78,7 +78,7 @@ class NatsStore implements EntryStore {
   readonly onOperation: NonNullable<EntryStore['onOperation']>;
   readonly #operations: Operations;
   readonly #settings: EntrySettings;
-  readonly #rivalry = new ClaimContention(this.instance);
+  readonly #contention = new ClaimContention(this.instance);
   readonly #onDue = new Set<() => void>();
   readonly #onTrouble = new Set<(error: RespoolError) => void>();
   readonly #inFlight = new InFlight();
@@ -150,25 +150,25 @@ class NatsStore implements EntryStore {
     const drafts = entries.map((entry) => {
       checkId(entry.envelope.id);
       this.#checkInline(entry.envelope.id, entry.inlineBody);
-      return draftOf(opened.keeper, entry);
+      return draftOf(opened.writes, entry);
     });
-    const all = () => this.#ready(opened, () => insertAll(opened.keeper, drafts));
+    const all = () => this.#ready(opened, () => insertAll(opened.writes, drafts));
     return this.#inFlight.track(this.#operations.time('insert', entries.length, all));
   }
 
   async claim(request: ClaimRequest): Promise<readonly Entry[]> {
-    const { keeper, watcher } = this.#checkOpen();
+    const { writes, watcher } = this.#checkOpen();
     if (request.max <= 0) return [];
-    const parts = { caughtUp: () => watcher.caughtUp(), rivalry: this.#rivalry };
-    const all = () => claimDue(keeper, request, parts);
+    const parts = { caughtUp: () => watcher.caughtUp(), contention: this.#contention };
+    const all = () => claimDue(writes, request, parts);
     return this.#inFlight.track(this.#operations.time('claim', itemsOf, all));
   }
 
   async nextDueAt(filter: ClaimFilter): Promise<Millis | null> {
-    const { keeper, watcher } = this.#checkOpen();
+    const { writes, watcher } = this.#checkOpen();
     return this.#read(async () => {
       await watcher.caughtUp();
-      return keeper.catalog.nextDueAt(filter);
+      return writes.catalog.nextDueAt(filter);
     });
   }
 
@@ -181,7 +181,7 @@ class NatsStore implements EntryStore {
         oneAtATime(
           changes,
           ({ id }) => [id],
-          (change) => commitOne(opened.keeper, change),
+          (change) => commitOne(opened.writes, change),
         ),
       );
     const run = () => this.#ready(opened, all);
@@ -208,18 +208,18 @@ class NatsStore implements EntryStore {
   }
 
   async get(id: string): Promise<Entry | undefined> {
-    const { keeper } = this.#checkOpen();
-    return this.#read(() => getEntry(keeper, id));
+    const { writes } = this.#checkOpen();
+    return this.#read(() => getEntry(writes, id));
   }
 
   async list(query: ListQuery): Promise<ListPage> {
-    const { keeper, watcher } = this.#checkOpen();
-    return this.#read(() => watcher.caughtUp().then(() => listEntries(keeper, query)));
+    const { writes, watcher } = this.#checkOpen();
+    return this.#read(() => watcher.caughtUp().then(() => listEntries(writes, query)));
   }
 
   async tally(by: TallyBy, query: EntryQuery): Promise<readonly TallyRow[]> {
-    const { keeper, watcher } = this.#checkOpen();
-    return this.#read(() => watcher.caughtUp().then(() => tallyEntries(keeper, by, query)));
+    const { writes, watcher } = this.#checkOpen();
+    return this.#read(() => watcher.caughtUp().then(() => tallyEntries(writes, by, query)));
   }
 
   watch(onDue: () => void): () => void {
@@ -296,12 +296,12 @@ class NatsStore implements EntryStore {
     );
   }
 
-  #checkRoom({ keeper, room }: OpenEntries, count: number): void {
+  #checkRoom({ writes, room }: OpenEntries, count: number): void {
     const { entriesMax } = this.#settings;
-    if (keeper.catalog.rows.size + count > entriesMax) {
+    if (writes.catalog.rows.size + count > entriesMax) {
       throw new RespoolError(
         'store.full',
-        `cannot keep ${count} more entries: this process remembers ${keeper.catalog.rows.size} ` +
+        `cannot keep ${count} more entries: this process remembers ${writes.catalog.rows.size} ` +
           `of at most ${entriesMax}; raise "entriesMax" if it has the memory`,
       );
     }
@@ -335,7 +335,7 @@ const CONFIG = {
 /** An open entry store. */
 export interface OpenEntries {
   readonly stream: Stream;
-  readonly keeper: EntryWrites;
+  readonly writes: EntryWrites;
   readonly watcher: Watcher;
   readonly prefix: string;
   readonly durability: Durability;
@@ -378,7 +378,7 @@ async function openEntries(
   const tell = logged(settings, stream, onTrouble);
   const position = () => watcher.position;
   const journal = createJournal(settings, { stream, session, position, tell });
-  const rewind = createRewind({ stream, cache, journal, tell }, () => keeper);
+  const rewind = createRewind({ stream, cache, journal, tell }, () => writes);
   const watcher = new Watcher({
     stream,
     catalog,
@@ -396,7 +396,7 @@ async function openEntries(
     rewind,
     onDue,
   });
-  const keeper = new EntryWrites({
+  const writes = new EntryWrites({
     stream,
     catalog,
     cache,
@@ -419,7 +419,7 @@ async function openEntries(
   };
   await orClose(readBucket({ stream, watcher, journal, rewind }), close);
   const room = { maxBytes, bytes: () => watcher.bytes };
-  return { stream, keeper, watcher, prefix, durability, restartsForget, room, makeToken, close };
+  return { stream, writes, watcher, prefix, durability, restartsForget, room, makeToken, close };
 }
 
 /** What could not be opened is closed. */
@@ -475,7 +475,7 @@ interface RewindNeeds {
 
 function createRewind(
   { stream, cache, journal, tell }: RewindNeeds,
-  keeper: () => EntryWrites,
+  writes: () => EntryWrites,
 ): Rewind {
   return new Rewind({
     cache,
@@ -483,8 +483,8 @@ function createRewind(
     tell,
     clock: stream.line.clock,
     streamName: stream.name,
-    write: (content, expected) => keeper().write(keeper().encode(content), expected),
-    remove: ({ id, seq, key }) => keeper().remove(id, seq, key),
+    write: (content, expected) => writes().write(writes().encode(content), expected),
+    remove: ({ id, seq, key }) => writes().remove(id, seq, key),
   });
 }
 

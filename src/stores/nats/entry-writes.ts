@@ -51,7 +51,7 @@ export interface EncodedEntry {
   readonly value: Uint8Array;
 }
 
-/** What a keeper works with. */
+/** What `EntryWrites` works with. */
 export interface EntryWritesOptions {
   readonly stream: Stream;
   readonly catalog: Catalog;

@@ -34,10 +34,10 @@ interface Draft {
 }
 
 /** Makes an entry ready to be written; refuses one that does not fit. */
-export function draftOf(keeper: EntryWrites, { envelope, status, inlineBody }: Entry): Draft {
+export function draftOf(writes: EntryWrites, { envelope, status, inlineBody }: Entry): Draft {
   const isInline = envelope.body.place === 'inline';
   const { tail, bodyAt } = writeTail(envelope, isInline ? inlineBody : undefined);
-  const encoded = keeper.encodeNew(
+  const encoded = writes.encodeNew(
     { envelope, status, tail, bodyAt, birth: drawInsertMark() },
     envelope.dedupeKey !== undefined,
   );
@@ -46,20 +46,20 @@ export function draftOf(keeper: EntryWrites, { envelope, status, inlineBody }: E
 
 /** Writes all of them; on an error, those that were written are taken back as far as possible. */
 export async function insertAll(
-  keeper: EntryWrites,
+  writes: EntryWrites,
   drafts: readonly Draft[],
 ): Promise<readonly Inserted[]> {
   const written: { readonly draft: Draft; readonly seq: number }[] = [];
   const note = (draft: Draft, seq: number): void => void written.push({ draft, seq });
   const results = await Promise.allSettled(
-    oneAtATime(drafts, namesOf, (draft) => create(keeper, draft, note)),
+    oneAtATime(drafts, namesOf, (draft) => create(writes, draft, note)),
   );
   const failed = results.find((result) => result.status === 'rejected');
   if (failed === undefined) {
     return results.map((result) => (result as PromiseFulfilledResult<Inserted>).value);
   }
   await Promise.allSettled(
-    written.map(({ draft, seq }) => keeper.remove(draft.id, seq, draft.key)),
+    written.map(({ draft, seq }) => writes.remove(draft.id, seq, draft.key)),
   );
   throw failed.reason;
 }
@@ -70,27 +70,27 @@ function namesOf({ id, key }: Draft): readonly string[] {
   return key === undefined ? [`e${id}`] : [`e${id}`, `d${key}`];
 }
 
-async function create(keeper: EntryWrites, draft: Draft, note: Note): Promise<Inserted> {
+async function create(writes: EntryWrites, draft: Draft, note: Note): Promise<Inserted> {
   const { id, encoded, key } = draft;
-  const startedAt = keeper.clock.monotonic();
+  const startedAt = writes.clock.monotonic();
   let expected = 0;
   for (let round = 0; round < ROUNDS_MAX; round += 1) {
     // Both are sent before the first answer is awaited; the server takes them in this order.
-    const entryWrite = keeper.create(encoded, expected);
+    const entryWrite = writes.create(encoded, expected);
     const keyWrite =
-      key === undefined || round > 0 ? undefined : keeper.takeKey(key, id, 0).catch(laterOn);
+      key === undefined || round > 0 ? undefined : writes.takeKey(key, id, 0).catch(laterOn);
     const [seq, keySeq] = [await entryWrite, await keyWrite];
-    if (seq === MOVED_ON) return movedOn(keeper, draft, startedAt);
+    if (seq === MOVED_ON) return movedOn(writes, draft, startedAt);
     if (seq !== undefined) {
       note(draft, seq);
       if (key === undefined) return 'stored';
       if (keySeq instanceof Error) throw keySeq;
-      return settleKey(keeper, { id, key, seq, startedAt }, keySeq);
+      return settleKey(writes, { id, key, seq, startedAt }, keySeq);
     }
-    if (typeof keySeq === 'number' && key !== undefined) await giveBackKey(keeper, draft, keySeq);
-    const found = await keeper.read(id);
+    if (typeof keySeq === 'number' && key !== undefined) await giveBackKey(writes, draft, keySeq);
+    const found = await writes.read(id);
     const isThere =
-      found.kind === 'damaged' || (found.kind === 'entry' && (await isAlive(keeper, found)));
+      found.kind === 'damaged' || (found.kind === 'entry' && (await isAlive(writes, found)));
     if (isThere) return { duplicateOf: id };
     expected = found.kind === 'none' ? 0 : found.seq;
   }
@@ -98,17 +98,17 @@ async function create(keeper: EntryWrites, draft: Draft, note: Note): Promise<In
 }
 
 /** Our first attempt arrived, and others have gone on with it: stored, unless its key was not. */
-async function movedOn(keeper: EntryWrites, draft: Draft, startedAt: number): Promise<Inserted> {
+async function movedOn(writes: EntryWrites, draft: Draft, startedAt: number): Promise<Inserted> {
   const { id, key, encoded } = draft;
   if (key === undefined) return 'stored';
-  const found = await keeper.read(id);
+  const found = await writes.read(id);
   const isOurs = found.kind === 'entry' && found.facts.birth === encoded.facts.birth;
   if (isOurs && found.facts.isUnborn) {
-    return settleKey(keeper, { id, key, seq: found.seq, startedAt }, undefined);
+    return settleKey(writes, { id, key, seq: found.seq, startedAt }, undefined);
   }
-  const holder = isOurs ? undefined : await keeper.readKey(key);
+  const holder = isOurs ? undefined : await writes.readKey(key);
   const isOthers = holder !== undefined && holder.id !== id;
-  if (isOthers && (await holdsKey(keeper, holder.id, key))) return { duplicateOf: holder.id };
+  if (isOthers && (await holdsKey(writes, holder.id, key))) return { duplicateOf: holder.id };
   return 'stored';
 }
 
@@ -118,18 +118,18 @@ function laterOn(error: unknown): Error {
 }
 
 /** We took the key for an id that was there already: right only if that entry has this key. */
-async function giveBackKey(keeper: EntryWrites, { id, key }: Draft, keySeq: number): Promise<void> {
-  const found = await keeper.read(id);
+async function giveBackKey(writes: EntryWrites, { id, key }: Draft, keySeq: number): Promise<void> {
+  const found = await writes.read(id);
   const isHeld = found.kind === 'entry' && found.facts.key === key;
   if (isHeld || key === undefined) return;
   // Looked at again: a server that lost it may have given its sequence to another message.
-  const holder = await keeper.readKey(key);
-  if (holder?.seq === keySeq) await keeper.dropKey(key, keySeq);
+  const holder = await writes.readKey(key);
+  if (holder?.seq === keySeq) await writes.dropKey(key, keySeq);
 }
 
 /** Whether an entry that was read is there for others; helps one that waits for its key. */
 async function isAlive(
-  keeper: EntryWrites,
+  writes: EntryWrites,
   match: FoundEntry & { kind: 'entry' },
 ): Promise<boolean> {
   const { facts, seq, content } = match;
@@ -137,20 +137,20 @@ async function isAlive(
   const { id } = content.envelope;
   const { key } = facts;
   for (let round = 0; round < ROUNDS_MAX; round += 1) {
-    const holder = await keeper.readKey(key);
+    const holder = await writes.readKey(key);
     const isOthers = holder !== undefined && holder.id !== id;
-    if (isOthers && (await holdsKey(keeper, holder.id, key))) return false;
+    if (isOthers && (await holdsKey(writes, holder.id, key))) return false;
     if (holder === undefined || isOthers || holder.seq < seq) {
-      const keySeq = await keeper.takeKey(key, id, holder?.seq ?? 0);
+      const keySeq = await writes.takeKey(key, id, holder?.seq ?? 0);
       if (keySeq === undefined) continue;
     }
     // Permanent: it must not be swept from here on. If it moved on, it was live, or removed.
-    const isKept = (await keeper.write(keeper.encode(content), seq)) !== undefined;
+    const isKept = (await writes.write(writes.encode(content), seq)) !== undefined;
     if (isKept) return true;
-    const again = await keeper.read(id);
+    const again = await writes.read(id);
     if (again.kind !== 'entry') return false;
     if (!again.facts.isUnborn) return true;
-    return isAlive(keeper, again);
+    return isAlive(writes, again);
   }
   throw tooManyRounds(id);
 }
@@ -164,44 +164,44 @@ interface Birth {
 
 /** The entry is written; now its key has to point to it, or to the first one. */
 async function settleKey(
-  keeper: EntryWrites,
+  writes: EntryWrites,
   birth: Birth,
   first: number | undefined,
 ): Promise<Inserted> {
   const { id, key, seq } = birth;
   let keySeq = first;
   for (let round = 0; round < ROUNDS_MAX; round += 1) {
-    if (keySeq !== undefined && keySeq > seq) return born(keeper, birth);
-    const holder = await keeper.readKey(key);
-    if (holder?.id === id && holder.seq > seq) return born(keeper, birth);
-    if (holder !== undefined && holder.id !== id && (await holdsKey(keeper, holder.id, key))) {
-      await keeper.remove(id, seq, undefined);
+    if (keySeq !== undefined && keySeq > seq) return born(writes, birth);
+    const holder = await writes.readKey(key);
+    if (holder?.id === id && holder.seq > seq) return born(writes, birth);
+    if (holder !== undefined && holder.id !== id && (await holdsKey(writes, holder.id, key))) {
+      await writes.remove(id, seq, undefined);
       return { duplicateOf: holder.id };
     }
-    keySeq = await keeper.takeKey(key, id, holder?.seq ?? 0);
+    keySeq = await writes.takeKey(key, id, holder?.seq ?? 0);
   }
   throw tooManyRounds(id);
 }
 
 /** Whether an entry is there that has this key; one that waits for it is helped first. */
-async function holdsKey(keeper: EntryWrites, id: string, key: string): Promise<boolean> {
-  const found = await keeper.read(id);
+async function holdsKey(writes: EntryWrites, id: string, key: string): Promise<boolean> {
+  const found = await writes.read(id);
   if (found.kind === 'damaged') return true;
   if (found.kind !== 'entry' || found.facts.key !== key) return false;
   if (!found.facts.isUnborn) return true;
-  const holder = await keeper.readKey(key);
+  const holder = await writes.readKey(key);
   if (holder?.id !== id) return false;
-  return holder.seq > found.seq || (await keeper.takeKey(key, id, holder.seq)) !== undefined;
+  return holder.seq > found.seq || (await writes.takeKey(key, id, holder.seq)) !== undefined;
 }
 
 /** Reports `stored`; one that took very long makes sure that it was not swept out meanwhile. */
-async function born(keeper: EntryWrites, { id, seq, startedAt }: Birth): Promise<Inserted> {
-  if (keeper.clock.monotonic() - startedAt < PENDING_INSERT_KEPT_MS / 2) return 'stored';
-  const found = await keeper.read(id);
+async function born(writes: EntryWrites, { id, seq, startedAt }: Birth): Promise<Inserted> {
+  if (writes.clock.monotonic() - startedAt < PENDING_INSERT_KEPT_MS / 2) return 'stored';
+  const found = await writes.read(id);
   if (found.kind === 'entry' && found.seq > seq) return 'stored';
   const isKept =
     found.kind === 'entry' &&
-    (await keeper.write(keeper.encode(found.content), found.seq)) !== undefined;
+    (await writes.write(writes.encode(found.content), found.seq)) !== undefined;
   if (isKept) return 'stored';
   throw new RespoolError(
     'store.unavailable',

@@ -27,8 +27,8 @@ const READ_AT_ONCE = 250;
 const READ_MAX = 2_000;
 
 /** The entry of an id; one that waits for its dedupe key is not there yet. */
-export async function getEntry(keeper: EntryWrites, id: string): Promise<Entry | undefined> {
-  const found = await keeper.read(id);
+export async function getEntry(writes: EntryWrites, id: string): Promise<Entry | undefined> {
+  const found = await writes.read(id);
   if (found.kind === 'damaged') {
     throw new RespoolError(
       'store.corrupt',
@@ -37,25 +37,25 @@ export async function getEntry(keeper: EntryWrites, id: string): Promise<Entry |
   }
   if (found.kind !== 'entry') return undefined;
   const { facts, seq } = found;
-  if (facts.isUnborn && facts.key !== undefined && !keeper.catalog.isBorn(id, seq, facts.key)) {
-    const holder = await keeper.readKey(facts.key);
+  if (facts.isUnborn && facts.key !== undefined && !writes.catalog.isBorn(id, seq, facts.key)) {
+    const holder = await writes.readKey(facts.key);
     if (holder?.id !== id || holder.seq < seq) return undefined;
   }
   return entryOf(found.content);
 }
 
 /** One page of a list. */
-export async function listEntries(keeper: EntryWrites, query: ListQuery): Promise<ListPage> {
+export async function listEntries(writes: EntryWrites, query: ListQuery): Promise<ListPage> {
   const page = readPage(query);
   const { limit } = page;
   const wanted = needsContent(query) ? READ_MAX : limit;
-  const candidates = inOrder(keeper, query, page, wanted + 1);
+  const candidates = inOrder(writes, query, page, wanted + 1);
   const entries: Entry[] = [];
   let last: PagePosition | undefined;
   let seen = 0;
   while (seen < Math.min(wanted, candidates.length) && entries.length < limit) {
     const part = candidates.slice(seen, seen + Math.min(READ_AT_ONCE, limit));
-    for (const [index, entry] of (await readRows(keeper, part)).entries()) {
+    for (const [index, entry] of (await readRows(writes, part)).entries()) {
       if (entries.length >= limit || seen >= wanted) break;
       last = placeOf(part[index] as Row, page);
       seen += 1;
@@ -65,34 +65,34 @@ export async function listEntries(keeper: EntryWrites, query: ListQuery): Promis
   const hasNext = last !== undefined && seen < candidates.length;
   return {
     entries,
-    corrupt: page.after === undefined ? corruptIn(keeper) : [],
+    corrupt: page.after === undefined ? corruptIn(writes) : [],
     ...(hasNext && last !== undefined ? { next: writePlace(page, last) } : {}),
   };
 }
 
 /** Live rows that fit as far as the catalog can tell. */
-function* fitting(keeper: EntryWrites, query: EntryQuery): Generator<Row> {
+function* fitting(writes: EntryWrites, query: EntryQuery): Generator<Row> {
   const { header: _header, text: _text, ...known } = query;
-  const { rows } = keeper.catalog;
-  const some = query.ids === undefined ? rows.values() : byIds(keeper, query.ids);
+  const { rows } = writes.catalog;
+  const some = query.ids === undefined ? rows.values() : byIds(writes, query.ids);
   for (const row of some) {
-    if (keeper.catalog.isLive(row) && matchesQuery(outlineOf(row), known)) yield row;
+    if (writes.catalog.isLive(row) && matchesQuery(outlineOf(row), known)) yield row;
   }
 }
 
-function* byIds(keeper: EntryWrites, ids: readonly string[]): Generator<Row> {
+function* byIds(writes: EntryWrites, ids: readonly string[]): Generator<Row> {
   for (const id of new Set(ids)) {
-    const row = keeper.catalog.rows.get(id);
+    const row = writes.catalog.rows.get(id);
     if (row !== undefined) yield row;
   }
 }
 
 /** The first `max` of them behind the place, in order. */
-function inOrder(keeper: EntryWrites, query: ListQuery, page: PageRequest, max: number): Row[] {
+function inOrder(writes: EntryWrites, query: ListQuery, page: PageRequest, max: number): Row[] {
   const inPageOrder = (one: Row, other: Row): number =>
     comparePlaces(page, placeOf(one, page), placeOf(other, page));
   let found: Row[] = [];
-  for (const row of fitting(keeper, query)) {
+  for (const row of fitting(writes, query)) {
     if (page.after !== undefined && comparePlaces(page, page.after, placeOf(row, page)) >= 0) {
       continue;
     }
@@ -118,12 +118,12 @@ function comparePlaces(
 }
 
 /** Reads rows; undefined for one that is gone or cannot be read. */
-function readRows(keeper: EntryWrites, rows: readonly Row[]): Promise<(Entry | undefined)[]> {
+function readRows(writes: EntryWrites, rows: readonly Row[]): Promise<(Entry | undefined)[]> {
   return Promise.all(
     rows.map(async ({ id, seq }) => {
-      const content = keeper.cache.get(id, seq) ?? (await keeper.contentAt(id, seq));
+      const content = writes.cache.get(id, seq) ?? (await writes.contentAt(id, seq));
       if (content !== undefined) return { envelope: content.envelope, status: content.status };
-      const found = await keeper.read(id);
+      const found = await writes.read(id);
       if (found.kind !== 'entry') return undefined;
       return { envelope: found.content.envelope, status: found.content.status };
     }),
@@ -142,7 +142,7 @@ function corruptIn({ catalog }: EntryWrites): readonly CorruptEntry[] {
 
 /** Counts by one property. */
 export async function tallyEntries(
-  keeper: EntryWrites,
+  writes: EntryWrites,
   by: TallyBy,
   query: EntryQuery,
 ): Promise<readonly TallyRow[]> {
@@ -157,12 +157,12 @@ export async function tallyEntries(
       known.oldestAt = Math.min(known.oldestAt, row.enqueuedAt);
     }
   };
-  const rows = [...fitting(keeper, query)];
+  const rows = [...fitting(writes, query)];
   if (!needsContent(query)) for (const row of rows) count(row);
   else {
     for (let at = 0; at < rows.length; at += READ_AT_ONCE) {
       const part = rows.slice(at, at + READ_AT_ONCE);
-      for (const [index, entry] of (await readRows(keeper, part)).entries()) {
+      for (const [index, entry] of (await readRows(writes, part)).entries()) {
         if (entry !== undefined && matchesQuery(entry, query)) count(part[index] as Row);
       }
     }
