@@ -2,7 +2,7 @@
  * worker — the thread that does the file work of one store, so that a slow disk never holds up the
  * event loop. thread.ts starts it and is the only one that talks to it.
  *
- * Also reads all that is there when the store opens, and removes files that are too many.
+ * Also reads all that is there when the store opens, and removes surplus spare files.
  */
 
 import { parentPort, workerData } from 'node:worker_threads';
@@ -22,7 +22,7 @@ const IDLE_MS = 20;
 /** How long files are removed before the next request is looked for. */
 const TIDY_MS = 10;
 
-/** This many files too many are removed even while messages move. */
+/** Above this surplus, spares are removed even while messages move. */
 const SURPLUS_MAX = 20_000;
 
 const { path, sync, spareMax } = workerData as {
@@ -69,7 +69,7 @@ function tidy(): void {
     const until = systemClock.monotonic() + TIDY_MS;
     while (systemClock.monotonic() < until && disk.spares.surplus > 0) disk.spares.tidy();
   } catch {
-    // These files stand for nothing any more; what cannot go now goes another time.
+    // These files stand for nothing any more; what cannot be removed now is removed later.
   }
 }
 
@@ -94,7 +94,7 @@ async function perform(request: DiskRequest): Promise<void> {
 }
 
 function scanAll(): readonly Damage[] {
-  for (const { found } of scan(files, disk)) say({ kind: 'found', found });
+  for (const found of scan(files, disk)) say({ kind: 'found', found });
   disk.spares.fill();
   return listAside(files);
 }
@@ -108,35 +108,28 @@ function say(reply: DiskReply, transfer: ArrayBuffer[] = []): void {
 // Every file is read and its checksum compared: what is damaged
 // is put aside here and never seen by a claim. What a crash left in the spare directory goes later.
 
-/** Finds are handed over in groups of this many. */
+/** Files found are handed over in groups of this many. */
 const GROUP = 500;
 
 const SHARD_NAME = /^[0-9a-f]{2}$/;
 
-/** Everything that is there, in groups; what is damaged has been put aside and is reported. */
-function* scan(
-  files: Files,
-  disk: Disk,
-): Generator<{ readonly found: readonly FoundFile[]; readonly damages: readonly Damage[] }> {
+/** Every entry there is, in groups; what is damaged is put aside and is reported by `listAside`. */
+function* scan(files: Files, disk: Disk): Generator<readonly FoundFile[]> {
   disk.directories.make();
   // Half written files and spares of a former owner; they go when there is time.
   for (const { name } of files.names(SPARE)) disk.spares.found(name);
   let found: FoundFile[] = [];
-  let damages: Damage[] = [];
   for (const state of STATES) {
     for (const { name: shardName, kind } of files.names(state)) {
       if (kind !== 'directory' || !SHARD_NAME.test(shardName)) continue;
       const shard = Number.parseInt(shardName, 16);
       let count = 0;
       for (const read of readShard(files, disk, state, shard)) {
-        if ('reason' in read) damages.push(read);
-        else {
-          found.push(read);
-          count += 1;
-        }
+        found.push(read);
+        count += 1;
         if (found.length < GROUP) continue;
-        yield { found, damages };
-        [found, damages] = [[], []];
+        yield found;
+        found = [];
       }
       // ext4 never shrinks a directory; one that is empty is made again when it is needed.
       const directory = shardDirectory(state, shard);
@@ -145,25 +138,21 @@ function* scan(
       else disk.directories.found(state, shard, count);
     }
   }
-  yield { found, damages };
+  yield found;
 }
 
-function* readShard(
-  files: Files,
-  disk: Disk,
-  state: State,
-  shard: number,
-): Generator<FoundFile | Damage> {
+/** The entries of a shard; puts aside what is damaged. */
+function* readShard(files: Files, disk: Disk, state: State, shard: number): Generator<FoundFile> {
   const directory = shardDirectory(state, shard);
   for (const { name, kind } of files.names(directory)) {
     const path = `${directory}/${name}`;
     const parsed = parseFileName(name);
     if (kind !== 'file' || parsed === undefined) {
-      yield disk.setAside(path, parsed?.id, 'this is not a file with a name that we give');
+      disk.setAside(path, parsed?.id, 'this is not a file with a name that we give');
       continue;
     }
     const read = readFound(files, path, parsed.id);
-    if (typeof read === 'string') yield disk.setAside(path, parsed.id, read);
+    if (typeof read === 'string') disk.setAside(path, parsed.id, read);
     else yield { state, shard, name, ...read };
   }
 }
