@@ -7,13 +7,16 @@ import { type Option, type OptionTable, typeText } from '../../src/core/option-t
 
 const WIDTH = 100;
 
+/** Stands first in every interface that is written, for readers of the source. */
+const WRITTEN = '  // Written by `npm run options`: edit the table of options instead.\n';
+
 /** The file with the members of an interface written anew. */
 export function withInterface(source: string, name: string, table: OptionTable): string {
   const head = new RegExp(`^export interface ${name}(?:<[^{]*)?[^{]*\\{$`, 'm').exec(source);
   if (head === null) throw new Error(`there is no interface ${name}`);
   const from = head.index + head[0].length + 1;
   const to = source.startsWith('}', from) ? from : source.indexOf('\n}', from) + 1;
-  return `${source.slice(0, from)}${membersOf(table, 1)}${source.slice(to)}`;
+  return `${source.slice(0, from)}${WRITTEN}${membersOf(table, 1)}${source.slice(to)}`;
 }
 
 function membersOf(table: OptionTable, depth: number): string {

@@ -31,6 +31,7 @@ export type Category = (typeof CATEGORIES)[number];
 
 /** A rule of the user: all its conditions must match, and the first rule that matches decides. */
 export interface CategoryRule {
+  // Written by `npm run options`: edit the table of options instead.
   /** The category of what fits. */
   readonly category: Category;
   /** The code, with `*` and `?`: `erp.*`. */

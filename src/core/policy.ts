@@ -164,6 +164,7 @@ export const POLICY_TABLES: Readonly<Record<PolicyName, OptionTable>> = {
 
 /** What every policy constructor takes. */
 export interface PolicyOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * Number of attempts, including the first; a ladder has its length plus one. 1 to 1,000; default
    * 10.
@@ -177,6 +178,7 @@ export interface PolicyOptions {
 
 /** What `linear` takes. */
 export interface LinearOptions extends PolicyOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** The first wait. */
   readonly first: Duration;
   /** What each wait adds. Default `first`. */
@@ -187,6 +189,7 @@ export interface LinearOptions extends PolicyOptions {
 
 /** What `exponential` takes. */
 export interface ExponentialOptions extends PolicyOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** The first wait. */
   readonly first: Duration;
   /** What each wait is multiplied by. 1 to 100; default 2. */

@@ -92,6 +92,7 @@ export const GROUP_OPTIONS: Readonly<Record<keyof GroupOptions, Option>> = GROUP
 
 /** Options of `groupsOf`. */
 export interface GroupOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Only these letters. Default all. */
   readonly query?: LetterQuery;
   /** Only letters of this category. Default all. */

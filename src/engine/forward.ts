@@ -53,6 +53,7 @@ export const FORWARD_OPTIONS: Readonly<Record<keyof ForwardOptions, Option>> = F
 
 /** How messages are handed to a sink. */
 export interface ForwardOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Maximum number of messages in one send. 1 to 10,000; default 100. */
   readonly batchMax?: number;
   /**

@@ -57,6 +57,7 @@ export const CIRCUIT_BREAKER_OPTIONS: Readonly<Record<keyof CircuitBreakerOption
 
 /** What `circuitBreaker()` takes. */
 export interface CircuitBreakerOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** This many transient failures in a row open it. 1 to 10,000; default 5. */
   readonly failures?: number;
   /** An open circuit lets one delivery try after this. 1ms to 1d; default 30s. */

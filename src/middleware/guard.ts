@@ -29,6 +29,7 @@ export const GUARD_OPTIONS: Readonly<Record<keyof GuardOptions, Option>> = GUARD
 
 /** What `guard()` takes besides the question. */
 export interface GuardOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** A refused message is put on hold for an operator, or fails for good. Default `hold`. */
   readonly refused?: 'hold' | 'fail';
 }

@@ -44,6 +44,7 @@ export const HEALTH_GATE_OPTIONS: Readonly<Record<keyof HealthGateOptions, Optio
 
 /** What `healthGate()` takes. */
 export interface HealthGateOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Only `true` is healthy; a throw, or no answer within `timeout`, is not. */
   readonly isHealthy: () => boolean | Promise<boolean>;
   /** An answer is reused for this long before it is asked again. Up to 1h; default 5s. */

@@ -54,6 +54,7 @@ export const IN_BATCHES_OPTIONS: Readonly<Record<keyof InBatchesOptions, Option>
 
 /** What `inBatches()` takes. */
 export interface InBatchesOptions<Body = unknown> {
+  // Written by `npm run options`: edit the table of options instead.
   /** Is called with 1 to `max` deliveries; what it throws fails all of them. */
   readonly handler: BatchHandler<Body>;
   /**

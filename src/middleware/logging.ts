@@ -29,6 +29,7 @@ export const LOGGING_OPTIONS: Readonly<Record<keyof LoggingOptions, Option>> = L
 
 /** What `logging()` takes. */
 export interface LoggingOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Takes fields first and text second, as pino does. */
   readonly logger: Logger;
   /** Time; the machine's unless given, a test gives its virtual one. */

@@ -50,6 +50,7 @@ export const RATE_LIMIT_OPTIONS: Readonly<Record<keyof RateLimitOptions, Option>
 
 /** What `rateLimit()` takes. */
 export interface RateLimitOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** This many per `per`, and this many at once after a rest. 1 to 1,000,000. */
   readonly max: number;
   /** The span that `max` is for. 1ms to 1d. */

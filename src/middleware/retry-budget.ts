@@ -30,6 +30,7 @@ export const RETRY_BUDGET_OPTIONS: Readonly<Record<keyof RetryBudgetOptions, Opt
 
 /** What `retryBudget()` takes. */
 export interface RetryBudgetOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** This many retries may begin in any 60 seconds. 1 to 100,000. */
   readonly perMinute: number;
   /** Time; the machine's unless given, a test gives its virtual one. */

@@ -193,6 +193,7 @@ export const HEALTH_OPTIONS: Readonly<Record<keyof HealthOptions, Option>> = HEA
 
 /** What `health()` looks at; whatever is left out is not looked at. */
 export interface HealthOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Checks whether it is running and its store answers. */
   readonly spool?: HealthSpool;
   /** Checks whether they are connected. */

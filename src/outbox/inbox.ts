@@ -34,6 +34,7 @@ export const INBOX_OPTIONS: Readonly<Record<keyof InboxPlace, Option>> = {
 
 /** Where the keys are. */
 export interface InboxPlace {
+  // Written by `npm run options`: edit the table of options instead.
   /** PostgreSQL only. Default `outbox`. */
   readonly schema?: string;
   /** Where keys are remembered. Default `inbox`, in SQLite `outbox_inbox`. */

@@ -27,6 +27,7 @@ export interface ListenOptions<Body = unknown>
     ConsumerOptions<Body>,
     'bindings' | 'topology' | 'policy' | 'policies' | 'backoffs'
   > {
+  // Written by `npm run options`: edit the table of options instead.
   /** Where the relay sends to. */
   readonly exchange: string;
   /** Declares the exchange; `false` assumes that it exists. Default `topic`. */

@@ -80,6 +80,7 @@ export const ONCE_OPTIONS: Readonly<Record<keyof OnceOptions, Option>> = ONCE;
 
 /** What `once` takes beside its work. */
 export interface OnceOptions extends InboxPlace {
+  // Written by `npm run options`: edit the table of options instead.
   /** Keys of different scopes are independent: use one for each consumer. Default `''`. */
   readonly scope?: string;
   /**

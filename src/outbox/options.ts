@@ -135,6 +135,7 @@ export const OUTBOX_DATABASES: Readonly<Record<'pool' | 'url' | 'database', Opti
 
 /** What every outbox takes. */
 export interface OutboxBase {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * For messages without their own expiry: given up if they were not sent this long after their
    * emit. Default never.
@@ -166,6 +167,7 @@ export interface OutboxBase {
 
 /** Where the tables of an outbox in PostgreSQL are. */
 export interface PostgresOutboxBase extends OutboxBase {
+  // Written by `npm run options`: edit the table of options instead.
   /** The schema of the tables; PostgreSQL only. Default `outbox`. */
   readonly schema?: string;
   /**

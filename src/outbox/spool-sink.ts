@@ -33,6 +33,7 @@ export const SPOOL_SINK_OPTIONS: Readonly<Record<keyof SpoolSinkOptions, Option>
 
 /** The options of a spool as a sink. */
 export interface SpoolSinkOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * Whether a `key` becomes the `orderKey` in the spool, which refuses it where its store keeps no
    * order; `false`: messages lose it. Default true.

@@ -156,6 +156,7 @@ export const RELAY_OPTIONS: Readonly<Record<keyof RelayOptions, Option>> = {
 
 /** How messages are sent on. */
 export interface RelayOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * `{ amqp: url, exchange, tls }`: an exchange of RabbitMQ, confirmed and routed, with `tls: { ca,
    * cert, key, … }` as for connections; a sink such as `spoolSink(spool)` or `rabbitSink(…)`; `{

@@ -63,6 +63,7 @@ export const HANDLE_OPTIONS: Readonly<Record<keyof HandleOptions, Option>> = HAN
 
 /** How a bounce handler runs. */
 export interface BounceOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** For messages that name none. Default the spool's `default`, for bounces `notice`. */
   readonly policy?: RetryPolicy | string;
   /**
@@ -77,6 +78,7 @@ export interface BounceOptions {
 
 /** How a handler runs. */
 export interface HandleOptions<Body = unknown> extends BounceOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * A schema that the JSON body must fit (otherwise the message is held), or a function that picks
    * by envelope (what it refuses goes to the next matching handler).

@@ -229,6 +229,7 @@ export const SPOOL_OPTIONS: Readonly<Record<keyof SpoolOptions, Option>> = SPOOL
 
 /** What createSpool takes; everything is optional. */
 export interface SpoolOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** The folder of the default stores; ignored if both stores are given. Default `./respool`. */
   readonly path?: string;
   /** Where entries are stored. Default `sqlite({ path })`. */

@@ -98,6 +98,7 @@ export const SEAL_OPTIONS: Readonly<Record<keyof SealOptions, Option>> = SEAL;
 
 /** How a body is compressed. */
 export interface CompressOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * How much work it takes: with gzip, zlib and deflate level 1, 6, 7 or 9, with brotli quality 1,
    * 4, 6 or 11, with zstd 1, 3, 7 or 19; snappy and lz4 have no levels. The `best` of brotli and
@@ -109,6 +110,7 @@ export interface CompressOptions {
 
 /** How bodies are encrypted. */
 export interface EncryptOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** The key that writes and all that read, by id; or a function that fetches them. */
   readonly keys: Keys;
   /**
@@ -123,12 +125,14 @@ export interface EncryptOptions {
 
 /** The keys of bodies that are no longer written. */
 export interface DecryptOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** All keys that bodies were written with, by id; or a function that fetches them. */
   readonly keys: Keys;
 }
 
 /** Which keys seal and open. */
 export interface SealOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** The key that seals and all that open, by id; or a function. */
   readonly keys: Keys;
   /** The id of the key that seals; needed with several keys or a function. Default the only key. */

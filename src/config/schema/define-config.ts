@@ -50,6 +50,7 @@ export function defineConfig(config: Config): Config {
 
 /** A configuration; everything is optional. */
 export interface Config {
+  // Written by `npm run options`: edit the table of options instead.
   /** Where messages are stored; addresses below. Default `sqlite:./respool`. */
   readonly store?: string | StoreData;
   /** Where entries are stored, if separate from bodies; not together with `store`. */
@@ -152,6 +153,7 @@ export interface Config {
 
 /** What is counted, and how finely. */
 export interface MetricsConfig {
+  // Written by `npm run options`: edit the table of options instead.
   /** `false`: nothing is counted, and `/metrics` is 404. Default true. */
   readonly enabled?: boolean;
   /** Names of other systems for the same numbers, in addition. */
@@ -166,12 +168,14 @@ export interface MetricsConfig {
 
 /** Whether spans are written. */
 export interface TracingConfig {
+  // Written by `npm run options`: edit the table of options instead.
   /** Whether spans are written, by the SDK that you load. Default false. */
   readonly enabled?: boolean;
 }
 
 /** A broker. */
 export interface RabbitConfig {
+  // Written by `npm run options`: edit the table of options instead.
   /** The broker of consumers without their own, and of `respool rabbit`. */
   readonly url?: string;
   /**
@@ -198,6 +202,7 @@ export interface RabbitConfig {
 
 /** A queue of RabbitMQ, and who delivers its messages. */
 export interface ConsumerConfig {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * Its broker; what follows the host is the virtual host, which must already exist (`rabbitmqctl
    * add_vhost shop`). Default `rabbit.url`.
@@ -253,6 +258,7 @@ export interface ConsumerConfig {
 
 /** An outbox, for `respool outbox` and for the relay of `respool serve`. */
 export interface OutboxConfig {
+  // Written by `npm run options`: edit the table of options instead.
   /** The database of your application that contains the outbox. */
   readonly store: string;
   /** The schema of its tables. Default `outbox`. */
@@ -275,6 +281,7 @@ export interface OutboxConfig {
 
 /** Where a relay sends to, and how. */
 export interface RelayConfig {
+  // Written by `npm run options`: edit the table of options instead.
   /** Where the relay sends to; see outbox. */
   readonly to: ExchangeTarget | { readonly spool: true } | RouteConfig['deliver'] | Sink;
   /**
@@ -315,6 +322,7 @@ export interface RelayConfig {
 
 /** An exchange that a relay sends to. */
 export interface ExchangeTarget {
+  // Written by `npm run options`: edit the table of options instead.
   /** The broker, with `rabbit.tls`. Default `rabbit.url`. */
   readonly amqp?: string;
   /** The exchange; an empty name is the default one. */
@@ -345,6 +353,7 @@ export type TransformConfig =
 
 /** The HTTP service. */
 export interface ServeConfig {
+  // Written by `npm run options`: edit the table of options instead.
   /** The address the service listens on. Default `127.0.0.1`. */
   readonly host?: string;
   /** Its port. 0 to 65,535; 0 takes any free one; default 7,667. */
@@ -385,6 +394,7 @@ export type Role = 'post' | 'read' | 'operate' | 'admin';
 
 /** A token by its name, its rights and its SHA-256 in hex. */
 export interface TokenConfig {
+  // Written by `npm run options`: edit the table of options instead.
   /** Unique. */
   readonly name: string;
   /** What the bearer may do. */
@@ -395,6 +405,7 @@ export interface TokenConfig {
 
 /** What is printed while the service runs. */
 export interface LogConfig {
+  // Written by `npm run options`: edit the table of options instead.
   /** `auto`: pretty on a terminal, JSON elsewhere. Default `auto`. */
   readonly format?: 'pretty' | 'json' | 'auto';
   /** The lowest level that is printed. Default `info`. */
@@ -405,6 +416,7 @@ export interface LogConfig {
 
 /** Who delivers a topic, and how. */
 export interface RouteConfig {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * Words, `*` for one word, `#` for any number; the first match wins; the same pattern twice is
    * refused.
@@ -454,6 +466,7 @@ interface CustomOptions {
 
 /** When a notification is sent, and how. */
 export interface AlertsConfig {
+  // Written by `npm run options`: edit the table of options instead.
   /** How often the rules are evaluated. 1s to 1d; default 15s. */
   readonly every?: Duration;
   /** Who is notified. */
@@ -470,6 +483,7 @@ export type ReceiverConfig =
 
 /** When to tell, whom, and what else to do. */
 export interface AlertRuleConfig {
+  // Written by `npm run options`: edit the table of options instead.
   /** Unique; the audit record has `alert:` and the name. */
   readonly name: string;
   /** When it fires, such as `bounce rate > 5 % for 5m`. */
@@ -491,6 +505,7 @@ export type AlertActionConfig =
 
 /** What a configuration may say of dead letters. */
 export interface DeadLettersConfig {
+  // Written by `npm run options`: edit the table of options instead.
   /** Your own rules for categories of failures; they take precedence over the built-in ones. */
   readonly categories?: readonly CategoryRule[];
   /** When dead letters are replayed automatically. */

@@ -24,6 +24,7 @@ import { RecordLease } from '../../spool/record-lease.ts';
 
 /** How a configuration writes a rule. */
 export interface ReplayRuleConfig {
+  // Written by `npm run options`: edit the table of options instead.
   /** Unique; the audit record has `rule:` and the name. */
   readonly name: string;
   /**

@@ -92,6 +92,7 @@ export const EXEC_OPTIONS: Readonly<Record<keyof ExecOptions, Option>> = EXEC;
 
 /** What `exec()` takes besides the command. */
 export interface ExecOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * The folder in which the command runs and relative programs are resolved. Default the folder of
    * the configuration file; in your own program that of the process.

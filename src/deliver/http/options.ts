@@ -117,6 +117,7 @@ export const HTTP_OPTIONS: Readonly<Record<keyof HttpOptions, Option>> = HTTP;
 
 /** What `http()` takes; either `url` or `urls`. */
 export interface HttpOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Where every message goes; without user and password, for which there is `headers`. */
   readonly url?: string;
   /** Instead of `url`; a message without a known `destination` is held. */

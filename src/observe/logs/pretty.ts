@@ -54,6 +54,7 @@ export const PRETTY_OPTIONS: Readonly<Record<keyof PrettyOptions, Option>> = PRE
 
 /** What `prettyLogger()` takes. */
 export interface PrettyOptions extends RedactOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Receives each line, with its end. Default to stderr. */
   readonly write?: (line: string) => unknown;
   /**

@@ -130,6 +130,7 @@ export const WATCH_RELAY_OPTIONS: Readonly<Record<keyof WatchRelayOptions, Optio
 
 /** How metrics are kept. */
 export interface MetricsOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * Where the metrics are registered; two sets with the same prefix in one registry are refused.
    * Default its own.
@@ -153,6 +154,7 @@ export interface MetricsOptions {
 
 /** How a watched spool is called, and what else is reported of it. */
 export interface WatchOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * The label `source`; two with the same name, including relays, cannot be watched at once.
    * Default `spool`.
@@ -172,6 +174,7 @@ export interface WatchOptions {
 
 /** What to ask about queues besides the consumer's own connection. */
 export interface WatchConsumerOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * Your own client of the management API, or its address; without it only depths and consumers are
    * reported.
@@ -183,12 +186,14 @@ export interface WatchConsumerOptions {
 
 /** How a publisher is called. */
 export interface WatchPublisherOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** The label `publisher`. */
   readonly name: string;
 }
 
 /** How a relay is called. */
 export interface WatchRelayOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * The label `source`; two with the same name, including relays, cannot be watched at once.
    * Default `relay`.

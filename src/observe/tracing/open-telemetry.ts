@@ -152,6 +152,7 @@ export const OPEN_TELEMETRY_API_OPTIONS: Readonly<Record<'api', Option>> = API;
 
 /** Which tracer provider and propagator are used. */
 export interface OpenTelemetryOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Makes the tracer. Default the one that is registered, now or later. */
   readonly tracerProvider?: OtelTracerProvider;
   /** Carries contexts in headers. Default the one that is registered, now or later. */
@@ -160,6 +161,7 @@ export interface OpenTelemetryOptions {
 
 /** The same, with the package at hand. */
 export interface OpenTelemetryApiOptions extends OpenTelemetryOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** What `import * as api from '@opentelemetry/api'` gives. */
   readonly api: OtelApi;
 }

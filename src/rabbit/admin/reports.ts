@@ -110,6 +110,7 @@ export interface MoveProgress {
 
 /** Options of `drainQueue`. */
 export interface DrainOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** The broker; the connection is left open. */
   readonly connection: AnyConnection;
   /** What to empty: a wait, dead, parked or unrouted queue. */
@@ -176,6 +177,7 @@ export interface OldQueue {
 
 /** Options of `migrateTopology`. */
 export interface MigrateOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** The broker; the connection is left open. */
   readonly connection: AnyConnection;
   /** Required to remove anything: only it reports bindings and what is being dead-lettered. */

@@ -186,6 +186,7 @@ export const GOQUEUE_OPTIONS: OptionTable = GOQUEUE;
 
 /** What their consumers were given. */
 export interface GoqueueOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * Their `MaxRetryFailedMessage`: how many level queues there are. 0 to 64; default the attempts
    * of the policy less one.

@@ -53,6 +53,7 @@ export const OUTBOX_COMPAT_OPTIONS: OptionTable = OUTBOX;
 
 /** What their workers were given. */
 export interface OutboxCompatOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Their `exchange_name`, which begins most names. Default `outbox`. */
   readonly exchange?: string;
 }

@@ -82,6 +82,7 @@ export const SPRING_OPTIONS: OptionTable = SPRING;
 
 /** How things are called in their code, where nothing says what these names have to be. */
 export interface SpringOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** The headers exchange before the wait queues. Default `wait`. */
   readonly waitExchange?: string;
   /** The headers exchange behind them. Default `return`. */

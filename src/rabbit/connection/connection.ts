@@ -119,6 +119,7 @@ export const CONNECTION_OPTIONS: Readonly<Record<keyof ConnectionOptions, Option
 
 /** Where the broker is. */
 export interface ConnectionOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Such as `amqp://user:password@host:5672/vhost`; of a list one that answers. */
   readonly url: string | readonly string[];
   /** For `amqps://`. Default Node's certificate authorities. */
@@ -280,6 +281,7 @@ export interface ConnectOptions {
 
 /** Keys and certificates, as `tls.connect` of Node takes them. */
 export interface TlsOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Additional trusted certificate authorities, in PEM. */
   readonly ca?: string | Buffer | readonly (string | Buffer)[];
   /** The client's certificate in PEM. */

@@ -235,6 +235,7 @@ export const CONSUMER_OPTIONS: Readonly<Record<keyof ConsumerOptions, Option>> =
 
 /** How the main queue is declared, beyond what its style needs. */
 export interface QueueDeclareOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Survives a restart of the broker; a quorum queue always does. Default true. */
   readonly durable?: boolean;
   /** Belongs to the connection alone; a quorum queue never does. Default false. */
@@ -247,6 +248,7 @@ export interface QueueDeclareOptions {
 
 /** Which queue is consumed, and how. */
 export interface ConsumerOptions<Body = unknown> extends ConnectionChoice {
+  // Written by `npm run options`: edit the table of options instead.
   /** The queue to consume. */
   readonly queue: string;
   /**

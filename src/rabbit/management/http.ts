@@ -54,6 +54,7 @@ export const MANAGEMENT_OPTIONS: Readonly<Record<keyof ManagementOptions, Option
 
 /** Where the management API is, and its user. */
 export interface ManagementOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** `http://user:password@host:15672`; a path before `/api` may follow. */
   readonly url: string;
   /** For `https://`. Default Node's certificate authorities. */

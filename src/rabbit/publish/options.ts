@@ -162,6 +162,7 @@ export const PUBLISHER_OPTIONS: Readonly<Record<keyof PublisherOptions, Option>>
 
 /** How a publisher reaches its broker, and what its messages have in common. */
 export interface PublisherOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** The broker; of a list one that answers. Either this or `connection`. */
   readonly url?: string | readonly string[];
   /** Shared with others, and left open. amqplib's own does not reconnect. */

@@ -77,6 +77,7 @@ export const SINK_OPTIONS: Readonly<Record<keyof RabbitSinkOptions, Option>> = S
 
 /** Where parcels go. */
 export interface RabbitSinkOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** The broker; of a list one that answers. Either this or `connection`. */
   readonly url?: string | readonly string[];
   /** Shared with others, and left open. amqplib's own does not reconnect. */

@@ -77,6 +77,7 @@ export const LETTERS_OPTIONS: Readonly<Record<keyof QueueLettersOptions, Option>
 
 /** Which queue, and what is known of it. */
 export interface QueueLettersOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Either this or `url`; it is left open. */
   readonly connection?: AnyConnection;
   /** The broker; of a list one that answers. */

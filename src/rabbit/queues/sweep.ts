@@ -192,6 +192,7 @@ export const SWEEP_QUEUES_OPTIONS: OptionTable = {
 
 /** How a sweep goes, whichever queues it is for. */
 export interface SweepSettings {
+  // Written by `npm run options`: edit the table of options instead.
   /** Either this or `url`; it is left open. */
   readonly connection?: AnyConnection | undefined;
   /** The broker; of a list one that answers. */
@@ -250,6 +251,7 @@ export interface SweepQueueOptions extends SweepSettings {
 
 /** Options of `sweepQueues`: queues by pattern, and their target. */
 export interface SweepOptions extends SweepSettings {
+  // Written by `npm run options`: edit the table of options instead.
   /** The queues; wildcards need `management`. `sweepQueue` takes one `queue` instead. */
   readonly patterns: readonly string[];
   /**

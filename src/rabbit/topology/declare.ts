@@ -28,6 +28,7 @@ export const TOPOLOGY_OPTIONS: Readonly<Record<keyof ApplyOptions, Option>> = {
 
 /** Options of `applyTopology`. */
 export interface ApplyOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * Sees and sets policies, and sees what is there beyond the topology; without it that stays
    * unknown, or is reported as not applied.

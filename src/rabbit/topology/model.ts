@@ -66,6 +66,7 @@ export interface Topology {
 
 /** A binding of a user's exchange to the queue. */
 export interface UserBinding {
+  // Written by `npm run options`: edit the table of options instead.
   /** The exchange. */
   readonly exchange: string;
   /** A routing key, with `*` and `#` at a topic exchange. Default `#`. */

@@ -59,6 +59,7 @@ export const STYLE_TABLES: Readonly<Record<'shared' | 'perDelay' | 'perAttempt',
 
 /** How the shared queues and exchanges are called. */
 export interface SharedOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** What names of the shared queues and exchanges begin with. Default `respool`. */
   readonly prefix?: string;
 }
@@ -119,6 +120,7 @@ function match(headers: Readonly<Record<string, string>>): Readonly<Record<strin
 
 /** Whose wait queues they are. */
 export interface PerDelayOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Wait queues for each queue, or for all queues of an exchange. Default `queue`. */
   readonly by?: 'queue' | 'exchange';
   /** With `by: 'exchange'`: whose name they carry. Default the one exchange of the bindings. */

@@ -25,6 +25,7 @@ export type ReplaySource =
 
 /** How a replay is to go. */
 export interface ReplayOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Which letters; fixed when it is planned: what dies later is not part of it. Default all. */
   readonly query?: LetterQuery;
   /** Where the letters go. Default the home of each. */

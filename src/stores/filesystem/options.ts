@@ -57,6 +57,7 @@ export const FILESYSTEM_BODY_OPTIONS: Readonly<Record<keyof FilesystemBodiesOpti
 
 /** How to keep entries as files. */
 export interface FilesystemOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** The folder; created if it does not exist. */
   readonly path: string;
   /**
@@ -77,6 +78,7 @@ export interface FilesystemOptions {
 
 /** How to keep bodies as files. */
 export interface FilesystemBodiesOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** The folder; created if it does not exist. */
   readonly path: string;
   /**

@@ -27,12 +27,14 @@ export const MEMORY_OPTIONS: Readonly<Record<keyof MemoryBodiesOptions, Option>>
 
 /** How a memory store is made. */
 export interface MemoryOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Data that other memory stores also use. Default its own. */
   readonly shared?: MemoryData;
 }
 
 /** How a memory body store is made. */
 export interface MemoryBodiesOptions extends MemoryOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Bodies only: when a body was written. Default the system clock. */
   readonly clock?: Clock;
 }

@@ -165,6 +165,7 @@ export const NATS_BODY_OPTIONS: OptionTable = NATS_BODY;
 
 /** How to keep entries or bodies in NATS JetStream. */
 export interface NatsOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** The server's address; several addresses separated by commas. Reconnects forever. */
   readonly url?: string;
   /**
@@ -210,6 +211,7 @@ export interface NatsOptions {
 
 /** What only entries have. */
 export interface NatsEntryOptions extends NatsOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * The largest entry that can be inserted, with its headers and inline body; a larger one is
    * refused with `limit.exceeded`. One that grows later, by its attempts, is not. Entries only. 1
@@ -236,6 +238,7 @@ export interface NatsEntryOptions extends NatsOptions {
 
 /** What only bodies have. */
 export interface NatsBodyOptions extends NatsOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * The size of one chunk of a body, never more than the server's `max_payload` allows. Eight
    * chunks are in memory for each body that is written or read. Bodies only. 1 KiB to 64 MiB;

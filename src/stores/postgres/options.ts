@@ -116,6 +116,7 @@ export const POSTGRES_OPTIONS: Readonly<Record<keyof PostgresOptions, Option>> =
 
 /** How a PostgreSQL store is made: with your own pool, or with a URL. */
 export interface PostgresOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Your own `pg.Pool`; it stays open when the store closes. */
   readonly pool?: PgPool;
   /** Instead of `pool`: `postgres://user:password@host/database`; the store opens its own pool. */

@@ -147,6 +147,7 @@ export const S3_OPTIONS: Readonly<Record<keyof S3Options, Option>> = S3;
 
 /** How bodies are kept in a bucket: with your own client, or with an address. */
 export interface S3Options {
+  // Written by `npm run options`: edit the table of options instead.
   /** Your own `S3Client`; it is not destroyed when the store closes. Default the store's own. */
   readonly client?: S3ClientLike;
   /**

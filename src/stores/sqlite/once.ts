@@ -34,6 +34,7 @@ export const SQLITE_ONCE_OPTIONS: Readonly<Record<keyof SqliteOnceOptions, Optio
 
 /** What `once` takes beside its work. */
 export interface SqliteOnceOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /** Keys of different scopes are independent. Default `''`. */
   readonly scope?: string;
   /** How long a key is remembered. At least 1ms; default 14d. */

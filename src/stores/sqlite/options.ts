@@ -96,6 +96,7 @@ export const SQLITE_OPTIONS: Readonly<Record<keyof SqliteOptions, Option>> = SQL
 
 /** How a SQLite store is made. */
 export interface SqliteOptions {
+  // Written by `npm run options`: edit the table of options instead.
   /**
    * A folder, which gets `respool.db` (bodies: `bodies.db`), or a file: what does not exist yet is
    * a file if it ends in `.db`, `.sqlite` or `.sqlite3`.
