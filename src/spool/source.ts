@@ -161,8 +161,8 @@ export class SpoolSource implements Source {
   }
 
   /**
-   * Handlers or pauses changed, so other messages can be claimed than before: those that waited go
-   * in the order of precedence, and before what is enqueued now.
+   * Handlers or pauses changed, so other messages can be claimed than before: those that waited
+   * are claimed in order of precedence, and before what is enqueued now.
    */
   restartTurns(): void {
     if (this.#turns.restart()) this.#limitedTurns.clear();
@@ -621,7 +621,7 @@ export class SpoolClaim implements Claim {
   sent: Status | 'remove' | undefined;
   /** A write was not answered, so what the store has may be one step ahead of `entry`. */
   isUnsure = false;
-  /** Its whole body, hashed in this process a moment ago and not out of memory since. */
+  /** The whole body, kept in memory since this process hashed it, so it needs no check. */
   readonly plain: Uint8Array | undefined;
   readonly #fencedAt: number;
 

@@ -3,7 +3,10 @@
 import { V7Generator } from 'uuidv7';
 import type { Dice } from '../ports/clock.ts';
 
-/** Makes UUIDv7 ids, from the time and random numbers, that never go backwards within one maker. */
+/**
+ * Makes UUIDv7 ids from the time and random numbers. Within one maker they go up, unless the clock
+ * is set back by more than 10 s.
+ */
 export function createIdMaker(dice: Dice): (now: number) => string {
   const generator = new V7Generator({
     nextUint32: () => Math.floor(dice.random() * 0x1_0000_0000),
@@ -17,7 +20,7 @@ const HEX: readonly string[] = Array.from({ length: 256 }, (_, byte) =>
   byte.toString(16).padStart(2, '0'),
 );
 
-/** n.b. A third of the time of the library's own `toString`, once per message. */
+/** Takes a third of the time of the library's `toString`; called once per message. */
 function textOf(bytes: Uint8Array): string {
   let text = '';
   for (let at = 0; at < 16; at += 1) {

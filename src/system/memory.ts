@@ -1,7 +1,7 @@
 /**
- * memory — buffers of streams that are released or reused as soon as they are no longer read, which
- * a reader says by its window (`setReadWindow`); also `readWhole`, and the hint that makes V8
- * collect buffers that cannot be released.
+ * memory — buffers of streams that are released or reused as soon as their reader is done with
+ * them; the reader declares how much it still needs (`setReadWindow`); also `readWhole`, and the
+ * hint that makes V8 collect buffers that cannot be released.
  *
  * V8 counts only the small object in front of a buffer: by itself it lets 64 MiB of unused buffers
  * gather before it collects them, and every new one costs page faults. A stage of a stream that

@@ -1,6 +1,6 @@
 /**
- * letter-cases — the cases of the suite for dead letters: looking changes nothing, a letter in hand
- * is only one that was asked for, and what happens to it is safe.
+ * letter-cases — the cases of the suite for dead letters: looking changes nothing, only letters
+ * that were asked for come into hand, and what happens to them is safe.
  */
 
 import assert from 'node:assert/strict';
@@ -90,7 +90,7 @@ export interface LettersAbilities {
   readonly hasContentType: boolean;
 }
 
-/** What a case gets: all ways are there, those the maker does not give fail by name. */
+/** What a case gets: every function is present; one the maker omits fails, naming itself. */
 type LettersWorld = Required<Omit<LettersUnderTest, 'dispose'>>;
 
 export interface LetterCase {
@@ -312,7 +312,7 @@ export const lookCases: readonly LetterCase[] = [
 ];
 
 // Letters in hand: only those asked for, a few at once, returned when the loop is left;
-// and what happens to them: sent on, parked, removed or left, with its events.
+// and what happens to them: sent on, parked, removed or left.
 
 const MANY = 30;
 

@@ -15,7 +15,7 @@
  *
  *   plan, plan, …   the frozen keys, 500 at a time
  *   step            these are about to be sent · those came to this · the last ones are acked
- *   canaries        what is sent from here on is a canary, until they are proven
+ *   canaries        canaries begin again: those sent so far no longer count
  *   proven          the canaries did well
  *   canary          how one of them ended, by the process that settled it
  *
@@ -369,7 +369,7 @@ export class LetterProgress {
   }
 }
 
-/** What has to be known of letters that may have lost their acks. */
+/** The warning about letters whose acks may be lost. */
 export function unackedText(count: number): string {
   return `${count} letters were sent without a confirmed ack`;
 }
@@ -517,7 +517,7 @@ export class ReplayJournal {
 
 // The lease of the process that runs a replay.
 
-/** Why a run ends before its end. */
+/** Why a run stops early. */
 export type HaltReason =
   | { readonly kind: 'end'; readonly state: ReplayState; readonly because?: string }
   /** Another process runs it by now, or may. */
@@ -555,7 +555,7 @@ export const INTERRUPTED_REASON = 'it was interrupted';
 /** How long a runner keeps its lease without a heartbeat. */
 export const LEASE_MS: number = 30 * SECOND_MS;
 const BEAT_MS = SECOND_MS;
-/** In the last part of a lease, this long, nothing new is begun. */
+/** Nothing new is begun when less than this is left of the lease. */
 const MARGIN_MS: number = 5 * SECOND_MS;
 
 interface ReplayLeaseOptions {

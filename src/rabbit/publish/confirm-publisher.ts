@@ -28,8 +28,7 @@ import type { ReconnectingConnection } from '../connection/reconnecting-connecti
 import { HEADER } from '../message-history.ts';
 
 // The messages of a confirm publisher in their order: those that wait, those on their way, and
-// when the time of each is over. One timer for all: they have the same limit, so the oldest is the
-// first.
+// the deadline of each. One timer for all: they have the same limit, so the oldest is the first.
 
 /** A message that was handed over. */
 interface PendingConfirm {
@@ -330,7 +329,7 @@ const ASK_AGAIN_MS = 100;
 /** How long an exchange that we may not write to is left alone. */
 const FORBIDDEN_MS = 5_000;
 
-/** Exchanges that are remembered to be there. */
+/** How many exchanges known to exist are remembered. */
 const KNOWN_EXCHANGES_MAX = 1_000;
 
 /** What a confirm publisher is doing. */

@@ -1,13 +1,15 @@
 /**
  * queue-letters — a dead or parked queue of RabbitMQ as `DeadLetters`.
  *
- *   look ─▶ a pass that leaves everything            take ─▶ the queue's lock, then a pass:
+ *   look ─▶ the queue's lock, where the user may take it, then a pass that leaves everything
+ *   take ─▶ the queue's lock, then a pass:
  *
  *   unwanted ─▶ left     in hand ─settle─▶ published, confirmed, acked · acked · left
  *                           └─ the loop ends: given back, in the old order
  *
  * Promise: confirmed where it goes before it is acked here; a kill at any point leaves a
  * message here, there, or in both places, never in none. What is left keeps its order.
+ * Look and take are refused where the broker may drop what is looked at (delivery-limit.ts).
  *
  * `remove` only acks, with `hard` or without: a queue archives nothing. To be able to undo it,
  * archive `letter.copy()` first, as `dlq remove` does.

@@ -1,9 +1,11 @@
 /**
- * claim-sql — the SQL of each scan for a claim or for the next due time; the columns of a claim's
- * answer and how they are read back (`claimedRows`); and the settings that keep the planner on the
- * indexes (`INDEX_ONLY_SQL`). `respool doctor --sql` prints the statements.
+ * claim-sql — the SQL of a claim (`claimSql`: a scan, and the UPDATE that makes its rows active)
+ * and of the next due time; the columns of a claim's answer and how they are read back
+ * (`claimedRows`); and the settings that keep the planner on the indexes (`INDEX_ONLY_SQL`).
+ * `respool doctor --sql` prints the statements.
  *
- * Which scan is used, and when: claim.ts.
+ * Which scan is used, and when: claim.ts. The UPDATE repeats `claimedStatus` of core/next-status.ts
+ * in SQL: change both.
  */
 
 import { RespoolError } from '../../core/errors.ts';
@@ -77,7 +79,7 @@ const NONE_SEEN_SQL = 'SELECT 0 AS left_out, 0 AS seen';
 
 const FOUND = 'at, seq, slot, priority, due_at, id';
 
-/** How many rows a bounded scan looks at: most of the time few are left out. */
+/** How many rows a bounded scan looks at: usually the filter rejects only a few. */
 export function boundOf(max: number, isWide: boolean): number {
   return (isWide ? 2 * max : max) + 16;
 }
@@ -148,8 +150,8 @@ SELECT t.*, ${counted}, s.left_out, s.seen FROM (${found.seen}) s LEFT JOIN take
 }
 
 /**
- * Does what `claimed` in core/next-status.ts says, to the rows of `c`. n.b. "OFFSET 0" keeps the
- * planner from joining all contents when it overestimates the claim.
+ * Does what `claimedStatus` in core/next-status.ts says, to the rows of `c`. n.b. "OFFSET 0" keeps
+ * the planner from joining all contents when it overestimates the claim.
  */
 function takenSql({ table }: Names, request: ClaimRequest, bind: Bind, isInTurn: boolean): string {
   const { now, leaseMs, holder, lane } = request;
@@ -462,8 +464,8 @@ function scanFlowsSql(names: Names, search: ClaimSearch, scan: FlowScan): ScanSq
 }
 
 /**
- * Up to how many flows it is shorter to search for each than to read the whole index; the least of
- * it if the index has another name.
+ * The number of flows up to which searching each one beats reading the whole index; the minimum if
+ * the index has another name.
  */
 function flowsMaxSql({ quotedSchema, index }: Names): string {
   const size = `pg_relation_size(to_regclass('${quotedSchema}.${index('entries_flow')}'))`;

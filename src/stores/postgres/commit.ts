@@ -1,8 +1,8 @@
 /**
- * commit — guarded writes and removals, a batch in one statement; with it moves of what was
- * delivered into the table `sent`, the release of the next message of an order key, and the move of
- * unreadable rows into quarantine. A body stored in the tables beside ours is removed in the same
- * commit as its entry.
+ * commit — guarded writes and removals, a batch in one statement. The same statement moves
+ * delivered messages to the table `sent` and releases the next message of an order key. A body
+ * stored in the tables beside ours is removed in the same commit as its entry. Also here: the move
+ * of unreadable rows into quarantine.
  *
  * A statement writes a row once, so a second change of the same entry waits for the next one.
  * Changes with a new envelope are written one by one, since one may meet another entry's dedupe key

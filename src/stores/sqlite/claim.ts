@@ -74,7 +74,7 @@ export class Claims {
     this.#permits = new Permits(flows);
   }
 
-  /** In a transaction; see `claimed` in core/next-status.ts for what it writes. */
+  /** In a transaction; see `claimedStatus` in core/next-status.ts for what it writes. */
   claim(request: ClaimRequest): EntryRow[] {
     const picked = this.#pick(request);
     const bySlot = new Map<StateKey, number[]>();

@@ -1,9 +1,10 @@
 /**
  * simulate — one world from its first message to its rest, from one seed. The same seed gives the
  * same world, step by step. First random producers, operators and faults (kills, pauses, power
- * cuts, outages, clock jumps) act on it: this file decides what happens when; world.ts, process.ts,
- * connection.ts and disk.ts carry it out; checks/ judges every step. Then everything is healed
- * and must come to rest, which is judged here (`liveness`, `prompt`, `orphans`):
+ * cuts, outages, clock jumps) act on it: how often is drawn in plan.ts; this file picks when and
+ * what happens; world.ts, process.ts, connection.ts and disk.ts carry it out; checks/ judges every
+ * step. Then everything is healed and must come to rest, which is judged here (`liveness`,
+ * `prompt`, `orphans`):
  *
  *   heal ─▶ rest: every message has ended, or waits as it may ─▶ probes: new messages start in time
  *   ─▶ stop: no timer is left ─▶ retention and orphan grace pass ─▶ two cleanups ─▶ nothing is left

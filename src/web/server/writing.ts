@@ -1,6 +1,8 @@
 /**
- * writing — answers on their way out through Node's server: headers on all of them, streams with
- * back-pressure, and a last word to callers who are still sending.
+ * writing — answers on their way out through Node's server: the headers every answer has to carry
+ * (`SAFE_HEADERS`; service.ts and app.ts add them to answers of the app), streams with
+ * back-pressure, a count of what is still unread (answer-memory.ts), and a last word to callers who
+ * are still sending.
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -18,7 +20,7 @@ export const SAFE_HEADERS: Readonly<Record<string, string>> = {
   'cache-control': 'no-store',
   'content-security-policy': "default-src 'none'; base-uri 'none'; frame-ancestors 'none'",
   'cross-origin-resource-policy': 'same-origin',
-  // By this a client knows that it is us; the version is the API's.
+  // Tells a client that this service answered, and its API version.
   [API_HEADER]: API_VERSION,
   'referrer-policy': 'no-referrer',
   'x-content-type-options': 'nosniff',
@@ -164,7 +166,7 @@ export async function writeAnswer(
   await writeStream(response, answer.body, { isBody: answer.headers.has(LENGTH), memory });
 }
 
-/** What has to do with how an answer is written. */
+/** What writing an answer needs. */
 interface Writing {
   /** The connection is closed behind it. */
   readonly isLast: boolean;

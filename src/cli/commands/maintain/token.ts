@@ -113,7 +113,7 @@ function noteLine(out: Out, entry: Readonly<Record<string, string>>): void {
   const pairs = Object.entries(entry).map(([key, value]) => `"${key}": "${safe(value)}"`);
   out.note('The line for serve.tokens of the configuration:');
   out.note(`  { ${pairs.join(', ')} }`);
-  // n.b. Without the word that scripts look for.
+  // Says "hash", not "sha256": scripts search the output for "sha256".
   if (entry['role'] === 'admin') {
     out.note(
       'If it is the only token, serve.token takes its hash: docs/how-to/secure-the-service.md',

@@ -101,7 +101,8 @@ function headersOf(
   texts: readonly string[],
   { said, type }: { readonly said: string | undefined; readonly type: string | undefined },
 ): Record<string, string> {
-  // No prototype: a header may be called like one of its members, and is refused by the spool.
+  // No prototype: a header named like a member of Object.prototype must reach the spool, which
+  // refuses it.
   const headers = Object.create(null) as Record<string, string>;
   const contentType = said ?? type;
   if (contentType !== undefined) headers['content-type'] = contentType;
