@@ -1,6 +1,8 @@
 /**
  * edit — `respool config set`: one key of a JSON or YAML file, comments kept, checked before
  * it is written, written whole or not at all. A file that is a program stays its author's.
+ * The check is that of loading (`completeConfig` of load-config.ts). No lock: of two edits at once
+ * the last one holds.
  */
 
 import { chmod, chown, open, realpath, rename, rm, stat } from 'node:fs/promises';

@@ -1,4 +1,7 @@
-/** alerts — what a configuration says of alerts. Checked here; nothing is connected. */
+/**
+ * alerts — what a configuration says of alerts. Checked here; nothing is connected. The text of a
+ * condition is read by parse.ts of observe/alerts/.
+ */
 
 import type { Duration } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';

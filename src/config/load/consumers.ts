@@ -1,6 +1,7 @@
 /**
  * consumers — which queues of RabbitMQ are consumed, how and by whom, checked, with the ready-made
- * handlers and the style of their topology made. Nothing is connected here.
+ * handlers and the style of their topology made. Nothing is connected here:
+ * open/open-consumers.ts does that. Loaded only where a configuration has consumers.
  */
 
 import { type Duration, durationMs } from '../../core/duration.ts';

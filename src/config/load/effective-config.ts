@@ -1,7 +1,9 @@
 /**
  * effective-config — flags over file over environment over defaults, key by key, then checked.
  *
- * No I/O: load-config.ts has read everything before.
+ * No I/O: load-config.ts has read everything before. Each key is checked by schema/keys.ts, lists
+ * and sections by files of their own here; describe.ts shows the result, with the origin of each
+ * value.
  */
 
 import path from 'node:path';

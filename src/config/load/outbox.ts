@@ -1,6 +1,7 @@
 /**
  * outbox — the outbox of a configuration and its relay, checked, with the ready-made handler made.
- * Nothing is connected here.
+ * Nothing is connected here: open/open-outbox.ts does that. Loaded only where a configuration has
+ * an outbox.
  */
 
 import path from 'node:path';

@@ -1,5 +1,6 @@
 /**
- * stores — from `sqlite:./respool` to stores. Nothing is opened here.
+ * stores — from `sqlite:./respool` to stores. Nothing is opened here. Stores on servers:
+ * server-stores.ts; how a text is taken apart: load/store-url.ts.
  */
 
 import { stat } from 'node:fs/promises';

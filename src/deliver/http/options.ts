@@ -1,4 +1,7 @@
-/** options — the options of `http()`, checked all at once when it is called. */
+/**
+ * options — the options of `http()`, checked all at once when it is called; and how a handler made
+ * of them is shown without secrets (`describeHttp`).
+ */
 
 import { X509Certificate } from 'node:crypto';
 import type { Duration } from '../../core/duration.ts';

@@ -4,6 +4,7 @@
  *   measure [of topic or "queue"] [over span] (> >= < <= value | down) [over span] [for span]
  *
  * Written by hand, for what it says of mistakes: the place, what stands there, what is allowed.
+ * `printCondition` of condition.ts writes what is read here: change both.
  */
 
 import { DAY_MS, durationMs, SECOND_MS } from '../../core/duration.ts';

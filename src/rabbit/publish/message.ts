@@ -1,6 +1,7 @@
 /**
  * message — what `publish` takes, checked; what middleware sees of it; and the message
- * that goes to the broker.
+ * that goes to the broker. sink.ts and fallback.ts build theirs from entries of a spool;
+ * sink.ts takes its checks from here (`checkShort`, `badKeyList`).
  */
 
 import { type Duration, durationMs, type Millis } from '../../core/duration.ts';

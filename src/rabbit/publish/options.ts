@@ -1,4 +1,7 @@
-/** options — what `createPublisher` takes, checked, with its defaults. */
+/**
+ * options — what `createPublisher` takes, checked, with its defaults. The options of `rabbitSink`:
+ * sink.ts.
+ */
 
 import type { Duration } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';

@@ -6,7 +6,7 @@
  *
  * Several processes may use one folder at once: a ref is taken by `link`, which fails when it
  * exists. Promise: a put that resolved is on the disk (unless `sync: 'none'`); nothing half written
- * has a ref.
+ * has a ref. What a crash left is listed among the refs, so that the caretaker removes it.
  */
 
 import { constants } from 'node:fs';

@@ -6,7 +6,8 @@
  * removals), the stream is shorter than we knew, or we were away longer than tombstones are kept.
  *
  * `caughtUp` is how one process sees what another has written: it asks where the stream ends and
- * waits until the feed has come that far.
+ * waits until the feed has come that far. entry-store.ts makes one per store; feed.ts brings the
+ * messages. The sweep for what dead inserts left (`Sweeper` of tombstones.ts) starts here.
  */
 
 import { RespoolError } from '../../core/errors.ts';

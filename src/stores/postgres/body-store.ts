@@ -7,6 +7,10 @@
  * the last write waits for the disk: it takes along what was written before, and counts it, since a
  * server that crashed meanwhile may have forgotten a chunk. A body that fits one chunk is a row of
  * a batch that it shares with anyone who writes at the same time.
+ *
+ * Beside entries in the same schema, commit.ts removes bodies by a statement of its own
+ * (`dropBodiesSql`), which has to do what `remove` of `bodySql` does. `respool doctor --sql` prints
+ * the statements (statements.ts).
  */
 
 import { RespoolError, textOf } from '../../core/errors.ts';

@@ -1,5 +1,6 @@
 /**
- * options — what may be said about an S3 store, with defaults and limits.
+ * options — what may be said about an S3 store, with defaults and limits; and which durability a
+ * server is trusted with (`promiseOf`).
  */
 
 import type { Duration } from '../../core/duration.ts';

@@ -3,7 +3,7 @@
  *
  * For stores whose `traits.ordered` is true. What waits for its turn may show any due time, so no
  * case looks at it. Claims name their time: a store must not let the next one go by a clock of its
- * own that is ahead of theirs.
+ * own that is ahead of theirs. The same at scale, and in random steps: order-model.ts.
  */
 
 import assert from 'node:assert/strict';

@@ -1,6 +1,10 @@
 /**
  * endpoint — one path of the API: what it takes and answers as schemas, who may ask, and what is
- * done. From the same schemas come the checks and the OpenAPI document.
+ * done. From the same schemas come the checks and the OpenAPI document. The files of
+ * routes/ add them.
+ *
+ * One path is not answered here: routes/post.ts takes raw posts by hand, and `describeRawPost` of
+ * routes/messages.ts puts them into the document: change both.
  */
 
 import { type OpenAPIHono, z } from '@hono/zod-openapi';

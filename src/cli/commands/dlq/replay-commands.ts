@@ -1,4 +1,7 @@
-/** `respool dlq` — replay, replays and rules. */
+/**
+ * `respool dlq` — replay, replays and rules. Declarations alone: the code of a command is
+ * loaded when it runs.
+ */
 
 import { LOOK_OPTIONS, PLACE_OPTIONS } from './options.ts';
 import type { ArgumentSpec, CommandSpec, OptionSpec } from '../../spec.ts';

@@ -1,6 +1,7 @@
 /**
  * queues — which queues a command of `respool rabbit` is about: those of the configured consumers,
- * or one that is described by options.
+ * or one that is described by options. Also the options that describe one, and those of the queues
+ * that `respool rabbit migrate` empties (`--from-…`).
  */
 
 import type { Broker } from '../../../config/load/brokers.ts';

@@ -1,6 +1,7 @@
 /**
  * replay — plans a replay over every place that was asked for, shows what would happen, asks, and
- * runs one after the other.
+ * runs one after the other. The run itself: view.ts here, by run.ts of dead-letters/replay/. The
+ * commands over replays on record: replays.ts.
  */
 
 import path from 'node:path';
