@@ -1,9 +1,9 @@
 /**
  * connection — one open connection to a Respool file, with its pragmas and its two kinds of commit.
  *
- * Synchronous; file.ts opens it, in whatever thread it runs. Promise: what `write(true, …)` returned
- * from is on the disk; what `write(false, …)` returned from survives the process, and the disk has
- * it after the next durable write.
+ * Synchronous; file.ts opens it, in whatever thread it runs. Promise: what `write(true, …)`
+ * returned from is on the disk; what `write(false, …)` returned from survives the process, and the
+ * disk has it after the next durable write.
  */
 
 import { RespoolError } from '../../core/errors.ts';

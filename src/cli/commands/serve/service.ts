@@ -7,8 +7,8 @@
  * Listening comes before delivering: when the port is taken, nothing has been delivered yet.
  *
  * Beside the spool it runs what the configuration has: consumers, a relay, rules for dead letters
- * and alerts. They start after the spool; alerts, rules and the relay stop before it, since they write
- * to it.
+ * and alerts. They start after the spool; alerts, rules and the relay stop before it, since they
+ * write to it.
  */
 
 import { logLevelOf, createServeLog, type ServeLog } from './serve-log.ts';
