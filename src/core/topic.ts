@@ -4,7 +4,7 @@
  *
  * `*` stands for exactly one dot-separated word, `#` for any number of words (also none). Matching
  * is linear in the topic for patterns without `#`, and bounded by words × words otherwise: no
- * RegExp is ever built from a user's text.
+ * RegExp is ever built from a user's text. stores/postgres/conditions.ts repeats this in SQL.
  *
  * Why: docs/decisions/0003-claim-filters-are-ordered-rules.md
  */

@@ -4,7 +4,8 @@
  * Promise: confirmed there before it is acked here (queue-drain.ts); killed at any point, a message
  * is in the old queue, the new one, or both: in both at most a window of them, or 50, and past many
  * that stay some windows. Stops after as many as there were at the beginning: what comes back is
- * not taken again.
+ * not taken again. Takes no lock of the queue (lock.ts): a look or a sweep may go on meanwhile, and
+ * what they hold is not seen here.
  *
  * A pass has an end for the sake of what it holds; a further one goes on. It meets what was left
  * once more, and asks about it once more: who skips as many as were left goes by an order that

@@ -1,6 +1,8 @@
 /**
  * lock — one at a time works through a dead queue: an exclusive queue at the broker, which goes
- * with the connection that declared it. Nothing is left behind by a process that is killed.
+ * with the connection that declared it. Nothing is left behind by a process that is killed. Taken
+ * by queue-letters.ts and sweep-queue.ts, not by drain.ts; `respool dlq restore` has locks of its
+ * own, one per queue.
  *
  * Why: docs/decisions/0033-the-dead-queue-lock-is-an-exclusive-queue.md
  */

@@ -3,6 +3,9 @@
  * code.
  *
  * Names and numbers only: everything a caller wrote goes in as a bound value.
+ *
+ * Repeats in SQL what code says elsewhere: change both. `conditionsOf`: `matchesQuery` of
+ * shared/query.ts; `patternSql` and `rulesSql`: `topicMatches` and `takesTopic` of core/topic.ts.
  */
 
 import { STATES } from '../../core/state.ts';

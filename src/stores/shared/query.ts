@@ -1,5 +1,6 @@
 /**
- * query — what an EntryQuery means, in plain code; for stores that filter while scanning.
+ * query — what an EntryQuery means, in plain code; for stores that filter while scanning. The same
+ * in SQL: `conditionsOf` of postgres/conditions.ts and of sqlite/list.ts.
  */
 
 import type { Entry } from '../../core/entry.ts';

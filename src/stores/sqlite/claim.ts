@@ -5,6 +5,8 @@
  * nothing. What a filter leaves out is passed over a few rows at a time; when that is not enough,
  * flows are asked instead of entries (flow-looks.ts). So neither a claim nor `nextDueAt` reads the
  * backlog of others, whether it is due, as that of a paused topic, or not.
+ *
+ * The UPDATE repeats `claimedStatus` of core/next-status.ts in SQL: change both.
  */
 
 import { stateNumber } from '../../core/state.ts';

@@ -3,7 +3,8 @@
  *
  * A query becomes conditions in SQL, as far as there are columns for it; a scan finds where the
  * entries of the page stand; then they are read. Texts and headers have no column: to filter by
- * them entries are read one after the other, at most READ_MAX per page.
+ * them entries are read one after the other, at most READ_MAX per page. `conditionsOf` repeats
+ * `matchesQuery` of shared/query.ts in SQL: change both.
  */
 
 import { textOf } from '../../core/errors.ts';

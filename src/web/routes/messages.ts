@@ -1,4 +1,7 @@
-/** messages — enqueues messages, shows them, and reads their bodies. */
+/**
+ * messages — enqueues messages, shows them, and reads their bodies; and describes the raw post,
+ * which post.ts takes.
+ */
 
 import { z } from '@hono/zod-openapi';
 import type { Envelope } from '../../core/entry.ts';

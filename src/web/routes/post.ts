@@ -2,7 +2,8 @@
  * post — `POST /v1/topics/{topic}/messages`: the bytes of the request are the message.
  *
  * The path every producer takes, so it goes by hand: no schema, no framework, one look at each
- * header. Promise: a body that is cut off or too long leaves nothing behind.
+ * header. `describeRawPost` of messages.ts puts it into the OpenAPI document. Promise: a body
+ * that is cut off or too long leaves nothing behind.
  *
  * Why: docs/decisions/0013-the-api-listens-on-nodes-own-server.md
  */
