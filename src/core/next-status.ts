@@ -3,7 +3,9 @@
  * operator's action (operator.ts); and how long an ended message is kept.
  *
  * Pure. Stores never decide: they write what these functions return. SQL stores perform
- * `claimedStatus` in one statement; the conformance suite checks that both agree.
+ * `claimedStatus` in one statement (postgres/claim-sql.ts, sqlite/claim.ts); the conformance suite
+ * checks that both agree. The simulator computes apart from this file what has to come out
+ * (testkit/simulator/checks/deliveries.ts).
  *
  *   insert ─ initialStatus()   claim ─ claimedStatus()   heartbeat ─ extendedStatus()
  *   hand-off ─ handedOffStatus()   settle ─ nextStatus()

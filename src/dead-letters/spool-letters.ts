@@ -5,6 +5,9 @@
  * a compare-and-swap, and who was quicker wins. Settles that come together go in one call for each
  * verdict. A call without an answer, and a refusal, are looked into before they are reported: what
  * carries the mark of this replay was sent by it, whatever the answer was.
+ *
+ * The other `DeadLetters`: rabbit/queues/queue-letters.ts. One suite holds for both
+ * (testkit/letter-cases.ts).
  */
 
 import { isRespoolError, textOf, unreachable } from '../core/errors.ts';

@@ -13,6 +13,9 @@
  *
  * `remove` only acks, with `hard` or without: a queue archives nothing. To be able to undo it,
  * archive `letter.copy()` first, as `dlq remove` does.
+ *
+ * The other `DeadLetters`: dead-letters/spool-letters.ts. One suite holds for both
+ * (testkit/letter-cases.ts).
  */
 
 import { MINUTE_MS } from '../../core/duration.ts';

@@ -1,7 +1,8 @@
 /**
  * remove — dead letters are taken away: counted first, asked for, on the audit record, then done.
  *
- * Promise: at most as many as were counted, and none that died since.
+ * Promise: at most as many as were counted, and none that died since. A copy of what is removed
+ * from a queue is archived first, unless it is removed with --hard; restore.ts brings it back.
  */
 
 import { LIMIT_RANGE } from '../../options.ts';
