@@ -84,6 +84,7 @@ describe('an option touches five places', () => {
     const source = 'export interface One {\n}\n';
     expect(withInterface(source, 'One', table)).toBe(
       'export interface One {\n' +
+        '  // Written by `npm run options`: edit the table of options instead.\n' +
         '  /** How long to wait. 1s to 1h; default 10s. */\n' +
         '  readonly patience?: Duration;\n}\n',
     );
