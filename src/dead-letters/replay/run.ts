@@ -9,7 +9,7 @@
  */
 
 import { formatDuration } from '../../core/duration.ts';
-import { RespoolError, textOf } from '../../core/errors.ts';
+import { asError, RespoolError, textOf } from '../../core/errors.ts';
 import {
   auditReplay,
   needReplay,
@@ -345,13 +345,15 @@ async function removeLeftovers(parts: PassParts): Promise<Leftovers> {
   const byKey = progress.unackedByKey();
   // Some look like others that failed or are unsure: a later run may tell them apart.
   const isWhole = [...byKey.values()].flat().length === count;
-  const acked: number[] = [];
+  let acked: readonly number[] = [];
   let why: string | undefined;
   try {
     // Before the look: what a lost connection holds is back when the broker has noticed its loss.
     const isAlone = await letters.isAlone();
     // One pass: after it every letter here was delivered before.
-    await whenFree(() => removeSent(parts, byKey, acked), clock, lease.halt.signal);
+    const end = await whenFree(() => removeSent(parts, byKey), clock, lease.halt.signal);
+    acked = end.acked;
+    if (end.error !== undefined) throw end.error;
     if (!isAlone) {
       why =
         `${some} among those that others hold of ${letters.name}; resume it when no other ` +
@@ -368,29 +370,41 @@ async function removeLeftovers(parts: PassParts): Promise<Leftovers> {
   return why === undefined ? { removed } : { removed, why };
 }
 
-/** Goes once through the place. */
+/** What a pass has removed for sure, and why it ended early. */
+interface Removal {
+  readonly acked: readonly number[];
+  readonly error?: Error;
+}
+
+/** Goes once through the place; throws when its own acks may be lost too. */
 async function removeSent(
   { id, by, letters, lease, keep }: PassParts,
   byKey: ReadonlyMap<string, number[]>,
-  acked: number[],
-): Promise<void> {
+): Promise<Removal> {
+  const acked: number[] = [];
   const reason = `sent by replay ${id}, and its ack was lost`;
   const taking = letters.take({
     isWanted: ({ key, replayedBy, isRedelivered = false }) =>
       isRedelivered && replayedBy !== id && (byKey.get(key)?.length ?? 0) > 0,
   });
   for await (const taken of taking) {
-    if (!lease.isLeased) return;
+    if (!lease.isLeased) break;
     const items = byKey.get(taken.letter.key) ?? [];
     const [item] = items;
     // Further ones are of others: no more than were sent.
     if (item === undefined) await letters.settle(taken, { kind: 'leave' });
     else {
-      await keep([await taken.copy(reason)]);
+      try {
+        await keep([await taken.copy(reason)]);
+      } catch (error) {
+        // n.b. Not thrown out of the loop: that would hide whether the acks so far are lost.
+        return { acked, error: asError(error) };
+      }
       const { kind } = await letters.settle(taken, { kind: 'remove', hard: true, reason, by });
       if (kind !== 'done') continue;
       items.shift();
       acked.push(item);
     }
   }
+  return { acked };
 }

@@ -139,6 +139,8 @@ class Pass {
     await this.#dispatching;
     // In this order: what is on its way ends first, then the place may have back what is in hand.
     await Promise.all(this.#active);
+    // A letter that is still awaited: the end of the place may be heard there.
+    this.#asked?.catch(() => (this.#isBroken = true));
     stop.abort();
     // n.b. A place that lost acks at its end says so: a resume takes away what was sent already.
     await taking.return?.().catch((error: unknown) => {
@@ -206,10 +208,10 @@ class Pass {
         },
       );
       if (next === 'lull') return next;
+      if (next === undefined) return undefined;
       this.#asked = undefined;
-      if (next === undefined) asked.catch(() => (this.#isBroken = true));
-      else if (next.done !== true) return next.value;
-      else this.#isOver = true;
+      if (next.done !== true) return next.value;
+      this.#isOver = true;
       return undefined;
     } catch (error) {
       this.#isOver = true;

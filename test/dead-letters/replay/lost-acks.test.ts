@@ -116,6 +116,56 @@ test('without a copy in the archive none is removed, and the replay says so', as
   expect(lying(world)).toEqual([]);
 });
 
+test('what was removed and is back, since that ack was lost as well, goes with the next run', async () => {
+  const world = await broken();
+  const { place, resume, id, lost } = world;
+  place.noticeLoss();
+  place.lostAcks = 2;
+  expect((await resume(id)).state).toBe('stopped');
+  place.noticeLoss();
+  expect(lying(world)).toEqual(lost.slice(1));
+  expect((await resume(id)).state).toBe('done');
+  expect(lying(world)).toEqual([]);
+});
+
+test('a run that is interrupted says so first, and then what it removed', async () => {
+  const { place, resume, id } = await broken();
+  place.noticeLoss();
+  const { state, because } = await resume(id, { signal: AbortSignal.abort() });
+  expect([state, because]).toEqual([
+    'paused',
+    expect.stringMatching(
+      /^it was interrupted; 3 letters that were sent were in queue "dead" again/,
+    ),
+  ]);
+});
+
+test('acks that are lost while the next letter is awaited are not taken for confirmed', async () => {
+  const world = await setup(COUNT);
+  const { place, clock, process, run, resume } = world;
+  const { id } = await world.plan({ canary: 0, rate: 5, window: 5 });
+  const as = process();
+  const take = as.letters.take.bind(as.letters);
+  as.letters.take = async function* stalls(options) {
+    let given = 0;
+    const over = new Promise((resolve) => options.signal?.addEventListener('abort', resolve));
+    for await (const taken of take(options)) {
+      given += 1;
+      yield taken;
+      // One more than a batch: the run sends it alone, and awaits the next one meanwhile.
+      if (given === 4) await over;
+    }
+  };
+  const stop = new AbortController();
+  clock.after(300, () => stop.abort());
+  place.lostAcks = 1;
+  expect((await run(id, { as, signal: stop.signal })).state).toBe('paused');
+  place.noticeLoss();
+  expect(everywhere(place).length).toBe(COUNT + 1);
+  expect((await resume(id)).state).toBe('done');
+  expect(lying(world)).toEqual([]);
+});
+
 test('an original goes also when its copy has failed again', async () => {
   const world = await broken();
   const { place, resume, id, lost } = world;
