@@ -161,7 +161,9 @@ class RoundOfRule {
         this.#known.delete(id);
         continue;
       }
-      const isOurs = lease.before.isInterrupted === true && replay.because === INTERRUPTED_REASON;
+      // What the run found out before it was interrupted follows the reason.
+      const wasInterrupted = replay.because?.startsWith(INTERRUPTED_REASON) === true;
+      const isOurs = lease.before.isInterrupted === true && wasInterrupted;
       if (replay.state === 'paused' && !isOurs) {
         return { result: 'waiting', because: `replay ${id} is paused: resume or cancel it` };
       }

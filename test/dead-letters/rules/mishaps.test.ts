@@ -94,6 +94,24 @@ test('a replay that was interrupted waits for its destination, and is not left t
   expect(ground.hands.ran).toEqual(['p1', 'p1']);
 });
 
+test('a replay that was interrupted is gone on with, whatever else its run has to say', async () => {
+  const { ground, tools } = setup();
+  const { end } = ground.hands;
+  ground.hands.end = async (...run) => {
+    const ended = await end(...run);
+    return { ...ended, because: `${ended.because}; 3 letters that were sent were there again` };
+  };
+  const running = runRules([ruleOf()], tools());
+  await ground.clock.settle();
+  ground.stop.abort();
+  await running;
+  ground.hands.end = async () => DONE;
+  const { signal } = new AbortController();
+  const again = await runRulesOnce([ruleOf()], tools({ signal }));
+  expect(again).toMatchObject([{ result: 'done' }]);
+  expect(ground.hands.ran).toEqual(['p1', 'p1']);
+});
+
 test('what somebody paused after a crash is left to them', async () => {
   const { ground, tools } = setup();
   const replay = await ground.hands.plan(ground.place, { query: { ids: ['a'] } }, 'rule:r');
