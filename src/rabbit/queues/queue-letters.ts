@@ -162,12 +162,22 @@ class QueueLetters implements port.DeadLetters {
   }
 
   async since(replay: string, ids: readonly string[]): Promise<port.Since> {
+    if (ids.length === 0) return { failed: [], delivered: [] };
+    // Before the count: what another look has in hand is not counted.
+    const lock = await this.#lockForLook(await this.#amqp());
+    try {
+      // Cheap, and mostly the answer: nothing came back.
+      const count = await this.count();
+      return count === 0 ? { failed: [], delivered: [] } : await this.#since(replay, ids, count);
+    } finally {
+      await this.#unlock(lock);
+    }
+  }
+
+  async #since(replay: string, ids: readonly string[], count: number): Promise<port.Since> {
     const asked = new Map<string, number>();
     for (const id of ids) asked.set(id, (asked.get(id) ?? 0) + 1);
     const failed: port.Since['failed'][number][] = [];
-    // Cheap, and mostly the answer: nothing came back.
-    const count = ids.length === 0 ? 0 : await this.count();
-    if (count === 0) return { failed: [], delivered: [] };
     let looked = 0;
     for await (const { letter } of this.look()) {
       const { id, code, reason } = letter;

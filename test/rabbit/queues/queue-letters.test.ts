@@ -268,6 +268,20 @@ withService('rabbitmq', () => {
     await channel.close();
   });
 
+  test('since is refused while another look has all letters in hand', async () => {
+    const ground = await setup('quorum');
+    await ground.put(['a', 'b'], { headers: { 'respool-replay': 'r1' } });
+    const looking = ground.open().look()[Symbol.asyncIterator]();
+    await looking.next();
+    const door = ground.open();
+    await expect.poll(() => door.count()).toBe(0);
+    await expect(door.since('r1', ['a'])).rejects.toMatchObject({ code: 'move.refused' });
+    await looking.return?.();
+    await expect
+      .poll(() => door.since('r1', ['a']))
+      .toMatchObject({ failed: [{ id: 'a' }], delivered: [] });
+  });
+
   test('since tells of each letter of one id that came back, as often as it is asked for', async () => {
     const ground = await setup();
     const marked = { headers: { 'respool-replay': 'r1' }, messageId: 'a' };
