@@ -285,12 +285,12 @@ const DATA_DEPTH_MAX = 32;
 
 /**
  * A text without these secrets, however they are encoded. The text may have been cut within a
- * secret: at its end, or before each ellipsis.
+ * secret: at its end, at its beginning too, or before each ellipsis.
  */
 export function hideKnownSecrets(
   text: string,
   secrets: Iterable<string>,
-  isCutAt: 'end' | 'ellipsis',
+  isCutAt: 'end' | 'both ends' | 'ellipsis',
 ): string {
   if (text.length < KNOWN_MIN_CHARS) return text;
   const forms = new Set<string>();
@@ -301,7 +301,8 @@ export function hideKnownSecrets(
   const sorted = [...forms].toSorted((a, b) => b.length - a.length);
   let hidden = text;
   for (const form of sorted) hidden = hidden.replaceAll(form, SECRET_MARK);
-  if (isCutAt === 'end') return hideCutSecret(hidden, sorted);
+  if (isCutAt === 'both ends') hidden = hideSecretCutBefore(hidden, sorted);
+  if (isCutAt !== 'ellipsis') return hideCutSecret(hidden, sorted);
   const parts = hidden.split('…');
   const clean = parts.slice(0, -1).map((part) => hideCutSecret(part, sorted));
   return [...clean, parts.at(-1) ?? ''].join('…');
@@ -320,6 +321,16 @@ function hideCutSecret(text: string, forms: readonly string[]): string {
     }
   }
   return hidden;
+}
+
+/** A text without the end of a secret at its beginning. */
+function hideSecretCutBefore(text: string, forms: readonly string[]): string {
+  for (const form of forms) {
+    for (let length = Math.min(form.length, text.length); length >= KNOWN_MIN_CHARS; length -= 1) {
+      if (text.startsWith(form.slice(-length))) return SECRET_MARK + text.slice(length);
+    }
+  }
+  return text;
 }
 
 /**
@@ -474,9 +485,10 @@ export function argumentSecrets(list: readonly string[]): readonly string[] {
   return list.flatMap((text, at) => {
     const secret = argumentSecret(text, list[at - 1]);
     if (secret !== undefined) return [secret];
-    return [...text.matchAll(USERINFO)].flatMap(([url, scheme = '']) =>
-      url.slice(scheme.length, -1).split(':').slice(1),
-    );
+    return [...text.matchAll(USERINFO)].flatMap(([url, scheme = '']) => {
+      const passwords = url.slice(scheme.length, -1).split(':').slice(1);
+      return passwords.flatMap((password) => [password, decodeUrlPart(password)]);
+    });
   });
 }
 

@@ -77,6 +77,23 @@ describe('an exit code', () => {
     expect(answer + JSON.stringify(notes)).not.toContain(canary);
   });
 
+  test('says nothing of passwords in addresses among its variables', async () => {
+    const file = await script('echo "cannot connect to $DATABASE_URL, p@ss-Zm9v" >&2; exit 1');
+    const { delivery, notes } = makeDelivery();
+    const env = { DATABASE_URL: 'postgres://app:p%40ss-Zm9v@db/x' };
+    const answer = JSON.stringify(await exec([file], { env })(delivery));
+    expect(answer).toContain('cannot connect to postgres://app:(secret)@db/x, (secret)');
+    expect(answer + JSON.stringify(notes)).not.toContain('ss-Zm9v');
+  });
+
+  test('says nothing of a secret whose beginning is no longer kept', async () => {
+    const file = await script(`printf '%s%01000d' "$API_KEY" 0 >&2; exit 1`);
+    const { delivery } = makeDelivery();
+    const env = { API_KEY: `c4nary-${'abcdefghijkl'.repeat(4)}` };
+    const answer = JSON.stringify(await exec([file], { env })(delivery));
+    expect(answer).toContain('ended with exit code 1: (secret)000');
+  });
+
   test('that is none because a signal ended it is tried again', async () => {
     const { line } = await runScript('kill -SEGV $$');
     expect(line).toBe('transient exec.signal: it was ended by signal SIGSEGV');

@@ -191,22 +191,23 @@ interface ToldResult extends Pick<RunResult, 'exitCode' | 'endSignal'> {
   readonly errorsEnd: string;
 }
 
-/** Programs print how they were called, with `set -x`. It may end in the middle of a secret. */
+/** Programs print how they were called, with `set -x`. It may be cut in the middle of a secret. */
 function withoutSecrets(result: RunResult, { args, env, inherit }: ExecSettings): ToldResult {
   const inherited = inherit.map((name) => [name, process.env[name] ?? ''] as const);
-  const variables = [...inherited, ...Object.entries(env)].filter(([name]) =>
-    mayBeSecretName(name),
+  const variables = [...inherited, ...Object.entries(env)].flatMap(([name, value]) =>
+    mayBeSecretName(name) ? [value] : argumentSecrets([value]),
   );
-  const secrets = [...argumentSecrets(args), ...variables.map(([, value]) => value)];
+  const secrets = [...argumentSecrets(args), ...variables];
   const decoder = new TextDecoder();
-  const hide = (bytes: Uint8Array) => hideKnownSecrets(decoder.decode(bytes), secrets, 'end');
+  const hide = (bytes: Uint8Array, isCutAt: 'end' | 'both ends' = 'end') =>
+    hideKnownSecrets(decoder.decode(bytes), secrets, isCutAt);
   const { exitCode, endSignal, output, errors, errorsEnd } = result;
   return {
     exitCode,
     endSignal,
     output: hide(output),
     errors: hide(errors),
-    errorsEnd: hide(errorsEnd),
+    errorsEnd: hide(errorsEnd, 'both ends'),
   };
 }
 
