@@ -160,6 +160,13 @@ describe('a message as JSON', () => {
     expect(stored).toEqual(JSON.parse(body));
   });
 
+  test('keeps every whole number that JSON.stringify writes', async () => {
+    const { post, spool } = await setup();
+    const body = [2 ** 53, 2 ** 60, 2 ** 63, -(2 ** 64), 1.1e20, 1e21, 2 ** 80];
+    const { id } = await json<{ id: string }>(post(PATH, { topic: 'a', body }));
+    expect((await bytesOf(await spool.body(id))).toString()).toBe(JSON.stringify(body));
+  });
+
   test('may have one name in several objects, and colons in texts', async () => {
     const { post, spool } = await setup();
     const body = { a: { a: [{ a: ':' }, { a: '{"a":1,"a":2}' }] }, 'b:c': '\\":' };

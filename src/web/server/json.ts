@@ -128,8 +128,10 @@ function checkNumber(bytes: Uint8Array): void {
   const text = UTF8.decode(bytes);
   const value = Number(text);
   const isInfinite = Math.abs(value) === Infinity;
-  const isWhole = /^-?\d+$/.test(text);
-  if (!isInfinite && !(isWhole && BigInt(text) !== BigInt(value))) return;
+  // n.b. JavaScript writes 2^63 as 9223372036854776000, and reads that as the same number.
+  const isRounded =
+    /^-?\d+$/.test(text) && String(value) !== text && BigInt(text) !== BigInt(value);
+  if (!isInfinite && !isRounded) return;
   const why =
     `cannot use the number ${show(text)} in JSON: it would be changed; send it as text, ` +
     'or the JSON as the bytes of a body';
