@@ -452,6 +452,11 @@ export class Wake {
     this.#controller.abort(WOKEN);
   }
 
+  /** Whether `wake` was called since the last `fresh` or `pause`. */
+  get isWoken(): boolean {
+    return this.#controller.signal.aborted;
+  }
+
   /** A signal that fires with the next `wake`. */
   fresh(): AbortSignal {
     if (this.#controller.signal.aborted) this.#controller = new AbortController();

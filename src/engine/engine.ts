@@ -303,12 +303,13 @@ export class Engine {
 
   /**
    * A wake-up shortens the wait to a second at most: where claims fail and others go on writing,
-   * each of their writes would otherwise be another claim that fails.
+   * each of their writes would otherwise be another claim that fails. One that came while the claim
+   * was failing counts as well: the store that sent it may be back since.
    */
   async #waitAfterTrouble(waitMs: number): Promise<void> {
     const { clock } = this.parts;
     const earliest = clock.monotonic() + Math.min(waitMs, WOKEN_RETRY_MS);
-    await this.#wake.pause(waitMs);
+    if (!this.#wake.isWoken) await this.#wake.pause(waitMs);
     for (let left = 1; this.#phase === 'running' && left > 0; ) {
       left = earliest - clock.monotonic();
       if (left > 0) await this.#wake.pause(left);

@@ -171,6 +171,48 @@ describe('a due time', () => {
     expect(attempts).toEqual([1]);
   });
 
+  // Regression: the wait after a claim that failed knew nothing of what was told while it ran.
+  test('that a watching store tells of during a claim that fails is met a second later', async () => {
+    let tell = (): void => undefined;
+    let isAway = false;
+    const claims: ((error: Error) => void)[] = [];
+    const one = await setup({
+      extras: (store) => ({
+        watch: (onDue) => {
+          tell = onDue;
+          return () => undefined;
+        },
+        claim: (request) =>
+          isAway ? new Promise((_, reject) => claims.push(reject)) : store.claim(request),
+      }),
+    });
+    const fail = async (): Promise<void> => {
+      const error = new RespoolError('store.unavailable', 'it is away');
+      for (const reject of claims.splice(0)) reject(error);
+      await one.clock.settle();
+    };
+    const { handler, attempts } = failing(0);
+    one.spool.handle('a', handler);
+    await one.clock.settle();
+    isAway = true;
+    // The waits double, up to half a minute.
+    for (let round = 0; round < 10; round += 1) {
+      await one.clock.advance(30 * SECOND);
+      expect(claims).not.toHaveLength(0);
+      await fail();
+    }
+    const other = await setup({ with: one, isStarted: false });
+    await other.spool.enqueue({ topic: 'a' });
+    await one.clock.advance(30 * SECOND);
+    isAway = false;
+    tell();
+    await one.clock.settle();
+    await fail();
+    expect(attempts).toEqual([]);
+    await one.clock.advance(SECOND);
+    expect(attempts).toEqual([1]);
+  });
+
   test('hours ahead is reached through every safety poll in between', async () => {
     const { spool, clock } = await setup();
     const times: number[] = [];
