@@ -228,6 +228,8 @@ export class Watcher {
       this.#ends = NOT_SEEN;
       const breaks = this.#breaks;
       await this.#parts.rewind.finish({ ...ends, ...found, returned: this.#returned() });
+      // A timer of a closed store would keep the process running.
+      if (this.#isClosed) return;
       this.#sweeper.start();
       await this.#levelGraves();
       // Broken meanwhile: the next feed tells when it is through.

@@ -141,6 +141,45 @@ withService('nats', (url) => {
     expect(claimed).toEqual(['a']);
   });
 
+  // Regression: a store that was closed in that time began to sweep afterwards, and a process whose
+  // work was done never ended.
+  test('a store that is closed while it waits for others leaves no timer', async () => {
+    const bucket = bucketName();
+    await using server = await privateServer('nats');
+    const others = holdTimers(OTHERS_MS);
+    const timers = new Set<() => void>();
+    const after: typeof others.clock.after = (ms, call) => {
+      const cancel = others.clock.after(ms, () => {
+        timers.delete(end);
+        call();
+      });
+      const end = (): void => {
+        timers.delete(end);
+        cancel();
+      };
+      timers.add(end);
+      return end;
+    };
+    const store = nats({
+      url: server.url,
+      bucket,
+      cacheBytes: 0,
+      clock: { ...others.clock, after },
+    });
+    await store.open();
+    const { messages, goBackTo } = await streamOf(server.url, bucket);
+    await store.insert([sampleEntry('a')]);
+    const earlier = await messages();
+    expect(await claim(store)).toHaveLength(1);
+    await goBackTo(earlier);
+    await server.kill('SIGKILL');
+    await server.restart();
+    await expect.poll(() => others.count()).toBe(1);
+    await store.close();
+    others.release();
+    await expect.poll(() => timers.size).toBe(0);
+  });
+
   test('an entry that fell back to an older revision is written again by who knows it', async () => {
     const bucket = bucketName();
     const store = await openStore({ url: url(), bucket });
