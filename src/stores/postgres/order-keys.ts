@@ -108,9 +108,12 @@ export function putBehindSql({ table }: Names, scans: readonly string[], now: st
 
 /** Makes rows due that were put behind; `wakeAt`, a placeholder, may be null. */
 export function letGoSql({ table }: Names, ids: string, wakeAt: string): string {
-  // At the time of the last claim, by the clock of those who claim, which is not ours.
+  // At the time of the last claim, by the clock of those who claim, which is not ours. But no later
+  // than the server's time, mostly the same clock: it may have been set back since that claim.
+  const serverNow = 'floor(extract(epoch FROM clock_timestamp()) * 1000)::int8';
   return `UPDATE ${table.entries} e SET behind = false, due_at = CASE WHEN e.behind
-    THEN greatest(e.updated_at, least(e.due_at, coalesce(${wakeAt}, 0))) ELSE e.due_at END
+    THEN greatest(e.updated_at, least(e.due_at, coalesce(${wakeAt}, 0), ${serverNow}))
+    ELSE e.due_at END
   WHERE e.id = ANY(ARRAY(${ids}))`;
 }
 

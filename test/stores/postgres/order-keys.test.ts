@@ -126,6 +126,17 @@ withService('postgres', () => {
     await assertNext(store, 'b');
   });
 
+  test('it is so also if nothing was claimed since the clock was set back', async () => {
+    const { store } = await setup();
+    const now = async (): Promise<number> => Math.ceil(Number(await store.now?.()));
+    const before = (await now()) + 60 * MINUTE_MS;
+    await store.insert([keyedEntry('a'), keyedEntry('b')]);
+    const entry = await claimOne(store, { ids: ['a'], now: before });
+    await assertNothingDue(store, before);
+    expect(await store.commit([entryChange(entry, 'remove')])).toEqual(['done']);
+    await assertNext(store, 'b', await now());
+  });
+
   test('of two that are inserted at once the first goes first, also if it commits late', async () => {
     const { store, one } = await setup();
     await one.query('BEGIN');
