@@ -417,8 +417,11 @@ interface UnfinishedUpload {
 }
 
 const SHARD = /^[0-9a-f]{2}$/;
-/** n.b. No dash in what follows the ref: the id of a message ends at the last one. */
-const PART = /^([0-9a-z][0-9a-z_-]{0,63})\.([0-9a-f]+)\.part$/;
+/**
+ * A ref as REF_PATTERN of core/limits.ts has it. n.b. No dash in what follows it: the id of a
+ * message ends at the last one.
+ */
+const PART = /^([0-9a-z][0-9a-z_-]{0,127})\.([0-9a-f]+)\.part$/;
 
 /** The key of a body. */
 export function objectKeyOf(prefix: string, ref: string): string {

@@ -74,3 +74,12 @@ test('closing waits for the removal of an unfinished upload', async () => {
   await Promise.all([removing, closing]);
   expect(ended).toEqual(['removed', 'closed']);
 });
+
+test('an unfinished upload of a body with the longest ref can be removed', async () => {
+  const client = stubClient();
+  const store = s3({ client, bucket: 'spool' });
+  await store.open();
+  await store.remove([`${'a'.repeat(128)}.31.part`]);
+  expect(client.names()).toContain('AbortMultipartUpload');
+  await store.close();
+});
