@@ -68,7 +68,7 @@ export const CATEGORY_OPTIONS: Readonly<Record<keyof CategoryRule, Option>> = {
 };
 
 /** The fields that decide the category; a letter has all of them. */
-export interface CategoryInput {
+interface CategoryInput {
   readonly code: string;
   readonly reason: string;
   readonly topic?: string;

@@ -22,6 +22,8 @@ export const KEY_MAX_CHARS = 255;
 export const PRIORITY_DEFAULT = 5;
 export const PRIORITY_MAX = 9;
 export const PORT_MAX = 65_535;
+/** The most entries of a list, as `ListQuery` promises. */
+export const PAGE_MAX = 500;
 
 /** The smallest and the largest allowed number. */
 export interface NumberRange {

@@ -39,7 +39,7 @@ export interface ReplayAction extends HeaderChange {
 }
 
 /** A change of headers. */
-export interface HeaderChange {
+interface HeaderChange {
   /** null removes it. */
   readonly headers?: Readonly<Record<string, string | null>>;
   /** Of its header, whatever the case of its name. */
@@ -47,7 +47,7 @@ export interface HeaderChange {
 }
 
 /** The entry's next status or its removal, with a changed envelope if any; or why it is refused. */
-export type OperatorAnswer =
+type OperatorAnswer =
   | { readonly kind: 'do'; readonly to: Status | 'remove'; readonly envelope?: Envelope }
   | { readonly kind: 'refused'; readonly text: string };
 

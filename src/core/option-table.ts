@@ -36,7 +36,7 @@ interface OptionBase {
 }
 
 /** A whole number. */
-export interface NumberOption extends OptionBase {
+interface NumberOption extends OptionBase {
   readonly kind: 'number';
   readonly min: number;
   readonly max: number;
@@ -44,7 +44,7 @@ export interface NumberOption extends OptionBase {
 }
 
 /** A number that need not be whole. */
-export interface DecimalOption extends OptionBase {
+interface DecimalOption extends OptionBase {
   readonly kind: 'decimal';
   readonly min: number;
   readonly max: number;
@@ -52,7 +52,7 @@ export interface DecimalOption extends OptionBase {
 }
 
 /** A number of bytes; the table writes it like `64 MiB`. */
-export interface BytesOption extends OptionBase {
+interface BytesOption extends OptionBase {
   readonly kind: 'bytes';
   readonly min: string;
   readonly max: string;
@@ -60,7 +60,7 @@ export interface BytesOption extends OptionBase {
 }
 
 /** A span of time. */
-export interface DurationOption extends OptionBase {
+interface DurationOption extends OptionBase {
   readonly kind: 'duration';
   readonly min?: string;
   readonly max?: string;
@@ -68,20 +68,20 @@ export interface DurationOption extends OptionBase {
 }
 
 /** True or false. */
-export interface BooleanOption extends OptionBase {
+interface BooleanOption extends OptionBase {
   readonly kind: 'boolean';
   readonly default?: boolean;
 }
 
 /** One of a list of words. */
-export interface ChoiceOption extends OptionBase {
+interface ChoiceOption extends OptionBase {
   readonly kind: 'choice';
   readonly choices: readonly (string | boolean)[];
   readonly default?: string | boolean;
 }
 
 /** Options with a name in common, such as `limits`. */
-export interface GroupOption extends OptionBase {
+interface GroupOption extends OptionBase {
   readonly kind: 'group';
   readonly options: OptionTable;
 }
@@ -156,7 +156,7 @@ export type OptionValues<Table extends OptionTable> = {
 };
 
 /** Where options belong, for error texts. */
-export interface OptionOwner {
+interface OptionOwner {
   /** The function or the group that takes the options. */
   readonly what: string;
   /** What precedes each name in an error text, such as `limits.`. */

@@ -287,7 +287,7 @@ export function rungs(policy: RetryPolicy): number[] {
 }
 
 /** What `delayMs` needs beside the policy. */
-export interface DelayInput {
+interface DelayInput {
   readonly policy: RetryPolicy;
   /** The attempt that just failed, 1 for the first. */
   readonly attempt: number;

@@ -202,7 +202,7 @@ export class LeaseTimer {
 // time of a busy process. (V8 13.6, 2026-11-18)
 
 /** The index of an item in each set that it may be in; undefined: it is not in that set. */
-export type IndexedItem<Key extends string> = { [Name in Key]: number | undefined };
+type IndexedItem<Key extends string> = { [Name in Key]: number | undefined };
 
 /** A set of items, in no order. */
 export class IndexedSet<Key extends string, Item extends IndexedItem<Key>> {

@@ -525,7 +525,7 @@ function notABody(cause: unknown): RespoolError {
 // not know what a body's record has to look like. One damaged record must not stop anything else.
 
 /** The record of a body that can be read by it; `body.corrupt` otherwise. */
-export function checkBodyRecord({ id, body }: Envelope): BodyInfo {
+function checkBodyRecord({ id, body }: Envelope): BodyInfo {
   const damage = damageIn(body);
   if (damage === undefined) return body;
   throw new RespoolError(
@@ -562,7 +562,7 @@ export function removedBodyRef({ body }: Envelope): Pick<Change, 'bodyRef'> {
 }
 
 /** Whether a store could have a body under this. */
-export function isRef(ref: unknown): ref is string {
+function isRef(ref: unknown): ref is string {
   return typeof ref === 'string' && REF_PATTERN.test(ref);
 }
 

@@ -12,6 +12,7 @@
 import { type Millis, MINUTE_MS } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
 import { isRespoolError, RespoolError } from '../core/errors.ts';
+import { PAGE_MAX } from '../core/limits.ts';
 import type { TopicRule } from '../core/topic.ts';
 import type { Events } from '../engine/events.ts';
 import type { Routes } from '../engine/handler-slots.ts';
@@ -58,7 +59,6 @@ export interface CleanupResult {
   readonly unhandled: number;
 }
 
-const PAGE_MAX = 500;
 /** A body must be without entry in two looks at least this far apart. */
 const ORPHAN_LOOKS_APART_MS: number = 10 * MINUTE_MS;
 /** With several processes: how long a topic is unclaimed before it is reported, in ms. */

@@ -132,7 +132,7 @@ interface Blame {
 const WRITING: Blame = { failed: (_, error) => error, wrong: noBytes };
 
 /** One body on its way to the store. */
-export class WriteChain {
+class WriteChain {
   readonly #steps: readonly Step<BodyWriter>[];
 
   constructor(steps: readonly Step<BodyWriter>[]) {

@@ -6,6 +6,7 @@
 import type { Millis } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
 import { assert, isRespoolError, textOf } from '../core/errors.ts';
+import { PAGE_MAX } from '../core/limits.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore, UnreadEntry } from '../ports/entry-store.ts';
 import { setReadWindow } from '../system/memory.ts';
@@ -60,7 +61,7 @@ export interface CheckOptions {
 }
 
 /** What `check` needs and may do. */
-export interface CheckArguments {
+interface CheckArguments {
   readonly entries: EntryStore;
   readonly bodies: BodyStore;
   readonly chain: Chain;
@@ -78,7 +79,6 @@ export interface CheckArguments {
   }) => Promise<void>;
 }
 
-const PAGE_MAX = 500;
 /** Maximum number of findings in one report. */
 const FINDINGS_MAX = 10_000;
 

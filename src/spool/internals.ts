@@ -244,7 +244,7 @@ export async function storeIdOf(records: RecordStore): Promise<string | undefine
 }
 
 /** The id, which is `name` if the store has none yet. */
-export async function makeStoreId(records: RecordStore, name: string): Promise<string> {
+async function makeStoreId(records: RecordStore, name: string): Promise<string> {
   const known = await storeIdOf(records);
   if (known !== undefined) return known;
   // Of several services that begin at the same moment, the first names it.

@@ -5,7 +5,7 @@
 
 import { type Duration, durationMs, type Millis } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
-import { checkNames, checkOneOf, checkTopicPattern } from '../core/limits.ts';
+import { checkNames, checkOneOf, checkTopicPattern, PAGE_MAX } from '../core/limits.ts';
 import { STATES, type State } from '../core/state.ts';
 import type { EntryQuery, ListOrder, ListQuery, TallyBy } from '../ports/entry-store.ts';
 
@@ -59,7 +59,6 @@ const TIMES = [
 ] as const;
 const ORDERS = ['id', 'dueAt', 'updatedAt', 'priority', 'attempts'];
 const TIMES_ALLOWED = 'a number: milliseconds since 1970, as Date.now() gives them';
-const PAGE_MAX = 500;
 const PAGE_DEFAULT = 100;
 
 /** The store's query for a filter. */

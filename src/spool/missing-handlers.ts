@@ -29,7 +29,7 @@ const TOPICS_LOOKED_AT = 100;
 const WAITING = ['incoming', 'deferred'] as const;
 
 /** What the reports need. */
-export interface MissingHandlersOptions {
+interface MissingHandlersOptions {
   readonly entries: EntryStore;
   readonly source: Pick<SpoolSource, 'now'>;
   readonly routes: Routes;

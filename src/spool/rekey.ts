@@ -10,7 +10,7 @@
 
 import type { Entry } from '../core/entry.ts';
 import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
-import { checkNames } from '../core/limits.ts';
+import { checkNames, PAGE_MAX } from '../core/limits.ts';
 import { operatorMove } from '../core/operator.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { UnreadEntry } from '../ports/entry-store.ts';
@@ -75,7 +75,6 @@ export interface RekeyContext extends ActionParts {
   during<T>(work: () => Promise<T>): Promise<T>;
 }
 
-const PAGE_MAX = 500;
 /** Messages that are worked on at once: their writes to the disk go together. */
 const AT_ONCE = 8;
 const TROUBLES_MAX = 100;

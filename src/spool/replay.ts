@@ -42,7 +42,7 @@ export interface ReplayOrder {
 }
 
 /** What a replay needs. */
-export interface ReplayContext extends ActionParts {
+interface ReplayContext extends ActionParts {
   readonly bodySettings: BodySettings;
   readonly settings: { readonly headerMaxBytes: number };
   /** Opens the stores if they are not. */

@@ -496,10 +496,10 @@ function placeOf({ envelope }: Claim): TracedPlace {
 const CLEAN_UP_MS = 5_000;
 
 /** Makes a stream of a body fail when the spool gives up. */
-export type UploadGuard = (body: OwnBody) => OwnBody;
+type UploadGuard = (body: OwnBody) => OwnBody;
 
 /** The enqueues of one spool that take longer than one turn. */
-export class OpenUploads {
+class OpenUploads {
   readonly #clock: Clock;
   readonly #open = new Set<Failing>();
   readonly #whenIdle = new WhenIdle(() => this.#open.size === 0);

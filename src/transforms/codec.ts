@@ -96,7 +96,7 @@ export async function* pieces(
 }
 
 /** Called with every part that is read. */
-export type OnPart = (part: ByteSource) => void;
+type OnPart = (part: ByteSource) => void;
 
 /** Pieces of `pieceBytes` of bytes that are whole in memory. */
 export async function* slices(

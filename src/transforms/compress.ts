@@ -269,7 +269,7 @@ export const PLAIN = 'plain';
 /** A body that unpacks to more than this many times its size has its ratio recorded. */
 const RATIO_MAX = 200;
 /** Minimum number of plain bytes before ratios are checked: smaller bodies are harmless. */
-export const RATIO_FREE_BYTES: number = 1024 * 1024;
+const RATIO_FREE_BYTES: number = 1024 * 1024;
 
 const ENCODING_PATTERN = /^([a-z0-9]+)(?:;ratio=([1-9][0-9]{0,14}))?$/;
 
@@ -289,12 +289,12 @@ export const CODECS: CodecSources = {
 };
 
 /** The recorded encoding of a compressed body; `ratio` is the highest that a reader will see. */
-export function encodingOf(codec: CompressionCodec, ratio: number): string {
+function encodingOf(codec: CompressionCodec, ratio: number): string {
   return ratio > RATIO_MAX ? `${codec};ratio=${Math.ceil(ratio)}` : codec;
 }
 
 /** Parses a recorded encoding; undefined if it is not that of a compression. */
-export function parseEncoding(
+function parseEncoding(
   encoding: string,
 ): { readonly codec: StoredCodec; readonly ratioMax: number } | undefined {
   const [, name, ratio] = ENCODING_PATTERN.exec(encoding) ?? [];

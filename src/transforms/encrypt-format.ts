@@ -46,7 +46,7 @@ const KEY_LENGTH_AT = PREFIX_AT + PREFIX_BYTES;
 const KEY_AT = KEY_LENGTH_AT + 1;
 
 /** The fields of a header. */
-export interface HeaderFields {
+interface HeaderFields {
   readonly cipher: Cipher;
   readonly isPadded: boolean;
   readonly chunkBytes: number;

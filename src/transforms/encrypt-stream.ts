@@ -196,7 +196,7 @@ function faultOf(start: Uint8Array): string {
 // Encrypting one body: header, chunks, and a last chunk that is marked as the last.
 
 /** What is needed to encrypt one body. */
-export interface EncryptWork {
+interface EncryptWork {
   readonly header: EncryptHeader;
   readonly master: KeyObject;
   readonly id: string;

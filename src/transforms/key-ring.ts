@@ -36,7 +36,7 @@ const LASTING_FILE_ERRORS: ReadonlySet<string> = new Set([
 ]);
 
 /** Which keys there are, and which of them writes. */
-export interface KeyRingOptions {
+interface KeyRingOptions {
   readonly keys: Keys;
   /** Needed with several keys or a function. */
   readonly primary?: string | undefined;
@@ -262,7 +262,7 @@ export type Key = KeySource | KeyFunction;
 export type Keys = Readonly<Record<string, Key>> | KeyFunction;
 
 /** The location of a key's text: a variable or a file. */
-export interface KeyLocation {
+interface KeyLocation {
   readonly kind: 'env' | 'file';
   readonly name: string;
 }

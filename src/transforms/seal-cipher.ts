@@ -31,7 +31,7 @@ import { withTimeout } from '../system/wait.ts';
 import { isKeyId, type KeyRing } from './key-ring.ts';
 
 /** What a token stands for; one value has different tokens for different kinds. */
-export type TokenKind = 'code' | 'fingerprint' | 'destination';
+type TokenKind = 'code' | 'fingerprint' | 'destination';
 
 /** What a text belongs to: `message`, its id and a part; or `log` or `map` of a kind of records. */
 export type SealPlace = readonly string[];

@@ -12,6 +12,7 @@
 
 import type { Entry, Status } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
+import { PAGE_MAX } from '../core/limits.ts';
 import type {
   ClaimFilter,
   EntryQuery,
@@ -40,8 +41,6 @@ interface QueryOptions {
   readonly keyIds: readonly string[] | undefined;
 }
 
-/** Maximum number of entries of a page. */
-const PAGE_MAX = 500;
 /** Maximum number of pages that one list reads before it returns an empty page with a `next`. */
 const SCAN_PAGES_MAX = 20;
 /** Maximum number of tokens that one count looks up; the others are returned as tokens. */

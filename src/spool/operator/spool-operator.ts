@@ -51,7 +51,7 @@ import { MINUTE_MS } from '../../core/duration.ts';
 import type { StreamedEvent } from '../../core/event.ts';
 
 /** The operator's name, and where the figures of an engine come from. */
-export interface OperatorOptions {
+interface OperatorOptions {
   /** Whose name is written into the audit record. */
   readonly by: string;
   /** Recent throughput of this spool's engine, if it was measured. */

@@ -6,10 +6,8 @@
  */
 
 import { RespoolError } from '../../core/errors.ts';
+import { PAGE_MAX } from '../../core/limits.ts';
 import type { ListOrder, ListQuery } from '../../ports/entry-store.ts';
-
-/** The most entries a page may hold. */
-export const PAGE_MAX = 500;
 
 /** The last entry of the page before. */
 export interface PagePosition {

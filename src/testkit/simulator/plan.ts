@@ -17,7 +17,7 @@ import type { Chance } from './timeline.ts';
 export type FaultSite = 'one' | 'machine' | 'server';
 
 /** A handler that some processes register. */
-export interface PlannedRoute {
+interface PlannedRoute {
   readonly lane: Lane;
   readonly pattern: string;
   readonly concurrency?: number;

@@ -12,7 +12,7 @@ import type { Clock } from '../../ports/clock.ts';
 import type { Chance, Timeline } from './timeline.ts';
 
 /** What makes code run. */
-export type Impulse = 'timer' | 'answer' | 'news';
+type Impulse = 'timer' | 'answer' | 'news';
 
 interface Waiting {
   readonly kind: Impulse;
