@@ -40,6 +40,7 @@ const CHUNK_BYTES = 64 * 1024;
 /** Folders brought to the disk together. */
 const FOLDERS_MAX = 256;
 
+/** A ref as REF_PATTERN of core/limits.ts has it, and a `randomName` of system/ids.ts. */
 const PART = /^[0-9a-z][0-9a-z_-]{0,127}\.[0-9a-z]{12}\.part$/;
 const SHARD = /^[0-9a-f]{2}$/;
 const { O_CREAT, O_EXCL, O_NOFOLLOW, O_RDONLY, O_WRONLY } = constants;

@@ -247,7 +247,7 @@ export interface Settings {
 }
 
 /** A folder that is ours. */
-export interface OpenedFolder {
+interface OpenedFolder {
   readonly thread: DiskThread;
   readonly lock: LifetimeLock;
   /** What was put aside, now and before; grows while the store is open. */
@@ -306,7 +306,7 @@ async function makeOwnFolder(path: string): Promise<void> {
   }
 }
 
-/** The files of a store and of its file bodies, and what may be beside them. */
+/** The files of a store (row.ts) and of file bodies in it, and what may be beside them. */
 const OWN_NAME = new RegExp(
   `^(?:${[...STATES, SPARE, CORRUPT, 'records'].join('|')}|[\\da-f]{2}|layout\\.json.*|lock.*)$`,
 );
@@ -354,6 +354,7 @@ async function takeLock(
   }
 }
 
+/** Printed by openers that are refused; `serviceAddress` reads the address that follows it. */
 function ownerLine(instance: string, clock: Clock): string {
   const since = new Date(clock.now()).toISOString();
   return `process ${process.pid} (instance ${instance}, since ${since})`;

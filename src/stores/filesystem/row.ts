@@ -52,6 +52,7 @@ export interface Content {
   readonly body: Uint8Array;
 }
 
+/** The fields of a status that `fileName` writes; the content has the others. */
 const NAMED_FIELDS: ReadonlySet<string> = new Set<keyof Status>([
   'state',
   'revision',
@@ -64,6 +65,7 @@ const NAMED_FIELDS: ReadonlySet<string> = new Set<keyof Status>([
   'holder',
 ]);
 const HOLDER_MAX_CHARS = 64;
+/** What `fileName` makes: an id as ID_PATTERN of core/limits.ts has it, a `ClaimableState`. */
 const NAME = new RegExp(
   [
     /^([0-9a-z][0-9a-z_-]{0,63}),r(\d{1,10}),due-(never|\d+|\d{8}T\d{9}Z)/,

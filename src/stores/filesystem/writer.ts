@@ -27,7 +27,7 @@ const BATCH_MAX = 500;
 const LAZY_MS = 150;
 
 /** What the line works with. */
-export interface WriterOptions {
+interface WriterOptions {
   readonly thread: Pick<DiskThread, 'run'>;
   readonly catalog: Catalog;
   readonly damages: Damage[];

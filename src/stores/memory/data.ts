@@ -25,7 +25,7 @@ export interface Log {
 }
 
 /** A body and when it was written. */
-export interface HeldBody {
+interface HeldBody {
   readonly chunks: readonly Uint8Array[];
   readonly writtenAt: Millis;
 }

@@ -11,11 +11,12 @@ import type { KeyHead } from '../../ports/entry-store.ts';
 import { Heap } from '../shared/heap.ts';
 import type { KeyPosition, Row } from './due-flows.ts';
 
-/** Maximum number of messages behind the first of a key that are counted. */
+/** Maximum number of messages behind the first of a key that are counted: promised by `KeyHead`. */
 const BEHIND_TOLD_MAX = 1_000;
 
 const NONE: readonly Row[] = [];
 
+/** In lane delivery; as BLOCKING_KEYS of shared/sql-row.ts. */
 const BLOCKING: readonly State[] = ['incoming', 'active', 'deferred', 'hold'];
 
 /** The lines of a store. */

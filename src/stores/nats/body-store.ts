@@ -30,7 +30,7 @@ import type { StoredMessage, Stream } from './stream.ts';
 
 /** Room for headers in a message. */
 const HEADERS_BYTES = 1_024;
-/** Chunks on their way at once, in either direction. */
+/** Chunks on their way at once, in either direction; named by the option `maxChunkSize`. */
 const CHUNKS_AT_ONCE = 8;
 /** How long the marker of a settled message is kept; servers sync every 2 minutes at the latest. */
 export const MARKER_KEPT_MS: number = HOUR_MS;
@@ -372,7 +372,7 @@ const UNFINISHED_MAX = 10_000;
 const DROPS_AT_ONCE = 64;
 
 /** Which bodies are listed, and which markers of settled messages are removed on the way. */
-export interface ListLimits {
+interface ListLimits {
   readonly writtenBefore: number;
   readonly markersBefore: number;
 }
@@ -463,7 +463,7 @@ async function* examine(
 const SEQS = 'Rs-Seqs';
 /** The header with an object's nuid, for lists that fetch headers only. */
 const NUID = 'Rs-Nuid';
-/** The header of a marker: the message of this object has ended, and how. */
+/** The header of a marker: the message of this object has ended, and how: a `SettledAs`. */
 const SETTLED_HEADER = 'Rs-Settled';
 /** The server removes what was under the subject before, in the same write. */
 const ROLLUP = ['Nats-Rollup', 'sub'] as const;
@@ -471,7 +471,7 @@ const ROLLUP = ['Nats-Rollup', 'sub'] as const;
 const SEQS_MAX = 2_000;
 
 /** The subjects of a bucket. */
-export interface BodyPlaces {
+interface BodyPlaces {
   isMeta(subject: string): boolean;
   /** A ref as one word of a subject. */
   wordOf(ref: string): string;
@@ -504,7 +504,7 @@ function placesOf(bucket: string): BodyPlaces {
 }
 
 /** What is known of an object. */
-export interface BodyMeta {
+interface BodyMeta {
   readonly nuid: string;
   readonly size: number;
   readonly chunks: number;
@@ -514,7 +514,7 @@ export interface BodyMeta {
 }
 
 /** An object that has been written. */
-export interface NewMeta extends Omit<BodyMeta, 'chunks' | 'seqs'> {
+interface NewMeta extends Omit<BodyMeta, 'chunks' | 'seqs'> {
   readonly ref: string;
   readonly bucket: string;
   readonly seqs: readonly number[];

@@ -48,7 +48,7 @@ interface Waiting {
 }
 
 /** What a connection needs. */
-export interface ServerConnectionOptions {
+interface ServerConnectionOptions {
   readonly connection: NatsConnection;
   readonly makeHeaders: () => NatsHeaders;
   readonly clock: Clock;
@@ -335,7 +335,7 @@ export interface NatsMessage {
 }
 
 /** A subscription with a callback. */
-export interface NatsSubscription {
+interface NatsSubscription {
   unsubscribe(): void;
 }
 
@@ -363,7 +363,7 @@ export interface NatsConnection {
 }
 
 /** The package, as far as we use it. */
-export interface NatsPackage {
+interface NatsPackage {
   connect(options: object): Promise<NatsConnection>;
   headers(): NatsHeaders;
 }

@@ -9,11 +9,13 @@ import { isRespoolError, show } from '../../core/errors.ts';
 import { danger, type Diagnosis, fine, type StoreFinding, noteFinding } from '../shared/finding.ts';
 import {
   checkReplicas,
+  CLUSTER_SAFE,
   connectServer,
   durabilityOf,
   isBefore,
   type JudgedBucket,
   readSync,
+  SYNC_KNOWN,
 } from './schema.ts';
 import {
   type NatsBodyOptions,
@@ -24,13 +26,14 @@ import {
 } from './options.ts';
 import { Stream, type StreamInfo } from './stream.ts';
 
-/** Older ones: no sync of every write. */
-const SYNC_KNOWN = [2, 10, 0] as const;
 /** Older ones have known ways to lose what they acknowledged. */
-const RECOMMENDED = [2, 10, 23] as const;
-/** The largest entry: headers of 32 KiB, an inline body of 16 KiB, and what we keep beside them. */
+const RECOMMENDED = CLUSTER_SAFE;
+/**
+ * The largest entry: headers of 32 KiB (core/limits.ts), an inline body of 16 KiB (entry-store.ts),
+ * and what we keep beside them.
+ */
 const PAYLOAD_MIN_BYTES: number = 128 * 1_024;
-/** From here on a bucket with a limit is nearly full; inserts are refused at nine tenths. */
+/** From here on a bucket with a limit is nearly full; inserts are refused at FILL_MAX. */
 const FILL_NOTE = 0.7;
 
 /** Looks at the server of a store, and at its stream. */
@@ -166,6 +169,7 @@ export function examineStream(name: string, { config, state }: StreamInfo): Stor
       'acknowledged';
     findings.push(danger('retention', text, todo));
   }
+  // A bucket of bodies: body-store.ts names its stream so.
   if (name.startsWith('OBJ_') && Number(perSubject) > 0) {
     const text = `${what} keeps ${Number(perSubject)} messages per subject: large bodies are cut`;
     findings.push(danger('per-subject', text, todo));

@@ -58,9 +58,15 @@ import { type JournalOptions, StreamJournal } from './stream-journal.ts';
 import { Tombstones } from './tombstones.ts';
 import { Watcher, type WatcherOptions } from './watcher.ts';
 
-/** The largest body that rides with its entry here: it is written with every step. */
+/**
+ * The largest body that rides with its entry here: it is written with every step. It counts in
+ * PAYLOAD_MIN_BYTES of diagnose.ts, and docs/reference/limits.md names that of every store.
+ */
 const INLINE_MAX_BYTES = 16 * 1024;
-/** Of `maxBytes`, what inserts may fill: claims and removals of a full bucket need room too. */
+/**
+ * Of `maxBytes`, what inserts may fill, as the text of that option says: claims and removals of a
+ * full bucket need room too.
+ */
 const FILL_MAX = 0.9;
 
 /** Minimum interval between reports about the leases of others. */
@@ -333,7 +339,7 @@ const CONFIG = {
 } as const;
 
 /** An open entry store. */
-export interface OpenEntries {
+interface OpenEntries {
   readonly stream: Stream;
   readonly writes: EntryWrites;
   readonly watcher: Watcher;

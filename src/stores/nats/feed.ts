@@ -34,7 +34,7 @@ export interface FedMessage {
 }
 
 /** What to feed, and to whom. */
-export interface FeedOptions {
+interface FeedOptions {
   readonly filter: string;
   readonly from: number;
   readonly headersOnly: boolean;
@@ -333,7 +333,7 @@ export interface StreamEnds {
 }
 
 /** What was found when the stream was read again. */
-export interface RewindFindings extends StreamEnds {
+interface RewindFindings extends StreamEnds {
   /** Entries whose last write was lost, and that are not there. */
   readonly gone: number;
   readonly fallen: readonly FallenRow[];
@@ -342,7 +342,7 @@ export interface RewindFindings extends StreamEnds {
 }
 
 /** What a rewind works with. */
-export interface RewindOptions {
+interface RewindOptions {
   readonly cache: Cache;
   readonly streamName: string;
   /** Writes an entry over the sequence it has; undefined: it has moved on. */

@@ -275,6 +275,7 @@ export interface NatsBodySettings extends Settings {
   readonly maxChunkSize: number;
 }
 
+// As the types of `bucket` and `description` say.
 const BUCKET_PATTERN = /^[A-Za-z0-9_-]{1,64}$/;
 const DESCRIPTION_MAX_CHARS = 1_000;
 /** What buckets can do and a spool must not: each would lose messages, or bring them back. */

@@ -15,9 +15,9 @@ import { Stream, type StreamInfo } from './stream.ts';
 /** The oldest server whose compare-and-swap holds with several replicas. */
 const REPLICAS_SAFE = [2, 9, 21] as const;
 /** The oldest server that can sync every write. */
-const SYNC_KNOWN = [2, 10, 0] as const;
+export const SYNC_KNOWN = [2, 10, 0] as const;
 /** Older ones may lose a whole stream of a cluster when processes are killed. */
-const CLUSTER_SAFE = [2, 10, 23] as const;
+export const CLUSTER_SAFE = [2, 10, 23] as const;
 /** This many replicas survive the loss of a machine. */
 const NODE_LOSS_REPLICAS = 3;
 const NAME_TAKEN = 10_058;
@@ -36,7 +36,7 @@ export interface Bucket {
 }
 
 /** Which stream, and what it has to be like. */
-export interface WantedBucket {
+interface WantedBucket {
   readonly name: string;
   readonly subjects: readonly string[];
   /** What a new stream is made with, and an existing one must have. */
@@ -69,7 +69,7 @@ export async function openBucket(settings: Settings, bucket: WantedBucket): Prom
 }
 
 /** A server that is connected, and what it said of itself. */
-export interface ConnectedServer {
+interface ConnectedServer {
   readonly line: ServerConnection;
   readonly server: NonNullable<NatsConnection['info']>;
   /** Also closes the connection, if it is ours. */

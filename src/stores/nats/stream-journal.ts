@@ -51,7 +51,7 @@ export interface JournalOptions {
 export type EntryLife = readonly [id: string, birth: number];
 
 /** What earlier processes, or this one, have seen of a stream. */
-export interface SeenBefore {
+interface SeenBefore {
   /** Where the stream ended; 0: not known. */
   readonly seq: number;
   readonly at: Millis | undefined;

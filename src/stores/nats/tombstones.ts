@@ -37,7 +37,7 @@ export interface PendingTombstone {
 }
 
 /** What tombstones need. */
-export interface TombstonesOptions {
+interface TombstonesOptions {
   readonly stream: Stream;
   readonly clock: Clock;
   readonly makeSubject: (name: string) => string;

@@ -309,6 +309,7 @@ export class Watcher {
 
   #apply(fed: FedMessage): void {
     const { prefix } = this.#parts;
+    // The kinds of subjects in the head of row.ts.
     const kind = fed.subject.charAt(prefix.length);
     if (kind === 'e') this.#applyEntry(fed);
     else if (kind === 'd') this.#applyKey(fed);

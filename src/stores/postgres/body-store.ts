@@ -42,7 +42,7 @@ import {
 } from './options.ts';
 import { type QueryRequest, Server } from './connection.ts';
 
-/** Bodies of one chunk that go in one statement, at most 8 MiB of them. */
+/** Bodies of one chunk that go in one statement: 8 MiB with `CHUNK_BYTES` of shared/sql-body.ts. */
 const BATCH_MAX = 32;
 const BATCHES_MAX = 2;
 

@@ -11,7 +11,13 @@
 import { RespoolError } from '../../core/errors.ts';
 import { PRIORITY_DEFAULT } from '../../core/limits.ts';
 import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
-import { ARCHIVED_KEY, type StateKey, stateKeyOf, WAITING_KEYS } from '../shared/sql-row.ts';
+import {
+  ACTIVE_KEYS,
+  ARCHIVED_KEY,
+  type StateKey,
+  stateKeyOf,
+  WAITING_KEYS,
+} from '../shared/sql-row.ts';
 import { allOf, rulesSql } from './conditions.ts';
 import type { QueryRequest } from './connection.ts';
 import type { Names } from './options.ts';
@@ -23,7 +29,7 @@ import {
   putBehindSql,
 } from './order-keys.ts';
 import { type Bind, BODY_SQL, type EntryRow, textArray } from './row.ts';
-import { FLOW_KEY_SQL } from './schema.ts';
+import { FLOW_KEY_SQL, PRIORITIES_SQL } from './schema.ts';
 
 /** The condition of a filter on a row, beside its state and due time; absent: every row. */
 type Permit = ((alias: string) => string) | undefined;
@@ -69,8 +75,8 @@ interface ScanSql {
   readonly bound?: number;
   /** The CTEs that are bounded scans. */
   readonly boundedCtes?: readonly string[];
-  /** Selected as `is_free`: only free rows are taken, and the others count as left out. */
-  readonly free?: string;
+  /** As `KeyOrder.free`, selected as `is_free`: the others are not taken, and count as left out. */
+  readonly freeSql?: string;
   /** The found rows are sorted and limited already. */
   readonly isSorted?: boolean;
 }
@@ -85,7 +91,7 @@ export function boundOf(max: number, isWide: boolean): number {
 }
 
 /** How a claim or a look for the next due row is made. */
-export interface SearchMode {
+interface SearchMode {
   readonly slots: readonly StateKey[];
   readonly scan: Scan;
   /** Whether the store has order keys, as far as this process knows. */
@@ -108,7 +114,8 @@ interface SearchStatement {
 
 /**
  * The statement that claims: finds due rows with a scan, locks them and makes them active. With a
- * bound, three columns follow those of the rows: how many rows were put behind, left out and seen.
+ * bound, claim.ts reads three more columns behind those of the rows: how many rows were put behind,
+ * left out (with 'few-flows': the number of flows) and seen.
  */
 export function claimSql(
   names: Names,
@@ -131,14 +138,15 @@ export function claimSql(
     ...(putsBehind ? ['(SELECT count(*) FROM waits) >= 0'] : []),
   ];
   const sorted = found.isSorted === true ? '' : `\n  ${SORTED_SQL} LIMIT ${max}`;
-  const isFree = found.free === undefined ? '' : `, ${found.free} AS is_free`;
+  const isFree = found.freeSql === undefined ? '' : `, ${found.freeSql} AS is_free`;
+  // If there are order keys after all, `lazy` has no row, so nothing is taken; claim.ts goes on.
   const none = isInTurn || lane !== 'delivery' ? '' : ` WHERE ${noOrderKeysSql(names)}`;
   const candidates = `WITH RECURSIVE lazy AS MATERIALIZED (
   SELECT set_config('synchronous_commit', 'off', true)${none}
 )${moreCtes(search.excluded)}${moreCtes(found.sql)}${put}, c AS MATERIALIZED (
   SELECT p.*${isFree} FROM lazy, (${found.from}) p WHERE ${allOf(conditions)}${sorted}
 )`;
-  const goes = found.free === undefined ? '' : ' AND c.is_free';
+  const goes = found.freeSql === undefined ? '' : ' AND c.is_free';
   const taken = `${takenSql(names, request, bind, isInTurn)}${goes}
   RETURNING ${CLAIMED_SQL}`;
   if (found.bound === undefined) return { text: `${candidates} ${taken}` };
@@ -150,15 +158,16 @@ SELECT t.*, ${counted}, s.left_out, s.seen FROM (${found.seen}) s LEFT JOIN take
 }
 
 /**
- * Does what `claimedStatus` in core/next-status.ts says, to the rows of `c`. n.b. "OFFSET 0" keeps
- * the planner from joining all contents when it overestimates the claim.
+ * Does what `claimedStatus` in core/next-status.ts says, to the rows of `c`: a row that is active
+ * already has lost its holder, and half its key is the number of its state, as in `stateOfKey`.
+ * n.b. "OFFSET 0" keeps the planner from joining all contents when it overestimates the claim.
  */
 function takenSql({ table }: Names, request: ClaimRequest, bind: Bind, isInTurn: boolean): string {
   const { now, leaseMs, holder, lane } = request;
   const { entries, contents } = table;
   const behind = isInTurn ? ', behind = false' : '';
   const counter = lane === 'delivery' ? 'attempts' : 'notices';
-  const counts = 'CASE WHEN c.slot IN (2, 3) THEN 0 ELSE 1 END';
+  const counts = `CASE WHEN c.slot IN (${ACTIVE_KEYS.join(', ')}) THEN 0 ELSE 1 END`;
   return `UPDATE ${entries} e SET slot = ${stateKeyOf('active', lane)}, revision = e.revision + 1,
     ${counter} = e.${counter} + ${counts}, lost = e.lost + 1 - ${counts},
     due_at = ${bind(now + leaseMs, 'int8', 'lease_ends_at')},
@@ -181,7 +190,8 @@ export interface DueRange {
 
 /**
  * The statement that gives the earliest due time of the rows that a claim could take. Its columns:
- * that time, how many rows were left out and seen, and whether `isOrdered` was right.
+ * that time; with 'few-flows' the number of flows, by which claim.ts steers `FlowWalks`, else 0;
+ * how many rows were seen; and whether `isOrdered` was right.
  */
 export function nextDueSql(
   names: Names,
@@ -313,7 +323,7 @@ function scanHeadSql(names: Names, search: ClaimSearch): ScanSql {
   return {
     sql: slots.map((slot) => dueCte(entries, unordered, slot, ', order_key')).join(', '),
     from: foundIn(slots, ', order_key'),
-    free: order?.free('p') ?? 'true',
+    freeSql: order?.free('p') ?? 'true',
     seen: 'SELECT count(*) AS left_out, count(*) AS seen FROM c WHERE NOT c.is_free',
     // If none waits, the claim is filled or has all due rows.
     bound: 1,
@@ -332,7 +342,7 @@ function dueCte(entries: string, search: ClaimSearch, slot: StateKey, more = '')
  */
 function dueOf(entries: string, search: ClaimSearch, slot: StateKey, more = ''): string {
   const { permit, order, until, max, isLocking, lowerBoundSql } = search;
-  return `SELECT e.* FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
+  return `SELECT e.* FROM ${PRIORITIES_SQL} AS p(priority) CROSS JOIN LATERAL (
     SELECT ctid AS at, seq, slot, priority, due_at, id${more} FROM ${entries} x
     WHERE slot = ${slot} AND slot < ${ARCHIVED_KEY} AND priority = p.priority::int2
       AND due_at <= ${until}${lowerBoundSql(slot)} AND ${allowedOf('x', permit, order?.free)}
@@ -349,7 +359,7 @@ function boundedScan(names: Names, search: ClaimSearch, slot: StateKey): string 
   const permitted = permit === undefined ? '' : `, ${permit('e')} AS is_permitted`;
   const allowed = allowedOf('g', seenPermit(permit), order?.freeSeen);
   return `g${slot} AS MATERIALIZED (
-  SELECT e.*${permitted}${ahead} FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
+  SELECT e.*${permitted}${ahead} FROM ${PRIORITIES_SQL} AS p(priority) CROSS JOIN LATERAL (
     SELECT ctid AS at, topic, destination, priority, due_at, id${more} FROM ${entries}
     WHERE slot = ${slot} AND slot < ${ARCHIVED_KEY} AND priority = p.priority::int2
       AND due_at <= ${until}${lowerBoundSql(slot)}
@@ -409,7 +419,7 @@ function passingCtes(names: Names, search: ClaimSearch, slot: StateKey): string 
   // The last row that may be seen is an end, whatever it is: more may come behind it.
   // Twice as many as wanted: others may be locking the first of them.
   return `g${slot} AS MATERIALIZED (
-  SELECT e.* FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
+  SELECT e.* FROM ${PRIORITIES_SQL} AS p(priority) CROSS JOIN LATERAL (
     SELECT g.at, g.n < ${bound} AS is_allowed FROM (
       SELECT ctid AS at, topic, destination${more},
         row_number() OVER (ORDER BY due_at, id) AS n
@@ -437,7 +447,7 @@ const LAST_SQL = "E'\\U0010FFFF'";
  *   due-flows   from one flow with a due row to the next, past all others in the index alone: the
  *               server compares the due time there, without a look at the row
  *
- * n.b. Few flows are counted, as rows left out; that takes a sixth longer.
+ * n.b. Only 'few-flows' counts the flows, in `left_out`; that takes a sixth longer.
  */
 function scanFlowsSql(names: Names, search: ClaimSearch, scan: FlowScan): ScanSql {
   const { entries } = names.table;
@@ -605,7 +615,10 @@ type Column = readonly [sql: string, ifNull?: (request: ClaimRequest) => number 
 
 const nullIf = (sql: string, value: number): Column => [`nullif(${sql}, ${value})`, () => value];
 
-/** In the order of `EntryRow`, then the columns that rows are sorted by. */
+/**
+ * In the order of `EntryRow`, then the two of `byOrder`. The usual values are those after a first
+ * claim: `initialStatus` of core/next-status.ts has revision 1.
+ */
 const COLUMNS: readonly Column[] = [
   ['e.seq'],
   ['e.id'],
@@ -641,7 +654,7 @@ export function claimedRows(answer: unknown[][], request: ClaimRequest): EntryRo
   return (answer as unknown as EntryRow[]).sort(byOrder);
 }
 
-/** Compares rows whose last two columns are priority and due time. */
+/** Compares rows that end with priority and due time, as `COLUMNS` and `#held` of claim.ts do. */
 export function byOrder(a: EntryRow, b: EntryRow): number {
   const span = Number(a[16]) - Number(b[16]) || Number(a[17]) - Number(b[17]);
   if (span !== 0) return span;

@@ -38,6 +38,7 @@ import {
   type Scan,
 } from './claim-sql.ts';
 import type { QueryRequest } from './connection.ts';
+import { PRIORITIES_SQL } from './schema.ts';
 import type { Names } from './options.ts';
 import { OrderKeys } from './order-keys.ts';
 import { CONTENTS_SQL, type EntryRow, STATUS_SQL } from './row.ts';
@@ -241,7 +242,7 @@ export class Claims {
     const { dueAt } = first;
     // Beside dead rows, a row that is already due is enough to know: a scan of all flows for an
     // earlier one would take far longer than claiming them.
-    const isDue = dueAt !== null && dueAt <= (this.#orderKeys.lastNow ?? dueAt);
+    const isDue = dueAt !== null && dueAt <= (this.#orderKeys.lastClaimAt ?? dueAt);
     if (first.isWhole || (isDue && this.#lowerBounds.isRaised)) return dueAt;
     const bound = this.#flowWalks.worthPassing(filter);
     if (bound > 0) {
@@ -265,7 +266,7 @@ export class Claims {
     filter: ClaimFilter,
     slots: readonly StateKey[],
   ): Promise<number | null> {
-    const now = this.#orderKeys.lastNow ?? this.#clock.now();
+    const now = this.#orderKeys.lastClaimAt ?? this.#clock.now();
     const due = await this.#earliest(ask, filter, slots, { scan: 'due-flows', until: now });
     if (due.dueAt !== null) return due.dueAt;
     const bound = this.#flowWalks.rowsOf(filter);
@@ -296,6 +297,7 @@ export class Claims {
       const rows = claimedRows(answer, request);
       return { rows, isWhole: true, leftOut: 0, putBehind: 0 };
     }
+    // The last three columns of `claimSql`.
     const [putBehind = 0, leftOut = 0, seen = 0] = (answer[0]?.slice(-3) ?? []).map(Number);
     const rows = claimedRows(
       answer.filter((row) => row[0] !== null),
@@ -310,12 +312,12 @@ export class Claims {
     slots: readonly StateKey[],
     look: EarliestLook,
   ): Promise<Earliest> {
-    const { isOrdered, lastNow } = this.#orderKeys;
+    const { isOrdered, lastClaimAt } = this.#orderKeys;
     const statement = nextDueSql(this.#names, filter, {
       ...look,
       slots,
       isOrdered,
-      now: () => lastNow ?? this.#clock.now(),
+      now: () => lastClaimAt ?? this.#clock.now(),
       lowerBoundSql: (slot) => this.#lowerBounds.sql(slot),
     });
     const [[dueAt, flows, seen, isOrderRight] = []] = await indexOnlyQuery(ask, statement.text);
@@ -327,7 +329,7 @@ export class Claims {
     return { dueAt: (dueAt ?? null) as number | null, isWhole, flows: Number(flows) };
   }
 
-  /** The rows of a claim that got no answer. */
+  /** The rows of a claim that got no answer; their columns end as `byOrder` wants them. */
   async #held(ask: QueryRequest, { holder, lane }: ClaimRequest): Promise<EntryRow[]> {
     const { entries, contents } = this.#names.table;
     const slot = stateKeyOf('active', lane);
@@ -517,7 +519,7 @@ const FULL_EVERY_MAX_MS = 30_000;
 /** New rows may be due this much before the last claim. */
 const MARGIN_MS = 2_000;
 
-/** The states that can be claimed. */
+/** The state keys that the spool asks for: `KINDS` of spool/claim-fairness.ts. */
 const SLOTS: readonly StateKey[] = [
   stateKeyOf('incoming', 'delivery'),
   stateKeyOf('active', 'delivery'),
@@ -601,7 +603,7 @@ export class DueLowerBounds {
   }
 
   #firstSql(slot: StateKey): string {
-    return `(SELECT min(e.due_at) FROM generate_series(0, 9) AS p(n) CROSS JOIN LATERAL (
+    return `(SELECT min(e.due_at) FROM ${PRIORITIES_SQL} AS p(n) CROSS JOIN LATERAL (
   SELECT due_at FROM ${this.#names.table.entries}
   WHERE slot = ${slot} AND slot < ${ARCHIVED_KEY} AND priority = p.n::int2${this.sql(slot)}
   ORDER BY due_at, id LIMIT 1

@@ -11,6 +11,8 @@
  *
  * After a try without an answer (`isUnknown`) a change that looks stale may be our own: it is
  * looked up, and settled by later changes of the batch.
+ *
+ * statements.ts runs `Changes` without a server, to print the SQL for `respool doctor --sql`.
  */
 
 import { assert, RespoolError, textOf } from '../../core/errors.ts';
@@ -37,6 +39,9 @@ import {
 
 /** After an order key was met, this many batches expect more of them. */
 const KEYED_BATCHES = 16;
+
+/** SQLSTATE: another entry has the dedupe key. */
+const UNIQUE_VIOLATION = '23505';
 
 /** The result of one change; a text says why it was refused. */
 export type ChangeResult = 'done' | 'stale' | { readonly refused: string };
@@ -127,9 +132,9 @@ export class Changes {
     ask: QueryRequest,
     items: readonly NumberedChange[],
     results: ChangeResult[],
-    how: Omit<BatchMode, 'wakeAt'>,
+    how: Omit<BatchMode, 'lastClaimAt'>,
   ): Promise<void> {
-    const mode: BatchMode = { ...how, wakeAt: this.#orderKeys.lastNow };
+    const mode: BatchMode = { ...how, lastClaimAt: this.#orderKeys.lastClaimAt };
     const plain = items.filter(([{ envelope }]) => envelope === undefined);
     const stale = plain.length === 0 ? [] : await this.#changePlain(ask, plain, mode);
     for (const index of stale) results[index] = 'stale';
@@ -240,7 +245,7 @@ export class Changes {
     try {
       return new Set(readAnswer(await this.#write(ask, text, values, items), mode.ended));
     } catch (error) {
-      if (codeOf(error) !== '23505') throw error;
+      if (codeOf(error) !== UNIQUE_VIOLATION) throw error;
       return false;
     }
   }
@@ -269,7 +274,7 @@ export class Changes {
       const stale = readAnswer(await this.#write(ask, text, values, items), mode.ended);
       return stale.length === 0 ? 'done' : 'stale';
     } catch (error) {
-      if (codeOf(error) !== '23505') throw error;
+      if (codeOf(error) !== UNIQUE_VIOLATION) throw error;
       const found = await ask(this.#sql.keyOwner, [envelope.dedupeKey]);
       return { refused: `its dedupe key belongs to "${textOf(found[0]?.[0] ?? 'another')}"` };
     }
@@ -334,7 +339,7 @@ function settleByLaterChanges(rows: readonly ChangeRow[], results: ChangeResult[
   }
 }
 
-/** Whether an entry, as `look` finds it, is what a change wanted it to be. */
+/** Whether an entry, in the columns of `look` behind the id, is what a change wanted it to be. */
 function isWritten({ status }: ChangeRow, line: readonly unknown[] | undefined): boolean {
   if (status === null || line === undefined) return false;
   const { revision, slot, updatedAt, holder, dueAt, memory } = status;
@@ -366,12 +371,12 @@ function wavesOf(rows: readonly ChangeRow[]): NumberedChange[][] {
 export type Commit = 'off' | 'on' | null;
 
 /** How a statement is written. */
-export interface ChangeMode {
+interface ChangeMode {
   readonly commit: Commit;
   /** Whether there are order keys. */
   readonly isOrdered: boolean;
-  /** The time of the last claim. */
-  readonly wakeAt: number | null;
+  /** As of `OrderKeys`: what waited for its key is due then. */
+  readonly lastClaimAt: number | null;
 }
 
 /** How an entry is found as it should be. */
@@ -387,7 +392,7 @@ function addGuards(rows: Rows, items: readonly NumberedChange[]): Rows {
   return rows;
 }
 
-/** The columns that every step writes. */
+/** The columns that every step writes; also in insert.ts, row.ts and schema.ts. */
 const STATUS: readonly (readonly [string, CellType, (status: StatusColumns) => Cell])[] = [
   ['slot', 'int2', ({ slot }) => slot],
   ['due_at', 'int8', ({ dueAt }) => dueAt],
@@ -498,7 +503,8 @@ function dropBodiesSql({ table }: Names, refs: string): string {
 
 /**
  * Removes `leaving` and puts it in the table of what was sent; the rows it moved are in `moved`.
- * Not those whose id or key is to be known again: they stay, and are copied (copySql).
+ * Not those whose id or key is to be known again: they stay, and are copied (copySql). `ownId` of
+ * an envelope is looked for in the text that shared/sql-row.ts writes.
  */
 function moveSql({ table }: Names, rows: Rows, mode: ChangeMode): string {
   const more = mode.isOrdered ? ', e.order_key, e.slot' : '';
@@ -546,7 +552,7 @@ const GIVEN: Readonly<Record<ChangeSource, string>> = {
 function answerSql(
   names: Names,
   sources: readonly ChangeSource[],
-  { isOrdered, wakeAt }: ChangeMode,
+  { isOrdered, lastClaimAt }: ChangeMode,
   { bind }: Values,
 ): string {
   const key = isOrdered ? ', NULL::text AS key' : '';
@@ -554,7 +560,7 @@ function answerSql(
     (source) => `SELECT n${key} FROM ${GIVEN[source]} WHERE n NOT IN (SELECT n FROM ${source})`,
   );
   if (!isOrdered) return ` ${answers.join(' UNION ALL ')}`;
-  const letGo = letGoSql(names, 'SELECT id FROM heads', bind(wakeAt, 'int8'));
+  const letGo = letGoSql(names, 'SELECT id FROM heads', bind(lastClaimAt, 'int8'));
   return `, touched AS (${sources.map((source) => TOUCHED[source]).join(' UNION ALL ')}),
 ended AS MATERIALIZED (
   SELECT order_key, array_agg(seq) AS touched, array_agg(seq) FILTER (WHERE ends) AS seqs
@@ -590,9 +596,7 @@ function readAnswer(rows: readonly unknown[][], ended: Set<string>): number[] {
   return numbers;
 }
 
-export function fixedSql({
-  table,
-}: Names): Readonly<Record<'keyOwner' | 'look' | 'quarantine', string>> {
+function fixedSql({ table }: Names): Readonly<Record<'keyOwner' | 'look' | 'quarantine', string>> {
   return {
     keyOwner: `SELECT id FROM ${table.entries} WHERE dedupe_key = $1`,
     look: `SELECT id, revision, slot, updated_at, holder, due_at, memory FROM ${table.entries}
@@ -625,7 +629,7 @@ export interface ChangeRow {
   /** Null: remove it. */
   readonly status: StatusColumns | null;
   readonly envelope: EnvelopeColumns | undefined;
-  /** New bytes; null: let go of them; undefined: as they are. */
+  /** New bytes; null: drop them; undefined: as they are. */
   readonly body: Uint8Array | null | undefined;
   /** The body that goes with it, if that is in the tables beside ours. */
   readonly bodyRef: string | null;
@@ -653,10 +657,10 @@ export function changeRow(change: Change, isDurable: boolean): ChangeRow {
 }
 
 /** A change, and its place in the batch. */
-export type NumberedChange = readonly [row: ChangeRow, index: number];
+type NumberedChange = readonly [row: ChangeRow, index: number];
 
-/** One with a new envelope that lets go of inline bytes, if there are any. */
-export type ShrinkingBody = readonly [
+/** One with a new envelope that drops the inline bytes, if there are any. */
+type ShrinkingBody = readonly [
   row: ChangeRow & { readonly envelope: EnvelopeColumns },
   index: number,
 ];

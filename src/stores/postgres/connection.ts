@@ -82,6 +82,9 @@ export type QueryRequest = (text: string, values?: readonly unknown[]) => Promis
 /** What is done on a connection. */
 export type TransactionWork<T> = (ask: QueryRequest, isUnknown: boolean) => Promise<T>;
 
+/** What the server calls a connection of a store; diagnose.ts counts them by it. */
+export const APPLICATION_NAME = 'respool';
+
 /** Pauses between two tries, doubled up to the second of them. */
 const PAUSE = { firstMs: 20, maxMs: 1_000 };
 
@@ -132,7 +135,7 @@ export class Server {
         max: connections,
         connectionTimeoutMillis: connectTimeoutMs,
         keepAlive: true,
-        application_name: 'respool',
+        application_name: APPLICATION_NAME,
         stream: this.#sockets.make,
       });
     }
@@ -252,6 +255,7 @@ export class Server {
     });
     const { connectTimeoutMs } = this.#options;
     try {
+      // Recognised by `NO_CONNECTION` of errors.ts.
       return await this.#within(connecting, connectTimeoutMs, 'there was no connection');
     } catch (error) {
       isLate = true;
@@ -270,7 +274,10 @@ export class Server {
 /** The server's time. */
 export const NOW_SQL = 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8';
 
-/** A commit that waits for the disk and for the standbys, and writes nothing that is read. */
+/**
+ * A commit that waits for the disk and for the standbys, and writes nothing that is read.
+ * `lazyWriteSql` of durability.ts adds columns after its SELECT.
+ */
 export const CONFIRM_SQL = "SELECT pg_logical_emit_message(true, 'respool', '')::text";
 
 // How a transaction of several statements begins.

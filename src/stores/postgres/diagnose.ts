@@ -19,6 +19,7 @@ import {
   rowsOf,
   Sockets,
   TYPES,
+  APPLICATION_NAME,
 } from './connection.ts';
 import { readDurability } from './durability.ts';
 import { storeError } from './errors.ts';
@@ -309,7 +310,7 @@ export async function examineWaiting(
   }
   const [[open, working] = []] = await ask(
     `SELECT count(*), count(*) FILTER (WHERE state <> 'idle') FROM pg_stat_activity
-WHERE application_name = 'respool' AND datname = current_database()`,
+WHERE application_name = '${APPLICATION_NAME}' AND datname = current_database()`,
   );
   const text = `${String(working)} of ${String(open)} connections of stores are at work`;
   const isFree = Number(working) < Number(open) || Number(open) < connections;
@@ -422,7 +423,7 @@ WHERE greatest(age(xmin), age(catalog_xmin)) > $1 ORDER BY 3 DESC LIMIT 3`,
 
 // Our tables: which version, how many dead rows, whether they are vacuumed.
 
-/** Tables whose rows come and go. */
+/** Tables whose rows come and go: those with `BUSY` in schema.ts, without receipts. */
 const BUSY = ['entries', 'contents', 'bodies', 'chunks'] as const;
 /** Minimum number of dead rows worth reporting. */
 const DEAD_MIN = 20_000;

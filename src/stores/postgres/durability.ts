@@ -19,7 +19,7 @@ import { type QueryRequest, CONFIRM_SQL, type Server } from './connection.ts';
 const LAZY_MS = 200;
 
 /** What the server says of itself. */
-export interface PromisedDurability {
+interface PromisedDurability {
   readonly durability: Durability;
   /** Whether commits would not wait for the disk unless they say so. */
   readonly isForced: boolean;

@@ -14,7 +14,7 @@
 import { asError, type ErrorCode, RespoolError, textOf } from '../../core/errors.ts';
 
 /** A kind of trouble. */
-export type StoreTrouble = 'again' | 'lost' | 'full' | 'corrupt' | 'refused' | 'other';
+type StoreTrouble = 'again' | 'lost' | 'full' | 'corrupt' | 'refused' | 'other';
 
 /** Thrown when we give up on a connection. */
 export class LostConnection extends Error {
@@ -89,7 +89,7 @@ const ADVICE: Readonly<Record<StoreTrouble, string>> = {
   other: 'see what the server says',
 };
 
-/** What is said, by the pool or by us, when none of its connections was free in time. */
+/** What the pool or `#take` of connection.ts says when no connection was free in time. */
 const NO_CONNECTION = /there was no connection|timeout exceeded when trying to connect/;
 const NO_CONNECTION_ADVICE =
   'the server does not answer, or all connections are at work for too long: then raise ' +

@@ -20,7 +20,7 @@ import type { Names } from './options.ts';
 import { type Bind, textArray, Values } from './row.ts';
 
 /** The results of inserts, and their transaction. */
-export interface InsertedWithin {
+interface InsertedWithin {
   readonly results: readonly InsertResult[];
   readonly xid: string | undefined;
 }
@@ -186,7 +186,7 @@ function unsettled(id: string | undefined): RespoolError {
 // transaction that has written has. Every further statement of a call names the id of the first.
 
 /** The transaction of the caller, and how the caller knows that there is one. */
-export interface TxUse {
+interface TxUse {
   /** What an error text begins with, as `emit "a.b"`. */
   readonly doing: string;
   /** The transaction that is meant, where it is known. */

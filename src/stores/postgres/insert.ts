@@ -213,7 +213,7 @@ function unsettled(id: string | undefined): RespoolError {
   );
 }
 
-/** The columns of `entries`, and what a new row has there. */
+/** The columns of `entries`, and what a new row has there; also in commit.ts, row.ts, schema.ts. */
 const COLUMNS: readonly (readonly [string, CellType, (row: NewRow) => Cell])[] = [
   ['id', 'text', ({ id }) => id],
   ['slot', 'int2', ({ status }) => status.slot],

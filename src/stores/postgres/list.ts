@@ -32,7 +32,7 @@ const ORDER_SQL: Readonly<Record<ListOrder, string>> = {
 };
 
 /** A page, and what was met that cannot be read. */
-export interface ListedRow {
+interface ListedRow {
   readonly page: ListPage;
   readonly broken: readonly BrokenRow[];
 }
@@ -189,6 +189,7 @@ export function corruptEntry(id: string, reason: string): RespoolError {
   );
 }
 
+/** Of a row of `#rows`, whose last column is the value of the order. */
 function placeOf(row: EntryRow | undefined): PagePosition {
   return { value: Number(row?.[16] ?? 0), id: row?.[1] ?? '' };
 }

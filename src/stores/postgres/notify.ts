@@ -25,6 +25,7 @@ import {
 import type { CheckedOptions, Names, PgAnswer } from './options.ts';
 
 const TELL_EVERY_MS = 20;
+// "50 ms to 1 s" in the texts of options.ts, diagnose.ts and outbox/options.ts.
 const LOOK_MIN_MS = 50;
 const LOOK_MAX_MS = 1_000;
 /** How long a look waits for a moment when none of our own writes is on its way. */

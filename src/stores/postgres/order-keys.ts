@@ -35,15 +35,17 @@ export function blockingSql(alias: string): string {
 const DUE_KEYS: readonly StateKey[] = WAITING_KEYS.filter((slot) => BLOCKING_KEYS.includes(slot));
 export const DUE_KEYS_SQL: string = DUE_KEYS.join(', ');
 
+// The same times and the same limit: sqlite/order-keys.ts.
+
 /** How long a row waits behind one that is not claimed, until it is looked at again. */
 const BEHIND_NEXT_MS = 60_000;
 /** The same behind one that is on hold, or that waits itself. */
 const BEHIND_LONG_MS = 10 * 60_000;
 
-/** The most rows behind the first of a key that are reported. */
+/** The most rows behind the first of a key that are reported: promised by `KeyHead`. */
 const BEHIND_COUNT_MAX = 1_000;
 
-/** The conditions under which a row may be claimed, for one search. */
+/** Whether a row is free, in one search: no row of its key that blocks is ahead of it. */
 export interface KeyOrder {
   /** For a row of `entries`. */
   readonly free: (alias: string) => string;
@@ -106,13 +108,13 @@ export function putBehindSql({ table }: Names, scans: readonly string[], now: st
 )`;
 }
 
-/** Makes rows due that were put behind; `wakeAt`, a placeholder, may be null. */
-export function letGoSql({ table }: Names, ids: string, wakeAt: string): string {
+/** Makes rows due that were put behind; `lastClaimAt`, a placeholder, may be null. */
+export function letGoSql({ table }: Names, ids: string, lastClaimAt: string): string {
   // At the time of the last claim, by the clock of those who claim, which is not ours. But no later
   // than the server's time, mostly the same clock: it may have been set back since that claim.
   const serverNow = 'floor(extract(epoch FROM clock_timestamp()) * 1000)::int8';
   return `UPDATE ${table.entries} e SET behind = false, due_at = CASE WHEN e.behind
-    THEN greatest(e.updated_at, least(e.due_at, coalesce(${wakeAt}, 0), ${serverNow}))
+    THEN greatest(e.updated_at, least(e.due_at, coalesce(${lastClaimAt}, 0), ${serverNow}))
     ELSE e.due_at END
   WHERE e.id = ANY(ARRAY(${ids}))`;
 }
@@ -124,7 +126,7 @@ export function firstSql({ table }: Names, key: string, more = ''): string {
     ORDER BY b.seq LIMIT 1`;
 }
 
-/** Rows that block for long come first, so that a limit does not cut them off. */
+/** As `keyHeads` promises: what blocks for long is first, so that a limit does not cut it off. */
 const STANDING_SQL: string = `CASE e.slot
   WHEN ${stateKeyOf('active', 'delivery')} THEN 2 WHEN ${stateKeyOf('incoming', 'delivery')} THEN 1
   ELSE 0 END`;
@@ -175,7 +177,7 @@ export function noOrderKeysSql({ turns }: Names): string {
 export class OrderKeys {
   readonly #names: Names;
   #isOrdered = false;
-  #lastNow: number | null = null;
+  #lastClaimAt: number | null = null;
 
   constructor(names: Names) {
     this.#names = names;
@@ -187,13 +189,13 @@ export class OrderKeys {
   }
 
   /** The time of the last claim, by the clock of those who claim. */
-  get lastNow(): number | null {
-    return this.#lastNow;
+  get lastClaimAt(): number | null {
+    return this.#lastClaimAt;
   }
 
   /** Not the latest of all: after the clock was set back, that would be in the future. */
   noteClaim(now: number): void {
-    this.#lastNow = now;
+    this.#lastClaimAt = now;
   }
 
   note(): void {
@@ -225,7 +227,7 @@ heads AS MATERIALIZED (
 SELECT n, CASE WHEN n > 0 THEN nextval('${names.sequence}') END FROM (
   SELECT count(*)::int4 AS n FROM heads WHERE (SELECT count(*) FROM woken) >= 0
 ) c`,
-      [textArray(keys), this.#lastNow],
+      [textArray(keys), this.#lastClaimAt],
     );
     return Number(count);
   }

@@ -7,7 +7,7 @@
  */
 
 import { RespoolError } from '../../core/errors.ts';
-import { checkNumber } from '../../core/limits.ts';
+import { checkNumber, PRIORITY_MAX } from '../../core/limits.ts';
 import { ARCHIVED_KEY, WAITING_KEYS } from '../shared/sql-row.ts';
 import { type QueryRequest, SCHEMA_BEGIN_SQL } from './connection.ts';
 import { type Names, namesOf } from './options.ts';
@@ -33,6 +33,9 @@ export interface PostgresSchemaOptions {
  */
 export const FLOW_KEY_SQL = '(slot + 0)';
 
+/** All priorities, as rows: `FROM ${PRIORITIES_SQL} AS p(priority)`. */
+export const PRIORITIES_SQL: string = `generate_series(0, ${PRIORITY_MAX})`;
+
 /** The condition of `entries_flow`: the keys in which entries wait for a claim in numbers. */
 const WAITING_SQL = `${FLOW_KEY_SQL} IN (${WAITING_KEYS.join(', ')})`;
 
@@ -48,7 +51,10 @@ const BUSY =
 /** The SQL that brings the tables from one version to the next. */
 export type SchemaStep = (names: Names) => string;
 
-/** The first one makes the tables. */
+/**
+ * The first one makes the tables. Released steps are frozen, and with them the state keys in the
+ * conditions of their indexes (shared/sql-row.ts) and `blockingSql`.
+ */
 export const STEPS: readonly SchemaStep[] = [versionOne, versionTwo];
 
 /** The version this program writes. */

@@ -19,7 +19,7 @@ import { allOf, patternSql } from './conditions.ts';
 import { codeOf } from './errors.ts';
 import type { CheckedOptions, Names } from './options.ts';
 import { LOCK_WAIT } from './schema.ts';
-import { type QueryRequest, BEGIN_SQL, type Server } from './connection.ts';
+import { type QueryRequest, BEGIN_SQL, NOW_SQL, type Server } from './connection.ts';
 
 /** This many parts are there beyond the present one. */
 const PARTS_AHEAD = 2;
@@ -31,6 +31,7 @@ const TEND_LOCK_WAIT = '500ms';
 const BITE_ROWS = 1_000;
 const BITES_MAX = 10;
 
+/** As in cli/commands/outbox/sent-messages.ts. */
 const PAGE_MAX = 500;
 
 /** Which sent messages to read; all given conditions hold together. */
@@ -57,8 +58,6 @@ export interface SentPage {
   readonly messages: readonly SentMessage[];
   readonly next?: string;
 }
-
-const NOW_SQL = 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8';
 
 /** A part, by the times it holds: from the first up to the second. */
 interface Part {

@@ -15,8 +15,9 @@ import {
   statusOf,
   storeError,
 } from './errors.ts';
+import { ARCHIVES } from './options.ts';
 
-/** One thing about a bucket: right, worth knowing, or a danger. */
+/** One thing about a bucket: right, worth knowing, or a danger. As `StoreFinding` of the others. */
 export interface S3Finding {
   /** Stable: `bucket`, `conditional-writes`, `lifecycle`, `versions`, `unfinished-uploads`. */
   readonly id: string;
@@ -27,14 +28,11 @@ export interface S3Finding {
 }
 
 /** Where to look. */
-export interface InspectOptions {
+interface InspectOptions {
   readonly calls: Calls;
   readonly bucket: string;
   readonly prefix: string;
 }
-
-/** Classes whose objects cannot be read at once. */
-const ARCHIVES = /^(?:GLACIER|DEEP_ARCHIVE)$/;
 
 /** Makes sure that the bucket is there, or makes it. */
 export async function checkBucket(
@@ -171,7 +169,9 @@ export function lifecycleFindings(
   const findings = ours.flatMap((rule): S3Finding[] => {
     const name = `the lifecycle rule "${rule.ID ?? ''}"`;
     const end = expiry(rule);
-    const archive = rule.Transitions?.find(({ StorageClass = '' }) => ARCHIVES.test(StorageClass));
+    const archive = rule.Transitions?.find(({ StorageClass = '' }) =>
+      ARCHIVES.includes(StorageClass),
+    );
     return [
       ...(end === undefined ? [] : [danger(id, `${name} removes bodies ${end}`)]),
       ...(archive === undefined

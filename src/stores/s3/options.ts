@@ -233,7 +233,7 @@ export interface CheckedOptions {
 const BUCKET = /^(?:[A-Za-z0-9][A-Za-z0-9._-]{1,253}|arn:[\w:/.-]{1,1000})$/;
 const PREFIX = /^(?!\/)[A-Za-z0-9!_.*'()/-]{0,512}$/;
 /** Bodies there cannot be read without being restored first. */
-const ARCHIVES = ['GLACIER', 'DEEP_ARCHIVE'];
+export const ARCHIVES: readonly string[] = ['GLACIER', 'DEEP_ARCHIVE'];
 
 /** Checks options and fills in what was not said. */
 export function checkStoreOptions(sOptions: S3Options): CheckedOptions {

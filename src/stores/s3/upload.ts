@@ -21,7 +21,7 @@ import type { S3Responses } from './connection.ts';
 import { isConditionFailed, isConflict, isMissing, storeError } from './errors.ts';
 
 /** What a body is written with. */
-export interface UploadOptions {
+interface UploadOptions {
   readonly calls: Calls;
   readonly partBytes: number;
   readonly partsAtOnce: number;

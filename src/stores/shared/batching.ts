@@ -26,7 +26,7 @@ interface Call<Item, Result> {
 }
 
 /** How a line makes its batches. */
-export interface BatchOptions {
+interface BatchOptions {
   /** The most items in a batch, unless a single call brings more. */
   readonly batchMax: number;
   /**

@@ -30,7 +30,7 @@ export interface SqliteDatabase {
 }
 
 /** How a file is opened. */
-export interface ClientOpenOptions {
+interface ClientOpenOptions {
   readonly readonly?: boolean;
   readonly fileMustExist?: boolean;
   /** How long a statement may stand still for another connection's lock, milliseconds. */

@@ -10,6 +10,7 @@
  */
 
 import type { Millis } from '../../core/duration.ts';
+import { PRIORITY_MAX } from '../../core/limits.ts';
 import type { ClaimableState, Lane, State } from '../../core/state.ts';
 import { type TopicRule, takesTopic } from '../../core/topic.ts';
 import { Heap, type HeapItem } from './heap.ts';
@@ -48,7 +49,7 @@ interface Group<Member extends DueItem> extends DueItem {
   readonly below: Map<string | undefined, Group<DueItem>>;
 }
 
-const PRIORITIES = 10;
+const PRIORITIES: number = PRIORITY_MAX + 1;
 
 /** Entries by what a claim asks for. */
 export class DueTree<Entry extends Leaf> {

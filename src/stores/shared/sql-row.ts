@@ -15,15 +15,22 @@ export type StateKey = number;
 
 export const STATE_KEY_COUNT = 12;
 
+// Frozen, as is the order of STATES: keys are stored, and the indexes of published tables have them
+// in their conditions (schema.ts of postgres and of sqlite). Another list is a migration.
+
 /** Keys from here on are archived; below, `entries_due` holds every entry. */
 export const ARCHIVED_KEY = 10;
 
-/** The keys in which entries wait for a claim in numbers. */
+/** The keys of active entries, in both lanes. */
+export const ACTIVE_KEYS: readonly StateKey[] = [2, 3];
+
+/** The keys in which entries wait for a claim in numbers: incoming, deferred, bounce notices. */
 export const WAITING_KEYS: readonly StateKey[] = [0, 4, 9];
 
 /**
  * The keys in which an entry blocks those of its order key behind it: incoming, active, deferred
- * and held, in lane delivery.
+ * and held, in lane delivery. The same in states: `BLOCKING` of memory/order-keys.ts, and
+ * `isInTheWay` of spool/source.ts and of testkit/simulator/checks/world.ts.
  */
 export const BLOCKING_KEYS: readonly StateKey[] = [0, 2, 4, 6];
 
@@ -36,7 +43,7 @@ export function stateKeyOf(state: State, lane: Lane): StateKey {
 }
 
 export function isActiveKey(key: StateKey): boolean {
-  return key === 2 || key === 3;
+  return ACTIVE_KEYS.includes(key);
 }
 
 export function stateOfKey(key: StateKey): State | undefined {
@@ -59,6 +66,7 @@ export function checkInline(bytes: Uint8Array | undefined, id: string): Uint8Arr
   );
 }
 
+/** Of an envelope with nothing optional, and of a `BodyInfo` (core/entry.ts). */
 const PLAIN_KEYS = 6;
 /** What needs no escape in JSON. */
 const WORDS = /^[\w.:/-]*$/;
@@ -106,8 +114,8 @@ export function decodeEnvelope(id: string, text: string | null): Envelope {
   return envelope;
 }
 
-/** What the rows of every store begin with. */
-export type StatusRow = readonly [
+/** What the rows of every store begin with: `EntryRow` of postgres/row.ts and of sqlite/row.ts. */
+type StatusRow = readonly [
   seq: number,
   id: string,
   key: StateKey,

@@ -19,7 +19,7 @@ import {
 } from '../shared/sql-body.ts';
 import type { BodyTalk, WriteOp } from './protocol.ts';
 import { type FileClient, type FileParts, openFileClient } from './file-client.ts';
-import { checkStoreOptions, prepareFile, type SqliteOptions } from './options.ts';
+import { BODY_FILE, checkStoreOptions, prepareFile, type SqliteOptions } from './options.ts';
 
 type Line = FileClient<BodyTalk>;
 
@@ -46,7 +46,7 @@ export function sqliteBodies(options: SqliteOptions, parts: Partial<FileParts> =
       // Its caller has learned why a close failed; the file was released anyway.
       await closing.catch(() => undefined);
       if (opened !== undefined) return;
-      const path = await prepareFile(checked, 'bodies.db');
+      const path = await prepareFile(checked, BODY_FILE);
       opened = await openFileClient<BodyTalk>('bodies', path, checked, all);
     },
     close() {

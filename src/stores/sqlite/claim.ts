@@ -13,7 +13,6 @@ import { stateNumber } from '../../core/state.ts';
 import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
 import type { SqliteDatabase, SqliteStatement } from '../shared/client.ts';
 import {
-  ARCHIVED_KEY,
   isActiveKey,
   type StateKey,
   stateKeyOf,
@@ -32,7 +31,7 @@ import { FlowLooks } from './flow-looks.ts';
 import type { TopicFlows } from './topic-flows.ts';
 import type { KeyOrder } from './order-keys.ts';
 import { type EntryRow, STATUS_SQL } from './row.ts';
-import { BOUND_LIMIT } from './schema.ts';
+import { BOUND_LIMIT, OPEN_SQL } from './schema.ts';
 
 /** One probe: a slot and a priority, up to a due time, at most this many. */
 interface Probe {
@@ -295,7 +294,7 @@ function prepare(database: SqliteDatabase) {
     database
       .prepare(
         `SELECT ${columns} FROM {entries} INDEXED BY {entries_due}
-        WHERE slot = ? AND slot < ${ARCHIVED_KEY} AND priority = ? AND due_at <= ?
+        WHERE slot = ? AND ${OPEN_SQL} AND priority = ? AND due_at <= ?
         ORDER BY due_at, id LIMIT ${BOUND_LIMIT}`,
       )
       .raw();

@@ -117,7 +117,7 @@ export class Changes {
     if (isCounted) this.#flows.count(flow, slot, -1);
   }
 
-  /** How many leases ended. */
+  /** How many leases ended: of holders that begin with the instance. */
   expire({ instance, now }: ExpireOp): number {
     const { changes } = this.#sql.expire.run(now, now, instance.length, instance);
     this.#connection.wrote(changes);

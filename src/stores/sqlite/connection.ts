@@ -69,10 +69,12 @@ export interface Connection {
   close(): void;
 }
 
+/** Named by the option `autoCheckpointPages`. */
 const PAGE_BYTES = 8_192;
 const JOURNAL_MAX_BYTES = 64 * 1024 * 1024;
 /** After the disk was full once, the log is moved to the file when it has this many pages. */
 const SHORT_LOG_PAGES = 250;
+/** Of the tables in schema.ts, those with messages, bodies and pauses. */
 const CHECKED_TABLES = [
   '{entries}',
   '{contents}',

@@ -11,6 +11,7 @@
 
 import type { Entry } from '../../core/entry.ts';
 import { asError, assert, RespoolError } from '../../core/errors.ts';
+import { PAGE_MAX } from '../../core/limits.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type {
   Change,
@@ -33,7 +34,7 @@ import { type BrokenRow, decodeAll, INLINE_MAX_BYTES } from '../shared/sql-row.t
 import type { AnyBatchItem, FileClient, FileParts } from './file-client.ts';
 import type { InstancePlace, Instances } from './instances.ts';
 import { changeItem } from './commit.ts';
-import { checkStoreOptions, prepareFile, type SqliteOptions } from './options.ts';
+import { checkStoreOptions, ENTRY_FILE, prepareFile, type SqliteOptions } from './options.ts';
 import { type EntryReply, type EntryResult, type EntryTalk, tallyRows } from './protocol.ts';
 import { createRecordStore } from './records.ts';
 import { decodeRow, type EntryRow } from './row.ts';
@@ -50,8 +51,8 @@ interface Opened {
   readonly instances: Instances;
 }
 
-/** Maximum number of keys that `keyHeads` returns. */
-const HEADS_MAX = 500;
+/** Maximum number of keys that `keyHeads` returns: as `readHeadsMax` of shared/page.ts. */
+const HEADS_MAX = PAGE_MAX;
 
 /** An entry store in a SQLite file. */
 export interface SqliteStore extends EntryStore {
@@ -99,7 +100,7 @@ export function sqlite(options: SqliteOptions, parts: Partial<FileParts> = {}): 
       // Its caller has learned why a close failed; the file was released anyway.
       await closing.catch(() => undefined);
       if (opened !== undefined) return;
-      const path = await prepareFile(checked, 'respool.db');
+      const path = await prepareFile(checked, ENTRY_FILE);
       // Loaded when it is needed: anyone who imports Respool may not open a store.
       const { openFileClient } = await import('./file-client.ts');
       const line = await openFileClient<EntryTalk>('entries', path, checked, all);

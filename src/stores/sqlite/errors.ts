@@ -2,7 +2,7 @@
  * errors — what an error of SQLite means to a caller, and its way across a thread border.
  *
  *   SQLITE_FULL           store.full         rolled back; goes on when there is space again
- *   SQLITE_BUSY           store.unavailable  tried again by entry-store.ts until busyTimeout
+ *   SQLITE_BUSY           store.unavailable  tried again by file-client.ts until busyTimeout
  *   SQLITE_IOERR          store.unavailable  never acknowledged; the file is reopened and checked
  *   SQLITE_CORRUPT        store.corrupt
  *   SQLITE_NOTADB         store.corrupt      while it opens: most likely not a store at all
@@ -52,6 +52,7 @@ export function storeError(error: unknown, { doing, path, whenFree }: AttemptedW
   if (error instanceof RespoolError) return error;
   const code = diskCode(error, path);
   const because = `cannot ${doing}: ${textOf(error)}`;
+  // As `#attempted` of file.ts says it.
   if (code.startsWith('SQLITE_NOTADB') && doing.startsWith('open ')) {
     const text =
       `cannot ${doing}: it is not a Respool store, nor any SQLite database; name the folder or ` +

@@ -99,7 +99,7 @@ const PIPELINE = { batchMax: BATCH_MAX, inFlightMax: 64, eagerAt: 16 } as const;
 /** In the caller's thread there is one batch at a time. */
 const ONE_BY_ONE = { batchMax: BATCH_MAX } as const;
 
-/** Maximum memory for pages of the file where long reads are done. */
+/** Maximum memory for pages where long reads are done; named by the option `cacheBytes`. */
 const ASIDE_CACHE_MAX_BYTES = 4 * 1024 * 1024;
 
 /** Lazy writes wait this long for a durable one to take them along; the promise is 250 ms. */
@@ -376,7 +376,7 @@ async function identity(path: string): Promise<string> {
 // caller's thread the little that was written meanwhile.
 
 /** How the log is moved, in two steps. */
-export interface CheckpointCalls {
+interface CheckpointCalls {
   readonly aside: () => Promise<unknown>;
   readonly here: () => Promise<unknown>;
 }

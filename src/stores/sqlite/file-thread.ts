@@ -182,7 +182,7 @@ const VERY_SLOW_MS = 150;
 
 /**
  * The log is checkpointed in a second thread (file-client.ts); only if it grows to this many times
- * its limit, it is done here.
+ * its limit, as the option `autoCheckpointPages` says, it is done here.
  */
 const LOG_BACKSTOP = 4;
 
@@ -356,7 +356,7 @@ class InlineExecutor implements FileExecutor {
 // 50 per batch)
 
 /** A request or reply on its way. */
-export interface Transfer {
+interface Transfer {
   readonly data: object;
   /** The bytes of a batch, one after the other. */
   readonly block?: Uint8Array<ArrayBuffer>;
@@ -367,7 +367,7 @@ export interface Transfer {
 const NONE = -1;
 const UNSAID = -2;
 
-/** Where a row of an entry has its inline body. */
+/** Where a row of an entry has its inline body: the last column of `EntryRow` in row.ts. */
 const BODY_COLUMN = 16;
 
 function packRequest(request: object): Transfer {

@@ -149,6 +149,7 @@ export class StoreFile {
     }
   }
 
+  /** n.b. `storeError` of errors.ts tells an opening by the first word. */
   #attempted(kind: string): AttemptedWork {
     const { path } = this.#settings;
     if (this.#file === undefined) return { doing: `open "${path}"`, path };

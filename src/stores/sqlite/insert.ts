@@ -103,13 +103,13 @@ export function createInserts(database: SqliteDatabase): Inserts {
   };
 }
 
-/** What is active has a lease, and what is held no due time. */
+/** As `DUE_KEYS` in PostgreSQL: what is active has a lease, what is held no due time. */
 const PUT_BEHIND_SLOTS: readonly StateKey[] = [
   stateKeyOf('incoming', 'delivery'),
   stateKeyOf('deferred', 'delivery'),
 ];
 
-/** How many columns a whole status has. */
+/** How many columns `StatusColumns` has; `NewColumns` has 4, or 7 with a claim (row.ts). */
 const WHOLE = 13;
 const FIRST = 'id, flow, priority, enqueued_at, dedupe_key, slot, due_at, revision';
 

@@ -11,7 +11,7 @@ import path from 'node:path';
 import { RespoolError } from '../../core/errors.ts';
 import { clearLockLeftovers, readLockNote, takeLifetimeLock } from '../shared/lifetime-lock.ts';
 import { storeError } from './errors.ts';
-import { filePathOf } from './options.ts';
+import { ENTRY_FILE, filePathOf } from './options.ts';
 
 /** The instances on one file, seen from one of them. */
 export interface Instances {
@@ -23,6 +23,7 @@ export interface Instances {
   leave(options: { readonly keepFile: boolean }): Promise<void>;
 }
 
+/** What `randomName` of system/ids.ts makes. */
 const INSTANCE_PATTERN = /^[0-9a-z]{12}$/;
 
 /** Which tables of which file, and who. */
@@ -73,7 +74,7 @@ export async function openInstances(place: InstancePlace): Promise<Instances> {
  * none. The store itself is not opened.
  */
 export async function serviceAddress(text: string, tables = ''): Promise<string | undefined> {
-  const folder = folderOf({ path: await filePathOf(path.resolve(text), 'respool.db'), tables });
+  const folder = folderOf({ path: await filePathOf(path.resolve(text), ENTRY_FILE), tables });
   for (const name of await readdir(folder).catch(() => [])) {
     if (!INSTANCE_PATTERN.test(name)) continue;
     const address = (await readLockNote(path.join(folder, name)))?.trim();

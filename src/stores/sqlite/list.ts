@@ -26,7 +26,7 @@ import type { Connection } from './connection.ts';
 import type { TopicFlows } from './topic-flows.ts';
 import type { EntryReply, ListReply } from './protocol.ts';
 import { decodeRow, type EntryRow, STATUS_SQL } from './row.ts';
-import { ACTIVE_SQL, flowIndexIn, WAITING_SQL } from './schema.ts';
+import { ACTIVE_SQL, ENDED_SQL, flowIndexIn, OPEN_SQL, WAITING_SQL } from './schema.ts';
 
 /** Rows that one page may read as a whole, to look into headers and texts. */
 const READ_MAX = 5_000;
@@ -86,7 +86,7 @@ export class Lists {
     return broken && corrupt(broken);
   }
 
-  /** Whether an instance still has something active. */
+  /** Whether an instance still has something active: holders begin with it (spool/source.ts). */
   holdsAny(instance: string): boolean {
     return this.#sql.held.get(instance.length, instance) !== undefined;
   }
@@ -257,10 +257,10 @@ function flowsOf({ topic, destination }: EntryQuery, flows: TopicFlows): Set<num
 // pass by SQLite.
 
 /** Where an entry stands in the order. */
-export type PagePlace = readonly [seq: number, value: number, id: string];
+type PagePlace = readonly [seq: number, value: number, id: string];
 
 /** What was found. */
-export interface PageScan {
+interface PageScan {
   readonly places: readonly PagePlace[];
   /** Where a walk by id had to stop before it had enough. */
   readonly stoppedAt?: PagePlace;
@@ -380,7 +380,7 @@ function walkEnded({ database, conditions, page, max }: Search): PagePlace[] {
   return database
     .prepare(
       `SELECT seq, due_at, id FROM {entries} INDEXED BY {entries_ended}
-      WHERE slot >= ${ARCHIVED_KEY} AND due_at IS NOT NULL AND ${where}
+      WHERE ${ENDED_SQL} AND due_at IS NOT NULL AND ${where}
       ORDER BY due_at ${way}, id ${way} LIMIT ?`,
     )
     .raw()
@@ -398,7 +398,7 @@ function walkDue(
   const walk = database
     .prepare(
       `SELECT seq, due_at, id FROM {entries} INDEXED BY {entries_due}
-      WHERE slot = ? AND slot < ${ARCHIVED_KEY} AND priority = ? AND due_at < ? AND ${where}
+      WHERE slot = ? AND ${OPEN_SQL} AND priority = ? AND due_at < ? AND ${where}
       ORDER BY due_at ${way}, id ${way} LIMIT ?`,
     )
     .raw();
@@ -433,8 +433,8 @@ function shortSources({ slots, flows }: Conditions, byFlow: readonly StateKey[])
   const ended = others.filter((slot) => slot >= ARCHIVED_KEY);
   const ofFlows = `${WAITING_SQL} AND flow IN (${[...(flows ?? [])].join(', ')})`;
   return [
-    ...source('{entries_due}', open, `slot < ${ARCHIVED_KEY}`),
-    ...source('{entries_ended}', ended, `slot >= ${ARCHIVED_KEY}`),
+    ...source('{entries_due}', open, OPEN_SQL),
+    ...source('{entries_ended}', ended, ENDED_SQL),
     ...source('{entries_by_flow}', ofFlow, ofFlows),
   ].join(' UNION ALL ');
 }

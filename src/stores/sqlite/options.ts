@@ -170,6 +170,13 @@ export function checkStoreOptions(what: string, options: SqliteOptions): Checked
   };
 }
 
+/**
+ * The files in a folder, also named in the text of `path`, in config/open/stores.ts and in
+ * cli/commands/doctor/storage-checks.ts.
+ */
+export const ENTRY_FILE = 'respool.db';
+export const BODY_FILE = 'bodies.db';
+
 /** Finds or makes the place of the file; refuses file systems on which SQLite cannot lock. */
 export async function prepareFile(
   { path: given, settings: { tables } }: CheckedOptions,
@@ -244,6 +251,7 @@ async function isFolderPath(text: string): Promise<boolean> {
     return (await stat(text)).isDirectory();
   } catch (error) {
     if (sqliteCode(error) !== 'ENOENT') throw error;
+    // As the text of `path` says.
     return !/\.(?:db|sqlite3?)$/.test(text);
   }
 }

@@ -16,11 +16,13 @@ import type { Connection } from './connection.ts';
 import type { TopicFlows } from './topic-flows.ts';
 import { BOUND_LIMIT, KEYED_SQL } from './schema.ts';
 
+// The same times and the same limit: postgres/order-keys.ts.
+
 /** When the next of a key is checked again if its head may be taken at any time. */
 const SOON_MS = 60_000;
 /** The same where the head waits for an operator, and for those behind the next. */
 const LATE_MS = 600_000;
-/** The most rows behind the first of a key that are reported. */
+/** The most rows behind the first of a key that are reported: promised by `KeyHead`. */
 const BEHIND_MAX = 1_000;
 
 /** The first of a key, as far as it decides when those behind it are looked at. */

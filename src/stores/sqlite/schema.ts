@@ -13,6 +13,7 @@ import { checkNames, checkNumber } from '../../core/limits.ts';
 import { checkBoolean } from '../../core/option-table.ts';
 import type { SqliteDatabase, SqliteStatement } from '../shared/client.ts';
 import {
+  ACTIVE_KEYS,
   ARCHIVED_KEY,
   BLOCKING_KEYS,
   STATE_KEY_COUNT,
@@ -76,7 +77,7 @@ function plainNumbers(statement: SqliteStatement): SqliteStatement {
 
 // The tables.
 
-/** The state keys that a claim may ask for. */
+/** The state keys that a claim may ask for: of each `ClaimableState`, in both lanes. */
 export const CLAIMED_KEYS: readonly StateKey[] = [0, 1, 2, 3, 4, 5, 8, 9];
 
 /** The condition of `entries_by_flow`, word for word. */
@@ -193,8 +194,12 @@ export const BOUND_LIMIT = '? + 0';
 /** The condition of `entries_by_key`, word for word. */
 export const KEYED_SQL: string = `order_key IS NOT NULL AND slot IN (${BLOCKING_KEYS.join(', ')})`;
 
+/** The conditions of `entries_due` and of `entries_ended`, word for word. */
+export const OPEN_SQL: string = `slot < ${ARCHIVED_KEY}`;
+export const ENDED_SQL: string = `slot >= ${ARCHIVED_KEY}`;
+
 /** Active entries of both lanes, through `entries_due`. */
-export const ACTIVE_SQL: string = `slot IN (2, 3) AND slot < ${ARCHIVED_KEY}`;
+export const ACTIVE_SQL: string = `slot IN (${ACTIVE_KEYS.join(', ')}) AND ${OPEN_SQL}`;
 
 /** The columns of `flows` that count entries by state key. */
 export const COUNT_COLUMNS: readonly string[] = Array.from(
@@ -204,7 +209,9 @@ export const COUNT_COLUMNS: readonly string[] = Array.from(
 
 /**
  * What each step rewrites is kept small: the envelope and the inline body are in `contents`, so a
- * claim of fifty messages dirties a few pages and not fifty.
+ * claim of fifty messages dirties a few pages and not fifty. The columns are the fields of `Status`
+ * in core/entry.ts; `memory` has those without a column (`memoryText` of shared/sql-row.ts). Of
+ * `meta`, connection.ts counts `syncs` and topic-flows.ts `flow_epoch`.
  *
  * n.b. SQLite uses a partial index only if its condition stands in the query word for word.
  */
@@ -232,8 +239,8 @@ CREATE TABLE {entries} (
 ) STRICT;
 CREATE UNIQUE INDEX {entries_id} ON {entries} (id);
 CREATE UNIQUE INDEX {entries_dedupe} ON {entries} (dedupe_key) WHERE dedupe_key IS NOT NULL;
-CREATE INDEX {entries_due} ON {entries} (slot, priority, due_at, id) WHERE slot < ${ARCHIVED_KEY};
-CREATE INDEX {entries_ended} ON {entries} (due_at, id) WHERE slot >= ${ARCHIVED_KEY};
+CREATE INDEX {entries_due} ON {entries} (slot, priority, due_at, id) WHERE ${OPEN_SQL};
+CREATE INDEX {entries_ended} ON {entries} (due_at, id) WHERE ${ENDED_SQL};
 CREATE TABLE {contents} (seq INTEGER PRIMARY KEY, envelope TEXT NOT NULL, body BLOB) STRICT;
 CREATE TABLE {flows} (
   flow INTEGER PRIMARY KEY,
@@ -295,7 +302,7 @@ const MIGRATIONS: readonly string[] = [VERSION_1, VERSION_2];
 /** The version this program writes. */
 export const SCHEMA_VERSION: number = MIGRATIONS.length;
 
-/** Every name we use in a file. */
+/** Every name we use in a file; `CHECKED_TABLES` of connection.ts names some of them again. */
 const OUR_NAMES: readonly string[] = namesIn(
   [VERSION_0, ...MIGRATIONS, FLOW_INDEX_SQL, DUE_BOUNDS_SQL].join('\n'),
 );

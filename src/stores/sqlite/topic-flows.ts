@@ -9,9 +9,9 @@
 
 import { assert } from '../../core/errors.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
-import { ARCHIVED_KEY, STATE_KEY_COUNT, type StateKey } from '../shared/sql-row.ts';
+import { STATE_KEY_COUNT, type StateKey } from '../shared/sql-row.ts';
 import type { Connection } from './connection.ts';
-import { CLAIMED_KEYS, COUNT_COLUMNS } from './schema.ts';
+import { CLAIMED_KEYS, COUNT_COLUMNS, OPEN_SQL } from './schema.ts';
 
 /** What a flow stands for. */
 export interface TopicFlow {
@@ -226,7 +226,7 @@ export function sweepFlows(connection: Connection): void {
 }
 
 const NEXT_PRIORITY_SQL = `SELECT min(priority) FROM {entries} INDEXED BY {entries_due}
-  WHERE slot < ${ARCHIVED_KEY} AND slot = s.value`;
+  WHERE ${OPEN_SQL} AND slot = s.value`;
 
 /** From one priority of a slot to the next, through the index: a row for each. */
 const PRIORITIES_SQL = `WITH RECURSIVE found (slot, priority) AS (
