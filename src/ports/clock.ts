@@ -10,9 +10,17 @@ export interface Clock {
   now(): Millis;
   /** Milliseconds that only grow; for measuring spans. */
   monotonic(): number;
-  /** Calls back once after the span; the returned function cancels that. */
+  /**
+   * Calls back once when the span is over, which may be of any length (`Infinity`: never), and
+   * never within this call: one that is negative or NaN is over at once. The returned function
+   * cancels that. On the machine, what waits keeps the process alive.
+   */
   after(ms: number, call: () => void): () => void;
-  /** Calls back when what is already queued in this turn of the loop has run. */
+  /**
+   * Calls back later, never within this call: on the machine in the next turn of the event loop, so
+   * that timers and sockets get theirs; under a virtual clock in a microtask, since time stands
+   * still there.
+   */
   soon(call: () => void): void;
 }
 

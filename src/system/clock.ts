@@ -28,8 +28,9 @@ function startTimer(ms: number, call: () => void): () => void {
   let restMs = ms;
   function fire(): void {
     restMs -= TIMER_MAX_MS;
-    if (restMs <= 0) call();
-    else timer = setTimeout(fire, Math.min(restMs, TIMER_MAX_MS));
+    // Also NaN, which Node takes for 1 ms, is over.
+    if (restMs > 0) timer = setTimeout(fire, Math.min(restMs, TIMER_MAX_MS));
+    else call();
   }
   return () => clearTimeout(timer);
 }

@@ -12,6 +12,7 @@ import {
   unlessAborted,
   withTimeout,
 } from '../../src/system/wait.ts';
+import { systemClock } from '../../src/system/clock.ts';
 import { SimClock } from 'respool/testkit';
 
 /** A clock that knows how many of its timers are running. */
@@ -209,3 +210,21 @@ describe('a time limit', () => {
     expect(getEventListeners(signal, 'abort')).toEqual([]);
   });
 });
+
+test.for([Number.NaN, -1, 0])(
+  'a span of %d ms is over at once, but not within the call',
+  async (ms) => {
+    for (const clock of [systemClock, new SimClock()]) {
+      let isOver = false;
+      const over = new Promise<void>((resolve) => {
+        clock.after(ms, () => {
+          isOver = true;
+          resolve();
+        });
+      });
+      expect(isOver).toBe(false);
+      if (clock instanceof SimClock) await clock.advance(0);
+      await over;
+    }
+  },
+);
