@@ -9,8 +9,12 @@
 import type { Headers } from './entry.ts';
 import { RespoolError, show } from './errors.ts';
 
+/** Also in the names of files (stores/filesystem); `idRange` of stores/shared relies on it. */
 export const ID_PATTERN: RegExp = /^[0-9a-z][0-9a-z_-]{0,63}$/;
-/** The name of a stored body: the message id, and a suffix that makes it unique. */
+/**
+ * The name of a stored body: the message id, and a suffix that makes it unique (`refOf` of
+ * spool/caretaker.ts). Also part of names in the body stores of filesystem and s3.
+ */
 export const REF_MAX_CHARS = 128;
 export const REF_PATTERN: RegExp = /^[0-9a-z][0-9a-z_-]{0,127}$/;
 export const TOPIC_MAX_CHARS = 255;

@@ -15,7 +15,10 @@ export type State = 'incoming' | 'active' | 'deferred' | 'hold' | 'bounce' | 'ar
 /** Which handler a claim is for: the delivery handler, or the bounce handler. */
 export type Lane = 'delivery' | 'notice';
 
-/** All states; the index is the number other systems know them by (0–5). */
+/**
+ * All states; the index is the number other systems know them by (0–5). Tables store it
+ * (stores/shared/sql-row.ts), so the order must not change.
+ */
 export const STATES: readonly State[] = [
   'incoming',
   'active',

@@ -404,7 +404,7 @@ export const WHOLE_BODY_MAX_BYTES: number = 64 * 2 ** 20;
 export const NOTES_MAX = 64;
 export const NOTE_VALUE_MAX_CHARS = 4_096;
 
-/** Body errors that a retry cannot fix: an operator has to correct their cause. */
+/** Body errors that a retry cannot fix: an operator has to. As in UNREADABLE of spool/check.ts. */
 const LASTING_BODY_ERRORS: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'body.missing',
   'body.corrupt',
