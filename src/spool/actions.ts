@@ -290,6 +290,7 @@ async function readable(
   }
 }
 
+/** As `#afterwards` of source.ts, which follows a verdict. */
 function afterwards({ bodyRemover, source }: ActionParts, entry: Entry, change: Change): void {
   const { to, bodyRef } = change;
   if (bodyRef !== undefined) bodyRemover.add(bodyRef, to === 'remove' ? 'removed' : 'replaced');

@@ -77,7 +77,8 @@ export function ownBody(input: BodyInput): OwnBody {
 
 /**
  * Keeps a body: a small one is returned, to be stored with its entry; a large one is durable in the
- * store.
+ * store. No promise for bytes within the inline limit and without transforms: outbox/message.ts
+ * relies on that.
  */
 export function keepBody(
   body: OwnBody,
@@ -134,6 +135,7 @@ async function* verifiedParts(
   const reading = body.encodings.length === 0 ? undefined : await chain.reading(id, body);
   const stored = bodies.get(body.ref);
   const plain = reading?.stream(shareWindow(stored, measured(entry, stored))) ?? stored;
+  // Our reader keeps as much of it as the reader of this stream does (system/memory.ts).
   setReadWindow(plain, window.maxBytes);
   let running: RunningDigest | undefined;
   try {
@@ -164,6 +166,7 @@ function explained(error: unknown, parts: ReadArguments): unknown {
 /** A store of entries that shows older states shows messages that have ended, without a body. */
 function whyMissing({ entries, wentBackAt }: ReadArguments): string | undefined {
   const foundAt = wentBackAt?.();
+  // Searched for with --text: docs/operations/damaged-data.md.
   const may = 'so the message may have ended before';
   if (foundAt !== undefined) {
     const at = new Date(foundAt).toISOString();
@@ -595,8 +598,8 @@ export async function endingOf(
   return bodies.wasSettled?.(envelope.body.ref);
 }
 
-/** The status that an active entry had before it came back. */
-export function statusBefore(
+/** The status that ends an active entry again, as it had ended before it came back. */
+export function statusOfEnding(
   entry: Entry,
   settledAs: SettledAs,
   context: SettleContext,

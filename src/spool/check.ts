@@ -16,7 +16,10 @@ import type { Chain } from './chain.ts';
 import { audit } from './actions.ts';
 import type { Runtime } from './runtime.ts';
 
-/** Why a body cannot be read: it is damaged, or we lack what it takes, or do so for now. */
+/**
+ * Why a body cannot be read: it is damaged, or we lack what it takes (LASTING_BODY_ERRORS of
+ * engine/attempt.ts), or do so for now.
+ */
 const UNREADABLE = [
   'body.missing',
   'body.corrupt',

@@ -57,6 +57,7 @@ const TIMES = [
   'dueBefore',
   'dueAfter',
 ] as const;
+/** Every `ListOrder`; also in web/routes/schemas.ts and cli/commands/messages/list.ts. */
 const ORDERS = ['id', 'dueAt', 'updatedAt', 'priority', 'attempts'];
 const TIMES_ALLOWED = 'a number: milliseconds since 1970, as Date.now() gives them';
 const PAGE_DEFAULT = 100;

@@ -71,7 +71,10 @@ const NAMES = [
   'body',
 ];
 
-/** The header that names a policy, for those who cannot pass an option. */
+/**
+ * The header that names a policy, for those who cannot pass an option; rabbit/message-history.ts
+ * reads it, too.
+ */
 const POLICY_HEADER = 'x-retry-policy';
 
 /** Refuses what is outside the limits; nothing is written before. */

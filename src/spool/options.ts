@@ -386,7 +386,10 @@ export function checkMiddleware(middleware: unknown): readonly Middleware[] {
   throw invalid('middleware', middleware, 'a list of functions');
 }
 
-/** From the least to the most that a store can promise. */
+/**
+ * From the least to the most that a store can promise; also in the choices of `requireDurability`
+ * and of s3/options.ts, and in RANKS of cli/commands/doctor/storage-checks.ts.
+ */
 export const DURABILITIES: readonly Durability[] = [
   'none',
   'process',

@@ -6,7 +6,8 @@ import type { Millis } from '../core/duration.ts';
 import { NOTHING_PAUSED, type PausedTopics } from '../engine/parts.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 
-const KIND = 'pause';
+/** The kind of its records, one for each pattern; the simulator watches them. */
+export const PAUSE_KIND = 'pause';
 /** The pattern that stands for everything. */
 export const EVERYTHING = '#';
 
@@ -33,7 +34,7 @@ export class Pauses implements PausedTopics {
 
   /** Reads them again; true when they changed. */
   async refresh(): Promise<boolean> {
-    const patterns = (await this.#records.list(KIND)).map((record) => record.key);
+    const patterns = (await this.#records.list(PAUSE_KIND)).map((record) => record.key);
     const before = this.now;
     if (patterns.includes(EVERYTHING)) this.now = 'all';
     else this.now = patterns.length === 0 ? NOTHING_PAUSED : patterns;
@@ -44,7 +45,7 @@ export class Pauses implements PausedTopics {
 
   /** All of them, with who made them and when. */
   async list(): Promise<readonly Pause[]> {
-    const records = await this.#records.list(KIND);
+    const records = await this.#records.list(PAUSE_KIND);
     return records.map(({ key, value }) => {
       const { by, at } = value as Omit<Pause, 'topic'>;
       return { topic: key, by, at };
@@ -52,12 +53,12 @@ export class Pauses implements PausedTopics {
   }
 
   async pause(pattern: string, by: string, at: number): Promise<void> {
-    await this.#records.put(KIND, pattern, { by, at });
+    await this.#records.put(PAUSE_KIND, pattern, { by, at });
     await this.refresh();
   }
 
   async resume(pattern: string): Promise<void> {
-    await this.#records.remove(KIND, pattern);
+    await this.#records.remove(PAUSE_KIND, pattern);
     await this.refresh();
   }
 }

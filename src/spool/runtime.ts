@@ -41,7 +41,10 @@ import { WhenIdle } from '../system/wait.ts';
 
 /** Dead processes are looked for this often. */
 const LOST_EVERY_MS: number = 10 * SECOND_MS;
-/** Pauses made by other processes are looked for this often, whether the store calls or not. */
+/**
+ * Pauses made by other processes are looked for this often, whether the store calls or not. Less
+ * than PAUSE_KNOWN_MS of testkit/simulator/checks/writes.ts.
+ */
 const PAUSES_EVERY_MS: number = 30 * SECOND_MS;
 
 /** What a sealed store can do besides. */

@@ -53,7 +53,7 @@ import {
   inlineBytes,
   readBody,
   settledBefore,
-  statusBefore,
+  statusOfEnding,
 } from './body.ts';
 import type { Chain } from './chain.ts';
 import {
@@ -97,6 +97,12 @@ export class SpoolSource implements Source {
   #round = 0;
   /** Whose turn it is among the kinds of a handler with a limit of its own, by its topics. */
   readonly #limitedTurns = new Map<string, number>();
+  // What is known of due times, for rounds of claims, for waits and for hand-offs:
+  //
+  //   next()   #clearSince ── nothing else is due: enqueue may hand off ── #clearUntil
+  //   wait()   asleep ── nothing is due ── #quietUntil
+  //   noteDue(), alarm()   #notedDueAt, one time; #alarms, no time: both cut the spans short
+
   /** Raised whenever something became due that a sleeping wait does not know of. */
   #alarms = 0;
   /** The alarms that the last round of claims had seen when it began. */
@@ -135,7 +141,7 @@ export class SpoolSource implements Source {
     return this.leaseMs + this.#parts.storeClock.latest() - now;
   }
 
-  /** A holder's name: this opened store's, and unique per claim call. */
+  /** A holder's name: it begins with this opened store's, by which SQLite finds the lost ones. */
   holder(): string {
     this.#claimCalls += 1;
     return `${this.#parts.entries.instance}/${this.#claimCalls.toString(36)}`;
@@ -335,7 +341,7 @@ export class SpoolSource implements Source {
       const replay = replayOfCanary(entry);
       if (replay !== undefined) await this.#recordCanary(replay, ours.id, settlement.verdict);
     } else {
-      to = statusBefore(entry, settledAs, this.#context(entry));
+      to = statusOfEnding(entry, settledAs, this.#context(entry));
       await this.#parts.recordSettledAgain(ours.id, settledAs);
     }
     const [answer] = await this.#send(ours, to, settledAs !== undefined);
@@ -444,7 +450,7 @@ export class SpoolSource implements Source {
     return isSettled ? 'settled' : 'lost';
   }
 
-  /** What follows once a verdict is carried out. */
+  /** What follows once a verdict is carried out; `afterwards` of actions.ts is the operator's. */
   #afterwards({ envelope }: Entry, to: Status | 'remove'): void {
     const { retention, bodyRemover, events } = this.#parts;
     const isGone = to === 'remove' || !keepsBody(to, retention);
@@ -544,7 +550,7 @@ export class SpoolSource implements Source {
   }
 }
 
-/** Whether those behind it in its order key wait on. */
+/** Whether those behind it in its order key wait on. As BLOCKING_KEYS of shared/sql-row.ts. */
 function isInTheWay(status: Status | 'remove'): boolean {
   if (status === 'remove' || status.lane === 'notice') return false;
   return status.state !== 'bounce' && status.state !== 'archived';

@@ -8,6 +8,7 @@ import type { BodyStore } from '../../ports/body-store.ts';
 import type { EntryStore, EntryStoreTraits } from '../../ports/entry-store.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import { AUDIT_KIND } from '../../spool/actions.ts';
+import { PAUSE_KIND } from '../../spool/pauses.ts';
 import type { Asker } from './checks/writes.ts';
 import type { CallKind, SimFaults, StoreLine } from './connection.ts';
 import type { Observer } from './observer.ts';
@@ -79,7 +80,6 @@ interface SimStoreOptions {
 
 /** Maximum time a server takes to return its time. */
 const TELL_TIME_MAX_MS = 1_000;
-const PAUSE_KIND = 'pause';
 
 /** Carries something out at the data; with `by`, it is durable when it is answered. */
 type Call = <T>(kind: CallKind, execute: () => T, by?: string) => Promise<T>;
