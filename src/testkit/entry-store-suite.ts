@@ -2,7 +2,7 @@
  * entry-store-suite — the contract of an entry store in full, one case per promise.
  *
  * Every store of this package passes it against the real thing; so should yours. Each case gets a
- * fresh store from the maker and disposes of it.
+ * fresh store from the maker and disposes of it. docs/project/features.md quotes names of cases.
  */
 
 import assert from 'node:assert/strict';

@@ -47,7 +47,10 @@ export interface LettersUnderTest {
   readonly letters: DeadLetters;
   /** Puts messages down here, in this order, as of kind `dead`. */
   readonly put: (samples: readonly LetterSample[]) => Promise<void>;
-  /** What was sent home so far, oldest first; waits until there are as many. */
+  /**
+   * All that was sent home so far and did not fail again, oldest first, also what earlier calls
+   * returned; waits until there are at least as many.
+   */
   readonly arrived: (count: number) => Promise<readonly LetterArrival[]>;
   /** Ids of what is parked now. */
   readonly parked: () => Promise<readonly string[]>;
@@ -60,7 +63,7 @@ export interface LettersUnderTest {
   /** From now on nothing can be sent. */
   readonly breakDown?: () => Promise<void>;
   readonly recover?: () => Promise<void>;
-  /** Another destination, and what arrived there. */
+  /** Another destination, and what arrived there, as above. */
   readonly elsewhere?: () => Promise<{
     readonly route: LetterRoute;
     readonly arrived: (count: number) => Promise<readonly LetterArrival[]>;

@@ -222,7 +222,10 @@ async function* scanFrame(
   frame.end();
 }
 
-/** Shared by gzip, zlib and deflate, which differ only in what they put around it. */
+/**
+ * Shared by gzip, zlib and deflate, which differ only in what they put around it. The levels are
+ * named in the text of the option `level` (options.ts).
+ */
 const DEFLATE = {
   levels: { fastest: 1, default: 6, better: 7, best: 9 },
   levelOptions: (level: number): Options => ({ level }),

@@ -388,10 +388,11 @@ async function walk(
 }
 
 /** Every id once: what stays must be there, nothing may be there twice. */
-function assertOnce(texts: readonly string[], names: readonly string[]): void {
+/** Each wanted id was seen once; others may have been seen as well. */
+function assertOnce(listedIds: readonly string[], wantedIds: readonly string[]): void {
   const counts = new Map<string, number>();
-  for (const id of texts) counts.set(id, (counts.get(id) ?? 0) + 1);
-  for (const id of names) {
+  for (const id of listedIds) counts.set(id, (counts.get(id) ?? 0) + 1);
+  for (const id of wantedIds) {
     assert.equal(counts.get(id) ?? 0, 1, `"${id}" was seen ${counts.get(id) ?? 0} times`);
   }
 }
@@ -549,7 +550,8 @@ const FAILURES = [
 
 function mixedFacts(count: number): Entry[] {
   return sampleEntries(count, 'm', (index) => {
-    const lastFailure = FAILURES[index % 4];
+    // One of four has none.
+    const lastFailure = FAILURES[index % (FAILURES.length + 1)];
     return {
       state: STATES[index % 6] ?? 'incoming',
       topic: ['mail.send', 'mail.bulk', 'report', 'ünïcode'][index % 4] ?? '',

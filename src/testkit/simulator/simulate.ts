@@ -103,7 +103,7 @@ export async function simulate(seed: number, bug: PlantedBug = {}): Promise<SimR
   };
 }
 
-/** The command that shows a seed again. */
+/** The command that shows a seed again: as an argument, and for what reads the environment. */
 export function commandFor(seed: number): string {
   return `SEED=${seed} npm run sim -- --seed ${seed}`;
 }
@@ -112,7 +112,7 @@ export function commandFor(seed: number): string {
 const REST_WITHIN_MS: number = 6 * HOUR_MS;
 /** A message that is due starts within this, when nothing is in the way. */
 const PROMPT_MS = 2_000;
-/** Without news from other processes it may take as long as the slow look at the store. */
+/** Without news from others it may take as long as `poll`: more than its default of 30 s. */
 const UNTOLD_MS = 40_000;
 
 /** Heals the world and sees it to its end. */

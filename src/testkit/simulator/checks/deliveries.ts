@@ -19,6 +19,9 @@ import type { ClaimFact, MessageHistory } from '../sim-ledger.ts';
 import { DEDUPE_WINDOW_MS, routeFor } from '../plan.ts';
 import type { SimProcess } from '../process.ts';
 
+// Stated apart from the code that is judged: the default `timeout` of spool/handle.ts,
+// OUTAGE_WAIT_MS of engine/attempt.ts and PREFETCH_WAIT_MS of engine/claiming.ts.
+
 /** How long the handler of one `spool.process` may take. */
 const SINGLE_TIMEOUT_MS: number = 15 * MINUTE_MS;
 

@@ -56,6 +56,7 @@ export function checkTurn(scene: CheckScene, history: MessageHistory, claim: Cla
   }
 }
 
+/** Stated apart from `isInTheWay` of spool/source.ts. */
 function isInTheWay({ lane, state }: Status): boolean {
   return lane === 'delivery' && state !== 'bounce' && state !== 'archived';
 }
