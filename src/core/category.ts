@@ -190,6 +190,7 @@ function byCode(code: string): Category | undefined {
   return firstOf(CODES, code);
 }
 
+// Codes of our own handlers, sinks and stores, and of the protocols behind them.
 // n.b. Every expression here is linear: alternatives without repetition inside repetition.
 const CODES: Table = [
   [/^http\.429$/, 'rate-limit'],

@@ -3,8 +3,9 @@
  * thrown value becomes an error or a text (`asError`, `textOf`, `show`), and assertions.
  *
  * A failed delivery is a Failure (failure.ts), never a RespoolError. Codes are API and documented
- * one by one in docs/reference/errors.md; texts may change. Text: what we were doing, what went
- * wrong, what to do.
+ * one by one in docs/reference/errors.md; texts may change, but for ` as "name"` of a setting:
+ * config/load/config-errors.ts puts the whole key there. Text: what we were doing, what went wrong,
+ * what to do.
  *
  * Why: docs/decisions/0001-message-invalid-has-its-own-code.md
  */

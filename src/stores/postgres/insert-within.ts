@@ -14,7 +14,9 @@ import {
   ORDER_COLUMN,
   ownersSql,
   insertRowsOf,
+  INSERT_ROUNDS_MAX,
   storedSql,
+  unsettledError,
 } from './insert.ts';
 import type { Names } from './options.ts';
 import { type Bind, textArray, Values } from './row.ts';
@@ -31,8 +33,6 @@ const BATCH_MAX_BYTES: number = 8 * 2 ** 20;
 /** More than this is not sent before it is known that there is a transaction. */
 const UNASKED_MAX = 20;
 const UNASKED_MAX_BYTES: number = 64 * 2 ** 10;
-/** Tries of an insert while entries with its keys come and go at the same time. */
-const ROUNDS_MAX = 10;
 
 /** Stores entries in their order, in as many statements as they need. */
 export async function insertWithin(
@@ -62,7 +62,7 @@ async function insertBatch(
   for (let round = 0; ; round += 1) {
     const left = rows.filter((row) => !results.has(row));
     if (left.length === 0) return rows.map((row) => results.get(row) ?? 'stored');
-    if (round > ROUNDS_MAX) throw unsettled(left[0]?.id);
+    if (round > INSERT_ROUNDS_MAX) throw unsettledError(left[0]?.id);
     const { guard } = check;
     const answer = await store(names, tx, left, guard);
     if (!check.takes(guard, answer[0])) continue;
@@ -166,13 +166,6 @@ function isSmall(rows: readonly NewRow[]): boolean {
 
 function sizeOf({ body, envelope }: NewRow): number {
   return (body?.byteLength ?? 0) + envelope.text.length;
-}
-
-function unsettled(id: string | undefined): RespoolError {
-  return new RespoolError(
-    'store.unavailable',
-    `cannot insert "${id}": entries with its id or dedupe key come and go too fast; try again`,
-  );
 }
 
 // The transaction check: a statement runs in the transaction it is meant for, as the server says.

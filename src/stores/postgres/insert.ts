@@ -55,7 +55,7 @@ interface InsertOptions {
 }
 
 /** How often an insert is tried against entries that come and go at the same time. */
-const ROUNDS_MAX = 10;
+export const INSERT_ROUNDS_MAX = 10;
 
 /** Inserts over the tables of one store. */
 export class Inserts {
@@ -122,7 +122,7 @@ export class Inserts {
     for (let round = 0; ; round += 1) {
       const left = items.filter(({ index }) => results[index] === undefined);
       if (left.length === 0) return results as InsertResult[];
-      if (round === ROUNDS_MAX + items.length) throw unsettled(left[0]?.row.id);
+      if (round === INSERT_ROUNDS_MAX + items.length) throw unsettledError(left[0]?.row.id);
       const now = firstOfEach(left);
       const sent = now.map(({ row }) => row);
       await this.#settle(ask, now, await this.#store(ask, sent, undefined), results);
@@ -206,7 +206,8 @@ function firstOfEach(items: readonly Item[]): Item[] {
   });
 }
 
-function unsettled(id: string | undefined): RespoolError {
+/** The error after `INSERT_ROUNDS_MAX` tries. */
+export function unsettledError(id: string | undefined): RespoolError {
   return new RespoolError(
     'store.unavailable',
     `cannot insert "${id}": entries with its id or dedupe key come and go too fast; try again`,

@@ -288,6 +288,7 @@ async function versionOf(
     );
   }
   if (version <= steps.length) return version;
+  // outbox/table-errors.ts looks for "newer".
   throw new RespoolError(
     'store.version',
     `cannot open schema "${names.schema}": it was written by a newer Respool (format ${version}, ` +

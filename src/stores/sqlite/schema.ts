@@ -472,6 +472,7 @@ function versionOf(database: SqliteDatabase, place: Place): number {
     : undefined;
   if (typeof found !== 'number') throw notOurs(place, names);
   if (found <= SCHEMA_VERSION) return found;
+  // outbox/table-errors.ts looks for "newer".
   throw new RespoolError(
     'store.version',
     `cannot open "${place.where}": it was written by a newer Respool (format ${found}, this ` +
