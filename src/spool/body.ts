@@ -513,7 +513,7 @@ export function tooLarge(maxBytes: number): RespoolError {
 }
 
 /** The refusal of what is no body. */
-function notABody(cause: unknown): RespoolError {
+export function notABody(cause: unknown): RespoolError {
   return new RespoolError(
     'message.invalid',
     'cannot use this value as body: allowed is a string, bytes, a Blob, a stream of bytes or a ' +

@@ -16,7 +16,7 @@ import type { Reservation } from '../engine/parts.ts';
 import { withTraceHeaders, runInSendSpan } from '../engine/tracing.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { SendSpan, Tracer } from '../ports/tracer.ts';
-import { keepBody, type OwnBody, ownBody, type StoredOrInlineBody } from './body.ts';
+import { keepBody, notABody, type OwnBody, ownBody, type StoredOrInlineBody } from './body.ts';
 import { SpoolClaim } from './source.ts';
 import {
   type CheckedMessage,
@@ -410,9 +410,11 @@ export class EnqueueTx {
   /** Adds bytes to the body; resolves when more may come. */
   async write(part: Uint8Array | string): Promise<void> {
     this.#refuseUnlessOpen('write to');
+    const isText = typeof part === 'string';
+    if (!isText && !(part instanceof Uint8Array)) throw notABody(undefined);
     // Copied at once: the caller may use its buffer again before it is this part's turn.
-    const bytes = typeof part === 'string' ? Buffer.from(part) : new Uint8Array(part);
-    const work = this.#writing.then(() => this.#parts.write(bytes));
+    const own = isText ? part : new Uint8Array(part);
+    const work = this.#writing.then(() => this.#parts.write(own));
     // A failed write fails the body, and so the commit; here it only must not stop the next.
     this.#writing = work.catch(() => undefined);
     await work;
@@ -466,13 +468,14 @@ export class EnqueueTx {
 
 /** One part at a time from a writer to a reader. */
 class Parts {
-  #part: Uint8Array | undefined;
+  /** n.b. Text stays text: a character may be divided between two parts. */
+  #part: Uint8Array | string | undefined;
   #isEnded = false;
   #failure: { readonly error: unknown } | undefined;
   #onPart: (() => void) | undefined;
   #onTaken: (() => void) | undefined;
 
-  async write(part: Uint8Array): Promise<void> {
+  async write(part: Uint8Array | string): Promise<void> {
     while (this.#part !== undefined && this.#failure === undefined) {
       await new Promise<void>((resolve) => {
         this.#onTaken = resolve;
@@ -494,7 +497,7 @@ class Parts {
     this.#onTaken?.();
   }
 
-  async *read(): AsyncGenerator<Uint8Array> {
+  async *read(): AsyncGenerator<Uint8Array | string> {
     for (;;) {
       if (this.#failure !== undefined) throw this.#failure.error;
       if (this.#part !== undefined) {

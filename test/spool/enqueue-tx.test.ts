@@ -128,6 +128,40 @@ describe('a streamed enqueue', () => {
     expect(String(await bytesOf(await spool.body(tx.id)))).toBe('aaaabbbb');
   });
 
+  test('may write text in parts that divide a character', async () => {
+    const { spool } = await setup();
+    const tx = await spool.begin({ topic: 'a' });
+    for (const part of ['a\uD83D', '\uDE00b']) await tx.write(part);
+    await tx.commit();
+    expect(String(await bytesOf(await spool.body(tx.id)))).toBe('a😀b');
+  });
+
+  test.each([
+    ['a part', ['a\uD83Db']],
+    ['its last part', ['a\uD83D']],
+    ['a part before bytes', ['a\uD83D', Buffer.from('b')]],
+  ])('with half a surrogate pair in %s is refused, not changed', async (_, parts) => {
+    const { spool } = await setup();
+    const tx = await spool.begin({ topic: 'a' });
+    for (const part of parts) await tx.write(part).catch(() => undefined);
+    const refused = await rejection(tx.commit());
+    expect(refused.code).toBe('message.invalid');
+    expect(String(refused)).toContain('half a surrogate pair');
+    expect(await spool.get(tx.id)).toBeUndefined();
+  });
+
+  test.each([[5], [[1, 2]], [undefined]])(
+    'cannot write %j, which is neither bytes nor text',
+    async (no) => {
+      const { spool } = await setup();
+      const tx = await spool.begin({ topic: 'a' });
+      expect(await codeOf(tx.write(no as never))).toBe('message.invalid');
+      await tx.write('goes on');
+      await tx.commit();
+      expect(String(await bytesOf(await spool.body(tx.id)))).toBe('goes on');
+    },
+  );
+
   test('that grows past the limit fails, in its writes and in its commit', async () => {
     const { spool } = await setup({ limits: { bodyBytes: 100 } });
     const tx = await spool.begin({ topic: 'a' });
