@@ -44,6 +44,7 @@ describe('the built-in codecs', () => {
     ['application/json', () => 1, /cannot write the body as "application\/json": function/],
     ['application/json', 1n, /BigInt/],
     ['text/plain', 7, /7 is no text/],
+    ['text/plain', 'a\uD83Db', /half a surrogate pair/],
     ['application/octet-stream', 'text', /"text" is not bytes/],
     ['image/png', { a: 1 }, /known are application\/json, text\/plain/],
   ])('%s refuses what it cannot write', (contentType, value, text) => {

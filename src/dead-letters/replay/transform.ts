@@ -226,7 +226,11 @@ function changeOf(answer: unknown): LetterChange | undefined {
 
 function bytesOf(body: unknown): Uint8Array | undefined {
   if (body === undefined || body instanceof Uint8Array) return body;
-  if (typeof body === 'string') return Buffer.from(body);
+  if (typeof body === 'string') {
+    // It would be sent with another character in its place.
+    if (!body.isWellFormed()) throw new Error('it gave a body with half a surrogate pair');
+    return Buffer.from(body);
+  }
   throw new Error(`it gave ${show(body)} as body: allowed is text or bytes; use "json" for data`);
 }
 

@@ -104,6 +104,8 @@ const BUILT_IN: readonly ContentCodec[] = [
     contentType: 'text/plain',
     encode: (value) => {
       if (typeof value !== 'string') throw new Error(`${show(value)} is no text`);
+      // It would be published with another character in its place.
+      if (!value.isWellFormed()) throw new Error(`${show(value)} has half a surrogate pair`);
       return Buffer.from(value);
     },
     decode: utf8,

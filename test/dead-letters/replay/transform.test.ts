@@ -204,6 +204,15 @@ describe('a file', () => {
 });
 
 describe('a rehearsal', () => {
+  test('refuses a body of text with half a surrogate pair, instead of changing it', async () => {
+    const { place, process } = await setup();
+    place.put([{ id: 'a' }]);
+    const file = await fileOf(`export default () => ({ body: 'a\\uD83Db' });`);
+    const [shown] = await rehearse(process().letters, await loadTransform(file), { max: 1 });
+    expect(shown).toMatchObject({ id: 'a', result: 'failed' });
+    expect(JSON.stringify(shown)).toContain('half a surrogate pair');
+  });
+
   test('shows what would change in the first letters, and changes nothing', async () => {
     const { place, process } = await setup();
     place.put([
