@@ -82,17 +82,20 @@ It runs until Ctrl-C. In another terminal, now or after that, try next:
 async function refuseTakenPort(): Promise<void> {
   const problem = await fetch(`${SERVICE}/healthz`, {
     signal: AbortSignal.timeout(ANSWERS_WITHIN_MS),
-  }).then(
-    () => 'something answers there already',
-    (error: unknown) =>
-      isTimeout(error) ? 'something listens there and does not answer' : undefined,
-  );
+  }).then(() => 'something answers there already', whatListens);
   if (problem === undefined) return;
   console.error(
     `cannot start at ${SERVICE}: ${problem}; end it, or take another port: ` +
       'RESPOOL_SERVE_PORT=7700 npm start',
   );
   process.exit(2);
+}
+
+/** What a request that failed says about the port; undefined: nothing listens there. */
+function whatListens(error: unknown): string | undefined {
+  if (isTimeout(error)) return 'something listens there and does not answer';
+  const { code } = ((error as Error).cause ?? {}) as { readonly code?: string };
+  return code === 'ECONNREFUSED' ? undefined : 'something listens there that is no HTTP service';
 }
 
 /** Resolves when the service takes messages. */

@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { cp, mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
-import { type AddressInfo, createServer } from 'node:net';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { folder, freePort, respool, serve, until } from './binary.ts';
@@ -60,12 +60,16 @@ test('npm start shows messages delivered, deferred and bounced, and what to try 
   await lookAround();
 });
 
-test('npm start says so when its port is taken by something that does not answer', async () => {
-  const silent = createServer(() => undefined);
-  silent.listen(0, '127.0.0.1');
-  await once(silent, 'listening');
-  onTestFinished(() => void silent.close());
-  const { port } = silent.address() as AddressInfo;
+test.each<[string, (socket: Socket) => unknown]>([
+  ['does not answer', () => undefined],
+  ['closes connections', (socket) => socket.destroy()],
+  ['answers in another protocol', (socket) => socket.end('SSH-2.0-x\r\n')],
+])('npm start says so when its port is taken by something that %s', async (_, onConnect) => {
+  const taken = createServer((socket) => void onConnect(socket.on('error', () => undefined)));
+  taken.listen(0, '127.0.0.1');
+  await once(taken, 'listening');
+  onTestFinished(() => void taken.close());
+  const { port } = taken.address() as AddressInfo;
   const file = path.join(ROOT, 'examples/quickstart/start.ts');
   const child = spawn(process.execPath, ['--conditions=respool-source', file], {
     cwd: await folder(),
