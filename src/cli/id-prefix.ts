@@ -29,7 +29,7 @@ const PAGE_MAX = 500;
 const MADE_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
 /** What the ids are for. */
-export interface IdUse {
+interface IdUse {
   readonly operator: Pick<Operator, 'get' | 'page'>;
   readonly out: Pick<Out, 'note'>;
   /** Whether the messages are changed. */

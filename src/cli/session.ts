@@ -47,7 +47,7 @@ export interface Session {
 }
 
 /** What of the configuration a command reads, and what its flags say above it. */
-export type ConfigRequest = Pick<LoadOptions, 'flags' | 'routes'>;
+type ConfigRequest = Pick<LoadOptions, 'flags' | 'routes'>;
 
 /** Reads the configuration at the first call; without a request, what was read is good enough. */
 export type ConfigReader = (request?: ConfigRequest) => Promise<LoadedConfig>;

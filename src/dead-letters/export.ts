@@ -12,13 +12,13 @@ import { BROKER_HEADER } from '../core/reserved-headers.ts';
 import type { ReplaySource } from '../spool/operator/replays.ts';
 
 /** The body, in the plainest form that loses nothing. */
-export type ExportedBody =
+type ExportedBody =
   | { readonly json: unknown }
   | { readonly text: string }
   | { readonly base64: string };
 
 /** A letter as it is exported. */
-export type ExportedLetter = Readonly<Record<string, unknown>> & ExportedBody;
+type ExportedLetter = Readonly<Record<string, unknown>> & ExportedBody;
 
 // oxlint-disable-next-line no-control-regex -- control characters are exactly what is looked for.
 const BINARY = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f]/;

@@ -122,7 +122,7 @@ export interface LetterGroups {
 }
 
 /** What is looked into. */
-export type LookedInto = Pick<DeadLetters, 'look'>;
+type LookedInto = Pick<DeadLetters, 'look'>;
 
 /** Groups the letters of these places. */
 export async function groupsOf(
@@ -222,7 +222,7 @@ export interface GroupNote {
 }
 
 /** What notes need of an operator. */
-export type NotesOperator = Pick<ReplayOperator, 'by' | 'records' | 'recordAction'>;
+type NotesOperator = Pick<ReplayOperator, 'by' | 'records' | 'recordAction'>;
 
 /** The longest note. */
 export const NOTE_MAX_CHARS = 2_000;

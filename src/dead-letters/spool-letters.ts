@@ -298,7 +298,7 @@ function sendResultOf(
 }
 
 /** A letter and its verdict. */
-export interface SettleOrder {
+interface SettleOrder {
   readonly letter: Letter;
   readonly verdict: LetterVerdict;
 }

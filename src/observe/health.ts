@@ -74,7 +74,7 @@ const NEEDS = ['consumers', 'relay'] as const;
 export type HealthNeed = (typeof NEEDS)[number];
 
 /** What is known. */
-export interface HealthFacts {
+interface HealthFacts {
   readonly engine: 'running' | 'starting' | 'stopping' | 'not-running';
   /** undefined: not asked for. */
   readonly isStoreAnswering: boolean | undefined;

@@ -214,7 +214,7 @@ export interface SqlOptions {
 }
 
 /** What every outbox has, checked. */
-export interface OutboxSettings {
+interface OutboxSettings {
   readonly emit: EmitSettings;
   readonly parts: Pick<
     OutboxParts,
@@ -222,7 +222,7 @@ export interface OutboxSettings {
   >;
 }
 
-/** 1s 2s 4s … 5m, 20 attempts: about an hour. */
+/** 1s 2s 4s … 5m, 20 attempts: about an hour. The default text of `policies` above says so. */
 const POLICY_DEFAULT: RetryPolicy = exponential({ first: '1s', max: '5m', attempts: 20 });
 
 /** The version of the existing tables; the callers know which versions there are. */

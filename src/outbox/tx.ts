@@ -130,7 +130,7 @@ function read(value: unknown, name: string): unknown {
 }
 
 /** A transaction of Kysely. */
-export interface KyselyTx {
+interface KyselyTx {
   readonly isTransaction: boolean;
   withoutPlugins(): {
     executeQuery(query: never): Promise<{ readonly rows: readonly unknown[] }>;
@@ -138,19 +138,19 @@ export interface KyselyTx {
 }
 
 /** A transaction of Drizzle, over node-postgres or postgres.js. */
-export interface DrizzleTx {
+interface DrizzleTx {
   execute(query: never): PromiseLike<unknown>;
   rollback(): never;
 }
 
 /** A transaction of Knex. */
-export interface KnexTx {
+interface KnexTx {
   readonly isTransaction?: boolean;
   raw(sql: string, bindings: never): PromiseLike<unknown>;
 }
 
 /** The client that Prisma hands to an interactive transaction. */
-export interface PrismaTx {
+interface PrismaTx {
   $queryRawUnsafe(text: string, ...values: never[]): PromiseLike<unknown>;
 }
 

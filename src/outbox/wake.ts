@@ -17,7 +17,7 @@ import { sleep } from '../system/wait.ts';
 const NOTIFY_EVERY_MS = 20;
 
 /** How other processes are notified. */
-export interface WakeOptions {
+interface WakeOptions {
   /** Notifies other processes. */
   readonly notify: () => Promise<void>;
   readonly clock: Clock;

@@ -49,7 +49,7 @@ export const LIST_COLUMNS: readonly Column[] = [
 ];
 
 /** How a message is looked at. */
-export interface View {
+interface View {
   readonly now: Millis;
   /** The words of an outbox: there is no notice of a bounce, and no handler. */
   readonly isOutbox?: true | undefined;

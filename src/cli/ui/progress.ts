@@ -11,7 +11,7 @@ import type { MoveProgress } from '../../rabbit/admin/reports.ts';
 import { interruptible } from '../lifetime.ts';
 
 /** A bar that is drawn over itself. */
-export interface Progress {
+interface Progress {
   /** Says what is done before anything can be counted: `counting`. */
   begin(doing: string): void;
   /** Without a total, as while ids come from a pipe, only the number done is shown. */

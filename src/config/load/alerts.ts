@@ -25,7 +25,7 @@ import {
 import { describeHandler, deliverHandlerOf } from './routes.ts';
 
 /** A receiver, with its handler. */
-export interface EffectiveReceiver {
+interface EffectiveReceiver {
   readonly kind: 'http' | 'exec' | 'log';
   /** None for `log`: the process that runs the rules prints. */
   readonly deliver?: Handler | ReadyHandler;
@@ -40,7 +40,7 @@ export interface EffectiveAlerts {
 }
 
 /** What checking needs to know. */
-export interface AlertsContext {
+interface AlertsContext {
   /** What relative paths start from. */
   readonly folder: string;
   /** Names of rules that replay dead letters. */

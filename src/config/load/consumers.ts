@@ -66,7 +66,7 @@ export interface EffectiveConsumer extends ConsumerValues {
 }
 
 /** What checking consumers needs to know. */
-export interface ConsumerContext extends Omit<RouteContext, 'key'> {
+interface ConsumerContext extends Omit<RouteContext, 'key'> {
   /** The broker of consumers that name none. */
   readonly url: string | undefined;
   /** False: the reader of the configuration does not deliver, and `deliver` was left out. */

@@ -21,7 +21,7 @@ export interface EffectiveDeadLetters {
 }
 
 /** What checking needs to know. */
-export interface DeadLettersContext {
+interface DeadLettersContext {
   /** Keys whose values came from the environment, as text. */
   readonly filled: ReadonlySet<string>;
 }

@@ -81,7 +81,7 @@ export interface EffectiveConfig
 }
 
 /** What the service goes by. */
-export type EffectiveServe = Required<Omit<ServeConfig, 'token' | 'tls' | 'limits'>> &
+type EffectiveServe = Required<Omit<ServeConfig, 'token' | 'tls' | 'limits'>> &
   Pick<ServeConfig, 'token' | 'tls'> & {
     readonly limits: Required<NonNullable<ServeConfig['limits']>>;
   };
@@ -110,7 +110,7 @@ export interface ConfiguredValues {
 }
 
 /** The outcome: what holds, who said it, and what is strange about it. */
-export interface EffectiveResult {
+interface EffectiveResult {
   readonly config: EffectiveConfig;
   readonly origins: ReadonlyMap<string, Origin>;
   readonly warnings: readonly string[];

@@ -35,7 +35,7 @@ export interface RawConfig {
 }
 
 /** What of a file is read, and how. */
-export interface ReadOptions {
+interface ReadOptions {
   /**
    * Keys at the top that are left out; `list[].name` is that name in each item of a list,
    * `group.name` that name in an object.

@@ -14,7 +14,7 @@ import { checkKeys } from './config-errors.ts';
 export type StoreKind = 'sqlite' | 'file' | 'memory' | ServerKind;
 
 /** Stores that another process keeps. */
-export type ServerKind = (typeof SERVER_KINDS)[number];
+type ServerKind = (typeof SERVER_KINDS)[number];
 
 /** A store's address, taken apart. */
 export interface StoreUrl {

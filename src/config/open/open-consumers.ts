@@ -32,7 +32,7 @@ export interface ConfiguredConsumer {
 }
 
 /** Which consumers are made, and how. */
-export interface ConsumersOptions {
+interface ConsumersOptions {
   /** Default: all. */
   readonly consumers?: readonly EffectiveConsumer[];
   readonly clock?: Clock;

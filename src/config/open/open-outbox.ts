@@ -23,7 +23,7 @@ import {
 } from '../load/outbox.ts';
 
 /** What of an outbox the command line needs, whatever database it is in. */
-export interface OpenOutbox {
+interface OpenOutbox {
   /** Makes its tables, or brings them up to date. */
   migrate(): Promise<void> | void;
   /** The same as SQL, for an empty database or tables of the version `from`. */
@@ -51,7 +51,7 @@ export interface ConfiguredOutbox {
 }
 
 /** Reads what was sent. */
-export interface SentReader {
+interface SentReader {
   readonly page: PostgresStore['sentPage'];
   readonly close: () => Promise<void>;
 }

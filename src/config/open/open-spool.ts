@@ -40,7 +40,7 @@ export interface ConfiguredSpool {
 }
 
 /** How it is made. */
-export interface SpoolOpenOptions {
+interface SpoolOpenOptions {
   /** The stores of this configuration, where they are made already; no other spool has them. */
   readonly stores?: ConfiguredStores | undefined;
   /** Logs everything that happens, and warnings of the stores when they open. */

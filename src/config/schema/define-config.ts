@@ -330,7 +330,7 @@ export interface ExchangeTarget {
 }
 
 /** Entries and bodies on a server, with the options of both. */
-export type StoreData =
+type StoreData =
   | { readonly postgres: PostgresOptions }
   | { readonly nats: NatsEntryOptions & NatsBodyOptions };
 
@@ -344,7 +344,7 @@ type BodiesData =
   | { readonly s3: S3Options };
 
 /** A transform, the name of a codec, or a transform as data. */
-export type TransformConfig =
+type TransformConfig =
   | Transform
   | CompressionCodec
   | ({ readonly compress: CompressionCodec } & CompressOptions)
@@ -476,7 +476,7 @@ export interface AlertsConfig {
 }
 
 /** Who is notified. */
-export type ReceiverConfig =
+type ReceiverConfig =
   | { readonly http: HttpOptions }
   | { readonly exec: readonly string[] | ({ readonly command: readonly string[] } & ExecOptions) }
   | { readonly log: 'error' | 'warn' | 'info' };
@@ -495,7 +495,7 @@ export interface AlertRuleConfig {
 }
 
 /** What a rule does besides telling. */
-export type AlertActionConfig =
+type AlertActionConfig =
   /** Pauses these topics; resumed when the rule is resolved, unless `until: 'operator'`. */
   | { readonly pause: string; readonly until?: 'resolved' | 'operator' }
   /** Holds what waits of these topics. */
@@ -519,7 +519,7 @@ export interface DeadLettersConfig {
 }
 
 /** Another system by its name, with its options, or made by a program. */
-export type CompatConfig =
+type CompatConfig =
   | Compat['name']
   | { readonly goqueue: GoqueueOptions | null }
   | { readonly spring: SpringOptions | null }
@@ -527,7 +527,7 @@ export type CompatConfig =
   | Compat;
 
 /** A style by its name, with its options, or made by a program. */
-export type StyleConfig =
+type StyleConfig =
   | 'shared'
   | 'perDelay'
   | 'perAttempt'

@@ -386,19 +386,19 @@ export interface LetterOutcome {
 }
 
 /** The same outcome of several letters. */
-export interface OutcomeGroup extends LetterOutcome {
+interface OutcomeGroup extends LetterOutcome {
   readonly items: readonly number[];
 }
 
 /** Letters that were sent and are gone from their place for sure. */
-export interface AckedLetters {
+interface AckedLetters {
   /** This many of those that were sent last. */
   readonly ackedCount?: number;
   readonly acked?: readonly number[];
 }
 
 /** One record of the journal. */
-export type JournalRecord =
+type JournalRecord =
   | { readonly kind: 'plan'; readonly items: readonly ReplayPlanItem[] }
   | (AckedLetters & {
       readonly kind: 'step';
@@ -518,7 +518,7 @@ export class ReplayJournal {
 // The lease of the process that runs a replay.
 
 /** Why a run stops early. */
-export type HaltReason =
+type HaltReason =
   | { readonly kind: 'end'; readonly state: ReplayState; readonly because?: string }
   /** Another process runs it by now, or may. */
   | { readonly kind: 'lost' }
@@ -526,7 +526,7 @@ export type HaltReason =
   | { readonly kind: 'broken'; readonly error: unknown };
 
 /** Ends a run; the first reason counts. */
-export class StopReason {
+class StopReason {
   readonly #controller = new AbortController();
   #reason: HaltReason | undefined;
 

@@ -59,7 +59,7 @@ const BACK_CODE = 'move.refused';
 const BATCH_SECONDS = 1;
 
 /** How far a pass goes. */
-export interface ReplayPassOrder {
+interface ReplayPassOrder {
   /** Acts on this many letters at most. */
   readonly limit: number;
   /**
@@ -70,7 +70,7 @@ export interface ReplayPassOrder {
 }
 
 /** What a pass came to. */
-export interface PassResult {
+interface PassResult {
   /** Letters of the plan that were found. */
   readonly found: number;
   /** Letters that were sent, or tried to. */
@@ -364,14 +364,14 @@ function outcomeOf(settled: SettleResult, done: LetterOutcome): LetterOutcome {
 }
 
 /** A letter with the decision on it. */
-export interface PlannedLetter {
+interface PlannedLetter {
   readonly claim: LetterClaim;
   readonly taken: TakenLetter;
   readonly plan: Decision;
 }
 
 /** `leave`: stays, with this outcome. `act`: the verdict, and the outcome when it is done. */
-export type Decision =
+type Decision =
   | { readonly kind: 'leave'; readonly outcomes: readonly LetterOutcome[] }
   | {
       readonly kind: 'act';
@@ -382,7 +382,7 @@ export type Decision =
     };
 
 /** What decisions are made by. */
-export interface DecisionContext {
+interface DecisionContext {
   readonly id: string;
   readonly by: string;
   readonly settings: ReplaySettings;

@@ -29,7 +29,7 @@ import {
 } from './types.ts';
 
 /** What came of a round. */
-export interface RuleRound {
+interface RuleRound {
   readonly result: RoundResult;
   readonly because?: string;
   /** Those that this round ran. */

@@ -146,7 +146,7 @@ export interface RuleHands {
   unsure(id: string): Promise<readonly string[]>;
 }
 
-export interface RunOrder {
+interface RunOrder {
   readonly by: string;
   readonly signal: AbortSignal;
 }
@@ -198,7 +198,7 @@ export function runnerOf({ runner }: RuleState, now: number): RuleState['runner'
   return runner !== undefined && runner.until > now ? runner : undefined;
 }
 
-export interface RuleLeaseOptions {
+interface RuleLeaseOptions {
   readonly records: RecordStore;
   readonly rule: string;
   readonly runner: string;

@@ -53,7 +53,7 @@ export interface ExternalMeasures {
 }
 
 /** A backlog beside the spool. */
-export type ExternalMeasure =
+type ExternalMeasure =
   | Exclude<MeasureTarget, { readonly kind: 'topic' }>
   | { readonly kind: 'dead' };
 

@@ -37,7 +37,7 @@ interface Part {
 }
 
 /** The parts of a window in which there was something: number, all, marked. */
-export type WindowParts = readonly (readonly [index: number, all: number, marked: number])[];
+type WindowParts = readonly (readonly [index: number, all: number, marked: number])[];
 
 /** What one process has counted, by the names of its windows. */
 export type WindowRates = Readonly<Record<string, WindowParts>>;
@@ -118,7 +118,7 @@ export interface Measures {
 }
 
 /** What measures are made of. */
-export interface MeasureOptions extends ExternalMeasures {
+interface MeasureOptions extends ExternalMeasures {
   readonly spool: Pick<SpoolInternals, 'now' | 'on' | 'tally'>;
   /** By which asking the store rests. */
   readonly clock: Pick<Clock, 'monotonic'>;

@@ -43,7 +43,7 @@ export interface Notice {
 }
 
 /** What a notice is made of. */
-export interface NoticeOptions {
+interface NoticeOptions {
   readonly rule: string;
   readonly when: Condition;
   readonly phase: Notice['phase'];

@@ -64,7 +64,7 @@ export function messageOf(notice: Notice, receiver: string): Message {
 }
 
 /** The result of notifying without the spool. */
-export type ReceiverResult =
+type ReceiverResult =
   | { readonly result: 'notified' }
   | { readonly result: 'failed'; readonly why: string };
 

@@ -13,7 +13,7 @@ import type { Millis } from '../../core/duration.ts';
 import type { Notice } from './notice.ts';
 
 /** Where a rule stands. */
-export type AlertPhase = 'quiet' | 'pending' | 'firing' | 'clearing';
+type AlertPhase = 'quiet' | 'pending' | 'firing' | 'clearing';
 
 /** The state of a rule, as it is on record. */
 export interface AlertState {
@@ -49,7 +49,7 @@ export interface PendingNotice {
 }
 
 /** What one look at a rule found. */
-export interface AlertLook {
+interface AlertLook {
   readonly now: Millis;
   /** undefined: it could not be measured. */
   readonly holds: boolean | undefined;

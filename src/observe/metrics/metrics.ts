@@ -136,7 +136,7 @@ function closed(): RespoolError {
 }
 
 /** The metrics of brokers, outboxes and dead letters. */
-export interface BrokerMetrics {
+interface BrokerMetrics {
   /** Counts under the source `queue:<name>`, and reports the depth of its queues at a scrape. */
   watchConsumer(consumer: WatchedConsumer, options?: WatchConsumerOptions): () => void;
   watchPublisher(publisher: WatchedPublisher, options: WatchPublisherOptions): () => void;

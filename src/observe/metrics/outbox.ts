@@ -141,7 +141,7 @@ export function backlogOf(counts: Iterable<readonly [state: string, count: numbe
 const LOOKED_AT_MAX = 100;
 
 /** What the tables reported. */
-export interface OutboxBacklog {
+interface OutboxBacklog {
   readonly counts: ReadonlyMap<string, number>;
   readonly lagMs: number;
 }

@@ -63,7 +63,7 @@ export function highest(...counters: readonly unknown[]): number {
 }
 
 /** What makes the plan of a shared queue. */
-export interface SharedQueue {
+interface SharedQueue {
   readonly request: QueuePlanRequest;
   /** Arguments of the main queue in their code; the user's `queueArguments` are laid over them. */
   readonly mainArguments: AmqpTable;

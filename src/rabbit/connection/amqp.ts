@@ -7,7 +7,7 @@
 import { RespoolError, textOf } from '../../core/errors.ts';
 
 /** A value in a table of headers or arguments, as amqplib reads and writes it. */
-export type TableValue = unknown;
+type TableValue = unknown;
 export type AmqpTable = Readonly<Record<string, TableValue>>;
 
 /** The fourteen properties of an AMQP message; `expiration` is text in milliseconds. */
@@ -56,14 +56,14 @@ interface Emitter {
   off?(event: string, listener: (...args: any[]) => void): unknown;
 }
 
-export interface QueueOptions {
+interface QueueOptions {
   readonly durable?: boolean;
   readonly exclusive?: boolean;
   readonly autoDelete?: boolean;
   readonly arguments?: AmqpTable;
 }
 
-export interface ExchangeOptions {
+interface ExchangeOptions {
   readonly durable?: boolean;
   readonly internal?: boolean;
   readonly autoDelete?: boolean;

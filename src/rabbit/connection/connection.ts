@@ -268,7 +268,7 @@ function noUrl(url: unknown): RespoolError {
 }
 
 /** How to reach a broker beyond its URL. */
-export interface ConnectOptions {
+interface ConnectOptions {
   /** What TLS needs beyond the machine's own authorities; for `amqps:` URLs. */
   readonly tls?: TlsOptions | undefined;
   /** How long a connection may take to open; default 10s. */

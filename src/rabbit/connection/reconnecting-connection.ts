@@ -19,7 +19,7 @@ export type ConnectionEvent =
   | { readonly kind: 'unblocked' };
 
 /** What the connection needs. */
-export interface ReconnectingConnectionOptions {
+interface ReconnectingConnectionOptions {
   readonly clock: Clock;
   readonly dice: Dice;
   open(): Promise<AmqpConnection>;

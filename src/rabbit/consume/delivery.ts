@@ -247,7 +247,7 @@ function isBodyInvalid(error: unknown): boolean {
 }
 
 /** What is known of a delivery when it arrives. */
-export interface IncomingDelivery {
+interface IncomingDelivery {
   readonly message: AmqpMessage;
   readonly channel: DeliveryChannel;
   readonly past: Past;
@@ -322,7 +322,7 @@ export class RabbitClaim implements Claim {
 }
 
 /** The envelope of an AMQP message; what few handlers need is computed on demand. */
-export class RabbitEnvelope implements Envelope {
+class RabbitEnvelope implements Envelope {
   readonly id: string;
   readonly topic: string;
   readonly enqueuedAt: Millis;

@@ -33,7 +33,7 @@ import type { HistoryEnding, HistoryWire, Past, Successor } from '../message-his
 import type { Subscription } from './subscription.ts';
 
 /** What a settler works with. */
-export interface SettlerSettings {
+interface SettlerSettings {
   readonly subscription: Subscription;
   /** The connection that successors are published over. */
   readonly publishing: ReconnectingConnection;

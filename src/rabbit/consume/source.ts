@@ -27,7 +27,7 @@ import { generatedId, type HistoryWire } from '../message-history.ts';
 import { Settler } from './settle.ts';
 
 /** A queue, and how it is consumed. */
-export interface RabbitSourceOptions {
+interface RabbitSourceOptions {
   readonly connection: RabbitConnection;
   readonly plan: QueuePlan;
   readonly wire: HistoryWire;

@@ -28,7 +28,7 @@ export interface SubscribeOptions {
 }
 
 /** What a subscription is to, and over which connection. */
-export interface SubscriptionSettings {
+interface SubscriptionSettings {
   readonly connection: ReconnectingConnection;
   readonly clock: Clock;
   readonly plan: QueuePlan;
@@ -40,7 +40,7 @@ export interface SubscriptionSettings {
 }
 
 /** What a subscription reports. */
-export interface SubscriptionListener {
+interface SubscriptionListener {
   onMessage(message: AmqpMessage, channel: DeliveryChannel): void;
   /** The channel is closed: the broker delivers again what was not acked on it. */
   onLost(channel: DeliveryChannel): void;

@@ -72,7 +72,7 @@ export interface ManagementOptions {
 }
 
 /** Options that were checked. */
-export interface ManagementSettings {
+interface ManagementSettings {
   readonly origin: string;
   /** What comes before `/api`, without a slash at its end. */
   readonly prefix: string;
@@ -168,7 +168,7 @@ export interface ManagementRequest {
   readonly expected?: readonly number[];
 }
 
-export interface ManagementAnswer {
+interface ManagementAnswer {
   readonly status: number;
   /** undefined: no body. */
   readonly json: unknown;

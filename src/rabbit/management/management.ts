@@ -54,7 +54,7 @@ export type Permissions =
   /** Only an administrator may see them. */
   | { readonly kind: 'hidden' };
 
-export interface AlarmReport {
+interface AlarmReport {
   readonly isWell: boolean;
   readonly alarms: readonly { readonly node: string; readonly resource: string }[];
 }
@@ -344,14 +344,14 @@ export interface PolicyInfo {
   readonly priority: number;
 }
 
-export interface NodeInfo {
+interface NodeInfo {
   readonly name: string;
   readonly isRunning: boolean;
   readonly hasMemoryAlarm: boolean;
   readonly hasDiskAlarm: boolean;
 }
 
-export interface Overview {
+interface Overview {
   /** Of RabbitMQ, such as `3.10.8`. */
   readonly version: string;
   readonly clusterName: string | undefined;

@@ -28,7 +28,7 @@ import type { QueueSpec, Topology } from '../topology/model.ts';
 import { isInner, isReturn, type Migration, type Move } from './old-topology.ts';
 
 /** What the broker has, in the whole virtual host. */
-export interface TopologyWorld {
+interface TopologyWorld {
   readonly queues: readonly QueueInfo[];
   readonly exchanges: ReadonlyMap<string, ExchangeInfo>;
   readonly bindings: readonly BindingInfo[];

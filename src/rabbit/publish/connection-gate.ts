@@ -27,7 +27,7 @@ import {
 } from './confirm-publisher.ts';
 
 /** What the gate needs. */
-export interface ConnectionGateOptions {
+interface ConnectionGateOptions {
   readonly connection: ReconnectingConnection;
   readonly publisher: ConfirmPublisher;
   readonly clock: Clock;

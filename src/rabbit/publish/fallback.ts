@@ -41,7 +41,7 @@ export interface FallbackSpool {
 export type Send = (outgoing: Outgoing) => Promise<void>;
 
 /** How a fallback is used. */
-export interface FallbackOptions {
+interface FallbackOptions {
   readonly spool: FallbackSpool;
   /** The first word of its topics. */
   readonly topic: string;

@@ -25,7 +25,7 @@ const LIMIT_SAFE = 1_000_000;
 const LIMIT_DEFAULT = 20;
 
 /** Of which queue, and who can tell. */
-export interface CautionOptions {
+interface CautionOptions {
   readonly queue: string;
   readonly management: Management | undefined;
   /** Of the broker, as it said when the connection was opened; asked for when it is not known. */
@@ -61,7 +61,7 @@ export async function cautionOf(options: CautionOptions): Promise<Caution> {
 }
 
 /** A queue as it is at the broker. */
-export interface CautionFacts {
+interface CautionFacts {
   readonly info: QueueInfo;
   readonly version: string;
   /** undefined: they may not be seen. */

@@ -231,7 +231,7 @@ const PROGRESS_EVERY = 100;
 export type MoveErrand = Outgoing | 'skip' | 'unroutable' | 'discard';
 
 /** What to move, and how. */
-export interface MoveOrder {
+interface MoveOrder {
   readonly queue: string;
   /** Decides about each message; may throw, which stops everything and leaves it where it is. */
   decide(message: AmqpMessage): MoveErrand;

@@ -139,7 +139,7 @@ function oneLine(text: string): string {
 }
 
 /** What a copy is made of. */
-export interface ReplayCopyOptions {
+interface ReplayCopyOptions {
   readonly message: AmqpMessage;
   readonly read: ReadLetter;
   readonly wire: HistoryWire | undefined;

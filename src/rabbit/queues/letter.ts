@@ -61,7 +61,7 @@ export interface ReadLetter {
 }
 
 /** The route by which a message was first published. */
-export interface FirstRoute {
+interface FirstRoute {
   readonly exchange: string;
   readonly routingKey: string;
 }

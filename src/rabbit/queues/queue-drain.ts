@@ -53,7 +53,7 @@ export type CarryResult =
   | { readonly kind: 'unsure'; readonly error: Error };
 
 /** Which messages, and how many of them. */
-export interface QueueDrainOrder extends PassOrder {
+interface QueueDrainOrder extends PassOrder {
   /** Maximum number of messages to see. */
   readonly see?: number | undefined;
 }

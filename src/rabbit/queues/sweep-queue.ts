@@ -94,7 +94,7 @@ export interface SweepRule {
   readonly audit: ((details: SweepDetails) => Promise<void>) | undefined;
 }
 
-export interface SweepTools {
+interface SweepTools {
   /** The connection that consumes, as it is now. */
   connect(): Promise<AmqpConnection>;
   readonly publisher: ConfirmPublisher;

@@ -69,7 +69,7 @@ export async function queuesOf(
 }
 
 /** Exchanges, bindings and policies of the virtual host. */
-export interface BrokerState {
+interface BrokerState {
   readonly exchanges: ReadonlyMap<string, ExchangeInfo>;
   readonly bindings: readonly BindingInfo[];
   readonly policies: readonly PolicyInfo[];

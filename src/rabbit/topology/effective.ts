@@ -25,14 +25,14 @@ const SETTINGS = [
 type Effective = Readonly<Partial<Record<(typeof SETTINGS)[number], unknown>>>;
 
 /** What holds for a queue at the broker that is not what its arguments and our policies say. */
-export interface OverruledSetting {
+interface OverruledSetting {
   readonly setting: string;
   readonly have: unknown;
   readonly want: unknown;
 }
 
 /** What policies of the broker say of a queue. */
-export interface AppliedPolicy {
+interface AppliedPolicy {
   /** Their names. */
   readonly names: readonly string[];
   readonly definition: AmqpTable;

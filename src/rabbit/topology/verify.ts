@@ -25,7 +25,7 @@ export interface Problem {
 }
 
 /** `overruled`: by a policy of the broker. `unsafe`: messages can be lost. */
-export type ProblemKind =
+type ProblemKind =
   | 'exchange.missing'
   | 'exchange.refused'
   | 'exchange.different'

@@ -34,7 +34,7 @@ export interface ClientOptions {
 }
 
 /** What to send, and what must come back. */
-export interface OutgoingRequest {
+interface OutgoingRequest {
   readonly method?: 'GET' | 'POST' | 'DELETE';
   readonly query?: URLSearchParams;
   /** Sent as JSON. */

@@ -21,7 +21,7 @@ const USED_MAX = 10_000;
 type Confirmed = BulkAction | { readonly kind: 'rekey' };
 
 /** What a dry run found. */
-export interface CountedBulk {
+interface CountedBulk {
   readonly count: number;
   /** The filter as it stood: no ages, and nothing that came after. */
   readonly filter: ListFilter;

@@ -16,7 +16,7 @@ const HEARTBEAT_MS = 15_000;
 const KINDS_MAX_CHARS = 1_000;
 
 /** What listening needs. */
-export interface EventRouteOptions {
+interface EventRouteOptions {
   readonly clock: Clock;
   /** Maximum number of listeners at once. */
   readonly max: number;

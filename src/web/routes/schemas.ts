@@ -122,7 +122,7 @@ const whole = z.string().regex(/^\d{1,15}$/, 'a whole number');
 export const flagSchema: z.ZodType<'true' | 'false'> = z.enum(['true', 'false']);
 
 /** A filter in a query. */
-export interface FilterQuery {
+interface FilterQuery {
   readonly state?: State[] | undefined;
   readonly id?: string[] | undefined;
   readonly header?: string | undefined;

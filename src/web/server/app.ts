@@ -23,7 +23,7 @@ import { JSON_TYPE, SAFE_HEADERS } from './writing.ts';
 const COUNTS: MemoOptions = { ttlMs: 5_000, max: 8 };
 
 /** What the app needs. */
-export interface AppOptions extends HealthRouteOptions {
+interface AppOptions extends HealthRouteOptions {
   readonly bodyMaxBytes: number;
   readonly eventsMax: number;
   readonly version: string;

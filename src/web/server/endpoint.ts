@@ -18,7 +18,7 @@ import type { TokenRole } from './settings.ts';
 import { JSON_TYPE } from './writing.ts';
 
 /** What comes with each request to the app. */
-export interface Bindings {
+interface Bindings {
   readonly caller: Caller;
   readonly operator: ServiceOperator;
   /** Reads the body, for handlers that need it. */
@@ -33,7 +33,7 @@ export interface Bindings {
 export type App = OpenAPIHono<{ Bindings: Bindings }>;
 
 /** A request whose parts fit their schemas. */
-export interface EndpointRequest<P, Q, B> extends Pick<Bindings, 'caller' | 'operator' | 'signal'> {
+interface EndpointRequest<P, Q, B> extends Pick<Bindings, 'caller' | 'operator' | 'signal'> {
   readonly params: P;
   readonly query: Q;
   readonly body: B;
@@ -48,7 +48,7 @@ type Answers = Readonly<
 >;
 
 /** An endpoint. */
-export interface Endpoint<P, Q, B> {
+interface Endpoint<P, Q, B> {
   readonly method: 'get' | 'post' | 'delete';
   /** With parameters in braces. */
   readonly path: string;

@@ -7,7 +7,7 @@
 import { type ErrorCode, isRespoolError, RespoolError } from '../../core/errors.ts';
 
 /** What HTTP callers did wrong that the spool never hears of. */
-export type RefusalReason =
+type RefusalReason =
   | 'busy'
   | 'confirm.invalid'
   | 'confirm.more'
@@ -56,7 +56,7 @@ interface RefusalOptions {
 }
 
 /** An answer before it is written. */
-export interface HttpRefusalBody {
+interface HttpRefusalBody {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly text: string;

@@ -10,7 +10,7 @@ import { RespoolError } from '../../core/errors.ts';
 export type TokenRole = 'post' | 'read' | 'operate' | 'admin';
 
 /** A token by its name, its rights and its SHA-256 in hex. */
-export interface ServeToken {
+interface ServeToken {
   readonly name: string;
   readonly role: TokenRole;
   readonly sha256: string;

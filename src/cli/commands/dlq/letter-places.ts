@@ -48,7 +48,7 @@ export interface OpenPlace {
 }
 
 /** Which places. */
-export interface PlaceChoice {
+interface PlaceChoice {
   /** Names of queues, `*` and `?` allowed; none: the spool. */
   readonly queues: readonly string[];
   /** Of the spool; default `dead`, the bounced ones, and `parked`, the held ones. */
@@ -356,7 +356,7 @@ export interface LetterLook {
   readonly letters: (options?: FindOptions) => AsyncGenerator<FoundLetter>;
 }
 
-export interface FindOptions {
+interface FindOptions {
   readonly ids?: readonly string[];
   /** Whether a letter of this id may be meant, where ids are not known yet. */
   readonly mayBe?: (id: string) => boolean;
@@ -364,7 +364,7 @@ export interface FindOptions {
 }
 
 /** How the places of a command are opened. */
-export interface LookOptions {
+interface LookOptions {
   /** Default: what `--kind` says. */
   readonly kinds?: Parameters<typeof openPlaces>[1]['kinds'];
   /** One place that refuses stops everything, as where something will be changed. */
@@ -480,7 +480,7 @@ async function* lookInto(
 }
 
 /** Which letters, where categories are no matter of the place. */
-export interface LetterFilter {
+interface LetterFilter {
   readonly query: LetterQuery;
   readonly category: Category | undefined;
   /** No condition was given at all. */

@@ -389,7 +389,7 @@ function notRemoved({ envelope, status: { state, ending } }: SeenEntry): Restore
   return refusalOutcome(envelope.id, `it was not removed, it is ${end}`);
 }
 
-export function refusalOutcome(id: string, why: string): Restored {
+function refusalOutcome(id: string, why: string): Restored {
   return { id, result: 'refused', why: `cannot restore ${show(id)}: ${why}` };
 }
 

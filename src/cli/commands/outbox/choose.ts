@@ -57,7 +57,7 @@ export const RELAY_FLAGS: readonly OptionSpec[] = [
 ];
 
 /** What a command works on. */
-export interface ChosenOutbox {
+interface ChosenOutbox {
   readonly loaded: LoadedConfig;
   readonly outbox: EffectiveOutbox;
 }

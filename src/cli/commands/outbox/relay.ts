@@ -73,7 +73,7 @@ async function openSpool({ atEnd }: CommandContext, loaded: LoadedConfig): Promi
 }
 
 /** What runs a relay. */
-export interface RelayServiceOptions extends RetriedStartOptions {
+interface RelayServiceOptions extends RetriedStartOptions {
   /** Whether each message is logged; default: only failures, and changes of the relay's state. */
   readonly isVerbose?: boolean;
 }

@@ -65,7 +65,7 @@ const FORMER: Readonly<Record<string, string>> = {
 const DESCRIBING = ['topology', 'delays', 'type', 'compat'] as const;
 
 /** What a command works on. */
-export interface ChosenQueues {
+interface ChosenQueues {
   readonly loaded: LoadedConfig;
   /** Each with at least one queue. */
   readonly brokers: readonly Broker[];

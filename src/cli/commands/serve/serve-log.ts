@@ -15,7 +15,7 @@ import { jsonLine, safe } from '../../../observe/logs/safe-text.ts';
 import { timeOfDay } from '../../ui/times.ts';
 
 /** How the lines look. */
-export interface LogOptions {
+interface LogOptions {
   readonly format: 'pretty' | 'json' | 'auto';
   readonly level: LogLevelText;
   /** Cuts secrets out of a line. */

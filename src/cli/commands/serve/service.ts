@@ -332,7 +332,7 @@ function storeLoggerOf(log: ServeLog, names: readonly string[]): Logger {
 // What is counted and answered at `/metrics`, as `metrics.*` of the configuration says.
 
 /** Metrics of a service. */
-export interface ServeMetrics extends Pick<Metrics, 'text'> {
+interface ServeMetrics extends Pick<Metrics, 'text'> {
   /** All consumers of the configuration, in its order. */
   readonly watchConsumers: (consumers: readonly ConfiguredConsumer[]) => Promise<void>;
   readonly watchRelay: (relay: OpenRelay) => void;

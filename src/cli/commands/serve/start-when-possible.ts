@@ -24,7 +24,7 @@ export interface RetriedStartOptions {
 }
 
 /** What is to be started. */
-export interface RetriedStart {
+interface RetriedStart {
   readonly start: () => Promise<void>;
   /** What cannot be done while it is away: `consume orders`. */
   readonly doing: string;

@@ -121,7 +121,7 @@ async function printNext({ out }: CommandContext, hasReceiver: boolean): Promise
 }
 
 /** A file to be. */
-export interface NewFile {
+interface NewFile {
   readonly name: string;
   readonly text: string;
   /** Other names of the same thing, that must not be there beside it. */
@@ -129,7 +129,7 @@ export interface NewFile {
 }
 
 /** What became of a file. */
-export interface WrittenFile {
+interface WrittenFile {
   readonly name: string;
   /** The name under which what was there is kept. */
   readonly kept?: string;

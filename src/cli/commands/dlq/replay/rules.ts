@@ -198,15 +198,7 @@ export function replayNotifier(log: ServeLog): (news: RuleNews) => void {
 }
 
 /** One round in a few words. */
-export function replayNewsText({
-  rule,
-  result,
-  because,
-  sent,
-  replays,
-  at,
-  nextAt,
-}: RuleNews): string {
+function replayNewsText({ rule, result, because, sent, replays, at, nextAt }: RuleNews): string {
   const parts = [`${safe(rule)}: ${result}`];
   if (replays.length > 0) parts.push(`sent ${numberText(sent)} by ${replays.join(', ')}`);
   if (because !== undefined) parts.push(safe(because));

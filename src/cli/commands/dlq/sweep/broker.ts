@@ -13,7 +13,7 @@ import { CommandError } from '../../../exit-codes.ts';
 import { LEVEL, type OldSettings, type LegacyValue } from './legacy-options.ts';
 
 /** What names the broker. */
-export interface BrokerSources {
+interface BrokerSources {
   readonly old: OldSettings;
   /** Whether the broker is at the old tool's default address. */
   readonly hasOldDefaults: boolean;
@@ -27,7 +27,7 @@ export interface BrokerSources {
 }
 
 /** The broker, and the configuration as it holds for it. */
-export interface ChosenBroker {
+interface ChosenBroker {
   readonly broker: Broker;
   readonly loaded: LoadedConfig;
 }

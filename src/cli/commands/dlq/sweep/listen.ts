@@ -26,7 +26,7 @@ export interface HealthAnswers {
 }
 
 /** A running listener. */
-export interface Listening {
+interface Listening {
   readonly url: string;
   close(): Promise<void>;
 }

@@ -16,7 +16,7 @@ import { systemClock } from '../../../../system/clock.ts';
 export const LABELS_MAX = 500;
 
 /** Counts runs. */
-export interface SweepMetrics {
+interface SweepMetrics {
   count(run: SweepCount): void;
   /** As Prometheus reads it. */
   text(): Promise<MetricsText>;

@@ -40,7 +40,7 @@ export interface SweepRun {
 }
 
 /** How a run is stopped, and who hears how far it is. */
-export interface RunWatch {
+interface RunWatch {
   readonly signal: AbortSignal;
   readonly onProgress?: (done: number, total: number) => void;
 }

@@ -58,7 +58,7 @@ async function sweepAndTell(reader: SettingsReader): Promise<ExitCode> {
 const SPANS_MAX = 2;
 
 /** Sweeps until SIGTERM or SIGINT. */
-export async function sweepUntilSignal(reader: SettingsReader, everyMs: number): Promise<ExitCode> {
+async function sweepUntilSignal(reader: SettingsReader, everyMs: number): Promise<ExitCode> {
   const { context, settings } = reader;
   const { io, out } = context;
   const over = new AbortController();
@@ -102,7 +102,7 @@ async function listen(
 }
 
 /** Whether what runs does what it should. */
-export interface SweepHealth {
+interface SweepHealth {
   hear(run: SweepRun): void;
   /** Why it is not ready; none: it is. */
   readonly reasons: () => readonly string[];
