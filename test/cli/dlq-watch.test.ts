@@ -3,10 +3,12 @@ import { chmod, readFile, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
+import { RespoolError } from 'respool';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { lockQueue } from '../../src/rabbit/queues/lock.ts';
 import { Hands } from '../rabbit/ground.ts';
 import { withService } from '../services/index.ts';
+import { setup as service } from '../web/setup.ts';
 import { rabbitShell, type RabbitShell } from './rabbit-broker.ts';
 import { type CallOptions, type Running, setup, type Shell } from './setup.ts';
 
@@ -211,6 +213,28 @@ describe('the spool', () => {
       { event: 'resolved', place: 'spool', queue: 'dead', depth: 0, growth: -1 },
     ]);
   });
+});
+
+test('what the store does not take is recorded later, and not notified again', async () => {
+  let isAway = true;
+  const refusal = new RespoolError('limit.exceeded', 'the store is full');
+  const { spool, url } = await service({
+    operator: ({ records }) => ({
+      records: {
+        ...records,
+        put: async (...args) => (isAway ? Promise.reject(refusal) : records.put(...args)),
+      },
+    }),
+  });
+  await spool.enqueue({ id: 'one', topic: 'a', body: 'x' });
+  const operator = spool.operator({ by: 'ops' });
+  await operator.bounce(['one'], { reason: 'no such user' });
+  const running = watching(await setup(), ['--url', url]);
+  const [warning] = await running.printed(/warning: cannot (?:.*)/);
+  expect(warning).toMatch(/record that dead fired, which was notified: .*the store is full/);
+  isAway = false;
+  await expect.poll(async () => (await operator.records.list('dlq.watch')).length).toBe(1);
+  expect(await stopped(running)).toEqual([expect.stringContaining(' fired dead depth=1')]);
 });
 
 describe('usage', () => {

@@ -5,7 +5,8 @@
  *
  * A notification is remembered in the records `dlq.watch` of the store once the hook has accepted
  * it: a restart repeats none, a hook that failed is called again at the next round. Only a process
- * that ends between the two can notify a second time. No message is ever looked at.
+ * that ends between the two can notify a second time: what the store did not take is written again
+ * at the next round. No message is ever looked at.
  *
  * It is no rule of alerts: each queue that matches has a state of its own, and the hook is called
  * in the round itself. Shared with alerts is how the depth of queues is asked.
@@ -75,8 +76,10 @@ interface Watch {
   readonly hook: Hook | undefined;
   /** How deep each was at the last look. */
   readonly before: Map<string, number>;
-  /** What was fired and not resolved yet, by its key. */
+  /** The queue of what was fired and not resolved yet, by its key. */
   readonly fired: Map<string, string>;
+  /** What was notified and is not on record yet, by its key. */
+  readonly unsaved: Map<string, Alert>;
 }
 
 /** Watches until SIGTERM or SIGINT. */
@@ -93,7 +96,8 @@ export async function watchDeadQueues(commandContext: CommandContext): Promise<E
   const watched =
     chosen === undefined ? spoolWatched(operator) : queuesWatched(context, globs, chosen);
   const fired = await firedBefore(operator);
-  const watch: Watch = { context, watched, operator, above, hook, before: new Map(), fired };
+  const empty = { before: new Map<string, number>(), unsaved: new Map<string, Alert>() };
+  const watch: Watch = { context, watched, operator, above, hook, fired, ...empty };
   const over = new AbortController();
   const ending = listenForTheEnd(commandContext).then((end) => {
     over.abort();
@@ -139,6 +143,7 @@ async function firedBefore({ records }: Operator): Promise<Map<string, string>> 
 /** One look. What cannot be looked at now is tried at the next round. */
 async function round(watch: Watch, signal: AbortSignal): Promise<void> {
   const { context, watched, above, before } = watch;
+  for (const [key, alert] of watch.unsaved) await remember(watch, key, alert);
   let depths: readonly Depth[];
   try {
     depths = await watched.look();
@@ -153,7 +158,7 @@ async function round(watch: Watch, signal: AbortSignal): Promise<void> {
     if (depth === undefined) continue;
     const key = keyOf(watch, queue);
     const isFired = watch.fired.has(key);
-    if (depth > above !== isFired) await tell(watch, { ...one, depth }, key);
+    if (depth > above !== isFired) await notify(watch, { ...one, depth }, key);
     before.set(queue, depth);
   }
 }
@@ -167,18 +172,18 @@ function goneOf(watch: Watch, depths: readonly Depth[]): readonly Depth[] {
     .map(([, queue]) => ({ queue, depth: 0 }));
 }
 
-/** Each watch with another threshold or another hook tells on its own. */
+/** Each watch with another threshold or another hook tells on its own. Stored: keep its parts. */
 function keyOf({ watched: { place }, above, hook }: Watch, queue: string): string {
   const parts = [place, queue, String(above), hook?.name ?? ''];
   return createHash('sha256').update(parts.join('\n')).digest('hex');
 }
 
-async function tell(
+async function notify(
   watch: Watch,
   { queue, depth, group }: Depth & { readonly depth: number },
   key: string,
 ): Promise<void> {
-  const { context, watched, operator, above, hook, before, fired } = watch;
+  const { context, watched, above, hook, before, fired } = watch;
   const { io, out } = context;
   const last = before.get(queue);
   const alert: Alert = {
@@ -193,24 +198,33 @@ async function tell(
   };
   try {
     await hook?.tell(alert);
-    if (alert.event === 'fired') {
-      await operator.records.put(WATCH_KIND, key, {
-        queue,
-        place: watched.place,
-        above,
-        at: alert.at,
-      });
-      fired.set(key, queue);
-    } else {
-      await operator.records.remove(WATCH_KIND, key);
-      fired.delete(key);
-    }
   } catch (error) {
     out.warn(`cannot notify that ${queue} ${alert.event}: ${textOf(error)}; trying again`);
     return;
   }
+  if (alert.event === 'fired') fired.set(key, queue);
+  else fired.delete(key);
+  await remember(watch, key, alert);
   if (out.json) await out.object(alert);
   else await out.line(lineOf(alert));
+}
+
+/** Puts on record what was notified; what fails is tried again at the next round. */
+async function remember(
+  { context, operator: { records }, unsaved }: Watch,
+  key: string,
+  alert: Alert,
+): Promise<void> {
+  const { event, queue, place, above, at } = alert;
+  try {
+    if (event === 'fired') await records.put(WATCH_KIND, key, { queue, place, above, at });
+    else await records.remove(WATCH_KIND, key);
+    unsaved.delete(key);
+  } catch (error) {
+    unsaved.set(key, alert);
+    const what = `cannot record that ${queue} ${event}, which was notified`;
+    context.out.warn(`${what}: ${textOf(error)}; trying again`);
+  }
 }
 
 /** An alert without its group is better than none. */
@@ -288,12 +302,12 @@ function queuesWatched(
 /** One queue that cannot be asked for stops no other; if none can, something else is wrong. */
 function depthsOf(
   names: readonly string[],
-  returnType: Awaited<ReturnType<typeof passiveQueues>>,
+  answers: Awaited<ReturnType<typeof passiveQueues>>,
   warn: (text: string) => void,
 ): readonly Depth[] {
   const problems: string[] = [];
   const depths = names.map((queue) => {
-    const answer = returnType.get(queue);
+    const answer = answers.get(queue);
     if (answer !== undefined && 'found' in answer) {
       return { queue, depth: answer.found?.messageCount ?? 0 };
     }
