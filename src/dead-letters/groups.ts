@@ -26,6 +26,7 @@ export interface LetterGroup {
   /** The topic, or the queue. */
   readonly at: string;
   readonly origin: string;
+  /** Of its first letter that was seen. */
   readonly category: Category;
   readonly count: number;
   /** By time of death, else of enqueue; null if unknown. */
@@ -229,7 +230,9 @@ export const NOTE_MAX_CHARS = 2_000;
 /** Groups that can have a note. */
 const NOTES_MAX = 10_000;
 
+/** Stored: notes of earlier versions are under this kind. */
 const KIND = 'dlq.notes';
+/** As `fingerprint` of core/fingerprint.ts makes them. */
 const GROUP_PATTERN = /^[0-9a-z]{11}$/;
 
 /** Writes the note on a group, in the place of the one before. */
@@ -288,9 +291,10 @@ function readNote(group: string, value: unknown): GroupNote | undefined {
  *
  * @example
  * import { forgetNote, noteGroup, notesOf } from 'respool/dead-letters';
- * await noteGroup(operator, { group: 'f:1a2b', text: 'the receiver was down', at: Date.now() });
+ * const group = '00k3v9x2m1q';
+ * await noteGroup(operator, { group, text: 'the receiver was down', at: Date.now() });
  * console.log(await notesOf(operator));
- * await forgetNote(operator, 'f:1a2b');
+ * await forgetNote(operator, group);
  */
 export async function forgetNote(operator: NotesOperator, group: string): Promise<boolean> {
   checkGroup(group);
