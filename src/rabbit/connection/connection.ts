@@ -145,7 +145,10 @@ export interface RabbitConnection extends AsyncDisposable {
   close(): Promise<void>;
 }
 
-/** What a consumer or publisher learns about its connection. */
+/**
+ * What a consumer or publisher learns about its connection. Its names are also in `CHOICE` of
+ * scripts/options/written.ts.
+ */
 export interface ConnectionChoice {
   readonly url?: string | readonly string[] | undefined;
   /** Made by `createConnection`, or amqplib's own, which does not come back when it is lost. */
@@ -190,7 +193,7 @@ export function createConnection(options: ConnectionOptions): RabbitConnection {
   return pairOf(connectionFor('consuming'), connectionFor('publishing'));
 }
 
-/** The connections that were chosen, and whether they are ours to close. */
+/** The connections that were chosen, and whether the caller has to close them at its end. */
 export function connectionOf(
   choice: ConnectionChoice,
   what: string,
@@ -224,6 +227,7 @@ export function connectionOf(
     isOwned: false,
     open: () => Promise.resolve(given),
   });
+  // Ours is the wrapper: its `close` leaves amqplib's connection open.
   return { connection: pairOf(reconnecting, reconnecting), isOwned: true };
 }
 
@@ -329,7 +333,10 @@ export async function connectAmqp(
   }
 }
 
-/** A URL without user and password, for people to read. */
+/**
+ * A URL without user and password, for people to read. Stored, as `Broker.address`: in the keys of
+ * `dlq watch` (cli/commands/dlq/sweep/watch.ts) and in `ReplaySource.broker`.
+ */
 export function shownUrl(url: string): string {
   try {
     const { protocol, host, pathname } = new URL(url);

@@ -262,9 +262,19 @@ function forbiddenText(exchange: string): string {
   );
 }
 
-/** n.b. amqplib tells a nack from a lost channel by its text only. */
+/**
+ * Whether the broker refused a message: of the cause of `broker.unconfirmed`, which fallback.ts,
+ * sink.ts and queues/queue-letters.ts read; a late confirm has no cause.
+ *
+ * n.b. amqplib tells a nack from a lost channel by its text only.
+ */
 export function isNack(error: unknown): boolean {
   return textOf(error) === 'message nacked';
+}
+
+/** There is no exchange of this name. `isMissingExchange` parses the text. */
+export function missingExchange(exchange: string): RespoolError {
+  return new RespoolError('broker.unroutable', `there is no exchange "${exchange}"; declare it`);
 }
 
 /** n.b. Only our text distinguishes a missing exchange from a missing queue. */
@@ -315,6 +325,7 @@ export interface ConfirmPublisherLimits {
   readonly waitingMaxBytes: number;
 }
 
+/** As the defaults of options.ts. */
 export const CONFIRM_PUBLISHER_LIMITS: ConfirmPublisherLimits = {
   confirmTimeoutMs: 30_000,
   windowMax: 1_000,
@@ -347,7 +358,10 @@ export class ConfirmPublisher {
   readonly #limits: ConfirmPublisherLimits;
   #channel: AmqpConfirmChannel | undefined;
   #isOpening = false;
-  /** Exchanges that were seen on the present channel: a missing one would end it for all. */
+  /**
+   * Exchanges that were seen on the present channel: a missing one would end it for all. That
+   * without a name is always there.
+   */
   readonly #known = new Set<string>(['']);
   /** Exchanges that we may not write to, as the broker said; until when (monotonic). */
   readonly #forbidden = new Map<string, number>();
@@ -595,8 +609,7 @@ export class ConfirmPublisher {
       if (this.#known.size > KNOWN_EXCHANGES_MAX) this.#known.clear();
       if (answer) this.#known.add('').add(exchange);
       else {
-        const text = `there is no exchange "${exchange}"; declare it`;
-        this.#window.failWaiting(exchange, new RespoolError('broker.unroutable', text));
+        this.#window.failWaiting(exchange, missingExchange(exchange));
       }
     }
     this.#pump();

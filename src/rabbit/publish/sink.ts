@@ -28,6 +28,7 @@ import type { ReconnectingConnection } from '../connection/reconnecting-connecti
 import {
   isNack,
   exchangeExists,
+  missingExchange,
   ConfirmPublisher,
   CONFIRM_PUBLISHER_LIMITS,
 } from './confirm-publisher.ts';
@@ -212,8 +213,7 @@ async function reach(publishing: ReconnectingConnection, exchange: string): Prom
     throw error;
   });
   if (exchange === '' || (await exchangeExists(connection, exchange)) !== false) return;
-  const text = `there is no exchange "${exchange}"; declare it`;
-  throw new RespoolError('broker.unroutable', text);
+  throw missingExchange(exchange);
 }
 
 function settingsOf(options: RabbitSinkOptions): {

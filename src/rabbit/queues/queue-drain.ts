@@ -10,6 +10,9 @@
  * A kill at any point leaves it here, there, or in both places, never in none.
  *
  * Three callers decide: drain.ts and sweep-queue.ts through `run`, queue-letters.ts one by one.
+ *
+ * Words: a message that is carried is taken out by its removal, whose last step is the ack, `done`
+ * of queue-pass.ts.
  */
 
 import { asError, RespoolError } from '../../core/errors.ts';
@@ -124,7 +127,7 @@ export class QueueDrain {
     }
   }
 
-  /** Takes it out of the queue. Never rejects. */
+  /** Takes it out of the queue. A failure is a result: `run` does not wait for what it returns. */
   carry(
     message: AmqpMessage,
     removal: DrainRemoval,
@@ -212,6 +215,7 @@ export class QueueDrain {
         this.leave(message);
         return { kind: 'stays', error: asError(error) };
       }
+      // Acked even if this fails: its copy is confirmed, and it would be there twice.
       if (removal.confirmed !== undefined) await removal.confirmed().catch(this.fail);
     }
     try {

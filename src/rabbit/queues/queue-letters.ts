@@ -14,6 +14,9 @@
  * `remove` only acks, with `hard` or without: a queue archives nothing. To be able to undo it,
  * archive `letter.copy()` first, as `dlq remove` does.
  *
+ * Layers: `LetterBatch` (what one `take` has in hand) ─▶ `QueueDrain`, which acks ─▶ `QueueWalk`
+ * and `QueuePass`, which receive and hold back.
+ *
  * The other `DeadLetters`: dead-letters/spool-letters.ts. One suite holds for both
  * (testkit/letter-cases.ts).
  */
@@ -61,14 +64,16 @@ import type { WalkOptions } from './queue-pass.ts';
 
 type QueueRoute = Extract<port.LetterRoute, { readonly kind: 'queue' }>;
 
-/** The most messages that one walk holds unacked; the broker has to track each. */
+/** The most messages that one walk holds unacked, as in sweep-queue.ts; the broker tracks each. */
 const HELD_MAX = 1_000_000;
 /** Maximum number of letters in memory with their content during a look. */
 const LOOK_WINDOW = 200;
+/** As ports/dead-letters.ts promises; also in dead-letters/spool-letters.ts. */
 const IN_HAND_DEFAULT = 100;
 const IN_HAND_MAX = 1_000;
 /** How long the answer to what looking costs is believed. */
 const CAUTION_MS = MINUTE_MS;
+/** As topology/parts.ts names the parked and the dead queue (`.dlq`), and options.ts says. */
 const PARKED = '.parked';
 const TAKE = 'take messages out of';
 const FORBIDDEN = 403;

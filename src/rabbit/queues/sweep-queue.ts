@@ -161,7 +161,7 @@ function beginningOf({ properties }: AmqpMessage, queue: string): Record<string,
 const AVERAGE_BYTES: number = 16 * 2 ** 10;
 /** Progress is reported once for this many messages. */
 const PROGRESS_EVERY = 100;
-/** At most this many stay: messages behind them would never be seen. */
+/** At most this many stay, as in queue-letters.ts: messages behind them would never be seen. */
 const HELD_MAX = 1_000_000;
 
 /** Sweeps one queue; what goes wrong is in the report. */
