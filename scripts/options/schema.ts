@@ -232,6 +232,7 @@ const POSTGRES = one('postgres', object(POSTGRES_OPTIONS));
 const NATS = (...tables: readonly OptionTable[]): Schema =>
   one('nats', object(Object.assign({}, NATS_OPTIONS, ...tables) as OptionTable));
 
+/** As `checkItemName` of src/config/load/config-errors.ts. */
 const NAME: Schema = { type: 'string', pattern: '^[A-Za-z0-9._-]{1,64}$' };
 const ALERT_ACTION: Schema = anyOf(
   one('pause', TEXT, { until: words('resolved', 'operator') }),

@@ -2,6 +2,9 @@
  * config-errors — errors about a configuration: which key, by its whole path, and who said it;
  * unknown names, with the one that was probably meant; and reading one item of a list by its
  * table.
+ *
+ * The wording `as "key"`, `key "key"` and `cannot use "key"` of an error is parsed here, by
+ * `wholeName` and `withOrigin`, also in errors of other rooms: keep it.
  */
 
 import { isRespoolError, RespoolError, show } from '../../core/errors.ts';
@@ -22,7 +25,10 @@ export function configError(key: string, value: unknown, allowed: string): Respo
   );
 }
 
-/** Refuses what is no name of a rule or a policy; `what` stands before what is allowed. */
+/**
+ * Refuses what is no name of a rule or a policy; `what` stands before what is allowed. The pattern
+ * as in spool/options.ts and scripts/options/schema.ts.
+ */
 export function checkItemName(key: string, name: unknown, what = ''): string {
   if (typeof name === 'string' && /^[A-Za-z0-9._-]{1,64}$/.test(name)) return name;
   throw configError(key, name, `${what}1 to 64 letters, digits, . _ -`);
@@ -53,7 +59,10 @@ interface TwiceOptions<Item> {
   readonly advice: string;
 }
 
-/** Refuses names that are no keys, with the one that was probably meant. */
+/**
+ * Refuses names that are no keys, with the one that was probably meant. A key that ends with `?`
+ * is an address, such as `store?`: its options follow without a dot.
+ */
 export function checkKeys(key: string, value: object, texts: readonly string[]): void {
   const strange = Object.keys(value).find((name) => !texts.includes(name));
   if (strange === undefined) return;
@@ -144,7 +153,7 @@ export function didYouMean(text: string, texts: readonly string[], beginning = '
   return near === undefined ? '' : ` (did you mean "${beginning}${near}"?)`;
 }
 
-/** Whether a name is a known one, or nearly. */
+/** Whether a name is a known one, or nearly; open/transforms.ts shows no other: it may be a key. */
 export function isNear(text: string, texts: readonly string[]): boolean {
   return nearest(text, texts) !== undefined;
 }

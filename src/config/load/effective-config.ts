@@ -36,7 +36,7 @@ import { checkKeys, configError, type Origin, withOrigin } from './config-errors
 import { isProgram, type RawConfig } from './read-file.ts';
 import { describeHandler, type EffectiveRoute, routesOf, unreachedRoutes } from './routes.ts';
 import { checkTokenAtRest, checkTokenHash, hostsOf, tlsOf, tokensOf } from './serve.ts';
-import { STORE_DEFAULTS } from '../open/stores.ts';
+import { STORE_DEFAULTS } from '../schema/options.ts';
 import { withKeyFiles } from './encryption-keys.ts';
 
 /** A value and the name of where it stood. */

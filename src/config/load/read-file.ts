@@ -16,7 +16,7 @@ import { importFile } from '../../system/peer.ts';
 import { scanJson } from '../../core/scan-json.ts';
 import { syntaxError } from './config-errors.ts';
 
-/** A configuration file is not larger than this. */
+/** A configuration file that is parsed is not larger than this; a program is imported as it is. */
 const FILE_MAX_BYTES: number = 2 ** 20;
 const DEPTH_MAX = 32;
 
@@ -28,7 +28,10 @@ export interface RawConfig {
   readonly value: Readonly<Record<string, unknown>>;
   /** The paths of texts in which something was filled in, and which may mean a number. */
   readonly filled: ReadonlySet<string>;
-  /** The paths of texts that are one variable of the environment itself, so not kept in a file. */
+  /**
+   * The paths of texts that are nothing but one variable of the environment, and not of a file
+   * `.env`: effective-config.ts lets such a token stand in a file.
+   */
   readonly lent: ReadonlySet<string>;
   /** The topic patterns of all routes, also of those left out; undefined: none, or not readable. */
   readonly topics?: readonly string[] | undefined;
@@ -59,7 +62,7 @@ export async function readConfigFile(
 ): Promise<RawConfig> {
   if (!isProgram(file)) return parseConfig(await readText(file), file, env, secrets, options);
   const data = await runProgram(file);
-  const value = leave(data, options.without ?? []);
+  const value = leaveOut(data, options.without ?? []);
   return { value, filled: new Set(), lent: new Set(), topics: topicsOf(data) };
 }
 
@@ -78,7 +81,7 @@ function topicsOf({ routes }: Readonly<Record<string, unknown>>): readonly strin
   }
 }
 
-function leave(
+function leaveOut(
   data: Readonly<Record<string, unknown>>,
   without: readonly string[],
 ): Record<string, unknown> {
@@ -88,11 +91,11 @@ function leave(
       const below = (inside: string): string[] =>
         without.filter((name) => name.startsWith(inside)).map((name) => name.slice(inside.length));
       const inGroup = below(`${key}.`);
-      if (inGroup.length > 0 && isPlainObject(value)) return [key, leave(value, inGroup)];
+      if (inGroup.length > 0 && isPlainObject(value)) return [key, leaveOut(value, inGroup)];
       const names = below(`${key}[].`);
       if (names.length === 0 || !Array.isArray(value)) return [key, value];
       const items: readonly unknown[] = value;
-      return [key, items.map((item) => (isPlainObject(item) ? leave(item, names) : item))];
+      return [key, items.map((item) => (isPlainObject(item) ? leaveOut(item, names) : item))];
     }),
   );
 }
@@ -118,7 +121,7 @@ export async function parseConfig(
   const filled = new Set<string>();
   const lent = new Set<string>();
   const fill = createFill({ file, env, secrets, filled, lent, added });
-  const value = fill(leave(data, without), '', 0) as Record<string, unknown>;
+  const value = fill(leaveOut(data, without), '', 0) as Record<string, unknown>;
   return { value, filled, lent, topics: topicsOf(data) };
 }
 

@@ -1,6 +1,9 @@
 /**
  * stores — from `sqlite:./respool` to stores. Nothing is opened here. Stores on servers:
  * server-stores.ts; how a text is taken apart: load/store-url.ts.
+ *
+ * load/load-config.ts makes stores at every load, only to check their options: making one must have
+ * no effect.
  */
 
 import { stat } from 'node:fs/promises';
@@ -14,6 +17,7 @@ import { FILESYSTEM_BODY_OPTIONS, FILESYSTEM_OPTIONS } from '../../stores/filesy
 import type { Diagnosis } from '../../stores/shared/finding.ts';
 import { SQLITE_OPTIONS } from '../../stores/sqlite/options.ts';
 import type { Config } from '../schema/define-config.ts';
+import { STORE_DEFAULTS } from '../schema/options.ts';
 import { checkKeys, inSection } from '../load/config-errors.ts';
 import {
   type ServerEntries,
@@ -50,13 +54,6 @@ export interface ConfiguredStores {
   readonly diagnoseBodies?: () => Promise<Diagnosis>;
 }
 
-/** What an unset `store`, `entries` or `bodies` means. */
-export const STORE_DEFAULTS = {
-  store: 'sqlite:./respool',
-  entries: 'sqlite:./respool',
-  bodies: 'file:./respool/bodies',
-} as const;
-
 /**
  * Makes the stores; relative paths start from `folder`. When the store of a server opens, it logs
  * the dangers of that server.
@@ -88,7 +85,8 @@ async function pairOf(
     };
   }
   if (kind === 'sqlite') {
-    // As createSpool without options: rows in SQLite, large bodies as files beside it.
+    // As createSpool without options (spool/runtime.ts): rows in SQLite, large bodies as files
+    // beside it. Only stores of servers log.
     const files = { kind: 'file' as const, path: '', options: {} };
     return {
       ...(await makeEntries(url, base, 'store')),
@@ -117,7 +115,7 @@ export async function refuseFiles({
   for (const { kind, path: at } of [place, bodiesPlace]) {
     if (kind !== 'file' || at === undefined) continue;
     const file = await fileAbove(at);
-    // The file of SQLite that would be made first is in the way of the folder of the bodies.
+    // Of `sqlite:my.db` a file is made (stores/sqlite/options.ts): no folder my.db/bodies fits.
     const future = place.kind === 'sqlite' && place.path === path.dirname(at) ? place.path : '';
     if (file !== undefined) throw notAFolder(file, place);
     if (/\.(?:db|sqlite3?)$/.test(future) && !(await isFolder(future))) {

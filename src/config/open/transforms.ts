@@ -148,6 +148,7 @@ function checkWord(key: string, value: unknown, words: readonly string[], more =
   );
 }
 
+/** How near: `isNear` of load/config-errors.ts. */
 function mayBeShown(text: string, words: readonly string[]): boolean {
   return text.length < HIDDEN_MIN_CHARS || isNear(text, words);
 }

@@ -340,6 +340,13 @@ const LOG_KEYS: OptionTable = {
   },
 };
 
+/** What an unset `store`, `entries` or `bodies` means; the folder as `path` of spool/options.ts. */
+export const STORE_DEFAULTS = {
+  store: 'sqlite:./respool',
+  entries: 'sqlite:./respool',
+  bodies: 'file:./respool/bodies',
+} as const;
+
 /** Keys of a configuration, in the order of printing. */
 export const CONFIG_KEYS: OptionTable = {
   store: {
@@ -348,7 +355,7 @@ export const CONFIG_KEYS: OptionTable = {
     ts: 'string | StoreData',
     schema: 'store',
     secret: 'password',
-    default: 'sqlite:./respool',
+    default: STORE_DEFAULTS.store,
     flag: '--store',
     about: 'where messages are stored; [addresses](#stores) below',
   },
