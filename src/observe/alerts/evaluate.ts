@@ -6,8 +6,8 @@
  *                └─ the store is away: in memory, notified without the spool
  *
  * Promise: each firing and each resolution enqueues one notification, also across a crash and with
- * several processes: the state is stored with what is pending before it goes out, and the id is
- * made of rule and episode, so enqueueing it again is a duplicate. Like every message it is
+ * several processes: the state is stored with what is pending before it goes out, and its id
+ * (`noticeId` of notice.ts) makes enqueueing it again a duplicate. Like every message it is
  * delivered at least once. While the store is away it is sent directly, and may come twice.
  *
  * Where a rule goes next: state.ts. What is on record: records.ts.
@@ -237,8 +237,8 @@ class Evaluation implements Alerts {
   ): Promise<void> {
     const known = this.#saved.of(rule.name, now);
     // n.b. Asked only now: the store may have gone since the round began.
-    const isOfStore = rule.when.measure.name === 'store';
-    const read: MeasureReading = isOfStore ? { value: Number(this.#isAway) } : reading;
+    const asksStore = rule.when.measure.name === 'store';
+    const read: MeasureReading = asksStore ? { value: Number(this.#isAway) } : reading;
     this.#noteReading(rule, read);
     const value = 'value' in read ? read.value : undefined;
     const holds = value === undefined ? undefined : fulfils(rule.when, value);
@@ -298,7 +298,8 @@ class Evaluation implements Alerts {
 
   async #read({ when }: AlertRule): Promise<MeasureReading> {
     const { clock, measures, everyMs } = this.#parts;
-    // Within the lease: a measure that hangs longer would lose the turn in every round.
+    // Below the lease (LEASE_ROUNDS of records.ts): one that hangs longer would lose the turn in
+    // every round.
     const withinMs = Math.min(WITHIN_MS, 2 * everyMs);
     try {
       return await withinTime(clock, () => measures.read(when.measure, when.unit), withinMs);

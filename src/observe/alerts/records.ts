@@ -41,9 +41,11 @@ export async function withinTime<T>(
   });
 }
 
+// The lease is called the turn in texts and in its record. The kinds of all records are stored.
+
 const TURN_KIND = 'alert.turn';
 const TURN_KEY = 'rounds';
-/** This many rounds may be missed. */
+/** This many rounds may be missed; measures have two (`#read` of evaluate.ts). */
 const LEASE_ROUNDS = 3;
 
 /** Who looks at the rules. */
