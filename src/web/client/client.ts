@@ -185,6 +185,8 @@ async function prepare(
 ): Promise<Bulk> {
   // In the library no filter means all messages; over HTTP that must be explicit.
   const json = { action, filter, all: true };
+  // Steps send `filter` as well, not `fixed`: the confirmation is for what was asked
+  // (routes/confirmations.ts).
   const dry = await client.ask<DryRun>('/v1/bulk', { method: 'POST', json });
   const { count, confirm, filter: fixed } = dry;
   return {
@@ -252,7 +254,7 @@ async function follow(
 const DATA = 'data: ';
 /** A newer service may have more kinds: those are left out. */
 const KNOWN_KINDS: ReadonlySet<string> = new Set([...LISTENER_KINDS, 'missed']);
-/** Limit of silence; a service sends a heartbeat every 15 s. */
+/** Limit of silence; a service sends a heartbeat every 15 s (web/routes/events.ts). */
 const QUIET_MS: number = 30 * SECOND_MS;
 /** Longest line of an event; the longest events have the ids of one action. */
 const LINE_MAX_CHARS = 16_777_216;
@@ -311,7 +313,10 @@ function eventOf(client: ServiceClient, data: string): SerializedEvent {
 
 /** Largest body in JSON; a longer one is posted as raw bytes. */
 const JSON_BODY_MAX_BYTES = 1_048_576;
-/** Messages, and bytes of their bodies, in one request; the number as in web/routes/messages.ts. */
+/**
+ * Messages, and bytes of their bodies, in one request. Both as web/routes/messages.ts takes them:
+ * its MESSAGES_MAX, and in Base64 and with headers its JSON_MAX_BYTES.
+ */
 const MESSAGES_MAX = 1_000;
 const MESSAGES_MAX_BYTES = 8_388_608;
 
@@ -408,7 +413,7 @@ async function* bytesOf(stream: AsyncIterable<Uint8Array | string>): AsyncGenera
 // Dead letters: replays, kept copies, lines of the audit record and records. Bodies are sent as
 // Base64 within JSON, which bounds them.
 
-/** Largest body that is changed or kept through a service, which takes 16 MiB of JSON. */
+/** Largest body that is changed or kept; in Base64 below JSON_MAX_BYTES of routes/letters.ts. */
 const BODY_MAX_BYTES = 12_000_000;
 /** Copies (web/routes/letters.ts), and bytes of their bodies, in one request; one may be longer. */
 const COPIES_MAX = 500;
