@@ -16,7 +16,7 @@ import type { Out } from './output.ts';
 export interface Column {
   readonly head: string;
   readonly align?: 'left' | 'right';
-  /** Cut when the terminal is too narrow, the last such column first. */
+  /** Cut before other text when the terminal is too narrow, the last such column first. */
   readonly isFlexible?: true;
   /** What the table is read for, such as a reason: cut last, and others make room for it. */
   readonly isReason?: true;
@@ -93,7 +93,7 @@ function withShortIds(
   return rows.map((row, index) => row.with(at, short[index] ?? ''));
 }
 
-/** A row, perhaps in shorter words. */
+/** Makes of a row the one that is shown: as it is, or with `shorter` cells. */
 type Form = (row: readonly string[]) => readonly string[];
 
 function formOf(
@@ -182,7 +182,7 @@ function total(widths: readonly number[]): number {
 const MOMENT_CHARS = 13;
 /** The random end of one; a few more where these are alike. */
 const END_CHARS = 4;
-/** The longest id that is shown whole. */
+/** The longest id of a user's own that is shown whole; of a longer one its head and its end. */
 const OWN_MAX_CHARS = 24;
 const OWN_HEAD_CHARS = 15;
 

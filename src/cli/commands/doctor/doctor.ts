@@ -6,6 +6,7 @@ import type { Out, Style } from '../../ui/output.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
 
+/** The twin of commands/rabbit/doctor.ts, which has other levels. */
 const STYLES: Readonly<Record<FindingLevel, Style>> = {
   ok: 'green',
   note: 'yellow',

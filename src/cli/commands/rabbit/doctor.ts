@@ -12,6 +12,7 @@ import { reach } from './reach.ts';
 
 type Level = BrokerFinding['level'];
 
+/** The twin of commands/doctor/doctor.ts, which has other levels. */
 const STYLES: Readonly<Record<Level, Style>> = { ok: 'green', warn: 'yellow', bad: 'red' };
 const LEVEL_COLUMNS = 6;
 

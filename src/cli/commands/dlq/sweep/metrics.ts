@@ -1,6 +1,6 @@
 /**
- * metrics — what a repeated sweep counts, for Prometheus. This file, and the library with it, is
- * loaded only if metrics are served.
+ * metrics — what a repeated sweep counts, for Prometheus. Loaded by sweep.ts, and only with
+ * `--listen`.
  *
  * Promise: at most 500 queues have labels of their own; what comes then is counted as `other`.
  */
