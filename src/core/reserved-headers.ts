@@ -18,6 +18,11 @@ export const AMQP_HEADER = 'respool-amqp';
 /** On a copy of a message of a broker: which broker, without user and password. */
 export const BROKER_HEADER = 'respool-amqp-broker';
 
+/** Names a policy, for those who cannot pass an option; read by the spool and by consumers. */
+export const POLICY_HEADER = 'x-retry-policy';
+/** The chain of an outbox: a JSON list of ids, the oldest first. Other systems read it. */
+export const TRACKING_HEADER = 'x-outbox-tracking-ids';
+
 /** Why a kept copy is archived. */
 export const KEPT_COPY_CODE = 'letter.kept';
 /** The reason of a kept copy begins with this if its message was removed, and not changed. */

@@ -18,6 +18,7 @@ import {
   HEADERS_MAX,
   HEADERS_MAX_BYTES,
 } from '../core/limits.ts';
+import { TRACKING_HEADER } from '../core/reserved-headers.ts';
 import { initialStatus } from '../core/next-status.ts';
 import { withTraceHeaders } from '../engine/tracing.ts';
 import type { BodyStore, StoredBody } from '../ports/body-store.ts';
@@ -29,7 +30,7 @@ import { keepBody, type OwnBody, ownBody } from '../spool/body.ts';
 import { Chain } from '../spool/chain.ts';
 import { checkMessage, type MessageOptions, withBody } from '../spool/message.ts';
 import { beginSend, beginSends, type TracedMessage, type TracedSends } from '../spool/tracing.ts';
-import { TRACKING_HEADER, trackingHeader } from './tracking.ts';
+import { trackingHeader } from './tracking.ts';
 import type { EmitMessage, EmitOptions, EmitResult } from './types.ts';
 
 // The body store of a spool over an outbox: all bodies are inline.
@@ -99,6 +100,7 @@ const OPTION_NAMES: readonly string[] = NAMES.filter(
   (name) => name !== 'routingKey' && name !== 'body',
 );
 
+/** Of the entry; rabbit/publish/sink.ts makes the property of AMQP of it. */
 const CONTENT_TYPE = 'content-type';
 /** A short string of AMQP. */
 const CONTENT_TYPE_MAX_BYTES = 255;

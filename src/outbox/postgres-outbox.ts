@@ -61,6 +61,7 @@ import {
   areTablesMissing,
   explainMissingTables,
   type MissingTables,
+  MIGRATE_ADVICE,
 } from './table-errors.ts';
 import { type AnyTx, isOneTransaction, sqlTxOf, type TxMutex, TxMutexes } from './tx.ts';
 import type { EmitMessage, EmitOptions, EmitResult, RelayOptions } from './types.ts';
@@ -199,7 +200,7 @@ export class ServerTime {
 
 const { pool, url } = OUTBOX_DATABASES;
 const OPTIONS: OptionTable = { pool, url, ...POSTGRES_OUTBOX_OPTIONS };
-const ADVICE = 'run outbox.migrate() or `respool outbox init`';
+
 /** Shared by all outboxes: emits of several may be in one transaction. */
 const TX_MUTEXES = new TxMutexes();
 /** The payload of our NOTIFY; stores ignore notifications with their own name. */
@@ -231,7 +232,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     this.#names = namesOf(schema, tables);
     this.#inbox = postgresTable({ schema, table: `${tables}inbox` });
     const prefix = tables === '' ? '' : `, "${tables}…"`;
-    this.#missingTables = { place: `schema "${schema}"${prefix}`, advice: ADVICE };
+    this.#missingTables = { place: `schema "${schema}"${prefix}`, advice: MIGRATE_ADVICE };
     this.#makeStore = ({ migrate = false, partition } = {}) => {
       const place = { ...from, schema, tables, migrate };
       const listen = listenUrl === undefined || migrate ? {} : { listenUrl };

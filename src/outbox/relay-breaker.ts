@@ -60,7 +60,7 @@ const UNSENT_CODES: ReadonlySet<string> = new Set([
   'config.invalid',
 ]);
 
-/** Codes that mean: sent, with an unknown result. */
+/** Codes that mean: sent, with an unknown result; as AWAY of cli/commands/outbox/stats.ts. */
 const UNANSWERED = 'sink.unanswered';
 const UNKNOWN_RESULT_CODES: ReadonlySet<string> = new Set([UNANSWERED, 'broker.unconfirmed']);
 

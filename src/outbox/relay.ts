@@ -41,6 +41,7 @@ import { RelayBreaker } from './relay-breaker.ts';
 import {
   type CleanUp,
   RELAY_OPTIONS,
+  RELAY_TOPICS_MAX,
   type RelayOptions,
   type RelayTarget,
   describeType,
@@ -61,7 +62,6 @@ interface RelaySettings {
   readonly store: RelayStoreOptions;
 }
 
-const TOPICS_MAX = 100;
 /** Messages that are claimed for a probe, over all patterns. */
 const PROBERS_MAX = 8;
 const PAUSE_MAX_MS: number = 30 * SECOND_MS;
@@ -92,8 +92,8 @@ function relaySettings(options: RelayOptions): RelaySettings {
 
 function topicsOf(value: RelayOptions['topics'] = '#'): readonly string[] {
   const topics: readonly unknown[] = Array.isArray(value) ? value : [value];
-  if (topics.length >= 1 && topics.length <= TOPICS_MAX) return topics.map(checkTopicPattern);
-  throw invalid('topics', value, `a pattern, or a list of 1 to ${TOPICS_MAX}`);
+  if (topics.length >= 1 && topics.length <= RELAY_TOPICS_MAX) return topics.map(checkTopicPattern);
+  throw invalid('topics', value, `a pattern, or a list of 1 to ${RELAY_TOPICS_MAX}`);
 }
 
 function retentionOf(cleanUp: CleanUp): Pick<RelaySettings, 'kept' | 'store'> {

@@ -30,6 +30,7 @@ import {
   areTablesMissing,
   explainMissingTables,
   type MissingTables,
+  MIGRATE_ADVICE,
 } from './table-errors.ts';
 import {
   type DatabaseOutboxOptions,
@@ -55,7 +56,6 @@ import { OutboxWake } from './wake.ts';
 const { database } = OUTBOX_DATABASES;
 const OPTIONS: OptionTable = { database, tables: POSTGRES_OUTBOX_OPTIONS.tables };
 const JOURNAL = 'journal_mode = WAL';
-const ADVICE = 'run outbox.migrate() or `respool outbox init`';
 
 /** An outbox in SQLite. */
 export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
@@ -94,7 +94,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     this.#database = database;
     this.#tables = checkTables(tables);
     this.#inbox = sqliteTable({ table: `${tables}inbox` });
-    this.#missingTables = { place: `"${tables}…"`, advice: ADVICE };
+    this.#missingTables = { place: `"${tables}…"`, advice: MIGRATE_ADVICE };
     this.#clock = clock;
     this.#messages = new Messages(emit);
     this.#insertWithin = createWithin(tables);

@@ -10,7 +10,9 @@ import type { EntryStore } from '../ports/entry-store.ts';
 const CODES: ReadonlySet<unknown> = new Set(['42P01', '3F000', '42703']);
 /** SQLite's text for the same. */
 const TEXT = /no such (?:table|column)|has no column named/;
-/** In the error text of stores for tables of a later version. */
+/** What to do where an outbox has no tables. */
+export const MIGRATE_ADVICE = 'run outbox.migrate() or `respool outbox init`';
+/** In the error text of stores (schema.ts of postgres and sqlite) for tables of a later version. */
 const NEWER = /newer/;
 
 /** What the error for missing tables says. */

@@ -9,12 +9,11 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Headers } from '../core/entry.ts';
 import { RespoolError, show } from '../core/errors.ts';
+import { TRACKING_HEADER } from '../core/reserved-headers.ts';
 import type { Middleware } from '../ports/handler.ts';
 import { systemClock, systemDice } from '../system/clock.ts';
 import { createIdMaker } from '../system/ids.ts';
 
-/** The header with the chain: a JSON list of ids, the oldest first. Other systems read it. */
-export const TRACKING_HEADER = 'x-outbox-tracking-ids';
 /** Maximum length: messages that lead to each other in a cycle must not grow without limit. */
 const CHAIN_MAX = 50;
 const TRACKING_ID_MAX_CHARS = 128;

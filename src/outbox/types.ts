@@ -64,6 +64,9 @@ export type RelayTarget =
   /** A route, such as `http({ url })` of `respool/deliver`. */
   | { readonly deliver: Handler };
 
+/** Patterns that one relay may have. */
+export const RELAY_TOPICS_MAX = 100;
+
 /** Every option of a relay; a configuration has the same, but for `middleware`. */
 export const RELAY_OPTIONS: Readonly<Record<keyof RelayOptions, Option>> = {
   to: {

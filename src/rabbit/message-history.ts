@@ -13,7 +13,14 @@
 import { DURATION_MAX_MS } from '../core/duration.ts';
 import type { Headers } from '../core/entry.ts';
 import { CODE_MAX_CHARS, type Failure, failure } from '../core/failure.ts';
-import type { AmqpMessage, Outgoing, Properties, AmqpTable } from './connection/amqp.ts';
+import { POLICY_HEADER } from '../core/reserved-headers.ts';
+import {
+  type AmqpMessage,
+  type AmqpTable,
+  type Outgoing,
+  type Properties,
+  SHORT_MAX_BYTES,
+} from './connection/amqp.ts';
 import type { QueuePlan, QueueRole, Route } from './topology/model.ts';
 
 /** The history of a message. */
@@ -104,6 +111,7 @@ export const HEADER = {
   endedBy: 'respool-ended-by',
   /** How often an operator replayed it, by which replay last, and when. */
   replays: 'respool-replays',
+  /** As REPLAY_HEADER of core/reserved-headers.ts. */
   replay: 'respool-replay',
   replayedAt: 'respool-replayed-at',
   /** The queue that a sweep took it from, when, and its deaths by then. */
@@ -112,8 +120,6 @@ export const HEADER = {
   sweptDeaths: 'respool-swept-deaths',
 } as const;
 
-/** The policy that a message asks for; the spool reads the same header. */
-const POLICY_HEADER = 'x-retry-policy';
 /** Headers that the `shared` style routes by. */
 const ROUTING = new Set<string>(['wait-for', 'return-to', HEADER.send]);
 const ENDING = new Set<string>([
@@ -124,15 +130,14 @@ const ENDING = new Set<string>([
   HEADER.endedBy,
 ]);
 
-/** Headers that the broker wrote, or would act upon again. */
+/** Headers that the broker wrote, or would act upon again; its counts: `brokerCount`, letter.ts. */
 const BROKERS =
   /^(?:x-death|x-first-death-.*|x-last-death-.*|x-delivery-count|x-acquired-count|CC|BCC)$/;
 
 /** Maximum length of the copy of `x-death`, in characters. */
 const DEATHS_MAX_CHARS = 4_096;
 const NOTES_MAX_CHARS = 16_384;
-/** Maximum of AMQP for the name of an exchange and for a routing key. */
-const NAME_MAX_BYTES = 255;
+
 const NO_HEADERS: Headers = Object.freeze({});
 
 /**
@@ -310,7 +315,7 @@ function textOr<T>(value: unknown, otherwise: T): string | T {
 /** n.b. A longer name cannot be published again; another program wrote it. */
 function nameOr(value: unknown, otherwise: string): string {
   const name = textOr(value, otherwise);
-  return Buffer.byteLength(name) <= NAME_MAX_BYTES ? name : otherwise;
+  return Buffer.byteLength(name) <= SHORT_MAX_BYTES ? name : otherwise;
 }
 
 /** AMQP counts seconds; milliseconds, which some clients write, are recognised by their size. */

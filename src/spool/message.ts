@@ -5,6 +5,7 @@
 import { type Duration, DURATION_MAX_MS, durationMs, type Millis } from '../core/duration.ts';
 import type { BodyInfo, Envelope, Headers } from '../core/entry.ts';
 import { RespoolError, show } from '../core/errors.ts';
+import { POLICY_HEADER } from '../core/reserved-headers.ts';
 import {
   checkFields,
   checkHeaders,
@@ -70,12 +71,6 @@ const NAMES = [
   'orderKey',
   'body',
 ];
-
-/**
- * The header that names a policy, for those who cannot pass an option; rabbit/message-history.ts
- * reads it, too.
- */
-const POLICY_HEADER = 'x-retry-policy';
 
 /** Refuses what is outside the limits; nothing is written before. */
 export function checkMessage(

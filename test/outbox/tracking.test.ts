@@ -11,7 +11,7 @@ import {
   trackingOf,
   transaction,
 } from 'respool/outbox';
-import { TRACKING_HEADER } from '../../src/outbox/tracking.ts';
+import { TRACKING_HEADER } from '../../src/core/reserved-headers.ts';
 import { withService } from '../services/index.ts';
 import { openOutbox, openSqliteOutbox } from './core-setup.ts';
 

@@ -11,7 +11,7 @@ import { checkTopicPattern, isPlainObject } from '../../core/limits.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import { redactUrls } from '../../core/redact.ts';
 import type { ReadyHandler } from '../../deliver/index.ts';
-import type { CleanUp } from '../../outbox/types.ts';
+import { type CleanUp, RELAY_TOPICS_MAX } from '../../outbox/types.ts';
 import type { Handler } from '../../ports/handler.ts';
 import type { Sink } from '../../ports/sink.ts';
 import { shownUrl } from '../../rabbit/connection/connection.ts';
@@ -82,7 +82,6 @@ interface OutboxConfigContext {
 
 type Data = Readonly<Record<string, unknown>>;
 
-const TOPICS_MAX = 100;
 const STORE_ALLOWED =
   'postgres://… or sqlite:FILE, the database of your application, such as ' +
   'postgres://host/shop or sqlite:./app.db';
@@ -285,8 +284,8 @@ function cleanUpOf(value: unknown, key: string, { place }: RelayContext): CleanU
 /** One pattern, several with commas, or a list. */
 function topicsOf(value: unknown, key: string): readonly string[] {
   const list: unknown = typeof value === 'string' ? value.split(',') : value;
-  if (!Array.isArray(list) || list.length === 0 || list.length > TOPICS_MAX) {
-    throw configError(key, value, `a pattern, or a list of 1 to ${TOPICS_MAX}`);
+  if (!Array.isArray(list) || list.length === 0 || list.length > RELAY_TOPICS_MAX) {
+    throw configError(key, value, `a pattern, or a list of 1 to ${RELAY_TOPICS_MAX}`);
   }
   return list.map((one: unknown) => {
     try {

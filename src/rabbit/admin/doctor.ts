@@ -416,7 +416,7 @@ function parse(version: string | undefined): number | undefined {
 
 /** A lower limit is reached by a consumer that crashes again and again. */
 const DELIVERY_LIMIT_LOW = 1_000;
-/** Default delivery limit of a quorum queue from 4.0 on. */
+/** Default delivery limit of a quorum queue from 4.0 on; also in queues/delivery-limit.ts. */
 const DELIVERY_LIMIT_DEFAULT = 20;
 
 /** What is unsafe about the queues of plans, in their order. */

@@ -130,6 +130,9 @@ export interface AmqpConnection extends Emitter {
   close(): Promise<void>;
 }
 
+/** What AMQP keeps in a short string: names, routing keys, most properties; bytes of UTF-8. */
+export const SHORT_MAX_BYTES = 255;
+
 /** How long a broker may take to answer a close, in milliseconds. */
 export const CLOSE_TIMEOUT_MS = 3_000;
 

@@ -14,6 +14,7 @@ import { delivered, failed, held, LOST_MAX, type Outcome, postponed } from '../.
 import type { ClaimableState, Lane } from '../../core/state.ts';
 import type { Delivery, Handler } from '../../ports/handler.ts';
 import type { StandardSchema } from '../../ports/schema.ts';
+import { TRACKING_HEADER } from '../../core/reserved-headers.ts';
 import type { AmqpMessage, AmqpTable } from '../connection/amqp.ts';
 import type { Decode } from '../publish/codecs.ts';
 import { createHash } from 'node:crypto';
@@ -24,8 +25,6 @@ import type { Past, HistoryWire } from '../message-history.ts';
 
 /** The wait before the next attempt, by the number of the attempt that has just failed. */
 export type DelayFunction = (attempt: number) => Duration;
-
-const TRACKING_HEADER = 'x-outbox-tracking-ids';
 
 /** One attempt at one message of a queue. */
 export class RabbitDelivery<Body = unknown> implements Delivery<Body> {

@@ -338,6 +338,7 @@ export interface ConsumerSettings {
   readonly tracer: Tracer | undefined;
 }
 
+/** As the texts of `policy` above and in config/schema/items.ts say. */
 const POLICY_DEFAULT: RetryPolicy = ladder(['5s', '30s', '2m', '10m', '1h']);
 const WAITS_DEFAULT: readonly Duration[] = ['1m', '1h'];
 

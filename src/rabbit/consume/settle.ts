@@ -163,6 +163,7 @@ export class Settler {
         await this.#forwardOnce(claim, route);
         break;
       } catch (error) {
+        // Counted by how it begins: observe/metrics/aliases.ts.
         onTrouble(`passing on message "${id}"`, asError(error));
         isForwarded = tries < triesMax;
         if (!isForwarded) break;

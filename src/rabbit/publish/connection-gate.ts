@@ -10,6 +10,8 @@
  *
  * n.b. This is no circuit breaker (system/breaker.ts): it counts no failures, and needs no trial.
  * The connection itself reports when it is lost, blocked and back.
+ *
+ * Called by publisher.ts and sink.ts.
  */
 
 import { asError, isRespoolError, RespoolError, textOf } from '../../core/errors.ts';

@@ -82,6 +82,7 @@ export function openFallback(parts: FallbackOptions): Fallback {
   };
 }
 
+// Stored: messages of earlier versions wait in spools under these names.
 const EXCHANGE = 'rabbit-exchange';
 const KEY = 'rabbit-key';
 const PROPERTIES = 'rabbit-properties';

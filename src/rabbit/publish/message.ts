@@ -7,7 +7,12 @@
 import { type Duration, durationMs, type Millis } from '../../core/duration.ts';
 import { type ErrorCode, RespoolError, show } from '../../core/errors.ts';
 import { checkFields } from '../../core/limits.ts';
-import type { Outgoing, Properties, AmqpTable } from '../connection/amqp.ts';
+import {
+  type AmqpTable,
+  type Outgoing,
+  type Properties,
+  SHORT_MAX_BYTES,
+} from '../connection/amqp.ts';
 
 /** A message to publish. */
 export interface PublishMessage {
@@ -155,9 +160,6 @@ export function outgoingOf(
   return { exchange, key, content, properties };
 }
 
-/** What AMQP keeps in a short string, and every log can show. */
-const SHORT_MAX_BYTES = 255;
-
 // oxlint-disable-next-line no-control-regex -- control characters are exactly what is refused here.
 const CONTROL = /[\u0000-\u001f\u007f-\u009f]/;
 
@@ -210,8 +212,6 @@ function invalid(
 /** More keys for one message: the broker wants lists. */
 const KEY_LISTS = ['CC', 'BCC'] as const;
 
-/** The name of a header, in bytes. */
-const NAME_MAX_BYTES = 255;
 /** Tables and lists within each other; a cycle has no end. */
 const DEPTH_MAX = 32;
 
@@ -240,8 +240,8 @@ export function checkMessageHeaders(headers: AmqpTable): void {
 
 function checkName(name: string): void {
   // n.b. No character takes more than three bytes for each unit of its length.
-  if (name.length * 3 <= NAME_MAX_BYTES || Buffer.byteLength(name) <= NAME_MAX_BYTES) return;
-  const text = `cannot use header ${show(name)}: its name may have ${NAME_MAX_BYTES} bytes`;
+  if (name.length * 3 <= SHORT_MAX_BYTES || Buffer.byteLength(name) <= SHORT_MAX_BYTES) return;
+  const text = `cannot use header ${show(name)}: its name may have ${SHORT_MAX_BYTES} bytes`;
   throw new RespoolError('message.invalid', text);
 }
 

@@ -253,7 +253,7 @@ function failureOf(error: unknown, isAway: boolean): Failure {
   return isLate ? failure('transient', 'broker.late', said.reason) : said;
 }
 
-/** The header that becomes a property, as HTTP and mail name it. */
+/** The header that becomes a property, as HTTP and mail name it; outbox/message.ts writes it. */
 const CONTENT_TYPE = 'content-type';
 
 function outgoingOf(parcel: OutgoingMessage, exchange: string, key: string): Outgoing {

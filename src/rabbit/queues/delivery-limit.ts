@@ -7,6 +7,8 @@
  * the latter. 4.x has a limit of 20 where none is set; a negative one means no limit there, and
  * gives up at the first return on 3.x. Of an argument and a policy the lower holds.
  *
+ * Called by queue-letters.ts and sweep-queue.ts.
+ *
  * Why: docs/decisions/0036-looking-is-refused-when-it-could-drop.md
  */
 
@@ -19,9 +21,9 @@ import type { Clock } from '../../ports/clock.ts';
 import { sleep } from '../../system/wait.ts';
 import { type AmqpConnection, passiveQueues } from '../connection/amqp.ts';
 
-/** Delivery limits from here on count as unlimited. */
+/** Delivery limits from here on count as unlimited; topology/parts.ts declares this one. */
 const LIMIT_SAFE = 1_000_000;
-/** Default delivery limit of a quorum queue from 4.0 on. */
+/** Default delivery limit of a quorum queue from 4.0 on; also in admin/doctor.ts. */
 const LIMIT_DEFAULT = 20;
 
 /** Of which queue, and who can tell. */
@@ -186,7 +188,7 @@ function unknownCaution(queue: string, why: string, todo: string): Caution {
   };
 }
 
-/** What the management API tells is no older than this, with some room. */
+/** What the management API tells is no older than this: NUMBERS of management.ts, and some room. */
 const TOLD_LATE_MS = 6_000;
 const TOLD_WITHIN_MS: number = 2 * TOLD_LATE_MS;
 const ASK_EVERY_MS = 500;

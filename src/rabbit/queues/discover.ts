@@ -13,6 +13,7 @@ import {
   closeChannel,
   openChannel,
   passiveQueues,
+  SHORT_MAX_BYTES,
 } from '../connection/amqp.ts';
 import type { QueueInfo, Management } from '../management/management.ts';
 import { explainRefusal, inFull } from '../topology/explain.ts';
@@ -37,9 +38,6 @@ export interface FoundPairs {
   readonly pairs: readonly SweepPair[];
   readonly problems: readonly SweepProblem[];
 }
-
-/** What AMQP allows for the name of a queue. */
-const NAME_MAX_BYTES = 255;
 
 /** The queues that fit the patterns, in the order of the patterns and of their names. */
 export async function findPairs(
@@ -135,7 +133,7 @@ function problemOf(
   if (isLockName(queue)) return skipped('it is a lock of a sweep');
   if (info?.exclusive === true) return skipped('it belongs to one connection (exclusive)');
   if (info?.type === 'stream') return skipped('it is a stream');
-  if (Buffer.byteLength(target) <= NAME_MAX_BYTES) return undefined;
+  if (Buffer.byteLength(target) <= SHORT_MAX_BYTES) return undefined;
   const text = `cannot sweep the queue ${inFull(queue)}: the name of its target is too long`;
   return { queue, text, isSkipped: false };
 }

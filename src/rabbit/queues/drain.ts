@@ -10,6 +10,8 @@
  * A pass has an end for the sake of what it holds; a further one goes on. It meets what was left
  * once more, and asks about it once more: who skips as many as were left goes by an order that
  * priorities and other consumers break. It is counted once.
+ *
+ * Called by `respool rabbit drain` and migrate/migrate.ts.
  */
 
 import { RespoolError, show } from '../../core/errors.ts';

@@ -8,6 +8,8 @@
  * persistent. A copy that is sent or parked tells where the message was first published and how
  * often it was replayed, and holds nothing that the broker would act upon.
  *
+ * Called by queue-letters.ts; `restoreArchived` by `respool dlq restore`.
+ *
  * Why: docs/decisions/0039-removal-keeps-a-copy-in-the-spool.md
  */
 

@@ -271,7 +271,7 @@ const EXCEPTION_CODE = 'spring.exception';
 const KEY_DIGEST_CHARS = 12;
 const DIGEST_CHARS = 24;
 
-/** What the broker counts: it differs from look to look. */
+/** What the broker counts, as `brokerCount` of delivery.ts: it differs from look to look. */
 const COUNTED = new Set(['x-delivery-count', 'x-acquired-count']);
 
 /** A digest of all that stays the same while the message is here. */

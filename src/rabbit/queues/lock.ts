@@ -8,12 +8,17 @@
  */
 
 import { createHash } from 'node:crypto';
-import { type AmqpConnection, closeChannel, openChannel, refusalCode } from '../connection/amqp.ts';
+import {
+  type AmqpConnection,
+  closeChannel,
+  openChannel,
+  refusalCode,
+  SHORT_MAX_BYTES,
+} from '../connection/amqp.ts';
 import { explainRefusal } from '../topology/explain.ts';
 
 const PREFIX = 'respool.lock.';
-/** What AMQP allows for a name. */
-const NAME_MAX_BYTES = 255;
+/** AMQP's code for: resource locked. */
 const LOCKED = 405;
 
 /** A queue that is ours to work through. */
@@ -56,7 +61,7 @@ export function isLockName(queue: string): boolean {
 /** The name of the lock of a queue; a hash of it where it would be too long. */
 export function lockName(queue: string): string {
   const name = PREFIX + queue;
-  if (Buffer.byteLength(name) <= NAME_MAX_BYTES) return name;
+  if (Buffer.byteLength(name) <= SHORT_MAX_BYTES) return name;
   return `${PREFIX}sha256.${createHash('sha256').update(queue).digest('hex')}`;
 }
 

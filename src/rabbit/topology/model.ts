@@ -10,7 +10,7 @@
 import { RespoolError, show } from '../../core/errors.ts';
 import type { Option } from '../../core/option-table.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
-import type { AmqpTable } from '../connection/amqp.ts';
+import { type AmqpTable, SHORT_MAX_BYTES } from '../connection/amqp.ts';
 
 /** Replicated and safe (`quorum`, the default), or plain (`classic`). */
 export type QueueType = 'quorum' | 'classic';
@@ -276,9 +276,6 @@ export function waitMsOf({ role, arguments: args }: QueueSpec): number | undefin
   return role === 'wait' && typeof ttl === 'number' ? ttl : undefined;
 }
 
-/** The broker's limit for names and routing keys, in bytes of UTF-8. */
-const NAME_MAX_BYTES = 255;
-
 /** Names that begin like this belong to the broker. */
 const BROKERS_OWN = 'amq.';
 
@@ -303,11 +300,11 @@ export function checkNamesOf(topology: Topology, base: string): void {
   for (const { name } of topology.exchanges) checkMadeName('exchange', name, base);
   for (const { key, queue } of topology.bindings) {
     const bytes = Buffer.byteLength(key);
-    if (bytes <= NAME_MAX_BYTES) continue;
+    if (bytes <= SHORT_MAX_BYTES) continue;
     throw new RespoolError(
       'config.invalid',
       `cannot bind queue ${show(queue)} by the key ${show(key)}: it has ${bytes} bytes, ` +
-        `allowed are ${NAME_MAX_BYTES}; choose a shorter key`,
+        `allowed are ${SHORT_MAX_BYTES}; choose a shorter key`,
     );
   }
 }
@@ -329,6 +326,6 @@ function flawOf(name: unknown): string | undefined {
   if (/\p{Cc}/u.test(name)) return 'a name has no control characters';
   if (!name.isWellFormed()) return 'it cannot be written as UTF-8';
   const bytes = Buffer.byteLength(name);
-  if (bytes <= NAME_MAX_BYTES) return undefined;
-  return `names have at most ${NAME_MAX_BYTES} bytes, this one has ${bytes}`;
+  if (bytes <= SHORT_MAX_BYTES) return undefined;
+  return `names have at most ${SHORT_MAX_BYTES} bytes, this one has ${bytes}`;
 }

@@ -36,8 +36,8 @@ export const EXTRA_WAITS_MAX = 64;
  */
 const WAIT_MAX_MS = 49 * DAY_MS;
 /**
- * In practice no limit. n.b. From 4.0 on the default is 20, and −1 (unlimited there) makes a
- * 3.x give up a message at its first return.
+ * In practice no limit, also to queues/delivery-limit.ts. n.b. From 4.0 on the default is 20, and
+ * −1 (unlimited there) makes a 3.x give up a message at its first return.
  */
 const DELIVERY_LIMIT = 1_000_000;
 
