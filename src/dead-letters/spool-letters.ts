@@ -75,6 +75,7 @@ export interface SpoolLettersOptions {
 }
 
 const KINDS: readonly LetterKind[] = ['dead', 'parked', 'archived'];
+/** As PAGE_MAX of spool/list.ts, and as many ids as one query may have. */
 const PAGE_MAX = 500;
 /** Maximum number of letters that are examined, unless more is asked for. */
 const LOOK_MAX = 100_000;

@@ -2,6 +2,8 @@
  * per-key — one state per topic, destination or key of the user's, for middleware that counts.
  *
  * Bounded: the least recently used state is dropped first.
+ *
+ * Called by circuit-breaker.ts and rate-limit.ts.
  */
 
 import type { Delivery } from '../ports/handler.ts';

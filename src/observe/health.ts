@@ -121,6 +121,7 @@ const REFUSES: HealthReason = {
   code: 'store.unavailable',
   text: 'the store can be read, and did not take a message a moment ago',
 };
+/** web/routes/health.ts tells it by its code. */
 const FULL: HealthReason = {
   code: 'store.full',
   text: 'the disk is full: no new messages can be stored',

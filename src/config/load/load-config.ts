@@ -396,7 +396,10 @@ function checkExtension(file: string): string {
 const DOT_ENV = '.env';
 const PREFIX = 'RESPOOL_';
 
-/** Names that mean something elsewhere: to a client, to a test, to a command that we started. */
+/**
+ * Names that mean something elsewhere: to a client, to a test, to a command that we started
+ * (`environmentOf` of deliver/exec/exec.ts: a name that is new there has to be here).
+ */
 const OTHERS: ReadonlySet<string> = new Set([
   'RESPOOL_ATTEMPT',
   'RESPOOL_BODY_SIZE',

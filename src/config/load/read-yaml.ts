@@ -1,4 +1,7 @@
-/** read-yaml — the values of a YAML file; what is wrong with it by line and column. */
+/**
+ * read-yaml — the values of a YAML file; what is wrong with it by line and column. Called by read-
+ * file.ts, and for old files of a sweep by cli/commands/dlq/sweep/settings.ts.
+ */
 
 import { type ErrorCode, LineCounter, parseDocument } from 'yaml';
 import { RespoolError, textOf } from '../../core/errors.ts';

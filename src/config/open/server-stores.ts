@@ -1,6 +1,8 @@
 /**
  * server-stores — from `postgres://…`, `nats://…` and `s3://…` to stores. Nothing is connected
  * here, and no package for a server is loaded before a store opens.
+ *
+ * Called by stores.ts; load/outbox.ts takes the options of `pg`.
  */
 
 import { assert } from '../../core/errors.ts';

@@ -149,7 +149,7 @@ async function isFolder(at: string): Promise<boolean> {
   return (await stat(at).catch(() => undefined))?.isDirectory() === true;
 }
 
-/** Whether a place on a disk is a store already: a file, or a folder with this file in it. */
+/** Whether a place on a disk is a store already: a file, or a folder with this file of stores/. */
 async function hasStore(at: string, name: string): Promise<boolean> {
   const found = await stat(at).catch(() => undefined);
   if (found?.isDirectory() !== true) return found !== undefined;

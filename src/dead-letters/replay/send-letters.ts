@@ -53,7 +53,7 @@ const IN_HAND_MAX = 1_000;
  * holds others back, gives more only when these are settled.
  */
 const LULL_MS = 20;
-/** The code of a letter that its place has taken back. */
+/** The code of a letter that its place has taken back: `notInHand` of queue-letters.ts. */
 const BACK_CODE = 'move.refused';
 /** A batch has no more letters than are sent in about this many seconds. */
 const BATCH_SECONDS = 1;

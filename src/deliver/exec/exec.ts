@@ -254,6 +254,7 @@ function startFailure(error: StartError, { program, cwd }: ExecSettings): Outcom
 
 // The environment variables in which a command finds its message.
 //
+// Each name is known to OTHERS of config/load/load-config.ts, so that `respool` can be the command.
 // Promise: variables made from a message begin with RESPOOL_, so that no header can become PATH or
 // LD_PRELOAD; and of our own variables only those listed are passed on.
 

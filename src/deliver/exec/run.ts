@@ -6,6 +6,8 @@
  *
  * The command leads its own process group, so that its children are stopped together with it, also
  * when our process exits first. Memory stays bounded whatever it writes.
+ *
+ * Called by exec.ts, and for hooks by `respool dlq watch`.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process';

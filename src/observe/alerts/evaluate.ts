@@ -443,7 +443,7 @@ function doingOf(rule: string, key: string): string {
 // without it while the store is away, and its actions are run. A receiver that was notified is no
 // longer pending, so it is not notified again when the store is back.
 
-/** Timeout of a receiver that is notified without the spool. */
+/** Timeout of a receiver that is notified without the spool; above that of `http()`, 30 s. */
 const DIRECT_WITHIN_MS = 35_000;
 
 /** Enqueues all pending notifications; with an error, the state has what is left. */

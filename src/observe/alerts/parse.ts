@@ -5,6 +5,8 @@
  *
  * Written by hand, for what it says of mistakes: the place, what stands there, what is allowed.
  * `printCondition` of condition.ts writes what is read here: change both.
+ *
+ * Called by config/load/alerts.ts, and for conditions on record by evaluate.ts.
  */
 
 import { DAY_MS, durationMs, SECOND_MS } from '../../core/duration.ts';

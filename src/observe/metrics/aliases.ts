@@ -91,7 +91,7 @@ class GoqueueAliases {
 const DELAYS_MAX = 100;
 /** What a decoder or a schema refuses. */
 const UNREADABLE = 'body.invalid';
-/** How a consumer's report of an unpublished retry begins. */
+/** How a consumer's report of an unpublished retry begins: rabbit/consume/settle.ts. */
 const PASSING = 'passing on message';
 
 const OF_EXCHANGE = ['exchange_name'] as const;

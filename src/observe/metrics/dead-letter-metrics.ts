@@ -7,6 +7,7 @@
 
 import { SECOND_MS } from '../../core/duration.ts';
 import type { EventOf } from '../../core/event.ts';
+import type { ReplayState } from '../../spool/operator/replays.ts';
 import type { SweepCount, Watchable } from './types.ts';
 import { type Families, observe } from './families.ts';
 import type { MetricsContext, LabelOf } from './context.ts';
@@ -15,7 +16,15 @@ import type { MetricsContext, LabelOf } from './context.ts';
 const RUNS_S = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600];
 const RESULTS = ['succeeded', 'failed'] as const;
 const COUNTS = ['sent', 'failed', 'again'] as const;
-const REPLAY_STATES = ['planned', 'running', 'paused', 'stopped', 'cancelled', 'done'] as const;
+/** Every state of a replay: spool/operator/replays.ts. */
+const REPLAY_STATES = [
+  'planned',
+  'running',
+  'paused',
+  'stopped',
+  'cancelled',
+  'done',
+] as const satisfies readonly ReplayState[];
 /** Maximum number of replays whose counts are remembered: the most recent ones. */
 const REPLAYS_MAX = 1_000;
 const OVER: ReadonlySet<string> = new Set(['stopped', 'cancelled', 'done']);

@@ -258,7 +258,7 @@ function taken(name: string): RespoolError {
   );
 }
 
-/** The rest after a look, as a multiple of how long it took. */
+/** The rest after a look, as a multiple of how long it took; as MEASURE_MEMO of alerts has it. */
 const REST_TIMES = 19;
 
 /** What is asked, and what is done with the answer. */
