@@ -9,6 +9,7 @@ import { momentOf, spanOf, wholeOf } from './http-values.ts';
 
 const SAME = ['idPrefix', 'topic', 'destination', 'code', 'fingerprint', 'text', 'lane'] as const;
 const SPANS = ['olderThan', 'since'] as const;
+/** As TIMES of spool/list.ts; the schema of all names: routes/schemas.ts. */
 const MOMENTS = [
   'enqueuedBefore',
   'enqueuedAfter',

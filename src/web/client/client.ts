@@ -371,6 +371,7 @@ function jsonOf(message: Message, bytes: Uint8Array): object {
   };
 }
 
+/** As routes/post.ts reads them: each option there has its name here. */
 function headersOf(message: Message): Record<string, string> {
   const { id, policy, priority, delay, dueAt, expires, destination } = message;
   const { dedupeKey, orderKey } = message;

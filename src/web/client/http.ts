@@ -267,6 +267,7 @@ const UNREACHED: ReadonlySet<string> = new Set([
   'UND_ERR_CONNECT_TIMEOUT',
 ]);
 
+/** What the service takes as a name: NAME_PATTERN of server/request-gate.ts. */
 const NAME_MAX_CHARS = 64;
 const JSON_TYPE = 'application/json';
 

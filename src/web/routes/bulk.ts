@@ -24,7 +24,7 @@ import { filterSchema, IDS_MAX, idSchema, resultSchema } from './schemas.ts';
 
 /** Maximum number of messages that one request acts on. */
 const REQUEST_MAX = 5_000;
-/** A confirmation has its filter in it, and that may have 5,000 ids. */
+/** A confirmation has its filter in it, and that may have IDS_MAX ids. */
 const TOKEN_MAX_CHARS = 600_000;
 
 const reason = z.string().min(1).max(REASON_MAX_CHARS).optional();

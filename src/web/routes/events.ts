@@ -11,7 +11,10 @@ import type { Clock } from '../../ports/clock.ts';
 import { withTimeout } from '../../system/wait.ts';
 import { type App, addEndpoint } from '../server/endpoint.ts';
 
-/** A sign of life, so that proxies and clients know the line still stands. */
+/**
+ * A sign of life, so that proxies and clients know the line still stands. Below QUIET_MS of
+ * web/client/client.ts.
+ */
 const HEARTBEAT_MS = 15_000;
 const KINDS_MAX_CHARS = 1_000;
 

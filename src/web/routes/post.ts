@@ -25,7 +25,7 @@ const AFTER = '/messages';
 const OPTION = 'respool-';
 const HEADER = 'respool-header-';
 
-/** Headers that say something about the message, by what they become. */
+/** Headers that say something about the message, by what they become; client.ts writes them. */
 const OPTIONS: Readonly<Record<string, (value: string) => Partial<Message>>> = {
   'respool-id': (id) => ({ id }),
   'respool-policy': (policy) => ({ policy }),

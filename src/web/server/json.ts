@@ -11,6 +11,7 @@ import { scanJson } from '../../core/scan-json.ts';
 import { HttpRefusal } from './refusal.ts';
 import { checkEncoding } from '../http-values.ts';
 
+/** As RESERVED_NAMES of core/limits.ts. */
 const RESERVED = new Set(['__proto__', 'constructor', 'prototype']);
 /** The one name below which everything is the caller's own data, kept as text. */
 const OPAQUE = 'body';
@@ -22,6 +23,7 @@ const DEPTH_IN_ALL_MAX = 256;
 const VALUES_MAX = 500_000;
 /** Values in one request outside of bodies: 1,000 messages with all the headers they may have. */
 const OWN_VALUES_MAX = 100_000;
+/** As many ids as a request may have (IDS_MAX of routes/schemas.ts). */
 const LIST_MAX = 5_000;
 const NAMES_MAX = 100;
 

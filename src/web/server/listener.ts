@@ -1,6 +1,8 @@
 /**
  * listener — Node's server with our limits: where it listens, how many connections an address may
  * have, how long it waits for callers, how it answers what is not HTTP, and how it ends.
+ *
+ * Called by service.ts, and without a spool by `respool dlq sweep --listen`.
  */
 
 import { readFile } from 'node:fs/promises';

@@ -99,6 +99,7 @@ const FAILURES_MAX = 10;
 const GUESSES_MAX = 1_000;
 /** What a wrong token costs in time, whatever is wrong with it. */
 const UNKNOWN_TOKEN_WAIT_MS = 250;
+/** web/client/http.ts makes a name fit. */
 const NAME_PATTERN = /^[\x20-\x7e]{1,64}$/;
 const LOCAL: Caller = { by: 'local', role: 'admin' };
 
