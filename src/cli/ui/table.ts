@@ -178,7 +178,7 @@ function total(widths: readonly number[]): number {
   return widths.reduce((sum, width) => sum + width + GAP, -GAP);
 }
 
-/** Of an id that Respool made: its time, in milliseconds. */
+/** Of an id that Respool made: its time, in milliseconds. What is shown is read by id-prefix.ts. */
 const MOMENT_CHARS = 13;
 /** The random end of one; a few more where these are alike. */
 const END_CHARS = 4;

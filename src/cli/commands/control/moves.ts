@@ -1,6 +1,8 @@
 /**
  * moves — the commands that move messages between states: hold, release, retry, bounce, remove.
  * What they have in common is in act.ts.
+ *
+ * Also commands of `respool outbox`: outbox/messages.ts.
  */
 
 import { runAction, ACTION_ARGUMENTS, ACTION_OPTIONS } from './act.ts';

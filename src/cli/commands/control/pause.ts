@@ -1,6 +1,8 @@
 /**
  * pause — `pause` stops deliveries of topics, durably and in every process; `resume` ends a
  * pause.
+ *
+ * Also `respool outbox pause` and `resume`: outbox/messages.ts.
  */
 
 import { EXIT } from '../../exit-codes.ts';

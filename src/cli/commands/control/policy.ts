@@ -5,6 +5,8 @@
  * A policy is typed as `exponential:5s,factor=2,max=6h,attempts=20`: the name of a constructor,
  * its first wait (or the waits of a ladder), then options. Values are checked as in a
  * configuration.
+ *
+ * `setPolicy` is also a command of `respool outbox`: outbox/messages.ts.
  */
 
 import { runAction, ACTION_ARGUMENTS, ACTION_OPTIONS } from './act.ts';

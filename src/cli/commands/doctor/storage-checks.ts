@@ -279,6 +279,7 @@ function isOurs(database: SqliteDatabase): boolean {
 async function examineSqlite(id: string, place: StorePlace): Promise<DoctorFinding[]> {
   const at = place.path ?? '';
   const isFolder = (await stat(at)).isDirectory();
+  // As stores/sqlite names its files.
   const name = id === 'store.bodies' ? 'bodies.db' : 'respool.db';
   const file = isFolder ? path.join(at, name) : at;
   if ((await stat(file).catch(() => undefined)) === undefined) {

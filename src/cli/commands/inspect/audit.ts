@@ -1,4 +1,7 @@
-/** audit — the latest operator actions, from the audit record. */
+/**
+ * audit — the latest operator actions, from the audit record. Also `respool outbox audit`:
+ * outbox/messages.ts.
+ */
 
 import type { Millis } from '../../../core/duration.ts';
 import type { Operator } from '../../../spool/operator/operator.ts';

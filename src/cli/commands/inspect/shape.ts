@@ -1,4 +1,7 @@
-/** shape — waiting messages counted by topic and age: where a backlog grows, and since when. */
+/**
+ * shape — waiting messages counted by topic and age: where a backlog grows, and since when. Also
+ * `respool outbox shape`: outbox/messages.ts.
+ */
 
 import type { ShapeRow } from '../../../spool/operator/operator.ts';
 import { MINUTE_MS } from '../../../core/duration.ts';

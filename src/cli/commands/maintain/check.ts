@@ -1,4 +1,7 @@
-/** check — checks the consistency of a store: reads every message and body; repairs on request. */
+/**
+ * check — checks the consistency of a store: reads every message and body; repairs on request. Also
+ * `respool outbox check`: outbox/messages.ts.
+ */
 
 import type { CheckProgress, CheckReport } from '../../../spool/check.ts';
 import { ask } from '../../ui/confirm.ts';

@@ -14,7 +14,7 @@ import type { CommandContext, CommandSpec } from '../../spec.ts';
 const PREFIX = 'rsp_';
 const TOKEN_BYTES = 32;
 const NAME_PATTERN = /^[A-Za-z0-9._@-]{1,64}$/;
-/** What the service takes as a token. */
+/** What the service takes as a token: config/schema/keys.ts. */
 const TOKEN_PATTERN = /^[\x21-\x7e]{1,512}$/;
 const INPUT_MAX_BYTES = 1_024;
 

@@ -1,6 +1,8 @@
 /**
  * cat — prints the body of a message. Raw to a file or pipe; to a terminal only what is safe to
  * look at, unless `--raw` asks for the bytes.
+ *
+ * Also `respool outbox cat`: outbox/messages.ts.
  */
 
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';

@@ -1,4 +1,7 @@
-/** list — lists messages by filters, in a chosen order. */
+/**
+ * list — lists messages by filters, in a chosen order. Also `respool outbox list`:
+ * outbox/messages.ts.
+ */
 
 import { LIMIT_RANGE } from '../../options.ts';
 import type { ListOrder } from '../../../ports/entry-store.ts';

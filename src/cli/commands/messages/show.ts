@@ -1,4 +1,7 @@
-/** show — one message in full: its state, the reason, and its attempts. */
+/**
+ * show — one message in full: its state, the reason, and its attempts. Also `respool outbox show`:
+ * outbox/messages.ts.
+ */
 
 import { CommandError, EXIT } from '../../exit-codes.ts';
 import { wholeIds } from '../../id-prefix.ts';

@@ -37,7 +37,10 @@ const STUCK_COLUMNS: readonly Column[] = [
   { head: 'why', isFlexible: true, isReason: true },
 ];
 
-/** The target did not answer, and that is not the message's fault: no action at it helps. */
+/**
+ * The target did not answer, and that is not the message's fault: no action at it helps. As the
+ * codes of outbox/relay-breaker.ts.
+ */
 const AWAY: ReadonlySet<string> = new Set([
   'broker.unavailable',
   'broker.unconfirmed',

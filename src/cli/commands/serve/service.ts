@@ -218,6 +218,7 @@ async function startRules(
   return life;
 }
 
+/** As `limits.bodyBytes` of spool/options.ts. */
 const BODY_MAX_BYTES_DEFAULT = 64 * 2 ** 20;
 
 async function wind(running: Running, end: ServiceEnd, clock: Clock): Promise<void> {

@@ -1,6 +1,8 @@
 /**
  * start-when-possible — starts what stands on a server that may be away, and again after longer and
  * longer waits until it is there.
+ *
+ * Called by outbox/relay.ts and rabbit/consume.ts.
  */
 
 import { SECOND_MS } from '../../../core/duration.ts';

@@ -1,6 +1,8 @@
 /**
  * rule-tools — what replay rules need when they run from the command line: the places of letters,
  * a session, the functions that plan and run replays, and whether a destination is well.
+ *
+ * Called by rules.ts and, for actions of alerts, alerts/alerts-service.ts.
  */
 
 import { SECOND_MS } from '../../../../core/duration.ts';

@@ -4,6 +4,8 @@
  * Each part comes from the highest source that sets it. A URL sets every part: what it leaves out
  * is its default, and counts a little less, so that an old name beside it may say it, and a name of
  * a lower source may not. Two that say different things with the same right are refused.
+ *
+ * Called by settings.ts, and by watch.ts without the old names.
  */
 
 import { type Broker, brokerAt } from '../../../../config/load/brokers.ts';
