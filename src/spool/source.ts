@@ -95,7 +95,7 @@ export class SpoolSource implements Source {
   readonly #turns = new FairTurns();
   /** Which want comes first in this round. */
   #round = 0;
-  /** Whose turn it is among the kinds of a handler with a limit of its own, by its topics. */
+  /** Whose turn it is among the kinds of a handler with a limit of its own, by lane and topics. */
   readonly #limitedTurns = new Map<string, number>();
   // What is known of due times, for rounds of claims, for waits and for hand-offs:
   //
@@ -494,7 +494,8 @@ export class SpoolSource implements Source {
       if (want.max >= max) continue;
       const own = asks.filter((ask) => ask.want === want);
       const turns = TURN_CYCLE.filter((kind) => own.some((ask) => ask.kind === kind));
-      const name = JSON.stringify(want.topics);
+      // A handler and a bounce handler may have the same topics.
+      const name = JSON.stringify([want.lane, want.topics]);
       if (this.#limitedTurns.size >= LIMITED_TURNS_MAX) this.#limitedTurns.clear();
       const turn = this.#limitedTurns.get(name) ?? 0;
       this.#limitedTurns.set(name, (turn + 1) % turns.length);

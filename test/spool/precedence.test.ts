@@ -170,7 +170,10 @@ describe.each<Store>(['memory', 'sqlite'])('on %s', (kind) => {
     expect(ran).toEqual(['new n1', 'new n2']);
   });
 
-  test('a handler with a limit of its own gives new messages their turns', async () => {
+  test.each([
+    ['alone', false],
+    ['beside a bounce handler of the same topics that has one, too', true],
+  ] as const)('a handler with a limit gives new messages their turns, %s', async (_, isBeside) => {
     const clock = new SimClock();
     const spool = createSpool({
       entries: (await storeOf(kind))(),
@@ -199,12 +202,16 @@ describe.each<Store>(['memory', 'sqlite'])('on %s', (kind) => {
       },
       { concurrency: 1 },
     );
+    if (isBeside) spool.onBounce('a', () => undefined, { concurrency: 1 });
     await spool.start();
     await spool.enqueueMany(Array.from({ length: 20 }, (_, at) => ({ topic: 'a', id: `r${at}` })));
-    await until(clock, () => attempts.size === 20);
+    // The first of them, too, are new: without turns one of them would be tried again and again.
+    const most = (): number => Math.max(0, ...attempts.values());
+    await until(clock, () => attempts.size === 20 || most() > 100);
+    expect(attempts.size).toBe(20);
     await spool.enqueueMany(['n1', 'n2', 'n3'].map((id) => ({ topic: 'a', id })));
-    const before = Math.max(...attempts.values());
-    await until(clock, () => fresh.length === 3 || Math.max(...attempts.values()) > before + 5);
+    const before = most();
+    await until(clock, () => fresh.length === 3 || most() > before + 5);
     expect(fresh).toEqual(['n1', 'n2', 'n3']);
   });
 });
