@@ -88,9 +88,14 @@ export class FairTurns {
     const asked = TURN_CYCLE.filter((kind) => kinds.has(kind));
     const busy = asked.filter((kind) => !this.#lookAt.has(kind));
     const present = busy.length > 0 ? busy : asked;
+    const [first] = present;
+    if (first === undefined) return new Map();
+    // Nothing is shared: that is no turn. Rounds of notices alone, while the handler is busy, could
+    // otherwise let the turns of its next rounds all be those of retries.
+    if (present.every((kind) => kind === first)) return new Map([[first, max]]);
     const shares = new Map<ClaimKind, number>();
-    for (let slot = 0; slot < max && present.length > 0; slot += 1) {
-      const kind = present[this.#turn % present.length] ?? DEFERRED;
+    for (let slot = 0; slot < max; slot += 1) {
+      const kind = present[this.#turn % present.length] ?? first;
       this.#turn = (this.#turn + 1) % (TURN_CYCLE.length * 3_000);
       shares.set(kind, (shares.get(kind) ?? 0) + 1);
     }

@@ -17,6 +17,17 @@ test('turns go on where the last round ended', () => {
   expect(rounds).toEqual([DEFERRED, INCOMING, DEFERRED, BOUNCE]);
 });
 
+test('rounds of one kind alone use up no turns of the others', () => {
+  const turns = new FairTurns();
+  const chosen = [1, 2, 3, 4].map(() => {
+    const [[kind] = []] = turns.shares(1, ALL);
+    // The handler is busy for as long as five rounds of notices take.
+    for (let round = 0; round < 5; round += 1) turns.shares(1, new Set([BOUNCE]));
+    return kind;
+  });
+  expect(chosen).toEqual([DEFERRED, INCOMING, DEFERRED, BOUNCE]);
+});
+
 test('a kind that had nothing due has no turn, and is looked at every 100 ms', () => {
   const turns = new FairTurns();
   turns.note(DEFERRED, 0, 1_000);
