@@ -329,6 +329,7 @@ describe('the configuration', () => {
       ],
       bounces: [{ topic: '#', deliver: { exec: ['./told.sh'] } }],
       alerts: { to: { me: { exec: ['./alarm.sh'] } } },
+      outbox: { store: 'sqlite:./app.db', relay: { to: { exec: ['./relay.sh'] } } },
     });
     await writeFile(path.join(shell.folder, 'plain.sh'), 'exit 0\n', { mode: 0o644 });
     const { code, found } = await examined(shell);
@@ -342,6 +343,7 @@ describe('the configuration', () => {
       'routes[4].exec': 'unsafe',
       'bounces[0].exec': 'unsafe',
       'alerts.to.me.exec': 'unsafe',
+      'outbox.relay.to.exec': 'unsafe',
     });
     expect(found['routes[0].exec']?.text).toContain(path.join(shell.folder, 'send.sh'));
     expect(found['routes[1].exec']?.text).toContain('chmod +x');

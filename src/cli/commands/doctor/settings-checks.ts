@@ -110,6 +110,12 @@ export async function examineRoutes({ config }: LoadedConfig): Promise<DoctorFin
   ];
   const findings = routes.flatMap(({ route, key }) => examineRoute(route, key));
   for (const { route, key } of routes) findings.push(...(await examineCommand(route, key)));
+  const relay = config.outbox?.relay;
+  if (relay?.target.kind === 'deliver') {
+    const route = { ...relay.target, topic: relay.topics.join(' ') };
+    findings.push(...examineRoute(route, 'outbox.relay.to'));
+    findings.push(...(await examineCommand(route, 'outbox.relay.to')));
+  }
   findings.push(...config.consumers.flatMap((consumer, at) => examineBroker(consumer.url, at)));
   if (config.routes.length === 0 && config.consumers.length === 0) {
     const todo = 'add a route to the configuration; respool init writes one';
@@ -163,7 +169,7 @@ function examineBroker(url: string, at: number): DoctorFinding[] {
 
 /** One route: where it sends to, and its times. */
 function examineRoute(
-  route: Pick<EffectiveRoute, 'topic' | 'deliver' | 'timeout'>,
+  route: Pick<EffectiveRoute, 'topic' | 'deliver'> & Partial<Pick<EffectiveRoute, 'timeout'>>,
   key: string,
 ): DoctorFinding[] {
   const told = describeHandler(route.deliver);
@@ -180,7 +186,9 @@ function examineRoute(
     findings.push(unsafe(`${key}.allow`, text, 'take the address out of "allow"'));
   }
   const { timeoutMs } = told;
-  const limitMs = durationMs(route.timeout, 'timeout');
+  // A relay has no time of its own.
+  const { timeout } = route;
+  const limitMs = timeout === undefined ? Number.POSITIVE_INFINITY : durationMs(timeout, 'timeout');
   if (typeof timeoutMs === 'number' && timeoutMs > limitMs) {
     findings.push(
       infoFinding(
