@@ -55,8 +55,16 @@ test('without a topic they ask at a terminal, and obey the answer', async () => 
   expect((await cli(['resume'], answer(true))).stdout).toBe('resumed everything\n');
   const [pausing, resuming] = ['pause every topic?', 'resume every topic?'];
   expect(asked).toEqual([pausing, pausing, resuming, resuming]);
-  expect((await cli(['pause', '--yes'])).stdout).toBe('paused everything\n');
-  expect((await cli(['resume', '--yes'])).stdout).toBe('resumed everything\n');
+});
+
+test.each(['pause', 'resume'])('%s has no flag in place of the word ALL', async (name) => {
+  const { cli } = await setup({ hasStore: true });
+  // As of `respool pause --yes "$TOPIC"` where the variable is not set.
+  for (const args of [[name, '--yes'], [name, '--yes', '']]) {
+    expect(await cli(args)).toMatchObject({ code: 2, stdout: '' });
+  }
+  expect(await cli([name, ''])).toMatchObject({ code: 2, stdout: '' });
+  expect((await cli(['stats', '--json'])).objects()).toMatchObject([{ paused: [] }]);
 });
 
 test('resuming what is not paused says so, and what still is', async () => {

@@ -22,7 +22,6 @@ export const pauseCommand: CommandSpec = {
     'the same pattern is resumed. New messages are kept. Without a topic it asks whether ' +
     'you mean everything; without a terminal it does nothing and exits with 4.',
   arguments: [{ name: '[topic]', description: 'a topic or pattern; ALL or # means every topic' }],
-  options: [{ flags: '--yes', description: 'do not ask' }],
   examples: [
     { line: 'respool pause ALL', does: 'delivers nothing until respool resume ALL' },
     { line: "respool pause 'webhook.*'", does: 'keeps webhooks back and delivers the rest' },
@@ -65,7 +64,6 @@ export const resumeCommand: CommandSpec = {
       description: 'the pattern that was paused; ALL or # for everything',
     },
   ],
-  options: [{ flags: '--yes', description: 'do not ask' }],
   examples: [
     { line: 'respool resume ALL', does: 'ends a pause of everything' },
     { line: "respool resume 'webhook.*'", does: 'ends the pause of this very pattern' },
