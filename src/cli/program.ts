@@ -29,7 +29,7 @@ export const GLOBAL_OPTIONS: readonly OptionSpec[] = [
     flags: '--url <url>',
     description:
       'a running service, with its token in RESPOOL_TOKEN; for rabbit and for outbox relay, ' +
-      'a broker',
+      'a broker; for dlq, either',
   },
   { flags: '--json', description: 'print JSON: lists one object per line' },
   { flags: '--wide', description: 'full tables: nothing shortened or left out' },

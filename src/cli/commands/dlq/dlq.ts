@@ -271,7 +271,8 @@ const sweep: CommandSpec = {
     '--max to the target, with confirms; the rest stays where it is, in its order. In names ' +
     '* matches any part and ? one character; in the target they are replaced by what they ' +
     'matched in the name of the queue, and a target without any receives the letters of all ' +
-    'queues. A queue that fails does not stop the others; one that another process is ' +
+    'queues. Dead queues of Respool are named {queue}.dlq; dlq.* is the naming of some other ' +
+    'systems. A queue that fails does not stop the others; one that another process is ' +
     'sweeping is skipped. A queue in which a look could make the broker drop a message is ' +
     'refused, and the policy that helps is printed. Exits with 1 when a queue failed, was ' +
     'refused or is locked. With --every it runs until SIGTERM or Ctrl-C, with --listen it ' +
@@ -335,15 +336,15 @@ const sweep: CommandSpec = {
   ],
   examples: [
     {
-      line: "respool dlq sweep --queue 'dlq.*' --target 'dead.*' --max 3",
-      does: 'dlq.orders to dead.orders, and so on',
+      line: "respool dlq sweep --queue '*.dlq' --target '*.dead' --max 3",
+      does: 'orders.dlq to orders.dead, and so on',
     },
     {
       line: "respool dlq sweep --queue 'dlq.*' --target failed --dry-run",
-      does: 'prints what would go to one queue for all',
+      does: 'queues of another system; prints what would go to one queue for all',
     },
     {
-      line: "respool dlq sweep --queue 'dlq.*' --target 'dead.*' --every 5m --listen :9419",
+      line: "respool dlq sweep --queue '*.dlq' --target '*.dead' --every 5m --listen :9419",
       does: 'keeps running, with health and metrics on this machine',
     },
     { line: 'respool dlq sweep --config config.yaml', does: 'as rmq_retry_checker did' },

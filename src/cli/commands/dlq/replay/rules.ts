@@ -69,7 +69,7 @@ function rulesOf({ config }: LoadedConfig): readonly ReplayRule[] {
   throw new CommandError(
     'usage.invalid',
     'there are no rules in the configuration: write some as "deadLetters.rules", such as ' +
-      "{ name: network, when: { category: network, queue: 'dlq.*' } }",
+      "{ name: network, when: { category: network, queue: '*.dlq' } }",
   );
 }
 
