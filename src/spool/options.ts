@@ -173,8 +173,8 @@ const SPOOL = {
     choices: ['hold', 'leave'],
     default: 'hold',
     about:
-      'what happens to topics without a handler; if several processes can use the store, they ' +
-      'are held only after five minutes',
+      'what happens to topics without a handler in this process; if several processes can use ' +
+      'the store, messages are held only when they have been due for five minutes',
   },
   middleware: {
     kind: 'code',
@@ -289,8 +289,8 @@ export interface SpoolOptions {
   /** How often the store is polled even without a wake-up. 10ms to 1h; default 30s. */
   readonly poll?: Duration;
   /**
-   * What happens to topics without a handler; if several processes can use the store, they are held
-   * only after five minutes. Default `hold`.
+   * What happens to topics without a handler in this process; if several processes can use the
+   * store, messages are held only when they have been due for five minutes. Default `hold`.
    */
   readonly unhandled?: 'hold' | 'leave';
   /** Wrappers around every handler, the first outermost. */
