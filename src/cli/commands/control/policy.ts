@@ -38,7 +38,8 @@ const explain: CommandSpec = {
   arguments: [
     {
       name: '<policy>',
-      description: 'a name from the configuration, or a policy such as fixed:10s',
+      description:
+        'a name from the configuration, or a policy such as fixed:10s,attempts=5,maxAge=1d',
     },
   ],
   examples: [
@@ -48,6 +49,10 @@ const explain: CommandSpec = {
       does: 'one that is not configured yet',
     },
     { line: 'respool policy explain ladder:2s,5s,15s', does: 'these waits, then no more' },
+    {
+      line: 'respool policy explain exponential:1m,max=6h,attempts=100,maxAge=3d',
+      does: 'as many attempts as fit into three days',
+    },
   ],
   role: 'read',
   run: async (context) => {
