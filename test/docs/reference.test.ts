@@ -68,6 +68,25 @@ test('testkit.md names everything that respool/testkit exports', () => {
   expect(listed.toSorted()).toEqual(exported.toSorted());
 });
 
+describe('write-a-store.md lists the members of each interface, and which are optional', () => {
+  const page = readPage('docs/how-to/write-a-store.md');
+  test.each([
+    ['EntryStore', 'ports/entry-store.ts'],
+    ['RecordStore', 'ports/record-store.ts'],
+    ['BodyStore', 'ports/body-store.ts'],
+  ])('%s', (name, file) => {
+    const [, body = ''] = source(file).split(`export interface ${name} {\n`);
+    const [members = ''] = body.split('\n}\n');
+    const coded = [...members.matchAll(/^ {2}(?:readonly )?(\w+)(\??)[(:]/gm)];
+    const listed = tableUnder(page, name).map(([member, , does = '']) => [
+      wordOf(member),
+      does.startsWith('*optional*') ? '?' : '',
+    ]);
+    expect(coded.length).toBeGreaterThan(5);
+    expect(listed).toEqual(coded.map(([, member, optional]) => [member, optional]));
+  });
+});
+
 describe('options.md', () => {
   const page = readPage('docs/reference/options.md');
   const names = (heading: string): string[] =>
