@@ -60,7 +60,10 @@ test('without a topic they ask at a terminal, and obey the answer', async () => 
 test.each(['pause', 'resume'])('%s has no flag in place of the word ALL', async (name) => {
   const { cli } = await setup({ hasStore: true });
   // As of `respool pause --yes "$TOPIC"` where the variable is not set.
-  for (const args of [[name, '--yes'], [name, '--yes', '']]) {
+  for (const args of [
+    [name, '--yes'],
+    [name, '--yes', ''],
+  ]) {
     expect(await cli(args)).toMatchObject({ code: 2, stdout: '' });
   }
   expect(await cli([name, ''])).toMatchObject({ code: 2, stdout: '' });
