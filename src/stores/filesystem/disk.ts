@@ -36,7 +36,10 @@ import {
 /** Closing must not take long because many messages came and went. */
 const CLEAR_MS = 200;
 
-/** This many failed fsyncs, and the disk is not trusted any more. */
+/**
+ * This many failed fsyncs, and the disk is not trusted any more. Also in
+ * test/stores/filesystem/faults.test.ts.
+ */
 const SYNC_FAILURES_MAX = 3;
 
 /** One call on its way. */

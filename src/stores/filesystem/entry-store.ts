@@ -58,7 +58,10 @@ import { createRecords, type FileRecords } from './records.ts';
 import { type DiskThread, startDiskThread } from './thread.ts';
 import { Writer } from './writer.ts';
 
-/** The largest body that rides with its entry here; a larger one goes to a body store. */
+/**
+ * The largest body that rides with its entry here; a larger one goes to a body store. Also in
+ * docs/reference/limits.md, docs/how-to/choose-a-store.md and test/stores/filesystem/store.test.ts.
+ */
 const INLINE_MAX_BYTES = 256 * 1024;
 
 /** Keeps entries as files below `path`, for one process at a time. */

@@ -23,7 +23,10 @@ export const LAYOUT_VERSION = 1;
 /** Shard directories per state. */
 export const SHARDS = 256;
 
-/** Files are a whole number of these, so that a file that is used again keeps its length. */
+/**
+ * Files are a whole number of these, so that a file that is used again keeps its length. Also in
+ * docs/reference/filesystem.md; test/stores/filesystem/damage.test.ts flips a byte before 4,095.
+ */
 export const FILE_BLOCK_BYTES = 4_096;
 
 /** Directories beside those of the states. */

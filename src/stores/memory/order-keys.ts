@@ -11,7 +11,10 @@ import type { KeyHead } from '../../ports/entry-store.ts';
 import { Heap } from '../shared/heap.ts';
 import type { KeyPosition, Row } from './due-flows.ts';
 
-/** Maximum number of messages behind the first of a key that are counted: promised by `KeyHead`. */
+/**
+ * Maximum number of messages behind the first of a key that are counted: promised by `KeyHead`.
+ * Also in docs/reference/http-api.md.
+ */
 const BEHIND_TOLD_MAX = 1_000;
 
 const NONE: readonly Row[] = [];

@@ -32,7 +32,10 @@ import type { StoredMessage, Stream } from './stream.ts';
 const HEADERS_BYTES = 1_024;
 /** Chunks on their way at once, in either direction; named by the option `maxChunkSize`. */
 const CHUNKS_AT_ONCE = 8;
-/** How long the marker of a settled message is kept; servers sync every 2 minutes at the latest. */
+/**
+ * How long the marker of a settled message is kept; servers sync every 2 minutes at the latest.
+ * Also in docs/reference/stores/nats.md.
+ */
 export const MARKER_KEPT_MS: number = HOUR_MS;
 /** After a long outage all markers are old: entries that came back are tried before they go. */
 export const MARKERS_KEPT_AFTER_OPEN_MS: number = 10 * MINUTE_MS;
@@ -365,7 +368,7 @@ function corrupt(ref: string, reason: string): RespoolError {
 
 /** No filter: one that covers both kinds of subjects is refused by the server. */
 const ALL = '';
-/** Messages that are read at once. */
+/** Messages that are read at once. test/stores/nats/bodies.test.ts needs 500 or less. */
 const PAGE_MAX = 500;
 /** This many unfinished objects are remembered; of more, the oldest are looked at right away. */
 const UNFINISHED_MAX = 10_000;

@@ -16,7 +16,10 @@ import type { EntryWrites } from './entry-writes.ts';
 /** How many rounds a claim makes to replace what others took; then it returns what it has. */
 const ROUNDS_MAX = 20;
 
-/** A store that met no other in this many claims takes the first ones again. */
+/**
+ * A store that met no other in this many claims takes the first ones again. Also in
+ * test/stores/nats/rivalry.test.ts.
+ */
 const CALM_CLAIMS = 16;
 
 /** Whether others are after the same entries; one per store. */

@@ -30,10 +30,13 @@ import { Stream, type StreamInfo } from './stream.ts';
 const RECOMMENDED = CLUSTER_SAFE;
 /**
  * The largest entry: headers of 32 KiB (core/limits.ts), an inline body of 16 KiB (entry-store.ts),
- * and what we keep beside them.
+ * and what we keep beside them. Also in docs/reference/stores/nats.md.
  */
 const PAYLOAD_MIN_BYTES: number = 128 * 1_024;
-/** From here on a bucket with a limit is nearly full; inserts are refused at FILL_MAX. */
+/**
+ * From here on a bucket with a limit is nearly full; inserts are refused at FILL_MAX. Also in
+ * docs/reference/stores/nats.md.
+ */
 const FILL_NOTE = 0.7;
 
 /** Looks at the server of a store, and at its stream. */

@@ -65,7 +65,7 @@ import { Watcher, type WatcherOptions } from './watcher.ts';
 const INLINE_MAX_BYTES = 16 * 1024;
 /**
  * Of `maxBytes`, what inserts may fill, as the text of that option says: claims and removals of a
- * full bucket need room too.
+ * full bucket need room too. Also in docs/guarantees.md and docs/reference/stores/nats.md.
  */
 const FILL_MAX = 0.9;
 

@@ -74,7 +74,10 @@ export interface EntryWritesOptions {
 
 /** Room for the headers of a message, beside its facts. */
 const HEADERS_BYTES = 512;
-/** What attempts and notes add to an entry; one that fits when it is new must fit until its end. */
+/**
+ * What attempts and notes add to an entry; one that fits when it is new must fit until its end.
+ * Also in docs/reference/stores/nats.md and test/stores/nats/options.test.ts.
+ */
 const STATUS_ROOM_BYTES = 64 * 1024;
 
 /** Steps on entries. */

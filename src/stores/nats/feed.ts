@@ -314,9 +314,12 @@ function placeOf(reply: string): Place | undefined {
 // processes end together with the server, only the markers of removed bodies still tell that a
 // message has ended (body-store.ts).
 
-/** Removals that are remembered; the oldest are forgotten first. */
+/**
+ * Removals that are remembered; the oldest are forgotten first. Also in docs/guarantees.md,
+ * docs/reference/stores/nats.md and test/stores/nats/stream-journal.test.ts.
+ */
 const REMOVALS_MAX = 200_000;
-/** Time for other processes to write again what they have at hand. */
+/** Time for other processes to write again what they have at hand. Also in docs/guarantees.md. */
 export const OTHERS_MS: number = 3 * SECOND_MS;
 /** Writes on their way at once; each that is refused found a newer state there. */
 const WRITES_AT_ONCE = 64;

@@ -12,13 +12,25 @@ import { connectTo, loadNats, type NatsConnection, ServerConnection } from './co
 import type { Settings } from './options.ts';
 import { Stream, type StreamInfo } from './stream.ts';
 
-/** The oldest server whose compare-and-swap holds with several replicas. */
+/**
+ * The oldest server whose compare-and-swap holds with several replicas. Also in docs/guarantees.md,
+ * docs/reference/stores/nats.md and test/stores/nats/cluster.ts.
+ */
 const REPLICAS_SAFE = [2, 9, 21] as const;
-/** The oldest server that can sync every write. */
+/**
+ * The oldest server that can sync every write. Also in docs/guarantees.md and
+ * docs/reference/stores/nats.md.
+ */
 export const SYNC_KNOWN = [2, 10, 0] as const;
-/** Older ones may lose a whole stream of a cluster when processes are killed. */
+/**
+ * Older ones may lose a whole stream of a cluster when processes are killed. Also in
+ * docs/guarantees.md and docs/reference/stores/nats.md.
+ */
 export const CLUSTER_SAFE = [2, 10, 23] as const;
-/** This many replicas survive the loss of a machine. */
+/**
+ * This many replicas survive the loss of a machine. Also in docs/guarantees.md and
+ * docs/reference/stores/nats.md.
+ */
 const NODE_LOSS_REPLICAS = 3;
 const NAME_TAKEN = 10_058;
 const MONITORING_TIMEOUT_MS = 5_000;

@@ -24,11 +24,20 @@ import { RespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Stream } from './stream.ts';
 
-/** It is written this often at most. */
+/**
+ * It is written this often at most. Also in docs/guarantees.md, docs/reference/stores/nats.md,
+ * decision 0049 and test/stores/nats/stream-journal.test.ts.
+ */
 const WRITE_EVERY_MS = SECOND_MS;
-/** Files that were not written for so long go once they were read: servers have synced long ago. */
+/**
+ * Files that were not written for so long go once they were read: servers have synced long ago.
+ * Also in docs/reference/stores/nats.md.
+ */
 const KEPT_MS = HOUR_MS;
-/** Approximate number of lines in one file, and maximum that wait; a process keeps two files. */
+/**
+ * Approximate number of lines in one file, and maximum that wait; a process keeps two files. Also
+ * in docs/guarantees.md and docs/reference/stores/nats.md.
+ */
 const LINES_PER_FILE = 100_000;
 /** After a failed append: ends what is left of it, so that it is not read as a whole line. */
 const CUT_OFF = '~\n';

@@ -17,11 +17,14 @@ import type { Catalog } from './catalog.ts';
 import { TOMBSTONE } from './row.ts';
 import type { Stream } from './stream.ts';
 
-/** Maximum removals in one tombstone. */
+/** Maximum removals in one tombstone. Also in docs/reference/stores/nats.md. */
 const GRAVE_MAX = 500;
 /** How long removals are collected for one tombstone. */
 const GATHER_MS = 100;
-/** How long a tombstone is kept; servers sync their state every 2 minutes at the latest. */
+/**
+ * How long a tombstone is kept; servers sync their state every 2 minutes at the latest. Also in
+ * docs/reference/stores/nats.md.
+ */
 export const TOMBSTONE_KEPT_MS: number = 10 * 60_000;
 const LEVEL_EVERY_MS = 60_000;
 const MARK_EVERY_MS = 10_000;
@@ -182,7 +185,10 @@ export function readTombstone(text: string): readonly PendingTombstone[] {
 // No clock is trusted: what looks left behind is remembered, and removed if it looks the same
 // ten minutes later. An insert that took so long makes sure of its entry before it answers.
 
-/** How long something has to look left behind. */
+/**
+ * How long something has to look left behind. Also in docs/reference/stores/nats.md;
+ * test/stores/nats/crashes.test.ts holds the timer of this length.
+ */
 export const PENDING_INSERT_KEPT_MS: number = 10 * 60_000;
 
 /** Looks every ten minutes. */

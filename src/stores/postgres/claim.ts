@@ -354,10 +354,16 @@ function slotsOf({ states, lane }: ClaimFilter): StateKey[] {
 // and back when a claim is not filled, takes longer than the fastest did, or now and then in any
 // case. A needless switch back costs a few bounded scans; a long walk would cost more.
 
-/** After this many full bounded scans in a row a filter is trusted, for this many claims. */
+/**
+ * After this many full bounded scans in a row a filter is trusted, for this many claims. Also in
+ * decision 0017 and test/stores/postgres/claim-strategy.test.ts.
+ */
 const TRUSTED_AFTER = 4;
 const TRUSTED_FOR = 64;
-/** A claim that takes this long, and this many times as long as the fastest, walked too far. */
+/**
+ * A claim that takes this long, and this many times as long as the fastest, walked too far.
+ * test/stores/postgres/claim-strategy.test.ts takes 7 ms beside 2 for too far.
+ */
 const SLOW_MS = 2;
 const SLOW_FACTOR = 3;
 /** Filters that are remembered; full destinations change them all the time. */
@@ -417,13 +423,19 @@ export class ClaimStrategy {
 // after that the walk to the flows with a due row alone. A walk that counts finds out, and has an
 // end. Full destinations change all the time, and the number of flows does not depend on them.
 
-/** How many due rows are passed over in the time in which a walk finds the next flow. */
+/**
+ * How many due rows are passed over in the time in which a walk finds the next flow. Also in
+ * decision 0017.
+ */
 const ROWS_PER_FLOW = 4;
 /** After a passing scan that was too short, this many looks do without it. */
 const LOOKS_WITHOUT = 16;
-/** Walks between two that count the flows. */
+/** Walks between two that count the flows. Also in decision 0017. */
 const LOOKS_UNCOUNTED = 64;
-/** A walk that was expected to be short and takes this long: the next one counts the flows. */
+/**
+ * A walk that was expected to be short and takes this long: the next one counts the flows. Also in
+ * decision 0017.
+ */
 const WALK_SLOW_MS = 10;
 /** Filters whose walks are remembered: some for each route with a limit of its own. */
 const WALKS_MAX = 1_024;
@@ -506,17 +518,25 @@ function keyOf({ lane, states, topics }: ClaimFilter): string {
 
 /**
  * Two scans in a row that take this long mean dead rows, and a fast full one means none. Long is an
- * absolute time, or relative to the fastest scan, which shows the distance to the server.
+ * absolute time, or relative to the fastest scan, which shows the distance to the server. Also in
+ * docs/reference/stores/postgres.md; test/stores/postgres/due-lower-bound.test.ts repeats them.
  */
 const COSTLY_MS = 50;
 const COSTLY_FACTOR = 4;
 const COSTLY_MORE_MS = 5;
 const COSTLY_LOOKS = 2;
-/** The interval of full scans: this many times what the last one took, within limits. */
+/**
+ * The interval of full scans: this many times what the last one took, within limits. Also in
+ * docs/reference/stores/postgres.md; test/stores/postgres/due-lower-bound.test.ts expects 6 s after
+ * 300 ms.
+ */
 const FULL_FACTOR = 20;
 const FULL_EVERY_MIN_MS = 5_000;
 const FULL_EVERY_MAX_MS = 30_000;
-/** New rows may be due this much before the last claim. */
+/**
+ * New rows may be due this much before the last claim. Also in
+ * test/stores/postgres/due-lower-bound.test.ts.
+ */
 const MARGIN_MS = 2_000;
 
 /** The state keys that the spool asks for: `KINDS` of spool/claim-fairness.ts. */

@@ -32,7 +32,10 @@ import type {
 // the server froze, that never happens, and the socket keeps a stopped process alive: for a quarter
 // of an hour, or for good.
 
-/** How long the other side may take to end a connection that we have ended, in milliseconds. */
+/**
+ * How long the other side may take to end a connection that we have ended, in milliseconds.
+ * test/stores/postgres/notify.test.ts holds the timer of this length.
+ */
 const ANSWER_MAX_MS = 2_000;
 
 /** The sockets of one pool or one connection. */
@@ -287,11 +290,15 @@ export const CONFIRM_SQL = "SELECT pg_logical_emit_message(true, 'respool', ''):
 
 /**
  * How long a transaction at work may wait for its next statement. What it has locked is passed over
- * by every claim meanwhile, and work has to go on within 10 s of its process being cut off.
+ * by every claim meanwhile, and work has to go on within 10 s of its process being cut off. Also in
+ * docs/reference/stores/postgres.md.
  */
 const IDLE_MAX = '5s';
 
-/** The same where the tables are made: its SQL may also be typed in by hand. */
+/**
+ * The same where the tables are made: its SQL may also be typed in by hand. Also in
+ * docs/reference/stores/postgres.md.
+ */
 const SCHEMA_IDLE_MAX = '60s';
 
 /** n.b. Several statements in one message: no parameters, no answer. */

@@ -16,12 +16,18 @@ import { allOf, type Conditions, conditionsOf, stateKeysSql } from './conditions
 import type { Names } from './options.ts';
 import type { QueryRequest } from './connection.ts';
 
-/** Entries that are counted one by one. */
+/**
+ * Entries that are counted one by one. Also in docs/performance.md and
+ * docs/reference/stores/postgres.md.
+ */
 const COUNT_MAX = 100_000;
 /** Entries that a tally over headers or texts reads; past it the counts are marked. */
 const READ_MAX = 20_000;
 const READ_CHUNK = 2_000;
-/** How long an approximate answer is good for. */
+/**
+ * How long an approximate answer is good for. Also in docs/reference/stores/postgres.md;
+ * test/stores/postgres/count.test.ts waits for it.
+ */
 const REMEMBER_MS = 5_000;
 const REMEMBER_MAX = 100;
 

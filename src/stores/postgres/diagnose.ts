@@ -33,7 +33,7 @@ import {
 } from './options.ts';
 import { SCHEMA_VERSION } from './schema.ts';
 
-/** Clocks that are kept by NTP differ by less. */
+/** Clocks that are kept by NTP differ by less. Also in docs/reference/stores/postgres.md. */
 const CLOCK_APART_MS = 2_000;
 /** A notification comes within this, or not at all. */
 const NOTICE_MS = 1_000;
@@ -274,7 +274,10 @@ function configOf({ connectTimeoutMs }: CheckedOptions, url: string, sockets: So
 
 // Whether the server, or our own pool, runs out of connections.
 
-/** From this share of its connections on, a server is nearly full. */
+/**
+ * From this share of its connections on, a server is nearly full. Also in
+ * docs/reference/stores/postgres.md.
+ */
 const CONNECTIONS_NOTE = 0.8;
 
 /** How many connections the server has left. */
@@ -328,6 +331,7 @@ interface HorizonSpans {
   readonly unsafeSeconds: number;
 }
 
+/** Also in docs/reference/stores/postgres.md. */
 const SPANS: HorizonSpans = { noteSeconds: 5, unsafeSeconds: 60 };
 /** A slot this many transactions behind holds back everything since. */
 const SLOT_AGE_MAX = 1_000_000;
@@ -425,7 +429,10 @@ WHERE greatest(age(xmin), age(catalog_xmin)) > $1 ORDER BY 3 DESC LIMIT 3`,
 
 /** Tables whose rows come and go: those with `BUSY` in schema.ts, without receipts. */
 const BUSY = ['entries', 'contents', 'bodies', 'chunks'] as const;
-/** Minimum number of dead rows worth reporting. */
+/**
+ * Minimum number of dead rows worth reporting. Also in docs/reference/stores/postgres.md, as the
+ * next one.
+ */
 const DEAD_MIN = 20_000;
 /** More dead rows than this for each living one are. */
 const DEAD_PER_LIVE = 2;
@@ -448,6 +455,7 @@ async function examineTables(ask: QueryRequest, names: Names): Promise<TablesFou
     return { isThere: false, findings: [noteFinding('tables', text), ...vacuum] };
   }
   const tables = BUSY.map((name) => names.table[name]);
+  // Also read by position in `deadRowsFinding`.
   const rows = await ask(
     `SELECT t.name, coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, 0),
   coalesce('autovacuum_enabled=false' = ANY(c.reloptions)

@@ -15,7 +15,10 @@ import type { Logger } from '../../ports/logger.ts';
 import type { Names } from './options.ts';
 import { type QueryRequest, CONFIRM_SQL, type Server } from './connection.ts';
 
-/** Maximum wait of lazy writes for a flush, in ms; the promise is 250 ms. */
+/**
+ * Maximum wait of lazy writes for a flush, in ms; the promise is 250 ms. Also in docs/guarantees.md
+ * and docs/reference/stores/postgres.md.
+ */
 const LAZY_MS = 200;
 
 /** What the server says of itself. */

@@ -384,7 +384,10 @@ async function askTime(server: Server): Promise<number> {
 
 // Batching: inserts and commits of different calls share one statement.
 
-/** The most rows of different calls in one statement. */
+/**
+ * The most rows of different calls in one statement. Also in docs/reference/stores/postgres.md, as
+ * the next two.
+ */
 const BATCH_MAX = 1_000;
 /** Batches on their way at once, each on a connection of its own. */
 const INSERTS_MAX = 2;

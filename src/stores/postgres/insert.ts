@@ -341,9 +341,15 @@ interface Receipt {
   readonly number: number;
 }
 
-/** Receipts that were answered are removed this many at a time. */
+/**
+ * Receipts that were answered are removed this many at a time. Also in
+ * docs/reference/stores/postgres.md and test/stores/postgres/receipts.test.ts.
+ */
 const REMOVE_AT = 256;
-/** All others, as of a process that died, are removed by the next process that opens the store. */
+/**
+ * All others, as of a process that died, are removed by the next process that opens the store. Also
+ * in docs/reference/stores/postgres.md and decision 0016.
+ */
 const KEEP_FOR = '1 day';
 
 /** The receipts of one opened store. */

@@ -24,14 +24,30 @@ import {
 } from './connection.ts';
 import type { CheckedOptions, Names, PgAnswer } from './options.ts';
 
+/**
+ * Also in docs/reference/stores/postgres.md and decisions 0030 and 0048;
+ * test/stores/postgres/notify.test.ts counts on it.
+ */
 const TELL_EVERY_MS = 20;
-// "50 ms to 1 s" in the texts of options.ts, diagnose.ts and outbox/options.ts.
+// "50 ms to 1 s" in the texts of options.ts, diagnose.ts and outbox/options.ts. Also in
+// docs/performance.md, docs/reference/outbox.md, docs/reference/stores/postgres.md and decision
+// 0048; test/stores/postgres/polling.test.ts repeats every pause between the two.
 const LOOK_MIN_MS = 50;
 const LOOK_MAX_MS = 1_000;
-/** How long a look waits for a moment when none of our own writes is on its way. */
+/**
+ * How long a look waits for a moment when none of our own writes is on its way. Also in decision
+ * 0048, and in the "50 to 90 ms" of docs/reference/stores/postgres.md.
+ */
 const IDLE_WAIT_MS = 40;
-/** After this many unsure looks in a row, which take about a second, it wakes. */
+/**
+ * After this many unsure looks in a row, which take about a second, it wakes. Also in decision
+ * 0048; test/stores/postgres/polling.test.ts expects ten.
+ */
 const UNSURE_MAX = 10;
+/**
+ * Also in docs/reference/stores/postgres.md; test/stores/postgres/notify.test.ts holds the timer of
+ * this length.
+ */
 const RECONNECT_MS = 1_000;
 const NOTIFY_SQL = 'SELECT pg_notify($1, $2)';
 

@@ -176,7 +176,9 @@ export interface CheckedOptions {
   readonly sent: { readonly partMs: number; readonly keepMs: number } | undefined;
 }
 
-/** The longest part of `sent`, and how many there may be. */
+/**
+ * The longest part of `sent`, and how many there may be. Also in docs/reference/stores/postgres.md.
+ */
 const PART_MAX_MS: number = 366 * DAY_MS;
 const PARTS_MAX = 1_000;
 

@@ -37,12 +37,18 @@ export const DUE_KEYS_SQL: string = DUE_KEYS.join(', ');
 
 // The same times and the same limit: sqlite/order-keys.ts.
 
-/** How long a row waits behind one that is not claimed, until it is looked at again. */
+/**
+ * How long a row waits behind one that is not claimed, until it is looked at again. Also in
+ * docs/reference/stores/postgres.md and docs/how-to/transactional-outbox.md.
+ */
 const BEHIND_NEXT_MS = 60_000;
-/** The same behind one that is on hold, or that waits itself. */
+/** The same behind one that is on hold, or that waits itself. Also in the same two pages. */
 const BEHIND_LONG_MS = 10 * 60_000;
 
-/** The most rows behind the first of a key that are reported: promised by `KeyHead`. */
+/**
+ * The most rows behind the first of a key that are reported: promised by `KeyHead`. Also in
+ * docs/reference/http-api.md.
+ */
 const BEHIND_COUNT_MAX = 1_000;
 
 /** Whether a row is free, in one search: no row of its key that blocks is ahead of it. */

@@ -14,7 +14,11 @@ import {
   stateKeyOf,
 } from '../shared/sql-row.ts';
 
-/** The columns of an entry row, in the order of `STATUS_SQL` and `CONTENTS_SQL`. */
+/**
+ * The columns of an entry row, in the order of `STATUS_SQL` and `CONTENTS_SQL`. Read by position:
+ * up to 12 by `decodeStatus` of shared/sql-row.ts, 13 to 15 by `decodeRow`, and what follows as 16
+ * and 17 by `#byReading` of count.ts and `byOrder` of claim-sql.ts.
+ */
 export type EntryRow = readonly [
   seq: number,
   id: string,
@@ -36,7 +40,7 @@ export type EntryRow = readonly [
   ...more: unknown[],
 ];
 
-/** From `entries e`; what is in CONTENTS_SQL follows. */
+/** From `entries e`, in the order of `EntryRow`; what is in CONTENTS_SQL follows. */
 export const STATUS_SQL: string =
   'e.seq, e.id, e.slot, e.due_at, e.revision, e.attempts, e.notices, e.lost, e.postponed, ' +
   'e.replays, e.holder, e.claimed_from, e.updated_at, e.memory';

@@ -39,10 +39,16 @@ export const PRIORITIES_SQL: string = `generate_series(0, ${PRIORITY_MAX})`;
 /** The condition of `entries_flow`: the keys in which entries wait for a claim in numbers. */
 const WAITING_SQL = `${FLOW_KEY_SQL} IN (${WAITING_KEYS.join(', ')})`;
 
-/** How long a change of tables waits for a lock: anyone who comes behind it waits as well. */
+/**
+ * How long a change of tables waits for a lock: anyone who comes behind it waits as well. Also in
+ * docs/reference/stores/postgres.md.
+ */
 export const LOCK_WAIT = '5s';
 
-/** Rows come and go: a hundredth of a large table, or a thousand rows, is when to clean up. */
+/**
+ * Rows come and go: a hundredth of a large table, or a thousand rows, is when to clean up. Also in
+ * test/stores/postgres/schema.test.ts.
+ */
 const BUSY =
   'autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, ' +
   'autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05, ' +

@@ -21,9 +21,12 @@ import type { CheckedOptions, Names } from './options.ts';
 import { LOCK_WAIT } from './schema.ts';
 import { type QueryRequest, BEGIN_SQL, NOW_SQL, type Server } from './connection.ts';
 
-/** This many parts are there beyond the present one. */
+/** This many parts are there beyond the present one. Also in docs/reference/stores/postgres.md. */
 const PARTS_AHEAD = 2;
-/** Looked after at least this often, and twice for each part. */
+/**
+ * Looked after at least this often, and twice for each part. Also in
+ * docs/reference/stores/postgres.md.
+ */
 const TEND_MAX_MS = 3_600_000;
 /** Anyone who commits waits behind us while we wait for a lock, so we do not wait for long. */
 const TEND_LOCK_WAIT = '500ms';
@@ -31,7 +34,7 @@ const TEND_LOCK_WAIT = '500ms';
 const BITE_ROWS = 1_000;
 const BITES_MAX = 10;
 
-/** As in cli/commands/outbox/sent-messages.ts. */
+/** As in cli/commands/outbox/sent-messages.ts. Also in docs/reference/stores/postgres.md. */
 const PAGE_MAX = 500;
 
 /** Which sent messages to read; all given conditions hold together. */

@@ -30,7 +30,7 @@ import { DIGEST_NAME, upload } from './upload.ts';
 
 // Many objects with few requests, and one by one where the server cannot do that.
 
-/** What the server takes in one request. */
+/** What the server takes in one request. Also in docs/reference/stores/s3.md. */
 const BATCH_MAX = 1_000;
 /** Requests at once, where it is one per object. */
 const SINGLES_AT_ONCE = 8;

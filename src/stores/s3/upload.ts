@@ -42,7 +42,7 @@ export interface Target {
 const TOKEN_NAME = 'respool-put';
 export const DIGEST_NAME = 'respool-sha256';
 
-/** More the server does not take. */
+/** More the server does not take. Also in docs/reference/stores/s3.md. */
 const PARTS_MAX = 10_000;
 /** How often a write is tried that met another one to the same key. */
 const CONFLICTS_MAX = 4;

@@ -2,7 +2,10 @@
 
 import { RespoolError } from '../../core/errors.ts';
 
-/** As docs/reference/sqlite.md says; bodies that are stored may have other chunks. */
+/**
+ * As docs/reference/sqlite.md and docs/reference/stores/postgres.md say; bodies that are stored may
+ * have other chunks.
+ */
 const CHUNK_BYTES: number = 256 * 1024;
 /** Refs that are listed with one statement. */
 export const REFS_PAGE = 1_000;

@@ -54,7 +54,10 @@ function laneOfKey(key: StateKey): Lane {
   return key % 2 === 0 ? 'delivery' : 'notice';
 }
 
-/** The largest body that may ride with its entry. */
+/**
+ * The largest body that may ride with its entry. Also in docs/reference/limits.md and
+ * docs/how-to/choose-a-store.md.
+ */
 export const INLINE_MAX_BYTES: number = 1024 * 1024;
 
 export function checkInline(bytes: Uint8Array | undefined, id: string): Uint8Array | undefined {
@@ -114,7 +117,10 @@ export function decodeEnvelope(id: string, text: string | null): Envelope {
   return envelope;
 }
 
-/** What the rows of every store begin with: `EntryRow` of postgres/row.ts and of sqlite/row.ts. */
+/**
+ * What the rows of every store begin with: `EntryRow` of postgres/row.ts and of sqlite/row.ts.
+ * `decodeStatus` and `decodeAll` read them by position.
+ */
 type StatusRow = readonly [
   seq: number,
   id: string,

@@ -24,7 +24,10 @@ export type Candidate = readonly [
   behind: number,
 ];
 
-/** The same, as a statement selects it. */
+/**
+ * The same, as statements select it, in that order: claim.ts and flow-looks.ts read it by position,
+ * `#among` of claim.ts with a priority behind it, at 7.
+ */
 export const CANDIDATE_SQL = 'seq, due_at, id, slot, flow, order_key, behind';
 
 /** The order of claims within one priority. */

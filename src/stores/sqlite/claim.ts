@@ -49,7 +49,10 @@ interface Probe {
   readonly isLook: boolean;
 }
 
-/** A longer scan than this, again and again, is worth an index. */
+/**
+ * A longer scan than this, again and again, is worth an index. Also in docs/performance.md;
+ * test/stores/sqlite/due-bounds.test.ts needs it below 150.
+ */
 const SCAN_MAX = 100;
 
 /** How many more than it takes a claim looks at, where some may wait for their turn. */

@@ -71,6 +71,7 @@ export interface Connection {
 
 /** Named by the option `autoCheckpointPages`. */
 const PAGE_BYTES = 8_192;
+/** Also in docs/reference/sqlite.md. */
 const JOURNAL_MAX_BYTES = 64 * 1024 * 1024;
 /** After the disk was full once, the log is moved to the file when it has this many pages. */
 const SHORT_LOG_PAGES = 250;

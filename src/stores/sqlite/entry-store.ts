@@ -40,7 +40,10 @@ import { createRecordStore } from './records.ts';
 import { decodeRow, type EntryRow } from './row.ts';
 import { createWithin, insertItem } from './insert.ts';
 
-/** Interval of checks for other processes' writes while there is a watcher. */
+/**
+ * Interval of checks for other processes' writes while there is a watcher. docs/guarantees.md and
+ * docs/reference/sqlite.md promise 250 ms.
+ */
 const PROBE_MS = 100;
 
 type Line = FileClient<EntryTalk>;

@@ -303,7 +303,10 @@ class BatchedFileClient implements FileClient<FileTalk> {
 // that has it open, everything in it is gone. Promise: a write that begins more than a second after
 // that fails, and so does every later one.
 
-/** A look costs as much as a small insert, so it is not taken for each. */
+/**
+ * A look costs as much as a small insert, so it is not taken for each. Also in docs/guarantees.md;
+ * test/stores/sqlite/lost-file.test.ts waits for it.
+ */
 const LOOK_MS = 1_000;
 
 /** Watches over one open file. */

@@ -170,7 +170,11 @@ function startThread(
 //
 // Why: docs/decisions/0010-sqlite-starts-in-the-calling-thread.md
 
-/** A request that takes longer is slow: callers would feel it. */
+/**
+ * A request that takes longer is slow: callers would feel it. This and the next four are also in
+ * docs/how-to/choose-a-store.md and test/stores/sqlite/file-thread.test.ts, three of them in
+ * decision 0010.
+ */
 const SLOW_MS = 10;
 /** Added to that for each operation: a large batch takes its time on a quick disk as well. */
 const OPERATION_MS = 0.03;
@@ -182,7 +186,8 @@ const VERY_SLOW_MS = 150;
 
 /**
  * The log is checkpointed in a second thread (file-client.ts); only if it grows to this many times
- * its limit, as the option `autoCheckpointPages` says, it is done here.
+ * its limit, as the option `autoCheckpointPages` says, it is done here. Also in
+ * docs/reference/sqlite.md.
  */
 const LOG_BACKSTOP = 4;
 

@@ -29,23 +29,30 @@ import {
 } from './schema.ts';
 import type { TopicFlows } from './topic-flows.ts';
 
-/** Maximum number of permitted flows that are all asked: that costs less than the bounds would. */
+/**
+ * Maximum number of permitted flows that are all asked: that costs less than the bounds would. Also
+ * in docs/performance.md, docs/reference/sqlite.md and decision 0050;
+ * test/stores/sqlite/due-bounds.test.ts needs it below 300.
+ */
 const FEW_FLOWS = 256;
 /**
  * After as many visits in vain as this part of the permitted flows, all of these are asked. A visit
  * in the order of bounds takes 2.3 µs and a probe 0.2 to 0.3, so that such a look costs at most
- * about half as much again as one that begins with the probes.
+ * about half as much again as one that begins with the probes. The part is also in decision 0050.
  */
 const IN_VAIN_PART = 32;
 const IN_VAIN_MIN = 32;
 
 /** After a try to make something has failed, this many looks go without it before the next try. */
 const LOOKS_WITHOUT = 1_000;
-/** A look outside a transaction begins one for as many bounds that are too early. */
+/**
+ * A look outside a transaction begins one for as many bounds that are too early. Also in decision
+ * 0050.
+ */
 const RAISED_MIN = 16;
 /**
  * After a rollback, as on a full disk, or where another process wrote, this many looks leave bounds
- * that are too early alone.
+ * that are too early alone. Also in test/stores/sqlite/flow-looks.test.ts.
  */
 const LOOKS_WITHOUT_RAISE = 100;
 

@@ -109,7 +109,10 @@ const PUT_BEHIND_SLOTS: readonly StateKey[] = [
   stateKeyOf('deferred', 'delivery'),
 ];
 
-/** How many columns `StatusColumns` has; `NewColumns` has 4, or 7 with a claim (row.ts). */
+/**
+ * How many columns `StatusColumns` has; `NewColumns` has 4, or 7 with a claim (row.ts). By it
+ * `inTurn` finds `updatedAt`: at 10, or at 3 in `NewColumns`.
+ */
 const WHOLE = 13;
 const FIRST = 'id, flow, priority, enqueued_at, dedupe_key, slot, due_at, revision';
 

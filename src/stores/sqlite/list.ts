@@ -266,7 +266,7 @@ interface PageScan {
   readonly stoppedAt?: PagePlace;
 }
 
-/** Rows that one page may look at. */
+/** Rows that one page may look at. test/stores/sqlite/list.test.ts needs 12,500 to 24,980. */
 const SCAN_MAX = 20_000;
 
 const ORDER_SQL: Readonly<Record<ListOrder, string>> = {

@@ -43,7 +43,10 @@ export interface SqliteOnceOptions {
   readonly now?: () => number;
 }
 
-/** How many keys that are over one call forgets, so that no call pays for all of them. */
+/**
+ * How many keys that are over one call forgets, so that no call pays for all of them.
+ * test/stores/sqlite/once.test.ts needs 75 or more.
+ */
 const FORGET_MAX = 100;
 
 /**

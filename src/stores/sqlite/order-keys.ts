@@ -18,11 +18,20 @@ import { BOUND_LIMIT, KEYED_SQL } from './schema.ts';
 
 // The same times and the same limit: postgres/order-keys.ts.
 
-/** When the next of a key is checked again if its head may be taken at any time. */
+/**
+ * When the next of a key is checked again if its head may be taken at any time. Also in
+ * docs/how-to/transactional-outbox.md and test/stores/sqlite/order-keys.test.ts.
+ */
 const SOON_MS = 60_000;
-/** The same where the head waits for an operator, and for those behind the next. */
+/**
+ * The same where the head waits for an operator, and for those behind the next. Also in the same
+ * two files.
+ */
 const LATE_MS = 600_000;
-/** The most rows behind the first of a key that are reported: promised by `KeyHead`. */
+/**
+ * The most rows behind the first of a key that are reported: promised by `KeyHead`. Also in
+ * docs/reference/http-api.md.
+ */
 const BEHIND_MAX = 1_000;
 
 /** The first of a key, as far as it decides when those behind it are looked at. */
