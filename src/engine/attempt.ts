@@ -46,7 +46,10 @@ import type { HandlerRoute } from './handler-slots.ts';
  * The wait before a verdict that did not get through is tried again, doubling up to the maximum.
  */
 const SETTLE_WAIT = { firstMs: 50, maxMs: 5_000 };
-/** After an outage of what a body is read from, the wait before the message is tried again. */
+/**
+ * After an outage of what a body is read from, the wait before the message is tried again. Also in
+ * docs/reference/errors.md; testkit/simulator/checks/deliveries.ts expects no less.
+ */
 const OUTAGE_WAIT_MS = 10_000;
 const RELEASE: Verdict = { kind: 'release' };
 
@@ -295,6 +298,7 @@ function deferForOutage({ code, message }: RespoolError): Verdict {
   return { kind: 'defer', delayMs: OUTAGE_WAIT_MS, because, costsAttempt: false };
 }
 
+/** Also in docs/reference/limits.md. */
 const HISTORY_REASON_MAX_CHARS = 200;
 
 function codeAndReason(outcome: Outcome): { code: string; reason?: string } {
@@ -398,9 +402,15 @@ async function runMiddleware(route: HandlerRoute, delivery: EngineDelivery): Pro
 // handler swallows the error (invariant 11), and an outage of the store is not taken for a failure
 // of the handler.
 
-/** The largest body that `body()`, `text()` and `json()` hold in memory unless told otherwise. */
+/**
+ * The largest body that `body()`, `text()` and `json()` hold in memory unless told otherwise. Also
+ * in ports/handler.ts, docs/reference/limits.md and docs/how-to/stream-large-bodies.md.
+ */
 export const WHOLE_BODY_MAX_BYTES: number = 64 * 2 ** 20;
-/** What one attempt may note. */
+/**
+ * What one attempt may note. Also in docs/reference/limits.md, docs/how-to/handle-failures.md and
+ * test/engine/delivery.test.ts.
+ */
 export const NOTES_MAX = 64;
 export const NOTE_VALUE_MAX_CHARS = 4_096;
 

@@ -43,15 +43,29 @@ interface ClaimAnswer {
   readonly cameAt: number;
 }
 
-/** The first number, and what it may grow to with few slots. */
+/**
+ * The first number, and what it may grow to with few slots. The two limits are also in
+ * docs/guarantees.md, docs/reference/limits.md and decision 0014; test/engine/claimed-ahead.test.ts
+ * repeats all three.
+ */
 const PREFETCH_FIRST = 4;
 const PREFETCH_MAX_FEW_SLOTS = 32;
 const PREFETCH_MAX = 1_000;
-/** If handlers take longer than this many times a claim, claiming ahead gains nothing. */
+/**
+ * If handlers take longer than this many times a claim, claiming ahead gains nothing. Also in
+ * docs/guarantees.md.
+ */
 const QUICK_FACTOR = 4;
-/** After a claim that should not have waited, this many answers are ignored. */
+/**
+ * After a claim that should not have waited, this many answers are ignored. Also in
+ * docs/guarantees.md and test/engine/claimed-ahead.test.ts.
+ */
 const SKIPPED_ANSWERS = 100;
-/** How long a message may wait for a slot until it is given back. */
+/**
+ * How long a message may wait for a slot until it is given back. Also in docs/guarantees.md,
+ * docs/reference/events.md, docs/reference/limits.md and decision 0014;
+ * testkit/simulator/checks/deliveries.ts expects no less.
+ */
 export const PREFETCH_WAIT_MS = 1_000;
 
 /** How far ahead one engine claims. */

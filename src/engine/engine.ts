@@ -45,13 +45,22 @@ import { type HandlerRoute, HandlerSlots } from './handler-slots.ts';
 
 /** The earliest end of the wait after trouble that a wake-up can bring. */
 const WOKEN_RETRY_MS = 1_000;
-/** After trouble with the source, the wait before the next try doubles up to the maximum. */
+/**
+ * After trouble with the source, the wait before the next try doubles up to the maximum. Also in
+ * docs/reference/errors.md, docs/operations/disk-full.md and decision 0048.
+ */
 const TROUBLE_WAIT = { firstMs: 100, maxMs: 30_000 };
-/** How long handlers have to react to an abort before their messages are released. */
+/**
+ * How long handlers have to react to an abort before their messages are released. Also in
+ * docs/how-to/shut-down.md.
+ */
 const ABORT_GRACE_MS = 1_000;
 /** How long a stop waits for the store to take released messages back. */
 const RELEASE_WAIT_MS = 5_000;
-/** Maximum number of verdicts in flight to the store; above it no new work is taken. */
+/**
+ * Maximum number of verdicts in flight to the store; above it no new work is taken. Also in
+ * docs/reference/limits.md.
+ */
 const SETTLING_MAX = 5_000;
 
 type Phase = 'stopped' | 'running' | 'stopping';

@@ -149,7 +149,10 @@ export function emitVerdict(
 // Promise: it has all events since the call, also those before the first read; events that a slow
 // reader misses are counted, and the count is reported.
 
-/** Maximum number of events that wait for a slow reader; more are counted as missed. */
+/**
+ * Maximum number of events that wait for a slow reader; more are counted as missed. Also in
+ * docs/reference/events.md.
+ */
 const WAITING_MAX = 1_000;
 
 /** A stream of events from now on, until the signal fires or the loop is left. */

@@ -59,17 +59,30 @@ export interface CleanupResult {
   readonly unhandled: number;
 }
 
-/** A body must be without entry in two looks at least this far apart. */
+/**
+ * A body must be without entry in two looks at least this far apart. Also in
+ * docs/reference/stores/s3.md and test/spool/caretaker.test.ts.
+ */
 const ORPHAN_LOOKS_APART_MS: number = 10 * MINUTE_MS;
-/** With several processes: how long a topic is unclaimed before it is reported, in ms. */
+/**
+ * With several processes: how long a topic is unclaimed before it is reported, in ms.
+ * docs/reference/events.md promises two minutes, with `caretaker.every` of one.
+ */
 const REPORTED_AFTER_MS: number = MINUTE_MS;
-/** And held only after this long. */
+/**
+ * And held only after this long. Also in the text of `unhandled` in options.ts,
+ * docs/how-to/several-processes.md, docs/operations/a-message-is-stuck.md and
+ * docs/operations/upgrade.md.
+ */
 const UNHANDLED_AFTER_MS: number = 5 * MINUTE_MS;
 /** Messages of one topic that a round holds, about: a spool that stops waits for its round. */
 const UNHANDLED_MAX = 10_000;
 /** Active: left by a lost holder, of a topic that is no longer claimed. */
 const CLAIMED_STATES = ['incoming', 'deferred', 'active'] as const;
-/** The newest audit records that are kept. */
+/**
+ * The newest audit records that are kept. Also in docs/reference/limits.md and
+ * docs/reference/threats.md.
+ */
 const AUDIT_KEEP = 100_000;
 /** Maximum number of candidates remembered between looks; the rest waits for a later round. */
 const ORPHANS_MAX = 50_000;

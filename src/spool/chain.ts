@@ -17,7 +17,10 @@ import { checkOneOf } from '../core/limits.ts';
 type Bytes = Uint8Array;
 type Stream = AsyncIterable<Bytes>;
 
-/** Maximum number of characters that an envelope records of one transform. */
+/**
+ * Maximum number of characters that an envelope records of one transform. Also in
+ * docs/reference/limits.md.
+ */
 const ENCODING_MAX_CHARS = 256;
 const ENCODING_PATTERN = /^[\x21-\x7e]+$/;
 
@@ -379,7 +382,7 @@ function unreadable(encoding: string, id: string): RespoolError {
 
 // A list of transforms, checked: whole, named once, in a sound order.
 
-/** Maximum number of transforms in one list. */
+/** Maximum number of transforms in one list. Also in docs/reference/limits.md. */
 const TRANSFORMS_MAX = 16;
 const NAME_PATTERN = /^[a-z0-9-]{1,64}$/;
 const KINDS = ['compression', 'encryption', 'other'] as const;

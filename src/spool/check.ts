@@ -82,7 +82,7 @@ interface CheckArguments {
   }) => Promise<void>;
 }
 
-/** Maximum number of findings in one report. */
+/** Maximum number of findings in one report. Also in docs/reference/limits.md. */
 const FINDINGS_MAX = 10_000;
 
 /** Looks through every entry and every body; reads every stored body once. */

@@ -27,9 +27,15 @@ export const KINDS: readonly ClaimKind[] = [DEFERRED, INCOMING, BOUNCE];
 /** The states of notices that can be due. */
 export const NOTICE_STATES: readonly ClaimableState[] = BOUNCE.states;
 
-/** Four turns: each kind has at least one of them, the first has two. */
+/**
+ * Four turns: each kind has at least one of them, the first has two. Also in docs/guarantees.md and
+ * decision 0015.
+ */
 export const TURN_CYCLE: readonly ClaimKind[] = [DEFERRED, INCOMING, DEFERRED, BOUNCE];
-/** Interval of checks of a kind that had nothing due; meanwhile it gets what others leave. */
+/**
+ * Interval of checks of a kind that had nothing due; meanwhile it gets what others leave. Also in
+ * docs/guarantees.md, decision 0015 and test/spool/claim-fairness.test.ts.
+ */
 const LOOK_EVERY_MS = 100;
 
 /** Whose turn it is. */

@@ -44,7 +44,10 @@ import { keyHeads } from './order-keys.ts';
 import type { Pause } from './pauses.ts';
 import type { Runtime } from './runtime.ts';
 
-/** Heads of order keys in one answer, unless more or fewer are asked for. */
+/**
+ * Heads of order keys in one answer, unless more or fewer are asked for. Also in
+ * docs/reference/http-api.md and test/spool/order.test.ts.
+ */
 const KEY_HEADS_DEFAULT = 100;
 
 const INTERNALS = new WeakMap<object, SpoolInternals>();

@@ -60,6 +60,7 @@ const TIMES = [
 /** Every `ListOrder`; also in web/routes/schemas.ts and cli/commands/messages/list.ts. */
 const ORDERS = ['id', 'dueAt', 'updatedAt', 'priority', 'attempts'];
 const TIMES_ALLOWED = 'a number: milliseconds since 1970, as Date.now() gives them';
+/** Also in docs/reference/limits.md and test/spool/look.test.ts. */
 const PAGE_DEFAULT = 100;
 
 /** The store's query for a filter. */

@@ -18,11 +18,17 @@ import type { Clock } from '../ports/clock.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { SpoolSource } from './source.ts';
 
-/** Delay before a topic without a handler is reported, milliseconds. */
+/**
+ * Delay before a topic without a handler is reported, milliseconds. Also in
+ * docs/reference/errors.md, docs/reference/events.md and docs/operations/a-message-is-stuck.md.
+ */
 const GRACE_MS = 1_000;
 /** Maximum number of topics to remember; each is reported once. */
 const TOPICS_MAX = 1_000;
-/** Messages of before the start that are looked at; behind them, topics are. */
+/**
+ * Messages of before the start that are looked at; behind them, topics are.
+ * test/stores/sqlite/looks.test.ts allows for 1,000.
+ */
 const LOOK_MAX = 500;
 /** Maximum number of topics in one look; each is asked for by itself. */
 const TOPICS_LOOKED_AT = 100;

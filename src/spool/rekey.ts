@@ -77,6 +77,7 @@ export interface RekeyContext extends ActionParts {
 
 /** Messages that are worked on at once: their writes to the disk go together. */
 const AT_ONCE = 8;
+/** Also in docs/reference/http-api.md. */
 const TROUBLES_MAX = 100;
 /** What was active is looked at again this often without any progress, with this wait between. */
 const LOOKS_MAX = 5;

@@ -39,7 +39,10 @@ import { SpoolSource } from './source.ts';
 import { MissingHandlers } from './missing-handlers.ts';
 import { WhenIdle } from '../system/wait.ts';
 
-/** Dead processes are looked for this often. */
+/**
+ * Dead processes are looked for this often. Also in docs/how-to/several-processes.md and
+ * docs/operations/after-a-crash.md.
+ */
 const LOST_EVERY_MS: number = 10 * SECOND_MS;
 /**
  * Pauses made by other processes are looked for this often, whether the store calls or not. Less

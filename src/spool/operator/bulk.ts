@@ -20,7 +20,7 @@ import type { ListFilter } from '../list.ts';
 import { addProgress, NO_PROGRESS } from './bulk-actions.ts';
 import type { Bulk, BulkAction, BulkProgress, BulkStep } from './operator.ts';
 
-/** Maximum number of messages in one step. */
+/** Maximum number of messages in one step. Also in docs/reference/limits.md. */
 const STEP_MAX = 500;
 
 /** Messages that came this much later than now came before the clock was set back. */

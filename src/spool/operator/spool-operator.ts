@@ -226,7 +226,7 @@ async function statsOf(
 // Messages by topic and age. Where it grows to the right, something has been stuck for
 // long; where one line is large, one receiver is the trouble. The idea is Postfix's.
 
-/** Each age is twice the one before. */
+/** Each age is twice the one before. Also in docs/operations/deferred-grows.md. */
 const BOUNDS_MS: readonly number[] = [5, 10, 20, 40, 80, 160, 320, 640, 1_280].map(
   (minutes) => minutes * MINUTE_MS,
 );

@@ -16,6 +16,7 @@ import type { SpoolInternals } from '../internals.ts';
 import type { Spread, Throughput } from './operator.ts';
 import type { Clock } from '../../ports/clock.ts';
 
+/** Also in docs/reference/alerts.md and docs/reference/metrics.md. */
 const WINDOW_S = 60;
 /** Maximum number of deliveries whose times are kept: the last ones. */
 const TIMES_MAX = 2_000;
