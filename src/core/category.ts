@@ -76,11 +76,11 @@ interface CategoryInput {
   readonly place?: string;
 }
 
-/** Maximum number of rules of a user. */
+/** Maximum number of rules of a user. Also in docs/reference/dead-letters.md. */
 export const CATEGORY_RULES_MAX = 100;
-/** The longest text of a rule. */
+/** The longest text of a rule. Also in docs/reference/dead-letters.md. */
 export const CATEGORY_TEXT_MAX_CHARS = 255;
-/** Only this many characters of a reason are searched. */
+/** Only this many characters of a reason are searched. Also in docs/reference/dead-letters.md. */
 const REASON_READ_CHARS = 1_000;
 
 /** The category of a failure. For many of them: `categoriser`. */

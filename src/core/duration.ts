@@ -18,7 +18,10 @@ export const MINUTE_MS: number = 60 * SECOND_MS;
 export const HOUR_MS: number = 60 * MINUTE_MS;
 export const DAY_MS: number = 24 * HOUR_MS;
 
-/** No span in Respool is longer than this: a hundred years. */
+/**
+ * No span in Respool is longer than this: a hundred years. Also in docs/reference/limits.md and
+ * docs/reference/alerts.md.
+ */
 export const DURATION_MAX_MS: number = 36_525 * DAY_MS;
 
 const UNITS_MS: Readonly<Record<string, number>> = {

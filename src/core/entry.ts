@@ -124,5 +124,5 @@ export interface Entry {
   readonly inlineBody?: Uint8Array;
 }
 
-/** How many attempts the history keeps. */
+/** How many attempts the history keeps. Also in docs/reference/limits.md. */
 export const HISTORY_MAX = 10;

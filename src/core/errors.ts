@@ -120,6 +120,7 @@ export function show(value: unknown): string {
   return `${text.slice(0, SHOWN_MAX_CHARS - SHOWN_TAIL_CHARS - 1)}…${tail}`.toWellFormed();
 }
 
+/** Both are also in test/core/errors.test.ts. */
 const SHOWN_MAX_CHARS = 80;
 /** Room for the name of a file and its folder. */
 const SHOWN_TAIL_CHARS = 54;

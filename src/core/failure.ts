@@ -28,10 +28,13 @@ export interface Failure {
   readonly fingerprint: string;
 }
 
-/** The longest reason that is kept; what is longer is cut and marked. */
+/**
+ * The longest reason that is kept; what is longer is cut and marked. Also in
+ * docs/reference/limits.md.
+ */
 export const REASON_MAX_CHARS = 1_000;
 
-/** The longest code that is kept. */
+/** The longest code that is kept. Also in docs/reference/limits.md. */
 export const CODE_MAX_CHARS = 64;
 
 /** A handler throws this when trying again can help. */

@@ -17,7 +17,10 @@ export interface Forecast {
   readonly fullInMs: number | null;
 }
 
-/** Rates of a shorter time say nothing about when a backlog is gone. */
+/**
+ * Rates of a shorter time say nothing about when a backlog is gone. Also in
+ * docs/reference/alerts.md.
+ */
 export const RATE_WINDOW_MIN_MS: number = 10 * SECOND_MS;
 
 /** Until a backlog is gone; 0 when there is none, null when it is not within a hundred years. */
@@ -37,11 +40,17 @@ interface Sample {
   readonly value: number;
 }
 
-/** Samples kept per window, and the share of the window that they must cover. */
+/**
+ * Samples kept per window, and the share of the window that they must cover. The share of
+ * TREND_WINDOW_MS is the "first minute" of docs/reference/alerts.md and docs/reference/metrics.md.
+ */
 const SAMPLES_MAX = 120;
 const WINDOW_SHARE_MIN: number = 1 / 15;
 
-/** The window over which the growth of disks, queues and outboxes is measured. */
+/**
+ * The window over which the growth of disks, queues and outboxes is measured. Also in
+ * docs/reference/alerts.md and docs/reference/metrics.md.
+ */
 export const TREND_WINDOW_MS: number = 15 * MINUTE_MS;
 
 /** The growth of one value over the last minutes, from samples of it. */

@@ -13,7 +13,7 @@
 
 import { RespoolError, show } from './errors.ts';
 
-/** Maximum number of characters of a pattern. */
+/** Maximum number of characters of a pattern. Also in docs/reference/dead-letters.md. */
 export const GLOB_MAX_CHARS = 256;
 
 /** A compiled pattern. */

@@ -9,11 +9,16 @@
 import type { Headers } from './entry.ts';
 import { RespoolError, show } from './errors.ts';
 
-/** Also in the names of files (stores/filesystem); `idRange` of stores/shared relies on it. */
+/**
+ * Also in the names of files (stores/filesystem); `idRange` of stores/shared relies on it. This and
+ * what follows, but for refs and ports, is also in docs/reference/limits.md, most of it in
+ * test/core/limits.test.ts.
+ */
 export const ID_PATTERN: RegExp = /^[0-9a-z][0-9a-z_-]{0,63}$/;
 /**
  * The name of a stored body: the message id, and a suffix that makes it unique (`refOf` of
- * spool/caretaker.ts). Also part of names in the body stores of filesystem and s3.
+ * spool/caretaker.ts). Also part of names in the body stores of filesystem and s3. The text of
+ * ports/body-store.ts names it.
  */
 export const REF_MAX_CHARS = 128;
 export const REF_PATTERN: RegExp = /^[0-9a-z][0-9a-z_-]{0,127}$/;
@@ -26,7 +31,7 @@ export const KEY_MAX_CHARS = 255;
 export const PRIORITY_DEFAULT = 5;
 export const PRIORITY_MAX = 9;
 export const PORT_MAX = 65_535;
-/** The most entries of a list, as `ListQuery` promises. */
+/** The most entries of a list, as `ListQuery` promises. Also in docs/reference/http-api.md. */
 export const PAGE_MAX = 500;
 
 /** The smallest and the largest allowed number. */

@@ -27,7 +27,7 @@ import type { Failure } from './failure.ts';
 import type { ClaimableState, State } from './state.ts';
 import type { Verdict } from './verdict.ts';
 
-/** How many notes a message carries over all its attempts. */
+/** How many notes a message carries over all its attempts. Also in docs/reference/limits.md. */
 export const NOTES_KEPT_MAX = 128;
 
 /** How long a message is kept after its end. */

@@ -58,6 +58,7 @@ export interface RetryPolicy {
 /** A registered delay function: the attempt that just failed (1, 2, …) and why → the wait. */
 export type BackoffFunction = (attempt: number, failure: Failure) => Duration;
 
+/** Also in docs/reference/limits.md and docs/how-to/retry-policies.md. */
 export const ATTEMPTS_MAX = 1_000;
 
 /** What every policy takes. */

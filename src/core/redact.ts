@@ -127,6 +127,7 @@ interface Redactor {
   text(text: string): string;
 }
 
+/** Also in docs/reference/logs.md, as ITEMS_MAX, TEXT_MAX_CHARS and LINE_MAX_CHARS. */
 const DEPTH_MAX = 8;
 /** Values of one list or object. */
 const ITEMS_MAX = 100;
@@ -278,7 +279,10 @@ function cutText(text: string, maxChars: number): string {
   return `${cut}… ${Math.max(0, text.length - maxChars)} more characters`;
 }
 
-/** Shorter secrets are not hidden: they are part of too many ordinary words. */
+/**
+ * Shorter secrets are not hidden: they are part of too many ordinary words. Also in
+ * docs/how-to/deliver-over-http.md.
+ */
 const KNOWN_MIN_CHARS = 6;
 /** Data that is nested deeper has a cycle. */
 const DATA_DEPTH_MAX = 32;
@@ -418,7 +422,10 @@ export class KnownSecrets {
 
 /** Names of secrets that are common only in the query of a URL. */
 const SECRET_PARAMETER = /^(?:code|pwd)$/i;
-/** Minimum length of a part of a path that looks like a random secret. */
+/**
+ * Minimum length of a part of a path that looks like a random secret. Also in
+ * docs/how-to/deliver-over-http.md.
+ */
 const RANDOM_MIN_CHARS = 16;
 const USERINFO = /(\b[a-z][a-z0-9+.-]*:\/\/)[^\s/?#@]*@/gi;
 

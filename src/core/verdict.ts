@@ -133,7 +133,10 @@ export interface Judgement {
   readonly backoffs?: Readonly<Record<string, BackoffFunction>>;
 }
 
-/** How many holders in a row may be lost before the message is held as poison. */
+/**
+ * How many holders in a row may be lost before the message is held as poison. Also in
+ * docs/start.md, docs/reference/limits.md and docs/operations/a-message-is-stuck.md.
+ */
 export const LOST_MAX = 3;
 
 /**

@@ -44,7 +44,10 @@ function startTimer(ms: number, call: () => void): () => void {
 // clock shows `earliest()` at least and `latest()` at most, and `now()` is the middle. Due times
 // are compared with `earliest()`, so no attempt begins before them by the server's clock.
 
-/** If wall and monotonic time differ by more than this since the last check, the clock was set. */
+/**
+ * If wall and monotonic time differ by more than this since the last check, the clock was set. Also
+ * in docs/guarantees.md, docs/reference/events.md and docs/reference/metrics.md.
+ */
 const JUMP_MS = 2_000;
 
 /**

@@ -146,11 +146,17 @@ export async function readWhole(
   return whole.length < whole.buffer.byteLength * USED_MIN ? Buffer.from(whole) : whole;
 }
 
-/** Unreleased bytes between two hints to V8. */
+/**
+ * Unreleased bytes between two hints to V8. Also in decision 0045, whose 32 MiB of output are
+ * counted by half (spool/body.ts).
+ */
 const HINT_EVERY_BYTES: number = 16 * 2 ** 20;
 /** With what was streamed it makes the 64 MiB at which V8 looks for dead buffers. */
 const HINT_BYTES: number = 48 * 2 ** 20;
-/** A collection goes through the whole heap: in a larger one it costs more than it gains. */
+/**
+ * A collection goes through the whole heap: in a larger one it costs more than it gains. Also in
+ * decision 0045.
+ */
 const HEAP_MAX_BYTES: number = 64 * 2 ** 20;
 let streamedBytes = 0;
 

@@ -38,6 +38,7 @@ const CASES: readonly EntryCase[] = [
   ...orderModelCases,
 ];
 
+/** Also in docs/how-to/write-a-store.md. */
 const CROWD_DEFAULT = 20_000;
 
 /** The cases this store has to pass, by what it can be asked. */

@@ -33,6 +33,7 @@ const HAS_BLOCK_CHECKSUM = 0x10;
 const HAS_CONTENT_SIZE = 0x08;
 const HAS_CONTENT_CHECKSUM = 0x04;
 const HAS_DICTIONARY = 0x01;
+/** As CODEC_BLOCK_BYTES of codec.ts and docs/reference/body-format.md say. */
 const BLOCK_OF_64_KIB = 0x40;
 /** More than our writer makes of 64 KiB, and few enough to be unpacked without risk. */
 const BLOCKS_MAX = 4;

@@ -132,7 +132,10 @@ const PACK_OUT_BYTES = 128 * KIB;
 const SPARE_JOINS_MAX = 4;
 const UNPACK_OUT_BYTES = 256 * KIB;
 const OUT_MIN_BYTES = KIB;
-/** 8 MiB, the largest that `best` writes: a hostile frame must not take 128 MiB of memory. */
+/**
+ * 8 MiB, the largest that `best` writes: a hostile frame must not take 128 MiB of memory. Also in
+ * docs/reference/body-format.md.
+ */
 const ZSTD_WINDOW_LOG_MAX = 23;
 
 /** The codec, or why this Node does not have it. */

@@ -11,7 +11,10 @@ import { importPeer } from '../system/peer.ts';
 import { EventLoopTurns } from './event-loop.ts';
 import type { CompressionLevel } from './options.ts';
 
-/** Compressed bytes are passed to a decoder in steps of this size; ratios are measured per step. */
+/**
+ * Compressed bytes are passed to a decoder in steps of this size; ratios are measured per step.
+ * Stored ratios depend on it, and docs/reference/body-format.md has it.
+ */
 export const STEP_BYTES: number = 64 * 1024;
 
 /** A piece of a compressed or plain stream. */
@@ -205,7 +208,7 @@ async function onRejection<T>(promise: Promise<T>, onFailure: () => void): Promi
 // A stream is a sequence of blocks of 64 KiB plain bytes, packed one by one in the calling thread,
 // with turns of the event loop between them. The format says how a sequence begins and ends.
 
-/** Plain bytes of every block but the last. */
+/** Plain bytes of every block but the last. Also in docs/reference/body-format.md. */
 export const CODEC_BLOCK_BYTES: number = 64 * 1024;
 
 /** About 1 ms of work in one call. Above this, a stream is as fast and copies less. */

@@ -30,13 +30,19 @@ import {
 } from './codec.ts';
 import { checkCompressOptions, type CompressionLevel, type CompressOptions } from './options.ts';
 
-/** Smaller bodies are stored as they are: the header of a codec would use up the gain. */
+/**
+ * Smaller bodies are stored as they are: the header of a codec would use up the gain. Also in
+ * docs/reference/body-format.md.
+ */
 const COMPRESS_MIN_BYTES = 64;
-/** The beginning of a body by which is decided whether to compress it. */
+/**
+ * The beginning of a body by which is decided whether to compress it. Also in
+ * docs/reference/body-format.md and docs/how-to/compress-and-encrypt.md.
+ */
 const SAMPLE_BYTES = 64 * 1024;
 /** A body in memory goes through a codec's stream in slices of this size. */
 const SLICE_BYTES = 512 * 1024;
-/** A smaller gain is not worth the work of decompressing. */
+/** A smaller gain is not worth the work of decompressing. Also in docs/reference/body-format.md. */
 const GAIN_MIN = 0.05;
 
 /** The most that any codec accepts in one call, or collects of a stream. */
@@ -266,9 +272,15 @@ export type CodecSources = Readonly<Record<StoredCodec, CodecSource>>;
 /** The recorded encoding of a body that was not compressed. */
 export const PLAIN = 'plain';
 
-/** A body that unpacks to more than this many times its size has its ratio recorded. */
+/**
+ * A body that unpacks to more than this many times its size has its ratio recorded. Stored bodies
+ * depend on it, and docs/reference/body-format.md has it.
+ */
 const RATIO_MAX = 200;
-/** Minimum number of plain bytes before ratios are checked: smaller bodies are harmless. */
+/**
+ * Minimum number of plain bytes before ratios are checked: smaller bodies are harmless. Also in
+ * docs/reference/body-format.md.
+ */
 const RATIO_FREE_BYTES: number = 1024 * 1024;
 
 const ENCODING_PATTERN = /^([a-z0-9]+)(?:;ratio=([1-9][0-9]{0,14}))?$/;

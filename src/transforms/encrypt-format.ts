@@ -25,7 +25,8 @@ import { type Cipher, CIPHERS } from './options.ts';
 
 /**
  * n.b. Smaller chunks are slower: reading takes a tenth longer with 256 KiB, and half as long again
- * with 64 KiB. With 1 MiB writing takes longer: what may be the last chunk is kept back.
+ * with 64 KiB. With 1 MiB writing takes longer: what may be the last chunk is kept back. Also in
+ * docs/reference/body-format.md and test/transforms/encrypt-roundtrip.test.ts.
  */
 export const CHUNK_BYTES = 524_288;
 export const SALT_BYTES = 32;

@@ -18,7 +18,10 @@ import { withTimeout } from '../system/wait.ts';
 
 const KEYS_MAX = 1_000;
 
-/** The time limit for a key service or a disk. */
+/**
+ * The time limit for a key service or a disk. Also in docs/reference/threats.md and
+ * test/transforms/encrypt-keys.test.ts.
+ */
 const KEY_FETCH_MAX_MS = 30_000;
 
 /** Only this much of a file is read; the text of a key is far shorter. */
@@ -268,6 +271,7 @@ interface KeyLocation {
 }
 
 const KEY_BYTES = 32;
+/** As the pattern below and docs/reference/body-format.md say. */
 const KEY_ID_MAX_CHARS = 64;
 const KEY_ID_PATTERN = /^[A-Za-z0-9._-]{1,64}$/;
 const KEY_ID_ALLOWED = `1 to ${KEY_ID_MAX_CHARS} of A-Z a-z 0-9 . _ -`;

@@ -70,6 +70,7 @@ const TEXT_AT: number = SALT_BYTES + NONCE_BYTES;
 const AUTH: { readonly authTagLength: number } = { authTagLength: TAG_BYTES };
 const ROOT_SALT = 'respool/v1/seal';
 const TOKEN_PREFIX = 'sealed.';
+/** Stored tokens have this length; test/transforms/seal-destinations.test.ts repeats it. */
 const TOKEN_CHARS = 16;
 
 /** Maximum number of texts per salt, except in tests. */

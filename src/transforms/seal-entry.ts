@@ -309,7 +309,10 @@ interface Opened {
 /** Maximum number of rounds of a claim that finds only entries that do not open. */
 const CLAIM_ROUNDS_MAX = 20;
 
-/** When a released entry is due again. */
+/**
+ * When a released entry is due again. Also in docs/reference/threats.md and
+ * test/transforms/seal-outage.test.ts.
+ */
 const RELEASE_DELAY_MS = 10_000;
 
 const NOTHING_UNOPENED: readonly Unopened[] = [];

@@ -33,7 +33,7 @@ export interface Write {
   readonly atMs: number;
 }
 
-/** Lazy writes are durable after this long at the latest. */
+/** Lazy writes are durable after this long at the latest. As ports/entry-store.ts promises. */
 const LAZY_MS = 250;
 
 /** The shared data of a world. */
