@@ -329,6 +329,23 @@ test('each action is done once for an episode, and what fails is told and tried 
   expect(done.slice(count)).toEqual(['resume mail.# by alert:r', 'replay timeouts by alert:r']);
 });
 
+test('a replay that a removed rule had still to begin is forgotten; a pause it made is ended', async () => {
+  const { spool, rounds, state, clock } = await scene('count held > 0', {
+    rules: [ruleOf('other', 'count held > 0')],
+    act: () => Promise.reject(new Error('not now')),
+  });
+  const { records } = spool.operator({ by: 'earlier' });
+  const now = clock.now();
+  const over = { phase: 'quiet', since: now, episode: 1, resolvedAt: now, when: 'count held > 0' };
+  const pendingActions = ['resume mail', 'replay timeouts'];
+  await records.put('alert.state', 'r', { ...over, pendingActions });
+  await rounds(1);
+  expect((await state('r'))?.pendingActions).toEqual(['resume mail']);
+  await records.put('alert.state', 's', { ...over, pendingActions: ['replay timeouts'] });
+  await rounds(1);
+  expect((await state('s'))?.pendingActions).toBeUndefined();
+});
+
 test('rounds come by themselves, as often as is said, until they are stopped', async () => {
   const { alerts, clock, dials, phases } = await scene('count held > 0', { everyMs: 5 * SECOND });
   alerts.start();

@@ -290,6 +290,7 @@ class Evaluation implements Alerts {
     savedState: SavedState,
     change: 'fired' | 'resolved' | undefined,
   ): Promise<void> {
+    dropUnwanted(rule, savedState);
     if (!(await this.#save(rule.name, savedState))) return;
     if (change !== undefined) this.#tellEvent(savedState.state, change);
     await this.#notifyPending(rule, savedState);
@@ -400,7 +401,7 @@ class Evaluation implements Alerts {
     if (this.#isAway) return;
     const { name } = rule;
     const { pendingActions = [], episode } = this.#saved.get(name)?.state ?? {};
-    for (const key of pendingActions.filter((one) => isStillWanted(one, rule))) {
+    for (const key of pendingActions) {
       const onDone = (): void => this.#done(name, key, episode);
       const doing = doingOf(name, key);
       if (this.#isWanted(name, key)) onDone();
@@ -526,7 +527,8 @@ function withoutDelivered(
 
 // What a rule does when it fires and when it is resolved.
 //
-// On record an action is its key, so that it is done also when its rule is no longer there.
+// On record an action is its key; of a rule that is no longer there, only resumes are done. A new
+// kind also goes into types.ts, config/load/alerts.ts and cli/commands/alerts/alerts-service.ts.
 
 /** What is to be done when it fires, in the order of the actions. */
 function actionsOnFiring({ actions }: AlertRule): readonly string[] {
@@ -566,6 +568,15 @@ function isStillWanted(key: string, rule: AlertRule): boolean {
   return [...actionsOnFiring(rule), ...actionsOnEnd(rule, [])].includes(key);
 }
 
+/** Takes off what its rule has no more: it would be pending for good. */
+function dropUnwanted(rule: AlertRule, savedState: SavedState): void {
+  const { pendingActions = [], ...rest } = savedState.state;
+  const wanted = pendingActions.filter((key) => isStillWanted(key, rule));
+  if (wanted.length === pendingActions.length) return;
+  savedState.state = wanted.length === 0 ? rest : { ...rest, pendingActions: wanted };
+  savedState.isDirty = true;
+}
+
 /**
  * Of the actions with the same key one runs at a time, so that a slow pause cannot land after its
  * resume.
@@ -575,7 +586,10 @@ function exclusionKeyOf(rule: string, action: AlertActionCall): string {
   return `${rule} ${action.kind === 'hold' ? 'hold' : 'pause'} ${action.topic}`;
 }
 
-/** Longest wait before a failed action is tried again, unless rounds are further apart. */
+/**
+ * Longest wait before a failed action is tried again, unless rounds are further apart. Also in
+ * docs/reference/alerts.md.
+ */
 const RETRY_MAX_MS: number = 5 * MINUTE_MS;
 
 type ActionOptions = Pick<AlertOptions, 'act' | 'rules' | 'clock' | 'everyMs'>;
