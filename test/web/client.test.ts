@@ -145,6 +145,13 @@ describe('a look', () => {
     expect(await far.shape()).toEqual(await near.shape());
     const options = { by: 'destination', filter: { topic: 'a.*' } } as const;
     expect(await far.shape(options)).toEqual(await near.shape(options));
+    const none = { key: 'TOTAL', total: 0, counts: Array.from({ length: 10 }, () => 0) };
+    for (const filter of [{ state: [] }, { ids: [] }]) {
+      expect(await far.shape({ filter })).toEqual(await near.shape({ filter }));
+      expect(await far.shape({ filter })).toMatchObject({ rows: [], total: none });
+    }
+    const unsaid = { filter: { state: undefined } } as object;
+    expect(await far.shape(unsaid)).toEqual(await near.shape(unsaid));
     expect(await far.check()).toEqual(await near.check());
   });
 

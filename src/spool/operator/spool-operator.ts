@@ -238,7 +238,7 @@ const ROWS_MAX = 500;
 /** The shape of what fits the filter now. */
 async function shapeOf(spool: SpoolInternals, options: ShapeOptions = {}): Promise<Shape> {
   const by = checkOneOf('by', options.by ?? 'topic', ['topic', 'destination']);
-  const filter: ListFilter = { state: SHAPE_STATES, ...options.filter };
+  const filter = { ...options.filter, state: options.filter?.state ?? SHAPE_STATES };
   const at = spool.now();
   const counted = needsReading(filter)
     ? await countByReading(spool, by, filter, at)

@@ -114,13 +114,21 @@ function reads(client: ServiceClient): Reads {
       return (await client.ask<{ records: Recorded[] }>('/v1/audit', { query })).records;
     },
     stats: () => client.ask<Stats>('/v1/stats'),
-    shape: ({ by: what = 'topic', filter = {} } = {}) => {
-      const query = queryOfFilter(filter) ?? new URLSearchParams();
-      query.set('by', what);
-      return client.ask<Shape>('/v1/shape', { query });
+    shape: async ({ by: what = 'topic', filter = {} } = {}) => {
+      const query = queryOfFilter(filter);
+      const asked = query ?? new URLSearchParams();
+      asked.set('by', what);
+      const shape = await client.ask<Shape>('/v1/shape', { query: asked });
+      // A query cannot say "none of them": its time and bounds are those of the service.
+      return query === undefined ? emptied(shape) : shape;
     },
     events: (options) => eventsOf(client, options),
   };
+}
+
+function emptied(shape: Shape): Shape {
+  const { key, counts } = shape.total;
+  return { ...shape, rows: [], total: { key, total: 0, counts: counts.map(() => 0) } };
 }
 
 type Recorded = AuditRecord & { readonly sequence: number };
