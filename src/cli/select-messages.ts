@@ -37,7 +37,11 @@ const STATES_MEANT: Readonly<Record<string, string>> = {
   kept: 'archived',
 };
 
-/** The options that choose messages; all given conditions hold together. */
+/**
+ * The options that choose messages; all given conditions hold together. By their names
+ * dlq/options.ts takes some and declares others again, which dlq/letter-places.ts reads through
+ * `messageFilterOf`; outbox/messages.ts leaves out `--lane`.
+ */
 export const FILTER_OPTIONS: readonly OptionSpec[] = [
   {
     flags: '--state <state>',

@@ -79,7 +79,10 @@ const KINDS: readonly LetterKind[] = ['dead', 'parked', 'archived'];
 const PAGE_MAX = 500;
 /** Maximum number of letters that are examined, unless more is asked for. */
 const LOOK_MAX = 100_000;
-/** As ports/dead-letters.ts promises; also in rabbit/queues/queue-letters.ts. */
+/**
+ * As ports/dead-letters.ts promises; also in rabbit/queues/queue-letters.ts, replay/send-letters.ts
+ * and docs/reference/dead-letters.md.
+ */
 const IN_HAND_DEFAULT = 100;
 const IN_HAND_MAX = 1_000;
 /** Maximum number settled in one call; two calls may be in flight. */

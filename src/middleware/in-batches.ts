@@ -1,8 +1,8 @@
 /**
  * inBatches — makes a handler that collects several deliveries and passes them to one call.
  *
- * Not a middleware: a middleware wraps a handler of single deliveries, and here there is none. Each
- * delivery keeps its own slot, attempt, lease and outcome.
+ * Not a middleware: it wraps no handler of single deliveries. Each delivery keeps its own slot,
+ * attempt, lease and outcome. Also told in docs/how-to/middleware.md.
  *
  *   handler(delivery) ─▶ gathered ─`max`, or `within` after the first─▶ one call ─▶ outcomes
  */
@@ -103,6 +103,7 @@ export function inBatches<Body = unknown>(options: InBatchesOptions<Body>): Hand
 
   function remove(member: Member<Body>): void {
     gathered = gathered.filter((other) => other !== member);
+    // Of none: only its timer is stopped.
     if (gathered.length === 0) takeAll();
     member.resolve(ABORTED_OUTCOME);
   }

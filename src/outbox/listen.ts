@@ -68,10 +68,13 @@ export const LISTEN_OPTIONS: Readonly<Record<'exchange' | 'exchangeType' | 'retr
     },
   };
 
-/** Options of consumers that `listen` sets itself, and what to give instead. */
+/**
+ * Options of consumers that `listen` sets itself, and what to give instead. The same names are in
+ * the `Omit` of ListenOptions, and in docs/reference/outbox.md.
+ */
 const FOREIGN: Readonly<Record<string, string>> = {
   bindings: 'give the binding keys first, and "exchange" and "exchangeType"',
-  topology: 'it is always perDelay()',
+  topology: 'it is perDelay(), or that of "compat"',
   policy: 'give "retryDelays"',
   policies: 'give "retryDelays"',
   backoffs: 'give "retryDelays"',

@@ -166,7 +166,7 @@ function explained(error: unknown, parts: ReadArguments): unknown {
 /** A store of entries that shows older states shows messages that have ended, without a body. */
 function whyMissing({ entries, wentBackAt }: ReadArguments): string | undefined {
   const foundAt = wentBackAt?.();
-  // Searched for with --text: docs/operations/damaged-data.md.
+  // Searched for with --text: docs/operations/damaged-data.md. Also in tests of stores/nats.
   const may = 'so the message may have ended before';
   if (foundAt !== undefined) {
     const at = new Date(foundAt).toISOString();
@@ -439,7 +439,7 @@ class BodyCopies {
     const length = bytes.byteLength;
     const isLent = length >= LENT_MIN_BYTES && length <= LENT_MAX_BYTES;
     const { maxBytes } = this.#window;
-    // Undefined until the store reads: what is inline or sampled before that stays as it is.
+    // Undefined until the store reads: what is kept inline or sampled by a transform is not reused.
     if (maxBytes === undefined || !isLent) return copyOf(bytes);
     this.#lent ??= new ReusedBuffers(maxBytes);
     const memory = this.#lent.take(length);

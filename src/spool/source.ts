@@ -66,7 +66,11 @@ import {
 } from './claim-fairness.ts';
 import type { StoreClock } from '../system/clock.ts';
 
-/** After a round that took everything due, hand-offs go on this long until a wait knows more. */
+/**
+ * After a round that took everything due, hand-offs go on this long until a wait knows more: for so
+ * long a new message may go before one that came due meanwhile. Below the 60 ms of
+ * test/engine/hand-off.test.ts.
+ */
 const CLEAR_MS = 50;
 /** When the store says "due" but gives nothing, the wait grows from this, to not spin. */
 const EMPTY_WAIT = { firstMs: 5, maxMs: 1_000 };

@@ -1,6 +1,9 @@
 /**
  * letter-cases — the cases of the suite for dead letters: looking changes nothing, only letters
  * that were asked for come into hand, and what happens to them is safe.
+ *
+ * The types are public (test/frozen/api/testkit.txt): a new ability is optional. What a maker may
+ * omit: dead-letters-suite.ts. Makers repeat the defaults of `LetterSample`.
  */
 
 import assert from 'node:assert/strict';

@@ -192,7 +192,7 @@ withService('rabbitmq', (url) => {
       [
         'a topology',
         ['a', { queue: 'q', exchange: 'x', url: 'amqp://x', topology: {} }, () => undefined],
-        /no option "topology" of listen: it is always perDelay\(\)/,
+        /no option "topology" of listen: it is perDelay\(\), or that of "compat"/,
       ],
       [
         'bindings',

@@ -20,7 +20,8 @@
  *   canary          how one of them ended, by the process that settled it
  *
  * Letters are numbers there: their place in the plan. One append per batch: results go with the
- * next intent, since a missing result costs nothing but a look after a crash.
+ * next intent, since a missing result costs nothing but a look after a crash. Journals of earlier
+ * versions stay readable.
  *
  * The lease is on the record of the replay, renewed by a heartbeat that also hears what is wanted:
  *
@@ -415,9 +416,9 @@ function renamed(outcome: LetterOutcome): LetterOutcome {
   return outcome.code === 'replay.homeless' ? { ...outcome, code: 'replay.unroutable' } : outcome;
 }
 
-/** Keys of a plan per record. */
+/** Keys of a plan per record. Also in docs/reference/dead-letters.md. */
 const CHUNK_MAX = 500;
-/** Records per read; one of a plan may have 50 KiB. */
+/** Records per read, at most 1,000 (ports/record-store.ts); one of a plan may have 50 KiB. */
 const READ_MAX = 200;
 
 /** Writes the frozen keys into the journal. */
@@ -549,10 +550,16 @@ class StopReason {
   }
 }
 
-/** The reason recorded when a replay is paused because its process was told to end. */
+/**
+ * The reason recorded when a replay is paused because its process was told to end. It stays as it
+ * is: rules/run.ts knows recorded replays by this beginning.
+ */
 export const INTERRUPTED_REASON = 'it was interrupted';
 
-/** How long a runner keeps its lease without a heartbeat. */
+/**
+ * How long a runner keeps its lease without a heartbeat; OBEYED_WITHIN_MS of
+ * cli/commands/dlq/replay/replays.ts is longer. All three are in docs/reference/dead-letters.md.
+ */
 export const LEASE_MS: number = 30 * SECOND_MS;
 const BEAT_MS = SECOND_MS;
 /** Nothing new is begun when less than this is left of the lease. */

@@ -46,7 +46,7 @@ export interface PassParts extends DecisionContext {
   readonly keep: (copies: readonly KeptCopy[]) => Promise<void>;
 }
 
-/** Letters in hand at once, as the port allows it. */
+/** Letters in hand at once, as the port allows it. Also in docs/reference/dead-letters.md. */
 const IN_HAND_MAX = 1_000;
 /**
  * A batch that is not full waits no longer for more: a place that lets few be in hand, since it

@@ -325,7 +325,7 @@ export interface ConfirmPublisherLimits {
   readonly waitingMaxBytes: number;
 }
 
-/** As the defaults of options.ts. */
+/** As the defaults of publish/options.ts. */
 export const CONFIRM_PUBLISHER_LIMITS: ConfirmPublisherLimits = {
   confirmTimeoutMs: 30_000,
   windowMax: 1_000,
@@ -333,7 +333,7 @@ export const CONFIRM_PUBLISHER_LIMITS: ConfirmPublisherLimits = {
   waitingMaxBytes: 64 * 2 ** 20,
 };
 
-/** Bytes on their way at once, whatever the window says. */
+/** Bytes on their way at once, whatever the window says. Also in docs/reference/rabbit.md. */
 const WINDOW_MAX_BYTES = 32 * 2 ** 20;
 /** The wait before it is asked again whether an exchange is there. */
 const ASK_AGAIN_MS = 100;

@@ -64,11 +64,17 @@ import type { WalkOptions } from './queue-pass.ts';
 
 type QueueRoute = Extract<port.LetterRoute, { readonly kind: 'queue' }>;
 
-/** The most messages that one walk holds unacked, as in sweep-queue.ts; the broker tracks each. */
+/**
+ * The most messages that one walk holds unacked; the broker tracks each. Also in sweep-queue.ts,
+ * docs/reference/dead-letters.md and docs/guarantees.md.
+ */
 const HELD_MAX = 1_000_000;
 /** Maximum number of letters in memory with their content during a look. */
 const LOOK_WINDOW = 200;
-/** As ports/dead-letters.ts promises; also in dead-letters/spool-letters.ts. */
+/**
+ * As ports/dead-letters.ts promises; also in dead-letters/spool-letters.ts, replay/send-letters.ts
+ * and docs/reference/dead-letters.md.
+ */
 const IN_HAND_DEFAULT = 100;
 const IN_HAND_MAX = 1_000;
 /** How long the answer to what looking costs is believed. */
@@ -653,6 +659,7 @@ function settledBy(kind: DrainRemoval['kind'], result: CarryResult): SettleResul
 }
 
 /** What comes of settling a letter that is not in hand: it was settled before, or given back. */
+/** Its code is BACK_CODE of dead-letters/replay/send-letters.ts. */
 function notInHand(message: OpenMessage | undefined): SettleResult {
   if (message?.wasSettled === true) return { kind: 'gone' };
   const reason =

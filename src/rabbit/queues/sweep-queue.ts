@@ -149,7 +149,10 @@ function sweepCopy(message: AmqpMessage, { queue, target, deaths, now }: SweepTa
   };
 }
 
-/** n.b. The delivery itself tells only how it came into the dead queue; its oldest death, more. */
+/**
+ * n.b. The delivery itself tells only how it came into the dead queue; its oldest death, more. As
+ * `beginningOf` of letter.ts, which reads past headers too. In docs/reference/rabbit.md.
+ */
 function beginningOf({ properties }: AmqpMessage, queue: string): Record<string, unknown> {
   const oldest = xDeathsOf(properties.headers ?? {})
     .filter((death) => death.queue !== queue)
@@ -161,7 +164,10 @@ function beginningOf({ properties }: AmqpMessage, queue: string): Record<string,
 const AVERAGE_BYTES: number = 16 * 2 ** 10;
 /** Progress is reported once for this many messages. */
 const PROGRESS_EVERY = 100;
-/** At most this many stay, as in queue-letters.ts: messages behind them would never be seen. */
+/**
+ * At most this many stay: messages behind them would never be seen. Also in queue-letters.ts,
+ * docs/reference/dead-letters.md and docs/guarantees.md, and in decision 0035.
+ */
 const HELD_MAX = 1_000_000;
 
 /** Sweeps one queue; what goes wrong is in the report. */

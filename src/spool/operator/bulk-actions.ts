@@ -16,7 +16,7 @@ import type {
   RemoveOptions,
 } from './operator.ts';
 
-/** Refusals that are shown, at most. */
+/** Refusals that are shown, at most: promised by `BulkProgress`, and so by the HTTP API. */
 const REFUSALS_MAX = 10;
 
 /** Nothing done yet. */

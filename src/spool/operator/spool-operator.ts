@@ -232,7 +232,7 @@ const BOUNDS_MS: readonly number[] = [5, 10, 20, 40, 80, 160, 320, 640, 1_280].m
 );
 /** States of messages that a shape counts. */
 const SHAPE_STATES = ['incoming', 'active', 'deferred'] as const;
-/** Maximum number of lines of a shape. */
+/** Maximum number of lines of a shape: promised by `Shape`; also in the CLI's inspect/shape.ts. */
 const ROWS_MAX = 500;
 
 /** The shape of what fits the filter now. */

@@ -1,7 +1,9 @@
 /**
  * memoryBodies — bodies in the memory of this process, beside the entries of `memory`.
  *
- * Chunks are copied on the way in and on the way out. Done within microtasks, as the source allows.
+ * Chunks are copied on the way in and on the way out; what is kept of a body is `HeldBody` of
+ * data.ts. No timer, and no turn of the event loop beside those of the source: virtual time needs
+ * that.
  */
 
 import { RespoolError } from '../../core/errors.ts';

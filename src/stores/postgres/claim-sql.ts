@@ -2,10 +2,11 @@
  * claim-sql — the SQL of a claim (`claimSql`: a scan, and the UPDATE that makes its rows active)
  * and of the next due time; the columns of a claim's answer and how they are read back
  * (`claimedRows`); and the settings that keep the planner on the indexes (`INDEX_ONLY_SQL`).
- * `respool doctor --sql` prints the statements.
- *
- * Which scan is used, and when: claim.ts. The UPDATE repeats `claimedStatus` of core/next-status.ts
- * in SQL: change both.
+ * `respool doctor --sql` prints the statements. When which scan is used: claim.ts, and decision
+ * 0017, which also names the numbers here (16, 32, 200). The UPDATE repeats `claimedStatus` of
+ * core/next-status.ts in SQL: change both. order-keys.ts reads at, ahead, seq, order_key, behind
+ * and due_at of the CTEs `g…`, and makes `waits` and `put`. Tests find statements by
+ * "WITH RECURSIVE", "g0 AS" and "claimed_from = c.slot".
  */
 
 import { RespoolError } from '../../core/errors.ts';
@@ -82,7 +83,6 @@ interface ScanSql {
 }
 
 const NONE_SEEN_SQL = 'SELECT 0 AS left_out, 0 AS seen';
-
 const FOUND = 'at, seq, slot, priority, due_at, id';
 
 /** How many rows a bounded scan looks at: usually the filter rejects only a few. */
@@ -574,7 +574,7 @@ function topicPermitOf({ topics }: ClaimFilter, bind: Bind): Permit {
   return (alias) => rulesSql(`${alias}.topic`, topics, bind);
 }
 
-/** From this many on, destinations that are left out are listed once. */
+/** From this many on, left out destinations are listed once. Below 50, for the tests of cost. */
 const EXCLUDED_MANY = 32;
 
 /** A filter as a condition; undefined if it allows everything. */
@@ -607,7 +607,7 @@ function exceptSql(destinations: readonly string[], bind: Bind): string {
 
 // The columns of a claim's answer.
 //
-// Every value is a text that this process has to parse. So values that the claim itself wrote, and
+// Every value is a text that has to be parsed here. So values that the claim itself wrote, and
 // counts that have their usual value, come as NULL: 5 of 18 values per message are left.
 
 /** A column of the answer, and the value that NULL stands for. */

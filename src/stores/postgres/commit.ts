@@ -90,6 +90,7 @@ export class Changes {
     items: readonly NumberedChange[],
   ): Promise<unknown[][]> {
     const write = (): Promise<unknown[][]> => ask(text, values.list);
+    // 1: `updateSql` draws one number under the same condition.
     return items.some(makesDue) ? this.#writes.counted(1, write) : write();
   }
 
@@ -392,7 +393,10 @@ function addGuards(rows: Rows, items: readonly NumberedChange[]): Rows {
   return rows;
 }
 
-/** The columns that every step writes; also in insert.ts, row.ts and schema.ts. */
+/**
+ * The columns that every step writes; also in insert.ts, row.ts and schema.ts. One that is read too
+ * (`EntryRow`) moves the columns that claim-sql.ts, list.ts and count.ts read behind it by number.
+ */
 const STATUS: readonly (readonly [string, CellType, (status: StatusColumns) => Cell])[] = [
   ['slot', 'int2', ({ slot }) => slot],
   ['due_at', 'int8', ({ dueAt }) => dueAt],

@@ -2,7 +2,9 @@
  * row — an entry as columns, and back. Flat arrays of plain values: cheap to send to a thread.
  *
  * entry-store.ts encodes what callers give and decodes what the file returns, so this work never
- * stands in the way of the thread that waits for the disk.
+ * stands in the way of the thread that waits for the disk. Rows are read by position, so these
+ * change together: insert.ts (WHOLE, its INSERT), commit.ts, `decodeRow` here and `decodeStatus`
+ * of shared/sql-row.ts.
  */
 
 import type { Entry, Envelope, Status } from '../../core/entry.ts';
@@ -57,9 +59,7 @@ export type EnvelopeColumns = readonly [
   ...orderKey: [] | [string],
 ];
 
-/**
- * A row as the file returns it: seq, id, enqueued_at, the status, the envelope, the inline body.
- */
+/** A row as the file returns it: seq, id, the status, the envelope, the inline body. */
 export type EntryRow = readonly [
   seq: number,
   id: string,

@@ -4,11 +4,14 @@
  * cuts, outages, clock jumps) act on it: how often is drawn in plan.ts; this file picks when and
  * what happens; world.ts, process.ts, connection.ts and disk.ts carry it out; checks/ judges every
  * step. Then everything is healed and must come to rest, which is judged here (`liveness`,
- * `prompt`, `orphans`):
+ * `prompt`, `orphans`, and in part `early` and `conservation`):
  *
  *   heal ─▶ rest: every message has ended, or waits as it may ─▶ probes: new messages start in time
  *   ─▶ stop: no timer is left ─▶ retention and orphan grace pass ─▶ two cleanups ─▶ nothing is left
  *   that should not be
+ *
+ * One more draw changes every seed (test/sim/regressions.json). A new act of an operator also goes
+ * into `isCarriedOut` of checks/writes.ts. The times of `cleanUp` follow plan.ts.
  */
 
 import { createHash } from 'node:crypto';

@@ -247,6 +247,7 @@ async function follow(
   signal: AbortSignal,
 ): Promise<void> {
   for (;;) {
+    // Tests of the check advance by it.
     await client.wait(SECOND_MS, signal);
     const { running } = await client.ask<{ running: readonly CheckProgress[] }>('/v1/check', {
       signal,
@@ -564,7 +565,10 @@ function pathOf(kind: string): string {
 
 // An action on messages by their ids, in as many requests as it takes.
 
-/** Ids in one request, as in web/routes/schemas.ts. */
+/**
+ * Ids in one request, as in web/routes/schemas.ts, LIST_MAX of web/server/json.ts and
+ * docs/reference/http-api.md.
+ */
 const IDS_MAX = 5_000;
 
 /** The result of each, in their order; `json` is sent with the ids. */
@@ -599,7 +603,7 @@ function withDone(error: unknown, done: number, what: string): unknown {
 type RekeyOptions = NonNullable<Parameters<Operator['rekey']>[0]>;
 
 const REKEY_PATH = '/v1/rekey';
-/** Interval at which progress is asked for. */
+/** Interval at which progress is asked for; its tests advance by it. */
 const REKEY_POLL_MS = 500;
 
 type RekeyCount = Pick<DryRun, 'count' | 'confirm'>;

@@ -1,6 +1,8 @@
 /**
  * inspect — the spool in numbers and shapes, heads of order keys, its policies and pauses, the
  * audit record, and the check.
+ *
+ * "At most 5 s old" is COUNTS of web/server/app.ts.
  */
 
 import { z } from '@hono/zod-openapi';
@@ -97,7 +99,7 @@ const policiesSchema = z.object({
 });
 
 /** Adds them to the app. */
-export function addLookRoutes(app: App, shared: Memo): void {
+export function addInspectRoutes(app: App, shared: Memo): void {
   addCounts(app, shared);
   addEndpoint(app, {
     method: 'get',
@@ -189,6 +191,7 @@ function addCheck(app: App): void {
 }
 
 const AUDIT_DEFAULT = 100;
+/** As many as a record store returns at once: ports/record-store.ts. Also in the CLI's audit.ts. */
 const AUDIT_MAX = 1_000;
 
 function addCounts(app: App, shared: Memo): void {

@@ -12,14 +12,17 @@ import { type App, addEndpoint } from './endpoint.ts';
 import { addEventRoutes } from '../routes/events.ts';
 import { addHealth, addMetricsRoute, type HealthRouteOptions } from '../routes/health.ts';
 import { addLetterRoutes } from '../routes/letters.ts';
-import { addLookRoutes } from '../routes/inspect.ts';
+import { addInspectRoutes } from '../routes/inspect.ts';
 import { addMessageRoutes } from '../routes/messages.ts';
 import { addRecordRoutes } from '../routes/records.ts';
 import { HttpRefusal, refusedOf } from './refusal.ts';
 import { SharedText } from './shared-reads.ts';
 import { JSON_TYPE, SAFE_HEADERS } from './writing.ts';
 
-/** Heavy and large counts, asked once for all who want them, and good for a few seconds. */
+/**
+ * Heavy and large counts, asked once for all who want them. The 5 s are also in routes/inspect.ts
+ * and docs/reference/http-api.md.
+ */
 const COUNTS: MemoOptions = { ttlMs: 5_000, max: 8 };
 
 /** What the app needs. */
@@ -49,7 +52,7 @@ export function createApp(parts: AppOptions): App {
   addMessageRoutes(app, parts);
   addActionRoutes(app);
   addBulkRoutes(app, parts);
-  addLookRoutes(app, shared);
+  addInspectRoutes(app, shared);
   addRekeyRoutes(app, parts);
   addLetterRoutes(app);
   addRecordRoutes(app);

@@ -12,7 +12,7 @@ import { exact, relative } from '../../ui/times.ts';
 
 const LIMIT_DEFAULT = 50;
 const LIMIT_MAX = 1_000_000;
-/** Maximum records in one answer. */
+/** Maximum records in one answer: AUDIT_MAX of web/routes/inspect.ts. */
 const STEP_MAX = 1_000;
 const IDS_SHOWN = 3;
 /** Maximum length shown of a record that cannot be read. */

@@ -1,6 +1,6 @@
 /**
  * shape — waiting messages counted by topic and age: where a backlog grows, and since when. Also
- * `respool outbox shape`: outbox/messages.ts.
+ * `respool outbox shape`, with a description of its own: outbox/messages.ts.
  */
 
 import type { ShapeRow } from '../../../spool/operator/operator.ts';
@@ -10,7 +10,7 @@ import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandSpec } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 
-/** Maximum rows in one answer. */
+/** Maximum rows in one answer: ROWS_MAX of spool/operator/spool-operator.ts. */
 const ROWS_MAX = 500;
 
 /** `respool shape` */

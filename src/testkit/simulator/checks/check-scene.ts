@@ -1,7 +1,8 @@
 /**
  * check-scene — the invariants the simulator asserts, by name, the first violation, and what
  * every check may look at. Judged in checks/, except `liveness`, `prompt`, `orphans` (simulate.ts;
- * `liveness` also in ../world.ts) and `timers` (../world.ts).
+ * `liveness` also in ../world.ts) and `timers` (../world.ts). simulate.ts also judges `early` and
+ * `conservation` in part.
  */
 
 import type { Millis } from '../../../core/duration.ts';

@@ -108,7 +108,7 @@ export async function reportReplayCommand(context: CommandContext): Promise<Exit
 // A process that runs a replay elsewhere is asked through its record, and given a little time to
 // obey; one whose heartbeat is overdue is dealt with here.
 
-/** Time limit for a runner to react; longer than its lease. */
+/** Time limit for a runner to react; longer than its lease (LEASE_MS of replay/run-state.ts). */
 const OBEYED_WITHIN_MS: number = 40 * SECOND_MS;
 const LOOK_EVERY_MS = 200;
 

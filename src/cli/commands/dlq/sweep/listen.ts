@@ -3,7 +3,8 @@
  *
  * The listener is that of the service. The answers are not: nothing can be changed here, no token
  * is asked for, and what is judged is a run of the work, where the service judges its store. So it
- * listens on this machine unless another address is named.
+ * listens on this machine unless another address is named. The paths are also in sweep.ts,
+ * dlq/dlq.ts, docs/how-to/sweep-dead-queues.md and ops/prometheus-alerts.yml.
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -32,7 +33,10 @@ interface Listening {
 }
 
 const LOOPBACK = '127.0.0.1';
-/** No events are streamed, and nothing is posted. */
+/**
+ * No events are streamed, and nothing is posted. The listener reads `connections` and
+ * `requestTimeout`; its type wants the other two.
+ */
 const LIMITS = { connections: 64, events: 0, requestsPerSecond: 0, requestTimeout: '10s' } as const;
 
 /** Reads `host:port`, `[::1]:port`, `:port` or `port`. */
