@@ -51,7 +51,7 @@ const RETRY = { firstMs: 100, maxMs: 5_000 };
 const COUNT_TRIES_MAX = 3;
 /**
  * A queue may be slow to confirm. Published again, the message would be there twice; a lost
- * connection ends the wait in any case.
+ * connection ends the wait in any case. Also in docs/reference/rabbit.md.
  */
 const PUBLISHER_LIMITS = { confirmTimeoutMs: 10 * MINUTE_MS };
 
@@ -255,7 +255,10 @@ type MovingSettlement = Omit<Settlement, 'verdict'> & { readonly verdict: Moving
 
 /** Wait queues that are planned ahead; a wait of years in queues of hours needs more. */
 const LEGS_MAX = 1_000;
-/** The wait of a postponed suspect, or the nearest for which there is a wait queue. */
+/**
+ * The wait of a postponed suspect, or the nearest for which there is a wait queue. Also in
+ * docs/reference/rabbit.md.
+ */
 const POSTPONED_MS = 1_000;
 
 function routeOfVerdict(
