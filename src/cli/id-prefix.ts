@@ -18,7 +18,7 @@ import { CommandError } from './exit-codes.ts';
 import type { Out } from './ui/output.ts';
 import { safe } from '../observe/logs/safe-text.ts';
 
-/** Minimum length of an id prefix, in characters. */
+/** Minimum length of an id prefix, in characters. Also in docs/reference/cli.md. */
 const ID_PREFIX_MIN = 4;
 /** Ids that are named when a beginning fits several. */
 const CANDIDATES_MAX = 5;

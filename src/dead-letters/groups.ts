@@ -225,9 +225,9 @@ export interface GroupNote {
 /** What notes need of an operator. */
 type NotesOperator = Pick<ReplayOperator, 'by' | 'records' | 'recordAction'>;
 
-/** The longest note. */
+/** The longest note. Also in docs/reference/dead-letters.md. */
 export const NOTE_MAX_CHARS = 2_000;
-/** Groups that can have a note. */
+/** Groups that can have a note. Also in docs/reference/dead-letters.md. */
 const NOTES_MAX = 10_000;
 
 /** Stored: notes of earlier versions are under this kind. */

@@ -77,7 +77,10 @@ export interface SpoolLettersOptions {
 const KINDS: readonly LetterKind[] = ['dead', 'parked', 'archived'];
 /** As PAGE_MAX of spool/list.ts, and as many ids as one query may have. */
 const PAGE_MAX = 500;
-/** Maximum number of letters that are examined, unless more is asked for. */
+/**
+ * Maximum number of letters that are examined, unless more is asked for. Also in
+ * docs/reference/dead-letters.md.
+ */
 const LOOK_MAX = 100_000;
 /**
  * As ports/dead-letters.ts promises; also in rabbit/queues/queue-letters.ts, replay/send-letters.ts

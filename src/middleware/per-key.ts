@@ -12,7 +12,7 @@ import { optionError } from './options.ts';
 /** What is counted together: all, one topic, one destination, or what a function returns. */
 export type KeyBy = 'all' | 'topic' | 'destination' | ((delivery: Delivery) => string);
 
-/** How many keys one middleware remembers. */
+/** How many keys one middleware remembers. Also in docs/how-to/middleware.md. */
 const KEYS_MAX = 10_000;
 
 /** States by key, made when first asked for. */

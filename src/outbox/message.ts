@@ -102,7 +102,7 @@ const OPTION_NAMES: readonly string[] = NAMES.filter(
 
 /** Of the entry; rabbit/publish/sink.ts makes the property of AMQP of it. */
 const CONTENT_TYPE = 'content-type';
-/** A short string of AMQP. */
+/** A short string of AMQP. Also in docs/reference/outbox.md. */
 const CONTENT_TYPE_MAX_BYTES = 255;
 /** A smaller number, a time before 1973, was probably meant as a span, and is refused. */
 const ETA_MIN: Millis = 100_000_000_000;

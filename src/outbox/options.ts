@@ -222,7 +222,10 @@ interface OutboxSettings {
   >;
 }
 
-/** 1s 2s 4s … 5m, 20 attempts: about an hour. The default text of `policies` above says so. */
+/**
+ * 1s 2s 4s … 5m, 20 attempts: about an hour. The default text of `policies` above says so. Also in
+ * docs/how-to/transactional-outbox.md.
+ */
 const POLICY_DEFAULT: RetryPolicy = exponential({ first: '1s', max: '5m', attempts: 20 });
 
 /** The version of the existing tables; the callers know which versions there are. */

@@ -14,7 +14,10 @@ import type { Middleware } from '../ports/handler.ts';
 import { systemClock, systemDice } from '../system/clock.ts';
 import { createIdMaker } from '../system/ids.ts';
 
-/** Maximum length: messages that lead to each other in a cycle must not grow without limit. */
+/**
+ * Maximum length: messages that lead to each other in a cycle must not grow without limit. Also in
+ * docs/reference/outbox.md.
+ */
 const CHAIN_MAX = 50;
 const TRACKING_ID_MAX_CHARS = 128;
 

@@ -14,6 +14,7 @@ import type { EntryStore } from '../ports/entry-store.ts';
 import type { Logger } from '../ports/logger.ts';
 import { sleep } from '../system/wait.ts';
 
+/** Also in decision 0030. */
 const NOTIFY_EVERY_MS = 20;
 
 /** How other processes are notified. */

@@ -134,8 +134,9 @@ const ENDING = new Set<string>([
 const BROKERS =
   /^(?:x-death|x-first-death-.*|x-last-death-.*|x-delivery-count|x-acquired-count|CC|BCC)$/;
 
-/** Maximum length of the copy of `x-death`, in characters. */
+/** Maximum length of the copy of `x-death`, in characters. Also in docs/reference/rabbit.md. */
 const DEATHS_MAX_CHARS = 4_096;
+/** Also in docs/reference/rabbit.md. */
 const NOTES_MAX_CHARS = 16_384;
 
 const NO_HEADERS: Headers = Object.freeze({});

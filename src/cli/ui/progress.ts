@@ -30,7 +30,9 @@ const SHOWN_AFTER_MS = 500;
 /** Minimum interval between updates, so that a slow terminal is not flooded. */
 const DRAWN_EVERY_MS = 100;
 
-/** Interval of progress lines: visible in a log without flooding it. */
+/**
+ * Interval of progress lines: visible in a log without flooding it. Also in docs/reference/cli.md.
+ */
 const LINE_EVERY_MS: number = 5 * SECOND_MS;
 
 /** A bar, or lines, for one thing that may take long. */

@@ -53,6 +53,7 @@ interface AlertsContext {
 
 type Data = Readonly<Record<string, unknown>>;
 
+/** Both also in docs/reference/alerts.md (limits). */
 const RULES_MAX = 200;
 const RECEIVERS_MAX = 50;
 const LEVELS = ['error', 'warn', 'info'] as const;

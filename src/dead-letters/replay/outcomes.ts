@@ -19,21 +19,36 @@ import { sleep } from '../../system/wait.ts';
 import type { LetterProgress, ReplayJournal, ReplayLease } from './run-state.ts';
 import type { ReplayCanaries } from '../../spool/operator/replays.ts';
 
-/** Minimum interval of two queries, and its minimum multiple of the last query's duration. */
+/**
+ * Minimum interval of two queries, and its minimum multiple of the last query's duration. Also in
+ * docs/reference/dead-letters.md.
+ */
 const ASK_EVERY_MS: number = 5 * SECOND_MS;
 const REST_FACTOR = 10;
-/** Ids in one question; the others have their turn the next time. */
+/**
+ * Ids in one question; the others have their turn the next time. Also in
+ * docs/reference/dead-letters.md.
+ */
 const IDS_MAX = 1_000;
 /** Canaries are looked for after this, and then after twice as long each time. */
 const CANARY_FIRST_MS = 250;
 const CANARY_EVERY_MS: number = 5 * SECOND_MS;
-/** What waits at more destinations than this is not asked for. */
+/**
+ * What waits at more destinations than this is not asked for. Also in
+ * docs/reference/dead-letters.md.
+ */
 const ROUTES_MAX = 100;
-/** Destinations without a consumer that are named. */
+/** Destinations without a consumer that are named. Also in docs/reference/dead-letters.md. */
 const NAMED_MAX = 3;
-/** A destination without a consumer for this long gets none: its consumer does not just restart. */
+/**
+ * A destination without a consumer for this long gets none: its consumer does not just restart.
+ * Also in docs/reference/dead-letters.md.
+ */
 const UNTOUCHED_MS: number = 30 * SECOND_MS;
-/** How long to wait for another process that works on the place, and how often to check. */
+/**
+ * How long to wait for another process that works on the place, and how often to check. The first
+ * also in docs/reference/dead-letters.md.
+ */
 export const BUSY_MAX_MS: number = 15 * SECOND_MS;
 export const BUSY_EVERY_MS: number = SECOND_MS;
 
@@ -427,9 +442,12 @@ function textOfIdle({ name, ready }: DestinationState): string {
   return `${name} has no consumer, and ${what}`;
 }
 
-/** Minimum count for a share to mean anything. */
+/** Minimum count for a share to mean anything. Also in docs/reference/dead-letters.md. */
 const JUDGED_MIN = 10;
-/** Consecutive letters that cannot be sent before it stops, while no ratio is known. */
+/**
+ * Consecutive letters that cannot be sent before it stops, while no ratio is known. Also in
+ * docs/reference/dead-letters.md.
+ */
 const ROW_MAX = 10;
 
 /** What became of the letters of one run, and whether that is too bad. */

@@ -40,10 +40,13 @@ export interface PlanTools {
   readonly transform?: LetterTransform;
 }
 
+/** Both also in docs/reference/dead-letters.md (limits). */
 const ROWS_MAX = 100;
 const IDS_MAX = 10;
 const PROGRESS_EVERY = 500;
-/** Maximum number of letters that are examined for one plan. */
+/**
+ * Maximum number of letters that are examined for one plan. Also in docs/reference/dead-letters.md.
+ */
 const LOOK_MAX = 1_000_000;
 
 /** Looks once, freezes what fits under a new id, and puts the plan on record. */

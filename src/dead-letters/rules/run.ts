@@ -46,7 +46,7 @@ interface RuleRound {
   readonly wasInterrupted: boolean;
 }
 
-/** Maximum number of letters that are left to people. */
+/** Maximum number of letters that are left to people. Also in docs/reference/dead-letters.md. */
 const UNSURE_MAX = 1_000;
 /** Maximum number of replays of a rule that are not over. */
 const KNOWN_MAX = 100;

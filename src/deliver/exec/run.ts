@@ -17,7 +17,7 @@ import { asError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { oneBehind } from '../ready-handler.ts';
 
-/** Bytes kept of the start and of the end of each output. */
+/** Bytes kept of the start and of the end of each output. Also in docs/how-to/run-a-command.md. */
 export const OUTPUT_KEPT_BYTES = 1_024;
 /** How long to wait for the rest of the output, which a child of the command may keep open. */
 const OUTPUT_GRACE_MS = 1_000;

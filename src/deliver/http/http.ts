@@ -30,9 +30,15 @@ import { type Answer, outcomeOfAnswer } from './answer.ts';
 import { AddressRefused, type Resolve, whyRefused } from './destination.ts';
 import { checkHttpOptions, describeHttp, type HttpOptions, type HttpSettings } from './options.ts';
 
-/** Bodies up to this are read whole, verified and sent in one go; larger ones are streamed. */
+/**
+ * Bodies up to this are read whole, verified and sent in one go; larger ones are streamed. Also in
+ * docs/how-to/deliver-over-http.md.
+ */
 const WHOLE_MAX_BYTES = 256 * 2 ** 10;
-/** Maximum length of the part of a response that is stored with the message. */
+/**
+ * Maximum length of the part of a response that is stored with the message. Also in
+ * docs/how-to/deliver-over-http.md.
+ */
 const NOTE_RESPONSE_BYTES = 256;
 /** Maximum time in which a connection that was closed while idle fails: about a round trip. */
 const LOST_WITHIN_MS = 1_000;

@@ -259,7 +259,7 @@ function checkUrls(
   return { url: undefined, urls: new Map(checked) };
 }
 
-/** Minimum length of a signing key. */
+/** Minimum length of a signing key. Also in docs/how-to/deliver-over-http.md. */
 const KEY_MIN_BYTES = 16;
 /** Maximum number of signing keys; two are enough to rotate them. */
 const KEYS_MAX = 8;

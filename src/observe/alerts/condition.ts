@@ -57,7 +57,7 @@ export interface Condition {
   readonly forMs: number;
 }
 
-/** The window of rates that name none. */
+/** The window of rates that name none. Also in docs/reference/alerts.md. */
 export const OVER_DEFAULT_MS: number = 5 * MINUTE_MS;
 
 /** The words for states in conditions. */

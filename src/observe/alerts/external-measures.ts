@@ -14,7 +14,8 @@ import type { Measure, MeasureTarget, Unit } from './condition.ts';
 
 /**
  * Asking is at most a twentieth of the time, however often rules are looked at and however many
- * messages there are. An answer that has not come in a minute is not waited for.
+ * messages there are. An answer that has not come in a minute is not waited for. Also in
+ * docs/reference/alerts.md.
  */
 export const MEASURE_MEMO: MemoOptions = { restTimes: 19, giveUpMs: MINUTE_MS };
 

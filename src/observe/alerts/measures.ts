@@ -126,7 +126,7 @@ interface MeasureOptions extends ExternalMeasures {
   readonly wanted: readonly Measure[];
 }
 
-/** The window of in and out for a forecast. */
+/** The window of in and out for a forecast. Also in docs/reference/alerts.md. */
 const FLOW_MS: number = 5 * MINUTE_MS;
 /** Minimum window of rates for a forecast of when a backlog is gone. */
 const DRAIN_LEAST_MS: number = MINUTE_MS;

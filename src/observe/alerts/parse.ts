@@ -24,8 +24,9 @@ import {
   type Unit,
 } from './condition.ts';
 
-/** A condition has this many characters at most. */
+/** A condition has this many characters at most. Also in docs/reference/alerts.md. */
 const TEXT_MAX_CHARS = 500;
+/** Both also in docs/reference/alerts.md (limits). */
 const FOR_MAX_MS: number = 30 * DAY_MS;
 const OVER_MAX_MS: number = DAY_MS;
 /** The name of a queue of RabbitMQ has this many bytes at most. */

@@ -26,7 +26,10 @@ const CONCURRENCY = 4;
 const PRIORITY = 0;
 const CONTENT_TYPE = 'application/json';
 
-/** Tried for three days: the receiver may be down for as long as what it is about. */
+/**
+ * Tried for three days: the receiver may be down for as long as what it is about. Also in
+ * docs/reference/alerts.md.
+ */
 const ALERT_POLICY: RetryPolicy = exponential({
   first: '5s',
   factor: 2,

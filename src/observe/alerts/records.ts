@@ -26,7 +26,7 @@ import {
 } from '../../spool/record-lease.ts';
 import { withTimeout } from '../../system/wait.ts';
 
-/** What is asked of others takes no longer. */
+/** What is asked of others takes no longer. Also in docs/reference/alerts.md. */
 export const WITHIN_MS: number = 10 * SECOND_MS;
 
 /** The result of the work; `store.unavailable` when it takes too long. */
@@ -45,7 +45,10 @@ export async function withinTime<T>(
 
 const TURN_KIND = 'alert.turn';
 const TURN_KEY = 'rounds';
-/** This many rounds may be missed; measures have two (`#read` of evaluate.ts). */
+/**
+ * This many rounds may be missed; measures have two (`#read` of evaluate.ts). Also in
+ * docs/reference/alerts.md.
+ */
 const LEASE_ROUNDS = 3;
 
 /** Who looks at the rules. */

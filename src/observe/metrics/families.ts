@@ -27,7 +27,10 @@ import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { endsWithin, memo } from '../../system/wait.ts';
 
-/** Maximum wait of a scrape for stores and brokers; then the previous values are reported. */
+/**
+ * Maximum wait of a scrape for stores and brokers; then the previous values are reported. Also in
+ * docs/reference/metrics.md and docs/reference/http-api.md.
+ */
 const SCRAPE_WAIT_MS = 2_000;
 
 /** What the values of the labels are. */
@@ -258,7 +261,10 @@ function taken(name: string): RespoolError {
   );
 }
 
-/** The rest after a look, as a multiple of how long it took; as MEASURE_MEMO of alerts has it. */
+/**
+ * The rest after a look, as a multiple of how long it took; as MEASURE_MEMO of alerts has it. Also
+ * in docs/reference/metrics.md.
+ */
 const REST_TIMES = 19;
 
 /** What is asked, and what is done with the answer. */

@@ -39,6 +39,7 @@ import type {
 } from './types.ts';
 import { readVersion } from '../../system/version.ts';
 
+/** Both also in docs/reference/metrics.md. */
 const CODES_MAX = 50;
 const WORDS_MAX = 200;
 

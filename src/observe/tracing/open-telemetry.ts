@@ -107,7 +107,7 @@ function setThrown(span: OtelSpan, thrown: unknown): void {
   tellError(span, isRespoolError(thrown) ? thrown.code : name, textOf(thrown));
 }
 
-/** As much of a reason as a list of spans shows. */
+/** As much of a reason as a list of spans shows. Also in docs/reference/traces.md. */
 const REASON_MAX_CHARS = 200;
 
 function tellError(span: OtelSpan, code: string, reason: string): void {

@@ -100,7 +100,8 @@ function noteOf(
 
 /**
  * This many messages that no queue accepts stop everything behind them: the broker dead-letters
- * this many at a time and waits for each (tried on 3.10, 4.0 and 4.3).
+ * this many at a time and waits for each (tried on 3.10, 4.0 and 4.3). Also in
+ * docs/reference/rabbit.md and docs/operations/rabbit-retries-late.md.
  */
 const STALL_AT = 32;
 /** A message may leave its wait queue so much later before it counts as stuck. */

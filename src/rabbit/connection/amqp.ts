@@ -130,7 +130,10 @@ export interface AmqpConnection extends Emitter {
   close(): Promise<void>;
 }
 
-/** What AMQP keeps in a short string: names, routing keys, most properties; bytes of UTF-8. */
+/**
+ * What AMQP keeps in a short string: names, routing keys, most properties; bytes of UTF-8. Also in
+ * docs/reference/rabbit.md.
+ */
 export const SHORT_MAX_BYTES = 255;
 
 /** How long a broker may take to answer a close, in milliseconds. */
@@ -218,7 +221,8 @@ async function passively<T>(
 
 /**
  * Channels at once. 100 new quorum queues: 1.4 to 1.7 s on one, 0.5 s on eight; 100 that are there
- * already: 0.04 s on eight or less (RabbitMQ 3.10.8, 2 cores, 2026-11-16).
+ * already: 0.04 s on eight or less (RabbitMQ 3.10.8, 2 cores, 2026-11-16). Also in
+ * docs/reference/rabbit.md.
  */
 const LANES_MAX = 8;
 

@@ -27,7 +27,10 @@ interface ReconnectingConnectionOptions {
   readonly isOwned: boolean;
 }
 
-/** The wait before the next try to connect doubles between these; up to a half of it is chance. */
+/**
+ * The wait before the next try to connect doubles between these; up to a half of it is chance. Also
+ * in docs/reference/rabbit.md and docs/how-to/consume-rabbitmq.md.
+ */
 const RETRY = { firstMs: 100, maxMs: 5_000 };
 
 const guarded = new WeakSet<AmqpConnection>();

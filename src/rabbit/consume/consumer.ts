@@ -54,10 +54,13 @@ export interface ConsumerLoad extends EngineLoad {
   readonly publishing: number;
 }
 
-/** Default grace period of `stop`. */
+/** Default grace period of `stop`. Also in docs/reference/rabbit.md. */
 const STOP_WITHIN: Duration = '10s';
 
-/** Longest time of a delivery: brokers close the channel of one that takes thirty minutes. */
+/**
+ * Longest time of a delivery: brokers close the channel of one that takes thirty minutes. Also in
+ * the text of `prefetch` in consume/options.ts.
+ */
 const DELIVERY_MAX_MS: number = 28 * MINUTE_MS;
 
 /** No jitter: the waits of queues are fixed. */

@@ -19,7 +19,10 @@ import {
 } from './http.ts';
 import type { AmqpTable } from '../connection/amqp.ts';
 
-/** RabbitMQ itself counts messages every 5 s: asking more often brings nothing new. */
+/**
+ * RabbitMQ itself counts messages every 5 s: asking more often brings nothing new. Also in
+ * docs/reference/dead-letters.md and docs/operations/rabbit-retries-late.md.
+ */
 const NUMBERS: MemoOptions = { everyMs: 5_000, giveUpMs: 5_000, max: 32 };
 
 /** The largest page that RabbitMQ gives. */

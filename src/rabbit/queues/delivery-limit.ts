@@ -21,9 +21,15 @@ import type { Clock } from '../../ports/clock.ts';
 import { sleep } from '../../system/wait.ts';
 import { type AmqpConnection, passiveQueues } from '../connection/amqp.ts';
 
-/** Delivery limits from here on count as unlimited; topology/parts.ts declares this one. */
+/**
+ * Delivery limits from here on count as unlimited; topology/parts.ts declares this one. Also in
+ * docs/guarantees.md.
+ */
 const LIMIT_SAFE = 1_000_000;
-/** Default delivery limit of a quorum queue from 4.0 on; also in admin/doctor.ts. */
+/**
+ * Default delivery limit of a quorum queue from 4.0 on; also in admin/doctor.ts,
+ * docs/reference/rabbit.md and decision 0036.
+ */
 const LIMIT_DEFAULT = 20;
 
 /** Of which queue, and who can tell. */

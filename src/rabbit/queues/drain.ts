@@ -226,7 +226,7 @@ function checkHome({ queue, role }: QueuePlace, hasPlans: boolean): void {
   );
 }
 
-/** Progress is reported at most once for this many messages. */
+/** Progress is reported at most once for this many messages. Also in docs/reference/rabbit.md. */
 const PROGRESS_EVERY = 100;
 
 /** What is to happen to one message. */

@@ -41,7 +41,10 @@ export const ARCHIVED_QUEUE_HEADER: string = 'respool-amqp-queue';
 const EXCHANGE = 'respool-amqp-exchange';
 const KEY = 'respool-amqp-key';
 
-/** What a spool takes by default, less what it writes itself. */
+/**
+ * What a spool takes by default, less what it writes itself. Also in
+ * docs/reference/dead-letters.md.
+ */
 export const ARCHIVED_HEADERS_MAX_BYTES: number = 31 * 2 ** 10;
 
 /** The copy of a message; refuses what no spool could keep, and then it has to stay. */

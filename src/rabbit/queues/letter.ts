@@ -40,7 +40,7 @@ import {
 import { type Millis, SECOND_MS } from '../../core/duration.ts';
 import { compileGlob } from '../../core/glob.ts';
 
-/** How much of a header is shown, and how many are. */
+/** How much of a header is shown, and how many are. Both also in docs/reference/dead-letters.md. */
 export const LETTER_HEADER_MAX_CHARS = 4_096;
 export const LETTER_HEADERS_MAX = 256;
 
@@ -267,7 +267,10 @@ function causeOf({ headers, past, deaths }: LetterRecord): Cause {
 const EXCEPTION = 'x-exception-message';
 const EXCEPTION_CODE = 'spring.exception';
 
-/** This much of the digest tells two messages of one id apart. */
+/**
+ * This much of the digest tells two messages of one id apart. Both also in
+ * docs/reference/dead-letters.md.
+ */
 const KEY_DIGEST_CHARS = 12;
 const DIGEST_CHARS = 24;
 
@@ -363,7 +366,10 @@ export interface Death {
   readonly at: Millis | undefined;
 }
 
-/** Only this many lines are read: a hostile header may hold any number. */
+/**
+ * Only this many lines are read: a hostile header may hold any number. Also in
+ * docs/reference/dead-letters.md.
+ */
 const DEATHS_READ_MAX = 200;
 
 /** The copy of a stripped `x-death` that we keep is shorter. */
@@ -425,7 +431,10 @@ export interface DeathRule {
   readonly queues?: readonly string[] | undefined;
 }
 
-/** Only this many entries are read: a hostile header may hold any number. */
+/**
+ * Only this many entries are read: a hostile header may hold any number. Also in
+ * docs/reference/dead-letters.md.
+ */
 const ENTRIES_MAX = 1_000;
 
 /** How often the message with these headers died. */

@@ -24,8 +24,12 @@ import { Acks } from '../connection/delivery-channel.ts';
 import { explainRefusal } from '../topology/explain.ts';
 import { type RequeueBlock, RequeueBlocks } from './requeue-order.ts';
 
+/** As the comment of `heldMax` says. */
 const HELD_MAX_DEFAULT = 100_000;
-/** The broker closes the channel of a consumer that holds a message for 30 minutes. */
+/**
+ * The broker closes the channel of a consumer that holds a message for 30 minutes. Also in
+ * docs/reference/dead-letters.md.
+ */
 const PASS_MAX_MS = 10 * MINUTE_MS;
 /** After this long without a message, we ask how many are left. */
 const QUIET_MS = 1_000;

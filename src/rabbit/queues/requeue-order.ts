@@ -45,17 +45,22 @@ import { explainRefusal } from '../topology/explain.ts';
 const BLOCK_MIN = 50;
 /** How many times the window a further consumer may hold at least. */
 const ROOM = 4;
-/** Maximum number of consumers; two more come at the end. */
+/**
+ * Maximum number of consumers; two more come at the end. With these below the 32 of decision 0034.
+ */
 const BLOCKS_MAX = 28;
 /** From this one on each takes its share of what is left, whatever the size of messages. */
 const SHARED_FROM = 8;
-/** What AMQP allows for a prefetch. */
+/** What AMQP allows for a prefetch. Also in docs/guarantees.md. */
 const BLOCK_MAX = 65_535;
-/** A window grows beyond the one that was asked for while it stays below this. */
+/**
+ * A window grows beyond the one that was asked for while it stays below this. Also in
+ * docs/guarantees.md.
+ */
 const BLOCK_MAX_BYTES = 32 * 2 ** 20;
 /** How long the broker may take to put back what a channel held. */
 const RETURNED_MAX_MS = 2_000;
-/** More in one command come back in another order. */
+/** More in one command come back in another order. Also in decision 0034. */
 const NACKED_MAX = 32;
 const TAG = 'respool-pass-';
 /** Maximum wait for further messages after acks; another consumer may get them instead. */

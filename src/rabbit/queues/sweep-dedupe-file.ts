@@ -49,6 +49,7 @@ export interface SweepJournalOptions {
   readonly clock?: Clock;
 }
 
+/** The default of `maxAgeMs`: docs/reference/dead-letters.md. */
 const MAX_AGE_MS = 7 * 24 * 60 * 60 * 1_000;
 const FILE_MAX_BYTES = 256 * 2 ** 20;
 const WORD_CHARS = 16;

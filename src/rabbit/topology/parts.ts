@@ -26,18 +26,22 @@ import {
   type Topology,
 } from './model.ts';
 
-/** Delays of one policy that each need a wait queue. */
+/**
+ * Delays of one policy that each need a wait queue. Also in docs/reference/rabbit.md and
+ * docs/how-to/consume-rabbitmq.md.
+ */
 export const RUNGS_MAX = 64;
-/** Wait queues beyond those of the policy. */
+/** Wait queues beyond those of the policy. Also in docs/reference/rabbit.md. */
 export const EXTRA_WAITS_MAX = 64;
 /**
- * The longest wait in one queue; what is left is waited for in another round. The broker counts
- * a TTL in 32 bits of milliseconds, 49.7 days.
+ * The longest wait in one queue; what is left is waited for in another round. The broker counts a
+ * TTL in 32 bits of milliseconds, 49.7 days. Also in docs/reference/rabbit.md.
  */
 const WAIT_MAX_MS = 49 * DAY_MS;
 /**
  * In practice no limit, also to queues/delivery-limit.ts. n.b. From 4.0 on the default is 20, and
- * −1 (unlimited there) makes a 3.x give up a message at its first return.
+ * −1 (unlimited there) makes a 3.x give up a message at its first return. Also in
+ * docs/reference/rabbit.md and docs/guarantees.md.
  */
 const DELIVERY_LIMIT = 1_000_000;
 

@@ -423,7 +423,10 @@ async function* bytesOf(stream: AsyncIterable<Uint8Array | string>): AsyncGenera
 // Dead letters: replays, kept copies, lines of the audit record and records. Bodies are sent as
 // Base64 within JSON, which bounds them.
 
-/** Largest body that is changed or kept; in Base64 below JSON_MAX_BYTES of routes/letters.ts. */
+/**
+ * Largest body that is changed or kept; in Base64 below JSON_MAX_BYTES of routes/letters.ts. Also
+ * in docs/reference/http-api.md.
+ */
 const BODY_MAX_BYTES = 12_000_000;
 /** Copies (web/routes/letters.ts), and bytes of their bodies, in one request; one may be longer. */
 const COPIES_MAX = 500;

@@ -300,9 +300,15 @@ function baseOf(url: string): string {
 // A request may take minutes, as a check does. While one waits for its answer, `/healthz` is asked
 // on another connection from time to time; what answers neither is given up.
 
-/** Delay until `/healthz` is asked for the first time and again, and the limit of its answer. */
+/**
+ * Delay until `/healthz` is asked for the first time and again, and the limit of its answer. Also
+ * in docs/reference/http-api.md.
+ */
 const PROBE_MS: number = 5 * SECOND_MS;
-/** Unanswered probes in a row: of a service that never answered, and of one that did. */
+/**
+ * Unanswered probes in a row: of a service that never answered, and of one that did. In time (10 s,
+ * a minute) also in docs/reference/http-api.md.
+ */
 const PROBES_MAX_AT_FIRST = 1;
 const PROBES_MAX = 6;
 

@@ -22,7 +22,7 @@ import { checkRole } from '../server/request-gate.ts';
 import { HttpRefusal } from '../server/refusal.ts';
 import { filterSchema, IDS_MAX, idSchema, resultSchema } from './schemas.ts';
 
-/** Maximum number of messages that one request acts on. */
+/** Maximum number of messages that one request acts on. Also in docs/reference/http-api.md. */
 const REQUEST_MAX = 5_000;
 /** A confirmation has its filter in it, and that may have IDS_MAX ids. */
 const TOKEN_MAX_CHARS = 600_000;

@@ -12,7 +12,7 @@ import type { Clock } from '../../ports/clock.ts';
 import type { ListFilter } from '../../spool/list.ts';
 import { HttpRefusal } from '../server/refusal.ts';
 
-/** How long a dry run is good for. */
+/** How long a dry run is good for. Also in docs/reference/http-api.md. */
 const GOOD_FOR_MS: number = 10 * MINUTE_MS;
 /** Maximum number of tokens that were used and are not yet over. */
 const USED_MAX = 10_000;

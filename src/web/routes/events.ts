@@ -13,7 +13,7 @@ import { type App, addEndpoint } from '../server/endpoint.ts';
 
 /**
  * A sign of life, so that proxies and clients know the line still stands. Below QUIET_MS of
- * web/client/client.ts.
+ * web/client/client.ts. Also in docs/reference/http-api.md.
  */
 const HEARTBEAT_MS = 15_000;
 const KINDS_MAX_CHARS = 1_000;

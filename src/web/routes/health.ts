@@ -38,7 +38,10 @@ export interface HealthRouteOptions {
   isRefusing(): boolean;
 }
 
-/** A store that takes longer to answer is not ready. */
+/**
+ * A store that takes longer to answer is not ready. Also in docs/reference/health.md and
+ * docs/reference/http-api.md.
+ */
 const READY_WITHIN_MS = 2_000;
 
 const reasons = z.array(z.object({ code: z.string(), text: z.string() }));

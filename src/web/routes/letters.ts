@@ -11,9 +11,15 @@ import type { ReplayOrder } from '../../spool/replay.ts';
 import { addEndpoint, type App } from '../server/endpoint.ts';
 import { IDS_MAX, idSchema, resultSchema } from './schemas.ts';
 
-/** Maximum number of copies in one request, as in web/client/client.ts. */
+/**
+ * Maximum number of copies in one request, as in web/client/client.ts. Also in
+ * docs/reference/http-api.md.
+ */
 const COPIES_MAX = 500;
-/** Bodies come in Base64, which is a third longer: BODY_MAX_BYTES of web/client/client.ts fits. */
+/**
+ * Bodies come in Base64, which is a third longer: BODY_MAX_BYTES of web/client/client.ts fits. Also
+ * in docs/reference/http-api.md.
+ */
 const JSON_MAX_BYTES = 16_777_216;
 const LARGER = 'longer bodies are changed or kept at the store itself, without a service';
 /** Generous upper bound of values; the spool checks the exact limit. */

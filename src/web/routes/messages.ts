@@ -17,9 +17,15 @@ import { momentOf, textOfHeader } from '../http-values.ts';
 import { keysDiffer, OPTION_HEADERS } from './post.ts';
 import { enqueuedSchema, FILTER_LISTS, idParams, messageSchema, pageQuery } from './schemas.ts';
 
-/** Maximum number of messages in one request, as in web/client/client.ts. */
+/**
+ * Maximum number of messages in one request, as in web/client/client.ts. Also in
+ * docs/reference/http-api.md.
+ */
 const MESSAGES_MAX = 1_000;
-/** Larger bodies go as raw posts; MESSAGES_MAX_BYTES of web/client/client.ts fits. */
+/**
+ * Larger bodies go as raw posts; MESSAGES_MAX_BYTES of web/client/client.ts fits. Also in
+ * docs/reference/http-api.md.
+ */
 const JSON_MAX_BYTES = 16_777_216;
 const LARGER = 'larger bodies go to /v1/topics/{topic}/messages';
 /** Generous upper bound of names; the spool checks the exact limit. */

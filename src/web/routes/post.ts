@@ -18,7 +18,7 @@ import { HttpRefusal } from '../server/refusal.ts';
 import { checkEncoding, momentOf, spanOf, textOfHeader, wholeOf } from '../http-values.ts';
 import { JSON_TYPE } from '../server/writing.ts';
 
-/** What a body this long or shorter is read as: one piece. */
+/** What a body this long or shorter is read as: one piece. Also in docs/reference/http-api.md. */
 const ONE_PIECE_MAX_BYTES = 65_536;
 const BEFORE = '/v1/topics/';
 const AFTER = '/messages';

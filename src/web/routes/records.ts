@@ -10,9 +10,12 @@ import { checkNumber, KEY_MAX_CHARS } from '../../core/limits.ts';
 import { addEndpoint, type App } from '../server/endpoint.ts';
 import { wholeOf } from '../http-values.ts';
 
-/** Maximum number of records in one answer. */
+/** Maximum number of records in one answer: ports/record-store.ts, docs/reference/http-api.md. */
 const RECORDS_MAX = 1_000;
-/** An answer that is longer goes on in the next; a single record always fits. */
+/**
+ * An answer that is longer goes on in the next; a single record always fits. Also in
+ * docs/reference/http-api.md.
+ */
 const ANSWER_MAX_CHARS = 4_194_304;
 
 const whole = z.string().regex(/^\d{1,15}$/, 'a whole number');

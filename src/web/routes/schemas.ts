@@ -10,9 +10,9 @@ import type { ActionResult } from '../../spool/actions.ts';
 import type { ListFilter } from '../../spool/list.ts';
 import { momentOf } from '../http-values.ts';
 
-/** Maximum number of ids in one request. */
+/** Maximum number of ids in one request. Also in docs/reference/http-api.md. */
 export const IDS_MAX = 5_000;
-/** Maximum number of ids in one query. */
+/** Maximum number of ids in one query. Also in docs/reference/http-api.md. */
 const QUERY_IDS_MAX = 500;
 const TEXT_MAX_CHARS = 1_000;
 /** Headers of a message have no more bytes than this by default, all together. */

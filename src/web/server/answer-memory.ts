@@ -12,15 +12,24 @@ import type { ServerResponse } from 'node:http';
 import { asError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 
-/** Maximum number of large answers made at once: a store reads one page after the other. */
+/**
+ * Maximum number of large answers made at once: a store reads one page after the other. Also in
+ * docs/reference/http-api.md.
+ */
 const AT_ONCE_MAX = 4;
-/** Unread bytes above which no large answer is built. */
+/** Unread bytes above which no large answer is built. Also in docs/reference/http-api.md. */
 const ROOM_BYTES = 8_388_608;
-/** Above this total, the connection that has read nothing for the longest time is ended at once. */
+/**
+ * Above this total, the connection that has read nothing for the longest time is ended at once.
+ * Also in docs/reference/http-api.md.
+ */
 const UNREAD_MAX_BYTES = 16_777_216;
 /** Below this an answer is not worth counting. */
 const COUNTED_MIN_BYTES = 4_096;
-/** A connection that has taken nothing for so long is ended when others wait for its room. */
+/**
+ * A connection that has taken nothing for so long is ended when others wait for its room. Also in
+ * docs/reference/http-api.md.
+ */
 const STALLED_MS = 2_000;
 
 interface Unread {

@@ -120,6 +120,7 @@ async function bytesOf<P, Q, B>(
   return env.read({ what: 'the request', maxBytes, hint, share });
 }
 
+/** Also in docs/reference/http-api.md. */
 const BODY_MAX_BYTES = 1_048_576;
 const ENOUGH = 'nothing that this path takes is longer';
 
@@ -182,7 +183,7 @@ function responsesOf(
   return responses as Record<string, never>;
 }
 
-/** Parameters of one query, ids included. */
+/** Parameters of one query, ids included. Also in docs/reference/http-api.md. */
 const PARAMETERS_MAX = 1_000;
 const NO_QUERY = z.strictObject({});
 

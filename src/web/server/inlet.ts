@@ -236,7 +236,9 @@ function cutOff(): RespoolError {
 // Each has a limit of its own, but a thousand slow callers have a thousand of them. What has come
 // in counts, not what was announced: no caller can take the place of others without sending.
 
-/** Maximum number of bytes of JSON requests in memory at once. */
+/**
+ * Maximum number of bytes of JSON requests in memory at once. Also in docs/reference/http-api.md.
+ */
 const BUDGET_BYTES = 33_554_432;
 const RETRY_AFTER_SECONDS = '1';
 

@@ -15,16 +15,26 @@ import { checkEncoding } from '../http-values.ts';
 const RESERVED = new Set(['__proto__', 'constructor', 'prototype']);
 /** The one name below which everything is the caller's own data, kept as text. */
 const OPAQUE = 'body';
-/** Levels outside of bodies. */
+/** Levels outside of bodies. Also in docs/reference/http-api.md. */
 const DEPTH_MAX = 16;
-/** Levels in all, bodies included. */
+/** Levels in all, bodies included. Also in docs/reference/http-api.md. */
 const DEPTH_IN_ALL_MAX = 256;
-/** Values in one request, bodies included: a second of parsing is as many as 1.5 million names. */
+/**
+ * Values in one request, bodies included: a second of parsing is as many as 1.5 million names. Also
+ * in docs/reference/http-api.md.
+ */
 const VALUES_MAX = 500_000;
-/** Values in one request outside of bodies: 1,000 messages with all the headers they may have. */
+/**
+ * Values in one request outside of bodies: 1,000 messages with all the headers they may have. Also
+ * in docs/reference/http-api.md.
+ */
 const OWN_VALUES_MAX = 100_000;
-/** As many ids as a request may have (IDS_MAX of routes/schemas.ts). */
+/**
+ * As many ids as a request may have (IDS_MAX of routes/schemas.ts). Also in
+ * docs/reference/http-api.md.
+ */
 const LIST_MAX = 5_000;
+/** Also in docs/reference/http-api.md. */
 const NAMES_MAX = 100;
 
 /** Reads JSON; refuses other content types, other encodings, too much of it and reserved names. */

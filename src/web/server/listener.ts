@@ -64,10 +64,15 @@ function keyOf(address: string): string | undefined {
   return isLoopback(plain) ? undefined : networkOf(plain);
 }
 
+/** Also in docs/reference/http-api.md. */
 const HEADERS_WITHIN_MS = 10_000;
+/** Also in docs/reference/http-api.md. */
 const KEEP_ALIVE_MS = 65_000;
 const SOCKET_BYTES = 16_384;
-/** How long a caller may take nothing of its answer. */
+/**
+ * How long a caller may take nothing of its answer. Also in docs/reference/http-api.md and
+ * docs/how-to/secure-the-service.md.
+ */
 const UNREAD_WITHIN_MS = 30_000;
 /** How often callers that are too slow are looked for. */
 const LOOK_EVERY_MS = 500;
@@ -264,7 +269,10 @@ function nearest(host: string): string {
 // Promise: an answer that is on its way to the same caller goes out first, and whatever the caller
 // does, the connection is gone a moment after ours.
 
-/** Message headers (32 KiB by default), their prefixes, and what clients and proxies add. */
+/**
+ * Message headers (32 KiB by default), their prefixes, and what clients and proxies add. Also in
+ * docs/reference/http-api.md.
+ */
 const HEADERS_MAX_BYTES = 65_536;
 /** How long a caller has to close its side. */
 const UNREADABLE_LINGER_MS = 1_000;

@@ -28,11 +28,14 @@ const CHUNKED_END = '\r\n0\r\n\r\n';
  */
 const CHUNKED_PART_BYTES = 256;
 const [CR, LF] = [13, 10];
-/** A head of at least this size is parsed in its turn. */
+/** A head of at least this size is parsed in its turn. Also in docs/reference/http-api.md. */
 const LONG_HEAD_BYTES = 4_096;
-/** Bytes that were read ahead of a request, or of half a head, of all connections. */
+/**
+ * Bytes that were read ahead of a request, or of half a head, of all connections. Also in
+ * docs/reference/http-api.md.
+ */
 const AHEAD_MAX_BYTES = 8_388_608;
-/** Below this a connection is not worth counting. */
+/** Below this a connection is not worth counting. Also in docs/reference/http-api.md. */
 const COUNTED_MIN_BYTES = 4_096;
 
 type Parse = (part: Buffer) => void;
@@ -44,7 +47,10 @@ interface Timing {
   readonly blankWithinMs: number;
 }
 
-/** Requests that waited and are begun in one turn of the event loop, of all connections. */
+/**
+ * Requests that waited and are begun in one turn of the event loop, of all connections. Also in
+ * docs/reference/http-api.md.
+ */
 const BEGUN_AT_ONCE = 8;
 
 /**

@@ -64,7 +64,7 @@ interface HttpRefusalBody {
 
 /** How long a caller should wait before it asks a service again that cannot work now. */
 const RETRY_AFTER_SECONDS = '5';
-/** The same, if space has to be freed first. */
+/** The same, if space has to be freed first. Also in docs/reference/http-api.md. */
 const FULL_RETRY_AFTER_SECONDS = '30';
 /** An error may quote its input; long input is truncated. */
 const TEXT_MAX_CHARS = 1_000;

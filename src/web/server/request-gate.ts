@@ -89,15 +89,21 @@ export interface Caller {
   readonly role: TokenRole;
 }
 
-/** Wrong tokens from one address in a minute; past it unknown ones are answered with 429. */
+/**
+ * Wrong tokens from one address in a minute; past it unknown ones are answered with 429. Also in
+ * docs/reference/http-api.md, docs/how-to/secure-the-service.md and post-from-any-language.md.
+ */
 const FAILURES_MAX = 10;
 /**
- * Past this it counts as guessing, and the address is refused for the rest of the
- * minute. Not sooner: one client with an old token must not keep all others behind the same proxy
- * from posting.
+ * Past this it counts as guessing, and the address is refused for the rest of the minute. Not
+ * sooner: one client with an old token must not keep all others behind the same proxy from posting.
+ * Also in docs/reference/http-api.md and docs/how-to/secure-the-service.md.
  */
 const GUESSES_MAX = 1_000;
-/** What a wrong token costs in time, whatever is wrong with it. */
+/**
+ * What a wrong token costs in time, whatever is wrong with it. Also in docs/reference/http-api.md
+ * and docs/how-to/secure-the-service.md.
+ */
 const UNKNOWN_TOKEN_WAIT_MS = 250;
 /** web/client/http.ts makes a name fit. */
 const NAME_PATTERN = /^[\x20-\x7e]{1,64}$/;
@@ -276,7 +282,10 @@ const HOST = 'host';
 /** Others of which Node takes the first; they say who the caller is and what the body is. */
 const SINGLE_HEADERS = ['authorization', 'content-type'];
 
-/** Message headers (64), options of a post, and what clients and proxies add. */
+/**
+ * Message headers (64), options of a post, and what clients and proxies add. Also in
+ * docs/reference/http-api.md.
+ */
 export const HEAD_FIELDS_MAX = 256;
 
 function checkFields(inlet: Inlet): void {

@@ -139,9 +139,12 @@ export interface Service {
   stop(withinMs?: number): Promise<void>;
 }
 
-/** For this long after a full disk the service reports not ready, unless a post came through. */
+/**
+ * For this long after a full disk the service reports not ready, unless a post came through. Also
+ * in docs/reference/health.md and docs/reference/http-api.md.
+ */
 const FULL_FOR_MS = 30_000;
-/** The same after a post that the store could not take. */
+/** The same after a post that the store could not take. Also in docs/reference/health.md. */
 const REFUSING_FOR_MS = 5_000;
 /** Maximum number of cached operators. */
 const OPERATORS_MAX = 100;

@@ -27,9 +27,15 @@ export const SAFE_HEADERS: Readonly<Record<string, string>> = {
 };
 
 export const JSON_TYPE = 'application/json';
-/** How long a refused caller may go on sending before the connection is cut. */
+/**
+ * How long a refused caller may go on sending before the connection is cut. Also in
+ * docs/reference/http-api.md.
+ */
 const LINGER_MS = 2_000;
-/** Maximum number of refused callers whose bytes are read at once. */
+/**
+ * Maximum number of refused callers whose bytes are read at once. Also in
+ * docs/reference/http-api.md.
+ */
 const READING_MAX = 8;
 const JSON_PAIRS = Object.entries({ ...SAFE_HEADERS, 'content-type': JSON_TYPE }).flat();
 

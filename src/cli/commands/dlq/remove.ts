@@ -301,7 +301,7 @@ interface RemovalOptions {
   readonly tell: (away: number, amount: number) => void;
 }
 
-/** In hand at once. */
+/** In hand at once. Also in docs/guarantees.md. */
 const IN_HAND = 100;
 /**
  * Bodies that are kept in one call; a single one may be longer. n.b. As much as a service accepts

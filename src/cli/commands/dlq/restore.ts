@@ -38,7 +38,7 @@ import { recordWithIds, spoolIdsOf } from './typed-ids.ts';
 /** Brought back together. */
 const BATCH_MAX = 100;
 const BATCH_MAX_BYTES = 16 * 2 ** 20;
-/** Copies that one call brings back. */
+/** Copies that one call brings back. Also in docs/reference/dead-letters.md. */
 const RESTORED_MAX = 100_000;
 const LIMIT = { min: 1, max: RESTORED_MAX };
 /** Not the lock of the queue itself: a sweep or a replay may go on beside a restore. */

@@ -16,7 +16,7 @@ import type { OtelApi } from '../../../observe/tracing/api.ts';
 import { importPeer } from '../../../system/peer.ts';
 import { checkListen, isLoopback } from '../../../web/server/settings.ts';
 
-/** A lease below this is lost by any hiccup of a process. */
+/** A lease below this is lost by any hiccup of a process. Also in docs/reference/doctor.md. */
 const LEASE_SHORT_MS: number = 10 * SECOND_MS;
 const OTHERS_READ = 0o004;
 const GROUP_READ = 0o040;

@@ -10,6 +10,7 @@ import type { CommandSpec } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 import { exact, relative } from '../../ui/times.ts';
 
+/** Also in the description below. */
 const LIMIT_DEFAULT = 50;
 const LIMIT_MAX = 1_000_000;
 /** Maximum records in one answer: AUDIT_MAX of web/routes/inspect.ts. */

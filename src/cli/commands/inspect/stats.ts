@@ -12,7 +12,10 @@ import type { CommandSpec } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 import { relative, span } from '../../ui/times.ts';
 
-/** A service counts every 5 seconds; polling more often would only repeat its numbers. */
+/**
+ * A service counts every 5 seconds; polling more often would only repeat its numbers. Also in the
+ * text of `--watch`.
+ */
 const REDRAWN_EVERY_MS: number = 5 * SECOND_MS;
 /** To the upper left corner, and everything below it away. */
 const CLEAR = '\u001b[H\u001b[J';

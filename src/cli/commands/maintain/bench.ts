@@ -14,6 +14,7 @@ import { safe } from '../../../observe/logs/safe-text.ts';
 import type { Clock } from '../../../ports/clock.ts';
 import type { Spool } from '../../../spool/spool.ts';
 
+/** Also in the text of `--seconds`; times CASES in docs/performance.md. */
 const SECONDS_DEFAULT = 3;
 const SECONDS_MAX = 60;
 /** What is measured: the disk, and two things on each of two stores. */
@@ -160,6 +161,7 @@ interface Measured extends Percentiles {
   readonly tookMs: number;
 }
 
+/** Both also in the description above. */
 const BODY_BYTES = 1_024;
 const IN_FLIGHT = 50;
 const TOPIC = 'bench.one';

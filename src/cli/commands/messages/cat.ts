@@ -13,7 +13,7 @@ import { idProgress } from '../../ui/progress.ts';
 import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
 
-/** How much of a body a terminal shows. */
+/** How much of a body a terminal shows. Also in the description below. */
 const SHOWN_MAX_BYTES = 64 * 2 ** 10;
 /** The largest body that `--json` puts into one line. */
 const JSON_MAX_BYTES = 16 * 2 ** 20;

@@ -13,7 +13,7 @@ import { span } from '../../ui/times.ts';
 import { chooseQueues } from './queues.ts';
 import { type BrokerAccess, reach } from './reach.ts';
 
-/** The broker updates its counts every 5 seconds. */
+/** The broker updates its counts every 5 seconds. Also in the text of `--watch`. */
 const REDRAWN_EVERY_MS: number = 5 * SECOND_MS;
 /** To the upper left corner, and everything below it away. */
 const CLEAR = '\u001b[H\u001b[J';

@@ -37,7 +37,7 @@ export const serveCommand: CommandSpec = {
   },
 };
 
-/** Maximum garbage before a collection, in percent of what is in use. */
+/** Maximum garbage before a collection, in percent of what is in use. Also in decision 0047. */
 const HEAP_GROWTH_PERCENT = 20;
 
 /**

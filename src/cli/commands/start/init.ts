@@ -15,6 +15,7 @@ import type { CommandContext, CommandSpec } from '../../spec.ts';
 import { textOf } from '../../../core/errors.ts';
 
 const RECEIVER = 'receiver.mjs';
+/** Also in docs/start.md. */
 const RECEIVER_PORT = 7_668;
 const BODY_COLUMNS = 21;
 const MESSAGES = 'localhost:7667/v1/topics/order.new/messages';

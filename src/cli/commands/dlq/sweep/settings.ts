@@ -73,6 +73,7 @@ export interface SettingsReader {
 const OLD_QUEUE = 'my_dlq';
 const OLD_TARGET = 'permanent_failure_queue';
 const OLD_DEDUP_FILE = '.rmq_processed_ids';
+/** Both also in docs/how-to/switch-from-rmq-retry-checker.md. */
 const OLD_DEDUP_HOURS = 168;
 const MAX_DEFAULT = 3;
 const EVERY = { minMs: SECOND_MS, maxMs: 30 * DAY_MS };

@@ -54,7 +54,10 @@ async function sweepAndTell(reader: SettingsReader): Promise<ExitCode> {
 
 // With --every.
 
-/** Runs without a success for this many spans are too many. */
+/**
+ * Runs without a success for this many spans are too many. Also in
+ * docs/how-to/sweep-dead-queues.md.
+ */
 const SPANS_MAX = 2;
 
 /** Sweeps until SIGTERM or SIGINT. */
