@@ -13,7 +13,7 @@ import {
   type SqliteStatement,
   sqliteCode,
 } from '../shared/client.ts';
-import { checkOwner, migrateSchema, withNames } from './schema.ts';
+import { checkOwner, migrateSchema, TABLE_NAMES, withNames } from './schema.ts';
 
 /** How a file is opened; plain data, so that it can go to a thread. */
 export interface FileSettings {
@@ -75,16 +75,6 @@ const PAGE_BYTES = 8_192;
 const JOURNAL_MAX_BYTES = 64 * 1024 * 1024;
 /** After the disk was full once, the log is moved to the file when it has this many pages. */
 const SHORT_LOG_PAGES = 250;
-/** Of the tables in schema.ts, those with messages, bodies and pauses. */
-const CHECKED_TABLES = [
-  '{entries}',
-  '{contents}',
-  '{flows}',
-  '{due_bounds}',
-  '{maps}',
-  '{bodies}',
-  '{chunks}',
-];
 const SYNC_LEVELS = { full: 2, normal: 1 } as const;
 
 /** Opens the file, creates or migrates its tables, and checks it when asked to. */
@@ -149,7 +139,7 @@ function needWal(database: SqliteDatabase, settings: FileSettings): void {
 
 function quickCheck(database: SqliteDatabase, { path, tables = '' }: FileSettings): void {
   // What else is in a file of the user's may need functions that only the user's program has.
-  const which = tables === '' ? ['1'] : CHECKED_TABLES.filter((name) => isThere(database, name));
+  const which = tables === '' ? ['1'] : TABLE_NAMES.filter((name) => isThere(database, name));
   for (const one of which) {
     const found = database.pragma(`quick_check(${one})`, { simple: true });
     if (found === 'ok') continue;

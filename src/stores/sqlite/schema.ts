@@ -302,9 +302,13 @@ const MIGRATIONS: readonly string[] = [VERSION_1, VERSION_2];
 /** The version this program writes. */
 export const SCHEMA_VERSION: number = MIGRATIONS.length;
 
-/** Every name we use in a file; `CHECKED_TABLES` of connection.ts names some of them again. */
-const OUR_NAMES: readonly string[] = namesIn(
-  [VERSION_0, ...MIGRATIONS, FLOW_INDEX_SQL, DUE_BOUNDS_SQL].join('\n'),
+const OUR_SQL = [VERSION_0, ...MIGRATIONS, FLOW_INDEX_SQL, DUE_BOUNDS_SQL].join('\n');
+/** Every name we use in a file. */
+const OUR_NAMES: readonly string[] = namesIn(OUR_SQL);
+/** Our tables, written `{entries}`. */
+export const TABLE_NAMES: readonly string[] = Array.from(
+  OUR_SQL.matchAll(/CREATE TABLE (\{\w+\})/g),
+  ([, name = '']) => name,
 );
 
 /** What brings the tables from a version to that after the last step; names as `{entries}`. */

@@ -1,7 +1,7 @@
-import { writeFile } from 'node:fs/promises';
+import { open, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { sqlite } from 'respool/stores/sqlite';
+import { migrateSqlite, sqlite } from 'respool/stores/sqlite';
 import { sampleEntries, sampleEntry } from 'respool/testkit';
 import { loadSqlite, type OpenDatabase } from '../../../src/stores/shared/client.ts';
 import { type FileSettings, openConnection } from '../../../src/stores/sqlite/connection.ts';
@@ -224,6 +224,39 @@ describe('a disk error', () => {
     other.write(true, () => other.database.exec("UPDATE meta SET value = 9 WHERE key = 'syncs'"));
     openConnection(openDatabase, settings, { check: false }).close();
     expect(other.walPages()).toBe(0);
+  });
+
+  test.each([
+    'meta',
+    'entries',
+    'contents',
+    'flows',
+    'due_bounds',
+    'quarantine',
+    'log_heads',
+    'logs',
+    'maps',
+    'bodies',
+    'chunks',
+  ])('shows that %s is damaged, also in a file of the user', async (table) => {
+    const file = path.join(await makeFolder(), 'app.db');
+    const settings = { ...settingsOf(file), tables: 'r_' };
+    const openDatabase = await loadSqlite();
+    const app = openDatabase(file);
+    app.pragma('journal_mode = WAL');
+    migrateSqlite(app, { tables: 'r_', dueBounds: true });
+    const rootOf = app.prepare('SELECT rootpage FROM sqlite_schema WHERE name = ?').pluck();
+    const at = Number(rootOf.get(`r_${table}`)) - 1;
+    const pageBytes = Number(app.pragma('page_size', { simple: true }));
+    app.close();
+    openConnection(openDatabase, settings, { check: true }).close();
+    const bytes = await open(file, 'r+');
+    // A sound header, and cells that lie where there are none.
+    await bytes.write(Uint8Array.of(0, 9, 255, 255), 0, 4, at * pageBytes + 3);
+    await bytes.close();
+    expect(() => openConnection(openDatabase, settings, { check: true })).toThrow(
+      expect.objectContaining({ code: 'store.corrupt' }),
+    );
   });
 
   test('that says the disk is full rolls back, without opening the file again', async () => {
