@@ -20,10 +20,13 @@ export interface KeyedRecord {
   readonly revision: number;
 }
 
-/** Every write is durable when it resolves. Kinds and keys: 1 to 255 printable characters. */
+/**
+ * Every write is durable when it resolves. Kinds and keys: 1 to 255 printable characters; others
+ * are refused. What JSON does not have, such as `undefined`, is kept as `null`.
+ */
 export interface RecordStore {
   append(kind: string, record: unknown): Promise<number>;
-  /** Records with a sequence above `after`, oldest first, at most `max` (≤ 1,000). */
+  /** Records with a sequence above `after`, oldest first, at most `max` (1 to 1,000). */
   read(kind: string, after: number, max: number): Promise<readonly LogRecord[]>;
   /** Forgets records up to and including this sequence. */
   trim(kind: string, upTo: number): Promise<void>;

@@ -11,9 +11,9 @@ import { createHash } from 'node:crypto';
 import { type FileHandle, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { RespoolError } from '../../core/errors.ts';
-import { checkKey } from '../../core/limits.ts';
 import type { KeyedRecord, LogRecord, RecordStore } from '../../ports/record-store.ts';
 import { createBatchLine } from '../shared/batching.ts';
+import { recordText } from '../shared/operations.ts';
 import { errnoOf, storeError } from './errors.ts';
 import { makeFolder, syncFolder, writeWhole } from './files.ts';
 
@@ -24,7 +24,6 @@ export interface FileRecords extends RecordStore {
 }
 
 const APPENDS_MAX = 500;
-const READ_MAX = 1_000;
 
 /** Longer names are replaced by their hash; the key itself stands in the file. */
 const NAME_MAX_CHARS = 200;
@@ -62,15 +61,12 @@ export function createRecords(parts: {
   return {
     async append(kind, record) {
       checkOpen();
-      checkKey('kind of records', kind);
-      const [sequence] = await appends.add([{ kind, text: JSON.stringify(record ?? null) }]);
+      const [sequence] = await appends.add([{ kind, text: recordText(record) }]);
       return sequence ?? 0;
     },
     async read(kind, after, max) {
       checkOpen();
-      return inTurn('read records', async () =>
-        (await logOf(kind)).read(after, Math.min(max, READ_MAX)),
-      );
+      return inTurn('read records', async () => (await logOf(kind)).read(after, max));
     },
     async trim(kind, upTo) {
       checkOpen();
@@ -91,10 +87,8 @@ function createMaps(
   return {
     async put(kind, key, value, revision) {
       checkOpen();
-      checkKey('kind of records', kind);
-      checkKey('key of a record', key);
       // Written down before anything is awaited: the caller may change the value afterwards.
-      const text = JSON.stringify(value ?? null);
+      const text = recordText(value);
       return inTurn(`put record "${key}"`, async () => {
         const file = fileOf(path, kind, key);
         const present = (await readKeyed(file))?.revision ?? 0;
@@ -268,7 +262,7 @@ class RecordLog {
   /** Records with a higher sequence, oldest first. */
   async read(after: number, max: number): Promise<readonly LogRecord[]> {
     const records: LogRecord[] = [];
-    if (this.#last <= after || max <= 0) return records;
+    if (this.#last <= after) return records;
     for await (const { parsed } of this.#linesFrom(this.#markBefore(after).at)) {
       if (parsed === undefined || parsed.sequence <= after) continue;
       records.push(parsed);

@@ -3,6 +3,7 @@
  */
 
 import type { RecordStore } from '../../ports/record-store.ts';
+import { recordText } from '../shared/operations.ts';
 import type { Data, Log } from './data.ts';
 
 /** Records over shared data; `checkOpen` throws once the store is closed. */
@@ -12,7 +13,7 @@ export function createMemoryRecords(data: Data, checkOpen: () => void): RecordSt
       checkOpen();
       const log = logOf(data, kind);
       log.last += 1;
-      log.records.set(log.last, JSON.stringify(record));
+      log.records.set(log.last, recordText(record));
       return log.last;
     },
     async read(kind, after, max) {
@@ -39,7 +40,7 @@ export function createMemoryRecords(data: Data, checkOpen: () => void): RecordSt
       if (map === undefined) data.maps.set(kind, (map = new Map()));
       const present = map.get(key)?.revision ?? 0;
       if (revision !== undefined && revision !== present) return 'stale';
-      map.set(key, { value: JSON.stringify(value), revision: present + 1 });
+      map.set(key, { value: recordText(value), revision: present + 1 });
       return 'done';
     },
     async get(kind, key) {

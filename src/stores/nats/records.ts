@@ -7,6 +7,7 @@
 
 import type { KeyedRecord, RecordStore } from '../../ports/record-store.ts';
 import { RespoolError } from '../../core/errors.ts';
+import { recordText } from '../shared/operations.ts';
 import { hashOf, OPERATION, REMOVE_MARK } from './row.ts';
 import { readAll } from './feed.ts';
 import type { Stream } from './stream.ts';
@@ -36,14 +37,13 @@ export function createRecords(open: () => OpenRecords): RecordStore {
       const token = parts.makeToken();
       // The token makes the subject unique, so a repetition after a lost answer is refused.
       const subject = `${logOf(parts, kind)}.${token.replace('.', '-')}`;
-      const data = JSON.stringify({ record });
+      const data = `{"record":${recordText(record)}}`;
       const seq = await parts.stream.write(subject, data, { token, expected: 0 });
       if (seq !== undefined) return seq;
       throw new RespoolError('store.corrupt', `cannot add to the log "${kind}": the name is taken`);
     },
     async read(kind, after, max) {
       const parts = open();
-      if (max <= 0) return [];
       const filter = `${logOf(parts, kind)}.*`;
       const from = Math.max(1, after + 1);
       const lines = await readAll(parts.stream, { filter, headersOnly: false, from, max });
@@ -55,12 +55,13 @@ export function createRecords(open: () => OpenRecords): RecordStore {
     },
     async put(kind, key, value, revision) {
       const parts = open();
+      const text = recordText(value);
       const subject = `${mapOf(parts, kind)}.${hashOf(key)}`;
       for (let round = 0; round < ROUNDS_MAX; round += 1) {
         const { record, seq } = await readHeld(parts, subject);
         const present = record?.revision ?? 0;
         if (revision !== undefined && revision !== present) return 'stale';
-        const data = JSON.stringify({ key, value, revision: present + 1 });
+        const data = `{"key":${JSON.stringify(key)},"value":${text},"revision":${present + 1}}`;
         const token = parts.makeToken();
         const written = await parts.stream.write(subject, data, { token, expected: seq });
         if (written !== undefined) return 'done';

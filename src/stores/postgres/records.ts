@@ -4,12 +4,10 @@
  * A write that was not answered is looked for by its token before it is done again.
  */
 
-import { checkKey, checkNumber } from '../../core/limits.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
+import { recordText } from '../shared/operations.ts';
 import type { Names } from './options.ts';
 import type { Server } from './connection.ts';
-
-const READ_MAX = 1_000;
 
 /** What a record store needs of its entry store. */
 interface RecordHost {
@@ -28,10 +26,8 @@ export function createRecordStore(host: RecordHost): RecordStore {
   return {
     ...createLogs(host, sql, run),
     async put(kind, key, value, revision) {
-      checkKey('record kind', kind);
-      checkKey('record key', key);
       const token = host.newToken();
-      const given = [kind, key, textOf(value), token];
+      const given = [kind, key, recordText(value), token];
       const isDone = await run<boolean>('put a record', async (ask, isUnknown) => {
         if (isUnknown && (await ask(sql.hasPut, [kind, key, token])).length > 0) return true;
         if (revision === undefined) return (await ask(sql.put, given)).length > 0;
@@ -42,13 +38,10 @@ export function createRecordStore(host: RecordHost): RecordStore {
       return isDone ? 'done' : 'stale';
     },
     async get(kind, key) {
-      checkKey('record kind', kind);
-      checkKey('record key', key);
       const [row] = await run<unknown[][]>('read a record', (ask) => ask(sql.get, [kind, key]));
       return row && { key, value: JSON.parse(String(row[0])) as unknown, revision: Number(row[1]) };
     },
     async list(kind) {
-      checkKey('record kind', kind);
       const rows = await run<unknown[][]>('list records', (ask) => ask(sql.list, [kind]));
       return rows.map(([key, text, revision]) => ({
         key: String(key),
@@ -57,8 +50,6 @@ export function createRecordStore(host: RecordHost): RecordStore {
       }));
     },
     async remove(kind, key) {
-      checkKey('record kind', kind);
-      checkKey('record key', key);
       await run('remove a record', (ask) => ask(sql.remove, [kind, key]));
       host.onWrite();
     },
@@ -72,18 +63,15 @@ function createLogs(
 ): Pick<RecordStore, 'append' | 'read' | 'trim'> {
   return {
     async append(kind, record) {
-      checkKey('record kind', kind);
       const token = host.newToken();
       return run<number>('append a record', async (ask, isUnknown) => {
         const [told] = isUnknown ? await ask(sql.hasAppended, [kind, token]) : [];
         const [row] =
-          told === undefined ? await ask(sql.append, [kind, token, textOf(record)]) : [told];
+          told === undefined ? await ask(sql.append, [kind, token, recordText(record)]) : [told];
         return Number(row?.[0]);
       });
     },
     async read(kind, after, max) {
-      checkKey('record kind', kind);
-      checkNumber('max', max, { min: 1, max: READ_MAX });
       const rows = await run<unknown[][]>('read records', (ask) =>
         ask(sql.read, [kind, after, max]),
       );
@@ -93,7 +81,6 @@ function createLogs(
       }));
     },
     async trim(kind, upTo) {
-      checkKey('record kind', kind);
       await run('trim records', (ask) => ask(sql.trim, [kind, upTo]));
     },
   };
@@ -128,8 +115,4 @@ RETURNING sequence`,
     list: `SELECT key, value, revision FROM ${maps} WHERE kind = $1 ORDER BY key`,
     remove: `DELETE FROM ${maps} WHERE kind = $1 AND key = $2`,
   };
-}
-
-function textOf(record: unknown): string {
-  return JSON.stringify(record) ?? 'null';
 }

@@ -5,8 +5,11 @@
  *
  * Promise: without a listener the work is called as it is and no clock is read; a listener costs
  * two reads of the clock per batch, and cannot make an operation fail.
+ *
+ * Also here: what every record store checks of its calls, and the text that it keeps of a value.
  */
 
+import { checkKey, checkNumber } from '../../core/limits.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { EntryStore } from '../../ports/entry-store.ts';
@@ -129,18 +132,19 @@ export class Operations {
     };
   }
 
-  /** The same record store, reported as `read` and `write`. */
+  /** The same record store, its calls checked, and reported as `read` and `write`. */
   records(records: RecordStore): RecordStore {
+    const checked = checkedRecords(records);
     const write = <T>(run: () => Promise<T>): Promise<T> => this.time('write', 1, run);
     return {
-      append: (kind, record) => write(() => records.append(kind, record)),
-      trim: (kind, upTo) => write(() => records.trim(kind, upTo)),
-      put: (kind, key, value, revision) => write(() => records.put(kind, key, value, revision)),
-      remove: (kind, key) => write(() => records.remove(kind, key)),
+      append: (kind, record) => write(() => checked.append(kind, record)),
+      trim: (kind, upTo) => write(() => checked.trim(kind, upTo)),
+      put: (kind, key, value, revision) => write(() => checked.put(kind, key, value, revision)),
+      remove: (kind, key) => write(() => checked.remove(kind, key)),
       ...this.reads<Pick<RecordStore, 'read' | 'get' | 'list'>>({
-        read: (kind, after, max) => records.read(kind, after, max),
-        get: (kind, key) => records.get(kind, key),
-        list: (kind) => records.list(kind),
+        read: (kind, after, max) => checked.read(kind, after, max),
+        get: (kind, key) => checked.get(kind, key),
+        list: (kind) => checked.list(kind),
       }),
     };
   }
@@ -225,4 +229,52 @@ export function itemsOf(value: unknown): number {
   if (value === undefined || value === null) return 0;
   const { entries } = value as { readonly entries?: unknown };
   return Array.isArray(entries) ? entries.length : 1;
+}
+
+// Records.
+
+const READ_MAX = 1_000;
+
+/** The same record store; kinds, keys and a `max` beyond their limits are refused. */
+export function checkedRecords(records: RecordStore): RecordStore {
+  return {
+    async append(kind, record) {
+      return records.append(checkKind(kind), record);
+    },
+    async read(kind, after, max) {
+      return records.read(
+        checkKind(kind),
+        after,
+        checkNumber('max', max, { min: 1, max: READ_MAX }),
+      );
+    },
+    async trim(kind, upTo) {
+      return records.trim(checkKind(kind), upTo);
+    },
+    async put(kind, key, value, revision) {
+      return records.put(checkKind(kind), checkRecordKey(key), value, revision);
+    },
+    async get(kind, key) {
+      return records.get(checkKind(kind), checkRecordKey(key));
+    },
+    async list(kind) {
+      return records.list(checkKind(kind));
+    },
+    async remove(kind, key) {
+      return records.remove(checkKind(kind), checkRecordKey(key));
+    },
+  };
+}
+
+function checkKind(kind: string): string {
+  return checkKey('record kind', kind);
+}
+
+function checkRecordKey(key: string): string {
+  return checkKey('record key', key);
+}
+
+/** A value as JSON; what JSON does not have, such as `undefined`, is `null`. */
+export function recordText(value: unknown): string {
+  return JSON.stringify(value) ?? 'null';
 }

@@ -4,8 +4,8 @@
  * Writes go in the batches of the entries: a record costs no transaction of its own under load.
  */
 
-import { checkKey, checkNumber } from '../../core/limits.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
+import { checkedRecords, recordText } from '../shared/operations.ts';
 import type { Connection } from './connection.ts';
 import type { EntryReplies, EntryRequest, EntryResult, RecordOp } from './protocol.ts';
 import { BOUND_LIMIT } from './schema.ts';
@@ -16,8 +16,6 @@ export interface Records {
   readLog(of: string, after: number, max: number): EntryReplies['readLog'];
   readMap(of: string, key?: string): EntryReplies['readMap'];
 }
-
-const READ_MAX = 1_000;
 
 export function createRecords(connection: Connection): Records {
   const { database } = connection;
@@ -84,35 +82,27 @@ export function createRecordStore(file: {
     request: Extract<EntryRequest, { kind: K }>,
   ) => Promise<EntryReplies[K]>;
 }): RecordStore {
-  return {
+  return checkedRecords({
     async append(kind, record) {
-      const of = checkKey('record kind', kind);
-      return Number(await file.write({ kind: 'append', of, text: textOf(record) }));
+      return Number(await file.write({ kind: 'append', of: kind, text: recordText(record) }));
     },
     async read(kind, after, max) {
-      const of = checkKey('record kind', kind);
-      checkNumber('max', max, { min: 1, max: READ_MAX });
-      const rows = await file.ask({ kind: 'readLog', of, after, max });
+      const rows = await file.ask({ kind: 'readLog', of: kind, after, max });
       return rows.map(({ sequence, text }) => ({ sequence, record: JSON.parse(text) as unknown }));
     },
     async trim(kind, upTo) {
-      await file.write({ kind: 'trim', of: checkKey('record kind', kind), upTo });
+      await file.write({ kind: 'trim', of: kind, upTo });
     },
     async put(kind, key, value, revision) {
-      const of = checkKey('record kind', kind);
-      checkKey('record key', key);
-      const op: RecordOp = { kind: 'put', of, key, text: textOf(value), revision };
+      const op: RecordOp = { kind: 'put', of: kind, key, text: recordText(value), revision };
       return (await file.write(op)) === true ? 'done' : 'stale';
     },
     async get(kind, key) {
-      const of = checkKey('record kind', kind);
-      checkKey('record key', key);
-      const [row] = await file.ask({ kind: 'readMap', of, key });
+      const [row] = await file.ask({ kind: 'readMap', of: kind, key });
       return row && { key, value: JSON.parse(row.text) as unknown, revision: row.revision };
     },
     async list(kind) {
-      const of = checkKey('record kind', kind);
-      const rows = await file.ask({ kind: 'readMap', of });
+      const rows = await file.ask({ kind: 'readMap', of: kind });
       return rows.map(({ key, text, revision }) => ({
         key,
         value: JSON.parse(text) as unknown,
@@ -120,12 +110,7 @@ export function createRecordStore(file: {
       }));
     },
     async remove(kind, key) {
-      const of = checkKey('record kind', kind);
-      await file.write({ kind: 'forget', of, key: checkKey('record key', key) });
+      await file.write({ kind: 'forget', of: kind, key });
     },
-  };
-}
-
-function textOf(record: unknown): string {
-  return JSON.stringify(record) ?? 'null';
+  });
 }

@@ -16,6 +16,11 @@ const VALUES: readonly unknown[] = [
 
 const valuesOf = (records: readonly LogRecord[]) => records.map(({ record }) => record);
 
+function assertRefused(answer: PromiseSettledResult<unknown> | undefined, code: string): void {
+  assert.equal(answer?.status, 'rejected');
+  assert.equal((answer.reason as { readonly code?: unknown }).code, code);
+}
+
 export const recordCases: readonly EntryCase[] = [
   {
     name: 'appended records are read back as they were, oldest first',
@@ -197,6 +202,53 @@ export const recordCases: readonly EntryCase[] = [
       assert.equal((await records.list('k')).length, keys.length);
       for (const key of keys) await records.remove('k', key);
       assert.deepEqual(await records.list('k'), []);
+    },
+  },
+  {
+    name: 'a kind or key that is empty, too long or not printable is refused by every call',
+    async run({ store: { records } }) {
+      for (const name of ['', 'x'.repeat(256), 'two\nlines', 'half \ud800']) {
+        const calls = [
+          records.append(name, 1),
+          records.read(name, 0, 1),
+          records.trim(name, 1),
+          records.list(name),
+          ...[
+            [name, 'k'],
+            ['v', name],
+          ].flatMap(([kind = '', key = '']) => [
+            records.put(kind, key, 1),
+            records.get(kind, key),
+            records.remove(kind, key),
+          ]),
+        ];
+        for (const answer of await Promise.allSettled(calls))
+          assertRefused(answer, 'message.invalid');
+      }
+      assert.deepEqual(await records.list('v'), []);
+    },
+  },
+  {
+    name: 'more than 1,000 records, or fewer than one, are not read at once',
+    async run({ store: { records } }) {
+      await records.append('audit', 1);
+      for (const max of [0, -1, 1.5, 1_001, Number.NaN]) {
+        const [answer] = await Promise.allSettled([records.read('audit', 0, max)]);
+        assertRefused(answer, 'config.invalid');
+      }
+      assert.deepEqual(valuesOf(await records.read('audit', 0, 1_000)), [1]);
+    },
+  },
+  {
+    name: 'what JSON does not have is kept as null',
+    async run({ store: { records } }) {
+      for (const value of [undefined, () => 1]) {
+        await records.append('audit', value);
+        await records.put('v', 'k', value);
+        assert.deepEqual(await records.list('v'), [await records.get('v', 'k')]);
+        assert.equal((await records.get('v', 'k'))?.value, null);
+      }
+      assert.deepEqual(valuesOf(await records.read('audit', 0, 10)), [null, null]);
     },
   },
   {
