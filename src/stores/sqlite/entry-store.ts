@@ -11,7 +11,6 @@
 
 import type { Entry } from '../../core/entry.ts';
 import { asError, assert, RespoolError } from '../../core/errors.ts';
-import { PAGE_MAX } from '../../core/limits.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type {
   Change,
@@ -31,6 +30,7 @@ import { randomName } from '../../system/ids.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
 import { type CountPart, itemsOf, Operations } from '../shared/operations.ts';
 import { type BrokenRow, decodeAll, INLINE_MAX_BYTES } from '../shared/sql-row.ts';
+import { readHeadsMax } from '../shared/page.ts';
 import type { AnyBatchItem, FileClient, FileParts } from './file-client.ts';
 import type { InstancePlace, Instances } from './instances.ts';
 import { changeItem } from './commit.ts';
@@ -53,9 +53,6 @@ interface Opened {
   readonly line: Line;
   readonly instances: Instances;
 }
-
-/** Maximum number of keys that `keyHeads` returns: as `readHeadsMax` of shared/page.ts. */
-const HEADS_MAX = PAGE_MAX;
 
 /** An entry store in a SQLite file. */
 export interface SqliteStore extends EntryStore {
@@ -257,17 +254,9 @@ function createReads(
       }),
     list: (query) => read((line) => list(line, query)),
     tally: (by, query) => read((line) => tally(line, by, query)),
+    // Aside: it passes over all that have a key.
     keyHeads: (max) =>
-      read(async (line) => {
-        if (!Number.isInteger(max) || max < 1 || max > HEADS_MAX) {
-          throw new RespoolError(
-            'limit.exceeded',
-            `cannot list heads of order keys: ${max} were asked for, allowed is 1 to ${HEADS_MAX}`,
-          );
-        }
-        // It passes over all that have a key.
-        return line.askAside({ kind: 'keyHeads', max });
-      }),
+      read(async (line) => line.askAside({ kind: 'keyHeads', max: readHeadsMax(max) })),
   };
 }
 

@@ -173,6 +173,15 @@ const HEADS: readonly EntryCase[] = [
     },
   },
   {
+    name: 'the first ones of fewer than 1 or more than 500 keys are refused',
+    needs: ['order'],
+    async run({ store }) {
+      for (const max of [0, -1, 1.5, 501, Number.NaN]) {
+        await assert.rejects(headsOf(store)(max), { code: 'limit.exceeded' });
+      }
+    },
+  },
+  {
     name: 'the held first of a key is told however many keys with others to go are before it',
     needs: ['order'],
     async run({ store }) {

@@ -4,6 +4,7 @@ import type Sqlite from 'better-sqlite3';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { SAMPLE_AT, sampleEntry, type SampleParts } from 'respool/testkit';
+import { memory } from 'respool/stores/memory';
 import type { SqliteStore } from 'respool/stores/sqlite';
 import type { Entry } from 'respool';
 import { claimOf } from './requests.ts';
@@ -211,4 +212,15 @@ describe('a claim', () => {
     ]);
     expect(await claimed(store, later(1))).toEqual([]);
   });
+});
+
+test('a number of heads beyond its limits is refused in the words of the other stores', async () => {
+  const { store } = await setup();
+  const other = memory();
+  await other.open();
+  for (const max of [0, 501]) {
+    const [mine, theirs] = await Promise.allSettled([store.keyHeads(max), other.keyHeads?.(max)]);
+    expect(mine).toMatchObject({ status: 'rejected', reason: { code: 'limit.exceeded' } });
+    expect(mine).toEqual(theirs);
+  }
 });
