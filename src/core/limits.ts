@@ -189,6 +189,15 @@ export function checkOneOf<const T extends string>(
 
 /** Refuses option names that do not exist, so that a typing error is not silently a default. */
 export function checkNames(what: string, value: object, texts: readonly string[]): void {
+  if (!isObject(value)) {
+    // n.b. Not the value: in place of options it may be an address with a password.
+    const type = value === null ? 'null' : typeof value;
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use a value of type ${type} as options of ${what}: allowed is an object with ` +
+        texts.join(', '),
+    );
+  }
   const name = unknownName(value, texts);
   if (name === undefined) return;
   throw new RespoolError(
@@ -222,6 +231,10 @@ export function checkFields(message: object, texts: readonly string[]): void {
     'message.invalid',
     `there is no field "${name}" of a message: known are ${texts.join(', ')}`,
   );
+}
+
+function isObject(value: unknown): boolean {
+  return (typeof value === 'object' && value !== null) || typeof value === 'function';
 }
 
 function unknownName(value: object, texts: readonly string[]): string | undefined {

@@ -4,6 +4,7 @@ import {
   compress,
   type CompressionCodec,
   type CompressionLevel,
+  type CompressOptions,
   readCompressed,
 } from 'respool/transforms';
 import * as zlib from 'node:zlib';
@@ -169,6 +170,17 @@ describe('options', () => {
     const { message } = await refusal(() => compress(wrong), 'config.invalid');
     expect(message).toContain('"lzma"');
     for (const codec of CODECS) expect(message).toContain(codec);
+  });
+
+  test.each([
+    [null, 'null'],
+    ['best', 'string'],
+  ])('%j in place of options is refused', async (wrong, type) => {
+    const options = wrong as unknown as CompressOptions;
+    const { message } = await refusal(() => compress('gzip', options), 'config.invalid');
+    expect(message).toBe(
+      `cannot use a value of type ${type} as options of compress: allowed is an object with level`,
+    );
   });
 
   test('a level that does not exist is refused', async () => {
