@@ -355,6 +355,16 @@ function formsOf(secret: string): readonly string[] {
     });
 }
 
+/** Users and passwords before a host: of URLs, and of addresses without a scheme too. */
+const URL_USERS = /\/\/([^\s/?#,]+)@/g;
+const BARE_USERS = /(?:\/\/|^)([^\s/?#,]+)@/g;
+/** What follows is a person at a host, and no user with a password. */
+const MAIL_SCHEME = /^(?:mailto|sips?|xmpp|acct):(?!\/)/i;
+/** Keys of a configuration whose values are names, such as the queue `shop:orders@eu`. */
+const NO_ADDRESS_NAME = /^(?:topic|queue|exchange)$/;
+/** Keys of a configuration below which the user chooses the names. */
+const USER_NAMED = /^(?:urls|headers|env)$/;
+
 /** The secrets of one configuration, for every text that goes out. */
 export class KnownSecrets {
   readonly #values = new Set<string>();
@@ -369,7 +379,10 @@ export class KnownSecrets {
     if (depth > DATA_DEPTH_MAX) return;
     if (typeof value === 'string') {
       if (isSecretName(name)) this.add(value);
-      for (const text of new Set([value, decodeUrlPart(value)])) this.#collectUsers(text);
+      const hasAddress = !NO_ADDRESS_NAME.test(name);
+      for (const text of new Set([value, decodeUrlPart(value)])) {
+        this.#collectUsers(text, hasAddress);
+      }
       return;
     }
     if (Array.isArray(value)) for (const item of value) this.collect(item, name, depth + 1);
@@ -377,15 +390,17 @@ export class KnownSecrets {
       for (const [inner, item] of Object.entries(value)) {
         // A value inside a secret is a secret; but a list of tokens also has their names.
         const isInside = isSecretName(name) && name !== 'tokens' && !isSecretName(inner);
-        this.collect(item, isInside ? name : inner, depth + 1);
+        const isOfUser = USER_NAMED.test(name) && NO_ADDRESS_NAME.test(inner);
+        this.collect(item, isInside ? name : isOfUser ? '' : inner, depth + 1);
       }
     }
   }
 
   /** Adds the passwords of URLs in a text; in a URL of NATS a user without password is a token. */
-  #collectUsers(text: string): void {
+  #collectUsers(text: string, hasAddress: boolean): void {
     // n.b. Also where a scheme is missing or misspelled: that is what errors are about.
-    for (const [, userinfo = ''] of text.matchAll(/(?:\/\/|^)([^\s/?#,]+)@/g)) {
+    const pattern = hasAddress && !MAIL_SCHEME.test(text) ? BARE_USERS : URL_USERS;
+    for (const [, userinfo = ''] of text.matchAll(pattern)) {
       const [user, ...parts] = userinfo.split(':');
       for (const part of parts.length === 0 && /^nats:/i.test(text) ? [user] : parts) {
         this.add(part);

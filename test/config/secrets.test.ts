@@ -226,6 +226,32 @@ describe('hiding', () => {
     );
   });
 
+  test.each([
+    { url: 'mailto:support@shop.example' },
+    { url: 'SIP:support@shop.example' },
+    { queue: 'shop:support@eu' },
+    { exchange: 'shop:support@eu' },
+    { topic: 'shop:support@eu' },
+  ])('a word that is no password of an address is shown: %j', (value) => {
+    const secrets = new KnownSecrets();
+    secrets.collect({ consumers: [value] });
+    expect(secrets.hide('mail of support')).toBe('mail of support');
+  });
+
+  test.each([
+    { url: `app:${CANARY}@eu` },
+    { to: `mailto//u:${CANARY}@h` },
+    { queue: `amqp://u:${CANARY}@h/queue` },
+    { urls: { queue: `u:${CANARY}@h` } },
+    { env: { topic: `u:${CANARY}@h` } },
+    { store: `mailto://u:${CANARY}@h` },
+    [`u:${CANARY}@h`],
+  ])('the password of an address without a known scheme is hidden: %j', (value) => {
+    const secrets = new KnownSecrets();
+    secrets.collect({ value });
+    expect(secrets.hide(`is ${CANARY}`)).toBe('is (secret)');
+  });
+
   test('the folder that a shell stands in is no password', async () => {
     const folder = await folderWith({ 'respool.config.json': '{ "lease": "no" }' });
     const said = await textOf(loadConfig({ cwd: folder, env: { PWD: folder } }));
