@@ -119,6 +119,7 @@ test.each([
   [['a', '--header', 'x=1', '--header', 'x=2'], /--header x was given twice: give it once/],
   [['a', '--body', 'a\uFFFDb'], /cannot use body: the argument is not UTF-8/],
   [['a', '--header', 'x=\uFFFD'], /cannot use x: the argument is not UTF-8/],
+  [['a', '--id', '\uFFFD', '--header', 'id=x'], /cannot use id: the argument is not UTF-8/],
   [['a', '--destination', '\uFFFD'], /cannot use destination: the argument is not UTF-8/],
   [['a', '--id', 'one', '--id', 'two'], /--id was given twice: give it once/],
   [['a', '--header', '__proto__=x'], /header name/],

@@ -56,7 +56,8 @@ export const enqueueCommand: CommandSpec = {
     const { body, type } = await bodyOf(context);
     const headers = headersOf(options.texts('header'), { said: options.text('contentType'), type });
     const message: Message = { topic, headers, body, ...optionsOf(context) };
-    checkTexts({ ...message, ...headers });
+    checkTexts({ ...message });
+    checkTexts(headers);
     const { operator } = await session();
     await warnOfUnknownPolicy(context, operator, message.policy);
     const { id, duplicate } = await operator.enqueue(message);
