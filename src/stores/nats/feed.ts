@@ -363,6 +363,7 @@ export class Rewind {
   readonly #parts: RewindOptions;
   /** Lives of ids whose removal was seen: a server may show an earlier one again. */
   readonly #removals = new Set<string>();
+  readonly #closing = new AbortController();
   #contents: ReadonlyMap<string, { readonly seq: number; readonly content: Content }> = new Map();
 
   constructor(parts: RewindOptions) {
@@ -427,7 +428,14 @@ export class Rewind {
       wentBack(this.#parts.streamName, { ...findings, returned: removed }, restored),
     );
     // Nothing is claimed before this ends: what another process has at hand may be settled.
-    if (restored < fallen.length) await sleep(this.#parts.clock, OTHERS_MS);
+    if (restored < fallen.length) {
+      await sleep(this.#parts.clock, OTHERS_MS, this.#closing.signal);
+    }
+  }
+
+  /** The store is closed: waits for nobody any more. */
+  close(): void {
+    this.#closing.abort();
   }
 }
 

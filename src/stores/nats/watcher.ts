@@ -45,7 +45,7 @@ export interface WatcherOptions {
   /** Called before the stream is read from its beginning again. */
   readonly onRestart: () => void;
   /** The server acknowledged or showed the removal of this life of an id. */
-  readonly rewind: Pick<Rewind, 'noteRemoval' | 'wasRemoved' | 'finish'>;
+  readonly rewind: Pick<Rewind, 'noteRemoval' | 'wasRemoved' | 'finish' | 'close'>;
   /** Another process may have made something due; `later`: not before the end of a lease. */
   readonly onDue: (when: 'now' | 'later') => void;
 }
@@ -64,6 +64,8 @@ export class Watcher {
   #isReady = false;
   #isClosed = false;
   #isRound = false;
+  /** What was read is being compared with what was seen before; others may be waited for. */
+  #isComparing = false;
   #breaks = 0;
   #cancel: (() => void) | undefined;
   /** Of this round of reading: removed for good, but still or again there. */
@@ -106,6 +108,7 @@ export class Watcher {
     this.#isClosed = true;
     this.#cancel?.();
     this.#sweeper.stop();
+    this.#parts.rewind.close();
     this.#feed?.stop();
     this.#wake();
   }
@@ -173,8 +176,8 @@ export class Watcher {
       let cancel = (): void => {};
       const watch = (applied: number): void => {
         cancel = line.clock.after(line.timeoutMs, () => {
-          // A long stream takes its time, as long as there is progress.
-          if (this.#applied > applied) watch(this.#applied);
+          // A long stream takes its time, as long as there is progress; to compare takes its own.
+          if (this.#applied > applied || this.#isComparing) watch(this.#applied);
           else {
             stop();
             reject(unavailable('the server does not send what it has'));
@@ -227,7 +230,9 @@ export class Watcher {
       const ends = this.#ends;
       this.#ends = NOT_SEEN;
       const breaks = this.#breaks;
+      this.#isComparing = true;
       await this.#parts.rewind.finish({ ...ends, ...found, returned: this.#returned() });
+      this.#isComparing = false;
       // A timer of a closed store would keep the process running.
       if (this.#isClosed) return;
       this.#sweeper.start();
