@@ -402,6 +402,33 @@ test('what an earlier version had still to do and to notify, under its own names
   expect(names.filter((name) => ['owed', 'todo', 'toldAt'].includes(name))).toEqual([]);
 });
 
+test('what a process of an earlier version adds to a record is done beside what is there', async () => {
+  const acts: AlertActionCall[] = [];
+  const { spool, rounds, phases, state, clock } = await scene('count held > 0', {
+    act: async (action) => void acts.push(action),
+  });
+  const { records } = spool.operator({ by: 'earlier' });
+  const now = clock.now();
+  const at = new Date(now).toISOString();
+  const when = 'count held > 0';
+  const seen = { rule: 'r', episode: 1, when, at, since: at, value: 0, unit: 'count', text: 'r' };
+  const known = { phase: 'quiet', since: now, episode: 1, firedAt: now, resolvedAt: now, when };
+  await records.put('alert.state', 'r', {
+    ...known,
+    pendingNotices: [{ notice: { ...seen, phase: 'fired' }, to: ['ops'] }],
+    owed: [{ notice: { ...seen, phase: 'resolved' }, to: ['ops'] }],
+    pendingActions: [],
+    todo: ['resume mail'],
+    notifiedAt: now - MINUTE,
+    toldAt: now,
+  });
+  await rounds(3);
+  expect(phases()).toEqual(['fired 1', 'resolved 1']);
+  expect(acts).toEqual([expect.objectContaining({ kind: 'resume', topic: 'mail' })]);
+  const names = Object.keys((await state('r')) ?? {});
+  expect(names.filter((name) => ['owed', 'todo', 'toldAt'].includes(name))).toEqual([]);
+});
+
 test('what fails again and again is tried less and less often', async () => {
   let tries = 0;
   const act = (): Promise<void> => {

@@ -76,11 +76,13 @@ export function alertStateOf(value: unknown): AlertState | undefined {
   const { phase, since, episode } = state as Partial<AlertState>;
   const isState = PHASES.includes(phase) && Number.isFinite(since) && Number.isInteger(episode);
   if (!isState) return undefined;
+  const { pendingNotices = [] } = state;
+  // Beside a present name an earlier one is newer: it was added by a process of that version.
   return {
-    ...(owed === undefined ? {} : { pendingNotices: owed }),
+    ...state,
+    ...(owed === undefined ? {} : { pendingNotices: [...pendingNotices, ...owed] }),
     ...(todo === undefined ? {} : { pendingActions: todo }),
     ...(toldAt === undefined ? {} : { notifiedAt: toldAt }),
-    ...state,
   };
 }
 
