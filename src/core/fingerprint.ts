@@ -195,7 +195,10 @@ function normaliseJson(json: string): string {
   let name: string | undefined;
   const frames: Frame[] = [];
   const flush = (): void => {
-    words += name !== undefined && isCodeName(name) ? bare : bare.replaceAll(NUMBER, '<n>');
+    words +=
+      name !== undefined && isCodeName(name)
+        ? bare
+        : bare.replaceAll(EXPONENT, '<n>').replaceAll(NUMBER, '<n>');
     bare = '';
   };
   while (at < json.length) {
@@ -244,9 +247,22 @@ function withoutLastWord(text: string): string {
 }
 
 const NUMBER = /-?\d+(?:[.,]\d+)*/g;
+/** 3e10, 1.5E-7 */
+const EXPONENT = /(?<![\w.])-?\d{1,20}(?:\.\d{1,20})?e[+-]?\d{1,3}(?!\w)/gi;
 const TIME =
   /\d{4}-\d\d-\d\d(?:[t ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:z|utc|[+-]\d\d:?\d\d))?)?/gi;
 const HTTP_TIME = /\b[a-z]{3}, \d{1,2} [a-z]{3} \d{4} [\d:]{5,8} (?:gmt|utc|[+-]\d{4})/gi;
+const MONTH =
+  '(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|' +
+  'sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)';
+const DAY = String.raw`\d{1,2}(?:st|nd|rd|th)?`;
+/** Jan 2, 2026; 2 January 2026; 02-Jan-2026 */
+const DATE = new RegExp(
+  String.raw`\b(?:${MONTH}\.? ${DAY},?|${DAY}[ -]${MONTH}\.?,?)[ -]\d{4}\b`,
+  'gi',
+);
+/** 3:15 PM, 10:15:07 a.m. */
+const CLOCK = /\b\d{1,2}:\d\d(?::\d\d)? ?(?:[ap]m\b|[ap]\.m\.)/gi;
 const QUERY = /(\bhttps?:\/\/[^\s?#"'<>]{1,500})[?#][^\s"'<>]{0,2000}/gi;
 const IPV6 = /(?<![\w:])(?:[\da-f]{0,4}:){2,7}[\da-f]{0,4}(?![\w:])/gi;
 /** Letters and digits in turn, as random ids have them: cus_NffrFeUfNV2Hib, 3MmlLr. */
@@ -262,12 +278,15 @@ function wordsOf(text: string): string {
     .replaceAll(EMAIL, '<address>')
     .replaceAll(TIME, '<time>')
     .replaceAll(HTTP_TIME, '<time>')
+    .replaceAll(DATE, '<time>')
+    .replaceAll(CLOCK, '<time>')
     .replaceAll(QUERY, '$1?<query>')
     .replaceAll(UUID, '<id>')
     .replaceAll(HEX, '<id>')
     .replaceAll(IPV6, '<address>')
     .replaceAll(BLOB, '<id>')
     .replaceAll(RANDOM, '<id>')
+    .replaceAll(EXPONENT, '<n>')
     .replaceAll(NUMBER, '<n>');
 }
 

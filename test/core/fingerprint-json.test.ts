@@ -74,6 +74,22 @@ describe('one cause is one group', () => {
       '{"reason":"order 17 is not found"}',
       '{"reason":"order 18 is not found"}',
     ],
+    [
+      'dates with the name of the month',
+      '{"message":"card expired on Jan 2, 2026","until":"2 January 2026","of":"02-Jan-2026"}',
+      '{"message":"card expired on December 31st 2027","until":"1st Sept. 2027","of":"9-NOV-2031"}',
+    ],
+    [
+      'times before and after noon',
+      '{"message":"closed since 10:15 AM","from":"9:00 a.m."}',
+      '{"message":"closed since 3:20:07pm","from":"11:30 p.m."}',
+    ],
+    [
+      'numbers with exponents',
+      '{"amount":3e10,"message":"1e+21 is too large"}',
+      '{"amount":17,"message":"-2.5E7 is too large"}',
+    ],
+    ['ids like numbers', '{"message":"no order 123e456"}', '{"message":"no order 12fe45a"}'],
     ['amounts', '{"code":"E1001","amount":12.5}', '{"code":"E1001","amount":13.70}'],
     [
       'a code that is an id',
@@ -122,6 +138,15 @@ describe('different causes are different groups', () => {
     ],
     ['Django: one word about an id', '{"order_id":["blank"]}', '{"order_id":["inactive"]}'],
     ['fields: one word', '{"errors":{"orderId":"locked"}}', '{"errors":{"orderId":"closed"}}'],
+    [
+      'months without a date, and words like them',
+      '{"message":"may 2 orders be sent"}',
+      '{"message":"march 2 orders be sent"}',
+    ],
+    ['months of a report', '{"message":"no report of May"}', '{"message":"no report of June"}'],
+    ['letters before a number', '{"message":"no plan A-1"}', '{"message":"no plan B-1"}'],
+    ['codes: with an exponent', '{"code":"1E5"}', '{"code":"2E5"}'],
+    ['codes: numbers with an exponent', '{"code":1e5}', '{"code":2e5}'],
     ['a token', '{"token":"expired"}', '{"token":"revoked"}'],
     ['a signature', '{"signature":"is too old"}', '{"signature":"does not match"}'],
     ['a name of words', '{"customer_id":"not_found"}', '{"customer_id":"is_required"}'],
@@ -274,6 +299,8 @@ test.each([
   ['quotes', '"'.repeat(100_000)],
   ['backslashes', `{"a":"${'\\'.repeat(100_000)}`],
   ['one long word', `{"a":"${'a1'.repeat(50_000)}"}`],
+  ['dates', `{"a":"${'1 jan 1'.repeat(50_000)}"}`],
+  ['exponents', `{"a":"${'1e1.1'.repeat(50_000)}"}`],
   ['hexadecimal and colons', `{"a":"${'a:'.repeat(50_000)}"}`],
 ])('%s without end are no trouble', (_, reason) => {
   expect(print(reason)).toMatch(/^[0-9a-z]{11}$/);
