@@ -35,6 +35,8 @@ import { MOVE, MOVE_CONNECTION, moveMessages } from '../queues/drain.ts';
 import { removeOld } from './remove.ts';
 import type { MigrateOptions, MigrateReport } from '../admin/reports.ts';
 
+/** Of a queue that several main queues share, before its messages are taken. */
+const AT_MOST = 'into the new topology, at most: those of queues that are not migrated stay';
 /** What comes back while a queue is emptied is taken in a further pass. */
 const PASSES_MAX = 3;
 
@@ -301,7 +303,12 @@ async function foretell(migration: Migration): Promise<boolean> {
     const depth = depthOf(queue.name) ?? 0;
     const isLeft = queue.role === 'wait' && options.waits === 'leave';
     if (depth > 0 && isLeft) steps.push(step('keep', queue.name, depth, runOut(queue)));
-    else if (depth > 0) steps.push(step('move', queue.name, depth, 'into the new topology'));
+    else if (depth > 0) {
+      // Whose a message is shows only when it is taken.
+      const isShared = queue.owner === undefined;
+      const text = isShared ? AT_MOST : 'into the new topology';
+      steps.push(step('move', queue.name, depth, text));
+    }
   }
   for (const { name, role } of there) {
     const text = `the old ${role} queue, when it is empty, unbound and without consumers`;

@@ -164,13 +164,17 @@ withService('rabbitmq', () => {
     await bench.publish(wait, ['mine'], { headers: { 'return-to': mine.queue } });
     await bench.publish(wait, ['other'], { headers: { 'return-to': other.queue } });
     const { connection, management } = bench;
-    const report = await migrateTopology({
+    const options = {
       connection,
       management,
       from: mine.topology,
       to: next,
       unrelated: ANY,
-    });
+    };
+    const { steps } = await migrateTopology({ ...options, dryRun: true });
+    const text = 'into the new topology, at most: those of queues that are not migrated stay';
+    expect(steps).toContainEqual({ kind: 'move', name: wait, messages: 2, text });
+    const report = await migrateTopology(options);
     expect(report.isDone).toBe(false);
     expect(await bodies(bench, waitName(next, 600_000))).toEqual(['mine']);
     expect(await bodies(bench, wait, 1)).toEqual(['other']);

@@ -157,8 +157,7 @@ async function steer(context: CommandContext, target: 'pause' | 'cancel'): Promi
   const replay = await obeyed(context, { operator, wanted: target, replay: asked });
   if (out.json) await out.object(replay);
   else {
-    const { state, counts, plan } = replay;
-    await out.line(`replay ${safe(id)} is ${state}: ${countsText(counts, plan.count)}`);
+    await out.line(`replay ${safe(id)} is ${replay.state}: ${countsText(replay)}`);
   }
   if (replay.state !== 'running') return EXIT.done;
   out.note(`the process that runs it was asked to ${target} and has not done so yet`);

@@ -82,7 +82,7 @@ async function tell({ out }: CommandContext, replay: Replay): Promise<void> {
   const { id, state, counts, plan, because, canaries } = replay;
   const why = because === undefined ? '' : `: ${safe(because)}`;
   await out.line(`replay ${safe(id)} is ${state}${why}`);
-  await out.line(countsText(counts, plan.count));
+  await out.line(countsText(replay));
   if (state === 'stopped') out.note(`when the cause is fixed: ${resumeLine(id)}`);
   const { waiting = 0, removed = 0 } = canaries ?? {};
   if (state === 'stopped' && waiting + removed > 0 && counts.sent < plan.count) {
@@ -212,7 +212,7 @@ function rehearsalView(out: Out, { id, result, reason, headers, body }: Rehearsa
 
 /** A replay in full. */
 export async function replayView(out: Out, replay: Replay, now: Millis): Promise<string> {
-  const { id, state, because, source, by, options, plan, counts, runner, wanted } = replay;
+  const { id, state, because, source, by, options, plan, runner, wanted } = replay;
   const { canaries } = replay;
   const { query, to, ...how } = options;
   const facts: [string, string | undefined][] = [
@@ -229,7 +229,7 @@ export async function replayView(out: Out, replay: Replay, now: Millis): Promise
     ['to', to === undefined ? 'where each came from' : JSON.stringify(to)],
     ...Object.entries(how).map(([name, value]): [string, string] => [name, String(value)]),
     ['canaries', canaries && canariesText(canaries)],
-    ['so far', countsText(counts, plan.count)],
+    ['so far', countsText(replay)],
   ];
   const told = facts.filter((fact): fact is [string, string] => fact[1] !== undefined);
   const pairs = await pairsOf(out, told);
@@ -237,14 +237,20 @@ export async function replayView(out: Out, replay: Replay, now: Millis): Promise
 }
 
 /** `sent 3 of 10, failed 2`. */
-export function countsText(counts: ReplayCounts, count: number): string {
+export function countsText({
+  counts,
+  plan: { count },
+  source,
+}: Pick<Replay, 'counts' | 'plan' | 'source'>): string {
   const { sent, again, waiting = 0, ...rest } = counts;
   const parts = [`sent ${numberText(sent)} of ${numberText(count)}`];
   if (again > 0) parts.push(`failed again ${numberText(again)}`);
   for (const [name, value] of Object.entries(rest)) {
     if (value > 0) parts.push(`${name} ${numberText(value)}`);
   }
-  if (waiting > 0) parts.push(`not attempted yet ${numberText(waiting)}`);
+  // What the management API says of a queue is up to some seconds old.
+  const most = source.kind === 'queue' ? 'at most ' : '';
+  if (waiting > 0) parts.push(`not attempted yet ${most}${numberText(waiting)}`);
   return parts.join(', ');
 }
 
