@@ -83,6 +83,7 @@ export class Engine {
   /** Slots taken for messages that are being inserted. */
   #reserved = 0;
   #loop: Promise<void> | undefined;
+  #isAfterTrouble = false;
   readonly #wake: Wake;
   readonly #rounds: ClaimRounds;
   readonly #room = new Signal();
@@ -163,6 +164,11 @@ export class Engine {
   /** Ends the sleep, to claim again: routes, pauses or the store have changed. */
   wake(): void {
     this.#wake.wake();
+  }
+
+  /** The source has taken something, so it is back: a wait after trouble with it is cut short. */
+  sourceAnswered(): void {
+    if (this.#isAfterTrouble) this.wake();
   }
 
   /**
@@ -304,7 +310,9 @@ export class Engine {
         this.trouble('claiming messages', error);
         // A stop that came meanwhile has fired its wake-up already; a pause would not notice.
         if (this.#phase !== 'running') break;
+        this.#isAfterTrouble = true;
         await this.#waitAfterTrouble(retry.next());
+        this.#isAfterTrouble = false;
       }
     }
     await this.#giveBackEarly();

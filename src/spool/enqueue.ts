@@ -351,6 +351,7 @@ function skip(
 /** The message is stored: emit the event, and start it or note when it is due. */
 function begin(runtime: Runtime, { entry, plain, reservation }: Prepared): EnqueueResult {
   const { envelope, status } = entry;
+  runtime.engine.sourceAnswered();
   const isServed = reservation !== undefined || runtime.routes.serves('delivery', envelope.topic);
   if (!isServed) runtime.unserved.accepted(envelope);
   if (runtime.events.hears('accepted')) {

@@ -171,6 +171,29 @@ describe('a due time', () => {
     expect(attempts).toEqual([1]);
   });
 
+  test('that this spool enqueues ends the wait after trouble with a store without a watch', async () => {
+    let isAway = false;
+    const one = await setup({
+      extras: (store) => ({
+        claim: async (request) => {
+          if (isAway) throw new RespoolError('store.unavailable', 'it is away');
+          return store.claim(request);
+        },
+      }),
+    });
+    const { handler, attempts } = failing(0);
+    one.spool.handle('a', handler);
+    await one.clock.settle();
+    const other = await setup({ with: one, isStarted: false });
+    isAway = true;
+    await one.clock.advance('2m');
+    await other.spool.enqueue({ topic: 'a' });
+    isAway = false;
+    await one.spool.enqueue({ topic: 'b' });
+    await one.clock.advance('1s');
+    expect(attempts).toEqual([1]);
+  });
+
   // Regression: the wait after a claim that failed knew nothing of what was told while it ran.
   test('that a watching store tells of during a claim that fails is met a second later', async () => {
     let tell = (): void => undefined;
