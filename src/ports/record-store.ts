@@ -1,6 +1,7 @@
 /**
- * record-store — the interface for small durable facts that are not messages: audit, pauses, notes
- * on groups, replays, alerts. Entry stores implement it (`EntryStore.records`).
+ * record-store — the interface for small durable facts that are not messages: audit, pauses, which
+ * topics have handlers, notes on groups, replays, alerts. Entry stores implement it
+ * (`EntryStore.records`).
  *
  * Two forms: a log per kind (append, read, trim) and a map per kind (put, get, list, remove).
  */

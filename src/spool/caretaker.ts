@@ -1,6 +1,6 @@
 /**
  * caretaker — what has to be done now and then: forget what is past its retention, collect bodies
- * without entry, hold what has no handler, free what dead processes held, report what cannot be
+ * without entry, hold what no process handles, free what dead processes held, report what cannot be
  * read, keep the audit record short. Also the names of bodies (`refOf`), and which body belongs to
  * no entry.
  *
@@ -20,8 +20,10 @@ import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore, UnreadEntry } from '../ports/entry-store.ts';
 import { AUDIT_KIND } from './actions.ts';
 import { removedBodyRef, isDamaged, type BodyRemover } from './body.ts';
-import type { SpoolSource } from './source.ts';
+import type { HandlerRecords } from './handler-records.ts';
 import type { MissingHandlers } from './missing-handlers.ts';
+import type { Pauses } from './pauses.ts';
+import type { SpoolSource } from './source.ts';
 
 // The names of bodies: the message's id and a random part, so that a ref shows whose it is.
 
@@ -47,6 +49,10 @@ interface CaretakerOptions {
   readonly orphanGraceMs: number;
   readonly unhandled: 'hold' | 'leave';
   readonly unserved: Pick<MissingHandlers, 'look'>;
+  readonly handlerRecords: Pick<HandlerRecords, 'renew' | 'without'>;
+  readonly pauses: Pick<Pauses, 'wasPaused'>;
+  /** Reads the pauses again. */
+  readonly refreshPauses: () => Promise<void>;
 }
 
 /** What one round did. */
@@ -70,8 +76,8 @@ const ORPHAN_LOOKS_APART_MS: number = 10 * MINUTE_MS;
  */
 const REPORTED_AFTER_MS: number = MINUTE_MS;
 /**
- * And held only after this long. Also in the text of `unhandled` in options.ts,
- * docs/how-to/several-processes.md, docs/operations/a-message-is-stuck.md and
+ * And held only after this long, also after the end of a pause. Also in the text of `unhandled` in
+ * options.ts, docs/how-to/several-processes.md, docs/operations/a-message-is-stuck.md and
  * docs/operations/upgrade.md.
  */
 const UNHANDLED_AFTER_MS: number = 5 * MINUTE_MS;
@@ -104,6 +110,7 @@ export class Caretaker {
     const { source, events, entries } = this.#parts;
     await entries.expireLost?.(source.now());
     const forgotten = await this.#forget();
+    await this.#parts.handlerRecords.renew();
     const unhandled = await this.#holdUnhandled();
     const orphans = await this.#collectOrphans();
     await this.#trimAudit();
@@ -190,7 +197,8 @@ export class Caretaker {
   }
 
   /**
-   * With several processes an old one must not hold every new topic: only what long had no taker.
+   * With several processes an old one must not hold every new topic, nor what another one handles:
+   * only what long had no taker, and has none in any process.
    */
   async #holdUnhandled(): Promise<number> {
     const { entries, routes, source, unhandled } = this.#parts;
@@ -204,14 +212,24 @@ export class Caretaker {
     const dueBefore = source.now() - UNHANDLED_AFTER_MS;
     const served = routes.of('delivery').map(({ pattern }) => ({ pattern, take: false }));
     if (!(await this.#hasOverdue([...served, { pattern: '#', take: true }], dueBefore))) return 0;
+    const lost = new Set(await this.#withoutTaker(names));
     let held = 0;
     for (const { key: topic, count } of unserved) {
+      if (!lost.has(topic)) continue;
       // A list may have to pass over all that waits: worth a question first where that is much.
       const rules = [{ pattern: topic, take: true }];
       if (count > PAGE_MAX && !(await this.#hasOverdue(rules, dueBefore))) continue;
       held += await this.#holdTopic(topic, dueBefore);
     }
     return held;
+  }
+
+  /** Those of the topics that no process handles, and that are not and were not just paused. */
+  async #withoutTaker(topics: readonly string[]): Promise<readonly string[]> {
+    const { handlerRecords, pauses, refreshPauses, source } = this.#parts;
+    await refreshPauses();
+    const longAgo = source.now() - UNHANDLED_AFTER_MS;
+    return handlerRecords.without(topics.filter((topic) => !pauses.wasPaused(topic, longAgo)));
   }
 
   /** Whether anything of these topics was due before; reads nothing of what is not. */

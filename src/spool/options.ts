@@ -174,7 +174,8 @@ const SPOOL = {
     default: 'hold',
     about:
       'what happens to topics without a handler in this process; if several processes can use ' +
-      'the store, messages are held only when they have been due for five minutes',
+      'the store, messages are held only when they have been due for five minutes and no ' +
+      'process handles them',
   },
   middleware: {
     kind: 'code',
@@ -290,7 +291,8 @@ export interface SpoolOptions {
   readonly poll?: Duration;
   /**
    * What happens to topics without a handler in this process; if several processes can use the
-   * store, messages are held only when they have been due for five minutes. Default `hold`.
+   * store, messages are held only when they have been due for five minutes and no process handles
+   * them. Default `hold`.
    */
   readonly unhandled?: 'hold' | 'leave';
   /** Wrappers around every handler, the first outermost. */

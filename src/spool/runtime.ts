@@ -32,6 +32,7 @@ import { type ActionParts, audit } from './actions.ts';
 import { type BodySettings, type OwnBody, BodyRemover } from './body.ts';
 import { Caretaker, refOf } from './caretaker.ts';
 import { Chain } from './chain.ts';
+import { HandlerRecords } from './handler-records.ts';
 import { DURABILITIES, type SpoolSettings, spoolSettingsOf, type SpoolOptions } from './options.ts';
 import { Pauses } from './pauses.ts';
 import type { RekeyContext } from './rekey.ts';
@@ -62,6 +63,7 @@ interface Delivery {
   readonly source: SpoolSource;
   readonly engine: Engine;
   readonly unserved: MissingHandlers;
+  readonly handlerRecords: HandlerRecords;
   readonly caretaker: Caretaker;
 }
 
@@ -109,7 +111,8 @@ export class Runtime implements ActionParts, RekeyContext {
     this.uploads = new OpenUploads(this.clock);
     this.makeId = createIdMaker(this.dice);
     this.#storeClock = new StoreClock(this.clock, this.entries);
-    this.pauses = new Pauses(this.entries.records, () => this.#delivery?.source.restartTurns());
+    const restartTurns = (): void => this.#delivery?.source.restartTurns();
+    this.pauses = new Pauses(this.entries.records, restartTurns, this.now);
     this.entries.onTrouble?.((error) => {
       if (isRespoolError(error, 'store.corrupt')) this.#wentBackAt = this.now();
       this.trouble('following the store', error);
@@ -141,6 +144,10 @@ export class Runtime implements ActionParts, RekeyContext {
 
   get unserved(): MissingHandlers {
     return this.#made.unserved;
+  }
+
+  get handlerRecords(): HandlerRecords {
+    return this.#made.handlerRecords;
   }
 
   get #made(): Delivery {
@@ -269,6 +276,7 @@ export class Runtime implements ActionParts, RekeyContext {
     this.source.restartTurns();
     this.engine.start();
     this.#phase = 'running';
+    this.handlerRecords.start();
     this.unserved.start();
     this.#watch();
     this.events.emit({ at: this.now(), kind: 'engine-started' });
@@ -328,14 +336,21 @@ export class Runtime implements ActionParts, RekeyContext {
     );
     const source = this.#makeSource(routes, bodyRemover);
     const shared = { ...settings, entries, bodies, source, bodyRemover, routes, events, clock };
+    const handlerRecords = new HandlerRecords({
+      ...shared,
+      trouble: (error) => this.trouble('recording the handlers of this process', error),
+    });
     const unserved = new MissingHandlers(shared);
+    const { pauses } = this;
+    const refreshPauses = (): Promise<void> => this.#refreshPauses();
     return {
       routes,
       bodyRemover,
       source,
       engine: this.#makeEngine(routes, source),
       unserved,
-      caretaker: new Caretaker({ ...shared, unserved }),
+      handlerRecords,
+      caretaker: new Caretaker({ ...shared, unserved, handlerRecords, pauses, refreshPauses }),
     };
   }
 
@@ -424,10 +439,12 @@ export class Runtime implements ActionParts, RekeyContext {
     if (this.entries.traits.processes === 'many') {
       // Not every store has a watch, and a call of one that has may come while it cannot be read:
       // without another look a process would stay paused, or not be, for good.
-      this.#every(PAUSES_EVERY_MS, 'looking for pauses', async () => {
-        if (await this.pauses.refresh()) this.engine.wake();
-      });
+      this.#every(PAUSES_EVERY_MS, 'looking for pauses', () => this.#refreshPauses());
     }
+  }
+
+  async #refreshPauses(): Promise<void> {
+    if (await this.pauses.refresh()) this.engine.wake();
   }
 
   async #onForeignWrite(): Promise<void> {
@@ -469,10 +486,12 @@ export class Runtime implements ActionParts, RekeyContext {
       for (const cancel of this.#timers.splice(0)) cancel();
       const delivery = this.#delivery;
       delivery?.unserved.stop();
+      const recorded = delivery?.handlerRecords.stop();
       const reason = new RespoolError('engine.stopping', 'the spool is stopping');
       await Promise.all([delivery?.engine.stop(withinMs), this.uploads.end(withinMs, reason)]);
       await (this.#nextCleanup ?? this.#cleaning)?.catch(() => undefined);
       await delivery?.bodyRemover.idle();
+      await recorded;
       await this.entries.close();
       await this.bodies.close();
     } finally {

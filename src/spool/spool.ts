@@ -179,13 +179,14 @@ export class Spool {
     handler: Handler,
     options: HandleOptions,
   ): () => void {
-    const { routes, engine, source, settings, unserved } = this.#runtime;
+    const { routes, engine, source, settings, unserved, handlerRecords } = this.#runtime;
     const route = routeOf(lane, pattern, handler, options, settings);
     unserved.registering(route);
     const undo = routes.add(route);
     const changed = (): void => {
       source.restartTurns();
       engine.wake();
+      if (lane === 'delivery') handlerRecords.changed();
     };
     changed();
     return () => {

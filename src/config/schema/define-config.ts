@@ -113,7 +113,8 @@ export interface Config {
   readonly poll?: Duration;
   /**
    * What happens to topics without a handler in this process; if several processes can use the
-   * store, messages are held only when they have been due for five minutes. Default `hold`.
+   * store, messages are held only when they have been due for five minutes and no process handles
+   * them. Default `hold`.
    */
   readonly unhandled?: 'hold' | 'leave';
   /** Refuse to open on stores that promise less. */
