@@ -20,7 +20,7 @@ import type { KeyedRecord } from '../ports/record-store.ts';
 import type { SpoolSource } from './source.ts';
 
 /** The kind of the records, one for each set of patterns. */
-export const HANDLERS_KIND = 'handlers';
+const HANDLERS_KIND = 'handlers';
 /** A record counts this long after it was written; then it is removed. */
 const COUNTS_FOR_MS: number = DAY_MS;
 /** A process writes its record again after this long. */
