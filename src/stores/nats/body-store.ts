@@ -4,13 +4,16 @@
  *   $O.<bucket>.C.<ref>.<unique>   chunks, in order; `<ref>.<unique>` is the object's nuid
  *   $O.<bucket>.M.<ref>            what the object is; written last, and only if there is none
  *
- * A body is invisible until its second part exists, so one cut off by a crash is just chunks:
- * `refs` finds them by their subject, and `remove` takes them out. Digest and size are checked
- * whenever a body is read. What a killed server brings back is found by `refs` again.
+ * `<ref>` is in base64url here.
  *
- * A body that is removed because its message has ended leaves a marker in its place, for an hour: a
- * server that lost its last writes may show the entry again, and nothing else could tell that
- * message from one whose body was lost.
+ * A body is invisible until its second part exists, so one cut off by a crash is just chunks:
+ * `refs` finds them by their subject, and `remove` takes them out. Digest and size are checked when
+ * a body was read to its end. What a killed server brings back of a removed body is found by `refs`
+ * again; chunks beside a marker are taken out by `refs` itself.
+ *
+ * A body that is removed because its message has ended leaves a marker in its place, where there is
+ * room for one; `refs` takes it out after an hour. A server that lost its last writes may show the
+ * entry again, and nothing else could tell that message from one whose body was lost.
  */
 
 import { createHash, type Hash } from 'node:crypto';
@@ -28,16 +31,19 @@ import { readAll } from './feed.ts';
 import { type NatsBodySettings, type NatsBodyOptions, readBodyOptions } from './options.ts';
 import type { StoredMessage, Stream } from './stream.ts';
 
-/** Room for headers in a message. */
+/** Room for the headers of a chunk. Those of the last write of a body: SEQS_MAX. */
 const HEADERS_BYTES = 1_024;
-/** Chunks on their way at once, in either direction; named by the option `maxChunkSize`. */
+/** Chunks on their way at once, per body read or written. Also in the text of `maxChunkSize`. */
 const CHUNKS_AT_ONCE = 8;
 /**
- * How long the marker of a settled message is kept; servers sync every 2 minutes at the latest.
- * Also in docs/reference/stores/nats.md.
+ * How long the marker of a settled message is kept, at least; servers sync every 2 minutes by
+ * default. Also in docs/reference/stores/nats.md and docs/guarantees.md.
  */
 export const MARKER_KEPT_MS: number = HOUR_MS;
-/** After a long outage all markers are old: entries that came back are tried before they go. */
+/**
+ * How long after the opening no marker is taken out: after a long outage all are old, and entries
+ * that came back are tried before their markers go. Also in docs/guarantees.md.
+ */
 export const MARKERS_KEPT_AFTER_OPEN_MS: number = 10 * MINUTE_MS;
 
 /** All chunks of a body have one subject: a limit of messages there would drop its beginning. */
@@ -205,7 +211,7 @@ class NatsBodies implements BodyStore {
     const subject = this.#places.metaOf(ref);
     const stored = await stream.last(subject);
     const meta = stored === undefined ? undefined : readMeta(stored);
-    // The marker is not removed with what a killed server has brought back beside it.
+    // The marker stays; older messages go that a killed server has brought back.
     if (readSettled(stored) !== undefined) await stream.purge(subject, stored?.seq);
     else if (settledAs === undefined || !(await this.#mark(stream, { ref, meta, settledAs }))) {
       if (stored !== undefined) await stream.drop(stored.seq);
@@ -470,7 +476,10 @@ const NUID = 'Rs-Nuid';
 const SETTLED_HEADER = 'Rs-Settled';
 /** The server removes what was under the subject before, in the same write. */
 const ROLLUP = ['Nats-Rollup', 'sub'] as const;
-/** Objects of more chunks are read and removed by their subject. */
+/**
+ * Objects of more chunks are read and removed by their subject. n.b. JetStream refuses more than 64
+ * KiB of headers, and a sequence may have 16 digits.
+ */
 const SEQS_MAX = 2_000;
 
 /** The subjects of a bucket. */
@@ -512,7 +521,7 @@ interface BodyMeta {
   readonly size: number;
   readonly chunks: number;
   readonly digest: string;
-  /** The sequences of its chunks, unless there are very many. */
+  /** The sequences of its chunks; undefined beyond SEQS_MAX, and where another tool wrote it. */
   readonly seqs: readonly number[] | undefined;
 }
 

@@ -1,8 +1,9 @@
 /**
  * commit — guarded writes: what was computed from the present revision happens, the rest is stale.
  *
- * Where the catalog knows the revision, the write goes out at once and the server judges it by its
- * sequence. Only a writer that was wrong, or knew nothing, reads first.
+ * Where the catalog knows the revision, the write goes out without asking for it, and the server
+ * judges it by its sequence. The entry is read first where its content is not in the cache, and by
+ * a writer that was wrong or knew nothing.
  */
 
 import type { Change } from '../../ports/entry-store.ts';

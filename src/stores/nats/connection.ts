@@ -21,8 +21,8 @@ import { importPeer } from '../../system/peer.ts';
 const IN_FLIGHT_MAX = 1_024;
 const API_IN_FLIGHT_MAX = 128;
 /**
- * How often a call may ask in its time: a cluster whose leader was killed answers nothing until it
- * has another one, and what was asked before is lost.
+ * Unanswered requests that fit into the time of one call, as each waits for a part of it: a cluster
+ * whose leader was killed answers nothing until it has another, and what was asked before is lost.
  */
 const ASKS_PER_CALL = 4;
 /** How often answers that are too late are looked for. */
@@ -383,7 +383,7 @@ const GREETING_MS = 4_000;
 const PING_EVERY_MS = 2_000;
 const PINGS_UNANSWERED_MAX = 2;
 
-/** Connects for ever: a connection that breaks is made again, whatever it takes. */
+/** Connects, or rejects; a connection that breaks later is made again, whatever it takes. */
 export async function connectTo(
   nats: NatsPackage,
   url: string,

@@ -1,6 +1,6 @@
 /**
  * diagnose — what a NATS server and a bucket are like for a spool: version, replicas, when writes
- * are on a disk, what would remove messages behind our back. Asked by the doctor.
+ * are on a disk, what would remove messages behind our back. The doctor asks it.
  *
  * Promise: only reads; a bucket that is not there is not made.
  */

@@ -145,7 +145,7 @@ export class EntryWrites {
     return this.#write(encoded, { token: this.#parts.makeToken(), expected });
   }
 
-  /** Writes a new entry as `write` does; `MOVED_ON` when an attempt before has, unnoticed. */
+  /** As `write`, for a new entry; `MOVED_ON`: a try whose answer was lost arrived, and went on. */
   async create(encoded: EncodedEntry, expected: number): Promise<number | undefined> {
     const { births, makeToken } = this.#parts;
     const token = makeToken();

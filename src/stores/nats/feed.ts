@@ -2,7 +2,8 @@
  * feed — the messages of a stream in their order, from a sequence on, as they are and as they come.
  *
  * An ordered push consumer of our own making: nothing is acknowledged, and a gap, a silence or a
- * broken connection ends it with `onBroken`. Its user then opens another where this one stopped.
+ * broken connection ends it with `onBroken`. watcher.ts then opens another where this one stopped;
+ * `readAll` (for body-store.ts and records.ts) reads all of it again.
  *
  * Also what a process remembers of removals and contents, to compare it with a stream that is read
  * again because its server may have gone back (`Rewind`).
@@ -19,7 +20,7 @@ import type { Content } from './row.ts';
 import type { Stream } from './stream.ts';
 
 const HEARTBEAT_MS = 2_000;
-/** After this many missed heartbeats the feed counts as dead. */
+/** The silence after which a feed counts as dead: three heartbeats. */
 const SILENT_MS = 3 * HEARTBEAT_MS;
 const NS_PER_MS = 1_000_000;
 
@@ -63,7 +64,7 @@ export async function openFeed(stream: Stream, options: FeedOptions): Promise<Fe
   return runner;
 }
 
-/** All that is there now, from a sequence on. */
+/** All that is there now, from a sequence on; with `max`, the first ones of it. */
 export function readAll(
   stream: Stream,
   options: Pick<FeedOptions, 'filter' | 'headersOnly'> & {
@@ -403,7 +404,7 @@ export class Rewind {
     this.#contents = new Map([...this.#parts.cache.takeAll(), ...this.#contents]);
   }
 
-  /** Restores entries that fell back from the cache, and reports everything. */
+  /** Removes again what returned, writes again from the cache what fell back; reports both. */
   async finish(findings: RewindFindings): Promise<void> {
     const { gone, fallen, returned, lastSeq, seenSeq, isAnother = false } = findings;
     const contents = this.#contents;

@@ -99,7 +99,7 @@ const NATS = {
   },
 } as const;
 
-/** Every option of both NATS stores. */
+/** The options that both NATS stores have. */
 export const NATS_OPTIONS: Readonly<Record<keyof NatsOptions, Option>> = NATS;
 
 const NATS_ENTRY = {

@@ -1,8 +1,9 @@
 /**
  * records — logs and maps in the bucket of the entries.
  *
- * The sequence of a log line is that of the stream: it grows, and is never used twice. A value of a
- * map is guarded by the sequence of its message; its own revision is counted inside.
+ * The sequence of a log line is that of the stream: it grows, and is used twice only by a server
+ * that lost its last writes. A value of a map is guarded by the sequence of its message; its own
+ * revision is counted inside. entry-store.ts makes them.
  */
 
 import type { KeyedRecord, RecordStore } from '../../ports/record-store.ts';

@@ -3,12 +3,13 @@
  *
  *   $KV.<bucket>.e.<shard>.<id>      an entry: status, envelope, inline bytes, one after the other
  *   $KV.<bucket>.d.<shard>.<hash>    who holds a dedupe key
- *   $KV.<bucket>.g.<instance>.<n>    tombstones: what was removed lately (see tombstones.ts)
- *   $KV.<bucket>.l.<kind>.<token>    a line of a log of records
- *   $KV.<bucket>.m.<kind>.<hash>     a value of a map of records
+ *   $KV.<bucket>.g.<session>.<n>     tombstones: what was removed lately (see tombstones.ts)
+ *   $KV.<bucket>.g.<instance>.clock  an empty message, to ask the server for its time
+ *   $KV.<bucket>.l.<hash>.<token>    a line of a log of records; the hash is that of its kind
+ *   $KV.<bucket>.m.<hash>.<hash>     a value of a map of records: of its kind, and of its key
  *
- * The facts that claims, lists and counts need ride in a header: anyone who follows the stream is
- * sent headers only, never bodies.
+ * The facts that claims, lists and counts need ride in a header: the watcher is sent headers only,
+ * never bodies.
  */
 
 import { createHash } from 'node:crypto';

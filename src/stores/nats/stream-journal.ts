@@ -4,8 +4,8 @@
  *
  * A server that comes back without its last writes takes everything along that could tell so. A
  * process that lives on remembers it (feed.ts); this is that memory for a process that is started
- * later. It is written at most once a second, and only after a write or a removal: one append,
- * synced.
+ * later. It is written at most once a second, and only after a write or a removal (also by `tidy`
+ * and at the end): one append, synced.
  *
  *   seen <created> <seq> <time>     the stream that was created then ended there
  *   gone <id> <birth>               the server acknowledged or showed that this life of it is over
@@ -52,7 +52,7 @@ export interface JournalOptions {
   readonly clock: Clock;
   /** The last sequence that was acknowledged or seen; 0 while that is not known. */
   readonly position: () => number;
-  /** Hears once that the journal cannot be written, until it can be again. */
+  /** Hears of each file that cannot be read, and once that none can be written, until one can. */
   readonly tell: (error: RespoolError) => void;
 }
 
@@ -90,7 +90,7 @@ export class StreamJournal {
     this.#parts = parts;
   }
 
-  /** What is in the journals of this machine. The stream has to be known. */
+  /** What is in the journals of this machine. Ask `stream.info()` before: `created` is compared. */
   async read(): Promise<SeenBefore> {
     const { stream } = this.#parts;
     const files: Batch[][] = [];

@@ -240,7 +240,7 @@ export interface WriteOptions {
   /** The last sequence of the subject; undefined: whatever it is. */
   readonly expected?: number | undefined;
   readonly headers?: readonly (readonly [string, string])[];
-  /** Asked before a repetition: the sequence to answer with when the first one arrived. */
+  /** Asked around a repetition: the sequence to answer with when an earlier try arrived. */
   readonly findWritten?: () => Promise<number | undefined>;
 }
 

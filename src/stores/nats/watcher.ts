@@ -3,7 +3,8 @@
  *
  * When the feed breaks it is opened again behind what was applied. It starts from the beginning
  * when that would not do: the server process is another one (it may have forgotten writes or
- * removals), the stream is shorter than we knew, or we were away longer than tombstones are kept.
+ * removals), the stream is shorter than we knew, we were away for half the time that tombstones are
+ * kept, or the last reading from the beginning did not end.
  *
  * `caughtUp` is how one process sees what another has written: it asks where the stream ends and
  * waits until the feed has come that far. entry-store.ts makes one per store; feed.ts brings the
@@ -20,7 +21,7 @@ import { type Stream, TOKEN } from './stream.ts';
 
 /** A feed that could not be opened is tried again after this. */
 const AGAIN_MS = 250;
-/** The feed is usually there within a millisecond. */
+/** The wait for the feed, usually a millisecond, before the end of the stream is looked at. */
 const LOOK_AFTER_MS = 25;
 /** Away for longer, tombstones may have been missed. */
 const AWAY_MAX_MS = TOMBSTONE_KEPT_MS / 2;
@@ -44,7 +45,7 @@ export interface WatcherOptions {
   readonly bury: (burials: readonly PendingTombstone[]) => void;
   /** Called before the stream is read from its beginning again. */
   readonly onRestart: () => void;
-  /** The server acknowledged or showed the removal of this life of an id. */
+  /** Remembers removals, and compares with them what is read from the beginning again. */
   readonly rewind: Pick<Rewind, 'noteRemoval' | 'wasRemoved' | 'finish' | 'close'>;
   /** Another process may have made something due; `later`: not before the end of a lease. */
   readonly onDue: (when: 'now' | 'later') => void;
@@ -118,7 +119,7 @@ export class Watcher {
     await this.#barrier.add([null]);
   }
 
-  /** Resolves when no reading from the beginning is under way. */
+  /** Resolves when the catalog can be relied on; undefined: it can now. */
   ready(): Promise<void> | undefined {
     return this.#isReady ? undefined : this.#until(() => this.#isReady);
   }
