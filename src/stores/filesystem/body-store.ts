@@ -37,7 +37,7 @@ import { checkBodyOptions, type FilesystemBodiesOptions } from './options.ts';
 /** How much is read at once. */
 const CHUNK_BYTES = 64 * 1024;
 
-/** Folders brought to the disk together. */
+/** Maximum number of puts that share one fsync of each of their folders. */
 const FOLDERS_MAX = 256;
 
 /** A ref as REF_PATTERN of core/limits.ts has it, and a `randomName` of system/ids.ts. */
@@ -267,7 +267,7 @@ async function* namesIn(path: string): AsyncGenerator<string> {
   }
 }
 
-/** When a file was last written; one that is no longer there is not in any list. */
+/** When a file was last written; infinity where there is none, so that no list has it. */
 async function writtenAtOf(path: string): Promise<Millis> {
   try {
     return Math.floor((await stat(path)).mtimeMs);

@@ -1,9 +1,9 @@
 /**
  * catalog — what the store knows of every entry without opening its file.
  *
- * There is one owner, so memory and disk cannot disagree: entry-store.ts changes the catalog when
- * the disk has done its part, and never before. Ids, dedupe keys and due times are answered from
- * here.
+ * There is one owner, so memory and disk cannot disagree: the plans of a batch (plan.ts) change the
+ * catalog when the disk has done its part, and before only hide entries from claims. Ids, dedupe
+ * keys and due times are answered from here.
  */
 
 import type { Millis } from '../../core/duration.ts';

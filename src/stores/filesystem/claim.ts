@@ -24,7 +24,7 @@ export function fitsFilter(entry: HeldEntry, filter: ClaimFilter): boolean {
   );
 }
 
-/** Plans a claim: never late, it takes what is free. */
+/** Plans a claim: never `later`, it takes what is free. */
 export function planClaim(request: ClaimRequest, round: WriterRound): WriterPlan {
   const { catalog } = round;
   const taken = pickDue(request, catalog);

@@ -24,6 +24,7 @@ export function planCommit(
     const held = catalog.byId.get(change.id);
     if (held === undefined || held.isBusy || !isCurrent(held, change)) return 'stale';
     // Hidden from claims too: a lease that is over must not be taken while its holder settles.
+    // `put` and `remove` end this, too; `drop` shows it again.
     catalog.hide(held);
     planned.push({ held, change, at });
     return 'done';
@@ -92,6 +93,7 @@ function noteChanged(
   return true;
 }
 
+/** What `factsOf` (catalog.ts) takes from the status. */
 function statusFacts(
   status: Status,
 ): Pick<HeldEntry, 'lane' | 'failureCode' | 'becauseCode' | 'fingerprint'> {

@@ -11,7 +11,10 @@ import { candidates, type OpenedEntries, READS_AT_ONCE, readOrSkip } from './lis
 /** Files looked at for one tally by words; above, the counts are marked as approximate. */
 const TALLY_READS_MAX = 10_000;
 
-/** Up to this many entries a tally goes through them all, above it uses what was counted along. */
+/**
+ * Up to this many entries a tally by state, of all, goes through them; above, it answers with what
+ * was counted along, without `oldestAt`.
+ */
 const TALLY_FREELY_MAX = 50_000;
 
 /** Counts entries; where their files have to be read, approximately beyond a limit. */

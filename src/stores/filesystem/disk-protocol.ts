@@ -17,7 +17,7 @@ export interface FileRange {
   readonly bytes: number;
 }
 
-/** One change to one file. Paths are below the store's path; `from` has its length beside it. */
+/** One change to one file. Paths are below the store's path; `bytes` is the length of `from`. */
 export type DiskStep =
   | {
       readonly kind: 'create';

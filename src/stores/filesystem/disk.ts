@@ -1,12 +1,15 @@
 /**
- * disk — carries out batches of file work. Runs in the thread (worker.ts); knows paths, not
- * entries. Also files that are being written (`Drafts`), and spare ones for the next (`Spares`).
+ * disk — carries out batches of file work. Runs in the thread (worker.ts); knows files and what is
+ * in them, not what an entry may do. Also files that are being written (`Drafts`), and spare ones
+ * for the next (`Spares`).
  *
  *   prepare ─▶ sync the bytes ─▶ place (rename) ─▶ sync the directories ─▶ clear away ─▶ answer
  *
  * Promises: nothing is answered before it is as durable as asked. The steps of a call happen all or
- * none: what cannot be finished is undone. A new revision is in place, and on the disk, before the
- * old one goes. After a failed fsync nothing is acknowledged and nothing is fsynced again.
+ * none: what cannot be finished is undone, but for damaged files that were put aside. A new
+ * revision is in place before the old one becomes a spare, and on the disk before that is written
+ * over (but with `sync: 'none'`). After a failed fsync its call fails, and that file is not fsynced
+ * again; after SYNC_FAILURES_MAX of them, or one of a directory, every call fails.
  */
 
 import { systemClock } from '../../system/clock.ts';
@@ -33,7 +36,7 @@ import {
   unnamedText,
 } from './row.ts';
 
-/** Closing must not take long because many messages came and went. */
+/** Time to remove spares at the end, as there may be many; the rest goes at the next opening. */
 const CLEAR_MS = 200;
 
 /**
@@ -101,7 +104,7 @@ export class Disk {
     return setAside(this.#files, this.directories, { path, id, reason });
   }
 
-  /** Lets go of everything that is only useful while the store is open. */
+  /** Brings the names to the disk, and removes spares for CLEAR_MS. */
   close(): void {
     if (this.#broken !== undefined) return;
     if (this.#mode !== 'none') this.directories.sync();
@@ -457,7 +460,9 @@ function attempt(act: () => void): Error | undefined {
 // n.b. A spare may be written over only when the rename that made it one is on the disk. Otherwise
 // a power cut could bring its old name back, with another message's bytes behind it.
 
-/** This many stay for changes when the disk is full; new messages do not get them. */
+/**
+ * Spares of one block that stay for changes when the disk is full: new messages do not get them.
+ */
 const RESERVE = 32;
 
 /** A file in the spare directory. */

@@ -1,10 +1,10 @@
 /**
  * files — the file calls of the store (`Files`): all relative to its path, all synchronous but for
- * fdatasync; and the directories it spreads files over (`Directories`).
+ * `syncAll`; and the directories it spreads files over (`Directories`).
  *
- * disk.ts and worker.ts call them, in the thread. `makeFolder`, `syncFolder` and `writeWhole` are
- * for the other side: asynchronous, and with whole paths. Tests pass calls of their own to let a
- * disk fail.
+ * disk.ts, worker.ts and quarantine.ts call them, in the thread. `makeFolder`, `syncFolder` and
+ * `writeWhole` are for the other side: asynchronous, and with whole paths. Tests pass calls of
+ * their own to let a disk fail.
  */
 
 import * as nodeFs from 'node:fs';
@@ -175,7 +175,7 @@ export class Files {
 // Small files written whole, folders made and brought to the disk; with promises,
 // on the event loop's threads. For what is not on the fast path: layout, records, bodies.
 
-/** Makes a folder and those above it; what is new is on the disk when it resolves. */
+/** Makes a folder and those above it; with `isDurable`, what is new is on the disk. */
 export async function makeFolder(path: string, isDurable: boolean): Promise<void> {
   const made = await mkdir(path, { recursive: true, mode: 0o700 });
   if (made === undefined || !isDurable) return;
@@ -209,9 +209,8 @@ export async function writeWhole(path: string, text: string, isDurable: boolean)
 
 // The shard directories of the states, and which of them the disk has yet to learn of.
 //
-// disk.ts calls them, in the thread. New files of a state go into one shard until it is full, not
-// by a hash of the id: so a batch touches one directory, and one fsync of it serves the whole
-// batch.
+// Called in the thread. New files of a state go into one shard until it is full, not by a hash of
+// the id: so a batch touches one directory, and one fsync of it serves the whole batch.
 //
 // n.b. A directory that received a file is synced before the one that gave it away: whatever moment
 // the power goes, the file has at least one of its two names.

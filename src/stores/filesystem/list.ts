@@ -1,8 +1,8 @@
 /**
  * list — single entries, and pages of them, without changing any.
  *
- * entry-store.ts calls it. The catalog says which files to read; files are read beside the writer.
- * A file that moved meanwhile is looked up again; one that is damaged is put aside.
+ * entry-store.ts and count.ts call it. The catalog says which files to read; files are read beside
+ * the writer. A file that moved meanwhile is looked up again; one that is damaged is put aside.
  */
 
 import { readFile } from 'node:fs/promises';

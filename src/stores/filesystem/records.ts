@@ -1,7 +1,7 @@
 /**
  * records — small durable facts as files beside the entries.
  *
- *   records/<kind>/log              append, read, trim: JSON lines (records.ts)
+ *   records/<kind>/log              append, read, trim: JSON lines (`RecordLog`)
  *   records/<kind>/map/<key>.json   put, get, list, remove: one file per key, replaced as a whole
  *
  * entry-store.ts makes it. One call at a time: there is one owner, and these are few and small.
@@ -203,8 +203,8 @@ function safeName(text: string): string {
 //   {"sequence":12,"record":{…}}        one line per record
 //   {"last":12}                         the first line after a trim: sequences are never used twice
 //
-// records.ts calls it, one call at a time. A last line that a crash cut off was never acknowledged;
-// it is cut off for good when the log is opened.
+// createRecords calls it, one call at a time. A last line that a crash cut off was never
+// acknowledged; it is cut off for good when the log is opened.
 
 /** Lines between remembered offsets, so that a read need not start at the beginning. */
 const MARK_EVERY = 200;

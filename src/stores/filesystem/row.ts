@@ -4,9 +4,9 @@
  *   <path>/<state>/<shard>/<id>,r2,due-20261115T101447123Z,a1,n0,l0,at-…,from-incoming,by-<holder>
  *
  * The name carries everything a claim changes, so a claim is one rename; what the name says wins
- * over the content. The content is one JSON line, the body's bytes, blanks up to a multiple of 4
- * KiB, and a trailer with lengths, checksum and an END mark: a torn or damaged file is known as
- * one.
+ * over the content. The content is one JSON line, the body's bytes, blanks, and a trailer with
+ * lengths, checksum and an END mark, together a multiple of 4 KiB: a torn or damaged file is known
+ * as one.
  *
  * Pure. Called on both sides of the thread, so that there is one opinion of what a file means.
  */
@@ -17,7 +17,7 @@ import type { Envelope, Status } from '../../core/entry.ts';
 import { ID_PATTERN } from '../../core/limits.ts';
 import type { ClaimableState, State } from '../../core/state.ts';
 
-/** The version of this layout; a store that says a higher one is not opened. */
+/** The version of this layout; a store that says another one is not opened. */
 export const LAYOUT_VERSION = 1;
 
 /** Shard directories per state. */
@@ -55,7 +55,7 @@ export interface Content {
   readonly body: Uint8Array;
 }
 
-/** The fields of a status that `fileName` writes; the content has the others. */
+/** The fields of a status that `fileName` writes, and the state, which is the directory. */
 const NAMED_FIELDS: ReadonlySet<string> = new Set<keyof Status>([
   'state',
   'revision',

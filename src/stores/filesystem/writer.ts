@@ -3,9 +3,9 @@
  *
  *   ask() ─▶ line ─▶ plan every call ─▶ one batch to the thread ─▶ finish every plan ─▶ answers
  *
- * entry-store.ts calls it. While a batch is at the disk, calls queue up and share the next one.
- * Lazy changes are brought to the disk by the next durable batch, or by a flush of our own soon
- * after.
+ * entry-store.ts and list.ts call it. While a batch is at the disk, calls queue up and share the
+ * next one. Lazy changes are brought to the disk by the next durable batch, or by a flush of our
+ * own soon after.
  */
 
 import type { Clock } from '../../ports/clock.ts';
