@@ -1,6 +1,6 @@
 /**
- * claim — finds due rows, locks them and makes them active, in one statement; and looks for
- * the next due time.
+ * claim — finds due rows, locks them and makes them active, in one statement, or in a few where the
+ * first scan finds too little; and looks for the next due time.
  *
  * Rows that others have locked are skipped, so claims never wait for each other. Every scan goes
  * through an index and ends at `now`. There are five (claim-sql.ts has their SQL):

@@ -21,7 +21,7 @@ export interface Conditions {
   readonly sql: readonly string[];
   /** The slots it asks for. */
   readonly slots: readonly StateKey[];
-  /** Whether entries have to be read to decide: headers and texts have no column. */
+  /** Whether entries have to be read to decide: headers, texts and codes have no column. */
   readonly needsReading: boolean;
   /** Whether states and lane are all it asks. */
   readonly isBySlot: boolean;

@@ -2,8 +2,9 @@
  * count — counts by state, topic, destination or fingerprint.
  *
  * Nothing is counted while messages are written: every writer would wait for a counter's row. Up to
- * COUNT_MAX entries per state are counted through the index on request. Above that the
- * server's own estimate answers, marked as approximate and remembered for a while.
+ * COUNT_MAX entries are counted on request, per state through the index. Above that the server's
+ * own estimate answers for a state, and else the count of the first ones; both are marked as
+ * approximate and remembered for a while.
  */
 
 import { STATES } from '../../core/state.ts';
@@ -21,7 +22,7 @@ import type { QueryRequest } from './connection.ts';
  * docs/reference/stores/postgres.md.
  */
 const COUNT_MAX = 100_000;
-/** Entries that a tally over headers or texts reads; past it the counts are marked. */
+/** Entries that a tally over headers, texts or codes reads; past it the counts are marked. */
 const READ_MAX = 20_000;
 const READ_CHUNK = 2_000;
 /**

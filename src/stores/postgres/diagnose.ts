@@ -434,7 +434,7 @@ const BUSY = ['entries', 'contents', 'bodies', 'chunks'] as const;
  * next one.
  */
 const DEAD_MIN = 20_000;
-/** More dead rows than this for each living one are. */
+/** Minimum number of dead rows for each living one that is worth reporting. */
 const DEAD_PER_LIVE = 2;
 
 /** What was found of the tables. */

@@ -3,11 +3,12 @@
  * of machines.
  *
  *   insert  commit ─▶ a batch queue each ─▶ one statement per batch
- *   claim ─▶ one statement
+ *   claim ─▶ one statement, or a few where that finds too little
  *   get  list  tally  nextDueAt  records ─▶ one statement or a few
  *
- * Every statement is a transaction of its own, unnamed, and leaves nothing on its connection: a
- * pgbouncer in transaction mode may stand before the server.
+ * Every statement is a transaction of its own, but for inserts that take several; all are unnamed
+ * and leave nothing on their connection: a pgbouncer in transaction mode may stand before the
+ * server.
  */
 
 import type { Entry } from '../../core/entry.ts';

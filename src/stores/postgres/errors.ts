@@ -3,11 +3,12 @@
  *
  *   again      40001 40P01 55P03       rolled back for certain; the same again may work
  *   lost       08… 57P0… 25006 53300   the connection is of no use; whether a statement that was
- *              25P03 25P04 40003       sent has happened is not known
+ *              53400 25P03 25P04 40003 sent has happened is not known
  *              and errors of the net
  *   full       53100                   rolled back; goes on when there is space again
  *   corrupt    XX001 XX002             the server says its files are damaged
- *   refused    28… 3D000 42501         the role, the database or a privilege is wrong
+ *   refused    28000 28P01 3D000       the role, the database, the schema or a privilege is wrong
+ *              3F000 42501
  *   other                              everything else
  */
 

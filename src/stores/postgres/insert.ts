@@ -1,5 +1,6 @@
 /**
- * insert — new entries with their contents, a batch in one statement, each of them once.
+ * insert — new entries with their contents, a batch in one statement (or one transaction, where it
+ * names an id or key twice or is tried again), each of them once.
  *
  * All envelopes and inline bodies of a batch go in one binary parameter and are cut apart by the
  * server. An id or dedupe key that is there already stores nothing and fails nothing. A receipt is
@@ -347,8 +348,8 @@ interface Receipt {
  */
 const REMOVE_AT = 256;
 /**
- * All others, as of a process that died, are removed by the next process that opens the store. Also
- * in docs/reference/stores/postgres.md and decision 0016.
+ * All others, as of a process that died, are removed after this time, by the next process that
+ * opens the store. Also in docs/reference/stores/postgres.md and decision 0016.
  */
 const KEEP_FOR = '1 day';
 

@@ -1,8 +1,10 @@
 /**
- * list — pages of entries by key, in any order, with bounded work per page.
+ * list — single entries, and pages of them in any order, each page from the place where the one
+ * before ended.
  *
- * Texts and headers have no column: to filter by them entries are read one after the other, at most
- * READ_MAX per page; such a page may be short and still have a next.
+ * Texts, headers and codes have no column: to filter by them entries are read one after the other,
+ * at most READ_MAX per page; such a page may be short and still have a next. entry-store.ts moves
+ * to quarantine what is `broken`.
  */
 
 import type { Entry } from '../../core/entry.ts';
@@ -16,7 +18,7 @@ import { allOf, conditionsOf } from './conditions.ts';
 import type { Names } from './options.ts';
 import type { QueryRequest } from './connection.ts';
 
-/** Rows that one page may read as a whole, to look into headers and texts. */
+/** Rows that one page may read as a whole, to look into headers, texts and codes. */
 const READ_MAX = 5_000;
 const READ_CHUNK = 500;
 /** Rows behind the first page that are read too, since only that page reports damage. */

@@ -25,8 +25,8 @@ import {
 import type { CheckedOptions, Names, PgAnswer } from './options.ts';
 
 /**
- * Also in docs/reference/stores/postgres.md and decisions 0030 and 0048;
- * test/stores/postgres/notify.test.ts counts on it.
+ * Minimum interval of notifications. Also in docs/reference/stores/postgres.md and decisions 0030
+ * and 0048; test/stores/postgres/notify.test.ts counts on it.
  */
 const TELL_EVERY_MS = 20;
 // "50 ms to 1 s" in the texts of options.ts, diagnose.ts and outbox/options.ts. Also in
@@ -45,8 +45,9 @@ const IDLE_WAIT_MS = 40;
  */
 const UNSURE_MAX = 10;
 /**
- * Also in docs/reference/stores/postgres.md; test/stores/postgres/notify.test.ts holds the timer of
- * this length.
+ * Pause before a lost connection for LISTEN is made again. Also in
+ * docs/reference/stores/postgres.md; test/stores/postgres/notify.test.ts holds the timer of this
+ * length.
  */
 const RECONNECT_MS = 1_000;
 const NOTIFY_SQL = 'SELECT pg_notify($1, $2)';

@@ -1,7 +1,8 @@
 /**
  * records — the record store: logs and maps in tables, each write one statement.
  *
- * A write that was not answered is looked for by its token before it is done again.
+ * A record that was appended or put without an answer is looked for by its token before that is
+ * done again; a removal is repeated.
  */
 
 import type { RecordStore } from '../../ports/record-store.ts';

@@ -5,8 +5,9 @@
  *   archived as delivered ─commit─▶ sent, the part of its time ─keep is over─▶ the part is dropped
  *
  * A part that is dropped costs the server nothing, however much is in it; rows that are deleted one
- * by one have to be vacuumed. Partitions are created ahead by each open store. A message
- * without a partition goes to the default one, so no write fails because a partition is missing.
+ * by one have to be vacuumed. Partitions are created ahead by each open store with the option
+ * `sent`. A message without a partition goes to the default one, so no write fails because a
+ * partition is missing.
  */
 
 import type { Millis } from '../../core/duration.ts';
@@ -34,7 +35,10 @@ const TEND_LOCK_WAIT = '500ms';
 const BITE_ROWS = 1_000;
 const BITES_MAX = 10;
 
-/** As in cli/commands/outbox/sent-messages.ts. Also in docs/reference/stores/postgres.md. */
+/**
+ * Maximum number of messages in a page, as in cli/commands/outbox/sent-messages.ts. Also in
+ * docs/reference/stores/postgres.md.
+ */
 const PAGE_MAX = 500;
 
 /** Which sent messages to read; all given conditions hold together. */
