@@ -50,8 +50,8 @@ interface Probe {
 }
 
 /**
- * A longer scan than this, again and again, is worth an index. Also in docs/performance.md;
- * test/stores/sqlite/due-bounds.test.ts needs it below 150.
+ * Rows that a look passes over before it makes the index by flow (flow-looks.ts). Also in
+ * docs/performance.md; test/stores/sqlite/due-bounds.test.ts needs it below 150.
  */
 const SCAN_MAX = 100;
 

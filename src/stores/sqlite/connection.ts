@@ -43,7 +43,7 @@ export interface FileSettings {
 /** One connection. */
 export interface Connection {
   readonly database: SqliteDatabase;
-  /** Runs `work` in one transaction. `work` says whether it wrote anything. */
+  /** Runs `work` in one transaction. `work` says with `wrote` whether it wrote anything. */
   write<T>(isDurable: boolean, work: () => T): T;
   /**
    * The smallest write there is, in a transaction: a durable commit of it takes along what was lazy
@@ -56,7 +56,7 @@ export interface Connection {
   readonly mayMigrate: boolean;
   /** Changes whenever another connection has written. */
   dataVersion(): number;
-  /** Counts rows written in the present transaction; `write` forgets it at the end. */
+  /** Counts rows written in the present transaction; each `write` counts anew. */
   wrote(rows: number): void;
   /** Whether something was written that the disk may not have yet. */
   isDirty(): boolean;
@@ -69,9 +69,12 @@ export interface Connection {
   close(): void;
 }
 
-/** Named by the option `autoCheckpointPages`. */
+/** Size of a page. Also in the text of the option `autoCheckpointPages`. */
 const PAGE_BYTES = 8_192;
-/** Also in docs/reference/sqlite.md. */
+/**
+ * Maximum size of the log once it was moved, where the whole file is ours. Also in
+ * docs/reference/sqlite.md.
+ */
 const JOURNAL_MAX_BYTES = 64 * 1024 * 1024;
 /** After the disk was full once, the log is moved to the file when it has this many pages. */
 const SHORT_LOG_PAGES = 250;

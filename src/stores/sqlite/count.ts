@@ -1,8 +1,9 @@
 /**
  * count — counts by state, topic, destination or fingerprint.
  *
- * From the counts that the flows keep, wherever these can answer; by one pass of SQLite otherwise;
- * and by reading a bounded number of entries when headers or texts are asked for.
+ * In a large file from the counts that the flows keep, where these can answer; by one pass of
+ * SQLite otherwise; and by reading a bounded number of entries when headers, texts or codes are
+ * asked for.
  */
 
 import { STATES } from '../../core/state.ts';
@@ -18,7 +19,7 @@ import { decodeRow, type EntryRow, STATUS_SQL } from './row.ts';
 const OLDEST_MAX = 20_000;
 /** Entries that may be read between two batches of writes. */
 const READ_SOON_MAX = 500;
-/** Entries that a tally over headers or texts reads; past it the counts are marked. */
+/** Entries that a tally over headers, texts or codes reads; past it the counts are marked. */
 const READ_MAX = 20_000;
 
 /** What one entry or one group of entries counts for; no key: it belongs to none. */

@@ -64,7 +64,7 @@ export interface FileClient<Talk extends FileTalk> {
   ask<K extends keyof Talk['replies']>(
     request: Extract<Talk['request'], { kind: K }>,
   ): Promise<Talk['replies'][K]>;
-  /** Bypasses the queue, so a long answer delays no other call; the same without a thread. */
+  /** Bypasses the queue, so a long answer delays no other call; as `ask` without a thread. */
   askAside: FileClient<Talk>['ask'];
   /** Whether there is such a place. */
   readonly hasAside: boolean;
@@ -304,7 +304,7 @@ class BatchedFileClient implements FileClient<FileTalk> {
 // that fails, and so does every later one.
 
 /**
- * A look costs as much as a small insert, so it is not taken for each. Also in docs/guarantees.md;
+ * Minimum interval of the looks: one costs as much as a small insert. Also in docs/guarantees.md;
  * test/stores/sqlite/lost-file.test.ts waits for it.
  */
 const LOOK_MS = 1_000;

@@ -46,8 +46,8 @@ const IN_VAIN_MIN = 32;
 /** After a try to make something has failed, this many looks go without it before the next try. */
 const LOOKS_WITHOUT = 1_000;
 /**
- * A look outside a transaction begins one for as many bounds that are too early. Also in decision
- * 0050.
+ * From this many bounds on that are too early, a look outside a transaction begins one to raise
+ * them. Also in decision 0050.
  */
 const RAISED_MIN = 16;
 /**

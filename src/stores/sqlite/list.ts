@@ -1,9 +1,10 @@
 /**
- * list — single entries, and pages of them in any order, with bounded work per page.
+ * list — single entries, and pages of them in any order, with bounded work per page where an index
+ * or few entries allow it.
  *
  * A query becomes conditions in SQL, as far as there are columns for it; a scan finds where the
- * entries of the page stand; then they are read. Texts and headers have no column: to filter by
- * them entries are read one after the other, at most READ_MAX per page. `conditionsOf` repeats
+ * entries of the page stand; then they are read. Texts, headers and codes have no column: to filter
+ * by them entries are read one after the other, at most READ_MAX per page. `conditionsOf` repeats
  * `matchesQuery` of shared/query.ts in SQL: change both.
  */
 
@@ -28,7 +29,7 @@ import type { EntryReply, ListReply } from './protocol.ts';
 import { decodeRow, type EntryRow, STATUS_SQL } from './row.ts';
 import { ACTIVE_SQL, ENDED_SQL, flowIndexIn, OPEN_SQL, WAITING_SQL } from './schema.ts';
 
-/** Rows that one page may read as a whole, to look into headers and texts. */
+/** Rows that one page may read as a whole, to look into headers, texts and codes. */
 const READ_MAX = 5_000;
 const READ_CHUNK = 200;
 /** Rows that may be read between two batches of writes. */
@@ -179,7 +180,7 @@ export interface Conditions {
   readonly slots: readonly StateKey[];
   /** The flows it asks for; undefined: all. */
   readonly flows: ReadonlySet<number> | undefined;
-  /** Whether entries have to be read to decide: headers and texts have no column. */
+  /** Whether entries have to be read to decide: headers, texts and codes have no column. */
   readonly needsReading: boolean;
   /** Whether state, lane, topic and destination are all it asks. */
   readonly isCounted: boolean;

@@ -68,7 +68,7 @@ export type EntryRow = readonly [
   body: Uint8Array | null,
 ];
 
-/** What an entry row looks like in SQL, from `entries e`, without the two columns of `contents`. */
+/** The columns of `StatusColumns` in SQL, in their order. */
 export const STATUS_SQL: string =
   'slot, due_at, revision, attempts, notices, lost, postponed, replays, holder, claimed_from, ' +
   'updated_at, fingerprint, memory';

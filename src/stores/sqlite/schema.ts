@@ -110,7 +110,7 @@ export const firstOfFlowSql = (columns: string, flow: string, slot: string): str
   WHERE flow = ${flow} AND slot = ${slot} AND ${WAITING_SQL} AND due_at <= ${FOREVER}
   ORDER BY due_at, id LIMIT 1`;
 
-/** A due time that no entry has past it. */
+/** No entry has a later due time. */
 const FOREVER = Number.MAX_SAFE_INTEGER;
 
 const LOWER_BOUND_SQL = `ON {entries}
@@ -381,7 +381,7 @@ export function sqliteSchema({ from = 0, ...options }: SqliteSqlOptions = {}): s
   return `BEGIN IMMEDIATE;\n${named(steps.join('\n'), tables)}\nCOMMIT;\n`;
 }
 
-/** The same for tables through a database that knows their names. */
+/** As `migrateSqlite`, through a database of `withNames`; refuses unless `mayChange`. */
 export function migrateSchema(
   database: SqliteDatabase,
   place: Place,

@@ -2,9 +2,9 @@
  * topic-flows — entries of one topic, destination and priority form a flow: a small number in
  * every row.
  *
- * Each flow counts its entries by slot, so nothing is ever counted by scanning, and a claim that
- * must leave out a topic or a destination can go straight to what is left. Counts change in the
- * transaction of the entries they count: once per flow and batch.
+ * Each flow counts its entries by slot, so a large store is counted by state, topic or destination
+ * without a scan, and a claim that must leave out a topic or a destination can go straight to what
+ * is left. Counts change in the transaction of the entries they count: once per flow and batch.
  */
 
 import { assert } from '../../core/errors.ts';
