@@ -40,9 +40,9 @@ interface ClientOpenOptions {
 /** Opens a database file at once, in the calling thread. */
 export type OpenDatabase = (path: string, options?: ClientOpenOptions) => SqliteDatabase;
 
-/** Also in `engines` of package.json. */
+/** The oldest Node that the package runs on. Also in `engines` of package.json. */
 const NODE_MAJOR_MIN = 22;
-/** Also in docs/reference/sqlite.md. */
+/** The oldest SQLite without the WAL-reset bug. Also in docs/reference/sqlite.md. */
 const SQLITE_VERSION_MIN = [3, 51, 3] as const;
 
 let loaded: Promise<OpenDatabase> | undefined;

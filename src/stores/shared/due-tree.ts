@@ -3,10 +3,11 @@
  *
  *   lane, state, priority ─▶ topic ─▶ destination ─▶ entry     every arrow a heap by (due, id)
  *
- * The catalog of a store keeps it. A claim walks it in order without changing it: a topic or a
- * destination that is excluded is passed over as a whole, and what is not due is never looked at.
- * So a claim costs the same beside 100,000 entries of an excluded topic as beside none, and topics
- * of which nothing is due cost it nothing. `looks` counts what walks have looked at.
+ * The catalogs of the filesystem and the NATS store keep one each. A claim walks it in order
+ * without changing it: a topic or a destination that is excluded is passed over as a whole, and
+ * what is not due is never looked at. So a claim costs the same beside 100,000 entries of an
+ * excluded topic as beside none, and topics of which nothing is due cost it nothing. `looks` counts
+ * what walks have looked at.
  */
 
 import type { Millis } from '../../core/duration.ts';

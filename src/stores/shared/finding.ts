@@ -4,7 +4,7 @@ import type { Durability } from '../../ports/entry-store.ts';
 
 /** One thing about a server: right, worth knowing, or a danger. */
 export interface StoreFinding {
-  /** Stable: `version`, `primary`, `sync`. */
+  /** Stable, such as `version`, `primary`, `sync`. */
   readonly id: string;
   readonly level: 'ok' | 'note' | 'unsafe';
   readonly text: string;

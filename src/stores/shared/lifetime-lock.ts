@@ -101,8 +101,8 @@ async function hasOwner(folder: string, ...names: (string | undefined)[]): Promi
 }
 
 /**
- * Makes the file under another name, locks it, and only then renames it: no process ever sees the
- * file of a living process unlocked. Undefined when another process was faster.
+ * Makes the file under another name, locks it, and only then gives it its own: no process ever sees
+ * the file of a living process unlocked. Undefined when another process was faster.
  */
 async function createLocked(
   openDatabase: OpenDatabase,

@@ -3,8 +3,8 @@
 import { RespoolError } from '../../core/errors.ts';
 
 /**
- * As docs/reference/sqlite.md and docs/reference/stores/postgres.md say; bodies that are stored may
- * have other chunks.
+ * The size of a chunk. Also in docs/reference/sqlite.md and docs/reference/stores/postgres.md;
+ * bodies that are stored may have chunks of another size.
  */
 const CHUNK_BYTES: number = 256 * 1024;
 /** Refs that are listed with one statement. */
