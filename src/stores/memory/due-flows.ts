@@ -4,8 +4,9 @@
  *   lane + state ─▶ topic ─▶ shelf per priority ─▶ flow per destination ─▶ rows by (due time, id)
  *
  * A claim asks its topic rules once per topic, passes over an excluded destination as a whole, and
- * never meets what is not due: its cost does not grow with what it may not take. `looks` counts
- * the topics, flows and rows that were looked at.
+ * looks at one row at most that is not due, for each topic and priority: its cost grows with the
+ * topics and the excluded destinations, not with the entries it may not take. `looks` counts the
+ * topics, flows and rows that were looked at.
  */
 
 import type { Millis } from '../../core/duration.ts';
