@@ -52,7 +52,10 @@ interface Part {
   readonly isLast: boolean;
 }
 
-/** Writes a body; resolves with its size when it is there, rejects when nothing of it is. */
+/**
+ * Writes a body as a whole; resolves with its size when it is there. After a rejection it may be
+ * there all the same, where an answer was lost, but never a part of it.
+ */
 export async function upload(
   parts: UploadOptions,
   target: Target,
