@@ -3,8 +3,8 @@
  * successor; which main queue it belongs to; the id of one that came without (`generatedId`); and
  * the copy of it that goes to another queue.
  *
- * The names are our own, or those of another system that shares the queues (compat/). None that we
- * write begins with `x-`: such headers belong to the broker, which overwrites, ignores or evaluates
+ * The names are our own, or those of another system that shares the queues (compat/). None of our
+ * own begins with `x-`: such headers belong to the broker, which overwrites, ignores or evaluates
  * them, differently in every version. `x-retry-policy` is only read: publishers set it.
  *
  * Why: docs/decisions/0019-our-headers-have-no-x-prefix.md
@@ -120,7 +120,7 @@ export const HEADER = {
   sweptDeaths: 'respool-swept-deaths',
 } as const;
 
-/** Headers that the `shared` style routes by. */
+/** Headers for one publish only: those that the `shared` style routes by, and HEADER.send. */
 const ROUTING = new Set<string>(['wait-for', 'return-to', HEADER.send]);
 const ENDING = new Set<string>([
   HEADER.ended,
@@ -134,9 +134,14 @@ const ENDING = new Set<string>([
 const BROKERS =
   /^(?:x-death|x-first-death-.*|x-last-death-.*|x-delivery-count|x-acquired-count|CC|BCC)$/;
 
-/** Maximum length of the copy of `x-death`, in characters. Also in docs/reference/rabbit.md. */
+/**
+ * Longest `x-death` of which a copy is kept, in characters of JSON. Also in
+ * docs/reference/rabbit.md.
+ */
 const DEATHS_MAX_CHARS = 4_096;
-/** Also in docs/reference/rabbit.md. */
+/**
+ * Longest header of notes; those that do not fit are left out. Also in docs/reference/rabbit.md.
+ */
 const NOTES_MAX_CHARS = 16_384;
 
 const NO_HEADERS: Headers = Object.freeze({});
@@ -221,7 +226,8 @@ function stripped(headers: AmqpTable | undefined): Record<string, unknown> {
 
 /**
  * Headers of a message that is put back as it was, without those of the broker: a copied `x-death`
- * makes some releases drop the message when it dies again. Its content is kept in our own header.
+ * makes some releases drop the message when it dies again. Its content is kept in our own header,
+ * unless it is too long.
  */
 export function withoutBrokerHeaders(headers: AmqpTable | undefined): Record<string, unknown> {
   const kept = Object.entries(headers ?? {}).filter(([name]) => !BROKERS.test(name));

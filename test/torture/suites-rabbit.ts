@@ -1,6 +1,6 @@
 /**
  * suites-rabbit — consumers on a broker of their own, with full numbers: they are killed, their
- * connections are cut, their roads are taken away, and the broker crashes.
+ * connections are cut, bindings are removed, and the broker crashes.
  */
 import { ALL_CUTS, cuts, kills, removals, restarts } from '../rabbit/faults/runs.ts';
 import type { FlowResult } from '../rabbit/faults/flow.ts';
@@ -15,7 +15,7 @@ interface RabbitOptions {
 }
 
 const KILLS = 50;
-/** One crash of the broker and one removal of roads to so many kills. */
+/** Kills for each crash of the broker, and for each removal of bindings. */
 const KILLS_PER_RESTART = 10;
 /** Faults in the life of one flow: its processes do not live for ever. */
 const CUTS_AT_ONCE = 25;
@@ -29,7 +29,7 @@ const RUNS: Readonly<Record<string, Run>> = {
     kills(server, { kills: faults, consumers: CONSUMERS, seed }),
   'connections cut': (server, faults, seed) =>
     cuts(server, { cuts: faults, spoils: ALL_CUTS, consumers: CONSUMERS, seed }),
-  'roads removed': (server, faults, seed) =>
+  'bindings removed': (server, faults, seed) =>
     removals(server, { removals: faults, consumers: CONSUMERS, seed }),
   'broker killed': (server, faults, seed) =>
     restarts(server, { restarts: faults, waitsForLate: true, consumers: CONSUMERS, seed }),
@@ -40,7 +40,7 @@ export function rabbitSuite({ seed, kills: count = KILLS }: RabbitOptions): Prom
   return withServers(async () => {
     const rows: Row[] = [];
     for (const [suite, run] of Object.entries(RUNS)) {
-      const isRare = suite === 'broker killed' || suite === 'roads removed';
+      const isRare = suite === 'broker killed' || suite === 'bindings removed';
       rows.push(
         await rowOf(suite, run, isRare ? Math.ceil(count / KILLS_PER_RESTART) : count, seed),
       );

@@ -23,6 +23,7 @@ import {
   type QueueSpec,
   type Topology,
 } from '../topology/model.ts';
+import { DELIVERY_LIMIT_DEFAULT, DELIVERY_LIMIT_SAFE } from '../topology/parts.ts';
 import { type Problem, verifyTopology } from '../topology/verify.ts';
 import { amqpOf } from '../connection/connection.ts';
 import {
@@ -347,22 +348,24 @@ function limitTraps(version: string, at: number, quorum: readonly PlannedQueue[]
         'queue.delivery-limit',
         `x-delivery-limit is negative for ${namesOf(negative)}: RabbitMQ ${version} gives up ` +
           'every message there at its first return',
-        'use a large number, such as 1000000',
+        `use a large number, such as ${DELIVERY_LIMIT_SAFE}`,
       ),
     ];
   }
   const without = quorum.filter((queue) => limitOf(queue) === undefined);
   if (!isModern) return [];
   if (without.length === 0) {
-    const text = `RabbitMQ ${version} gives up messages after 20 deliveries where no limit is set`;
+    const text =
+      `RabbitMQ ${version} gives up messages after ${DELIVERY_LIMIT_DEFAULT} deliveries where no ` +
+      'limit is set';
     return [okBroker('broker.delivery-limit', `${text}; these queues set their own`)];
   }
   return [
     warn(
       'broker.delivery-limit',
-      `RabbitMQ ${version} gives up a message after 20 deliveries where no limit is set: that is ` +
-        `so for ${namesOf(without)} unless a policy says otherwise`,
-      'set a policy with delivery-limit 1000000 for them',
+      `RabbitMQ ${version} gives up a message after ${DELIVERY_LIMIT_DEFAULT} deliveries where ` +
+        `no limit is set: that is so for ${namesOf(without)} unless a policy says otherwise`,
+      `set a policy with delivery-limit ${DELIVERY_LIMIT_SAFE} for them`,
     ),
   ];
 }
@@ -416,8 +419,6 @@ function parse(version: string | undefined): number | undefined {
 
 /** A lower limit is reached by a consumer that crashes again and again. */
 const DELIVERY_LIMIT_LOW = 1_000;
-/** Default delivery limit of a quorum queue from 4.0 on; also in queues/delivery-limit.ts. */
-const DELIVERY_LIMIT_DEFAULT = 20;
 
 /** What is unsafe about the queues of plans, in their order. */
 function queueFindings(queues: readonly PlannedQueue[], snapshot: Snapshot): BrokerFinding[] {
@@ -517,7 +518,9 @@ function limitFinding({ spec, info, of }: Judged, version: string): BrokerFindin
   // n.b. There −1 means without limit.
   if (limit < 0 && isModern) return [];
   const isKept = of('dead-letter-exchange') !== undefined;
-  const todo = 'set a policy with delivery-limit 1000000, or such an argument in a new queue';
+  const todo =
+    `set a policy with delivery-limit ${DELIVERY_LIMIT_SAFE}, or such an argument in a new ` +
+    'queue';
   const what = `the ${spec.role} queue ${show(spec.name)} has a delivery limit of ${limit}`;
   if (limit < 0) {
     return [bad('queue.delivery-limit', `${what}: 3.x gives up at the first return`, todo)];

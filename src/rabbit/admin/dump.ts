@@ -107,7 +107,7 @@ function policiesOf(
     .map(({ name, pattern, definition, priority }) => ({ name, pattern, definition, priority }));
 }
 
-/** A dump as text: one line for each thing, in the order of a message's way. */
+/** A dump as text: one line each for exchanges, queues, bindings, policies and hints. */
 export function dumpText(dump: TopologyDump): string {
   const { version = 'of unknown version', note } = dump;
   const lines = [

@@ -27,7 +27,7 @@ export async function queueStats(options: StatsOptions): Promise<StatsReport> {
   const planned = plannedQueues(plans);
   const names = planned.map((one) => one.spec.name);
   const infos = management === undefined ? undefined : await queuesOf(management, names);
-  // Counts of the management API are up to 5 s old, and absent for a new queue.
+  // Counts of the management API are some seconds old, and absent for a new queue.
   const counted =
     connection === undefined ? undefined : await passiveQueues(await amqpOf(connection), names);
   const at = clock.now();
@@ -100,8 +100,8 @@ function noteOf(
 
 /**
  * This many messages that no queue accepts stop everything behind them: the broker dead-letters
- * this many at a time and waits for each (tried on 3.10, 4.0 and 4.3). Also in
- * docs/reference/rabbit.md and docs/operations/rabbit-retries-late.md.
+ * this many at a time and waits for each (tried on 3.10, 4.0 and 4.3). Also in texts of doctor.ts
+ * and compat/outbox.ts, docs/reference/rabbit.md and docs/operations/rabbit-retries-late.md.
  */
 const STALL_AT = 32;
 /** A message may leave its wait queue so much later before it counts as stuck. */

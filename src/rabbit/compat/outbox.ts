@@ -195,8 +195,10 @@ function policiesOf(queue: string, base: string): PolicySpec[] {
       compat.KEEPS_ALL,
     ),
     compat.compatPolicyOf(queue, `^${compat.literal(queue)}$`, compat.KEEPS_ALL),
-    // n.b. From 4.0 on the broker drops a message there after twenty looks at it.
-    compat.compatPolicyOf(dead, `^${compat.literal(dead)}$`, { 'delivery-limit': 1_000_000 }),
+    // n.b. From 4.0 on the broker would drop a message there after twenty looks at it.
+    compat.compatPolicyOf(dead, `^${compat.literal(dead)}$`, {
+      'delivery-limit': parts.DELIVERY_LIMIT_SAFE,
+    }),
   ];
 }
 

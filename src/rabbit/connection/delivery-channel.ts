@@ -7,8 +7,8 @@
  * hundredth. An ack belongs to the channel that delivered; once that is closed, the broker delivers
  * the message again.
  *
- * `DeliveryChannel` is used by the subscription of a consumer, `Acks` also by passes through dead
- * queues.
+ * `DeliveryChannel` is used by the subscription of a consumer, `Acks` also by passes through any
+ * queue (queues/queue-pass.ts).
  */
 
 import type { Clock } from '../../ports/clock.ts';

@@ -40,7 +40,7 @@ import { verifyTopology } from '../topology/verify.ts';
 
 /** The state of a consumer, in numbers. */
 export interface ConsumerLoad extends EngineLoad {
-  /** Whether it is subscribed. */
+  /** Whether it is subscribed, and the connection that publishes is open. */
   readonly isConnected: boolean;
   /** Whether both its connections are open, subscribed or not. */
   readonly isUp: boolean;
@@ -150,7 +150,7 @@ export class Consumer implements AsyncDisposable {
     if (logger !== undefined) this.#events.on('*', (event) => logEvent(logger, event));
   }
 
-  /** Whether it is subscribed now. */
+  /** Whether it is subscribed, and the connection that publishes is open. */
   get isConnected(): boolean {
     return this.#source.isSubscribed && this.#connection.publishing.isUp;
   }

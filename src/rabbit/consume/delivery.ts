@@ -274,7 +274,7 @@ export class RabbitClaim implements Claim {
   readonly claimedFrom: ClaimableState;
   readonly policy: string | null;
   readonly channel: DeliveryChannel;
-  /** It was lost several times, so it may be what ends its consumers. */
+  /** It was lost more than half of `maxLost` times, so it may be what ends its consumers. */
   readonly isSuspect: boolean;
   readonly content: Buffer;
   readonly arrivedAt: number;
@@ -412,7 +412,7 @@ function headerText(value: unknown): string {
   return JSON.stringify(value) ?? '';
 }
 
-/** How often the broker delivered this before, by its own headers; at least once. */
+/** How often the broker delivered a redelivered message before, by its headers; at least once. */
 export function brokerCount(headers: AmqpTable | undefined): number {
   const counts = [headers?.['x-delivery-count'], headers?.['x-acquired-count']];
   const known = counts.filter((count) => typeof count === 'number' && count > 0);

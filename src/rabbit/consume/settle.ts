@@ -5,10 +5,11 @@
  *   release ─▶ basic.nack                └────── confirmed and routed, then basic.ack ──────┘
  *
  * Nothing is acked before its successor is confirmed and routed (invariant 7, ARCHITECTURE.md). A
- * crash in between leaves both: the same message id, one lineage more.
+ * crash in between leaves both, with the same message id.
  *
  * A message that cannot be written again as it is (headers that a client cannot write) is rejected:
- * the broker has all of it, and moves it to the dead queue by the arguments of its queue.
+ * the broker has all of it, and moves it to the dead queue by the arguments of its queue. Where
+ * these name none, it goes to the parked queue without the headers of others.
  *
  * Without a verdict: `waitOn` and `postpone` forward to a wait queue, `writeCount` publishes a
  * redelivered message again with its raised count, `giveBack` returns one to the queue. A suspect

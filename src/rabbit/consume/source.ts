@@ -59,7 +59,7 @@ export class RabbitSource implements Source {
   readonly #isolation: Isolation;
   /** Deliveries that wait for a slot. */
   #buffer: RabbitClaim[] = [];
-  /** The engine, until there is something for it. */
+  /** In which the engine sleeps until there is something for it. */
   readonly #sleeper: Sleeper;
 
   constructor(options: RabbitSourceOptions) {

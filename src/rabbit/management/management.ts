@@ -20,14 +20,15 @@ import {
 import type { AmqpTable } from '../connection/amqp.ts';
 
 /**
- * RabbitMQ itself counts messages every 5 s: asking more often brings nothing new. Also in
+ * RabbitMQ itself counts messages every 5 s: asking more often brings nothing new. As TOLD_LATE_MS
+ * of queues/delivery-limit.ts and COUNT_AGAIN_MS of migrate/remove.ts expect. Also in
  * docs/reference/dead-letters.md and docs/operations/rabbit-retries-late.md.
  */
 const NUMBERS: MemoOptions = { everyMs: 5_000, giveUpMs: 5_000, max: 32 };
 
 /** The largest page that RabbitMQ gives. */
 const PAGE_SIZE_MAX = 500;
-/** More queues or exchanges than this in one virtual host are not listed. */
+/** A list of more queues or exchanges than this is refused. */
 const LISTED_MAX = 200_000;
 
 export interface QueueQuery {
@@ -284,7 +285,7 @@ async function askAlarms(client: ManagementClient): Promise<AlarmReport> {
 
 type Told = Readonly<Record<string, unknown>>;
 
-/** A queue, as far as the broker tells. Counts are up to 5 s old. */
+/** A queue, as far as the broker tells. Counts are up to 5 s old when they are answered. */
 export interface QueueInfo {
   readonly name: string;
   /** `classic`, `quorum`, `stream`. */

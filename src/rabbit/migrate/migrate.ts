@@ -37,7 +37,7 @@ import type { MigrateOptions, MigrateReport } from '../admin/reports.ts';
 
 /** Of a queue that several main queues share, before its messages are taken. */
 const AT_MOST = 'into the new topology, at most: those of queues that are not migrated stay';
-/** What comes back while a queue is emptied is taken in a further pass. */
+/** Passes through one old queue: a further one takes what came back during the last. */
 const PASSES_MAX = 3;
 
 /** The options of `migrateTopology`, in the order of error texts. */

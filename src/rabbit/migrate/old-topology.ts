@@ -361,7 +361,10 @@ export interface SharedWait {
   readonly isUnsettled: boolean;
 }
 
-/** The longest wait that has messages and leads to where a leaving main queue is bound. */
+/**
+ * A wait queue that stays, has messages or is uncounted, and leads to where a leaving main queue is
+ * bound: one with a present count before others, then the longest.
+ */
 export async function sharedWaitOf(
   { move, connection }: Migration,
   management: Management,

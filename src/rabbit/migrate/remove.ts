@@ -1,5 +1,5 @@
 /**
- * remove — takes away old queues in which nothing is left, and never one that holds messages.
+ * remove — takes away old queues in which nothing is left, and none that was seen with messages.
  *
  *   count ─empty, unused─▶ unbind ─▶ wait until the broker has counted again ─▶ count ─▶ delete
  *
@@ -30,7 +30,7 @@ import {
 } from './old-topology.ts';
 import { queuesOf } from '../topology/broker-state.ts';
 
-/** The broker counts every 5 s: the second count must not be the first once more. */
+/** The broker counts every 5 s (NUMBERS of management.ts): the second count has to be another. */
 const COUNT_AGAIN_MS = 6 * SECOND_MS;
 /** This often, and so far apart, is it counted before a number that may be old is believed. */
 const LOOKS_MAX = 20;

@@ -4,11 +4,11 @@
  *   send() ─▶ waiting ─room in the window─▶ on its way ─confirm─▶ resolved
  *                        │ returned, nacked, time over, channel lost ─▶ rejected
  *
- * Nothing is sent to an exchange that was not seen on the present channel: a missing one would end
- * the channel for all. Everything is mandatory: a message that no queue takes comes back before its
- * confirm. What is on its way when the channel is lost may or may not be there
+ * Nothing is sent to an exchange that was not seen since the present channel was opened: a missing
+ * one would end the channel for all. Everything is mandatory: a message that no queue takes comes
+ * back before its confirm. What is on its way when the channel is lost may or may not be there
  * (`broker.unconfirmed`); what still waited goes over the next channel, until its time is over.
- * Window and memory are bounded.
+ * Window and memory are bounded by the limits; a sink sets none for what waits (sink.ts).
  *
  * Also here: what a refusal by the broker means for a message, and whether an exchange is there.
  */
@@ -340,7 +340,7 @@ const ASK_AGAIN_MS = 100;
 /** How long an exchange that we may not write to is left alone. */
 const FORBIDDEN_MS = 5_000;
 
-/** How many exchanges known to exist are remembered. */
+/** Exchanges remembered as existing, or as forbidden; beyond it all are forgotten. */
 const KNOWN_EXCHANGES_MAX = 1_000;
 
 /** What a confirm publisher is doing. */
@@ -359,8 +359,8 @@ export class ConfirmPublisher {
   #channel: AmqpConfirmChannel | undefined;
   #isOpening = false;
   /**
-   * Exchanges that were seen on the present channel: a missing one would end it for all. That
-   * without a name is always there.
+   * Exchanges that were seen since the present channel was opened: a missing one would end it for
+   * all. That without a name is always there.
    */
   readonly #known = new Set<string>(['']);
   /** Exchanges that we may not write to, as the broker said; until when (monotonic). */
@@ -431,7 +431,7 @@ export class ConfirmPublisher {
     this.#whenIdle.check();
   }
 
-  /** Waits for pending publishes, unless they were abandoned, then closes the channel. */
+  /** Waits for pending publishes, or with `waits: false` fails them; then closes the channel. */
   async close({ waits = true }: { readonly waits?: boolean } = {}): Promise<void> {
     this.#isClosing = true;
     if (!waits) {

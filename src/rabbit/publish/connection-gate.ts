@@ -140,7 +140,7 @@ export class ConnectionGate {
     } catch (error) {
       if (!isRespoolError(error, 'broker.unavailable')) throw error;
       if (!isNeeded) {
-        // Only one probe at a time: messages published meanwhile go to the fallback.
+        // It goes on trying; messages wait in the confirm publisher, or go to the fallback.
         connection.connected().catch(() => undefined);
         return undefined;
       }

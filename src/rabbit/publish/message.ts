@@ -1,7 +1,8 @@
 /**
  * message — what `publish` takes, checked; what middleware sees of it; and the message
- * that goes to the broker. sink.ts and fallback.ts build theirs from entries of a spool;
- * sink.ts takes its checks from here (`checkShort`, `badKeyList`).
+ * that goes to the broker. sink.ts builds its from what a relay sends, fallback.ts from messages
+ * of a spool. sink.ts, options.ts and outbox/message.ts take checks from here (`checkShort`,
+ * `badKeyList`).
  */
 
 import { type Duration, durationMs, type Millis } from '../../core/duration.ts';

@@ -2,7 +2,8 @@
  * sink — an exchange as the place where messages are sent on to, with confirms.
  *
  * The id becomes the message id, the topic the routing key, headers stay headers. What is not
- * confirmed is a transient failure: it may have got through, and is recognised by its id.
+ * confirmed is a transient failure: it may have got through, and is recognised by its id. It is
+ * permanent where the message itself is at fault: its size, headers or key.
  */
 
 import type { Duration } from '../../core/duration.ts';

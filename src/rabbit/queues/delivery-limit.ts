@@ -1,13 +1,14 @@
 /**
  * delivery-limit — what it costs to look into a queue. A quorum queue counts what is given back,
  * and drops a message that was delivered more often than its limit: looking is refused where that
- * can happen. Also whether no other client holds messages of the queue.
+ * can happen, or where it is unknown whether it can. Also whether no other client holds messages of
+ * the queue.
  *
  * By experiment: 3.10.8 and 4.0.5 count a nack and the end of a channel alike; 4.3.6 counts only
  * the latter. 4.x has a limit of 20 where none is set; a negative one means no limit there, and
  * gives up at the first return on 3.x. Of an argument and a policy the lower holds.
  *
- * Called by queue-letters.ts and sweep-queue.ts.
+ * Called by queue-letters.ts and sweep-queue.ts; `hasNoOtherConsumer` by the former alone.
  *
  * Why: docs/decisions/0036-looking-is-refused-when-it-could-drop.md
  */
@@ -17,20 +18,10 @@ import type { Caution } from '../../ports/dead-letters.ts';
 import type { PolicyInfo, QueueInfo, Management } from '../management/management.ts';
 import { appliedPolicy } from '../topology/effective.ts';
 import { inFull, quoteName } from '../topology/explain.ts';
+import { DELIVERY_LIMIT_DEFAULT, DELIVERY_LIMIT_SAFE } from '../topology/parts.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { sleep } from '../../system/wait.ts';
 import { type AmqpConnection, passiveQueues } from '../connection/amqp.ts';
-
-/**
- * Delivery limits from here on count as unlimited; topology/parts.ts declares this one. Also in
- * docs/guarantees.md.
- */
-const LIMIT_SAFE = 1_000_000;
-/**
- * Default delivery limit of a quorum queue from 4.0 on; also in admin/doctor.ts,
- * docs/reference/rabbit.md and decision 0036.
- */
-const LIMIT_DEFAULT = 20;
 
 /** Of which queue, and who can tell. */
 interface CautionOptions {
@@ -93,7 +84,7 @@ export function judgeCaution(facts: CautionFacts): Caution {
   if (major > 4 || (major === 4 && minor >= 3)) return { kind: 'free' };
   const limits = limitsOf(facts);
   const limit = effectiveLimit(limits, major);
-  if (limit !== undefined && limit < LIMIT_SAFE) {
+  if (limit !== undefined && limit < DELIVERY_LIMIT_SAFE) {
     return {
       kind: 'refused',
       text: whyRefused(limit, limits, major),
@@ -132,7 +123,7 @@ function numberOr(value: unknown): number | undefined {
 function effectiveLimit({ argument, policy, operator }: Limits, major: number): number | undefined {
   const all = [argument, policy, operator].filter((limit) => limit !== undefined);
   if (major < 4) return all.length === 0 ? undefined : Math.min(...all);
-  if (all.length === 0) return LIMIT_DEFAULT;
+  if (all.length === 0) return DELIVERY_LIMIT_DEFAULT;
   const real = all.filter((limit) => limit >= 0);
   return real.length === 0 ? undefined : Math.min(...real);
 }
@@ -151,13 +142,13 @@ function whyRefused(limit: number, { argument, policy, operator }: Limits, major
  */
 function remedyOf(facts: CautionFacts, limits: Limits): string {
   const { info, policies, operatorPolicies, vhost } = facts;
-  if (limits.argument !== undefined && limits.argument < LIMIT_SAFE) {
+  if (limits.argument !== undefined && limits.argument < DELIVERY_LIMIT_SAFE) {
     return (
       `its argument x-delivery-limit is ${limits.argument}, which no policy can lift: move its ` +
-      `messages to a queue with x-delivery-limit ${LIMIT_SAFE}`
+      `messages to a queue with x-delivery-limit ${DELIVERY_LIMIT_SAFE}`
     );
   }
-  if (limits.operator !== undefined && limits.operator < LIMIT_SAFE) {
+  if (limits.operator !== undefined && limits.operator < DELIVERY_LIMIT_SAFE) {
     const [operators] = appliedPolicy(info, [], operatorPolicies).names;
     const remedy = `lift "delivery-limit" in the operator policy ${show(operators)}`;
     return `${remedy}\nrun: rabbitmqctl set_operator_policy`;
@@ -165,7 +156,7 @@ function remedyOf(facts: CautionFacts, limits: Limits): string {
   const present = appliedPolicy(info, policies ?? [], []);
   const [name] = present.names;
   const priority = (policies?.find((policy) => policy.name === name)?.priority ?? 0) + 1;
-  const definition = { ...present.definition, 'delivery-limit': LIMIT_SAFE };
+  const definition = { ...present.definition, 'delivery-limit': DELIVERY_LIMIT_SAFE };
   const pattern = `^${info.name.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`;
   const policy = { pattern, definition, priority, 'apply-to': 'queues' };
   const own = `respool-limit-${info.name}`;
@@ -194,8 +185,9 @@ function unknownCaution(queue: string, why: string, todo: string): Caution {
   };
 }
 
-/** What the management API tells is no older than this: NUMBERS of management.ts, and some room. */
+/** RabbitMQ counts every 5 s (NUMBERS of management.ts); and some room. */
 const TOLD_LATE_MS = 6_000;
+/** How long until others are taken to hold what is still counted as unacked. */
 const TOLD_WITHIN_MS: number = 2 * TOLD_LATE_MS;
 const ASK_EVERY_MS = 500;
 

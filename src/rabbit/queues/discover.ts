@@ -4,6 +4,9 @@
  *
  * Promise: one bad pattern or queue stops no other. Nothing leads into a queue that is swept, and
  * nothing that cannot be swept is touched.
+ *
+ * Called by sweep.ts and sweep-queue.ts; `ensureTarget` also by queue-letters.ts, for parked
+ * queues.
  */
 
 import { RespoolError, textOf } from '../../core/errors.ts';
@@ -17,6 +20,7 @@ import {
 } from '../connection/amqp.ts';
 import type { QueueInfo, Management } from '../management/management.ts';
 import { explainRefusal, inFull } from '../topology/explain.ts';
+import { DELIVERY_LIMIT_SAFE } from '../topology/parts.ts';
 import { isLockName } from './lock.ts';
 
 /** A queue, and where what died too often goes. */
@@ -151,7 +155,7 @@ const TARGET = {
   durable: true,
   arguments: {
     'x-queue-type': 'quorum',
-    'x-delivery-limit': 1_000_000,
+    'x-delivery-limit': DELIVERY_LIMIT_SAFE,
     'x-overflow': 'reject-publish',
   },
 } as const;

@@ -2,14 +2,14 @@
  * drain — puts what is in a wait, dead, parked or unrouted queue back to work, or elsewhere.
  *
  * Promise: confirmed there before it is acked here (queue-drain.ts); killed at any point, a message
- * is in the old queue, the new one, or both: in both at most a window of them, or 50, and past many
- * that stay some windows. Stops after as many as there were at the beginning: what comes back is
- * not taken again. Takes no lock of the queue (lock.ts): a look or a sweep may go on meanwhile, and
- * what they hold is not seen here.
+ * is in the old queue, the new one, or both: at most `window` are in both, or 50 if that is more,
+ * and several windows where many stay. Stops after as many as there were at the beginning: what
+ * comes back is not taken again. Takes no lock of the queue (lock.ts): a look or a sweep may go on
+ * meanwhile, and what they hold is not seen here.
  *
- * A pass has an end for the sake of what it holds; a further one goes on. It meets what was left
- * once more, and asks about it once more: who skips as many as were left goes by an order that
- * priorities and other consumers break. It is counted once.
+ * A pass ends after 10 minutes (queue-pass.ts), and a further one goes on. That one meets what was
+ * left again, and decides about it again: it cannot skip as many, since priorities and other
+ * consumers change the order. What was left is counted once.
  *
  * Called by `respool rabbit drain` and migrate/migrate.ts.
  */
@@ -226,7 +226,10 @@ function checkHome({ queue, role }: QueuePlace, hasPlans: boolean): void {
   );
 }
 
-/** Progress is reported at most once for this many messages. Also in docs/reference/rabbit.md. */
+/**
+ * Progress is reported for this many moved messages, and at the end. Also in
+ * docs/reference/rabbit.md.
+ */
 const PROGRESS_EVERY = 100;
 
 /** What is to happen to one message. */
@@ -261,7 +264,7 @@ class Mover {
   #moved = 0;
   /** In this pass. */
   #left: Left = { skip: 0, unroutable: 0 };
-  /** In the pass that came furthest. */
+  /** The most of any pass. */
   readonly #leftMost: Left = { skip: 0, unroutable: 0 };
 
   constructor(order: MoveOrder, tools: QueueDrainTools) {

@@ -42,7 +42,7 @@ const EXCHANGE = 'respool-amqp-exchange';
 const KEY = 'respool-amqp-key';
 
 /**
- * What a spool takes by default, less what it writes itself. Also in
+ * Headers of a copy at the most: what a spool takes by default, less what it writes. Also in
  * docs/reference/dead-letters.md.
  */
 export const ARCHIVED_HEADERS_MAX_BYTES: number = 31 * 2 ** 10;

@@ -13,6 +13,7 @@
  * - queues with `expired` only are waits; they count where no work queue counted as often, since
  *   a consumer that publishes to a wait queue leaves no other trace;
  * - attempts that we counted ourselves are added to the former, and the waits between them are not.
+ * With `reasons` or `queues` (DeathRule) none of this holds: the entries that match are summed.
  *
  * Why: docs/decisions/: 0037 and 0038.
  */
@@ -367,15 +368,15 @@ export interface Death {
 }
 
 /**
- * Only this many lines are read: a hostile header may hold any number. Also in
- * docs/reference/dead-letters.md.
+ * Lines read for where it came from and of what it died (`xDeathsOf`): a hostile header may hold
+ * any number. For counts: ENTRIES_MAX. Also in docs/reference/dead-letters.md.
  */
 const DEATHS_READ_MAX = 200;
 
-/** The copy of a stripped `x-death` that we keep is shorter. */
+/** What is longer is not ours: DEATHS_MAX_CHARS of message-history.ts is less. */
 const KEPT_MAX_CHARS = 65_536;
 
-/** All of them, the newest first; what is not one is left out. */
+/** The first DEATHS_READ_MAX, the newest first; what is not one is left out. */
 export function xDeathsOf(headers: AmqpTable): readonly Death[] {
   return xDeathLines(headers, DEATHS_READ_MAX).flatMap(deathOf);
 }
@@ -432,8 +433,8 @@ export interface DeathRule {
 }
 
 /**
- * Only this many entries are read: a hostile header may hold any number. Also in
- * docs/reference/dead-letters.md.
+ * Lines read for how often it died: a hostile header may hold any number. For the rest:
+ * DEATHS_READ_MAX. Also in docs/reference/dead-letters.md.
  */
 const ENTRIES_MAX = 1_000;
 

@@ -1,8 +1,9 @@
 /**
  * lock — one at a time works through a dead queue: an exclusive queue at the broker, which goes
- * with the connection that declared it. Nothing is left behind by a process that is killed. Taken
- * by queue-letters.ts and sweep-queue.ts, not by drain.ts; `respool dlq restore` has locks of its
- * own, one per queue.
+ * with the connection that declared it. Nothing is left behind by a process that is killed.
+ *
+ * Taken by queue-letters.ts and sweep-queue.ts, not by drain.ts; also by `respool dlq restore`,
+ * under names of its own (`restore.<queue>`): a sweep may go on beside it.
  *
  * Why: docs/decisions/0033-the-dead-queue-lock-is-an-exclusive-queue.md
  */
@@ -17,6 +18,10 @@ import {
 } from '../connection/amqp.ts';
 import { explainRefusal } from '../topology/explain.ts';
 
+/**
+ * All versions at one broker must agree on it. Also in docs/reference/dead-letters.md and
+ * docs/how-to/sweep-dead-queues.md.
+ */
 const PREFIX = 'respool.lock.';
 /** AMQP's code for: resource locked. */
 const LOCKED = 405;

@@ -1,14 +1,15 @@
 /**
  * queue-letters — a dead or parked queue of RabbitMQ as `DeadLetters`.
  *
- *   look ─▶ the queue's lock, where the user may take it, then a pass that leaves everything
+ *   look ─▶ the queue's lock (without it where the user may not declare it, or this port has it
+ *           already), then a pass that leaves everything
  *   take ─▶ the queue's lock, then a pass:
  *
  *   unwanted ─▶ left     in hand ─settle─▶ published, confirmed, acked · acked · left
  *                           └─ the loop ends: given back, in the old order
  *
- * Promise: confirmed where it goes before it is acked here; a kill at any point leaves a
- * message here, there, or in both places, never in none. What is left keeps its order.
+ * Promise: what is sent or parked is confirmed there before it is acked here; a kill at any point
+ * leaves it here, there, or in both places, never in none. What is left keeps its order.
  * Look and take are refused where the broker may drop what is looked at (delivery-limit.ts).
  *
  * `remove` only acks, with `hard` or without: a queue archives nothing. To be able to undo it,
@@ -69,7 +70,7 @@ type QueueRoute = Extract<port.LetterRoute, { readonly kind: 'queue' }>;
  * docs/reference/dead-letters.md and docs/guarantees.md.
  */
 const HELD_MAX = 1_000_000;
-/** Maximum number of letters in memory with their content during a look. */
+/** Messages that the first consumer of a look holds; further ones hold more: requeue-order.ts. */
 const LOOK_WINDOW = 200;
 /**
  * As ports/dead-letters.ts promises; also in dead-letters/spool-letters.ts, replay/send-letters.ts
@@ -77,7 +78,7 @@ const LOOK_WINDOW = 200;
  */
 const IN_HAND_DEFAULT = 100;
 const IN_HAND_MAX = 1_000;
-/** How long the answer to what looking costs is believed. */
+/** How long an answer of `cautionOf` (delivery-limit.ts) is believed. */
 const CAUTION_MS = MINUTE_MS;
 /** As topology/parts.ts names the parked and the dead queue (`.dlq`), and options.ts says. */
 const PARKED = '.parked';
@@ -658,8 +659,10 @@ function settledBy(kind: DrainRemoval['kind'], result: CarryResult): SettleResul
   }
 }
 
-/** What comes of settling a letter that is not in hand: it was settled before, or given back. */
-/** Its code is BACK_CODE of dead-letters/replay/send-letters.ts. */
+/**
+ * What comes of settling a letter that is not in hand: it was settled before, or given back. The
+ * code of the latter is BACK_CODE of dead-letters/replay/send-letters.ts.
+ */
 function notInHand(message: OpenMessage | undefined): SettleResult {
   if (message?.wasSettled === true) return { kind: 'gone' };
   const reason =

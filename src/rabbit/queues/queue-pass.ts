@@ -6,7 +6,7 @@
  *                                        └─leave()─▶ held ─close()─▶ back, in the old order
  *
  * Promise: never more than were there at the beginning, each once. What is left is held unacked
- * until the end, so that it is not seen twice; it costs no memory here. A kill gives back
+ * until the end, so that it is not seen twice; here it costs a tag, not its body. A kill gives back
  * everything that was not done. How the order is kept: requeue-order.ts.
  */
 
@@ -27,15 +27,15 @@ import { type RequeueBlock, RequeueBlocks } from './requeue-order.ts';
 /** As the comment of `heldMax` says. */
 const HELD_MAX_DEFAULT = 100_000;
 /**
- * The broker closes the channel of a consumer that holds a message for 30 minutes. Also in
- * docs/reference/dead-letters.md.
+ * A pass ends after this: the broker closes the channel of a consumer that holds a message for 30
+ * minutes. Also in docs/reference/dead-letters.md.
  */
 const PASS_MAX_MS = 10 * MINUTE_MS;
 /** After this long without a message, we ask how many are left. */
 const QUIET_MS = 1_000;
-/** Quiet spans with messages left after which another consumer counts as exclusive. */
+/** Quiet spans in a row, with messages left, after which it ends: others get them (`quiet`). */
 const QUIET_MAX = 3;
-/** Messages that were given are dropped from the list of arrivals this many at a time. */
+/** Given messages are dropped from the list of arrivals when there are this many, or no others. */
 const GIVEN_MAX = 256;
 
 /** Which messages to go through. */
@@ -175,7 +175,10 @@ class OpenQueuePass implements QueuePass {
     return this.#isLost;
   }
 
-  /** n.b. The last consumer gets no more than its size, less what the broker knows to be acked. */
+  /**
+   * n.b. The broker gives the last consumer at most its size unacked. Of these, what is neither
+   * held, nor in hand, nor waiting was acked by us, and the broker may not have applied that.
+   */
   get unsure(): number {
     const waiting = this.#arrivals.length - this.#next;
     return Math.max(0, this.#blocks.room - this.#inHand.size - waiting);

@@ -1,5 +1,6 @@
 /**
  * requeue-order — the consumers of one pass, and how what they hold is given back in its old order.
+ * Called by queue-pass.ts.
  *
  * How order is kept, measured on 3.10.8 (2026-11-16; 500 to 6,000 messages, some rounds each):
  * - A classic queue puts everything back at its old place, whatever the way.
@@ -46,7 +47,8 @@ const BLOCK_MIN = 50;
 /** How many times the window a further consumer may hold at least. */
 const ROOM = 4;
 /**
- * Maximum number of consumers; two more come at the end. With these below the 32 of decision 0034.
+ * Consumers that are meant to be enough: the last ones share what may be held. Two more come at
+ * the end; with these they stay below the 32 of decision 0034.
  */
 const BLOCKS_MAX = 28;
 /** From this one on each takes its share of what is left, whatever the size of messages. */

@@ -7,9 +7,12 @@
  *                 ├─refused, returned, late, unknown─▶ stays here; the sweep of this queue ends
  *                 └─cannot be written by this client─▶ stays here, is reported; the others go on
  *
- * Promise, the failure table of the old tool: killed before the publish, the message is here;
- * killed after the publish and before the ack, it may be there twice; refused by the broker, it
- * is here, and the report says why; the network failed, it is here.
+ * Promise: killed before the publish, the message is here; killed after the publish and before the
+ * ack, it is in both places, and the next run copies it again unless a journal names it
+ * (sweep-dedupe-file.ts); refused by the broker, it is here, and the report says why; the network
+ * failed, it is here, and may be there too.
+ *
+ * Called by sweep.ts.
  *
  * Why: docs/decisions/0035-a-sweep-holds-what-stays.md
  */
@@ -160,12 +163,12 @@ function beginningOf({ properties }: AmqpMessage, queue: string): Record<string,
   return { [HEADER.exchange]: oldest?.exchange, [HEADER.routingKey]: oldest?.keys[0] };
 }
 
-/** What a message is taken to be where the broker has not counted yet. */
+/** The size of a message where the management API does not tell it. */
 const AVERAGE_BYTES: number = 16 * 2 ** 10;
-/** Progress is reported once for this many messages. */
+/** Progress is reported once for this many messages that were seen, and at the end. */
 const PROGRESS_EVERY = 100;
 /**
- * At most this many stay: messages behind them would never be seen. Also in queue-letters.ts,
+ * The pass ends when this many stay: what is behind them is not seen. Also in queue-letters.ts,
  * docs/reference/dead-letters.md and docs/guarantees.md, and in decision 0035.
  */
 const HELD_MAX = 1_000_000;

@@ -273,7 +273,7 @@ export interface SweepTotal {
   readonly moved: number;
   readonly left: number;
   readonly already: number;
-  /** Whether no queue failed and every pattern could be used. */
+  /** Whether no queue has an `error`, and all `problems` are queues left out on purpose. */
   readonly isWell: boolean;
   readonly tookMs: number;
 }

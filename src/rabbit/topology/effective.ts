@@ -8,6 +8,7 @@
 import type { AmqpTable } from '../connection/amqp.ts';
 import type { PolicyInfo, QueueInfo } from '../management/management.ts';
 import type { PolicySpec, QueueSpec } from './model.ts';
+import { DELIVERY_LIMIT_DEFAULT } from './parts.ts';
 
 /** What policies and arguments both can say; as an argument with `x-` before it. */
 const SETTINGS = [
@@ -99,10 +100,12 @@ export function hazardOf(
       );
     }
   }
-  // n.b. Since 4.0 a quorum queue has a limit of 20 where none is set.
   const isLimited = have['delivery-limit'] === undefined && majorOf(version) >= 4;
   if (info.type === 'quorum' && isLimited) {
-    return 'it has no delivery limit of its own, so that the broker takes 20';
+    return (
+      'it has no delivery limit of its own, so that the broker takes ' +
+      String(DELIVERY_LIMIT_DEFAULT)
+    );
   }
   return undefined;
 }

@@ -39,11 +39,17 @@ export const EXTRA_WAITS_MAX = 64;
  */
 const WAIT_MAX_MS = 49 * DAY_MS;
 /**
- * In practice no limit, also to queues/delivery-limit.ts. n.b. From 4.0 on the default is 20, and
- * −1 (unlimited there) makes a 3.x give up a message at its first return. Also in
- * docs/reference/rabbit.md and docs/guarantees.md.
+ * Delivery limit of the quorum queues that we declare; it and higher ones count as unlimited
+ * (queues/delivery-limit.ts). n.b. −1, unlimited from 4.0 on, makes a 3.x give up a message at its
+ * first return. Also in docs/guarantees.md, docs/reference/rabbit.md and
+ * docs/how-to/sweep-dead-queues.md.
  */
-const DELIVERY_LIMIT = 1_000_000;
+export const DELIVERY_LIMIT_SAFE = 1_000_000;
+/**
+ * The broker's own delivery limit of a quorum queue that sets none, from 4.0 on. Also in
+ * docs/guarantees.md, docs/reference/rabbit.md, docs/how-to/sweep-dead-queues.md and decision 0036.
+ */
+export const DELIVERY_LIMIT_DEFAULT = 20;
 
 /** What a part adds to a topology. */
 export type TopologyPart = Partial<Omit<Topology, 'policies'>>;
@@ -122,7 +128,7 @@ export function home(request: QueuePlanRequest, deadLetterExchange: string): Top
   };
 }
 
-/** Every wait that needs a queue, in milliseconds, ascending; jitter is rounded up to them. */
+/** Every wait that needs a queue, in milliseconds, ascending; other delays are rounded up. */
 export function waitsOf(request: QueuePlanRequest): number[] {
   return distinctWaits([...policyWaits(request), ...extraWaits(request)]);
 }
@@ -172,12 +178,12 @@ function queueOf(name: string, role: QueueRole, args: AmqpTable): QueueSpec {
   return { name, role, durable: true, exclusive: false, autoDelete: false, arguments: args };
 }
 
-/** Arguments common to all queues of a type. A full queue refuses instead of dropping. */
+/** Arguments common to all queues of a type. A full quorum queue refuses instead of dropping. */
 function argumentsOf(type: QueueType): AmqpTable {
   if (type === 'classic') return { 'x-queue-type': 'classic' };
   return {
     'x-queue-type': 'quorum',
-    'x-delivery-limit': DELIVERY_LIMIT,
+    'x-delivery-limit': DELIVERY_LIMIT_SAFE,
     'x-overflow': 'reject-publish',
   };
 }

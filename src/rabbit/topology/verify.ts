@@ -38,7 +38,7 @@ type ProblemKind =
   | 'policy.missing'
   | 'policy.different';
 
-/** The problems of a topology, none: it can be used. Throws only where the broker is gone. */
+/** The problems of a topology, none: it can be used. Throws where the broker cannot be asked. */
 export async function verifyTopology(
   connection: AmqpConnection,
   topology: Topology,

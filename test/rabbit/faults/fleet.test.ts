@@ -1,6 +1,6 @@
 /**
  * Consumers on one queue with failing handlers: nothing is lost while they are killed, while their
- * connections are cut, and while their roads are taken away. `npm run torture -- rabbit` does the
+ * connections are cut, and while their bindings are removed. `npm run torture -- rabbit` does the
  * same with larger numbers.
  */
 import { expect, test } from 'vitest';

@@ -1,6 +1,6 @@
 /**
  * runs — what is done to a flow: its processes are killed, its broker crashes, its connections are
- * cut, its roads are taken away. Each run has a ledger and ends with a verdict.
+ * cut, its bindings are removed. Each run has a ledger and ends with a verdict.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { FaultProxy, type Spoil } from '../../nodes/proxy.ts';
