@@ -50,7 +50,7 @@ export interface InboxTable {
 }
 
 const NAME = /^[a-z_][a-z0-9_]{0,47}$/;
-/** How long to wait for a lock: as long as the store of the outbox does. */
+/** How long to wait for a lock: as LOCK_WAIT of stores/postgres/schema.ts. */
 const LOCK_WAIT = '5s';
 
 /** How many expired keys one call of `once` deletes: more than it adds. */
@@ -58,8 +58,9 @@ const EXPIRED_PER_CALL = 2;
 /** How many expired keys a relay deletes at a time. */
 const EXPIRED_PER_ROUND = 1_000;
 /**
- * How long after its expiry a key may be deleted by calls with other keys: they lock the row until
- * their transaction ends, and a caller with the same key should not have to wait for that.
+ * How long after its expiry a key of PostgreSQL may be deleted, by calls with other keys and by
+ * relays: calls lock the row until their transaction ends, and a caller with the same key should
+ * not have to wait for that.
  */
 const EXPIRED_GRACE = "interval '1 hour'";
 

@@ -100,7 +100,7 @@ const ADVICE = 'run outbox.migrate(), `respool outbox init`, or migrateInbox() f
 /** A delivery as a key: its id, unless that was made up for this copy of the message alone. */
 export type OnceKey = string | Pick<Delivery, 'id' | 'envelope'>;
 
-/** How often a call on a pool is retried after a serialization failure. */
+/** Tries of a call on a pool, the first included, where serialization fails. */
 const TRIES_MAX = 20;
 
 /** Calls in one transaction run one after the other: a failure undoes all since its savepoint. */

@@ -1,7 +1,7 @@
 /**
  * options — the options of createOutbox: their table, their interfaces, their check and defaults.
  *
- * The interfaces are written from the tables by `npm run options`.
+ * `npm run options` writes the interfaces that say so from the tables.
  */
 
 import { checkNames } from '../core/limits.ts';

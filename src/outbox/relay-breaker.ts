@@ -5,11 +5,11 @@
  *   half-open ─an answer─▶ closed ─no answer─▶ open ─pause over, or target back─▶ half-open
  *       └──────────────no answer, the pause doubles──▲
  *
- * It begins half-open, so that a relay that is restarted while its target is down does not claim
- * hundreds of messages each time. While it is open nothing is claimed. While it is half-open a few
- * messages are claimed, and one is sent as a probe: the one that was a probe the fewest times. A
- * message without an answer uses no attempt, and is sent alone the next time: if others get an
- * answer and it does not, the message is at fault (Suspects).
+ * It begins half-open (for a route: closed), so that a relay that is restarted while its target is
+ * down does not claim hundreds of messages each time. While it is open nothing is claimed. While it
+ * is half-open a few messages are claimed, and one is sent as a probe: the one that was a probe the
+ * fewest times. A message without an answer uses no attempt, and is sent alone the next time: if
+ * others get an answer and it does not, the message is at fault (Suspects).
  *
  * Promise: at most `max` messages are sent and not settled (UnsettledWindow); a crash may send
  * these again.
@@ -64,7 +64,7 @@ const UNSENT_CODES: ReadonlySet<string> = new Set([
 const UNANSWERED = 'sink.unanswered';
 const UNKNOWN_RESULT_CODES: ReadonlySet<string> = new Set([UNANSWERED, 'broker.unconfirmed']);
 
-/** The time limit of a sink: without one, all messages behind would wait for its answer. */
+/** The time limit of a sink (a route has none here): else all behind would wait for its answer. */
 const ANSWER_MAX_MS: number = 2 * MINUTE_MS;
 
 /** Messages that wait longer for a probe are postponed: their own time limits are running. */
@@ -72,7 +72,7 @@ const PROBE_MAX_MS: number = ANSWER_MAX_MS + 30 * SECOND_MS;
 
 /** Added to the delay if all claimed messages were probes before: others are claimed first. */
 const CLAIM_OTHERS_MS = 250;
-/** The longest such delay, in pauses: after it, all messages have had their turn as a probe. */
+/** The longest such delay, in pauses; it is shorter while few messages were probes. */
 const CLAIM_OTHERS_PAUSES_MAX = 4;
 /** Maximum number of messages whose probes are counted. */
 const PROBE_COUNTS_MAX = 20_000;

@@ -64,7 +64,10 @@ interface RelaySettings {
 
 /** Messages that are claimed for a probe, over all patterns. */
 const PROBERS_MAX = 8;
-/** Also in the text of `pauseAfter` and docs/how-to/transactional-outbox.md. */
+/**
+ * The longest pause of the breaker, unless `pauseAfter` is longer. Also in the text of that and
+ * docs/how-to/transactional-outbox.md.
+ */
 const PAUSE_MAX_MS: number = 30 * SECOND_MS;
 
 /** Checks the options, except those that the spool of the relay checks itself. */

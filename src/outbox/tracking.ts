@@ -1,6 +1,7 @@
 /**
- * tracking — which messages led to a message: a chain of ids that is added to everything emitted in
- * a scope, as one header. Public: `tracking`, `withTracking`, `trackingIds`, `trackingOf`.
+ * tracking — which messages led to a message: a chain of ids that is added to everything emitted
+ * into an outbox in a scope, as one header. Public: `tracking`, `withTracking`, `trackingIds`,
+ * `trackingOf`.
  *
  *   tracking(…) ─▶ emit: header = ids of the scope + its own id ─▶ listen: scope of its handler
  *                                                            ─▶ any handler behind `withTracking`

@@ -28,7 +28,7 @@ export function guardedTxOf(value: unknown): GuardedTx | undefined {
  * A transaction of `transaction()`, and a proxy of its connection. `fn` may leave work behind that
  * continues after the end, such as the other members of a Promise.all of which one failed. By then
  * the connection may be in another transaction. So each transaction gets a proxy of the connection,
- * which refuses everything once COMMIT or ROLLBACK is sent.
+ * which refuses every statement once COMMIT or ROLLBACK is sent.
  */
 export class GuardedTx<Client extends object = object> {
   /** The connection, until the end. */
@@ -67,7 +67,7 @@ export class GuardedTx<Client extends object = object> {
     if (this.#isOver) throw endedError(doing);
   }
 
-  /** Refuses everything from now on. */
+  /** Refuses every statement from now on. */
   end(): void {
     this.#isOver = true;
   }

@@ -2,8 +2,8 @@
  * wake — wakes relays after a commit: those of this process at once, those of others by NOTIFY.
  *
  * A NOTIFY takes a lock of the whole database when it commits. So it is sent after the transaction,
- * on another connection, and at most every 20 ms. Correctness does not depend on it: relays that
- * get no wake-up poll.
+ * on another connection, and 20 ms after the last at the earliest. SQLite has none: other processes
+ * look into the file. Correctness does not depend on it: relays that get no wake-up poll.
  *
  * Why: docs/decisions/0030-an-emit-does-not-notify.md
  */
@@ -14,7 +14,7 @@ import type { EntryStore } from '../ports/entry-store.ts';
 import type { Logger } from '../ports/logger.ts';
 import { sleep } from '../system/wait.ts';
 
-/** Also in decision 0030. */
+/** Time from the end of a NOTIFY to the next one. Also in decision 0030. */
 const NOTIFY_EVERY_MS = 20;
 
 /** How other processes are notified. */
