@@ -1,5 +1,5 @@
 /**
- * groups — dead letters by what they died of, made in one look over one place or several; and what
+ * groups — dead letters by what they died of, made in one look at each of the places; and what
  * people know about a group, kept beside it: one note each, with who wrote it and when, audited
  * before it is written or forgotten.
  *

@@ -3,8 +3,9 @@
  *
  * Over an Operator, so the same on a store and through a service. Nothing is locked: every write is
  * a compare-and-swap, and who was quicker wins. Settles that come together go in one call for each
- * verdict. A call without an answer, and a refusal, are looked into before they are reported: what
- * carries the mark of this replay was sent by it, whatever the answer was.
+ * verdict, and for each repaired body. A call without an answer, and a refusal, are looked into
+ * before they are reported: what carries the mark of this replay was sent by it, whatever the
+ * answer was.
  *
  * The other `DeadLetters`: rabbit/queues/queue-letters.ts. One suite holds for both
  * (testkit/letter-cases.ts).
@@ -313,7 +314,7 @@ interface SettleOrder {
 
 type SendVerdict = Extract<LetterVerdict, { kind: 'send' }>;
 
-/** Ids that can be asked for at once. */
+/** Ids that can be asked for at once; as PAGE_MAX above. */
 const ASKED_MAX = 500;
 
 /** Settles them; results in their order. */

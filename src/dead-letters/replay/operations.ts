@@ -1,8 +1,9 @@
 /**
  * operations — replays from outside: look at them, pause, cancel and forget them.
  *
- * A process that runs a replay is asked by its record and obeys within about a second; if no
- * process runs it, the record is changed at once.
+ * A process that runs a replay is asked by its record: it begins nothing more within about a
+ * second, and ends once what is on its way is settled. If no process runs it, the record is changed
+ * at once.
  */
 
 import { REPLAYS_RECORD_KIND } from '../../core/reserved-headers.ts';

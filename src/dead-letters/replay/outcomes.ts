@@ -2,8 +2,8 @@
  * outcomes — what becomes of letters that were sent (`OutcomeListener`), and whether that is too
  * bad to go on (`FailureGuard`).
  *
- * Asked rarely: for a queue each question is a look through it. The guard counts one run only: what
- * was wrong before a resume is no reason to stop again.
+ * Called by run.ts and send-letters.ts. Asked rarely: for a queue each question is a look through
+ * it. The guard counts one run only: what was wrong before a resume is no reason to stop again.
  */
 
 import { SECOND_MS } from '../../core/duration.ts';
@@ -30,7 +30,10 @@ const REST_FACTOR = 10;
  * docs/reference/dead-letters.md.
  */
 const IDS_MAX = 1_000;
-/** Canaries are looked for after this, and then after twice as long each time. */
+/**
+ * Canaries, and at the end what failed again, are looked for after this, and then after twice as
+ * long each time, up to the second.
+ */
 const CANARY_FIRST_MS = 250;
 const CANARY_EVERY_MS: number = 5 * SECOND_MS;
 /**
@@ -84,7 +87,7 @@ export class OutcomeListener {
   readonly #parts: NewsOptions;
   /** By id, in the order they were sent; two copies may share one. */
   readonly #silent = new Map<string, number[]>();
-  /** Whatever was heard of them. */
+  /** All letters that were ever added to `#silent`, also those of which something was heard. */
   readonly #expected = new Set<number>();
   readonly #canaries = new Map<number, keyof ReplayCanaries>();
   /** Where letters went, each once, and how many of this run. */
@@ -238,7 +241,7 @@ export class OutcomeListener {
     halt.stop({ kind: 'end', state: 'stopped', because });
   }
 
-  /** Asks rarely, and less rarely at first, until the answer is true or the span is over. */
+  /** Asks, less and less often, until the answer is true or the span is over. */
   async #poll(lease: ReplayLease, waitMs: number, ask: () => Promise<boolean>): Promise<void> {
     const { clock } = this.#parts;
     const untilMs = clock.monotonic() + waitMs;

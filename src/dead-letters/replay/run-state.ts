@@ -4,9 +4,9 @@
  * runs it (`ReplayLease`), and why the run stops (`StopReason`).
  *
  *   open ─claim─▶ busy ─▶ sent · failed · parked · unsure · gone · left
- *    ▲   ▲           └─▶ open          not sent after all
- *    │   └─ failed, where a new run tries once more
- *   intended  an earlier run was about to send it, and it is unknown whether it did
+ *    ▲               └─▶ as before the claim, or open: not sent after all
+ *    └─ claimed likewise: `intended` (an earlier run was about to send it: whether it did is
+ *       unknown); in a new run `failed`, and `unsure` where that is to be sent
  *
  * Two copies of a message may have the same key: each has a place of its own here, and any copy
  * may stand for any of them.
@@ -279,7 +279,7 @@ export class LetterProgress {
     return [...this.#standings.keys()].filter((item) => this.#standings[item] === 'intended');
   }
 
-  /** What was not found by a whole pass: intended ones were sent, the others are gone. */
+  /** What a whole pass did not find: intended and unsure ones were sent, the others are gone. */
   *missing(): Iterable<{ readonly item: number; readonly result: 'sent' | 'gone' }> {
     for (const [item, standing] of this.#standings.entries()) {
       if (!this.#isWantedItem(item)) continue;
@@ -558,7 +558,8 @@ export const INTERRUPTED_REASON = 'it was interrupted';
 
 /**
  * How long a runner keeps its lease without a heartbeat; OBEYED_WITHIN_MS of
- * cli/commands/dlq/replay/replays.ts is longer. All three are in docs/reference/dead-letters.md.
+ * cli/commands/dlq/replay/replays.ts is longer. With the two below in
+ * docs/reference/dead-letters.md.
  */
 export const LEASE_MS: number = 30 * SECOND_MS;
 const BEAT_MS = SECOND_MS;

@@ -7,6 +7,8 @@
  *
  * Promise: nothing is sent without an intent on record; whatever ends the pass, what is on its way
  * is waited for, and what is not sent stays where it was.
+ *
+ * Called by run.ts; `notTheSameLetter` also by operations.ts.
  */
 
 import { isRespoolError, textOf } from '../../core/errors.ts';
@@ -55,7 +57,7 @@ const IN_HAND_MAX = 1_000;
 const LULL_MS = 20;
 /** The code of a letter that its place has taken back: `notInHand` of queue-letters.ts. */
 const BACK_CODE = 'move.refused';
-/** A batch has no more letters than are sent in about this many seconds. */
+/** A batch has no more letters than are sent in this many seconds, and half a window at most. */
 const BATCH_SECONDS = 1;
 
 /** How far a pass goes. */
@@ -73,7 +75,7 @@ interface ReplayPassOrder {
 interface PassResult {
   /** Letters of the plan that were found. */
   readonly found: number;
-  /** Letters that were sent, or tried to. */
+  /** Letters that were sent or parked, or where that was tried. */
   readonly acted: number;
   /** Letters that were found, and are back since the pass ended. */
   readonly returned: number;

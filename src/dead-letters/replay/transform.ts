@@ -252,7 +252,7 @@ function isSchema(value: unknown): value is StandardSchema {
 
 // What differs between two texts, line by line, within bounds. Pure.
 
-/** Maximum number of lines that are compared, without equal lines at both ends. */
+/** Lines of each text that are compared at the most, without equal lines at both ends. */
 const COMPARED_MAX = 400;
 /** Maximum number of lines of the answer. */
 const SHOWN_MAX = 80;

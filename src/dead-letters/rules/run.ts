@@ -4,7 +4,8 @@
  *
  * A round of a rule: which letters fit, is their destination well, and then a replay of them, the
  * canaries first. Promise: nothing is sent before the destination is well. What may have been sent
- * already is left to people. A round that was interrupted is resumed, and not begun again.
+ * already is left to people. A replay that an earlier round did not finish is resumed before
+ * another is planned; one that an operator paused is left alone.
  */
 
 import { categoryOf } from '../../core/category.ts';
@@ -46,9 +47,12 @@ interface RuleRound {
   readonly wasInterrupted: boolean;
 }
 
-/** Maximum number of letters that are left to people. Also in docs/reference/dead-letters.md. */
+/**
+ * Letters that are remembered as left to people, the latest of them. Also in
+ * docs/reference/dead-letters.md.
+ */
 const UNSURE_MAX = 1_000;
-/** Maximum number of replays of a rule that are not over. */
+/** Replays of a rule that are remembered until they are over, the latest of them. */
 const KNOWN_MAX = 100;
 
 /** The worst first: it is the result of a round over several places. */
@@ -277,7 +281,10 @@ function queryOf({ when }: ReplayRule, now: number): LetterQuery {
   };
 }
 
-/** A rule that was stopped waits for twice as long each time, but not longer than this. */
+/**
+ * A rule whose rounds are stopped or fail waits for twice as long each time, up to this, or to
+ * `every` where that is longer.
+ */
 const RULE_PAUSE_MAX_MS: number = HOUR_MS;
 /** A rule that another process runs is looked at again after this, at the latest. */
 const LOOK_AGAIN_MS: number = MINUTE_MS;

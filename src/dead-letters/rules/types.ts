@@ -6,6 +6,8 @@
  *          └─▶ fits ─health─▶ not well ─▶ waiting           until the next round
  *                        └─▶ plan, canary, rest ─▶ done     until the next round
  *                                              └─▶ stopped  for twice as long each time, up to 1h
+ *
+ * A round that fails waits like one that was stopped.
  */
 
 import type { Category, CategoryRule } from '../../core/category.ts';
