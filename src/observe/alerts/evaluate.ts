@@ -5,10 +5,10 @@
  *   round: take the turn ─▶ read states ─▶ for each rule: measure ─step─▶ record ─▶ message ─▶ mark
  *                └─ the store is away: in memory, notified without the spool
  *
- * Promise: each firing and each resolution enqueues one notification, also across a crash and with
- * several processes: the state is stored with what is pending before it goes out, and its id
- * (`noticeId` of notice.ts) makes enqueueing it again a duplicate. Like every message it is
- * delivered at least once. While the store is away it is sent directly, and may come twice.
+ * Promise: each firing and each resolution enqueues one notification for each receiver, also across
+ * a crash and with several processes: the state is stored with what is pending before it goes out,
+ * and its id (`noticeId` of notice.ts) makes enqueueing it again a duplicate. Like every message it
+ * is delivered at least once. While the store is away it is sent directly, and may come twice.
  *
  * Where a rule goes next: state.ts. What is on record: records.ts.
  *
@@ -217,7 +217,7 @@ class Evaluation implements Alerts {
     }
   }
 
-  /** Another process takes over; firings that only this one notified are resolved by this one. */
+  /** Another process goes on; `store` rules that fired only here are resolved here. */
   async #yieldTurn(now: Millis): Promise<void> {
     for (const rule of this.#parts.rules) {
       const known = this.#saved.get(rule.name);

@@ -1,7 +1,8 @@
 /**
  * parse — the text of a rule, such as `bounce rate of mail.# > 5 % for 5m`, as a condition.
  *
- *   measure [of topic or "queue"] [over span] (> >= < <= value | down) [over span] [for span]
+ *   measure [state] [of topic or "queue"] [over span] (> >= < <= value | down) [over span]
+ *     [for span]
  *
  * Written by hand, for what it says of mistakes: the place, what stands there, what is allowed.
  * `printCondition` of condition.ts writes what is read here: change both.

@@ -22,7 +22,7 @@ export type Receivers = ReadonlyMap<string, Handler>;
 const ATTEMPT_TIMEOUT_MS = 60_000;
 /** Notifications for one receiver that are on their way at once. */
 const CONCURRENCY = 4;
-/** The process that delivers alerts goes first. */
+/** The first to be claimed. */
 const PRIORITY = 0;
 const CONTENT_TYPE = 'application/json';
 

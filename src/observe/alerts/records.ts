@@ -46,7 +46,7 @@ export async function withinTime<T>(
 const TURN_KIND = 'alert.turn';
 const TURN_KEY = 'rounds';
 /**
- * This many rounds may be missed; measures have two (`#read` of evaluate.ts). Also in
+ * The lease lasts for this many rounds; measures have two (`#read` of evaluate.ts). Also in
  * docs/reference/alerts.md.
  */
 const LEASE_ROUNDS = 3;
@@ -247,7 +247,7 @@ export class SharedRates {
     this.#key = createHash('sha256').update(parts.name).digest('hex').slice(0, 16);
   }
 
-  /** Stores what was counted here since the last time; nothing where no rule is about rates. */
+  /** Stores what was counted here, if that has changed; nothing where no rule is about rates. */
   async share(now: Millis): Promise<void> {
     const { measures, records } = this.#parts;
     const counted = measures.rates?.();

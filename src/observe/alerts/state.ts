@@ -53,7 +53,7 @@ interface AlertLook {
   readonly now: Millis;
   /** undefined: it could not be measured. */
   readonly holds: boolean | undefined;
-  /** No evaluation for longer than a round takes. */
+  /** No evaluation for longer than the lease (records.ts), or the clock was set back. */
   readonly isAfterGap: boolean;
   readonly forMs: number;
   /** Between two rounds; a rule is quiet for one at least before it is resolved. */

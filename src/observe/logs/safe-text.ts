@@ -92,5 +92,3 @@ export function fieldText([name, value]: Field): string {
   const isBare = name !== 'reason' && text !== '' && !/[\s"=]/.test(text);
   return ` ${safe(name)}=${isBare ? text : JSON.stringify(text)}`;
 }
-
-// Untrusted text made fit for a terminal; logs of libraries need it as well.

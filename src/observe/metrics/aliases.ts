@@ -26,7 +26,7 @@ const ALIAS_BOUNDS_S: readonly number[] = [
 // Its level of a retry is the number of the attempt that failed: 1 for the first retry.
 
 /**
- * Levels with a label of their own; more attempts than that are `other`. Also in
+ * Levels with a label of their own, the first that occur; further ones are `other`. Also in
  * docs/reference/metrics.md.
  */
 const LEVELS_MAX = 100;
@@ -90,7 +90,7 @@ class GoqueueAliases {
 // Counted with the words of the original: an attempt that raised has `failed`, also when it was the
 // last one; `rejected` is what the handler itself gave up.
 
-/** Delays with a label of their own. Also in docs/reference/metrics.md. */
+/** Delays with a label of their own, the first that occur. Also in docs/reference/metrics.md. */
 const DELAYS_MAX = 100;
 /** What a decoder or a schema refuses. */
 const UNREADABLE = 'body.invalid';

@@ -29,7 +29,7 @@ const OPERATION_S = [
 ];
 const BATCHES = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000];
 
-/** Every family that is filled by `watch`. */
+/** The families that `watch` fills, and most of them `watchConsumer` and `watchRelay`. */
 export type CoreFamilies = Readonly<
   Record<CounterName | GaugeName, NumberFamily> & Record<HistogramName, HistogramFamily>
 >;

@@ -4,8 +4,9 @@
  *   new OutboxMetrics(ground) ─▶ watchRelay(relay, outbox?, { source?, exchange? }) ─▶ stop
  *
  * The lag is how long the oldest message that should be gone has been waiting: since its emit, or
- * since its eta. The tables are queried at each scrape; while they do not answer there is no
- * series of backlog, lag and forecast. The forecast goes by the course of the backlog at scrapes.
+ * since its eta. The tables are queried at scrapes, at most once in `every`; while they do not
+ * answer there is no series of backlog, lag and forecast. The forecast goes by the course of the
+ * backlog at scrapes.
  */
 
 import { type Millis, SECOND_MS } from '../../core/duration.ts';
@@ -137,7 +138,7 @@ export function backlogOf(counts: Iterable<readonly [state: string, count: numbe
   return sum;
 }
 
-/** Of those that wait to be tried again, this many are looked at for the oldest. */
+/** Of each such list of deferred or active messages, this many are looked at for the oldest. */
 const LOOKED_AT_MAX = 100;
 
 /** What the tables reported. */

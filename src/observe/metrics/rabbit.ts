@@ -4,9 +4,9 @@
  *   new RabbitMetrics(ground) ─▶ watchConsumer(consumer, { management? }) ─▶ stop
  *                             └▶ watchPublisher(publisher, { name })      ─▶ stop
  *
- * Queues are examined at each scrape, over the consumer's own connection and, where it is
- * given, the management API; forecasts go by these looks. Promise: while a depth is unknown there
- * is no series of it, never an old one; no message is taken to be looked at.
+ * Queues are examined at scrapes, at most once in `every`, over the consumer's own connection and,
+ * where it is given, the management API; forecasts go by these looks. Promise: while a depth is
+ * unknown there is no series of it, never an old one; no message is taken to be looked at.
  */
 
 import { SECOND_MS } from '../../core/duration.ts';

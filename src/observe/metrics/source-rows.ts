@@ -6,8 +6,8 @@
  *   recordSettled(ground, source, name) ─▶ stop     what the engine has settled, likewise
  *
  * It listens to the kinds it needs and to no other: an event with no listener is never built; a
- * `claimed` for each message would be. An event costs a look into a map and an addition. Rows stay
- * when the source is no longer watched: they are what happened.
+ * `claimed` for each message would be. An event costs a look into a map and an addition. Rows of
+ * events stay when the source is no longer watched: they are what happened; gauges of load end.
  */
 
 import type { EventKind, EventOf } from '../../core/event.ts';
