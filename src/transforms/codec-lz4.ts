@@ -4,7 +4,8 @@
  *
  * The package has no streams, and reads only the first of several frames. So we find the ends of
  * frames ourselves. The last frame is always shorter, empty if necessary: by this, a body that is
- * cut between two frames is detected. Any tool that reads LZ4 frames reads the sequence.
+ * cut between two frames is detected. Tools that read several frames in a row, such as `lz4 -d`,
+ * read the sequence.
  */
 
 import { textOf } from '../core/errors.ts';
@@ -89,7 +90,7 @@ class Lz4Reader implements BlockReader {
   }
 
   read(frame: Buffer): ByteSource {
-    // Bodies of just 64 KiB end with one; a call for it would cost a tenth of their time.
+    // A body of just 64 KiB ends with one; a call for it would cost a tenth of its time.
     const plain = frame.equals(this.#empty) ? NOTHING : this.#unpack(frame);
     if (plain.length > CODEC_BLOCK_BYTES) throw new DamagedData('a frame of it is too long');
     this.#isOver = plain.length < CODEC_BLOCK_BYTES;

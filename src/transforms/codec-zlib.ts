@@ -2,8 +2,9 @@
  * codec-zlib — gzip, zlib, deflate, brotli and zstd, all from node:zlib; the end of a zstd frame
  * (`ZstdFrame`); and a zlib stream that its reader drives step by step (`runStream`).
  *
- * Whole bodies use the synchronous calls, streams use the thread pool. Promise: bytes after the
- * end, and an early end, are reported as damage, also where Node itself accepts them.
+ * Whole bodies of up to `packMaxBytes` and `unpackMaxBytes` use the synchronous calls, streams use
+ * the thread pool. Promise: bytes after the end, and an early end, are reported as damage, also
+ * where Node itself accepts them; but a further member of gzip is read as a part of the body.
  */
 
 import type { Transform } from 'node:stream';
@@ -138,7 +139,7 @@ const OUT_MIN_BYTES = KIB;
  */
 const ZSTD_WINDOW_LOG_MAX = 23;
 
-/** The codec, or why this Node does not have it. */
+/** One of these codecs; `ready` throws `config.invalid` on a Node that does not have it. */
 export function zlibSource(name: ZlibName, node: Zlib = nodeZlib): CodecSource {
   let codec: Codec | undefined;
   const ready = (): Codec => (codec ??= codecOf(FUNCTIONS_OF[name](node)));
@@ -226,8 +227,8 @@ async function* scanFrame(
 }
 
 /**
- * Shared by gzip, zlib and deflate, which differ only in what they put around it. The levels are
- * named in the text of the option `level` (options.ts).
+ * Shared by gzip, zlib and deflate, which differ only in what they put around it. The levels, as
+ * those of brotli and zstd below, are also in the text of the option `level` (options.ts).
  */
 const DEFLATE = {
   levels: { fastest: 1, default: 6, better: 7, best: 9 },

@@ -3,7 +3,8 @@
  * streams, codecs that pack block by block (`blockCodec`: snappy, lz4), and loading their packages.
  *
  * A codec knows bytes, not messages: for bytes that it cannot read it throws `DamagedData`, and
- * compress.ts adds whose body it was. Promise: no codec holds more than a few blocks of a stream.
+ * compress.ts adds whose body it was. Promise: a codec holds at most a MiB of a stream's input,
+ * besides the window of its algorithm, however long the stream is.
  */
 
 import { RespoolError } from '../core/errors.ts';
@@ -38,7 +39,7 @@ export interface Codec {
   readonly unpackMaxBytes: number;
   /** Takes pieces of `STEP_BYTES`; hands out pieces of less than a MiB. */
   unpackStream(packed: AsyncIterable<ByteSource>): AsyncIterable<ByteSource>;
-  /** Whether it no longer reads a piece once it asks for the next, and returns no part of it. */
+  /** Whether `unpackStream` returns no part of a piece, nor reads it once it asks for the next. */
   readonly releasesInput: boolean;
 }
 
@@ -171,7 +172,7 @@ export function joinBytes(parts: readonly ByteSource[]): ByteSource {
   return parts.length === 1 && first !== undefined ? first : Buffer.concat(parts);
 }
 
-/** Joins in memory that is reused: only if a piece is no longer read when the next one is made. */
+/** Joins in reused memory: only where a joined piece is not read once the next one is made. */
 export function createJoin(maxBytes: number): JoinBytes {
   let memory: Buffer | undefined;
   return (parts) => {
@@ -206,7 +207,8 @@ async function onRejection<T>(promise: Promise<T>, onFailure: () => void): Promi
 // Codecs whose packages pack only whole blocks: snappy and lz4.
 //
 // A stream is a sequence of blocks of 64 KiB plain bytes, packed one by one in the calling thread,
-// with turns of the event loop between them. The format says how a sequence begins and ends.
+// with turns of the event loop between them; snappy has another `packStream`. The format says how a
+// sequence begins and ends.
 
 /** Plain bytes of every block but the last. Also in docs/reference/body-format.md. */
 export const CODEC_BLOCK_BYTES: number = 64 * 1024;

@@ -2,9 +2,10 @@
  * compress — the transform that compresses bodies (`compress`), the codecs by name, what an
  * envelope records of a compression, and reading compressed bodies (`readCompressed`).
  *
- * A body that would not get smaller is stored as it is, and the envelope says so. Most bodies are
- * whole in memory before the first byte is written: they take one call of the codec. Larger ones
- * stream. The recorded encodings are stored: old ones must stay readable.
+ * A body that would not get 5 % smaller, judged by its first 64 KiB, is stored as it is, and the
+ * envelope says so. Most bodies are whole in memory before the first byte is written: they take one
+ * call of the codec. Larger ones stream. The recorded encodings are stored: old ones must stay
+ * readable.
  */
 
 import { assert, RespoolError } from '../core/errors.ts';
@@ -40,7 +41,7 @@ const COMPRESS_MIN_BYTES = 64;
  * docs/reference/body-format.md and docs/how-to/compress-and-encrypt.md.
  */
 const SAMPLE_BYTES = 64 * 1024;
-/** A body in memory goes through a codec's stream in slices of this size. */
+/** A large body in memory is packed by the codec's stream, in slices of this size. */
 const SLICE_BYTES = 512 * 1024;
 /** A smaller gain is not worth the work of decompressing. Also in docs/reference/body-format.md. */
 const GAIN_MIN = 0.05;
@@ -51,7 +52,8 @@ const JOIN_MAX_BYTES = 1024 * 1024;
 const joinAtOnce = createJoin(JOIN_MAX_BYTES);
 
 /**
- * Compresses bodies of 64 bytes and more that get at least 5 % smaller; the others stay plain.
+ * Compresses bodies of 64 bytes and more whose first 64 KiB get at least 5 % smaller; the others
+ * stay plain.
  *
  * `snappy` needs the package `snappy`, `lz4` needs `lz4-napi`; the others come with Node. `s2` is
  * refused: its format is not implemented.
@@ -167,7 +169,7 @@ class CompressWriter implements BodyWriter {
     return collectBytes(stream).then((packed) => this.#keepIfSmaller(plain, packed));
   }
 
-  /** A small body has no sample: it is kept plain if the result is not smaller. */
+  /** A body of up to SAMPLE_BYTES is its own sample: kept plain unless it got 5 % smaller. */
   #keepIfSmaller(plain: ByteSource, packed: ByteSource): ByteSource {
     const isOwnSample = plain.length <= SAMPLE_BYTES;
     return isOwnSample && !hasGain(plain.length, packed.length) ? this.#keepPlain(plain) : packed;
@@ -273,8 +275,9 @@ export type CodecSources = Readonly<Record<StoredCodec, CodecSource>>;
 export const PLAIN = 'plain';
 
 /**
- * A body that unpacks to more than this many times its size has its ratio recorded. Stored bodies
- * depend on it, and docs/reference/body-format.md has it.
+ * A body of more than RATIO_FREE_BYTES whose ratio passes this, at its end or earlier, has its
+ * highest ratio recorded (`RatioMeter`). Stored bodies depend on it. Also in
+ * docs/reference/body-format.md.
  */
 const RATIO_MAX = 200;
 /**
@@ -317,8 +320,8 @@ function parseEncoding(
 
 // Reading compressed bodies, whatever the present configuration says.
 //
-// Promise: no body unpacks to more than its envelope allows, and bytes that our writer cannot have
-// written are `body.corrupt`. A body that exceeds its recorded ratio is stopped while it is read.
+// Promise: no body unpacks to more than its envelope allows, and bytes that do not unpack are
+// `body.corrupt`. A body that exceeds its recorded ratio is stopped while it is read.
 
 /** Maximum number of bytes read before unpacking in one call, if the plain size is small. */
 const COLLECT_MAX_BYTES = 1024 * 1024;
@@ -329,7 +332,8 @@ export type ReadCompressed = (encoding: string, context: ReadContext) => BodyRea
 /**
  * Reads what any `compress()` has written, without a configuration.
  *
- * Optional packages are loaded when the first body needs them; `decodeBytes` is a promise then.
+ * Optional packages are loaded when the first body needs them; `decodeBytes` is a promise then, and
+ * for a body that takes long.
  *
  * @example
  * import { readCompressed } from 'respool/transforms';

@@ -1,6 +1,6 @@
 /**
  * encrypt-format — the format of an encrypted body: the header, which says how it was encrypted and
- * with which key; the encrypted chunks (`Chunks`); and cutting streams into blocks of that size.
+ * with which key; the encrypted chunks (`Chunks`); and cutting streams into blocks of a chunk.
  *
  *   0   4  magic "RSPE"            43   7  nonce prefix, random
  *   4   1  version 1               50   1  length of the key's id, 1 to 64

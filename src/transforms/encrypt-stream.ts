@@ -319,7 +319,8 @@ async function* withPadding(stream: AsyncIterable<Uint8Array>): AsyncGenerator<U
 // Padding, which hides the exact length of a body.
 //
 // After the last byte comes 0x80, then zeros up to a length with few significant bits (Padmé): at
-// most 12 % more, and less for longer bodies. A reader removes the last 0x80 and what follows.
+// most 12 % more than with the 0x80 alone, and less for longer bodies. A reader removes the last
+// 0x80 and what follows.
 
 const MARK = 0x80;
 

@@ -96,7 +96,10 @@ function readerOf(ring: KeyRing, encoding: string, { id }: ReadContext): Encrypt
   );
 }
 
-/** Parses the parameters of an encoding; the only known one is the id of the key. */
+/**
+ * Parses the parameters of an encoding; the only known one is the id of the key. As
+ * EncryptWriter.encoding (encrypt-stream.ts) writes them; also in docs/reference/body-format.md.
+ */
 function recordOf(cipher: Cipher, parameters: readonly string[]): EncryptRecord | undefined {
   const [first = '', ...others] = parameters;
   const keyId = first.startsWith('key=') ? first.slice('key='.length) : undefined;

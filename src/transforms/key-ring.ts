@@ -2,11 +2,12 @@
  * key-ring — the encryption keys of one transform or seal (`KeyRing`): the primary one writes, all
  * of them read. Also the forms of a key, how it is parsed, and `generateKey`.
  *
- * `open` fetches the primary key. The others are fetched when first needed and kept; concurrent
+ * Keys that are given as bytes or text are there at once. Of those with a location or a function,
+ * `open` fetches the primary one; the others are fetched when first needed and kept. Concurrent
  * calls share the fetch, and a failed fetch is repeated by the next call. Every fetch has a time
- * limit; a key that arrives later is kept for the next call. Promise: keys are KeyObjects in
- * private fields, so neither JSON nor a debugger's print shows them, and no error text contains any
- * part of one.
+ * limit; a key that arrives later is kept for the next call. Promise: keys are in private fields
+ * only, so neither JSON nor `util.inspect` shows them, and no error text of ours contains any part
+ * of one; that of a key function which fails is passed on.
  */
 
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';

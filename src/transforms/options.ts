@@ -2,7 +2,7 @@
  * options — the options of compression, encryption and the seal: tables, interfaces, checks,
  * defaults.
  *
- * Data only, so that a configuration can be checked before a codec or a cipher is loaded.
+ * Imports no codec and no cipher, so that a configuration can be checked before one is loaded.
  */
 
 import { RespoolError } from '../core/errors.ts';

@@ -82,7 +82,7 @@ const TOKENS_MAX = 10_000;
 const NONCE_POOL_BYTES = 3_072;
 /** A caller that holds leases waits no longer for a key; the next call may get it. */
 const LEASE_HOLDER_WAIT_MS = 1_000;
-/** For this long, a caller that holds leases does not fetch a key again that failed. */
+/** For this long, `loadKeysSoon` does not fetch a key again after an outage. */
 const OUTAGE_KEPT_MS = 5_000;
 const OUTAGES_MAX = 1_000;
 
@@ -168,14 +168,17 @@ export class SealCipher {
   }
 
   /**
-   * `loadKeys` for a caller that holds leases: waits a second at most, and after a failure returns
-   * the same error object for a while, without fetching again.
+   * `loadKeys` for a caller that holds leases, and for `open`: waits a second at most, and after an
+   * outage (`store.unavailable`) returns the same error object for a while, without fetching again.
    */
   loadKeysSoon(ids: Iterable<string>): MissingKeys | Promise<MissingKeys> {
     return this.#loadAbsent(ids, (id) => this.#loadSoon(id));
   }
 
-  /** The token of a value: equal values have equal tokens; it reveals nothing without the key. */
+  /**
+   * The token of a value: equal values of a kind have equal tokens under one key; it reveals
+   * nothing without the key.
+   */
   token(what: TokenKind, value: string, keyId: string = this.primary): string {
     const name = `${keyId}\n${what}\n${value}`;
     const known = this.#tokens.get(name);

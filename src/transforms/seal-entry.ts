@@ -1,10 +1,10 @@
 /**
  * seal-entry — seals entries for the store and opens stored ones (`EntrySealer`); and opens the
- * batches that a store returns (`SealOpener`), where entries that do not open are held or released.
+ * batches that a store returns (`SealOpener`). Its `claim` holds or releases what does not open.
  *
  *   headers, destination ─▶ headers { $sealed: text }; the destination is a token
  *   notes, history, because, failure, policy, postponed, replays ─▶ notes { $sealed: text }; codes
- *     and fingerprint are tokens, all else of them is blank, null or 0
+ *     and fingerprint are tokens, all else of them is blank, null, 0 or `transient`
  *
  * Envelope and status are sealed separately: the envelope is not written again on every step. If
  * there is nothing to hide, nothing is sealed. A user's header or note cannot have `$` in its name,
@@ -44,7 +44,7 @@ const NO_HISTORY: Status['history'] = Object.freeze([]);
 export class EntrySealer {
   readonly #cipher: SealCipher;
   readonly #openedStatuses = new WeakMap<Headers, OpenedStatus>();
-  /** Entries that were returned, and are stored plain or sealed with another key. */
+  /** Entries that were returned, and are stored plain, partly plain or sealed with another key. */
   readonly #outdated = new WeakSet<Entry>();
 
   constructor(cipher: SealCipher) {
@@ -291,8 +291,9 @@ function statusPlace(id: string): SealPlace {
 //   damaged, or of another key ─▶ held, store.corrupt     key missing ─▶ held, key.unavailable
 //   key cannot be fetched now ─▶ released, due a little later, so that others come first
 //
-// Neither counts the attempt: no handler saw the message. A claim of such entries only fails, once
-// for every outage; later ones are empty, so that the engine continues with readable entries.
+// Neither counts the attempt: no handler saw the message. A claim that finds nothing else fails if
+// a key cannot be fetched now, once for every outage; later ones are empty, so that the engine
+// continues with readable entries. A list or `get` holds and releases nothing.
 
 /** A stored entry that does not open, and why. */
 interface Unopened {

@@ -5,10 +5,11 @@
  *   spool ─ plain entries ─▶ seal ─ sealed entries ─▶ any entry store
  *
  * What a store works with is not encrypted: ids, topics, times, sizes, dedupe and order keys,
- * priorities, states, counts of attempts, holders, and which key sealed an entry. Of destinations,
- * codes and fingerprints it shows which are equal. Lengths are visible too. Entries from before the
- * seal stay readable and are sealed when they are next written; so someone who may write to the
- * store can still insert plain entries, or restore an older status of a message.
+ * priorities, states, counts of attempts, holders, and which key sealed an entry. Nor are bodies,
+ * also those inline: encrypt.ts. Of destinations, codes and fingerprints it shows which are equal.
+ * Lengths are visible too. Entries from before the seal stay readable and are sealed when they are
+ * next written; so someone who may write to the store can still insert plain entries, or restore an
+ * older status of a message. More: docs/reference/threats.md.
  *
  * Also seals the records of the store (`createSealedRecords`).
  */
@@ -45,8 +46,8 @@ const OLD_ENVELOPES_MAX = 10_000;
 
 /**
  * Seals an entry store. Lists and counts by header or text are refused with `config.invalid`. An
- * entry whose key is missing, or that does not open, is never returned: it is held. One whose key
- * cannot be fetched now is tried again later.
+ * entry whose key is missing, or that does not open, is never returned: a claim holds it, `get`
+ * throws, a list names it. One whose key cannot be fetched now is claimed again later.
  */
 export function seal(entries: EntryStore, options: SealOptions): SealedStore {
   checkSealOptions(options);
