@@ -3,8 +3,8 @@
  * can help. Pure. The user's rules are tried first, then the code, then words in the reason.
  *
  * Of HTTP: 503, 507 and 509 mean that the other side had no room (`resource`), 502 that it was not
- * reached (`network`), 408 and 504 that it took too long; every other 5xx is an error inside of it
- * (`bug`), every other 4xx one of ours (`validation`).
+ * reached (`network`), 408 and 504 that it took too long; a 5xx that no rule names is an error
+ * inside of it (`bug`), such a 4xx one of ours (`validation`). All rules: CODES, the first decides.
  */
 
 import { RespoolError, show } from './errors.ts';

@@ -1,5 +1,5 @@
 /**
- * entry — the types of a message as a store holds it: the envelope, which does not change, and the
+ * entry — the types of a message as a store holds it: the envelope, which seldom changes, and the
  * status, which every step replaces as a whole.
  *
  * Plain readonly data. Stores keep entries and `core/` computes the next status; nothing modifies
@@ -30,11 +30,14 @@ export interface BodyInfo {
    * are encrypted.
    */
   readonly digest: string;
-  /** The transforms that were applied, in order; empty for plain bytes. */
+  /** What each transform recorded, in the order they were applied; empty where there was none. */
   readonly encodings: readonly string[];
 }
 
-/** The part of a message that does not change, unless an operator changes it on purpose. */
+/**
+ * The part of a message that only an operator changes (headers, topic, a repaired or rekeyed body);
+ * and a delivery, after which `body.place` may be `none`.
+ */
 export interface Envelope {
   readonly id: string;
   readonly topic: string;
@@ -59,7 +62,7 @@ export interface Envelope {
 export interface Because {
   readonly code: string;
   readonly text: string;
-  /** `handler`, `engine`, `policy`, or the operator's name. */
+  /** `handler`, `engine`, `policy`, `caretaker`, `check`, or the operator's name. */
   readonly by: string;
 }
 
@@ -89,7 +92,7 @@ export interface Status {
   readonly revision: number;
   /** Delivery attempts, counted when they are claimed. */
   readonly attempts: number;
-  /** How often a handler asked to wait; costs no attempt. */
+  /** How often a handler asked to wait, or the body could not be read for now; costs no attempt. */
   readonly postponed: number;
   /** How many holders in a row were lost before they could say how it went. */
   readonly lost: number;
@@ -98,8 +101,9 @@ export interface Status {
   /** Notices tried since it bounced. */
   readonly notices: number;
   /**
-   * When it is due; for an active entry the end of its lease; null: when an operator acts. While it
-   * waits for its turn in its order key, a store may show when it looks at it again instead.
+   * When it is due; for an active entry the end of its lease, for an archived one that of its
+   * retention; null: when an operator acts. While it waits for its turn in its order key, a store
+   * may show when it looks at it again instead.
    */
   readonly dueAt: Millis | null;
   /** Unique per claim call; only on an active entry. */

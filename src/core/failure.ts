@@ -1,6 +1,7 @@
 /**
  * failure — failures of deliveries, as data that is stored with the message; and texts made safe to
- * store or to print: without control characters, cut at a limit.
+ * store or to print: without control characters and cut at a limit (`reasonText`, `codeText`), or
+ * with everything unsafe escaped and not cut (`printable`).
  *
  * `classify` turns whatever a handler threw into a Failure; it never throws itself. Promise: what
  * is not positively final is transient (invariant 8, ARCHITECTURE.md).

@@ -1,7 +1,7 @@
 /**
  * fingerprint — a short hash for failures that are alike.
  *
- * Ids, numbers, addresses and quoted parts are removed from the reason first, so that a thousand
+ * Ids, numbers, addresses and quoted parts of the reason become placeholders, so that a thousand
  * time-outs of a thousand messages count as one group. In JSON, words are kept, because everything
  * that distinguishes one cause from another is quoted there. Pure and stable: fingerprints are
  * stored and compared across processes and versions, so a change here splits existing groups.
@@ -298,7 +298,7 @@ function withoutLongIds(text: string): string {
     .replaceAll(/\d{11,}/g, '<n>');
 }
 
-/** n.b. First of all: without its digits the rest of one is not recognised any more. */
+/** n.b. Replaced before all others: without its digits an address is no longer recognised. */
 const EMAIL = /[^\s@<>"']{1,64}@[^\s@<>"']{1,255}/g;
 const HEX = /\b[\da-f]{16,}\b/gi;
 const UUID = /[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}/gi;

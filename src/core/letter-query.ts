@@ -1,6 +1,7 @@
 /**
  * letter-query — the query by which an operator selects dead letters, whether a letter matches it,
- * and the group of a letter. Pure; called by all implementations of `DeadLetters`.
+ * and the group of a letter. Pure; called by both implementations of `DeadLetters` (rabbit/queues/,
+ * dead-letters/spool-letters.ts).
  *
  * `QueriedLetter` repeats fields of `Letter` (ports/dead-letters.ts), because core imports no port.
  * Promise: `groupOf` is stable; notes and rules are stored under the groups it returns.

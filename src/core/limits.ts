@@ -1,9 +1,10 @@
 /**
- * limits — every limit on input, with its name, and the checks of input: ids, topics, headers,
- * keys, numbers, option names, kinds of records.
+ * limits — the limits of what a message and a page may have, with their names, and the checks of
+ * input: ids, topics, headers, keys, numbers, option names, kinds of records. Also the ranges of
+ * replays. Limits of one part are in its own file.
  *
- * A value outside its limit is refused before anything is written, with code, value and allowed
- * range.
+ * A value outside its limit is refused before anything is written, with code, value (unless it may
+ * be secret) and allowed range.
  */
 
 import type { Headers } from './entry.ts';
@@ -76,7 +77,7 @@ export function checkRef(ref: unknown): string {
   throw invalid('ref of a body', ref, allowed);
 }
 
-/** Refuses a topic that is not dot-separated words; `what` is how the caller calls it. */
+/** Refuses a topic that is not words joined by `.`, `:` or `/`; `what` names it in the error. */
 export function checkTopic(topic: unknown, what = 'topic'): string {
   const fits =
     typeof topic === 'string' && topic.length <= TOPIC_MAX_CHARS && TOPIC_PATTERN.test(topic);
@@ -120,7 +121,7 @@ export function checkHeaders(headers: unknown, maxBytes: number): Headers {
   return clean;
 }
 
-/** Refuses a dedupe key, destination or order key that is empty, too long or not printable. */
+/** Refuses a dedupe key, destination or the like: empty, too long, with control characters. */
 export function checkKey(what: string, key: unknown): string {
   if (isText(key) && key !== '' && key.length <= KEY_MAX_CHARS) return key;
   throw invalid(what, key, `1 to ${KEY_MAX_CHARS} well-formed characters, no control characters`);

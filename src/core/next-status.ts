@@ -3,7 +3,7 @@
  * operator's action (operator.ts); and how long an ended message is kept.
  *
  * Pure. Stores never decide: they write what these functions return. SQL stores perform
- * `claimedStatus` in one statement (postgres/claim-sql.ts, sqlite/claim.ts); the conformance suite
+ * `claimedStatus` in one statement (stores/: postgres/claim-sql.ts, sqlite/claim.ts); the suite
  * checks that both agree. The simulator computes apart from this file what has to come out
  * (testkit/simulator/checks/deliveries.ts).
  *

@@ -3,11 +3,12 @@
  * the action is refused. Pure; the spool audits and commits the result.
  *
  * hold() · release() · retry() · replay() · bounce() · remove() · setPolicy() · a header change.
- * An active entry belongs to its holder: it can be changed only when its lease is over.
+ * An active entry belongs to its holder: it can be changed only when its lease is over, and its
+ * policy and headers not even then.
  *
- * Each action is checked against the ending and the body too, not against the state alone: a
- * delivered message is sent again by retry() and replay() only, and a message that cannot be sent
- * is never due.
+ * Actions that can make a message due, and hold(), are checked against the ending and the body too,
+ * not against the state alone: a delivered message is sent again by retry() and replay() only, and
+ * a message that cannot be sent is never due.
  */
 
 import type { Millis } from './duration.ts';
@@ -196,7 +197,7 @@ function retryEntry(entry: Entry, base: Status, now: Millis, action: string): Op
   return answer.kind === 'refused' ? answer : { ...answer, ...unexpired(entry.envelope, now) };
 }
 
-/** Unlike a retry, a held message starts a new round too; each is counted, so replays end. */
+/** Unlike with retry(), a held message starts a new round too; each raises `replays`. */
 function replayEntry(
   entry: Entry,
   base: Status,

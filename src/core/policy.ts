@@ -3,8 +3,9 @@
  * constructors of policies, the check of one that came as data, and `delayMs`, which computes a
  * wait.
  *
- * A policy can be stored, printed and turned into wait queues before the first failure. A delay may
- * be rounded up, never down; jitter only adds. The first retry uses the first delay.
+ * A policy can be stored, printed and turned into wait queues before the first failure. A delay is
+ * rounded up, not down, except that `custom` never waits longer than its last rung; jitter only
+ * adds. The first retry uses the first delay.
  */
 
 import {
@@ -61,7 +62,7 @@ export type BackoffFunction = (attempt: number, failure: Failure) => Duration;
 /** Also in docs/reference/limits.md and docs/how-to/retry-policies.md. */
 export const ATTEMPTS_MAX = 1_000;
 
-/** What every policy takes. */
+/** What most policies take: `ladder` has no attempts of its own, `noRetry` takes nothing. */
 const COMMON = {
   attempts: {
     kind: 'number',
@@ -276,7 +277,7 @@ export function checkPolicy(policy: RetryPolicy, name: string): RetryPolicy {
   return policy;
 }
 
-/** Every delay the policy can ask for, ascending, each once; jitter left out. */
+/** Every delay of the policy itself, ascending, each once; without jitter and `retryAfterMs`. */
 export function rungs(policy: RetryPolicy): number[] {
   const { backoff } = policy;
   if (backoff.kind === 'custom') return policy.maxAttempts > 1 ? distinct(backoff.rungsMs) : [];
@@ -298,7 +299,7 @@ interface DelayInput {
   readonly backoffs?: Readonly<Record<string, BackoffFunction>>;
 }
 
-/** How long to wait after this failure. A wait the other side asked for replaces the policy's. */
+/** The wait after this failure. One that the other side asked for replaces the policy's delay. */
 export function delayMs({ policy, attempt, failure, random, backoffs }: DelayInput): number {
   const { backoff } = policy;
   const plainMs =

@@ -7,9 +7,9 @@
  *   KnownSecrets, hideKnownSecrets   secrets that are known, wherever they are quoted
  *   hideUrl, hideValues, hideArguments   settings of a handler
  *
- * Pure. Every line for a logger passes through here. Promise: `redact` never throws and never
- * changes its argument; its result has no cycles and holds only data; each pattern scans a text
- * once, however hostile the text is.
+ * Pure. Every line that we write to a logger passes through here. Promise: `redact` never throws
+ * and never changes its argument; its result has no cycles and holds only data; each pattern scans
+ * a text once, however hostile the text is.
  */
 
 import { isPlainObject } from './limits.ts';
@@ -284,7 +284,7 @@ function cutText(text: string, maxChars: number): string {
  * docs/how-to/deliver-over-http.md.
  */
 const KNOWN_MIN_CHARS = 6;
-/** Data that is nested deeper has a cycle. */
+/** Data that is nested deeper is taken to have a cycle. */
 const DATA_DEPTH_MAX = 32;
 
 /**

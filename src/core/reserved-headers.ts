@@ -1,6 +1,6 @@
 /**
- * reserved-headers — the names of headers and notes that Respool itself writes and reads: those of
- * replays and kept copies, of canaries, and of sealed entries. Also how the end of a canary is
+ * reserved-headers — the names of headers and notes that Respool itself writes or reads: those of
+ * replays, kept copies, policies, chains, canaries and sealed entries. Also how a canary's end is
  * recorded, and how a sealed entry is recognised. The names are stored: they must not change.
  */
 

@@ -6,7 +6,8 @@
  *               │   settle(defer) ▼ │ claim(), when due
  *            operator           deferred          hold ◀─ settle(hold), operator
  *
- * The table is data: the spool asks it before every move, the suites walk its 36 pairs.
+ * The table is data: operator.ts asks it before every move of an operator, the simulator checks
+ * every move against it (testkit/simulator/checks/writes.ts). Stores take any of the 36 pairs.
  */
 
 /** Where a message is. */

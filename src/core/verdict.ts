@@ -3,7 +3,8 @@
  *
  * Pure. A handler returns an outcome, or the engine derives it from what the handler threw; `judge`
  * turns it into a verdict. The engine calls it once per attempt, for every source (invariant 6,
- * ARCHITECTURE.md). Promise: what is not positively final is deferred (invariant 8).
+ * ARCHITECTURE.md). Promise: what is not positively final is deferred, as long as attempts and age
+ * last (invariant 8).
  *
  * Also the outcomes that a handler can return: `delivered`, `failed`, `postponed`, `held`.
  *
@@ -104,7 +105,7 @@ export type Verdict =
       readonly kind: 'bounce';
       readonly because: Because;
       readonly failure?: Failure;
-      /** True when attempts or age ran out, false when the failure itself was final. */
+      /** True when attempts or age ran out, false when the failure was final or it expired. */
       readonly spent: boolean;
       /** True when it was past its expiry before any handler ran: costs no attempt. */
       readonly expired?: true;
