@@ -2,7 +2,7 @@
  * entry-store — the interface of a store of entries. Calls take batches; results come in the order
  * of the request.
  *
- * The store never decides: it receives whole Status values from core/. Every write is a
+ * The store never decides: it receives whole Status values from core/. Every commit is a
  * compare-and-swap guarded by `revision` and `holder`. Public: stores of users implement it, and
  * `testkit/entryStoreSuite` is the contract in full.
  *
@@ -151,7 +151,7 @@ export interface UnreadEntry extends CorruptEntry {
 /** A page: entries without their inline bytes. */
 export interface ListPage {
   readonly entries: readonly Entry[];
-  /** What could not be read; on the first page only. */
+  /** What could not be read: damaged on the first page only, what no key opens on its own page. */
   readonly corrupt: readonly UnreadEntry[];
   /** Where the next page starts; absent on the last. A page may be short and still have a next. */
   readonly next?: string;

@@ -1,6 +1,6 @@
 /**
- * schema — the part of the Standard Schema interface (zod, valibot, arktype, …) that the engine
- * calls to validate JSON bodies.
+ * schema — the part of the Standard Schema interface (zod, valibot, arktype, …) that is called to
+ * validate JSON bodies: by the engine, by consumers and by repairs of replays.
  * https://standardschema.dev
  */
 

@@ -46,11 +46,11 @@ export interface BodyReader {
 
 /** A change of bodies before they are stored, undone when they are read. */
 export interface Transform {
-  /** Lower case letters, digits and dashes; encodings begin with it. */
+  /** Lower case letters, digits and dashes; unique in a list. */
   readonly name: string;
   /** At most one compression and one encryption in a list, in this order. */
   readonly kind: 'compression' | 'encryption' | 'other';
-  /** Called once, before the first body: the place to fetch keys and optional packages. */
+  /** Called before the first body, again only if it failed: fetches keys and optional packages. */
   open?(): Promise<void>;
   /** Absent on a transform that only reads what was written before. */
   writer?(context: WriteContext): BodyWriter;
