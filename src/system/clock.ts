@@ -1,6 +1,7 @@
 /**
  * clock — the machine's clock and random numbers, and the clock of a store. This is the only file
- * that asks the machine for the time and for random numbers.
+ * that asks the machine for the time and calls `Math.random`; keys, salts and tokens come from
+ * node:crypto, where they are made.
  */
 
 import { type Millis, MINUTE_MS } from '../core/duration.ts';
@@ -51,8 +52,8 @@ function startTimer(ms: number, call: () => void): () => void {
 const JUMP_MS = 2_000;
 
 /**
- * An answer that took longer is asked for again: a process that stood still in between would be
- * wrong by half of that, and start messages early or late.
+ * An answer that took longer does not replace an earlier one: a process that stood still in between
+ * would be wrong by half of that, and start messages early or late.
  */
 const ROUND_TRIP_TRUSTED_MS = 1_000;
 /** A longer round trip is repeated: the shortest one gives the most exact answer. */

@@ -115,7 +115,7 @@ export class ReusedBuffers {
   }
 }
 
-/** Maximum bytes reserved at once for an expected size, which may be wrong. */
+/** Maximum bytes reserved for an expected size, which may be wrong, before half of it has come. */
 const RESERVED_MAX_BYTES: number = 32 * 2 ** 20;
 const USED_MIN = 0.75;
 
@@ -162,7 +162,8 @@ let streamedBytes = 0;
 
 /**
  * Counts bytes in buffers that we cannot release, because the caller's stream made them or its
- * reader may keep them; most are unused soon. Every 16 MiB, V8 is made to collect them.
+ * reader may keep them; most are unused soon. Every 16 MiB, V8 is made to collect them, unless its
+ * heap is large.
  *
  * V8 counts the size of buffers, not how much of them is used. So a buffer of 48 MiB that is never
  * written is a hint that takes no memory: the system maps no page of it. V8 then collects about as

@@ -3,7 +3,7 @@
  * `InFlight`), and `memo`: results that are shared and throttled.
  *
  * All waiting for a span, for work or for a signal uses these. Promise: no timer and no listener is
- * left behind.
+ * left behind once a wait is over; a `TimeLimit` lasts until `stop`.
  */
 
 import type { Clock } from '../ports/clock.ts';
@@ -197,7 +197,7 @@ export class WhenIdle {
     for (const resolve of waiting) resolve();
   }
 
-  /** Resolves when it is idle, also if more began in the meantime. */
+  /** Resolves when it is idle; if more begins in the meantime, it waits for that too. */
   async wait(): Promise<void> {
     while (!this.#isIdle()) await new Promise<void>((resolve) => this.#waiting.push(resolve));
   }
@@ -248,7 +248,7 @@ export interface MemoOptions {
   readonly ttlMs?: number;
   /** Time since the question was asked: it is asked at most this often. */
   readonly everyMs?: number;
-  /** Time since the answer came, as a multiple of how long all questions of this memo took. */
+  /** Time since the answer came, as a multiple of how long one round of all questions took. */
   readonly restTimes?: number;
   /** An answer that has not come within this time is asked for again; default: never. */
   readonly giveUpMs?: number;
