@@ -52,7 +52,10 @@ export interface AuditRecord {
 }
 
 export const AUDIT_KIND = 'audit';
-/** Maximum ids in one audit record, and messages in one step. Also in docs/reference/limits.md. */
+/**
+ * Maximum ids in one audit record, and messages in one step. As STEP_MAX of operator/bulk.ts; also
+ * in docs/reference/limits.md.
+ */
 const STEP_MAX = 500;
 /** How often an action that was overtaken looks again. */
 const TRIES_MAX = 5;

@@ -5,7 +5,7 @@
  * writes); and the removal of bodies that are no longer needed.
  *
  * A stream above the inline limit is never held whole in memory by us. Text, bytes and JSON are
- * copied once, whole: the caller may use its buffer again.
+ * copied once, whole, when the call begins: the caller may use its buffer again.
  */
 
 import type * as Crypto from 'node:crypto';
@@ -69,7 +69,7 @@ export type OwnBody =
   | { readonly bytes: Uint8Array }
   | { readonly stream: AsyncIterable<Uint8Array | string> };
 
-/** Copies what the caller gave. Called before anything is awaited: buffers may be used again. */
+/** Copies bytes, not streams. Called before anything is awaited: buffers may be used again. */
 export function ownBody(input: BodyInput): OwnBody {
   if (input instanceof Blob) return { stream: input.stream() };
   return isStream(input) ? { stream: input } : { bytes: bytesOf(input) };
@@ -558,7 +558,7 @@ function damageIn(body: unknown): string | undefined {
   return place === 'inline' || isRef(ref) ? undefined : `its ref is ${show(ref)}`;
 }
 
-/** The ref of the body that a change removes; empty if no store could have that body. */
+/** The ref of the body that a change removes; none if it is inline, or no store could have it. */
 export function removedBodyRef({ body }: Envelope): Pick<Change, 'bodyRef'> {
   const { place, ref } = (body as BodyInfo | null | undefined) ?? {};
   return place === 'store' && isRef(ref) ? { bodyRef: ref } : {};
@@ -608,7 +608,7 @@ export function statusOfEnding(
   return settledAs === 'removed' ? 'remove' : nextStatus(entry, { kind: 'ack' }, context);
 }
 
-/** The event for a message that came back. */
+/** The error of the `trouble` event for a message that came back. */
 export function cameBack(id: string, settledAs: SettledAs): RespoolError {
   return new RespoolError(
     'store.corrupt',

@@ -38,7 +38,7 @@ export interface Finding {
   /** The body's ref, or where the damage lies. */
   readonly where: string;
   readonly text: string;
-  /** What was done about it, when repair was asked for and possible. */
+  /** What was done about it, when repair was asked for and possible; or that it is held already. */
   readonly repaired?: string;
 }
 

@@ -3,8 +3,9 @@
  *
  *   check the message ─▶ keep its body ─▶ insert its entry ─▶ hand it over to the engine, if free
  *
- * Promise: everything is checked before anything is written, and once `enqueue` has resolved, the
- * message is stored.
+ * Promise: all messages of a call are checked before the first entry is written, and once `enqueue`
+ * has resolved, the message is stored. Sizes of bodies are checked as each is kept, so bodies of
+ * earlier messages may be in the body store by then; the caretaker removes those.
  */
 
 import type { Millis } from '../core/duration.ts';

@@ -62,7 +62,7 @@ export function internalsOf(spool: object): SpoolInternals {
   );
 }
 
-/** The records of a spool, for kinds of facts only; others are `config.invalid`. */
+/** The records of a spool, for the kinds of `checkRecordKind`; others are `config.invalid`. */
 function recordsOf(runtime: Runtime): RecordStore {
   const of = async (kind: string): Promise<RecordStore> => {
     checkRecordKind(kind);
@@ -85,7 +85,7 @@ export function setInternals(spool: object, internals: SpoolInternals): void {
   INTERNALS.set(spool, internals);
 }
 
-/** Everything a spool's two faces share. */
+/** What the data plane (spool.ts) and the control plane (operator/) of a spool share. */
 export class SpoolInternals {
   readonly runtime: Runtime;
   readonly enqueuer: Enqueuer;

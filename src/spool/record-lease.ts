@@ -1,5 +1,6 @@
 /**
- * record-lease — the right to do something, kept in a record: one process has it at a time.
+ * record-lease — the right to do something, kept in a record: one process has it at a time. Used by
+ * replays and rules of dead letters, and by alerts.
  *
  *   take ─▶ held ─beat─▶ held for longer ─release─▶ free
  *             └─ no beat got through in time, or another process has it ─▶ lost

@@ -1,5 +1,6 @@
 /**
- * rekey — brings every body to the current encryption: another key, another cipher, or none.
+ * rekey — brings every body to the current encryption: another key, another cipher, or none; and
+ * every entry of a sealed store to the current key of the seal.
  *
  *   read by its record ─▶ stored under another ref ─▶ guarded commit ─▶ old ref to the remover
  *
@@ -119,7 +120,7 @@ class Rekeying {
   readonly #troubles: RekeyTrouble[] = [];
   /** Active or overtaken when they were looked at. */
   #later: string[] = [];
-  /** The first message that could not be read or written for now; it is left. */
+  /** The error of the first message that could not be read or written for now; it is left. */
   #outage: RespoolError | undefined;
   #count = 0;
   #done = 0;

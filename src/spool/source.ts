@@ -628,7 +628,7 @@ export class SpoolClaim implements Claim {
   extending: Promise<unknown> | undefined;
   /** Its verdict is on its way to the store. */
   isSettling = false;
-  /** The verdict that was last sent to the store. */
+  /** The status that was last sent to the store for a verdict. */
   sent: Status | 'remove' | undefined;
   /** A write was not answered, so what the store has may be one step ahead of `entry`. */
   isUnsure = false;
@@ -675,7 +675,7 @@ export class SpoolClaim implements Claim {
     return this.entry.status.notes;
   }
 
-  /** A heartbeat got through. */
+  /** A heartbeat got through, or a lookup found what is stored. */
   advance(status: Status): void {
     this.entry = { ...this.entry, status };
   }

@@ -2,7 +2,8 @@
  * spool — the data plane: enqueue, handle, look, start and stop; `operator()` leads to the
  * control plane.
  *
- * Every method opens the stores if need be. Thin on purpose: the work is in the files beside it.
+ * Every method that needs the stores opens them. Thin on purpose: the work is in the files beside
+ * it.
  */
 
 import type { Duration } from '../core/duration.ts';
@@ -28,7 +29,7 @@ import { act, audit, needEntry, throwUnlessDone } from './actions.ts';
 import { SpoolClaim } from './source.ts';
 import { whyNotGiven } from './order-keys.ts';
 
-/** The name in the audit record where none was given. */
+/** The name in the audit record of `process` where none was given. */
 const BY_DEFAULT = 'program';
 
 /**

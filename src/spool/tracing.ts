@@ -1,8 +1,8 @@
 /**
  * tracing — the spans of messages on their way in, for a spool and for an outbox.
  *
- * A message that carries a trace of its own has a span of its own, in that trace. The others of one
- * call share one for each topic.
+ * A message that comes alone has a span. Of many in one call, those that carry a trace of their own
+ * have a span each, in that trace; the others share one for each topic.
  */
 
 import type { Headers } from '../core/entry.ts';

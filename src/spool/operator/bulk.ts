@@ -20,7 +20,10 @@ import type { ListFilter } from '../list.ts';
 import { addProgress, NO_PROGRESS } from './bulk-actions.ts';
 import type { Bulk, BulkAction, BulkProgress, BulkStep } from './operator.ts';
 
-/** Maximum number of messages in one step. Also in docs/reference/limits.md. */
+/**
+ * Maximum number of messages in one step. As STEP_MAX of actions.ts; also in
+ * docs/reference/limits.md.
+ */
 const STEP_MAX = 500;
 
 /** Messages that came this much later than now came before the clock was set back. */

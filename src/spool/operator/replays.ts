@@ -223,7 +223,7 @@ function unknownReplay(id: string): RespoolError {
   );
 }
 
-// Events of replays: the records report each change of state, whichever process makes it.
+// Events of replays: records that report each change of state that is written through them.
 
 /** The same records; `emit` is called after a replay has come to another state. */
 export function recordsWithEvents(

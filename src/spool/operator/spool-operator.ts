@@ -349,7 +349,7 @@ export function serializeEvent(event: StreamedEvent): SerializedEvent {
   return { ...event, error: event.error.message, ...codeIn(event.error) };
 }
 
-/** An operator pauses topics, or ends a pause; resolves when every process that looks obeys. */
+/** Pauses topics, or ends a pause; durable when it resolves. Other processes learn of it later. */
 async function pausing(
   runtime: Runtime,
   action: 'pause' | 'resume',
