@@ -292,7 +292,7 @@ export class Attempt implements TimedClaim {
   }
 }
 
-/** Not by the policy: an outage of the store must not use up the attempts or age of a message. */
+/** Not by the policy: an outage of the store must not bounce a message for attempts or age. */
 function deferForOutage({ code, message }: RespoolError): Verdict {
   const because = { code, text: reasonText(message), by: 'engine' };
   return { kind: 'defer', delayMs: OUTAGE_WAIT_MS, because, costsAttempt: false };
@@ -441,7 +441,7 @@ export class EngineDelivery implements Delivery {
   #notes: Record<string, string> | undefined;
   /** Set when the stored body is missing or damaged, or its key or transform is missing. */
   bodyError: RespoolError | undefined;
-  /** Set when the body store could not be reached, until the body is read to its end. */
+  /** Set when the body store could not be reached, until `stream()` has read to the end. */
   bodyOutage: RespoolError | undefined;
   /** Set if tracing is on. */
   trace: Headers | undefined;

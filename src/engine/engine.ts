@@ -5,10 +5,11 @@
  *   enqueue ─▶ reserve() ─▶ beginReserved() ┴▶ #attempt(): deliver ─▶ judge ─▶ settle
  *                (hand-off: the insert claims the message)
  *
- * Sleeps until something is due or it is woken. A slot is a running handler; settling continues
- * outside of slots, up to a limit. Stop: no new claims, drain with a limit, abort, release without
- * cost. Promise: every claim ends settled or released, or is lost with its lease; no handler starts
- * after its lease has ended (invariant 2, ARCHITECTURE.md).
+ * Sleeps in the source's `wait` until something is due or it is woken. A slot is a running handler,
+ * or one about to run; settling continues outside of slots, up to a limit. Stop: no new claims,
+ * drain with a limit, abort, release without cost. Promise: every claim ends settled or released,
+ * or is lost with its lease; no handler starts after its lease has ended (invariant 2,
+ * ARCHITECTURE.md).
  *
  * One attempt: attempt.ts. How claims are requested: claiming.ts. Who may run: handler-slots.ts.
  * Leases: lease-timer.ts.
@@ -51,15 +52,15 @@ const WOKEN_RETRY_MS = 1_000;
  */
 const TROUBLE_WAIT = { firstMs: 100, maxMs: 30_000 };
 /**
- * How long handlers have to react to an abort before their messages are released. Also in
- * docs/how-to/shut-down.md.
+ * How long handlers have to react to an abort before their messages are released, at most as long
+ * as the stop's own limit. Also in docs/how-to/shut-down.md.
  */
 const ABORT_GRACE_MS = 1_000;
-/** How long a stop waits for the store to take released messages back. */
+/** How long a stop waits for the store to take released messages back; again after a last try. */
 const RELEASE_WAIT_MS = 5_000;
 /**
- * Maximum number of verdicts in flight to the store; above it no new work is taken. Also in
- * docs/reference/limits.md.
+ * Maximum number of verdicts in flight to the store; above it nothing more is claimed, but what is
+ * claimed begins, and so do hand-offs. Also in docs/reference/limits.md.
  */
 const SETTLING_MAX = 5_000;
 
@@ -110,7 +111,7 @@ export class Engine {
     return this.#phase === 'running';
   }
 
-  /** Messages whose handler runs now. */
+  /** Slots that are taken: handlers that run, and messages handed off that are being inserted. */
   get running(): number {
     return this.slots.running;
   }

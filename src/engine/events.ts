@@ -1,7 +1,7 @@
 /**
  * events — emits events to listeners (`Events`), as an async iterator (`eventStream`), and to a
- * logger (`logEvent`). Never needed for correctness: a listener that fails harms nothing, and
- * without listeners no event is built.
+ * logger (`logEvent`). Never needed for correctness: a listener that fails harms nothing. Without
+ * listeners the events that every message has are not built.
  */
 
 import type { Millis } from '../core/duration.ts';

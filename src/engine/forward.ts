@@ -1,9 +1,9 @@
 /**
  * forward — makes a handler that sends messages to a sink. Used by relays and by users.
  *
- * Deliveries that come at the same time are sent in one batch: while one send is in flight, others
- * queue up for the next. The answer of the sink is the outcome of the delivery; without a clear
- * answer the message is tried again, under the same id.
+ * Deliveries that come at the same time are sent in one batch: while `sendsMax` sends (default 1)
+ * are in flight, others queue up for the next. The answer of the sink is the outcome of the
+ * delivery; without a clear answer the message is tried again, under the same id.
  */
 
 import type { Headers } from '../core/entry.ts';

@@ -2,8 +2,9 @@
  * handler-slots — which handler serves which topic (`Routes`), and how many handlers may run: in
  * all, per route, per destination (`HandlerSlots`).
  *
- * The first registered route that matches serves a message. Promise: messages of a full route or
- * destination are excluded by the demand of a claim, not claimed and released.
+ * The first registered route that matches serves a message. Promise: messages of a route or
+ * destination that is full before a claim are excluded by its demand, not claimed and released.
+ * What fills up by the claim itself waits (claiming.ts).
  */
 
 import type { Envelope } from '../core/entry.ts';

@@ -4,7 +4,8 @@
  * which it keeps them.
  *
  * No timer per message: the timer runs until the next time that matters, and then checks all of
- * them. Promise: if a lease cannot be extended, its handler is aborted before the lease ends.
+ * them. Promise: if a lease cannot be extended, its handler is aborted before the lease ends, or as
+ * soon as the process runs again if it stood still.
  */
 
 import type { Clock } from '../ports/clock.ts';

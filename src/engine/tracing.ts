@@ -14,7 +14,7 @@ import type { AttemptSpan, SendSpan, SendResult, SettleSpan, Tracer } from '../p
 
 const WRAPPED = new WeakSet<Tracer>();
 const METHODS = ['send', 'attempt', 'carries'] as const;
-/** Limits of the headers that a tracer may add; W3C allows baggage of 8 KiB. */
+/** The size of each header that a tracer may add, and their number; W3C allows 8 KiB of baggage. */
 const TEXT_MAX_BYTES = 16_384;
 const TEXTS_MAX = 16;
 
