@@ -1,6 +1,7 @@
 /**
- * faults — stores that fail as planned, by script or by seeded chance: before the write, after
- * the write, or late. Without a plan they only count.
+ * faults — stores that fail as planned, by script or by seeded chance: before a call has its
+ * effect, after it, or late. Without a plan they only count. Listeners (`watch` and the like) are
+ * left alone.
  *
  * The interesting fault is `after`: the work is done, and the caller gets an error.
  */
@@ -187,7 +188,8 @@ export function faultyStore(store: EntryStore, options: FaultyOptions = {}): Fau
 
 /**
  * Puts planned faults in front of a body store. A `get` that fails `before` gives no byte; one that
- * fails `after` gives them all and then fails, where a reader that trusts the end must notice.
+ * fails `after` gives them all and then fails, where a reader that trusts the end must notice. One
+ * that is late, in either way, begins late.
  *
  * @example
  * import { createSpool } from 'respool';

@@ -3,7 +3,7 @@
  * store.
  *
  * Free of any test framework: a case is a name and a function that rejects when the promise is
- * broken. The list holds only what the store can be asked; nothing is skipped in silence.
+ * broken. The list holds only what the store can be asked, by its abilities.
  */
 
 import type { BodyStore } from '../ports/body-store.ts';

@@ -5,7 +5,8 @@
  *   advance() ─▶ to the next timer ─▶ run it ─▶ let everything that follows settle ─▶ …  ─▶ the end
  *
  * Promise: timers run one by one, in the order of their due times and then of their creation,
- * each at exactly its instant; nothing is left over of one instant when the next begins.
+ * each at exactly its instant; nothing is left over of one instant when the next begins, as long as
+ * all works in memory (`quietTurns`).
  */
 
 import { type Duration, durationMs, type Millis } from '../core/duration.ts';

@@ -1,10 +1,10 @@
 /**
  * disk — the data all processes of a simulated world share, and what a power cut may lose of it.
  *
- * Synchronous: a caller sees the world before and after. Every change goes through `write`, in
- * order, into a log of what is not durable yet. A power cut drops a suffix of that log, as with a
- * write-ahead log; killing a process drops nothing. A body is durable once it is put and gone
- * once it is removed: the worst case for both.
+ * Synchronous: a caller sees the world before and after. Every change of an entry goes through
+ * `wrote`, in order, into a log of what is not durable yet. A power cut drops a suffix of that log,
+ * as with a write-ahead log; killing a process drops nothing. Records are durable at once. A body
+ * is durable once it is put and gone once it is removed: the worst case for both.
  */
 
 import type { Millis } from '../../core/duration.ts';
@@ -39,7 +39,7 @@ const LAZY_MS = 250;
 /** The shared data of a world. */
 export class SimDisk {
   readonly timeline: Timeline;
-  /** Looks without changing anything: lists, tallies, single entries, records. */
+  /** For lists, tallies and single entries, which change nothing; and for records, also written. */
   readonly reader: EntryStore;
   /** Hears of every change, as it happens. */
   onWrite: (write: Write) => void = () => undefined;

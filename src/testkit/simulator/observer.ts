@@ -1,6 +1,8 @@
 /**
- * observer — stands between the interfaces and the data: every operation passes through here when
- * it is carried out, and is checked against what it changed.
+ * observer — carries out inserts, claims, commits, questions for the next due time and removals of
+ * bodies at the data, and checks each. Reads, flushes and puts of bodies go past it (stores.ts);
+ * what expireLost ends is not checked. Audit records and pauses are noted in the ledger before they
+ * are written.
  */
 
 import type { Millis } from '../../core/duration.ts';

@@ -36,7 +36,7 @@ export interface Trouble {
   /** A call that takes some milliseconds; the others take none. */
   readonly brisk: number;
   readonly bodyFault: number;
-  /** The mean span between two faults (kill, pause, power cut, clock jump, outage). */
+  /** The mean span between two faults, each of a kind that `strike` (simulate.ts) picks. */
   readonly faultEveryMs: number;
   /** The mean span between two acts of an operator. */
   readonly actEveryMs: number;

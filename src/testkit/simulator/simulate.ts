@@ -287,8 +287,8 @@ async function cleanUp(world: SimWorld, run: (spanMs: number) => Promise<void>):
   }
 }
 
-// What happens to a world at random: kills, pauses, power cuts, clock changes,
-// stores that go away, and operators who inspect and change messages at any moment.
+// What happens to a world at random: kills, pauses, restarts, power cuts, clock changes, stores
+// that go away or are full, and operators who inspect and change messages at any moment.
 
 /** Causes faults for as long as the plan says. */
 function startFaults(world: SimWorld): void {

@@ -1,6 +1,6 @@
 /**
  * stores — the shared disk as one process sees it: an EntryStore and a BodyStore behind a
- * connection with faults, watched by the observer.
+ * connection with faults. What changes entries or removes bodies goes through the observer.
  */
 
 import { RespoolError } from '../../core/errors.ts';

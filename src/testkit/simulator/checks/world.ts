@@ -1,6 +1,7 @@
 /**
- * world — the world between two steps: every accepted message is in one state and has its body,
- * and messages of one key are claimed and started in the order of their insertion.
+ * world — the world as a whole, looked at every 100 moments (simulate.ts) and after a power cut:
+ * every accepted message is in one state and has its body. Also whether messages of one key are
+ * claimed and started in the order of their insertion, and whether a body may be removed.
  */
 
 import type { Entry, Status } from '../../../core/entry.ts';

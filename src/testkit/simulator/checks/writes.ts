@@ -1,6 +1,6 @@
 /**
- * writes — every change of the data, checked as it happens: inserts, claims, commits, and
- * operator actions, which must have been audited before and be what their audit record says.
+ * writes — inserts, claims and commits, checked as they happen, with answers for the next due time;
+ * operator actions must have been audited before and be what their audit record says.
  */
 
 import type { Millis } from '../../../core/duration.ts';
