@@ -28,7 +28,7 @@ export function wholeOf(what: string, text: string): number {
   );
 }
 
-/** A moment: milliseconds since the epoch, or ISO 8601 with its offset from UTC. */
+/** A moment: milliseconds since the epoch, or in ISO 8601 a date, or a time with its UTC offset. */
 export function momentOf(what: string, text: string | number): Millis {
   if (typeof text === 'number') return text;
   if (DIGITS.test(text)) return Number(text);

@@ -4,7 +4,8 @@
  * the check, events, sending messages, dead letters, records, rekeying.
  *
  * Answers are not checked field by field: http.ts checks that they come from a service with the
- * same version of the API. Promise: an error says how much had been done by then.
+ * same version of the API. Promise: an error of an action that takes several requests says how much
+ * had been done by then. Called by cli/session.ts, and by users.
  */
 
 import { SECOND_MS } from '../../core/duration.ts';
@@ -263,7 +264,10 @@ async function follow(
 const DATA = 'data: ';
 /** A newer service may have more kinds: those are left out. */
 const KNOWN_KINDS: ReadonlySet<string> = new Set([...LISTENER_KINDS, 'missed']);
-/** Limit of silence; a service sends a heartbeat every 15 s (web/routes/events.ts). */
+/**
+ * Silence of an event stream after which `/healthz` is asked; a service sends a heartbeat every
+ * 15 s (HEARTBEAT_MS of web/routes/events.ts).
+ */
 const QUIET_MS: number = 30 * SECOND_MS;
 /** Longest line of an event; the longest events have the ids of one action. */
 const LINE_MAX_CHARS = 16_777_216;
@@ -320,7 +324,7 @@ function eventOf(client: ServiceClient, data: string): SerializedEvent {
 // Messages: small ones as JSON, which keeps every header as it is written; streams and large
 // bodies as raw bytes.
 
-/** Largest body in JSON; a longer one is posted as raw bytes. */
+/** Largest body of a message sent alone as JSON; a longer one is posted as raw bytes. */
 const JSON_BODY_MAX_BYTES = 1_048_576;
 /**
  * Messages, and bytes of their bodies, in one request. Both as web/routes/messages.ts takes them:
@@ -380,7 +384,7 @@ function jsonOf(message: Message, bytes: Uint8Array): object {
   };
 }
 
-/** As routes/post.ts reads them: each option there has its name here. */
+/** As OPTIONS of web/routes/post.ts reads them; each has its name here, but for `respool-by`. */
 function headersOf(message: Message): Record<string, string> {
   const { id, policy, priority, delay, dueAt, expires, destination } = message;
   const { dedupeKey, orderKey } = message;

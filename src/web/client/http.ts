@@ -1,10 +1,10 @@
 /**
  * http — one request to a service and its answer. What the service refused is thrown as the
- * RespoolError it had. A request that came too often is sent again; of a service that is silent
- * requests are given up (`SilenceGuard`).
+ * RespoolError it had. A request that came too often is sent again, unless its body is a stream; of
+ * a service that is silent requests are given up (`SilenceGuard`).
  *
- * Every answer is checked for the header with the version of the API and for its content type: a
- * proxy's page, another server or another version is an error that says so.
+ * Every answer is checked for the header with the version of the API, a successful one for its
+ * content type too: a proxy's page, another server or another version is an error that says so.
  */
 
 import { SECOND_MS } from '../../core/duration.ts';

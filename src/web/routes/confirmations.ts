@@ -1,8 +1,9 @@
 /**
  * confirmations — the token between the dry run of a bulk action and the action itself.
  *
- * It carries the count, its end and the filter as it stood, and is signed together with action and
- * filter: what is done is what was counted, or nothing. The key lives as long as the process.
+ * It carries the count, the time at which it expires and the filter as it stood, and is signed
+ * together with the action and the filter as asked: it confirms nothing else. bulk.ts calls this,
+ * and checks that no action does more than was counted. The key lives as long as the process.
  */
 
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
@@ -14,7 +15,7 @@ import { HttpRefusal } from '../server/refusal.ts';
 
 /** How long a dry run is good for. Also in docs/reference/http-api.md. */
 const GOOD_FOR_MS: number = 10 * MINUTE_MS;
-/** Maximum number of tokens that were used and are not yet over. */
+/** Maximum number of used tokens that are remembered until they expire; the oldest go first. */
 const USED_MAX = 10_000;
 
 /** What is counted before it is done. */

@@ -12,8 +12,8 @@ import { withTimeout } from '../../system/wait.ts';
 import { type App, addEndpoint } from '../server/endpoint.ts';
 
 /**
- * A sign of life, so that proxies and clients know the line still stands. Below QUIET_MS of
- * web/client/client.ts. Also in docs/reference/http-api.md.
+ * Interval of a comment line while nothing happens, so that proxies and clients keep the
+ * connection. Below QUIET_MS of web/client/client.ts. Also in docs/reference/http-api.md.
  */
 const HEARTBEAT_MS = 15_000;
 const KINDS_MAX_CHARS = 1_000;

@@ -146,7 +146,10 @@ function storeCheck({ operator, clock }: HealthRouteOptions): () => Promise<bool
 
 type ReadMetrics = () => Promise<MetricsText>;
 
-/** A text is reused for this many times as long as it took, so scrapes use a tenth of the time. */
+/**
+ * A text is reused for this many times as long as it took, at most METRICS_REUSE_MAX_MS: so scrapes
+ * of up to a second use less than a tenth of the time.
+ */
 const METRICS_REUSE_FACTOR = 10;
 const METRICS_REUSE_MAX_MS = 10_000;
 

@@ -190,7 +190,7 @@ function addCheck(app: App): void {
   });
 }
 
-/** Also in docs/reference/http-api.md. */
+/** Records without `max`. Also in auditQuery of schemas.ts and docs/reference/http-api.md. */
 const AUDIT_DEFAULT = 100;
 /** As many as a record store returns at once: ports/record-store.ts. Also in the CLI's audit.ts. */
 const AUDIT_MAX = 1_000;

@@ -1,7 +1,7 @@
 /**
  * post — `POST /v1/topics/{topic}/messages`: the bytes of the request are the message.
  *
- * The path every producer takes, so it goes by hand: no schema, no framework, one look at each
+ * The path for fast producers, so it goes by hand: no schema, no framework, one look at each
  * header. `describeRawPost` of messages.ts puts it into the OpenAPI document. Promise: a body
  * that is cut off or too long leaves nothing behind.
  *
@@ -18,14 +18,20 @@ import { HttpRefusal } from '../server/refusal.ts';
 import { checkEncoding, momentOf, spanOf, textOfHeader, wholeOf } from '../http-values.ts';
 import { JSON_TYPE } from '../server/writing.ts';
 
-/** What a body this long or shorter is read as: one piece. Also in docs/reference/http-api.md. */
+/**
+ * Largest body that is read whole before it is enqueued; others are streams. Also in
+ * docs/reference/http-api.md.
+ */
 const ONE_PIECE_MAX_BYTES = 65_536;
 const BEFORE = '/v1/topics/';
 const AFTER = '/messages';
 const OPTION = 'respool-';
 const HEADER = 'respool-header-';
 
-/** Headers that say something about the message, by what they become; client.ts writes them. */
+/**
+ * Headers that say something about the message, by what they become. `headersOf` of
+ * web/client/client.ts writes them, web/client/http.ts `respool-by`.
+ */
 const OPTIONS: Readonly<Record<string, (value: string) => Partial<Message>>> = {
   'respool-id': (id) => ({ id }),
   'respool-policy': (policy) => ({ policy }),

@@ -10,7 +10,10 @@ import type { ActionResult } from '../../spool/actions.ts';
 import type { ListFilter } from '../../spool/list.ts';
 import { momentOf } from '../http-values.ts';
 
-/** Maximum number of ids in one request. Also in docs/reference/http-api.md. */
+/**
+ * Maximum number of ids in one request; LIST_MAX of server/json.ts lets them through. Also in
+ * web/client/client.ts and docs/reference/http-api.md.
+ */
 export const IDS_MAX = 5_000;
 /** Maximum number of ids in one query. Also in docs/reference/http-api.md. */
 const QUERY_IDS_MAX = 500;

@@ -5,7 +5,8 @@
  *   make() ─▶ waits for its turn and for room ─▶ made ─▶ hold() for each part written ─▶ release()
  *
  * Promise: while answers wait, a connection that takes nothing for a while is ended, so that the
- * others go on. Callers that read are never ended for those that do not.
+ * others go on. Past UNREAD_MAX_BYTES the connection that was written to the longest ago is ended
+ * at once, even if it waits for the store. Called by endpoint.ts (`make`) and writing.ts.
  */
 
 import type { ServerResponse } from 'node:http';
@@ -20,8 +21,8 @@ const AT_ONCE_MAX = 4;
 /** Unread bytes above which no large answer is built. Also in docs/reference/http-api.md. */
 const ROOM_BYTES = 8_388_608;
 /**
- * Above this total, the connection that has read nothing for the longest time is ended at once.
- * Also in docs/reference/http-api.md.
+ * Above this total, the connection that was written to the longest ago is ended at once: that of a
+ * caller that reads is written to again and again. Also in docs/reference/http-api.md.
  */
 const UNREAD_MAX_BYTES = 16_777_216;
 /** Below this an answer is not worth counting. */
@@ -42,7 +43,7 @@ interface Unread {
 export class AnswerMemory {
   readonly #clock: Clock;
   readonly #maxBytes: number;
-  /** By the time at which they took something last, the longest ago first. */
+  /** By the time at which they were written to last (`hold`), the longest ago first. */
   readonly #unread = new Map<ServerResponse, Unread>();
   readonly #waiting: (() => Promise<void>)[] = [];
   #bytes = 0;

@@ -1,6 +1,6 @@
 /**
- * app — all endpoints in one app, with the document that describes them. Loaded with the first
- * request or when the service begins to listen: schemas take their time.
+ * app — all endpoints in one app, with the document that describes them. Loaded by service.ts when
+ * it begins to listen, or with its first `fetch` that is no raw post: schemas take their time.
  */
 
 import { OpenAPIHono, z } from '@hono/zod-openapi';

@@ -1,7 +1,7 @@
 /**
  * endpoint — one path of the API: what it takes and answers as schemas, who may ask, and what is
- * done. From the same schemas come the checks and the OpenAPI document. The files of
- * routes/ add them.
+ * done. From the same schemas come the checks of requests and the OpenAPI document; answers are not
+ * checked. The files of routes/ add them.
  *
  * One path is not answered here: routes/post.ts takes raw posts by hand, and `describeRawPost` of
  * routes/messages.ts puts them into the document: change both.
@@ -120,11 +120,11 @@ async function bytesOf<P, Q, B>(
   return env.read({ what: 'the request', maxBytes, hint, share });
 }
 
-/** Also in docs/reference/http-api.md. */
+/** Largest body where an endpoint sets none. Also in docs/reference/http-api.md. */
 const BODY_MAX_BYTES = 1_048_576;
 const ENOUGH = 'nothing that this path takes is longer';
 
-/** Puts an endpoint that is served elsewhere into the document. */
+/** Puts an endpoint into the document; alone for one that is served elsewhere. */
 export function describeEndpoint<P, Q, B>(
   app: App,
   endpoint: Omit<Endpoint<P, Q, B>, 'answer'> & { readonly bodyType?: string },

@@ -32,13 +32,13 @@ export interface Inlet {
   stream(limit: ByteLimit): AsyncIterable<Uint8Array>;
 }
 
-/** What may be no longer than this. */
+/** How many bytes of a body are taken. */
 export interface ByteLimit {
   readonly maxBytes: number;
   /** For the error: what it is, and where the limit comes from. */
   readonly what: string;
   readonly hint: string;
-  /** What of the memory for all it may take. */
+  /** Its part of the memory for all requests; none for raw posts. */
   readonly share?: Share;
 }
 

@@ -20,8 +20,8 @@ const DEPTH_MAX = 16;
 /** Levels in all, bodies included. Also in docs/reference/http-api.md. */
 const DEPTH_IN_ALL_MAX = 256;
 /**
- * Values in one request, bodies included: a second of parsing is as many as 1.5 million names. Also
- * in docs/reference/http-api.md.
+ * Values in one request, bodies included: 1.5 million names take a second to parse. Also in
+ * docs/reference/http-api.md.
  */
 const VALUES_MAX = 500_000;
 /**
@@ -30,14 +30,17 @@ const VALUES_MAX = 500_000;
  */
 const OWN_VALUES_MAX = 100_000;
 /**
- * As many ids as a request may have (IDS_MAX of routes/schemas.ts). Also in
- * docs/reference/http-api.md.
+ * Values in one list outside of bodies: as many ids as a request may have (IDS_MAX of
+ * routes/schemas.ts). Also in docs/reference/http-api.md.
  */
 const LIST_MAX = 5_000;
-/** Also in docs/reference/http-api.md. */
+/** Names in one object outside of bodies. Also in docs/reference/http-api.md. */
 const NAMES_MAX = 100;
 
-/** Reads JSON; refuses other content types, other encodings, too much of it and reserved names. */
+/**
+ * Reads JSON; refuses other content types and encodings, too much of it, reserved and duplicate
+ * names, and numbers that JavaScript would change. Called by endpoint.ts.
+ */
 export function jsonOf(bytes: Uint8Array, request: Request): unknown {
   const type = request.headers.get('content-type') ?? '';
   if (!/^application\/json *(?:;|$)/i.test(type)) {
@@ -91,7 +94,7 @@ const SMALL_E = 0x65;
 const OBJECT_BEGINS = 0x7b;
 const OBJECT_ENDS = 0x7d;
 
-/** Counts levels, values and names without reading them: 16 MiB take some 30 ms. */
+/** Counts levels, values and names without parsing: 16 MiB take some 30 ms. Returns the names. */
 function checkBytes(bytes: Uint8Array): number {
   let names = 0;
   let depth = 0;
@@ -130,7 +133,7 @@ function endOfNumber(bytes: Uint8Array, begin: number): number {
 }
 
 const IN_NUMBERS = new Set<number | undefined>([PLUS, MINUS, POINT, CAPITAL_E, SMALL_E]);
-/** Whole numbers with as many characters or fewer are always exact. */
+/** Whole numbers with as many characters or fewer, and no exponent, are always exact. */
 const EXACT_CHARS = 15;
 
 /** `JSON.parse` rounds whole numbers beyond 2^53, and makes too large ones null when written. */

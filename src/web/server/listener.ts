@@ -64,9 +64,9 @@ function keyOf(address: string): string | undefined {
   return isLoopback(plain) ? undefined : networkOf(plain);
 }
 
-/** Also in docs/reference/http-api.md. */
+/** How long the head of a request may take to come in. Also in docs/reference/http-api.md. */
 const HEADERS_WITHIN_MS = 10_000;
-/** Also in docs/reference/http-api.md. */
+/** How long an idle connection is kept. Also in docs/reference/http-api.md. */
 const KEEP_ALIVE_MS = 65_000;
 const SOCKET_BYTES = 16_384;
 /**
@@ -234,7 +234,8 @@ async function makeServer(
           cert: await readPem('cert', tls.cert),
         });
   server.timeout = unreadWithinMs;
-  // n.b. Past this count Node drops headers without a word: the service refuses the request.
+  // n.b. Past this count Node drops headers without a word. One more than are allowed, so that
+  // request-gate.ts sees that there are too many, and refuses the request.
   server.maxHeadersCount = HEAD_FIELDS_MAX + 1;
   return server;
 }
@@ -270,8 +271,8 @@ function nearest(host: string): string {
 // does, the connection is gone a moment after ours.
 
 /**
- * Message headers (32 KiB by default), their prefixes, and what clients and proxies add. Also in
- * docs/reference/http-api.md.
+ * Largest head of a request: message headers (32 KiB by default), their prefixes, and what clients
+ * and proxies add. Also in docs/reference/http-api.md.
  */
 const HEADERS_MAX_BYTES = 65_536;
 /** How long a caller has to close its side. */

@@ -1,6 +1,6 @@
 /**
- * pipeline — one request of a connection at a time: the next one is read when the answer to the one
- * before has been handed to the socket.
+ * pipeline — one request of a connection at a time: the next one is handled when the answer to the
+ * one before has been handed to the socket, and nothing behind it is parsed before.
  *
  *   socket ─▶ Pipeline.follow: head by head ─▶ Node's parser ─▶ request ─▶ handled, or waits
  *
@@ -18,7 +18,10 @@ import type { Socket } from 'node:net';
 import type { Clock } from '../../ports/clock.ts';
 import { countUnreleasedBytes, detachBuffer } from '../../system/memory.ts';
 
-/** Requests of one connection that wait for the answer to another; past it the connection ends. */
+/**
+ * Requests of one connection that wait for the answer to another; past it the connection ends.
+ * Mostly one waits; several only where they were in one part of a chunked body.
+ */
 const WAITING_MAX = 32;
 const HEAD_END = '\r\n\r\n';
 const CHUNKED_END = '\r\n0\r\n\r\n';
@@ -48,8 +51,8 @@ interface Timing {
 }
 
 /**
- * Requests that waited and are begun in one turn of the event loop, of all connections. Also in
- * docs/reference/http-api.md.
+ * Requests and long heads that waited and are begun in one turn of the event loop, of all
+ * connections. Also in docs/reference/http-api.md.
  */
 const BEGUN_AT_ONCE = 8;
 

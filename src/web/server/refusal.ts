@@ -6,7 +6,7 @@
 
 import { type ErrorCode, isRespoolError, RespoolError } from '../../core/errors.ts';
 
-/** What HTTP callers did wrong that the spool never hears of. */
+/** Cases that HTTP distinguishes beyond the codes. Also in docs/reference/http-api.md. */
 type RefusalReason =
   | 'busy'
   | 'confirm.invalid'
@@ -62,9 +62,9 @@ interface HttpRefusalBody {
   readonly text: string;
 }
 
-/** How long a caller should wait before it asks a service again that cannot work now. */
+/** How long a caller should wait after a 503 that sets no time of its own. */
 const RETRY_AFTER_SECONDS = '5';
-/** The same, if space has to be freed first. Also in docs/reference/http-api.md. */
+/** The same after a 507: space has to be freed first. Also in docs/reference/http-api.md. */
 const FULL_RETRY_AFTER_SECONDS = '30';
 /** An error may quote its input; long input is truncated. */
 const TEXT_MAX_CHARS = 1_000;

@@ -1,6 +1,9 @@
 /**
- * request-gate — checks of a request before anything of it is read: host, origin, rate and token,
- * in this order; and the check of a path, and of what a role may do.
+ * request-gate — checks of a request before any of its body is read: header fields, host, origin,
+ * token and rate, in this order; and the check of a path, and of what a role may do.
+ *
+ * The rate is counted by address and name, so it comes after the token. Posts are not counted: a
+ * producer may be as fast as the store. Free paths: header fields, host and rate alone.
  *
  * Without tokens everyone on this machine may do everything, but no web page in its browser may:
  * pages of other origins are recognised by Origin and Sec-Fetch-Site, rebound names by Host.
@@ -23,7 +26,7 @@ import { hasTokens, type ServeSettings, type TokenRole } from './settings.ts';
 /** Maximum number of callers that are remembered. */
 const CALLERS_MAX = 10_000;
 
-/** Counts what each caller did in the present window. */
+/** Counts what each caller did in the present window. service.ts counts refusals with it. */
 export class RecentCounts {
   readonly #clock: Clock;
   readonly #windowMs: number;
@@ -101,7 +104,7 @@ const FAILURES_MAX = 10;
  */
 const GUESSES_MAX = 1_000;
 /**
- * What a wrong token costs in time, whatever is wrong with it. Also in docs/reference/http-api.md
+ * How long the 401 to a wrong or missing token is held back. Also in docs/reference/http-api.md
  * and docs/how-to/secure-the-service.md.
  */
 const UNKNOWN_TOKEN_WAIT_MS = 250;
@@ -109,7 +112,7 @@ const UNKNOWN_TOKEN_WAIT_MS = 250;
 const NAME_PATTERN = /^[\x20-\x7e]{1,64}$/;
 const LOCAL: Caller = { by: 'local', role: 'admin' };
 
-/** Lets callers in. */
+/** Lets callers in or refuses them. Called by service.ts. */
 export class RequestGate {
   readonly #settings: ServeSettings;
   readonly #clock: Clock;
@@ -241,6 +244,10 @@ export class RequestGate {
   }
 }
 
+/**
+ * What each role includes. Also in docs/reference/http-api.md and
+ * docs/how-to/secure-the-service.md.
+ */
 const GIVES: Readonly<Record<TokenRole, readonly TokenRole[]>> = {
   post: ['post'],
   read: ['read'],
@@ -283,8 +290,8 @@ const HOST = 'host';
 const SINGLE_HEADERS = ['authorization', 'content-type'];
 
 /**
- * Message headers (64), options of a post, and what clients and proxies add. Also in
- * docs/reference/http-api.md.
+ * Header fields of a request: those of a message (64), options of a post, and what clients and
+ * proxies add. listener.ts has Node keep one more. Also in docs/reference/http-api.md.
  */
 export const HEAD_FIELDS_MAX = 256;
 

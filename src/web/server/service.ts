@@ -253,7 +253,7 @@ class WebService implements Service {
     await this.#listener?.close(withinMs ?? durationMs(stopWithin, 'serve.stopWithin'));
   }
 
-  /** The way of every request. A post of a known caller stays on it without a microtask. */
+  /** The way of every request of the listener. A post of a known caller takes no microtask here. */
   #onRequest(request: IncomingMessage, response: ServerResponse, goOn?: () => void): void {
     const inlet = new NodeInlet(request, goOn);
     const refuse = (error: unknown): void => {
@@ -327,7 +327,7 @@ class WebService implements Service {
     this.#whenNoPosts.check();
   }
 
-  /** A message is down: the caller that waits for it may go on, and the disk has room. */
+  /** A message is stored: a `drain` that waits for it may go on, and the disk has room. */
   #postStored(inlet: Inlet): void {
     this.#endPost(inlet);
     this.#fullAt = undefined;
@@ -408,7 +408,10 @@ class WebService implements Service {
     return since !== undefined && this.#clock.monotonic() - since < ms;
   }
 
-  /** Refusals go to the caller; errors of our own go to the log, on one line. */
+  /**
+   * Refusals go to the caller, 401 and 429 now and then to the log as well; errors of our own go to
+   * the log, on one line.
+   */
   #note(error: unknown, path: string, address = ''): void {
     const { logger } = this.#parts;
     const fields = { path: oneLine(path) };
