@@ -2,7 +2,10 @@
  * circuitBreaker — middleware that lets no delivery begin while the other side keeps failing.
  *
  *   closed ─this many transient failures in a row─▶ open ─after a while─▶ half-open
- *   half-open ─one delivery goes well─▶ closed     half-open ─it does not─▶ open
+ *   half-open ─one delivery is answered─▶ closed     half-open ─it is not─▶ open
+ *
+ * Answered: delivered, failed for good or held. Not answered: a transient failure, a postponement,
+ * or an attempt that was called off.
  *
  * Nothing waits inside a slot: while the circuit is open, deliveries are postponed.
  */
@@ -82,7 +85,9 @@ interface Settings {
 
 /**
  * Opens after `failures` transient failures in a row; while it is open, deliveries are postponed
- * without costing an attempt. Permanent failures, held and postponed messages do not count.
+ * without costing an attempt. Permanent failures, held and postponed messages do not count, except
+ * when they are the one delivery that tries: then a postponed one opens it again, the others close
+ * it.
  */
 export function circuitBreaker(options: CircuitBreakerOptions = {}): Middleware {
   const values = checkMiddlewareOptions('circuitBreaker', options, CIRCUIT_BREAKER);

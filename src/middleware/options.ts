@@ -3,7 +3,10 @@
 import { RespoolError, show } from '../core/errors.ts';
 import { type OptionTable, type OptionValues, readOptions } from '../core/option-table.ts';
 
-/** The option that every middleware with a sense of time has. */
+/**
+ * The option that every middleware with a sense of time has; `npm run options` writes `ts` and
+ * `about` into their interfaces. Other rooms have CLOCK_OPTION of core/option-table.ts.
+ */
 export const CLOCK = {
   kind: 'code',
   ts: 'Clock',

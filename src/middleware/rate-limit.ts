@@ -63,7 +63,10 @@ export interface RateLimitOptions {
   readonly clock?: Clock;
 }
 
-/** Lets at most `max` deliveries begin per `per`, after a burst of `max`; postpones the others. */
+/**
+ * Lets at most `max` deliveries begin per `per`, after a burst of `max`; the others wait in their
+ * slots up to `wait`, or are postponed.
+ */
 export function rateLimit(options: RateLimitOptions): Middleware {
   const {
     max,
