@@ -1,4 +1,7 @@
-/** option-checks — checks of options that are lists of strings or objects of strings. */
+/**
+ * option-checks — checks of options of `http()` and `exec()` that are lists or objects of strings,
+ * and the error for an invalid option.
+ */
 
 import { RespoolError, show } from '../core/errors.ts';
 

@@ -2,8 +2,8 @@
  * exec — delivers a message by running a command: the body is its input, the envelope is in its
  * environment, and its exit code is the answer.
  *
- * Promise: no shell is involved, exit code 0 means delivered, and what is not certainly permanent
- * is tried again.
+ * Promise: no shell is involved, exit code 0 within the timeout means delivered, and what is not
+ * certainly permanent is tried again, or held for an operator.
  *
  * Its options and their check are here, too; one run of a command: run.ts.
  */

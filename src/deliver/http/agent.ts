@@ -1,9 +1,9 @@
 /**
  * agent — the connections of one HTTP handler: pooled, and only to addresses that are allowed.
  *
- * The only file that imports undici; http.ts loads it with the first delivery. A name is resolved
- * once per connection, all its addresses are checked, and the socket gets the checked addresses:
- * no second look-up could return others.
+ * The only file that loads undici; http.ts imports it with the first delivery. A name is resolved
+ * once per connection, all its addresses are checked unless its host is allowed, and the socket
+ * gets these addresses: no second look-up could return others.
  */
 
 import { subscribe } from 'node:diagnostics_channel';

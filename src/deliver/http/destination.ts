@@ -130,7 +130,10 @@ const REFUSED_V4: readonly (readonly [start: string, bits: number, what: string]
   ['240.0.0.0', 4, 'reserved'],
 ];
 
-/** The same for IPv6. Nothing outside 2000::/3 is public; the words are for the error text. */
+/**
+ * The same for IPv6. Outside of 2000::/3 nothing is public but some of EMBEDDING_V6, and rows here
+ * only name why; those inside of it (2001::, 2001:db8::, 3fff::) refuse.
+ */
 const REFUSED_V6: typeof REFUSED_V4 = [
   ['::', 128, 'unspecified'],
   ['::1', 128, 'loopback'],

@@ -3,8 +3,8 @@
  *
  *   deliver() ─ choose the URL ─ sign ─ send ─ read the start of the response ─ Outcome
  *
- * Promise: 2xx is delivered, what is not positively final is tried again, no redirect is followed,
- * and no request goes to an address that is not public unless the options name its host.
+ * Promise: 2xx is delivered, what is not positively final is tried again or held, no redirect is
+ * followed, and no request goes to an address that is not public unless the options name its host.
  *
  * Also here: the headers and the signature of a request, what network errors mean, and hiding its
  * secrets where a response repeats them. What statuses mean: answer.ts; where requests may go:
@@ -282,7 +282,7 @@ function outcomeOfError(
   return failed(networkFailure(error, url.host, hide));
 }
 
-// A request without a response is a transient failure.
+// A request without a response is a transient failure, unless its address was refused.
 
 const REASON_MAX_CHARS = 200;
 
