@@ -62,7 +62,7 @@ export function describeConfig(loaded: LoadedConfig): ConfigLine[] {
   });
 }
 
-/** Lists of plain values and what is code, each part on a line of its own. */
+/** Lists and plain objects, each value in them on a line of its own. */
 function flatLines(loaded: LoadedConfig, key: string, value: unknown): ConfigLine[] {
   if (Array.isArray(value)) {
     return value.flatMap((item, at) => flatLines(loaded, `${key}[${at}]`, item));

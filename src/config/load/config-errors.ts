@@ -97,7 +97,7 @@ function wholeName(text: string, prefix: string): string {
   return isNamed ? named : `cannot use "${key}": ${text}`;
 }
 
-/** The same error, with who said the value at its end. */
+/** The same text with who said the value at its end, as `config.invalid`; others as they are. */
 export function withOrigin(
   error: unknown,
   origins: ReadonlyMap<string, Origin>,
@@ -192,7 +192,7 @@ function distanceOf(from: string, to: string): number {
   return last[to.length] ?? 0;
 }
 
-// The values of one route, consumer, rule or relay: as configured, else from the
+// The values of one route, consumer, rule, outbox or relay: as configured, else from the
 // table of its keys, checked against it.
 
 /** What is read, and how it is named in an error. */

@@ -14,7 +14,7 @@ export const CONSUMER_DEFAULTS: readonly string[] = Object.keys(CONSUMER_KEYS).f
   (name) => name !== 'url' && CONSUMER_KEYS[name]?.required !== true,
 );
 
-/** The same data without what goes by the name of a key, and is no secret: where it is bound. */
+/** Consumers without their bindings, whose `key` is no secret, for the search for secrets. */
 export function withoutRoutingKeys(value: unknown): unknown {
   if (!Array.isArray(value)) return value;
   return value.map((one: unknown) => (isPlainObject(one) ? { ...one, bindings: undefined } : one));

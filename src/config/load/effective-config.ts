@@ -103,7 +103,7 @@ export interface ConfiguredValues {
   readonly hasHandlers: boolean;
   /** Loaded for a configuration that has some. */
   readonly consumersOf?: typeof consumersOf;
-  /** Loaded where something is said of an outbox, and for those who want to know. */
+  /** Loaded where something is said of an outbox, for readers that want it (load-config.ts). */
   readonly outboxOf?: typeof outboxOf;
   /** False: for a tool that does not send. */
   readonly hasRelay: boolean;
@@ -356,7 +356,7 @@ const SPOOL_KEYS = [
   'middleware',
 ] as const satisfies readonly (keyof EffectiveConfig & keyof SpoolOptions)[];
 
-/** What the routes of a list left to their defaults, by whole names. */
+/** What the items of a list (routes, consumers, rules) left to their defaults, by whole names. */
 function defaultedIn(
   list: unknown,
   key: string,

@@ -193,7 +193,7 @@ async function consumersRoom({ value }: RawConfig): Promise<Pick<ConfiguredValue
   return { consumersOf };
 }
 
-/** The checks of an outbox, loaded only if the configuration has one. */
+/** The checks of an outbox, loaded only for readers that want it, where one is configured. */
 async function outboxRoom(
   { value }: RawConfig,
   environment: ReadonlyMap<string, unknown>,
@@ -209,7 +209,7 @@ async function outboxRoom(
   return { outboxOf, hasRelay };
 }
 
-/** Sentences about the files of TLS that anyone who reads the configuration needs. */
+/** Sentences about those files of TLS that the reader of this configuration needs. */
 async function unreadableFiles(
   { serve, rabbit }: EffectiveConfig,
   routes: LoadOptions['routes'],
@@ -251,7 +251,7 @@ function reasonOf(error: unknown): string {
   return code === 'EACCES' ? 'this user may not' : textOf(error);
 }
 
-/** Making stores and transforms opens nothing, and says what is wrong with its options. */
+/** Making stores and transforms opens nothing, and says what is wrong with their options. */
 async function checkStores(
   config: EffectiveConfig,
   origins: ReadonlyMap<string, Origin>,
@@ -282,7 +282,7 @@ function hidden(error: unknown, secrets: KnownSecrets): unknown {
 
 // The configuration file: the one that is named, or the nearest upwards.
 
-/** What a configuration file may be called after its first dot. */
+/** Extensions of a configuration file; `isProgram` of read-file.ts knows which are programs. */
 export const EXTENSIONS = ['ts', 'mts', 'js', 'mjs', 'json', 'yaml', 'yml'] as const;
 
 /** Every name a configuration file may have. */

@@ -1,7 +1,7 @@
 /**
  * outbox — the outbox of a configuration and its relay, checked, with the ready-made handler made.
- * Nothing is connected here: open/open-outbox.ts does that. Loaded only where a configuration has
- * an outbox.
+ * Nothing is connected here: open/open-outbox.ts does that. load-config.ts loads it only where a
+ * configuration has an outbox.
  */
 
 import path from 'node:path';
@@ -300,10 +300,7 @@ function topicsOf(value: unknown, key: string): readonly string[] {
   });
 }
 
-// How the target of a relay is shown. Apart from outbox.ts, which is loaded only for
-// configurations that have an outbox.
-
-/** Where a relay sends to, as it may be shown. */
+/** Where a relay sends to, as it may be shown. Called by describe.ts and open/open-outbox.ts. */
 export function describeTarget(to: EffectiveTarget): Readonly<Record<string, unknown>> {
   if (to.kind === 'amqp') return { amqp: shownUrl(to.url), exchange: to.exchange };
   if (to.kind === 'spool') return { spool: true };

@@ -1,6 +1,6 @@
 /**
- * read-yaml — the values of a YAML file; what is wrong with it by line and column. Called by read-
- * file.ts, and for old files of a sweep by cli/commands/dlq/sweep/settings.ts.
+ * read-yaml — the values of a YAML file; what is wrong with it by line and column. Called by
+ * read-file.ts, and for old files of a sweep by cli/commands/dlq/sweep/settings.ts.
  */
 
 import { type ErrorCode, LineCounter, parseDocument } from 'yaml';

@@ -81,7 +81,7 @@ function checkGuessable(sha256: string, key: string): void {
   );
 }
 
-/** More host names. */
+/** The host names that requests may have besides the usual ones. */
 export function hostsOf(value: unknown): readonly string[] {
   return listOf(value, 'serve.hosts', HOSTS_MAX).map((host, at) => {
     checkHostName(host, `serve.hosts[${at}]`);

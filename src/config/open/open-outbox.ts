@@ -1,4 +1,7 @@
-/** open-outbox — from a configuration to an outbox and its relay. Nothing is connected yet. */
+/**
+ * open-outbox — from a configuration to an outbox and its relay. No server is connected yet; a
+ * database of SQLite is opened.
+ */
 
 import { existsSync } from 'node:fs';
 import { assert, RespoolError } from '../../core/errors.ts';

@@ -41,7 +41,7 @@ export interface ServerEntries extends ServerStore<EntryStore> {
 }
 
 const POSTGRES_NAMES = urlNames(POSTGRES_OPTIONS);
-/** What the package `pg` understands in an address. */
+/** Options of the package `pg` that an address may have. */
 export const PG_OPTIONS: readonly string[] = [
   'host',
   'ssl',
@@ -104,7 +104,7 @@ export async function serverBodies(
   return { store, address, diagnose: () => lookAtS3(options) };
 }
 
-/** One of its own, which only a configuration that is a program can have, wins. */
+/** With this logger, unless the options have one, as those of a program may. */
 function telling<Options extends { readonly logger?: Logger }>(
   options: Options,
   logger: Logger | undefined,
@@ -147,7 +147,7 @@ async function natsEntryOptions(parsed: StoreUrl, key: string): Promise<NatsEntr
   return options;
 }
 
-/** And the other way round. */
+/** The other way round: what is for entries alone is left out for the bodies. */
 async function natsBodyOptions(parsed: StoreUrl, key: string): Promise<NatsBodyOptions> {
   const known = key === 'store' ? [...NATS_BODY_NAMES, ...NATS_ENTRY_NAMES] : NATS_BODY_NAMES;
   const all: NatsEntryOptions & NatsBodyOptions = await natsOptions(parsed, key, known);

@@ -262,7 +262,7 @@ function typedAll(options: StoreUrl['options']): Readonly<Record<string, never>>
   return Object.fromEntries(pairs) as Record<string, never>;
 }
 
-/** Only what is meant for an address: a path, say, is there already. */
+/** Refuses options that an address cannot have: its path, say, is no option. */
 function checkOptions({ options }: StoreUrl, key: string, texts: readonly string[]): void {
   checkKeys(`${key}?`, options, texts);
 }

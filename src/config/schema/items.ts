@@ -234,7 +234,10 @@ export const ALERT_RULE_KEYS: OptionTable = {
   },
 };
 
-/** The values of `Role` in define-config.ts, which loads nothing, and of `TokenRole` in web/. */
+/**
+ * The values of `Role` in define-config.ts, which loads nothing, and of `TokenRole` in web/; what
+ * each includes is in GIVES of web/server/request-gate.ts.
+ */
 export const ROLES = ['post', 'read', 'operate', 'admin'] as const;
 
 /** Keys of one token of the service. */

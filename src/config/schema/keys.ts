@@ -1,8 +1,8 @@
 /**
  * keys — the keys of a configuration in one list, made from the table in options.ts.
  *
- * Reading, checking, editing and printing go by this list. A key's range is checked by the table;
- * CHECKS has what a table cannot say.
+ * Reading, checking, editing and printing go by this list. A key's range is checked by the table,
+ * below OPTIONAL_GROUPS by who reads the group; CHECKS has what a table cannot say.
  */
 
 import { RespoolError, show } from '../../core/errors.ts';
