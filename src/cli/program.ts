@@ -15,7 +15,10 @@ import { Options } from './options.ts';
 import type { CommandContext, CommandSpec, Globals, OptionSpec } from './spec.ts';
 import { readVersion } from '../system/version.ts';
 
-/** The options that every command takes, before or after its name. */
+/**
+ * The options that every command takes, before or after its name. Also in EVERYWHERE of
+ * commands/start/completion.ts.
+ */
 export const GLOBAL_OPTIONS: readonly OptionSpec[] = [
   {
     flags: '--config <file>',

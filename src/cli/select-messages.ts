@@ -226,7 +226,7 @@ async function* linesOf(stdin: AsyncIterable<unknown>): AsyncGenerator<string | 
   yield isTooLong ? undefined : rest + decoder.end();
 }
 
-/** The messages there are, by their ids; at most 500 are asked for. */
+/** The messages there are, by their ids: callers ask for at most 500, the largest page. */
 export async function lookUp(
   operator: Operator,
   ids: readonly string[],

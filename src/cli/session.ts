@@ -9,7 +9,8 @@
  *                         address that left in the lock
  *   memory:               the service at the configured address; the store is in its memory
  *   postgres: nats:       the store itself; processes on any machine share it
- *   a store of the file   itself; when another process owns it, the service at the address
+ *   a store that a program gives    the store itself; when another process owns it, the service
+ *                         at the configured address
  *
  * The store goes first, because an address may outlive its service: what answers there by then may
  * be the service of another spool.

@@ -2,8 +2,9 @@
  * spec — what defines a command: name, arguments, options, examples, and the function that runs
  * it.
  *
- * The files in commands/ hold one each. Help, completions and the reference are made of them, so a
- * file loads nothing heavy before its `run` is called.
+ * Files in commands/ hold one, or a few that belong together; commands.ts names them all. Help,
+ * completions and the reference are made of them, so a file loads nothing heavy before its `run` is
+ * called.
  */
 
 import type { ExitCode } from './exit-codes.ts';
@@ -61,7 +62,7 @@ export interface CommandSpec {
   readonly prefersService?: true;
   /** It makes a store where there is none; others say that there is none. */
   readonly createsStore?: true;
-  /** Commands below this one; it then does nothing itself. */
+  /** Commands below this one; without a `run` it does nothing itself. */
   readonly subcommands?: readonly CommandSpec[];
   /** Does it. Nothing returned is 0. */
   readonly run?: (context: CommandContext) => Promise<ExitCode | undefined>;

@@ -15,7 +15,7 @@ export type SeenEntry = MessageView;
 /** Of a message that waits where no handler is for its topic. */
 const UNHANDLED = 'no handler for this topic in this process';
 
-/** The message as an object with its `id` on top, the same as the HTTP API shows it. */
+/** The message as an object with its `id` on top, as `viewOf` of web/routes/messages.ts. */
 export function messageObject(entry: SeenEntry): Record<string, unknown> {
   return { id: entry.envelope.id, ...entry };
 }

@@ -30,7 +30,7 @@ export interface Io {
   readonly clock: Clock;
   /** Handles SIGINT and SIGTERM instead of being ended by them. Returns a function to stop. */
   onSignal(listener: (signal: 'SIGINT' | 'SIGTERM') => void): () => void;
-  /** Ends the process at once; only for a second signal and for uncaught errors. */
+  /** Ends the process at once; only for a second signal or uncaught error (lifetime.ts). */
   exit(code: number): void;
   /** Asks a person; default is a question on the terminal. */
   readonly confirm?: (question: string) => Promise<boolean>;

@@ -18,7 +18,7 @@ export interface Column {
   readonly align?: 'left' | 'right';
   /** Cut before other text when the terminal is too narrow, the last such column first. */
   readonly isFlexible?: true;
-  /** What the table is read for, such as a reason: cut last, and others make room for it. */
+  /** What the table is read for, such as a reason: below 40 columns cut last (`fitted`). */
   readonly isReason?: true;
   /** A shorter form of a cell, taken when the terminal is too narrow for all cells in full. */
   readonly shorter?: (cell: string) => string;

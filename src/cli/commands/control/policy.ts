@@ -224,7 +224,7 @@ const { custom: _, ...SPELLABLE } = POLICY_TABLES;
 const TABLES: Readonly<Record<string, OptionTable>> = SPELLABLE;
 const WORDS = Object.keys(TABLES);
 
-/** Whether a text can only be a spec: no policy's name has a colon. */
+/** Whether a text is a spec: it has a colon, which no name has, or is that of a constructor. */
 function isPolicySpec(text: string): boolean {
   return text.includes(':') || WORDS.includes(text);
 }

@@ -74,7 +74,7 @@ const TOLD_MAX = 10;
 
 /** How a command over dead letters opens its store. */
 export interface LettersOptions {
-  /** Whether the store is made where there is none; default: on queues, which record there. */
+  /** Whether the store is made where there is none; default: with --queue, for the record. */
   readonly mayCreate?: boolean;
   /** What is read of the configuration; default `queues`. */
   readonly routes?: false | 'queues';
@@ -336,7 +336,7 @@ function usage(text: string): CommandError {
 
 // Goes through the letters that a command is about, and says first what that costs. Nothing is
 // changed. A place that refuses is not looked at: it is named with what would lift that, and the
-// others are gone through.
+// others are gone through; alone, or with `isStrict`, it ends the command.
 
 /** A letter that fits, with what is known of it besides. */
 export interface FoundLetter {
@@ -352,7 +352,7 @@ export interface LetterLook {
   /** 0, or what a place that refused makes of it. */
   readonly code: ExitCode;
   readonly tell: (letter: OpenLetter['letter']) => Category;
-  /** Goes through the letters of all places that fit, oldest first in each. */
+  /** Goes through the letters that fit, place by place: a queue oldest first, the spool by id. */
   readonly letters: (options?: FindOptions) => AsyncGenerator<FoundLetter>;
 }
 

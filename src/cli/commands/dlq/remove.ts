@@ -1,8 +1,10 @@
 /**
- * remove — dead letters are taken away: counted first, asked for, on the audit record, then done.
+ * remove — dead letters are taken away: counted first, then confirmed (unless they were named by
+ * ids, without --hard), put on the audit record, and done.
  *
- * Promise: at most as many as were counted, and none that died since. A copy of what is removed
- * from a queue is archived first, unless it is removed with --hard; restore.ts brings it back.
+ * Promise: at most as many as were counted, and none that died since, as far as the time is known
+ * where more than KEYS_MAX were counted in one place. A copy of what is removed from a queue is
+ * archived first, unless it is removed with --hard; restore.ts brings it back.
  */
 
 import { LIMIT_RANGE } from '../../options.ts';
@@ -33,7 +35,7 @@ import {
 } from './letter-places.ts';
 import { typedIds, recordWithIds, spoolIdsOf, typeCount } from './typed-ids.ts';
 
-/** Letters whose keys are remembered between the count and the removal. */
+/** Letters of one place whose keys are remembered between the count and the removal. */
 const KEYS_MAX = 200_000;
 
 /** What was counted. */

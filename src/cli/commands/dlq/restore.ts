@@ -35,7 +35,7 @@ import { moveWith } from '../../ui/progress.ts';
 import { brokerFor, type LettersContext, reachBroker } from './letter-places.ts';
 import { recordWithIds, spoolIdsOf } from './typed-ids.ts';
 
-/** Brought back together. */
+/** Letters that are brought back together, and bytes of their bodies; one may be longer. */
 const BATCH_MAX = 100;
 const BATCH_MAX_BYTES = 16 * 2 ** 20;
 /** Copies that one call brings back. Also in docs/reference/dead-letters.md. */
@@ -202,7 +202,7 @@ async function restoreBatch(
   ];
 }
 
-/** Into their queues in the order in which they were removed; given up when the broker has them. */
+/** Publishes them in their order; a copy is given up when the broker has its message. */
 async function putBack(
   operator: Operator,
   copies: readonly SeenEntry[],

@@ -1,8 +1,9 @@
 /**
  * examine — all checks of the doctor, in the order of its report.
  *
- * Promise: makes no store where there is none, changes nothing, and goes on with the rest when one
- * part cannot be looked at.
+ * Promise: makes no store where there is none, leaves nothing changed, and goes on with the rest
+ * when one part cannot be looked at. What it writes it removes: a file beside the store, for the
+ * clock, and an object of one byte in a bucket.
  *
  * The checks themselves are in the files beside it, but for those of the running service and of
  * the TLS files, which are here.

@@ -1,7 +1,7 @@
 /**
  * message-checks — the state of the messages and of the machine: messages that wait, are held or
  * bounced and whether a process delivers them; versions, the environment of Node, and the clock.
- * Read-only.
+ * Read-only, but for an empty file that `examineClock` makes and removes. Called by examine.ts.
  */
 
 import { rm, stat, writeFile } from 'node:fs/promises';
@@ -115,7 +115,7 @@ async function examinePolicies(operator: Operator): Promise<DoctorFinding[]> {
 
 // Whether the routes of the configuration can deliver what waits. Only looks.
 
-/** Only messages that have not ended and are not held. */
+/** Messages that wait for a delivery. */
 const WAITING = { state: ['incoming', 'deferred'], lane: 'delivery' } as const;
 /** Topics whose destinations are asked for; each is a question of its own. */
 const TOPICS_MAX = 100;

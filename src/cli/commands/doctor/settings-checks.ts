@@ -282,7 +282,7 @@ async function whyNotFile(file: string): Promise<string | undefined> {
   }
 }
 
-/** All of it. */
+/** The log, metrics, traces and alerts. */
 export async function examineObservability(loaded: LoadedConfig): Promise<DoctorFinding[]> {
   return [
     examineLog(loaded),

@@ -99,7 +99,7 @@ export async function examineStores(
   return { findings, hasEntries };
 }
 
-/** The same place on the same server; unknown where the addresses are given as text. */
+/** Whether both have the same address, as it is shown; without an address it is not known. */
 function isSame(one: StorePlace, other: StorePlace): boolean {
   return one.kind === other.kind && one.address === other.address && one.address !== undefined;
 }

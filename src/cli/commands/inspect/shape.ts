@@ -1,6 +1,6 @@
 /**
- * shape — waiting messages counted by topic and age: where a backlog grows, and since when. Also
- * `respool outbox shape`, with a description of its own: outbox/messages.ts.
+ * shape — waiting messages counted by topic or destination, and by age: where a backlog grows, and
+ * since when. Also `respool outbox shape`, with a description of its own: outbox/messages.ts.
  */
 
 import type { ShapeRow } from '../../../spool/operator/operator.ts';

@@ -1,6 +1,6 @@
 /**
- * bench — how fast this machine and this disk are: enqueue and delivery on each kind of store, in
- * a temporary folder that is removed afterwards.
+ * bench — how fast this machine and this disk are: an fsync, and enqueue and delivery in SQLite and
+ * in files, in a temporary folder that is removed afterwards.
  */
 
 import { mkdtemp, open, rm, stat } from 'node:fs/promises';

@@ -106,8 +106,9 @@ function nameAndRole(options: CommandContext['options']): { name: string; role: 
 }
 
 /**
- * The line for the configuration, in a form that TypeScript, JSON and YAML all take. Exactly
- * one printed line contains a hash, because scripts search for it.
+ * The line for the configuration, in a form that TypeScript, JSON and YAML all take. Exactly one
+ * line of stderr has the word sha256, because scripts search for it, as in
+ * docs/how-to/secure-the-service.md.
  */
 function noteLine(out: Out, entry: Readonly<Record<string, string>>): void {
   const pairs = Object.entries(entry).map(([key, value]) => `"${key}": "${safe(value)}"`);

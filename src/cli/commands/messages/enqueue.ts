@@ -201,7 +201,7 @@ async function warnOfUnknownPolicy(
   out.warn(`policy "${policy}" is not known here: known are ${names.join(', ')}`);
 }
 
-/** Undefined where a user may post but not look. */
+/** Undefined where they cannot be read, as by a token that may only post. */
 async function policyNames(operator: Operator): Promise<readonly string[] | undefined> {
   try {
     return (await operator.policies()).map(({ name }) => name);

@@ -5,7 +5,8 @@
  *   waiting ─start()─▶ sending ─stop()─▶ ended
  *      └─ the database is down: waits longer each time, and tries again
  *
- * A target that is down needs no waiting here: the relay itself retries it.
+ * What no waiting fixes ends the command; beside a service it is tried again, too. A target that is
+ * down needs no waiting here: the relay itself retries it.
  */
 
 import { listenForTheEnd } from '../../lifetime.ts';

@@ -3,9 +3,10 @@
  * They start as soon as their broker answers, and are stopped together.
  *
  *   waiting ─start()─▶ running ─stop()─▶ ended
- *      └─ refused: waits longer each time, and tries again
+ *      └─ away: waits longer each time, and tries again
  *
- * Once started a consumer comes back by itself.
+ * What no waiting fixes ends the command; beside a service it is tried again, too. Once started a
+ * consumer comes back by itself.
  */
 
 import { logLevelOf, createServeLog } from '../serve/serve-log.ts';

@@ -1,4 +1,4 @@
-/** drain — a wait, dead, parked or unrouted queue is emptied, with the number of it asked first. */
+/** drain — empties a wait, dead, parked or unrouted queue; counts its messages first, and asks. */
 
 import { LIMIT_RANGE } from '../../options.ts';
 import { type Broker, brokerAt, brokersOf } from '../../../config/load/brokers.ts';

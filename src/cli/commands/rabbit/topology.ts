@@ -1,4 +1,4 @@
-/** topology — what the queues need at the broker: shown, made, looked at, written out. */
+/** topology — what the queues need at the broker: verified, planned, applied, dumped, exported. */
 
 import type { Broker } from '../../../config/load/brokers.ts';
 import { dumpText, dumpTopology } from '../../../rabbit/admin/dump.ts';
@@ -44,7 +44,7 @@ export async function verify(context: CommandContext): Promise<ExitCode> {
   return count > 0 ? EXIT.refused : EXIT.done;
 }
 
-/** What a passive declare does not show. */
+/** What a passive declare does not show; see `seenOf`. */
 const UNSEEN = ['bindings', 'policies', 'arguments'];
 
 function wellOf(broker: Broker): string {
@@ -129,6 +129,7 @@ async function applyAt(
     await ask(context, `declare ${countsText(broker)} at ${address}?`);
   }
   const applied = await applyTopology(amqp, topology, { management });
+  // `created` is as planned: what was unknown then is not counted.
   if (out.json) await out.object({ broker: address, created: create, ...applied });
   else await out.line(`${countsText(broker)} at ${address}: created ${create}`);
   const missed = applied.policiesNotApplied;
@@ -154,7 +155,7 @@ export async function dump(context: CommandContext): Promise<ExitCode> {
   return EXIT.done;
 }
 
-/** Exports it, without querying a broker. */
+/** Prints what all chosen queues need, as one, without asking a broker. */
 export async function exportTopology(context: CommandContext): Promise<ExitCode> {
   const { options, out } = context;
   const { brokers } = await chooseQueues(context);
@@ -201,6 +202,7 @@ function countsText(broker: Broker): string {
   return partsOf(broker).join(', ');
 }
 
+/** Exchanges and queues first: `seenOf` takes them by position. */
 function partsOf(broker: Broker): string[] {
   const { exchanges, queues, bindings, policies } = sizeOf(broker);
   return [

@@ -1,5 +1,6 @@
 /**
- * serve-log — what the service prints while it runs: one line per fact, for people or as JSON.
+ * serve-log — what the service, and other commands that run until a signal (consume, relay, rules),
+ * print meanwhile: one line per fact, for people or as JSON.
  *
  * Never waits for its reader. A reader that is too slow loses lines, and learns how many.
  */

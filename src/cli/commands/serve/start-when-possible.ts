@@ -1,5 +1,5 @@
 /**
- * start-when-possible — starts what stands on a server that may be away, and again after longer and
+ * start-when-possible — starts what needs a server that may be away, and again after longer and
  * longer waits until it is there.
  *
  * Called by outbox/relay.ts and rabbit/consume.ts.
@@ -19,7 +19,10 @@ const AGAIN: BackoffRange = { firstMs: SECOND_MS, maxMs: 30 * SECOND_MS };
 export interface RetriedStartOptions {
   readonly clock: Clock;
   readonly log: ServeLog;
-  /** Hears of what no waiting fixes, such as a queue with other arguments; then it ends there. */
+  /**
+   * Hears of what no waiting fixes, such as a queue with other arguments; then it ends there.
+   * Without it, as beside a service, that is tried again as well.
+   */
   readonly onRefused?: (error: unknown) => void;
   /** Whether a spool writes into the same log: its messages may have the same ids. */
   readonly isBesideSpool?: boolean;

@@ -1,8 +1,9 @@
 /**
- * init-templates — the first configuration, in each format a configuration can have. Pure.
+ * init-templates — the first configuration, in each format that `respool init` can write, and a
+ * receiver to try it with. Pure.
  *
- * All say the same: one route to a receiver on this machine, and a policy that does not give up
- * soon.
+ * All configurations say the same: one route to a receiver on this machine, and a policy that does
+ * not give up soon.
  */
 
 /** The forms `init` can write. */

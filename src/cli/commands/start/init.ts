@@ -140,7 +140,7 @@ const BACKUPS_MAX = 100;
 /** Anchored: a folder of this name further down is not ours. */
 const IGNORED = '/respool/';
 
-/** Writes all, or refuses before the first. */
+/** Writes all; where one is there already, it refuses before the first, unless `force`. */
 async function writeFiles(
   folder: string,
   files: readonly NewFile[],

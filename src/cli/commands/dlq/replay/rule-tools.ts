@@ -128,7 +128,7 @@ const TOLD_MAX = 3;
 
 /** Who can be asked. */
 export interface RuleHealthOptions {
-  /** Only of the spool, and only when it is about one. */
+  /** Asked for pauses, only when letters go to topics of the spool. */
   readonly operator: () => Promise<Pick<Operator, 'pauses'>>;
   /** The broker of the letters, where they are in a queue. */
   readonly reached: Pick<BrokerAccess, 'amqp' | 'management'> | undefined;

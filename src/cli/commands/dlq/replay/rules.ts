@@ -188,7 +188,7 @@ export function contextOf(
 
 // What rules report about their rounds, in one line each.
 
-/** A line for each round that came to something. */
+/** A line for each round; on level `debug` if nothing came of it. */
 export function replayNotifier(log: ServeLog): (news: RuleNews) => void {
   return (news) => {
     const isBad = news.result === 'stopped' || news.result === 'failed';

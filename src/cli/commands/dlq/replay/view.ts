@@ -2,7 +2,8 @@
  * view — runs a replay to its end, with a bar, and shows replays and plans: in rows, in full, and
  * in a sentence.
  *
- * Promise: however a run ends, the record says how far it got, and the last line how to go on.
+ * Promise: however a run ends, the record says how far it got, and where something is left, a line
+ * says how to go on.
  */
 
 import type {

@@ -63,7 +63,7 @@ interface OldName {
 }
 
 const PORT: Range = { min: 1, max: PORT_MAX };
-/** Maximum number of deaths that a message may have. */
+/** What `--max` and its old name may say: the number of deaths that a message may have. */
 export const DEATHS: Range = { min: 0, max: 1_000_000 };
 const HOURS: Range = { min: 1, max: 87_600 };
 

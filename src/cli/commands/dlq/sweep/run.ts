@@ -4,7 +4,7 @@
  * Failures of a queue or the broker are part of the run and not thrown: the next round tries
  * again. The store of the audit record is opened only when something is about to be moved, created
  * if it is missing, and closed with the run: between runs it is free for other processes. Listeners
- * on that store get one `sweep` event for each queue.
+ * on that store get one `sweep` event for each queue, if anything was to be moved in that run.
  */
 
 import type { Millis } from '../../../../core/duration.ts';
