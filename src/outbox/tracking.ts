@@ -50,13 +50,12 @@ export function trackingIds(): readonly string[] {
  *
  * @example
  * import { createSpool } from 'respool';
- * import { withTracking, tracking, trackingIds, trackingOf } from 'respool/outbox';
- * // What a handler emits has the ids of the messages that led to it.
+ * import { withTracking, trackingIds, trackingOf } from 'respool/outbox';
+ * // Of messages that a relay brings: what the handler emits into an outbox has their ids, too.
  * const chained = createSpool({ path: 'spool', middleware: [withTracking] });
  * chained.handle('orders', async ({ headers }) => {
  *   console.log(trackingOf(headers), trackingIds());
  * });
- * await tracking(['request-7'], () => chained.enqueue({ topic: 'orders' }));
  */
 export const withTracking: Middleware = (delivery, next) =>
   tracking(trackingOf(delivery.headers), next);

@@ -10,8 +10,10 @@
  *   ─▶ stop: no timer is left ─▶ retention and orphan grace pass ─▶ two cleanups ─▶ nothing is left
  *   that should not be
  *
- * One more draw changes every seed (test/sim/regressions.json). A new act of an operator also goes
- * into `isCarriedOut` of checks/writes.ts. The times of `cleanUp` follow plan.ts.
+ * One more draw, or another weight, gives every seed another world: the seeds of
+ * test/sim/regressions.json then prove nothing; what must stay is a test in test/sim/found.test.ts.
+ * A new act of an operator also goes into `isCarriedOut` of checks/writes.ts. The wait in `cleanUp`
+ * is longer than the orphan grace, every retention and the dedupe window of plan.ts.
  */
 
 import { createHash } from 'node:crypto';
