@@ -50,8 +50,11 @@ export function trackingIds(): readonly string[] {
  *
  * @example
  * import { createSpool } from 'respool';
- * import { withTracking, trackingIds, trackingOf } from 'respool/outbox';
- * // Of messages that a relay brings: what the handler emits into an outbox has their ids, too.
+ * import { createOutbox, tracking, trackingIds, trackingOf, withTracking } from 'respool/outbox';
+ * const outbox = createOutbox({ url: 'postgres://localhost/shop' });
+ * const emit = () => outbox.transaction((tx) => outbox.emit(tx, 'orders', { id: 7 }));
+ * await tracking(['request-7'], emit);
+ * // A relay brings it into this spool; what the handler emits has the ids that led to it.
  * const chained = createSpool({ path: 'spool', middleware: [withTracking] });
  * chained.handle('orders', async ({ headers }) => {
  *   console.log(trackingOf(headers), trackingIds());
