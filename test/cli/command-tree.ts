@@ -41,7 +41,8 @@ function wordFor({ name, choices }: NonNullable<CommandSpec['arguments']>[number
 /** A whole command line, with `id` for every id and a plain word for whatever else it needs. */
 export function lineOf({ path, spec }: Placed, id: string): string[] {
   const words = (spec.arguments ?? [])
-    .filter((argument) => isId(argument) || argument.name.startsWith('<'))
+    // Without a topic, `pause` and `resume` ask at a terminal.
+    .filter((argument) => isId(argument) || /^(?:<|\[topic\])/.test(argument.name))
     .map((argument) => (isId(argument) ? id : wordFor(argument)));
   const yes = namesOf(spec).includes('--yes') ? ['--yes'] : [];
   return [...path.split(' '), ...words, ...yes];
