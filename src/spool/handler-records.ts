@@ -68,7 +68,7 @@ export class HandlerRecords {
     this.#parts = parts;
   }
 
-  /** The engine runs. Nobody waits for the write. */
+  /** Called when the engine runs; the write is not awaited. */
   start(): void {
     this.#isRunning = true;
     this.#written = undefined;
@@ -115,7 +115,7 @@ export class HandlerRecords {
     );
   }
 
-  /** On a store of one process nobody else asks. */
+  /** A store of one process has no other process to tell. */
   get #isShared(): boolean {
     return this.#parts.entries.traits.processes === 'many';
   }

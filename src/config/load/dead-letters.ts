@@ -89,7 +89,7 @@ function ruleOf(value: unknown, key: string, parts: RuleContext): ReplayRule {
   };
 }
 
-/** n.b. A rule without any condition would replay whatever dies. */
+/** n.b. A rule without any condition would replay every dead letter. */
 function whenOf(input: unknown, key: string): ReplayRule['when'] {
   const allowed =
     'at least one of group, category, code, topic, queue and olderThan, such as ' +

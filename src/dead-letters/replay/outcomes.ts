@@ -358,7 +358,7 @@ export class OutcomeListener {
   /** Asks what became of these; returns how many letters were not looked at. */
   async #hear(ids: readonly string[], { halt }: ReplayLease): Promise<number> {
     const { id, letters, progress, clock, guard } = this.#parts;
-    // Letters of one id that failed again before may lie there still.
+    // Letters with this id that failed again earlier may still be in the queue.
     const known = new Map(ids.map((name) => [name, progress.againOf(name)]));
     const asked = ids.flatMap((name) => {
       const count = (this.#silent.get(name)?.length ?? 0) + (known.get(name) ?? 0);

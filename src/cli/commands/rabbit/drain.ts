@@ -92,7 +92,7 @@ function whereOf(to: DrainOptions['to']): string {
 function brokerOf(queue: string, { globals }: CommandContext, { config }: LoadedConfig): Broker {
   const { rabbit, consumers } = config;
   const { url } = globals;
-  // A broker that is named is the one that is meant, whatever else the configuration has.
+  // --url takes precedence over the brokers of the configuration.
   const there = consumers.filter((one) => url === undefined || one.url === url);
   const brokers = brokersOf(there, rabbit);
   const having = brokers.filter(({ plans }) => plans.some((plan) => isOf(plan, queue)));
