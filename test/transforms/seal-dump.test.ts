@@ -222,10 +222,9 @@ describe('a dump of encrypted and sealed stores', () => {
       expect.stringMatching(/^[0-9a-z]{12}\/[0-9a-z]+$/),
     ]);
     // The paused topic, and the digest of the patterns that the process handles.
-    expect([...(shown.get('maps.key') ?? [])].sort()).toEqual([
-      expect.stringMatching(/^[0-9a-f]{32}$/),
-      'shown.topic',
-    ]);
+    expect(shown.get('maps.key')).toEqual(
+      new Set([expect.stringMatching(/^[0-9a-f]{32}$/), 'shown.topic']),
+    );
     const dump = await filesOf(folder);
     expect(dump).toContain('respool.db-wal');
     expect(dump).toContain('shown-dedupe-fails');
